@@ -1,0 +1,335 @@
+// Compiled several times with other flags (see CMakeLists.txt): GRAPHMILL_ISA names the build. Written with the
+// compiler's vector types, so one source serves every instruction set. Only <cstdint> and <cstring> are included: an inline
+// function of another header, compiled here for AVX-512, could be the copy that the linker keeps for everybody.
+#include "kernels.h"
+
+#include <cstdint>
+#include <cstring>
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+#define GRAPHMILL_JOIN2(a, b) a##b
+#define GRAPHMILL_JOIN(a, b) GRAPHMILL_JOIN2(a, b)
+
+namespace graphmill {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int kBytes = 64, kTileRows = 14, kTileVectors = 2;
+#elif defined(__AVX2__)
+constexpr int kBytes = 32, kTileRows = 6, kTileVectors = 2;
+#else
+constexpr int kBytes = 16, kTileRows = 6, kTileVectors = 2;
+#endif
+constexpr int kLanes = kBytes / 4;
+constexpr int kTileColumns = kLanes * kTileVectors;
+
+typedef float V __attribute__((vector_size(kBytes)));
+typedef float VU __attribute__((vector_size(kBytes), aligned(4), may_alias));
+typedef uint32_t VI __attribute__((vector_size(kBytes)));
+typedef uint16_t VH __attribute__((vector_size(kBytes / 2)));
+typedef uint16_t VHU __attribute__((vector_size(kBytes / 2), aligned(2), may_alias));
+
+inline V load(const float* p) { return *reinterpret_cast<const VU*>(p); }
+inline void store(float* p, V v) { *reinterpret_cast<VU*>(p) = v; }
+inline V splat(float x) { return V{} + x; }
+inline uint32_t bits_of(float x) { uint32_t b; memcpy(&b, &x, 4); return b; }
+inline float float_of(uint32_t b) { float x; memcpy(&x, &b, 4); return x; }
+
+// ---- number formats -------------------------------------------------------------------------------------------------
+
+inline float from_bfloat16(uint16_t h) { return float_of(static_cast<uint32_t>(h) << 16); }
+
+inline uint16_t to_bfloat16(float x) {  // round to nearest, ties to even; NaN stays NaN
+  const uint32_t b = bits_of(x);
+  if ((b & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>((b >> 16) | 0x40);
+  return static_cast<uint16_t>((b + 0x7fff + ((b >> 16) & 1)) >> 16);
+}
+
+inline float from_float16(uint16_t h) {
+#if defined(__F16C__)
+  return _cvtsh_ss(h);
+#else
+  const uint32_t sign = static_cast<uint32_t>(h & 0x8000) << 16, rest = static_cast<uint32_t>(h & 0x7fff) << 13;
+  if ((h & 0x7c00) == 0x7c00) return float_of(sign | rest | 0x7f800000);
+  return float_of(sign | bits_of(float_of(rest) * 0x1p112f));  // the factor moves the exponent, subnormals too
+#endif
+}
+
+struct Float32 {
+  using Stored = float;
+  static V vector(const float* p) { return load(p); }
+  static float scalar(float x) { return x; }
+};
+
+struct Bfloat16 {
+  using Stored = uint16_t;
+  static V vector(const uint16_t* p) {
+    const VI wide = __builtin_convertvector(static_cast<VH>(*reinterpret_cast<const VHU*>(p)), VI) << 16;
+    return reinterpret_cast<const V&>(wide);
+  }
+  static float scalar(uint16_t x) { return from_bfloat16(x); }
+};
+
+struct Float16 {
+  using Stored = uint16_t;
+  static V vector(const uint16_t* p) {
+#if defined(__AVX512F__)
+    return reinterpret_cast<V>(_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))));
+#elif defined(__F16C__)
+    return reinterpret_cast<V>(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+#else
+    V out;
+    for (int i = 0; i < kLanes; ++i) out[i] = from_float16(p[i]);
+    return out;
+#endif
+  }
+  static float scalar(uint16_t x) { return from_float16(x); }
+};
+
+// ---- rows -----------------------------------------------------------------------------------------------------------
+
+template <class T>
+inline void prefetch_row(const T* row, int64_t n) {
+  for (int64_t byte = 0; byte < n * static_cast<int64_t>(sizeof(T)); byte += 64)
+    __builtin_prefetch(reinterpret_cast<const char*>(row) + byte);
+}
+
+template <class Format>
+void add_rows_of(float* sum, const void* rows, const int64_t* ids, int64_t num_ids, int64_t n) {
+  using Stored = typename Format::Stored;
+  const Stored* base = static_cast<const Stored*>(rows);
+  for (int64_t i = 0; i < num_ids; i += 2) {  // two rows at a time: half the traffic on `sum`
+    const bool pair = i + 1 < num_ids;
+    const Stored* first = base + ids[i] * n;
+    const Stored* second = base + ids[pair ? i + 1 : i] * n;
+    if (i + 2 < num_ids) prefetch_row(base + ids[i + 2] * n, n);
+    if (i + 3 < num_ids) prefetch_row(base + ids[i + 3] * n, n);
+    int64_t f = 0;
+    if (pair) {
+      for (; f + kLanes <= n; f += kLanes) store(sum + f, load(sum + f) + (Format::vector(first + f) + Format::vector(second + f)));
+      for (; f < n; ++f) sum[f] += Format::scalar(first[f]) + Format::scalar(second[f]);
+    } else {
+      for (; f + kLanes <= n; f += kLanes) store(sum + f, load(sum + f) + Format::vector(first + f));
+      for (; f < n; ++f) sum[f] += Format::scalar(first[f]);
+    }
+  }
+}
+
+void add_rows(float* sum, const void* rows, RowType type, const int64_t* ids, int64_t num_ids, int64_t n) {
+  switch (type) {
+    case RowType::kFloat32: return add_rows_of<Float32>(sum, rows, ids, num_ids, n);
+    case RowType::kFloat16: return add_rows_of<Float16>(sum, rows, ids, num_ids, n);
+    case RowType::kBfloat16: return add_rows_of<Bfloat16>(sum, rows, ids, num_ids, n);
+  }
+}
+
+void store_row(void* out, RowType type, const float* in, float factor, int64_t n) {
+  if (type == RowType::kFloat32) {
+    float* to = static_cast<float*>(out);
+    int64_t f = 0;
+    for (; f + kLanes <= n; f += kLanes) store(to + f, load(in + f) * factor);
+    for (; f < n; ++f) to[f] = in[f] * factor;
+  } else {
+    uint16_t* to = static_cast<uint16_t*>(out);
+    for (int64_t f = 0; f < n; ++f) to[f] = to_bfloat16(in[f] * factor);
+  }
+}
+
+template <class Format>
+void widen_row(float* out, const void* row, int64_t n) {
+  const auto* from = static_cast<const typename Format::Stored*>(row);
+  int64_t f = 0;
+  for (; f + kLanes <= n; f += kLanes) store(out + f, Format::vector(from + f));
+  for (; f < n; ++f) out[f] = Format::scalar(from[f]);
+}
+
+template <class Format>
+void narrow_row(uint16_t* out, const void* row, int64_t n) {
+  const auto* from = static_cast<const typename Format::Stored*>(row);
+  for (int64_t f = 0; f < n; ++f) out[f] = to_bfloat16(Format::scalar(from[f]));
+}
+
+void convert_row(void* out, RowType out_type, const void* row, RowType type, int64_t n) {
+  if (out_type == type) {
+    memcpy(out, row, n * (type == RowType::kFloat32 ? 4 : 2));
+  } else if (out_type == RowType::kFloat32) {
+    type == RowType::kFloat16 ? widen_row<Float16>(static_cast<float*>(out), row, n)
+                              : widen_row<Bfloat16>(static_cast<float*>(out), row, n);
+  } else {
+    type == RowType::kFloat32 ? narrow_row<Float32>(static_cast<uint16_t*>(out), row, n)
+                              : narrow_row<Float16>(static_cast<uint16_t*>(out), row, n);
+  }
+}
+
+void add_scaled(float* sum, const float* row, float factor, int64_t n) {
+  int64_t f = 0;
+  for (; f + kLanes <= n; f += kLanes) store(sum + f, load(sum + f) + load(row + f) * factor);
+  for (; f < n; ++f) sum[f] += row[f] * factor;
+}
+
+// ---- dropout --------------------------------------------------------------------------------------------------------
+
+// 32 random bits of one (row key, column): murmur3's finaliser over a Weyl sequence; enough for a keep-or-drop choice.
+template <class I>
+inline I draw_bits(I column, uint32_t low, uint32_t high) {
+  I x = column * 0x9E3779B9u + low;
+  x = (x ^ (x >> 16)) * 0x85EBCA6Bu;
+  x = (x ^ (x >> 13) ^ high) * 0xC2B2AE35u;
+  return x ^ (x >> 16);
+}
+
+inline VI column_numbers(int64_t first) {
+  VI columns;
+  for (int i = 0; i < kLanes; ++i) columns[i] = static_cast<uint32_t>(first) + i;
+  return columns;
+}
+
+inline V keep(V x, VI columns, uint64_t key, uint32_t threshold, float scale) {
+  const VI drawn = draw_bits(columns, static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32));
+  const V zero{};
+  return drawn >= threshold ? x * scale : zero;
+}
+
+inline V positive(V x) {
+  const V zero{};
+  return x > zero ? x : zero;
+}
+
+void relu_dropout(float* out, const float* in, uint64_t key, uint32_t threshold, float scale, int64_t n) {
+  for (int64_t f = 0; f < n; f += kLanes) {
+    const int64_t width = n - f < kLanes ? n - f : kLanes;
+    float block[kLanes] = {};
+    if (width == kLanes) {
+      store(out + f, keep(positive(load(in + f)), column_numbers(f), key, threshold, scale));
+    } else {
+      memcpy(block, in + f, width * 4);
+      store(block, keep(positive(load(block)), column_numbers(f), key, threshold, scale));
+      memcpy(out + f, block, width * 4);
+    }
+  }
+}
+
+void relu_dropout_backward(float* grad_in, const float* grad_out, const float* out, float scale, int64_t count) {
+  const V zero{};
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    const V kept = load(out + i);
+    store(grad_in + i, kept > zero ? load(grad_out + i) * scale : zero);
+  }
+  for (; i < count; ++i) grad_in[i] = out[i] > 0 ? grad_out[i] * scale : 0.0f;
+}
+
+// ---- products -------------------------------------------------------------------------------------------------------
+// Register-tiled in the manner of Goto & van de Geijn 2008 ("Anatomy of high-performance matrix multiplication"): the tile of
+// the result stays in registers for the whole inner loop. Every value is summed in one fixed order, so the result does not
+// depend on the number of threads.
+
+void pack_weights(float* packed, const float* w, int64_t n, int64_t k) {
+  for (int64_t first = 0; first < n; first += kTileColumns, packed += k * kTileColumns)
+    for (int64_t j = 0; j < kTileColumns; ++j)
+      for (int64_t i = 0; i < k; ++i) packed[i * kTileColumns + j] = first + j < n ? w[(first + j) * k + i] : 0.0f;
+}
+
+template <int Rows>
+inline void tile(V (&acc)[kTileRows][kTileVectors], const float* a, int64_t row_stride, int64_t step, const float* b, int64_t k) {
+  for (int64_t i = 0; i < k; ++i, b += kTileColumns, a += step) {
+    V right[kTileVectors];
+#pragma GCC unroll 4
+    for (int v = 0; v < kTileVectors; ++v) right[v] = load(b + v * kLanes);
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r) {
+      const V left = splat(a[r * row_stride]);
+#pragma GCC unroll 4
+      for (int v = 0; v < kTileVectors; ++v) acc[r][v] += left * right[v];
+    }
+  }
+}
+
+inline void finish_row(float* c, const V (&acc)[kTileVectors], int64_t row, int64_t column, int64_t n, const Epilogue& epilogue) {
+  float line[kTileColumns];
+  const int64_t width = n - column < kTileColumns ? n - column : kTileColumns;
+  for (int v = 0; v < kTileVectors; ++v) {
+    V value = acc[v];
+    const int64_t first = column + v * kLanes;
+    if (epilogue.bias) {
+      if (first + kLanes <= n) {
+        value += load(epilogue.bias + first);
+      } else {
+        for (int i = 0; first + i < n; ++i) value[i] += epilogue.bias[first + i];
+      }
+    }
+    if (epilogue.relu) value = positive(value);
+    if (epilogue.row_keys) value = keep(value, column_numbers(first), epilogue.row_keys[row], epilogue.threshold, epilogue.scale);
+    if (width == kTileColumns) store(c + v * kLanes, value);
+    else store(line + v * kLanes, value);
+  }
+  if (width < kTileColumns) memcpy(c, line, width * 4);
+}
+
+template <int Rows>
+void multiply_tile(float* c, const float* a, const float* packed, int64_t row, int64_t column, int64_t n, int64_t k,
+                   int64_t first_row, const Epilogue& epilogue) {
+  V acc[kTileRows][kTileVectors] = {};
+  tile<Rows>(acc, a + row * k, k, 1, packed + column * k, k);
+  for (int r = 0; r < Rows; ++r) finish_row(c + (row + r) * n + column, acc[r], first_row + row + r, column, n, epilogue);
+}
+
+void multiply(float* c, const float* a, const float* packed, int64_t m, int64_t n, int64_t k, int64_t first_row,
+              const Epilogue& epilogue) {
+  for (int64_t column = 0; column < n; column += kTileColumns) {
+    int64_t row = 0;
+    for (; row + kTileRows <= m; row += kTileRows) multiply_tile<kTileRows>(c, a, packed, row, column, n, k, first_row, epilogue);
+    for (; row + 2 <= m; row += 2) multiply_tile<2>(c, a, packed, row, column, n, k, first_row, epilogue);
+    for (; row < m; ++row) multiply_tile<1>(c, a, packed, row, column, n, k, first_row, epilogue);
+  }
+}
+
+void pack_gradients(float* packed, const float* g, int64_t begin, int64_t end, int64_t n) {
+  for (int64_t first = 0; first < n; first += kTileRows)
+    for (int64_t row = begin; row < end; ++row, packed += kTileRows)
+      for (int64_t j = 0; j < kTileRows; ++j) packed[j] = first + j < n ? g[row * n + first + j] : 0.0f;
+}
+
+void add_outer(float* dw, const float* packed_g, const float* a, int64_t begin, int64_t end, int64_t n, int64_t k, int64_t column,
+               float* scratch) {
+  const int64_t num_rows = end - begin, width = k - column < kTileColumns ? k - column : kTileColumns;
+  for (int64_t i = 0; i < num_rows; ++i) {
+    float* line = scratch + i * kTileColumns;
+    const float* from = a + (begin + i) * k + column;
+    if (width == kTileColumns) {
+      for (int v = 0; v < kTileVectors; ++v) store(line + v * kLanes, load(from + v * kLanes));
+    } else {
+      memset(line, 0, kTileColumns * 4);
+      memcpy(line, from, width * 4);
+    }
+  }
+  for (int64_t first = 0; first < n; first += kTileRows, packed_g += num_rows * kTileRows) {
+    V acc[kTileRows][kTileVectors] = {};
+    tile<kTileRows>(acc, packed_g, 1, kTileRows, scratch, num_rows);
+    for (int64_t r = 0; r < kTileRows && first + r < n; ++r) {
+      float* to = dw + (first + r) * k + column;
+      float line[kTileColumns];
+      for (int v = 0; v < kTileVectors; ++v) store(line + v * kLanes, acc[r][v]);
+      if (width == kTileColumns) {
+        for (int v = 0; v < kTileVectors; ++v) store(to + v * kLanes, load(to + v * kLanes) + load(line + v * kLanes));
+      } else {
+        for (int64_t i = 0; i < width; ++i) to[i] += line[i];
+      }
+    }
+  }
+}
+
+}  // namespace
+
+#define GRAPHMILL_TEXT2(x) #x
+#define GRAPHMILL_TEXT(x) GRAPHMILL_TEXT2(x)
+
+extern const Kernels GRAPHMILL_JOIN(kernels_, GRAPHMILL_ISA);
+const Kernels GRAPHMILL_JOIN(kernels_, GRAPHMILL_ISA) = {
+    GRAPHMILL_TEXT(GRAPHMILL_ISA), kTileRows, kTileColumns, add_rows, store_row, convert_row, add_scaled, relu_dropout,
+    relu_dropout_backward, pack_weights, multiply, pack_gradients, add_outer,
+};
+
+}  // namespace graphmill

@@ -1,0 +1,216 @@
+// The Python face of the core: numpy arrays and CPU tensors in, results into arrays that the caller owns. The GIL is released.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cmath>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <variant>
+
+#include "operators.h"
+#include "random.h"
+#include "sampler.h"
+
+namespace nb = nanobind;
+using namespace graphmill;
+
+namespace {
+
+template <class T, size_t Dimensions>
+using Array = nb::ndarray<T, nb::ndim<Dimensions>, nb::c_contig, nb::device::cpu>;
+using Ids = Array<const int64_t, 1>;
+using Locals = Array<const int32_t, 1>;
+using Floats = Array<const float, 2>;
+using Keys = Array<const uint64_t, 1>;
+using AnyRows = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using AnyOut = nb::ndarray<nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+void require(bool holds, const char* what) {
+  if (!holds) throw std::invalid_argument(what);
+}
+
+RowType row_type(nb::dlpack::dtype type) {
+  const auto code = static_cast<nb::dlpack::dtype_code>(type.code);
+  if (code == nb::dlpack::dtype_code::Float && type.bits == 32) return RowType::kFloat32;
+  if (code == nb::dlpack::dtype_code::Float && type.bits == 16) return RowType::kFloat16;
+  if (code == nb::dlpack::dtype_code::Bfloat || (code == nb::dlpack::dtype_code::UInt && type.bits == 16)) return RowType::kBfloat16;
+  throw std::invalid_argument("rows must be float32, float16, bfloat16, or bfloat16 held as uint16");
+}
+
+Segments segments_of(const Ids& indptr, const Locals& indices) {
+  require(indptr.shape(0) >= 1, "indptr must hold num_rows + 1 offsets");
+  const auto num_rows = static_cast<int64_t>(indptr.shape(0)) - 1;
+  require(indptr.data()[num_rows] <= static_cast<int64_t>(indices.shape(0)), "indptr ends past the indices");
+  return {indptr.data(), indices.data(), num_rows};
+}
+
+SparseMatrix sparse_of(const Ids& indptr, const Locals& indices, const Array<const float, 1>& values) {
+  require(indices.shape(0) == values.shape(0), "indices and values differ in length");
+  const Segments rows = segments_of(indptr, indices);
+  return {rows.indptr, rows.indices, values.data(), rows.num_rows};
+}
+
+// Dropout in integers: a 32-bit draw below the threshold drops the value.
+uint32_t threshold_of(double p) {
+  require(p >= 0 && p < 1, "a dropout probability lies in [0, 1)");
+  return static_cast<uint32_t>(std::lround(std::ldexp(p, 32)) > 0xffffffffl ? 0xffffffffl : std::lround(std::ldexp(p, 32)));
+}
+
+// Sampling over int32 or int64 column ids behind one class; keeps the arrays alive.
+class NeighborSampler {
+ public:
+  NeighborSampler(Ids indptr, nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu> indices)
+      : indptr_(indptr), indices_(indices) {
+    require(indptr.shape(0) >= 2, "indptr must hold num_nodes + 1 offsets of at least one node");
+    const auto num_nodes = static_cast<int64_t>(indptr.shape(0)) - 1, num_edges = static_cast<int64_t>(indices.shape(0));
+    require(indptr.data()[0] == 0 && indptr.data()[num_nodes] == num_edges, "indptr must start at 0 and end at the number of edges");
+    require(static_cast<nb::dlpack::dtype_code>(indices.dtype().code) == nb::dlpack::dtype_code::Int, "indices must be int32 or int64");
+    if (indices.dtype().bits == 32)
+      sampler_.emplace<Sampler<int32_t>>(indptr.data(), static_cast<const int32_t*>(indices.data()), num_nodes, num_edges);
+    else
+      sampler_.emplace<Sampler<int64_t>>(indptr.data(), static_cast<const int64_t*>(indices.data()), num_nodes, num_edges);
+  }
+
+  std::shared_ptr<Neighbourhood> sample(const Ids& seeds, const std::vector<int64_t>& fanouts, uint64_t key, bool resample,
+                                        bool with_edge_ids, int num_threads) {
+    nb::gil_scoped_release release;
+    return std::visit(
+        [&](auto& sampler) -> std::shared_ptr<Neighbourhood> {
+          if constexpr (std::is_same_v<std::decay_t<decltype(sampler)>, std::monostate>) throw std::logic_error("no graph");
+          else return sampler.sample(seeds.data(), static_cast<int64_t>(seeds.shape(0)), fanouts, key, resample, with_edge_ids, num_threads);
+        },
+        sampler_);
+  }
+
+ private:
+  Ids indptr_;
+  nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu> indices_;
+  std::variant<std::monostate, Sampler<int32_t>, Sampler<int64_t>> sampler_;
+};
+
+// A view of a result's memory that keeps the result alive; when the last view dies the memory serves the next batch.
+template <class T>
+nb::ndarray<nb::numpy, T, nb::ndim<1>> view(const std::shared_ptr<Neighbourhood>& owner, T* data, int64_t count) {
+  auto* keeper = new std::shared_ptr<Neighbourhood>(owner);
+  nb::capsule capsule(keeper, [](void* p) noexcept { delete static_cast<std::shared_ptr<Neighbourhood>*>(p); });
+  static T nothing{};
+  return nb::ndarray<nb::numpy, T, nb::ndim<1>>(count ? data : &nothing, {static_cast<size_t>(count)}, capsule);
+}
+
+void bind_sampler(nb::module_& m) {
+  using Shared = std::shared_ptr<Neighbourhood>;
+  nb::class_<Neighbourhood>(m, "Neighbourhood", "One sampled neighbourhood; its arrays are views of reused memory.")
+      .def_prop_ro("node_ids", [](const Shared& n) { return view(n, n->node_ids.data(), n->num_nodes); })
+      .def_prop_ro("indptr", [](const Shared& n) { return view(n, n->indptr.data(), n->num_rows + 1); })
+      .def_prop_ro("indices", [](const Shared& n) { return view(n, n->indices.data(), n->num_edges); })
+      .def_prop_ro("edge_ids", [](const Shared& n) { return view(n, n->edge_ids.data(), n->edge_ids.data() ? n->num_edges : 0); })
+      .def_prop_ro("num_nodes_per_hop", [](const Shared& n) { return n->nodes_per_hop; })
+      .def_prop_ro("num_edges_per_hop", [](const Shared& n) { return n->edges_per_hop; })
+      .def_prop_ro("num_rows_per_hop", [](const Shared& n) { return n->rows_per_hop; });
+  nb::class_<NeighborSampler>(m, "NeighborSampler")
+      .def(nb::init<Ids, nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>>(), nb::arg("indptr"), nb::arg("indices"))
+      .def("sample", &NeighborSampler::sample, nb::arg("seeds"), nb::arg("fanouts"), nb::arg("key"), nb::kw_only(),
+           nb::arg("resample") = false, nb::arg("with_edge_ids") = false, nb::arg("num_threads") = 1);
+}
+
+void bind_gathers(nb::module_& m) {
+  m.def("gather_rows", [](const AnyRows& table, const Ids& ids, AnyOut out, int num_threads) {
+    require(out.shape(0) == ids.shape(0) && out.shape(1) == table.shape(1), "out must be [num_ids, num_columns]");
+    nb::gil_scoped_release release;
+    gather_rows({table.data(), row_type(table.dtype()), static_cast<int64_t>(table.shape(0)), static_cast<int64_t>(table.shape(1))},
+                ids.data(), static_cast<int64_t>(ids.shape(0)), out.data(), row_type(out.dtype()), num_threads);
+  });
+  m.def("gather_self_and_mean", [](const AnyRows& table, const Ids& ids, const Ids& indptr, const Locals& indices, AnyOut out, int num_threads) {
+    const Segments segments = segments_of(indptr, indices);
+    require(static_cast<int64_t>(out.shape(0)) == segments.num_rows && out.shape(1) == 2 * table.shape(1), "out must be [num_rows, 2 * num_columns]");
+    nb::gil_scoped_release release;
+    gather_self_and_mean({table.data(), row_type(table.dtype()), static_cast<int64_t>(table.shape(0)), static_cast<int64_t>(table.shape(1))},
+                         ids.data(), segments, out.data(), row_type(out.dtype()), num_threads);
+  });
+  m.def("gather_sparse_rows", [](const Ids& indptr, const Locals& indices, const Array<const float, 1>& values, const Ids& ids,
+                                 const Ids& out_indptr, Array<int32_t, 1> out_indices, Array<float, 1> out_values, int num_threads) {
+    const SparseMatrix table = sparse_of(indptr, indices, values);
+    require(out_indptr.shape(0) == ids.shape(0) + 1 && out_indices.shape(0) == out_values.shape(0), "out_indptr must hold num_ids + 1 offsets");
+    nb::gil_scoped_release release;
+    gather_sparse_rows(table, ids.data(), static_cast<int64_t>(ids.shape(0)), out_indptr.data(), out_indices.data(), out_values.data(), num_threads);
+  });
+  m.def("keys_of", [](uint64_t key, const Ids& ids, Array<uint64_t, 1> out) {
+    require(out.shape(0) == ids.shape(0), "out must be as long as ids");
+    for (size_t i = 0; i < ids.shape(0); ++i) out.data()[i] = subkey(key, static_cast<uint64_t>(ids.data()[i]));
+  });
+  m.def("subkey", &subkey, nb::arg("key"), nb::arg("coordinate"), "A key for one more coordinate below `key`.");
+}
+
+void bind_segments(nb::module_& m) {
+  m.def("segment_mean", [](const Floats& x, const Ids& indptr, const Locals& indices, Array<float, 2> out, int num_threads) {
+    const Segments segments = segments_of(indptr, indices);
+    require(static_cast<int64_t>(out.shape(0)) == segments.num_rows && out.shape(1) == x.shape(1), "out must be [num_rows, num_columns]");
+    nb::gil_scoped_release release;
+    segment_mean(x.data(), static_cast<int64_t>(x.shape(1)), segments, out.data(), num_threads);
+  });
+  m.def("segment_mean_backward", [](const Floats& grad_out, const Ids& indptr, const Locals& indices, Array<float, 2> grad_x, int num_threads) {
+    const Segments segments = segments_of(indptr, indices);
+    require(static_cast<int64_t>(grad_out.shape(0)) == segments.num_rows && grad_out.shape(1) == grad_x.shape(1), "grad_out must be [num_rows, num_columns]");
+    nb::gil_scoped_release release;
+    segment_mean_backward(grad_out.data(), static_cast<int64_t>(grad_out.shape(1)), segments, grad_x.data(), static_cast<int64_t>(grad_x.shape(0)), num_threads);
+  });
+  m.def("sparse_multiply", [](const Ids& indptr, const Locals& indices, const Array<const float, 1>& values, const Floats& w, Array<float, 2> out, int num_threads) {
+    const SparseMatrix x = sparse_of(indptr, indices, values);
+    require(static_cast<int64_t>(out.shape(0)) == x.num_rows && out.shape(1) == w.shape(1), "out must be [num_rows, n]");
+    nb::gil_scoped_release release;
+    sparse_multiply(x, w.data(), static_cast<int64_t>(w.shape(1)), out.data(), num_threads);
+  });
+  m.def("sparse_multiply_backward", [](const Ids& indptr, const Locals& indices, const Array<const float, 1>& values, const Floats& grad_out, Array<float, 2> grad_w, int num_threads) {
+    const SparseMatrix x = sparse_of(indptr, indices, values);
+    require(static_cast<int64_t>(grad_out.shape(0)) == x.num_rows && grad_out.shape(1) == grad_w.shape(1), "grad_out must be [num_rows, n]");
+    nb::gil_scoped_release release;
+    sparse_multiply_backward(x, grad_out.data(), static_cast<int64_t>(grad_w.shape(1)), grad_w.data(), static_cast<int64_t>(grad_w.shape(0)), num_threads);
+  });
+}
+
+void bind_products(nb::module_& m) {
+  m.def("linear",
+        [](const Floats& a, const Floats& w, std::optional<Array<const float, 1>> bias, Array<float, 2> out, bool relu,
+           std::optional<Keys> row_keys, double p, int num_threads) {
+          require(a.shape(1) == w.shape(1), "a [m, k] and w [n, k] differ in k");
+          require(out.shape(0) == a.shape(0) && out.shape(1) == w.shape(0), "out must be [m, n]");
+          require(!bias || bias->shape(0) == w.shape(0), "bias must be [n]");
+          require(!row_keys || row_keys->shape(0) == a.shape(0), "row_keys must be [m]");
+          const Epilogue epilogue{bias ? bias->data() : nullptr, row_keys ? row_keys->data() : nullptr, threshold_of(p),
+                                  static_cast<float>(1.0 / (1.0 - p)), relu};
+          nb::gil_scoped_release release;
+          linear(a.data(), static_cast<int64_t>(a.shape(0)), static_cast<int64_t>(a.shape(1)), w.data(), static_cast<int64_t>(w.shape(0)), epilogue, out.data(), num_threads);
+        },
+        nb::arg("a"), nb::arg("w"), nb::arg("bias").none(), nb::arg("out"), nb::arg("relu"), nb::arg("row_keys").none(), nb::arg("p"), nb::arg("num_threads"));
+  m.def("linear_backward_weight", [](const Floats& g, const Floats& a, Array<float, 2> dw, int num_threads) {
+    require(g.shape(0) == a.shape(0) && dw.shape(0) == g.shape(1) && dw.shape(1) == a.shape(1), "dw must be [n, k] for g [m, n] and a [m, k]");
+    nb::gil_scoped_release release;
+    linear_backward_weight(g.data(), a.data(), static_cast<int64_t>(g.shape(0)), static_cast<int64_t>(g.shape(1)), static_cast<int64_t>(a.shape(1)), dw.data(), num_threads);
+  });
+  m.def("relu_dropout", [](const Floats& x, const Keys& row_keys, double p, Array<float, 2> out, int num_threads) {
+    require(row_keys.shape(0) == x.shape(0) && out.shape(0) == x.shape(0) && out.shape(1) == x.shape(1), "row_keys must be [m], out [m, n]");
+    nb::gil_scoped_release release;
+    relu_dropout(x.data(), static_cast<int64_t>(x.shape(0)), static_cast<int64_t>(x.shape(1)), row_keys.data(), threshold_of(p), static_cast<float>(1.0 / (1.0 - p)), out.data(), num_threads);
+  });
+  m.def("relu_dropout_backward", [](const Floats& grad_out, const Floats& out, double p, Array<float, 2> grad_in, int num_threads) {
+    require(grad_out.shape(0) == out.shape(0) && grad_out.shape(1) == out.shape(1), "grad_out and out differ in shape");
+    nb::gil_scoped_release release;
+    relu_dropout_backward(grad_out.data(), out.data(), static_cast<int64_t>(out.shape(0) * out.shape(1)), static_cast<float>(1.0 / (1.0 - p)), grad_in.data(), num_threads);
+  });
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+  m.doc() = "Graphmill's core: sampling, gathering, segment and matrix operators. Needs numpy, not torch.";
+  m.def("isa", [] { return std::string(kernels().name); }, "The instruction set in use: generic, avx2 or avx512.");
+  bind_sampler(m);
+  bind_gathers(m);
+  bind_segments(m);
+  bind_products(m);
+}

@@ -1,0 +1,184 @@
+#include "operators.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "pool.h"
+
+namespace graphmill {
+
+namespace {
+
+constexpr int64_t kRowsPerChunk = 64;
+constexpr int64_t kColumnsPerStrip = 64;
+
+void for_rows(int64_t count, int64_t chunk, int num_threads, const std::function<void(int64_t, int64_t)>& body) {
+  ThreadPool::instance().parallel_for(count, chunk, num_threads, body);
+}
+
+int64_t bytes_of(RowType type) { return type == RowType::kFloat32 ? 4 : 2; }
+
+// Uninitialised, reused by the calling thread.
+float* scratch_floats(int64_t count) {
+  thread_local std::unique_ptr<float[]> memory;
+  thread_local int64_t capacity = 0;
+  if (count > capacity) {
+    memory.reset(new float[count]);
+    capacity = count;
+  }
+  return memory.get();
+}
+
+struct AlignedFloats {
+  explicit AlignedFloats(int64_t count)
+      : data(static_cast<float*>(std::aligned_alloc(64, (count * 4 + 63) / 64 * 64)), &std::free) {}
+  std::unique_ptr<float, decltype(&std::free)> data;
+};
+
+}  // namespace
+
+void gather_rows(const Matrix& table, const int64_t* ids, int64_t num_ids, void* out, RowType out_type, int num_threads) {
+  const int64_t row_bytes = table.num_columns * bytes_of(table.type), out_bytes = table.num_columns * bytes_of(out_type);
+  const char* rows = static_cast<const char*>(table.data);
+  char* to = static_cast<char*>(out);
+  for_rows(num_ids, kRowsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      if (i + 2 < end)
+        for (int64_t b = 0; b < row_bytes; b += 64) __builtin_prefetch(rows + ids[i + 2] * row_bytes + b);
+      kernels().convert_row(to + i * out_bytes, out_type, rows + ids[i] * row_bytes, table.type, table.num_columns);
+    }
+  });
+}
+
+void gather_self_and_mean(const Matrix& table, const int64_t* ids, const Segments& segments, void* out, RowType out_type,
+                          int num_threads) {
+  const int64_t n = table.num_columns, half_bytes = n * bytes_of(out_type);
+  const char* rows = static_cast<const char*>(table.data);
+  for_rows(segments.num_rows, kRowsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
+    float* sum = scratch_floats(n);
+    std::vector<int64_t> neighbours;
+    for (int64_t row = begin; row < end; ++row) {
+      char* to = static_cast<char*>(out) + row * 2 * half_bytes;
+      const int64_t first = segments.indptr[row], degree = segments.indptr[row + 1] - first;
+      neighbours.resize(degree);
+      for (int64_t i = 0; i < degree; ++i) neighbours[i] = ids[segments.indices[first + i]];
+      kernels().convert_row(to, out_type, rows + ids[row] * n * bytes_of(table.type), table.type, n);
+      std::fill_n(sum, n, 0.0f);
+      kernels().add_rows(sum, table.data, table.type, neighbours.data(), degree, n);
+      kernels().store_row(to + half_bytes, out_type, sum, degree ? 1.0f / static_cast<float>(degree) : 0.0f, n);
+    }
+  });
+}
+
+void gather_sparse_rows(const SparseMatrix& table, const int64_t* ids, int64_t num_ids, const int64_t* out_indptr,
+                        int32_t* out_indices, float* out_values, int num_threads) {
+  for_rows(num_ids, 16 * kRowsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t first = table.indptr[ids[i]], count = out_indptr[i + 1] - out_indptr[i];
+      std::copy_n(table.indices + first, count, out_indices + out_indptr[i]);
+      std::copy_n(table.values + first, count, out_values + out_indptr[i]);
+    }
+  });
+}
+
+void segment_mean(const float* x, int64_t num_columns, const Segments& segments, float* out, int num_threads) {
+  for_rows(segments.num_rows, kRowsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
+    std::vector<int64_t> columns;
+    for (int64_t row = begin; row < end; ++row) {
+      float* to = out + row * num_columns;
+      const int64_t first = segments.indptr[row], degree = segments.indptr[row + 1] - first;
+      columns.assign(segments.indices + first, segments.indices + first + degree);
+      std::fill_n(to, num_columns, 0.0f);
+      kernels().add_rows(to, x, RowType::kFloat32, columns.data(), degree, num_columns);
+      kernels().store_row(to, RowType::kFloat32, to, degree ? 1.0f / static_cast<float>(degree) : 0.0f, num_columns);
+    }
+  });
+}
+
+// Spread over strips of columns, not over edges: no two threads write the same value, and the order of the sums is fixed.
+void segment_mean_backward(const float* grad_out, int64_t num_columns, const Segments& segments, float* grad_x,
+                           int64_t num_x_rows, int num_threads) {
+  for_rows(num_columns, kColumnsPerStrip, num_threads, [&](int64_t begin, int64_t end) {
+    for (int64_t row = 0; row < num_x_rows; ++row) std::fill(grad_x + row * num_columns + begin, grad_x + row * num_columns + end, 0.0f);
+    for (int64_t row = 0; row < segments.num_rows; ++row) {
+      const int64_t first = segments.indptr[row], last = segments.indptr[row + 1];
+      const float factor = last > first ? 1.0f / static_cast<float>(last - first) : 0.0f;
+      const float* from = grad_out + row * num_columns + begin;
+      for (int64_t i = first; i < last; ++i) {
+        if (i + 8 < last) __builtin_prefetch(grad_x + segments.indices[i + 8] * num_columns + begin, 1);
+        kernels().add_scaled(grad_x + segments.indices[i] * num_columns + begin, from, factor, end - begin);
+      }
+    }
+  });
+}
+
+void sparse_multiply(const SparseMatrix& x, const float* w, int64_t n, float* out, int num_threads) {
+  for_rows(x.num_rows, 4 * kRowsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      float* to = out + row * n;
+      std::fill_n(to, n, 0.0f);
+      for (int64_t i = x.indptr[row]; i < x.indptr[row + 1]; ++i)
+        kernels().add_scaled(to, w + x.indices[i] * n, x.values[i], n);
+    }
+  });
+}
+
+void sparse_multiply_backward(const SparseMatrix& x, const float* grad_out, int64_t n, float* grad_w, int64_t num_features,
+                              int num_threads) {
+  for_rows(n, kColumnsPerStrip, num_threads, [&](int64_t begin, int64_t end) {
+    for (int64_t feature = 0; feature < num_features; ++feature) std::fill(grad_w + feature * n + begin, grad_w + feature * n + end, 0.0f);
+    for (int64_t row = 0; row < x.num_rows; ++row)
+      for (int64_t i = x.indptr[row]; i < x.indptr[row + 1]; ++i)
+        kernels().add_scaled(grad_w + x.indices[i] * n + begin, grad_out + row * n + begin, x.values[i], end - begin);
+  });
+}
+
+void linear(const float* a, int64_t m, int64_t k, const float* w, int64_t n, const Epilogue& epilogue, float* out, int num_threads) {
+  const Kernels& kernel = kernels();
+  const int64_t num_panels = (n + kernel.tile_columns - 1) / kernel.tile_columns;
+  const AlignedFloats packed(num_panels * kernel.tile_columns * k);
+  kernel.pack_weights(packed.data.get(), w, n, k);
+  const int64_t chunk = 8 * kernel.tile_rows;
+  for_rows(m, chunk, num_threads, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; row += chunk)
+      kernel.multiply(out + row * n, a + row * k, packed.data.get(), std::min(chunk, end - row), n, k, row, epilogue);
+  });
+}
+
+void linear_backward_weight(const float* g, const float* a, int64_t m, int64_t n, int64_t k, float* dw, int num_threads) {
+  const Kernels& kernel = kernels();
+  constexpr int64_t kBlock = 256;  // rows summed in registers before the result is touched
+  const int64_t num_panels = (n + kernel.tile_rows - 1) / kernel.tile_rows, width = num_panels * kernel.tile_rows;
+  const AlignedFloats packed(m * width);
+  for_rows(m, kBlock, num_threads, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; row += kBlock)
+      kernel.pack_gradients(packed.data.get() + row * width, g, row, std::min(row + kBlock, end), n);
+  });
+  std::fill_n(dw, n * k, 0.0f);
+  const int64_t num_strips = (k + kernel.tile_columns - 1) / kernel.tile_columns;
+  for_rows(num_strips, 4, num_threads, [&](int64_t begin, int64_t end) {
+    float* scratch = scratch_floats(kBlock * kernel.tile_columns);
+    for (int64_t row = 0; row < m; row += kBlock)
+      for (int64_t strip = begin; strip < end; ++strip)
+        kernel.add_outer(dw, packed.data.get() + row * width, a, row, std::min(row + kBlock, m), n, k, strip * kernel.tile_columns, scratch);
+  });
+}
+
+void relu_dropout(const float* in, int64_t m, int64_t n, const uint64_t* row_keys, uint32_t threshold, float scale, float* out,
+                  int num_threads) {
+  for_rows(m, kRowsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row)
+      kernels().relu_dropout(out + row * n, in + row * n, row_keys[row], threshold, scale, n);
+  });
+}
+
+void relu_dropout_backward(const float* grad_out, const float* out, int64_t count, float scale, float* grad_in, int num_threads) {
+  for_rows(count, 1 << 16, num_threads, [&](int64_t begin, int64_t end) {
+    kernels().relu_dropout_backward(grad_in + begin, grad_out + begin, out + begin, scale, end - begin);
+  });
+}
+
+}  // namespace graphmill

@@ -1,0 +1,59 @@
+// Operators over whole matrices: the kernels of one thread's share, spread over threads.
+// Each result is a function of its inputs alone: the number of threads never changes a bit.
+#pragma once
+#include <cstdint>
+
+#include "kernels.h"
+
+namespace graphmill {
+
+struct Matrix {  // row-major, any row type
+  const void* data;
+  RowType type;
+  int64_t num_rows, num_columns;
+};
+
+struct Segments {  // compressed sparse rows of local ids
+  const int64_t* indptr;
+  const int32_t* indices;
+  int64_t num_rows;
+};
+
+struct SparseMatrix {
+  const int64_t* indptr;
+  const int32_t* indices;
+  const float* values;
+  int64_t num_rows;
+};
+
+// out[i] = table[ids[i]].
+void gather_rows(const Matrix& table, const int64_t* ids, int64_t num_ids, void* out, RowType out_type, int num_threads);
+
+// out[r] = [table[ids[r]], mean of table[ids[c]] over c in segment r]; the mean of nothing is 0.
+void gather_self_and_mean(const Matrix& table, const int64_t* ids, const Segments& segments, void* out, RowType out_type,
+                          int num_threads);
+
+// out[i] = row ids[i] of `table`; out.indptr is given, and says how long each row is.
+void gather_sparse_rows(const SparseMatrix& table, const int64_t* ids, int64_t num_ids, const int64_t* out_indptr,
+                        int32_t* out_indices, float* out_values, int num_threads);
+
+// out[r] = mean of x[c] over c in segment r.
+void segment_mean(const float* x, int64_t num_columns, const Segments& segments, float* out, int num_threads);
+void segment_mean_backward(const float* grad_out, int64_t num_columns, const Segments& segments, float* grad_x,
+                           int64_t num_x_rows, int num_threads);
+
+// out = x · w for sparse x; w [num_features, n].
+void sparse_multiply(const SparseMatrix& x, const float* w, int64_t n, float* out, int num_threads);
+void sparse_multiply_backward(const SparseMatrix& x, const float* grad_out, int64_t n, float* grad_w, int64_t num_features,
+                              int num_threads);
+
+// out [m, n] = epilogue(a [m, k] · w [n, k]ᵀ).
+void linear(const float* a, int64_t m, int64_t k, const float* w, int64_t n, const Epilogue& epilogue, float* out, int num_threads);
+// dw [n, k] = g [m, n]ᵀ · a [m, k].
+void linear_backward_weight(const float* g, const float* a, int64_t m, int64_t n, int64_t k, float* dw, int num_threads);
+
+void relu_dropout(const float* in, int64_t m, int64_t n, const uint64_t* row_keys, uint32_t threshold, float scale, float* out,
+                  int num_threads);
+void relu_dropout_backward(const float* grad_out, const float* out, int64_t count, float scale, float* grad_in, int num_threads);
+
+}  // namespace graphmill

@@ -1,0 +1,1 @@
+"""Errors, whole-file writes, name suggestions: standard library only."""

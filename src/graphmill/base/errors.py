@@ -1,0 +1,23 @@
+"""The exceptions a person may see.
+
+`UserError` is the person's to mend and carries no traceback; anything else that escapes is our own bug.
+"""
+
+
+class UserError(Exception):
+    """A request that cannot be met. It says what clashes, then what to type.
+
+    The command line prints it without a traceback and exits with 2.
+    """
+
+    def __init__(self, message: str, *, fix: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  → {self.fix}"
+
+
+class OutOfTimeError(Exception):
+    """The run was asked to stop; it left a checkpoint behind. Exit status 75: resume me."""

@@ -1,0 +1,1 @@
+"""Graphs and features at rest (compressed sparse, memory-mapped, checksummed), ids and batch types."""

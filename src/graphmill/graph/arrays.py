@@ -1,0 +1,156 @@
+"""One array, one .npy file: written with its checksum, mapped back only if it is what its record says."""
+
+import io
+import lzma
+import struct
+import tokenize
+import zipfile
+import zlib
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import xxhash
+from graphmill.base.errors import UserError
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+# Everything that numpy, zipfile and zlib raise on a damaged file; a reader turns these, and only these, into a UserError.
+UNREADABLE = (
+    ArithmeticError,
+    EOFError,
+    LookupError,
+    MemoryError,
+    NotImplementedError,
+    OSError,
+    RecursionError,
+    RuntimeError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+    lzma.LZMAError,
+    struct.error,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+_CHUNK_BYTES = 2**24
+
+
+class ArrayRecord(BaseModel):
+    """What metadata.json knows about one file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int = Field(ge=0, description="size of the whole file")
+    xxh3: str = Field(pattern="^[0-9a-f]{32}$", description="xxh3-128 of the whole file")
+
+
+class NpyHeader(NamedTuple):
+    """The header of a .npy file."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    is_fortran: bool
+    offset: int  # bytes before the data
+
+    @property
+    def num_bytes(self) -> int:
+        """Size that the whole file must have. Python's integers: a forged shape cannot overflow."""
+        size = self.dtype.itemsize
+        for extent in self.shape:
+            size *= extent
+        return self.offset + size
+
+
+class _Hashing:
+    """A file that hashes what passes through."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+        self.digest = xxhash.xxh3_128()
+
+    def write(self, data: bytes) -> int:
+        self.digest.update(data)
+        return self.file.write(data)
+
+
+def write_array(path: Path, array: NDArray[Any]) -> ArrayRecord:
+    """Write `array` in C order and little-endian; the record holds the checksum of what was written."""
+    array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    with path.open("wb") as file:
+        hashing = _Hashing(file)
+        np.lib.format.write_array(hashing, array, allow_pickle=False)  # type: ignore[arg-type]
+    return ArrayRecord(
+        dtype=array.dtype.name, shape=array.shape, bytes=path.stat().st_size, xxh3=hashing.digest.hexdigest()
+    )
+
+
+def read_npy_header(file: IO[bytes]) -> NpyHeader:
+    """Read the header of an open .npy file. Raises one of `UNREADABLE`, also for arrays of Python objects."""
+    version = np.lib.format.read_magic(file)
+    if version == (1, 0):
+        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
+    elif version == (2, 0):
+        shape, is_fortran, dtype = np.lib.format.read_array_header_2_0(file)
+    else:
+        raise ValueError(f"version {version[0]}.{version[1]} of the npy format")
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects, and reading those would run code")
+    if any(extent < 0 for extent in shape):
+        raise ValueError(f"shape {list(shape)}")
+    return NpyHeader(dtype, shape, is_fortran, file.tell())
+
+
+def check_array(path: Path, record: ArrayRecord) -> NpyHeader:
+    """Compare the file's size and header with its record, without reading the data."""
+    try:
+        num_bytes = path.stat().st_size
+        with path.open("rb") as file:
+            header = read_npy_header(io.BytesIO(file.read(2**16 + 64)))
+    except FileNotFoundError:
+        raise damaged(path, "the file is missing") from None
+    except UNREADABLE as error:
+        raise damaged(path, f"the header cannot be read: {error}") from error
+    if num_bytes != record.bytes or num_bytes != header.num_bytes:
+        wanted = record.bytes if num_bytes != record.bytes else header.num_bytes
+        raise damaged(path, f"the file has {num_bytes} bytes and should have {wanted}")
+    if header.dtype.name != record.dtype or header.dtype.newbyteorder("<") != header.dtype:
+        raise damaged(path, f"it holds {header.dtype.str}, and metadata.json says {record.dtype}")
+    if header.shape != record.shape:
+        raise damaged(path, f"its shape is {list(header.shape)}, and metadata.json says {list(record.shape)}")
+    if header.is_fortran:
+        raise damaged(path, "it is in Fortran order")
+    return header
+
+
+def map_array(path: Path, record: ArrayRecord) -> NDArray[Any]:
+    """The array, mapped read-only and shared with every process that maps it."""
+    header = check_array(path, record)
+    if 0 in header.shape:
+        return np.empty(header.shape, dtype=header.dtype)
+    try:
+        return np.asarray(np.memmap(path, dtype=header.dtype, mode="r", offset=header.offset, shape=header.shape))
+    except UNREADABLE as error:
+        raise damaged(path, f"it cannot be mapped: {error}") from error
+
+
+def check_checksum(path: Path, record: ArrayRecord) -> None:
+    """Read the whole file and compare its checksum with the record's."""
+    digest = xxhash.xxh3_128()
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(_CHUNK_BYTES):
+                digest.update(chunk)
+    except OSError as error:
+        raise damaged(path, f"it cannot be read: {error}") from error
+    if digest.hexdigest() != record.xxh3:
+        raise damaged(path, f"its checksum is {digest.hexdigest()}, and metadata.json says {record.xxh3}")
+
+
+def damaged(path: Path, problem: str) -> UserError:
+    """The error of a file in a GraphStore that is not what was written there."""
+    return UserError(f"{path}: {problem}", fix="prepare the dataset again: graphmill prepare NAME --force")

@@ -1,0 +1,119 @@
+"""Compressed sparse topology: built from an edge list by sorting one 64-bit key per edge.
+
+An edge u → v is the key `v << bits | u`. Sorted keys are the rows in order, equal keys are duplicates, and a row's start
+is a binary search: no argsort, no permutation, at most two extra copies of the keys in memory.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+MAX_NODES = 2**32  # two ids must fit one 64-bit key
+
+EdgeKeys = NDArray[np.uint64]  # [num_edges], ascending and unique: destination << bits | source
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """In-neighbours of every node, in compressed sparse column form: edge u → v stands as u in the row of v.
+
+    Rows are ascending and hold no neighbour twice; a self-loop is an ordinary entry.
+    """
+
+    indptr: NDArray[np.int64]  # [num_nodes + 1]
+    indices: NDArray[np.int32] | NDArray[np.int64]  # [num_edges]; int64 only where num_nodes ≥ 2^31
+
+    @property
+    def num_nodes(self) -> int:
+        """Rows, counting those without a neighbour."""
+        return len(self.indptr) - 1
+
+    @property
+    def num_edges(self) -> int:
+        """Entries: each direction of an undirected edge is one."""
+        return len(self.indices)
+
+
+def index_dtype(num_nodes: int) -> np.dtype[np.int32] | np.dtype[np.int64]:
+    """The dtype of neighbour ids: int32 where it fits."""
+    return np.dtype(np.int32) if num_nodes < 2**31 else np.dtype(np.int64)
+
+
+def edge_keys(edge_index: NDArray[Any], num_nodes: int) -> EdgeKeys:
+    """Sorted unique keys of `edge_index` [2, num_edges] (sources, then destinations), ids in 0..num_nodes."""
+    keys = edge_index[1].astype(np.uint64)
+    keys <<= _shift(num_nodes)
+    np.bitwise_or(keys, edge_index[0], out=keys, dtype=np.uint64, casting="unsafe")
+    keys.sort()
+    return _without_duplicates(keys)
+
+
+def undirected_keys(keys: EdgeKeys, num_nodes: int) -> EdgeKeys | None:
+    """Sorted unique keys of both directions of every edge, or None where the graph is symmetric already."""
+    reversed_keys = _reverse(keys, num_nodes)
+    if np.array_equal(reversed_keys, keys):
+        return None
+    both = np.concatenate([keys, reversed_keys])
+    del reversed_keys
+    both.sort()
+    return _without_duplicates(both)
+
+
+def topology_from_keys(keys: EdgeKeys, num_nodes: int) -> Topology:
+    """The rows that sorted unique `keys` spell out."""
+    indptr = np.empty(num_nodes + 1, dtype=np.int64)
+    first_keys = np.arange(num_nodes, dtype=np.uint64)
+    first_keys <<= _shift(num_nodes)
+    indptr[:-1] = np.searchsorted(keys, first_keys)
+    indptr[-1] = len(keys)
+    indices = np.empty(len(keys), dtype=index_dtype(num_nodes))
+    np.bitwise_and(keys, _mask(num_nodes), out=indices, casting="unsafe")
+    return Topology(indptr=indptr, indices=indices)
+
+
+def keys_from_topology(topology: Topology) -> EdgeKeys:
+    """The inverse of `topology_from_keys`."""
+    keys = np.repeat(np.arange(topology.num_nodes, dtype=np.uint64), np.diff(topology.indptr))
+    keys <<= _shift(topology.num_nodes)
+    np.bitwise_or(keys, topology.indices, out=keys, dtype=np.uint64, casting="unsafe")
+    return keys
+
+
+def self_loops(keys: EdgeKeys, num_nodes: int) -> NDArray[np.int64]:
+    """Ascending ids [num_self_loops] of the nodes that stand in their own row."""
+    loops = keys[keys >> _shift(num_nodes) == keys & _mask(num_nodes)]
+    return (loops & _mask(num_nodes)).astype(np.int64)
+
+
+def num_isolated(undirected: Topology, loops: NDArray[np.int64]) -> int:
+    """Nodes without an edge from or to another node; a self-loop is no company."""
+    degree = np.diff(undirected.indptr)
+    degree[loops] -= 1
+    return int(np.count_nonzero(degree == 0))
+
+
+def _shift(num_nodes: int) -> np.uint64:
+    return np.uint64(max(1, (num_nodes - 1).bit_length()))
+
+
+def _mask(num_nodes: int) -> np.uint64:
+    return np.uint64((1 << int(_shift(num_nodes))) - 1)
+
+
+def _reverse(keys: EdgeKeys, num_nodes: int) -> EdgeKeys:
+    reversed_keys = keys & _mask(num_nodes)
+    reversed_keys <<= _shift(num_nodes)
+    reversed_keys |= keys >> _shift(num_nodes)
+    reversed_keys.sort()
+    return reversed_keys
+
+
+def _without_duplicates(keys: EdgeKeys) -> EdgeKeys:
+    if len(keys) == 0:
+        return keys
+    is_first = np.empty(len(keys), dtype=np.bool_)
+    is_first[0] = True
+    np.not_equal(keys[1:], keys[:-1], out=is_first[1:])
+    return keys if is_first.all() else keys[is_first]

@@ -1,0 +1,88 @@
+"""Read a whole GraphStore and hold every array to what it promises."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from graphmill.base.errors import UserError
+from graphmill.graph.arrays import check_checksum, damaged, map_array
+from graphmill.graph.features import DenseFeatures, Features, SparseFeatures, csr_problem, not_finite, unsorted_or_repeated
+from graphmill.graph.metadata import SPLIT_CODES, StoreMetadata
+from graphmill.graph.topology import Topology, keys_from_topology, num_isolated, self_loops, undirected_keys
+from numpy.typing import NDArray
+
+
+def verify_contents(folder: Path, metadata: StoreMetadata) -> None:
+    """Checksums first, so that a flipped bit is called one; then structure, which a checksum cannot vouch for."""
+    for name, record in metadata.arrays.items():
+        check_checksum(folder / f"{name}.npy", record)
+    arrays = {name: map_array(folder / f"{name}.npy", record) for name, record in metadata.arrays.items()}
+    given = _topology(folder, arrays, metadata, prefix="")
+    undirected = given if metadata.is_symmetric else _topology(folder, arrays, metadata, prefix="undirected_")
+    _verify_directions(folder, metadata, given, undirected)
+    _verify_features(folder, metadata, arrays)
+    _verify_labels(folder, metadata, arrays)
+
+
+def _topology(folder: Path, arrays: dict[str, NDArray[Any]], metadata: StoreMetadata, *, prefix: str) -> Topology:
+    topology = Topology(indptr=arrays[f"{prefix}indptr"], indices=arrays[f"{prefix}indices"])
+    problem = csr_problem(topology.indptr, topology.indices, metadata.num_nodes)
+    problem = problem or unsorted_or_repeated(topology.indptr, topology.indices)
+    if problem:
+        raise damaged(folder / f"{prefix}indices.npy", problem)
+    return topology
+
+
+def _verify_directions(folder: Path, metadata: StoreMetadata, given: Topology, undirected: Topology) -> None:
+    keys = keys_from_topology(given)
+    loops = self_loops(keys, metadata.num_nodes)
+    both = undirected_keys(keys, metadata.num_nodes)
+    if metadata.is_symmetric != (both is None):
+        raise damaged(folder / "indices.npy", f"is_symmetric is {metadata.is_symmetric}, and the edges say otherwise")
+    if both is not None and not np.array_equal(both, keys_from_topology(undirected)):
+        raise damaged(folder / "undirected_indices.npy", "it is not the union of both directions of indices.npy")
+    counted = {
+        "num_self_loops": len(loops),
+        "num_undirected_edges": undirected.num_edges,
+        "num_isolated_nodes": num_isolated(undirected, loops),
+    }
+    _compare_counts(folder, metadata, counted)
+
+
+def _verify_features(folder: Path, metadata: StoreMetadata, arrays: dict[str, NDArray[Any]]) -> None:
+    features: Features
+    if metadata.has_sparse_features:
+        features = SparseFeatures(arrays["x_indptr"], arrays["x_indices"], arrays["x_values"], metadata.num_features)
+        problem = csr_problem(features.indptr, features.indices, features.num_features)
+        problem = problem or unsorted_or_repeated(features.indptr, features.indices)
+        if problem:
+            raise damaged(folder / "x_indices.npy", problem)
+    else:
+        features = DenseFeatures(arrays["x"], metadata.feature_dtype)
+    problem = not_finite(features)
+    if problem:
+        raise damaged(folder / ("x_values.npy" if metadata.has_sparse_features else "x.npy"), problem)
+
+
+def _verify_labels(folder: Path, metadata: StoreMetadata, arrays: dict[str, NDArray[Any]]) -> None:
+    labels, split = arrays["y"], arrays["split"]
+    outside = np.flatnonzero((labels < -1) | (labels >= metadata.num_classes))
+    if len(outside):
+        raise damaged(folder / "y.npy", f"node {outside[0]} has label {labels[outside[0]]} of {metadata.num_classes} classes")
+    bare = np.flatnonzero((labels == -1) & (split != SPLIT_CODES["none"]))
+    if len(bare):
+        raise damaged(folder / "y.npy", f"node {bare[0]} is in a split and has no label")
+    for name, code in SPLIT_CODES.items():
+        num_nodes = int(np.count_nonzero(split == code))
+        if num_nodes != metadata.splits[name]:  # type: ignore[index]
+            raise damaged(folder / "split.npy", f"{num_nodes} nodes are {name}, and metadata.json says {metadata.splits}")
+
+
+def _compare_counts(folder: Path, metadata: StoreMetadata, counted: dict[str, int]) -> None:
+    for name, count in counted.items():
+        said = getattr(metadata, name)
+        if said != count:
+            raise UserError(
+                f"{folder}: metadata.json says {name} = {said}, and the edges say {count}",
+                fix="prepare the dataset again: graphmill prepare NAME --force",
+            )

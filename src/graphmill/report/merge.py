@@ -1,0 +1,179 @@
+"""Merge the metrics.csv of many runs into one table: same inputs, same bytes, in whatever order files are found.
+
+Of rows with one key the last attempt wins: the highest `attempt`; within one file, of equal attempts, the later line
+(the original's sweep appended). Two files that hold different rows for one key and attempt are refused, because no
+rule that leaves out the order of files could choose between them.
+"""
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphmill.base.errors import UserError
+from graphmill.base.files import replacing, write_text
+from graphmill.base.names import did_you_mean
+from graphmill.record.metrics import SEED_000_COLUMNS, Table, read_table
+from graphmill.report.table import MERGED_METRICS, Value, frame_of, typed_rows, widen
+
+KEY_COLUMNS = ("run_id", "sync_scheme", "sync_every", "world_size", "seed", "epoch")
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a merge wrote, and from what."""
+
+    csv: Path
+    parquet: Path
+    num_files: int
+    num_rows: int
+    num_superseded: int  # rows left out, because a later attempt or an equal copy stands for them
+    seed_000_files: tuple[Path, ...]  # files of the original; what they leave unsaid was filled in (SEED_000_FILLERS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    path: Path
+    line: int
+    attempt: int
+    cells: tuple[str, ...]
+    values: tuple[Value, ...]
+    key: tuple[Value, ...]
+
+
+def merge(
+    input_root: Path,
+    *,
+    pattern: str = "**/metrics.csv",
+    output: Path = MERGED_METRICS,
+    key_columns: Sequence[str] = KEY_COLUMNS,
+) -> Merged:
+    """Merge all files under `input_root` that match the glob `pattern` into `output`, and Parquet beside it."""
+    if output.suffix != ".csv":
+        raise UserError(
+            f"{output} does not end in .csv, and the Parquet file beside it takes its stem", fix="end --output in .csv"
+        )
+    original = [read_table(path) for path in _find(input_root, pattern, output)]
+    tables = [widen(table) for table in original]
+    header = _common_header(tables)
+    for name in key_columns:
+        if name not in header:
+            raise UserError(f"no file has the key column {name!r}", fix=did_you_mean(name, header))
+    rows = [row for table in tables for row in _rows(table, key_columns)]
+    kept = _last_attempts(rows, key_columns)
+    kept.sort(key=lambda row: [_sort_key(value) for value in row.key])
+    parquet = output.with_suffix(".parquet")
+    _write(output, parquet, header, kept)
+    return Merged(
+        csv=output,
+        parquet=parquet,
+        num_files=len(tables),
+        num_rows=len(kept),
+        num_superseded=len(rows) - len(kept),
+        seed_000_files=tuple(table.path for table in original if table.header == SEED_000_COLUMNS),
+    )
+
+
+def _find(root: Path, pattern: str, output: Path) -> list[Path]:
+    if not root.is_dir():
+        raise UserError(
+            f"{root} is not a folder", fix="graphmill merge --input-root FOLDER, where runs keep their logs"
+        )
+    try:
+        found = sorted(path for path in root.glob(pattern) if path.is_file() and path.resolve() != output.resolve())
+    except (ValueError, NotImplementedError) as error:
+        raise UserError(
+            f"{pattern!r} is no pattern to look for below {root}: {error}", fix="--pattern '**/metrics.csv'"
+        ) from None
+    if not found:
+        raise UserError(
+            f"no file below {root} matches {pattern!r}",
+            fix="train first (graphmill train debian-packages-sage), or give --input-root the folder of your runs",
+        )
+    return found
+
+
+def _common_header(tables: Sequence[Table]) -> tuple[str, ...]:
+    first = tables[0]
+    for table in tables[1:]:
+        if table.header != first.header:
+            raise UserError(
+                f"{first.path} and {table.path} have different columns: {_difference(first, table)}",
+                fix="merge them apart (--pattern, --output), or leave one out",
+            )
+    return first.header
+
+
+def _difference(one: Table, other: Table) -> str:
+    only_one = [name for name in one.header if name not in other.header]
+    only_other = [name for name in other.header if name not in one.header]
+    if not only_one and not only_other:
+        place, (a, b) = next(
+            (place, pair)
+            for place, pair in enumerate(zip(one.header, other.header, strict=True), 1)
+            if pair[0] != pair[1]
+        )
+        return f"the same names in another order; column {place} is {a!r} in the first and {b!r} in the second"
+    parts = [
+        f"only the {which} has {', '.join(names)}"
+        for which, names in (("first", only_one), ("second", only_other))
+        if names
+    ]
+    return "; ".join(parts)
+
+
+def _rows(table: Table, key_columns: Sequence[str]) -> Iterable[_Row]:
+    places = [table.header.index(name) for name in key_columns]
+    attempt_place = table.header.index("attempt") if "attempt" in table.header else None
+    for line, cells, values in zip(table.lines, table.rows, typed_rows(table), strict=True):
+        attempt = 0 if attempt_place is None else values[attempt_place] or 0
+        key = tuple(values[place] for place in places)
+        yield _Row(table.path, line, int(attempt), cells, values, key)
+
+
+def _last_attempts(rows: Iterable[_Row], key_columns: Sequence[str]) -> list[_Row]:
+    """One row per key. Rows of one file come in the order of its lines."""
+    rivals: dict[str, dict[Path, _Row]] = {}
+    for row in rows:
+        of_key = rivals.setdefault(repr(row.key), {})  # repr: a NaN equals itself
+        if row.path not in of_key or row.attempt >= of_key[row.path].attempt:
+            of_key[row.path] = row
+    return [_winner(list(of_key.values()), key_columns) for of_key in rivals.values()]
+
+
+def _winner(rows: Sequence[_Row], key_columns: Sequence[str]) -> _Row:
+    """The row of the last attempt, out of one row per file."""
+    last = max(row.attempt for row in rows)
+    winner, *copies = sorted((row for row in rows if row.attempt == last), key=lambda row: row.path)
+    for copy in copies:
+        if copy.cells != winner.cells:
+            key = ", ".join(f"{name}={value}" for name, value in zip(key_columns, winner.key, strict=True))
+            raise UserError(
+                f"{winner.path}, line {winner.line} and {copy.path}, line {copy.line} hold different rows"
+                f" for {key}, and both are of attempt {last}",
+                fix="remove the older of the two, or give its rows another run_id",
+            )
+    return winner
+
+
+def _sort_key(value: Value) -> tuple[int, float, str]:
+    """Empty cells first, then numbers by value, then text."""
+    if value is None:
+        return (0, 0.0, "")
+    try:
+        number = float(value)
+    except ValueError:
+        return (2, 0.0, str(value))
+    return (1, number, str(value)) if math.isfinite(number) else (2, 0.0, str(value))
+
+
+def _write(output: Path, parquet: Path, header: tuple[str, ...], rows: Sequence[_Row]) -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(row.cells for row in rows)
+    write_text(output, text.getvalue())
+    with replacing(parquet) as temporary:
+        frame_of(header, [row.values for row in rows]).write_parquet(temporary)

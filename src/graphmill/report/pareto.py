@@ -1,0 +1,143 @@
+"""Accuracy against communication: which points no other point beats on both.
+
+Points are pooled over the runs of one dataset; datasets are never pooled. The two files of seed 000 hold a point per
+epoch and run; ours add one point per run, and mean and standard deviation over the seeds of each scheme.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+from graphmill.base.errors import UserError
+from graphmill.base.files import replacing
+from graphmill.report.table import MERGED_METRICS, OfDataset, by_dataset, check_number_columns, load_metrics
+
+DEFAULT_COMM = "commMB_cum_fp32"
+DEFAULT_ACC = "best_microF1"
+
+RUN = ("run_id", "sync_scheme", "payload", "sync_every", "world_size", "seed")
+"""What tells two runs of one dataset apart: the original kept a whole sweep under one run_id."""
+
+GROUP = ("sync_scheme", "payload", "sync_every", "world_size")
+"""Runs that agree in these are repetitions with other seeds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParetoFiles:
+    """What `pareto` wrote for one dataset."""
+
+    dataset: str | None
+    all_points: Path
+    frontier: Path
+    runs: Path
+    summary: Path
+    num_points: int
+    num_frontier: int
+    notes: tuple[str, ...]  # for the person: what the averages hide
+
+
+def pareto(
+    metrics: Path = MERGED_METRICS,
+    *,
+    output_dir: Path = Path("results"),
+    comm_column: str = DEFAULT_COMM,
+    acc_column: str = DEFAULT_ACC,
+    runs: str = "*",
+) -> list[ParetoFiles]:
+    """Minimise `comm_column`, maximise `acc_column`; write four CSVs per dataset. `runs` is a glob on run_id."""
+    check_number_columns([comm_column, acc_column])
+    parts = by_dataset(load_metrics(metrics, runs=runs))
+    return [_write_dataset(part, metrics, output_dir, comm_column, acc_column) for part in parts]
+
+
+def points(frame: pl.DataFrame, comm: str, acc: str) -> pl.DataFrame:
+    """Every row that has both numbers, cheapest first, of equally cheap ones the best first."""
+    usable = frame.filter(pl.col(comm).is_finite(), pl.col(acc).is_finite())  # null is not finite
+    order = [comm, acc, "sync_every", "epoch", *RUN]
+    return usable.sort(order, descending=[name == acc for name in order])
+
+
+def frontier(points: pl.DataFrame, acc: str) -> pl.DataFrame:
+    """The sorted points that beat every cheaper or equally cheap one; of equal points the first."""
+    best_before = pl.col(acc).cum_max().shift(1)
+    return points.filter(best_before.is_null() | (pl.col(acc) > best_before))
+
+
+def final_points(points: pl.DataFrame) -> pl.DataFrame:
+    """One point per run: its last epoch."""
+    last = points.sort("epoch").group_by(RUN, maintain_order=True).last()
+    return last.select(points.columns).sort(*GROUP, "seed", "run_id")
+
+
+def summary(finals: pl.DataFrame, comm: str, acc: str) -> pl.DataFrame:
+    """Mean and sample standard deviation (null for one run) over the runs of each group."""
+    return (
+        finals.group_by(GROUP)
+        .agg(
+            pl.len().alias("n"),
+            pl.col(comm).mean().alias(f"{comm}_mean"),
+            pl.col(comm).std().alias(f"{comm}_sd"),
+            pl.col(acc).mean().alias(f"{acc}_mean"),
+            pl.col(acc).std().alias(f"{acc}_sd"),
+        )
+        .sort(GROUP)
+    )
+
+
+def same_seed_notes(finals: pl.DataFrame) -> tuple[str, ...]:
+    """Say where two runs of one group share a seed: they are no independent repetitions."""
+    doubled = finals.group_by(*GROUP, "seed").agg(pl.col("run_id").sort()).filter(pl.col("run_id").list.len() > 1)
+    return tuple(
+        f"{len(row['run_id'])} runs of {row['sync_scheme']}, k = {row['sync_every']}, {row['world_size']} ranks share the seed"
+        f" {row['seed']} ({', '.join(row['run_id'][:3])}) and are averaged as if they did not; --runs 'PATTERN' chooses among them"
+        for row in doubled.sort(*GROUP, "seed").to_dicts()
+    )
+
+
+def usable_points(part: OfDataset, metrics: Path, comm: str, acc: str) -> pl.DataFrame:
+    """`points`, or a `UserError` where the file holds none."""
+    usable = points(part.frame, comm, acc)
+    if usable.is_empty():
+        of_dataset = f" of {part.name}" if part.name else ""
+        raise UserError(
+            f"{metrics} has no row{of_dataset} with both {comm} and {acc}",
+            fix=f"choose other columns, for example --comm-column {DEFAULT_COMM} --acc-column {DEFAULT_ACC}",
+        )
+    return usable
+
+
+def column_tag(comm_column: str) -> str:
+    """What the names of files call the communication: fp32, as in seed 000, where the column is commMB_cum_fp32.
+
+    >>> [column_tag(name) for name in ("commMB_cum_fp16", "measured_mib_cum", "interface_mib_cum", "time")]
+    ['fp16', 'measured', 'interface', 'time']
+    """
+    return comm_column.removeprefix("commMB_cum_").removesuffix("_mib_cum")
+
+
+def _write_dataset(part: OfDataset, metrics: Path, folder: Path, comm: str, acc: str) -> ParetoFiles:
+    all_points = usable_points(part, metrics, comm, acc)
+    best = frontier(all_points, acc)
+    finals = final_points(all_points)
+    tag = column_tag(comm)
+    of_tag = "" if comm == DEFAULT_COMM else f"_{tag}"  # a second communication column must not overwrite the first
+    files = ParetoFiles(
+        dataset=part.name,
+        all_points=folder / f"pareto_all_{tag}{part.suffix}.csv",
+        frontier=folder / f"pareto_frontier_{tag}{part.suffix}.csv",
+        runs=folder / f"pareto_runs{of_tag}{part.suffix}.csv",
+        summary=folder / f"pareto_summary{of_tag}{part.suffix}.csv",
+        num_points=all_points.height,
+        num_frontier=best.height,
+        notes=same_seed_notes(finals),
+    )
+    _write_csv(files.all_points, all_points.select("sync_every", "epoch", comm, acc))
+    _write_csv(files.frontier, best.select("sync_every", "epoch", comm, acc))
+    _write_csv(files.runs, finals.select("dataset", *RUN, "epoch", comm, acc))
+    _write_csv(files.summary, summary(finals, comm, acc))
+    return files
+
+
+def _write_csv(path: Path, frame: pl.DataFrame) -> None:
+    with replacing(path) as temporary:
+        frame.write_csv(temporary, float_precision=6)

@@ -1,0 +1,1 @@
+"""Seeds, then neighbourhoods, then mini-batches: schedule, sampler, collector, prefetch."""

@@ -1,0 +1,125 @@
+"""The experiment file: what a person asks for. A field may say "auto"; the plan never does."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+Payload = Literal["fp32", "fp16", "bf16"]
+
+
+class Spec(BaseModel):
+    """Frozen, and strict about names: an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DatasetSpec(Spec):
+    """Which prepared graph to train on."""
+
+    name: str = Field("debian-packages", description="name of a prepared dataset, or a path to a GraphStore")
+    undirected: bool = Field(True, description="message passing along both directions of every edge")
+    features: Literal["as_stored", "tfidf", "row_normalised"] = Field(
+        "as_stored", description="transformation of sparse features when they are read"
+    )
+
+
+class GraphSageSpec(Spec):
+    """GraphSAGE with mean aggregation (Hamilton et al. 2017, arXiv 1706.02216)."""
+
+    kind: Literal["graphsage"] = "graphsage"
+    hidden_channels: PositiveInt = 256
+    num_layers: PositiveInt = 2
+    dropout: Fraction = 0.5
+    input_dropout: Fraction = Field(0.0, description="probability of dropping an input feature")
+    encoder: bool | Literal["auto"] = Field(
+        "auto", description="a linear layer on the raw features before message passing; auto: where features are sparse"
+    )
+
+
+class CustomModelSpec(Spec):
+    """Any PyTorch or PyG model by dotted path, called as model(x, edge_index) → logits per node."""
+
+    kind: Literal["custom"]
+    target: str = Field(description="dotted path, for example torch_geometric.nn.models.GCN")
+    options: dict[str, Any] = Field({}, description="keyword arguments; in_channels and out_channels are filled in")
+
+
+ModelSpec = Annotated[GraphSageSpec | CustomModelSpec, Field(discriminator="kind")]
+
+
+class DeferredAllreduceSpec(Spec):
+    """Accumulate gradients for k steps, then all-reduce and update. k = 1 is plain data parallelism."""
+
+    scheme: Literal["deferred_allreduce"] = "deferred_allreduce"
+    every: PositiveInt = Field(1, description="k: steps of each rank between two synchronisations")
+    payload: Payload = Field("fp32", description="number format handed to the collective")
+
+
+class LocalSgdSpec(Spec):
+    """k local updates per rank, then average the parameters (Stich 2019; Lin et al. 2020 for the warm-up)."""
+
+    scheme: Literal["local_sgd"]
+    every: PositiveInt = 1
+    payload: Payload = "fp32"
+    average_optimizer_state: bool = Field(False, description="average Adam's moments along with the parameters")
+    warmup_steps: int = Field(0, ge=0, description="steps of each rank with an all-reduce every step, before rounds start")
+
+
+class DilocoSpec(Spec):
+    """k local updates per rank, then an outer Nesterov step on the averaged change (Douillard et al. 2023)."""
+
+    scheme: Literal["diloco"]
+    every: PositiveInt = 16
+    payload: Payload = "fp32"
+    outer_lr: float = Field(0.7, gt=0)
+    outer_momentum: float = Field(0.9, ge=0, lt=1)
+
+
+SyncSpec = Annotated[DeferredAllreduceSpec | LocalSgdSpec | DilocoSpec, Field(discriminator="scheme")]
+
+
+class CheckpointSpec(Spec):
+    """When to save. The best and the latest checkpoint are always kept."""
+
+    every_epochs: int = Field(1, ge=0, description="0: no periodic checkpoint at the end of epochs")
+    every_steps: int = Field(0, ge=0, description="also after the first sync past every so many steps of a rank; 0: never")
+    keep_every_epochs: int = Field(0, ge=0, description="keep each n-th epoch's checkpoint for good; 0: only best and latest")
+
+
+class TrainSpec(Spec):
+    """How to train."""
+
+    ranks: PositiveInt | Literal["auto"] = Field("auto", description="processes; auto: one per GPU, one on a CPU")
+    epochs: PositiveInt | None = Field(None, description="stop after so many passes over the training set")
+    max_steps: PositiveInt | None = Field(None, description="stop after so many steps counted over all ranks")
+    batch_size: PositiveInt = Field(1024, description="seeds per rank and step")
+    num_neighbors: tuple[int, ...] = Field((25, 10), description="fan-outs, first hop first; -1: all neighbours")
+    lr: float = Field(0.01, gt=0)
+    lr_schedule: Literal["constant", "cosine"] = "constant"
+    weight_decay: float = Field(0.0, ge=0)
+    seed: int = Field(1234, ge=0, lt=2**63)
+    precision: Literal["fp32", "bf16"] = "fp32"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    backend: Literal["auto", "gloo", "nccl"] = "auto"
+    threads: PositiveInt | Literal["auto"] = Field("auto", description="compute threads per rank; auto: cores ÷ ranks on this host")
+    prefetch: int = Field(2, ge=0, description="mini-batches made ahead by a background thread; 0: none")
+    sync: SyncSpec = DeferredAllreduceSpec()
+    checkpoint: CheckpointSpec = CheckpointSpec()
+    evaluate_every_epochs: int = Field(1, ge=0, description="0: only at the end")
+
+    @model_validator(mode="after")
+    def _fanouts_are_counts(self) -> "TrainSpec":
+        if not self.num_neighbors or any(k == 0 or k < -1 for k in self.num_neighbors):
+            raise ValueError(f"num_neighbors {list(self.num_neighbors)} must hold positive fan-outs, or -1 for all neighbours")
+        return self
+
+
+class Experiment(Spec):
+    """One experiment, as written."""
+
+    name: str = Field("experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="stem of the run's name")
+    task: Literal["node_classification"] = "node_classification"
+    dataset: DatasetSpec = DatasetSpec()
+    model: ModelSpec = GraphSageSpec()
+    train: TrainSpec = TrainSpec()

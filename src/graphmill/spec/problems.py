@@ -1,0 +1,48 @@
+"""Problems of a file or a request, gathered so that all are told at once (house rule 5)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graphmill.base.errors import UserError
+
+KeyPath = tuple[str | int, ...]
+"""Where a value stands: ("train", "num_neighbors", 0)."""
+
+_MOST_SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong, where it stands, and what to type instead."""
+
+    where: str  # file:line, or the override as given
+    what: str
+    fix: str
+
+
+def dotted(path: KeyPath) -> str:
+    """The key as overrides write it.
+
+    >>> dotted(("train", "num_neighbors", 0))
+    'train.num_neighbors[0]'
+    """
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def refuse(problems: Sequence[Problem], source: str) -> None:
+    """Raise one `UserError` that tells all `problems` of `source`; return where there is none."""
+    if not problems:
+        return
+    if len(problems) == 1:
+        only = problems[0]
+        raise UserError(f"{only.where}: {only.what}", fix=only.fix)
+    lines = [f"{problem.where}: {problem.what} → {problem.fix}" for problem in problems[:_MOST_SHOWN]]
+    if len(problems) > _MOST_SHOWN:
+        lines.append(f"… and {len(problems) - _MOST_SHOWN} more")
+    raise UserError(
+        f"{len(problems)} problems in {source}:\n  " + "\n  ".join(lines),
+        fix="mend them all; `graphmill plan` checks an experiment without training",
+    )

@@ -1,0 +1,1 @@
+"""One folder per learning problem; whoever adds a problem copies a folder."""

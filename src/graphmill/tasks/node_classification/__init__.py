@@ -1,0 +1,1 @@
+"""Node classification: prepare, model, task and metrics of one problem."""

@@ -1,0 +1,1 @@
+"""The loop, checkpoints, evaluation: what a rank does."""
