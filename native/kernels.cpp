@@ -1,10 +1,12 @@
 // Compiled several times with other flags (see CMakeLists.txt): GRAPHMILL_ISA names the build. Written with the
-// compiler's vector types, so one source serves every instruction set. Only <cstdint> and <cstring> are included: an inline
-// function of another header, compiled here for AVX-512, could be the copy that the linker keeps for everybody.
+// compiler's vector types, so one source serves every instruction set. Only headers without ordinary inline
+// functions are included: such a function, compiled here for AVX-512, could be the copy that the linker keeps for everybody.
 #include "kernels.h"
 
 #include <cstdint>
 #include <cstring>
+
+#include "random.h"
 #if defined(__F16C__)
 #include <immintrin.h>
 #endif
@@ -87,6 +89,14 @@ struct Float16 {
   }
   static float scalar(uint16_t x) { return from_float16(x); }
 };
+
+// ---- draws ----------------------------------------------------------------------------------------------------------
+
+void draw_below_each(uint64_t key, uint64_t first_bound, int64_t count, uint32_t* drawn) {
+  for (int64_t block = 0; block < count; block += kDrawsPerBlock)
+    for (int64_t i = block; i < block + kDrawsPerBlock; ++i)
+      drawn[i] = static_cast<uint32_t>((mix64(key + (i + 1) * kGolden) >> 32) * (first_bound + i) >> 32);
+}
 
 // ---- rows -----------------------------------------------------------------------------------------------------------
 
@@ -328,7 +338,7 @@ void add_outer(float* dw, const float* packed_g, const float* a, int64_t begin, 
 
 extern const Kernels GRAPHMILL_JOIN(kernels_, GRAPHMILL_ISA);
 const Kernels GRAPHMILL_JOIN(kernels_, GRAPHMILL_ISA) = {
-    GRAPHMILL_TEXT(GRAPHMILL_ISA), kTileRows, kTileColumns, add_rows, store_row, convert_row, add_scaled, relu_dropout,
+    GRAPHMILL_TEXT(GRAPHMILL_ISA), kTileRows, kTileColumns, draw_below_each, add_rows, store_row, convert_row, add_scaled, relu_dropout,
     relu_dropout_backward, pack_weights, multiply, pack_gradients, add_outer,
 };
 

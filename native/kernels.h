@@ -15,10 +15,16 @@ struct Epilogue {
   bool relu;
 };
 
+constexpr int64_t kDrawsPerBlock = 8;
+
 struct Kernels {
   const char* name;
   int tile_rows;     // rows of a micro-tile of the products below
   int tile_columns;  // columns of a micro-tile
+
+  // drawn[i] = draw_below(key, i, first_bound + i), the draws of Floyd's algorithm; all bounds below 2^32. Whole blocks are
+  // written: `drawn` has room for `count` rounded up to a multiple of kDrawsPerBlock.
+  void (*draw_below_each)(uint64_t key, uint64_t first_bound, int64_t count, uint32_t* drawn);
 
   // sum[f] += rows[ids[i]][f] for every i: rows of `type`, accumulated in float32.
   void (*add_rows)(float* sum, const void* rows, RowType type, const int64_t* ids, int64_t num_ids, int64_t num_columns);

@@ -105,10 +105,10 @@ nb::ndarray<nb::numpy, T, nb::ndim<1>> view(const std::shared_ptr<Neighbourhood>
 void bind_sampler(nb::module_& m) {
   using Shared = std::shared_ptr<Neighbourhood>;
   nb::class_<Neighbourhood>(m, "Neighbourhood", "One sampled neighbourhood; its arrays are views of reused memory.")
-      .def_prop_ro("node_ids", [](const Shared& n) { return view(n, n->node_ids.data(), n->num_nodes); })
-      .def_prop_ro("indptr", [](const Shared& n) { return view(n, n->indptr.data(), n->num_rows + 1); })
-      .def_prop_ro("indices", [](const Shared& n) { return view(n, n->indices.data(), n->num_edges); })
-      .def_prop_ro("edge_ids", [](const Shared& n) { return view(n, n->edge_ids.data(), n->edge_ids.data() ? n->num_edges : 0); })
+      .def_prop_ro("node_ids", [](const Shared& n) { return view(n, n->node_ids.data(), n->num_nodes); }, nb::rv_policy::reference)
+      .def_prop_ro("indptr", [](const Shared& n) { return view(n, n->indptr.data(), n->num_rows + 1); }, nb::rv_policy::reference)
+      .def_prop_ro("indices", [](const Shared& n) { return view(n, n->indices.data(), n->num_edges); }, nb::rv_policy::reference)
+      .def_prop_ro("edge_ids", [](const Shared& n) { return view(n, n->edge_ids.data(), n->edge_ids.data() ? n->num_edges : 0); }, nb::rv_policy::reference)
       .def_prop_ro("num_nodes_per_hop", [](const Shared& n) { return n->nodes_per_hop; })
       .def_prop_ro("num_edges_per_hop", [](const Shared& n) { return n->edges_per_hop; })
       .def_prop_ro("num_rows_per_hop", [](const Shared& n) { return n->rows_per_hop; });
@@ -125,13 +125,15 @@ void bind_gathers(nb::module_& m) {
     gather_rows({table.data(), row_type(table.dtype()), static_cast<int64_t>(table.shape(0)), static_cast<int64_t>(table.shape(1))},
                 ids.data(), static_cast<int64_t>(ids.shape(0)), out.data(), row_type(out.dtype()), num_threads);
   });
-  m.def("gather_self_and_mean", [](const AnyRows& table, const Ids& ids, const Ids& indptr, const Locals& indices, AnyOut out, int num_threads) {
+  m.def("gather_self_and_mean", [](const AnyRows& table, const Ids& row_ids, std::optional<Ids> ids, const Ids& indptr,
+                                   const Locals& indices, AnyOut out, int num_threads) {
     const Segments segments = segments_of(indptr, indices);
+    require(static_cast<int64_t>(row_ids.shape(0)) == segments.num_rows, "row_ids must be [num_rows]");
     require(static_cast<int64_t>(out.shape(0)) == segments.num_rows && out.shape(1) == 2 * table.shape(1), "out must be [num_rows, 2 * num_columns]");
     nb::gil_scoped_release release;
     gather_self_and_mean({table.data(), row_type(table.dtype()), static_cast<int64_t>(table.shape(0)), static_cast<int64_t>(table.shape(1))},
-                         ids.data(), segments, out.data(), row_type(out.dtype()), num_threads);
-  });
+                         row_ids.data(), ids ? ids->data() : nullptr, segments, out.data(), row_type(out.dtype()), num_threads);
+  }, nb::arg("table"), nb::arg("row_ids"), nb::arg("ids").none(), nb::arg("indptr"), nb::arg("indices"), nb::arg("out"), nb::arg("num_threads"));
   m.def("gather_sparse_rows", [](const Ids& indptr, const Locals& indices, const Array<const float, 1>& values, const Ids& ids,
                                  const Ids& out_indptr, Array<int32_t, 1> out_indices, Array<float, 1> out_values, int num_threads) {
     const SparseMatrix table = sparse_of(indptr, indices, values);

@@ -53,8 +53,8 @@ void gather_rows(const Matrix& table, const int64_t* ids, int64_t num_ids, void*
   });
 }
 
-void gather_self_and_mean(const Matrix& table, const int64_t* ids, const Segments& segments, void* out, RowType out_type,
-                          int num_threads) {
+void gather_self_and_mean(const Matrix& table, const int64_t* row_ids, const int64_t* ids, const Segments& segments, void* out,
+                          RowType out_type, int num_threads) {
   const int64_t n = table.num_columns, half_bytes = n * bytes_of(out_type);
   const char* rows = static_cast<const char*>(table.data);
   for_rows(segments.num_rows, kRowsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
@@ -64,8 +64,8 @@ void gather_self_and_mean(const Matrix& table, const int64_t* ids, const Segment
       char* to = static_cast<char*>(out) + row * 2 * half_bytes;
       const int64_t first = segments.indptr[row], degree = segments.indptr[row + 1] - first;
       neighbours.resize(degree);
-      for (int64_t i = 0; i < degree; ++i) neighbours[i] = ids[segments.indices[first + i]];
-      kernels().convert_row(to, out_type, rows + ids[row] * n * bytes_of(table.type), table.type, n);
+      for (int64_t i = 0; i < degree; ++i) neighbours[i] = ids ? ids[segments.indices[first + i]] : segments.indices[first + i];
+      kernels().convert_row(to, out_type, rows + row_ids[row] * n * bytes_of(table.type), table.type, n);
       std::fill_n(sum, n, 0.0f);
       kernels().add_rows(sum, table.data, table.type, neighbours.data(), degree, n);
       kernels().store_row(to + half_bytes, out_type, sum, degree ? 1.0f / static_cast<float>(degree) : 0.0f, n);

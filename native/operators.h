@@ -29,9 +29,9 @@ struct SparseMatrix {
 // out[i] = table[ids[i]].
 void gather_rows(const Matrix& table, const int64_t* ids, int64_t num_ids, void* out, RowType out_type, int num_threads);
 
-// out[r] = [table[ids[r]], mean of table[ids[c]] over c in segment r]; the mean of nothing is 0.
-void gather_self_and_mean(const Matrix& table, const int64_t* ids, const Segments& segments, void* out, RowType out_type,
-                          int num_threads);
+// out[r] = [table[row_ids[r]], mean of table[ids[c]] over c in segment r]; the mean of nothing is 0. Null ids: c itself.
+void gather_self_and_mean(const Matrix& table, const int64_t* row_ids, const int64_t* ids, const Segments& segments, void* out,
+                          RowType out_type, int num_threads);
 
 // out[i] = row ids[i] of `table`; out.indptr is given, and says how long each row is.
 void gather_sparse_rows(const SparseMatrix& table, const int64_t* ids, int64_t num_ids, const int64_t* out_indptr,

@@ -5,6 +5,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "kernels.h"
 #include "pool.h"
 #include "random.h"
 
@@ -13,25 +14,31 @@ namespace graphmill {
 namespace {
 
 constexpr int64_t kRowsPerChunk = 128;
+constexpr int64_t kMostScanned = 64;  // picks that are compared with each other; above, a bitmap is cheaper
+constexpr int64_t kShortRowBytes = 256;  // a row of in-edges that is fetched whole rather than pick by pick
 constexpr int64_t kRowsAhead = 16;   // rows whose offsets are fetched ahead of their use
 constexpr int64_t kEdgesAhead = 24;  // edges whose node's position is fetched ahead of its use
 
+// Floyd's choice for one draw: the draw itself, or, where it is taken already, the upper limit.
 void pick_by_mask(int64_t start, int64_t degree, int64_t count, uint64_t key, int64_t* picked) {
+  uint32_t drawn[64];
+  kernels().draw_below_each(key, degree - count + 1, count, drawn);
   uint64_t taken = 0;
   for (int64_t i = 0, limit = degree - count; i < count; ++i, ++limit) {
-    uint64_t pick = draw_below(key, i, limit + 1);
-    if (taken >> pick & 1) pick = limit;
+    const uint64_t pick = taken >> drawn[i] & 1 ? limit : drawn[i];
     taken |= uint64_t{1} << pick;
     picked[i] = start + static_cast<int64_t>(pick);
   }
 }
 
 void pick_by_scan(int64_t start, int64_t degree, int64_t count, uint64_t key, int64_t* picked) {
+  uint32_t drawn[kMostScanned];
+  kernels().draw_below_each(key, degree - count + 1, count, drawn);
   for (int64_t i = 0, limit = degree - count; i < count; ++i, ++limit) {
-    int64_t pick = start + static_cast<int64_t>(draw_below(key, i, limit + 1));
     bool taken = false;
-    for (int64_t j = 0; j < i; ++j) taken |= picked[j] == pick;
-    picked[i] = taken ? start + limit : pick;
+    for (int64_t j = 0; j < i; ++j) taken |= drawn[j] == drawn[i];
+    if (taken) drawn[i] = static_cast<uint32_t>(limit);
+    picked[i] = start + drawn[i];
   }
 }
 
@@ -52,7 +59,7 @@ void pick_edges(int64_t start, int64_t degree, int64_t count, uint64_t key, int6
     for (int64_t i = 0; i < count; ++i) picked[i] = start + i;
   } else if (degree <= 64) {
     pick_by_mask(start, degree, count, key, picked);
-  } else if (count <= 64) {
+  } else if (count <= kMostScanned && degree < UINT32_MAX) {
     pick_by_scan(start, degree, count, key, picked);
   } else {
     pick_by_bitmap(start, degree, count, key, picked);
@@ -140,8 +147,14 @@ void Sampler<Index>::pick_rows(const Workspace& work, Neighbourhood& out, const 
   for (int64_t row = begin; row < end; ++row) {
     int64_t* mine = picked.data() + (offsets[row] - first_edge);
     const int64_t count = offsets[row + 1] - offsets[row];
-    pick_edges(work.starts.data()[row], work.degrees.data()[row], count, subkey(hop.key, nodes[row]), mine);
-    for (int64_t i = 0; i < count; ++i) __builtin_prefetch(indices_ + mine[i]);
+    const int64_t start = work.starts.data()[row], degree = work.degrees.data()[row];
+    pick_edges(start, degree, count, subkey(hop.key, nodes[row]), mine);
+    if (degree * static_cast<int64_t>(sizeof(Index)) <= kShortRowBytes) {
+      for (int64_t i = 0; i < degree; i += 64 / sizeof(Index)) __builtin_prefetch(indices_ + start + i);
+      __builtin_prefetch(indices_ + start + degree - 1);
+    } else {
+      for (int64_t i = 0; i < count; ++i) __builtin_prefetch(indices_ + mine[i]);
+    }
   }
   int32_t* targets = out.indices.data() + first_edge;
   for (int64_t i = 0; i < num_picked; ++i) targets[i] = static_cast<int32_t>(indices_[picked[i]]);
@@ -158,7 +171,7 @@ void Sampler<Index>::relabel_rows(Workspace& work, Neighbourhood& out, const Hop
   int64_t* node_ids = out.node_ids.data();
   int64_t num_nodes = out.num_nodes;
   for (; edge < last; ++edge) {
-    __builtin_prefetch(position + edge[std::min<int64_t>(kEdgesAhead, last - edge - 1)], 1);
+    if (edge + kEdgesAhead < last) __builtin_prefetch(position + edge[kEdgesAhead], 1);
     const int32_t node = *edge;
     const uint32_t known = position[node];
     const bool is_new = known < work.base;

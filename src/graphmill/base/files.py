@@ -1,8 +1,10 @@
 """A file is whole or absent: temporary sibling, fsync, rename, fsync of the folder (DESIGN invariant 7)."""
 
+import errno
 import json
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,10 +47,13 @@ def replacing(path: Path) -> Iterator[Path]:
 def replacing_folder(folder: Path) -> Iterator[Path]:
     """Yield a temporary sibling folder that takes the place of `folder` only if the block succeeds.
 
-    Every file in it is made durable before the rename. An existing `folder` is replaced as a whole.
+    Every file in it is made durable before the rename. An existing `folder` is moved aside as a whole before it is
+    deleted, so a writer that is killed leaves the old one, the new one or none, never a part. What a killed writer
+    leaves under a temporary name is for `remove_leftovers`.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    temporary = _temporary_folder(folder, "new")
+    aside = _temporary_folder(folder, "old")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     try:
@@ -57,12 +62,41 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
             if child.is_file():
                 fsync_file(child)
         fsync_folder(temporary)
-        if folder.exists():
-            shutil.rmtree(folder)
-        temporary.replace(folder)
+        _exchange(temporary, folder, aside)
         fsync_folder(folder.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete what writers of `folder` left behind when they were killed on this host. Living writers keep theirs."""
+    for leftover in folder.parent.glob(f".{folder.name}.*.tmp"):
+        host, _, rest = leftover.name.removeprefix(f".{folder.name}.").partition("@")
+        pid = rest.split(".", 1)[0]
+        if host == socket.gethostname() and pid.isdecimal() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _temporary_folder(folder: Path, kind: str) -> Path:
+    return folder.with_name(f".{folder.name}.{socket.gethostname()}@{os.getpid()}.{kind}.tmp")
+
+
+def _exchange(temporary: Path, folder: Path, aside: Path) -> None:
+    for _ in range(100):  # another writer may put its folder there between our two renames
+        shutil.rmtree(aside, ignore_errors=True)
+        try:
+            if folder.exists():
+                folder.replace(aside)
+            temporary.replace(folder)
+        except FileNotFoundError:
+            continue  # the other writer moved `folder` away first
+        except OSError as error:
+            if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+                raise
+        else:
+            return
+    raise OSError(errno.EBUSY, "other processes keep replacing this folder", str(folder))
 
 
 def write_text(path: Path, text: str) -> None:

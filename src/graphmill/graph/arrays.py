@@ -11,11 +11,12 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 import xxhash
-from graphmill.base.errors import UserError
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-# Everything that numpy, zipfile and zlib raise on a damaged file; a reader turns these, and only these, into a UserError.
+from graphmill.base.errors import UserError
+
+# Everything that numpy, zipfile and zlib raise on a damaged file; readers turn these, and only these, into a UserError.
 UNREADABLE = (
     ArithmeticError,
     EOFError,
@@ -83,7 +84,7 @@ def write_array(path: Path, array: NDArray[Any]) -> ArrayRecord:
     array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     with path.open("wb") as file:
         hashing = _Hashing(file)
-        np.lib.format.write_array(hashing, array, allow_pickle=False)  # type: ignore[arg-type]
+        np.lib.format.write_array(hashing, array, allow_pickle=False)
     return ArrayRecord(
         dtype=array.dtype.name, shape=array.shape, bytes=path.stat().st_size, xxh3=hashing.digest.hexdigest()
     )

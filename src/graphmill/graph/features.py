@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from graphmill.base.errors import UserError
 from numpy.typing import NDArray
+
+from graphmill.base.errors import UserError
 
 FeatureDtype = Literal["float32", "float16", "bfloat16"]
 
-_ROWS_AT_A_TIME = 2**22  # values looked at together: bounds the memory of checks over a mapped file
+STORED_AS = {"float32": "float32", "float16": "float16", "bfloat16": "uint16"}  # numpy has no bfloat16
+_VALUES_AT_A_TIME = 2**22  # values looked at together: bounds the memory of checks over a mapped file
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,9 @@ def stored_as(features: DenseFeatures, dtype: FeatureDtype) -> DenseFeatures:
     if dtype == "float16":
         largest = float(np.abs(x).max(initial=0))
         if largest > 65504:
-            raise UserError(f"features reach {largest:g}, and float16 ends at 65504", fix="store them as bfloat16 or float32")
+            raise UserError(
+                f"features reach {largest:g}, and float16 ends at 65504", fix="store them as bfloat16 or float32"
+            )
         return DenseFeatures(x.astype(np.float16), dtype)
     words = np.ascontiguousarray(x).view(np.uint32)
     rounded = words + 0x7FFF + ((words >> 16) & 1)
@@ -138,7 +142,7 @@ def stored_as(features: DenseFeatures, dtype: FeatureDtype) -> DenseFeatures:
 
 
 def _row_blocks(x: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
-    step = max(1, _ROWS_AT_A_TIME // max(1, x.shape[1]))
+    step = max(1, _VALUES_AT_A_TIME // max(1, x.shape[1]))
     for start in range(0, len(x), step):
         yield start, x[start : start + step]
 

@@ -1,16 +1,17 @@
-"""metadata.json of a GraphStore: what the arrays are, how many of each thing, and the checksums that tie them together."""
+"""metadata.json of a GraphStore: what the arrays are, how many of each thing, and the checksums that tie them."""
 
 import json
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import xxhash
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
+
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.graph.arrays import UNREADABLE, ArrayRecord, damaged
-from graphmill.graph.features import FeatureDtype
+from graphmill.graph.features import STORED_AS, FeatureDtype
 from graphmill.graph.topology import MAX_NODES, index_dtype
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
 
 FORMAT_VERSION = 1
 FILE_NAME = "metadata.json"
@@ -24,14 +25,16 @@ class StoreMetadata(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format_version: Literal[1] = FORMAT_VERSION
+    format_version: Literal[1] = 1
     name: str
     source: str = Field(description="where the graph came from, and what was done to it on the way")
     synthetic: bool
     split: str = Field(description="who drew the split")
     num_nodes: PositiveInt = Field(le=MAX_NODES)
     num_edges: PositiveInt = Field(description="directed edges as given, duplicates merged")
-    num_undirected_edges: PositiveInt = Field(description="entries of the union of both directions: two per edge, one per self-loop")
+    num_undirected_edges: PositiveInt = Field(
+        description="entries of the union of both directions: two per edge, one per self-loop"
+    )
     num_features: PositiveInt
     num_classes: PositiveInt
     class_names: tuple[str, ...] = Field(description="one per class, or none at all")
@@ -145,6 +148,5 @@ def _expected_arrays(metadata: StoreMetadata) -> dict[str, tuple[str, tuple[int,
         expected["x_indices"] = ("int32", shape)
         expected["x_values"] = ("float32", shape)
     else:
-        stored = "uint16" if metadata.feature_dtype == "bfloat16" else metadata.feature_dtype
-        expected["x"] = (stored, (num_nodes, metadata.num_features))
+        expected["x"] = (STORED_AS[metadata.feature_dtype], (num_nodes, metadata.num_features))
     return expected

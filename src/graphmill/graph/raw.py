@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
 from graphmill.base.errors import UserError
-from graphmill.graph.features import Features, SparseFeatures, csr_problem, not_finite, unsorted_or_repeated
+from graphmill.graph.features import STORED_AS, Features, SparseFeatures, csr_problem, not_finite, unsorted_or_repeated
 from graphmill.graph.metadata import SPLIT_CODES
 from graphmill.graph.topology import MAX_NODES
-from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,7 @@ class RawGraph:
 
 def check_raw_graph(raw: RawGraph) -> None:
     """Refuse what cannot be trained on, with a `UserError` that says where it stands and what to do."""
+    _check_label_array(raw)
     num_nodes = len(raw.labels)
     if num_nodes == 0:
         raise _refusal(raw, "labels", "the graph has no nodes", fix="give at least one node")
@@ -47,7 +49,12 @@ def check_raw_graph(raw: RawGraph) -> None:
 def _check_edges(raw: RawGraph, num_nodes: int) -> None:
     edges = raw.edge_index
     if edges.ndim != 2 or edges.shape[0] != 2:
-        raise _refusal(raw, "edge_index", f"its shape is {list(edges.shape)}", fix="give sources and destinations as [2, num_edges]")
+        raise _refusal(
+            raw,
+            "edge_index",
+            f"its shape is {list(edges.shape)}",
+            fix="give sources and destinations as [2, num_edges]",
+        )
     if edges.dtype.kind not in "iu":
         raise _refusal(raw, "edge_index", f"it holds {edges.dtype}", fix="give node ids as integers")
     if edges.shape[1] == 0:
@@ -71,44 +78,75 @@ def _check_features(raw: RawGraph, num_nodes: int) -> None:
         if problem is None and len(features.values) != len(features.indices):
             problem = f"{len(features.values)} values for {len(features.indices)} indices"
         if problem:
-            raise _refusal(raw, "features", problem, fix="write the matrix as CSR with scipy.sparse, sum_duplicates() first")
-    elif features.x.ndim != 2:
-        raise _refusal(raw, "features", f"shape {list(features.x.shape)}", fix="give [num_nodes, num_features]")
+            raise _refusal(
+                raw, "features", problem, fix="write the matrix as CSR with scipy.sparse, sum_duplicates() first"
+            )
+    elif features.x.ndim != 2 or features.x.dtype != np.dtype(STORED_AS[features.dtype]):
+        problem = f"{features.x.dtype} {list(features.x.shape)} given as {features.dtype}"
+        raise _refusal(
+            raw, "features", problem, fix="give [num_nodes, num_features] as float32, float16 or bfloat16 words"
+        )
     if features.num_features == 0:
-        raise _refusal(raw, "features", "there are no features", fix="give at least one per node, for example its degree")
+        raise _refusal(
+            raw, "features", "there are no features", fix="give at least one per node, for example its degree"
+        )
     if features.num_nodes != num_nodes:
         raise _refusal(
-            raw, "features", f"{features.num_nodes} rows, and there are {num_nodes} labels", fix="give one row and one label per node"
+            raw,
+            "features",
+            f"{features.num_nodes} rows, and there are {num_nodes} labels",
+            fix="give one row and one label per node",
         )
     problem = not_finite(features)
     if problem:
-        raise _refusal(raw, "features", problem, fix="replace NaN and infinite features, for example by 0, or drop the node")
+        raise _refusal(
+            raw, "features", problem, fix="replace NaN and infinite features, for example by 0, or drop the node"
+        )
 
 
 def _check_split(raw: RawGraph, num_nodes: int) -> None:
     split = raw.split
     if split.shape != (num_nodes,):
-        raise _refusal(raw, "split", f"{list(split.shape)} entries, and there are {num_nodes} nodes", fix="give one per node")
+        raise _refusal(
+            raw, "split", f"{list(split.shape)} entries, and there are {num_nodes} nodes", fix="give one per node"
+        )
     known = np.array(sorted(SPLIT_CODES.values()))
     unknown = np.flatnonzero(~np.isin(split, known))
     if len(unknown):
-        raise _refusal(raw, "split", f"node {unknown[0]} has {split[unknown[0]]}", fix="use 0 train, 1 val, 2 test, -1 none")
+        raise _refusal(
+            raw, "split", f"node {unknown[0]} has {split[unknown[0]]}", fix="use 0 train, 1 val, 2 test, -1 none"
+        )
     if not (split == SPLIT_CODES["train"]).any():
         raise _refusal(
             raw, "split", "no node is in the training split", fix="mark training nodes, or draw a split: --random-split"
         )
 
 
-def _check_labels(raw: RawGraph) -> None:
+def _check_label_array(raw: RawGraph) -> None:
     labels = raw.labels
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise _refusal(raw, "labels", f"{labels.dtype} {list(labels.shape)}", fix="give one integer class per node, -1: unlabelled")
+        raise _refusal(
+            raw, "labels", f"{labels.dtype} {list(labels.shape)}", fix="give one integer class per node, -1: unlabelled"
+        )
+
+
+def _check_labels(raw: RawGraph) -> None:
+    labels = raw.labels
     largest = len(raw.class_names) - 1 if raw.class_names else len(labels) - 1
     outside = np.flatnonzero((labels < -1) | (labels > largest))
     if len(outside):
         node = int(outside[0])
-        why = f"there are {largest + 1} class names" if raw.class_names else f"{len(labels)} nodes cannot show more classes"
-        raise _refusal(raw, "labels", f"node {node} has label {labels[node]}, and {why}", fix="number classes from 0; -1: unlabelled")
+        why = (
+            f"there are {largest + 1} class names"
+            if raw.class_names
+            else f"{len(labels)} nodes cannot show more classes"
+        )
+        raise _refusal(
+            raw,
+            "labels",
+            f"node {node} has label {labels[node]}, and {why}",
+            fix="number classes from 0; -1: unlabelled",
+        )
     bare = np.flatnonzero((labels == -1) & (raw.split != SPLIT_CODES["none"]))
     if len(bare):
         name = next(key for key, code in SPLIT_CODES.items() if code == raw.split[bare[0]])

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
+
 from graphmill.graph.arrays import check_array, map_array
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.metadata import SPLIT_CODES, StoreMetadata, read_metadata
@@ -16,9 +18,17 @@ from graphmill.graph.topology import Topology
 from graphmill.graph.verify import verify_contents
 from graphmill.graph.write import write_checked
 from graphmill.spec.plan import DatasetFacts
-from numpy.typing import NDArray
 
-__all__ = ["DenseFeatures", "Features", "GraphStore", "RawGraph", "SparseFeatures", "StoreMetadata", "Topology", "write_store"]
+__all__ = [
+    "DenseFeatures",
+    "Features",
+    "GraphStore",
+    "RawGraph",
+    "SparseFeatures",
+    "StoreMetadata",
+    "Topology",
+    "write_store",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +50,7 @@ class GraphStore:
         return cls(path, metadata)
 
     def verify(self) -> None:
-        """Read everything: checksums of all files, then whatever the arrays promise. `UserError` names the first breach."""
+        """Read everything: checksums of all files, then what the arrays promise. `UserError` names the first breach."""
         verify_contents(self.path, self.metadata)
 
     def topology(self, *, undirected: bool) -> Topology:

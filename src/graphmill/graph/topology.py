@@ -1,7 +1,7 @@
 """Compressed sparse topology: built from an edge list by sorting one 64-bit key per edge.
 
-An edge u → v is the key `v << bits | u`. Sorted keys are the rows in order, equal keys are duplicates, and a row's start
-is a binary search: no argsort, no permutation, at most two extra copies of the keys in memory.
+An edge u → v is the key `v << bits | u`. Sorted keys are the rows in order, equal keys are duplicates, and a row's
+start is a binary search: no argsort, no permutation, at most two extra copies of the keys in memory.
 """
 
 from dataclasses import dataclass
@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_NODES = 2**32  # two ids must fit one 64-bit key
+
+_BLOCK = 2**20
 
 EdgeKeys = NDArray[np.uint64]  # [num_edges], ascending and unique: destination << bits | source
 
@@ -84,7 +86,8 @@ def keys_from_topology(topology: Topology) -> EdgeKeys:
 def self_loops(keys: EdgeKeys, num_nodes: int) -> NDArray[np.int64]:
     """Ascending ids [num_self_loops] of the nodes that stand in their own row."""
     loops = keys[keys >> _shift(num_nodes) == keys & _mask(num_nodes)]
-    return (loops & _mask(num_nodes)).astype(np.int64)
+    ids: NDArray[np.int64] = (loops & _mask(num_nodes)).astype(np.int64)
+    return ids
 
 
 def num_isolated(undirected: Topology, loops: NDArray[np.int64]) -> int:
@@ -111,9 +114,16 @@ def _reverse(keys: EdgeKeys, num_nodes: int) -> EdgeKeys:
 
 
 def _without_duplicates(keys: EdgeKeys) -> EdgeKeys:
-    if len(keys) == 0:
-        return keys
-    is_first = np.empty(len(keys), dtype=np.bool_)
-    is_first[0] = True
-    np.not_equal(keys[1:], keys[:-1], out=is_first[1:])
-    return keys if is_first.all() else keys[is_first]
+    """Squeeze repeated keys out in place, block by block: a boolean index would copy all of them."""
+    num_kept = 0
+    last: np.uint64 | None = None
+    for start in range(0, len(keys), _BLOCK):
+        block = keys[start : start + _BLOCK]
+        is_first = np.empty(len(block), dtype=np.bool_)
+        is_first[0] = last is None or block[0] != last
+        np.not_equal(block[1:], block[:-1], out=is_first[1:])
+        last = block[-1]
+        kept = block[is_first]
+        keys[num_kept : num_kept + len(kept)] = kept
+        num_kept += len(kept)
+    return keys[:num_kept]

@@ -4,12 +4,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
 from graphmill.base.errors import UserError
 from graphmill.graph.arrays import check_checksum, damaged, map_array
-from graphmill.graph.features import DenseFeatures, Features, SparseFeatures, csr_problem, not_finite, unsorted_or_repeated
+from graphmill.graph.features import (
+    DenseFeatures,
+    Features,
+    SparseFeatures,
+    csr_problem,
+    not_finite,
+    unsorted_or_repeated,
+)
 from graphmill.graph.metadata import SPLIT_CODES, StoreMetadata
 from graphmill.graph.topology import Topology, keys_from_topology, num_isolated, self_loops, undirected_keys
-from numpy.typing import NDArray
 
 
 def verify_contents(folder: Path, metadata: StoreMetadata) -> None:
@@ -68,14 +76,18 @@ def _verify_labels(folder: Path, metadata: StoreMetadata, arrays: dict[str, NDAr
     labels, split = arrays["y"], arrays["split"]
     outside = np.flatnonzero((labels < -1) | (labels >= metadata.num_classes))
     if len(outside):
-        raise damaged(folder / "y.npy", f"node {outside[0]} has label {labels[outside[0]]} of {metadata.num_classes} classes")
+        raise damaged(
+            folder / "y.npy", f"node {outside[0]} has label {labels[outside[0]]} of {metadata.num_classes} classes"
+        )
     bare = np.flatnonzero((labels == -1) & (split != SPLIT_CODES["none"]))
     if len(bare):
         raise damaged(folder / "y.npy", f"node {bare[0]} is in a split and has no label")
     for name, code in SPLIT_CODES.items():
         num_nodes = int(np.count_nonzero(split == code))
         if num_nodes != metadata.splits[name]:  # type: ignore[index]
-            raise damaged(folder / "split.npy", f"{num_nodes} nodes are {name}, and metadata.json says {metadata.splits}")
+            raise damaged(
+                folder / "split.npy", f"{num_nodes} nodes are {name}, and metadata.json says {metadata.splits}"
+            )
 
 
 def _compare_counts(folder: Path, metadata: StoreMetadata, counted: dict[str, int]) -> None:

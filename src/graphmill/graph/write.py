@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import graphmill
 import numpy as np
+from numpy.typing import NDArray
+
+import graphmill
 from graphmill.base.errors import UserError
 from graphmill.base.files import remove_leftovers, replacing_folder
 from graphmill.graph.arrays import ArrayRecord, write_array
@@ -15,20 +17,21 @@ from graphmill.graph.raw import RawGraph, check_raw_graph
 from graphmill.graph.topology import (
     Topology,
     edge_keys,
-    keys_from_topology,
     num_isolated,
     self_loops,
     topology_from_keys,
     undirected_keys,
 )
-from numpy.typing import NDArray
 
 
 def write_checked(raw: RawGraph, path: Path) -> StoreMetadata:
     """Check `raw` and write it to the folder `path`, replacing a store that is there."""
     check_raw_graph(raw)
     if path.exists() and not path.is_dir():
-        raise UserError(f"{path} is a file, and a GraphStore is a folder", fix="move it away, or give another --dataset-root or name")
+        raise UserError(
+            f"{path} is a file, and a GraphStore is a folder",
+            fix="move it away, or give another --dataset-root or name",
+        )
     try:
         remove_leftovers(path)
         with replacing_folder(path) as temporary:
@@ -44,9 +47,9 @@ def write_checked(raw: RawGraph, path: Path) -> StoreMetadata:
 
 def _write_arrays(raw: RawGraph, folder: Path) -> StoreMetadata:
     num_nodes = len(raw.labels)
-    given = topology_from_keys(edge_keys(raw.edge_index, num_nodes), num_nodes)
+    keys = edge_keys(raw.edge_index, num_nodes)
+    given = topology_from_keys(keys, num_nodes)
     records = _write_topology(folder, given, prefix="")
-    keys = keys_from_topology(given)
     loops = self_loops(keys, num_nodes)
     both = undirected_keys(keys, num_nodes)
     del keys

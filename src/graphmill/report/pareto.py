@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
+
 from graphmill.base.errors import UserError
 from graphmill.base.files import replacing
 from graphmill.report.table import MERGED_METRICS, OfDataset, by_dataset, check_number_columns, load_metrics
@@ -88,8 +89,9 @@ def same_seed_notes(finals: pl.DataFrame) -> tuple[str, ...]:
     """Say where two runs of one group share a seed: they are no independent repetitions."""
     doubled = finals.group_by(*GROUP, "seed").agg(pl.col("run_id").sort()).filter(pl.col("run_id").list.len() > 1)
     return tuple(
-        f"{len(row['run_id'])} runs of {row['sync_scheme']}, k = {row['sync_every']}, {row['world_size']} ranks share the seed"
-        f" {row['seed']} ({', '.join(row['run_id'][:3])}) and are averaged as if they did not; --runs 'PATTERN' chooses among them"
+        f"{len(row['run_id'])} runs of {row['sync_scheme']}, k = {row['sync_every']}, {row['world_size']} ranks share"
+        f" the seed {row['seed']} ({', '.join(row['run_id'][:3])}), and are averaged as if they did not;"
+        " --runs 'PATTERN' chooses among them"
         for row in doubled.sort(*GROUP, "seed").to_dicts()
     )
 
@@ -134,7 +136,8 @@ def _write_dataset(part: OfDataset, metrics: Path, folder: Path, comm: str, acc:
     _write_csv(files.all_points, all_points.select("sync_every", "epoch", comm, acc))
     _write_csv(files.frontier, best.select("sync_every", "epoch", comm, acc))
     _write_csv(files.runs, finals.select("dataset", *RUN, "epoch", comm, acc))
-    _write_csv(files.summary, summary(finals, comm, acc))
+    name = pl.lit(part.name, dtype=pl.String).alias("dataset")
+    _write_csv(files.summary, summary(finals, comm, acc).select(name, pl.all()))
     return files
 
 

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import polars as pl
+
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
 from graphmill.record.metrics import COLUMNS, SEED_000_COLUMNS, Kind, Table, read_table
@@ -34,7 +35,7 @@ _MEANINGS: dict[Kind, str] = {
 
 
 def load_metrics(path: Path = MERGED_METRICS, *, runs: str = "*") -> pl.DataFrame:
-    """All rows of runs whose run_id matches the glob `runs`, typed, with at least all of `COLUMNS` (null where unsaid)."""
+    """The typed rows of runs whose run_id matches the glob `runs`, with at least all of `COLUMNS` (null: unsaid)."""
     if not path.exists():
         raise UserError(f"{path} does not exist", fix=f"graphmill merge --input-root logs --output {path}")
     table = widen(read_table(path))

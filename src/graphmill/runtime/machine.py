@@ -105,7 +105,7 @@ def _memory() -> tuple[int, int]:
     """Bytes this process may use in all, and bytes free for it now."""
     import psutil
 
-    now = psutil.virtual_memory()
+    now = psutil.virtual_memory()  # type: ignore[no-untyped-call]  # psutil ships no types
     texts = [text for _, text in _limits(_own_cgroups(), "memory", CGROUP_ROOT, "memory.max", "memory.limit_in_bytes")]
     limits = [int(text) for text in texts if text.isdecimal() and int(text) < _NO_LIMIT]
     total = min([now.total, *limits])

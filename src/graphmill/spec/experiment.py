@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
+FeatureTransform = Literal["as_stored", "binary", "row_normalised"]
 Payload = Literal["fp32", "fp16", "bf16"]
 
 
@@ -19,8 +20,9 @@ class DatasetSpec(Spec):
 
     name: str = Field("debian-packages", description="name of a prepared dataset, or a path to a GraphStore")
     undirected: bool = Field(True, description="message passing along both directions of every edge")
-    features: Literal["as_stored", "tfidf", "row_normalised"] = Field(
-        "as_stored", description="transformation of sparse features when they are read"
+    features: FeatureTransform = Field(
+        "as_stored", description="what is done to sparse features when they are read: binary sets values to 1, "
+        "row_normalised makes each row sum to 1"
     )
 
 
@@ -32,9 +34,6 @@ class GraphSageSpec(Spec):
     num_layers: PositiveInt = 2
     dropout: Fraction = 0.5
     input_dropout: Fraction = Field(0.0, description="probability of dropping an input feature")
-    encoder: bool | Literal["auto"] = Field(
-        "auto", description="a linear layer on the raw features before message passing; auto: where features are sparse"
-    )
 
 
 class CustomModelSpec(Spec):

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-import annotated_types
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -41,7 +40,9 @@ def keys_of(model: Model, prefix: str = "", only_with: str = "") -> Iterator[Key
 def _union_keys(field: FieldInfo, members: Sequence[Model], key: str) -> Iterator[Key]:
     tag = str(field.discriminator)
     choices = ", ".join(tag_of(member, tag) for member in members)
-    yield Key(f"{key}.{tag}", f"one of {choices}", default_tag(field), False, "chooses which of the keys below apply", "")
+    yield Key(
+        f"{key}.{tag}", f"one of {choices}", default_tag(field), False, "chooses which of the keys below apply", ""
+    )
     for member in members:
         for inner in keys_of(member, f"{key}.", f"{key}.{tag}={tag_of(member, tag)}"):
             if inner.dotted != f"{key}.{tag}":
@@ -83,6 +84,11 @@ def takes(field: FieldInfo) -> str:
     return _takes(field.annotation, field.metadata)
 
 
+def takes_each(field: FieldInfo) -> str:
+    """What each item of a list takes, in words."""
+    return _takes(get_args(field.annotation)[0], ())
+
+
 def _takes(annotation: Any, metadata: Sequence[Any]) -> str:  # noqa: ANN401  # annotations have no common type
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
@@ -95,24 +101,26 @@ def _takes(annotation: Any, metadata: Sequence[Any]) -> str:  # noqa: ANN401  # 
         return f"a list of {_takes(arguments[0], ()).removeprefix('a ')}s"
     if origin is dict or annotation is dict:
         return "a mapping of keys to values"
-    plain = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null", Any: "a value"}
+    plain = {
+        int: "a whole number",
+        float: "a number",
+        bool: "true or false",
+        str: "text",
+        type(None): "null",
+        Any: "a value",
+    }
     return plain[annotation] + _bounds(metadata)
 
 
 def _bounds(metadata: Sequence[Any]) -> str:
     parts = []
     for item in metadata:
-        match item:
-            case annotated_types.Gt(gt=bound):
-                parts.append(f"> {bound}")
-            case annotated_types.Ge(ge=bound):
-                parts.append(f"≥ {bound}")
-            case annotated_types.Lt(lt=bound):
-                parts.append(f"< {_power(bound)}")
-            case annotated_types.Le(le=bound):
-                parts.append(f"≤ {_power(bound)}")
-            case _ if getattr(item, "pattern", None):
-                parts.append(f"that matches {item.pattern}")
+        for attribute, sign in (("gt", ">"), ("ge", "≥"), ("lt", "<"), ("le", "≤")):
+            bound = getattr(item, attribute, None)
+            if bound is not None:
+                parts.append(f"{sign} {_power(bound)}")
+        if getattr(item, "pattern", None):
+            parts.append(f"that matches {item.pattern}")
     return "".join(f" {part}" if index == 0 else f" and {part}" for index, part in enumerate(parts))
 
 

@@ -4,7 +4,7 @@ import math
 from typing import Literal
 
 from graphmill.base.errors import UserError
-from graphmill.spec.experiment import CheckpointSpec, CustomModelSpec, Experiment, GraphSageSpec, ModelSpec, Spec, SyncSpec
+from graphmill.spec.experiment import CheckpointSpec, Experiment, FeatureTransform, GraphSageSpec, ModelSpec, Spec, SyncSpec
 from pydantic import Field
 
 
@@ -38,7 +38,7 @@ class Plan(Spec):
     task: Literal["node_classification"]
     dataset: DatasetFacts
     undirected: bool
-    features: Literal["as_stored", "tfidf", "row_normalised"]
+    features: FeatureTransform
     model: ModelSpec
     ranks: int
     epochs: int = Field(description="passes over the training set, the last one perhaps cut short by steps_per_rank")
@@ -81,7 +81,7 @@ def resolve(experiment: Experiment, *, machine: MachineFacts, dataset: DatasetFa
         dataset=dataset,
         undirected=experiment.dataset.undirected,
         features=_features(experiment, dataset),
-        model=_model(experiment.model, dataset),
+        model=experiment.model,
         ranks=ranks,
         epochs=math.ceil(steps_per_rank / steps_per_epoch),
         steps_per_epoch=steps_per_epoch,
@@ -151,23 +151,11 @@ def _num_hops(model: ModelSpec, num_fanouts: int) -> int:
     return model.num_layers if isinstance(model, GraphSageSpec) else num_fanouts
 
 
-def _features(experiment: Experiment, dataset: DatasetFacts) -> Literal["as_stored", "tfidf", "row_normalised"]:
+def _features(experiment: Experiment, dataset: DatasetFacts) -> FeatureTransform:
     asked = experiment.dataset.features
-    if asked == "tfidf" and not dataset.has_sparse_features:
+    if asked != "as_stored" and not dataset.has_sparse_features:
         raise UserError(
-            f"dataset.features is tfidf, but the features of {dataset.name} are dense, and tf-idf weighs counts of words",
+            f"dataset.features is {asked}, which is for sparse features, but those of {dataset.name} are dense",
             fix="set dataset.features=as_stored",
         )
     return asked
-
-
-def _model(model: ModelSpec, dataset: DatasetFacts) -> ModelSpec:
-    if isinstance(model, CustomModelSpec):
-        return model
-    encoder = dataset.has_sparse_features if model.encoder == "auto" else model.encoder
-    if dataset.has_sparse_features and not encoder:
-        raise UserError(
-            f"model.encoder is false, but the features of {dataset.name} are sparse, and mean aggregation reads dense rows",
-            fix="set model.encoder=true, or leave it auto",
-        )
-    return model.model_copy(update={"encoder": encoder})

@@ -24,7 +24,9 @@ _SCALARS: Final = {
     "null": re.compile(r"^(?:~|null|Null|NULL|)$"),
     "bool": re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"),
     "int": re.compile(r"^[-+]?(?:0|[1-9][0-9_]*)$"),
-    "float": re.compile(r"^(?:[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"),
+    "float": re.compile(
+        r"^(?:[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+    ),
 }
 
 
@@ -66,14 +68,21 @@ def _read_text(path: Path, holds: str) -> str:
             raw = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         reason = error.strerror if isinstance(error, OSError) else error
-        raise UserError(f"{str(path)!r} cannot be read: {reason}", fix=f"name a readable YAML file that holds {holds}") from None
+        raise UserError(
+            f"{str(path)!r} cannot be read: {reason}", fix=f"name a readable YAML file that holds {holds}"
+        ) from None
     if len(raw) > MAX_BYTES:
-        raise UserError(f"{path} is larger than {MAX_BYTES >> 20} MiB, and {holds} never is", fix=f"name the file that holds {holds}")
+        raise UserError(
+            f"{path} is larger than {MAX_BYTES >> 20} MiB, and {holds} never is",
+            fix=f"name the file that holds {holds}",
+        )
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
-        raise UserError(f"{path}:{line}: not UTF-8 text (byte {raw[error.start]:#04x})", fix=f"name a text file that holds {holds}") from None
+        raise UserError(
+            f"{path}:{line}: not UTF-8 text (byte {raw[error.start]:#04x})", fix=f"name a text file that holds {holds}"
+        ) from None
     if "\0" in text:
         raise UserError(f"{path} is a binary file (it holds NUL bytes)", fix=f"name a text file that holds {holds}")
     return text
@@ -93,13 +102,16 @@ class _PlainLoader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:  # noqa: ANN401  # PyYAML's
         if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()
-            raise yaml.MarkedYAMLError(problem=f"aliases (*{event.anchor}) are not read here", problem_mark=event.start_mark)
+            event = self.peek_event()  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(
+                problem=f"aliases (*{event.anchor}) are not read here", problem_mark=event.start_mark
+            )
         self._depth += 1
         self._num_values += 1
         if self._depth > MAX_DEPTH or self._num_values > MAX_VALUES:
             limit = f"{MAX_DEPTH} levels deep" if self._depth > MAX_DEPTH else f"{MAX_VALUES} values long"
-            raise yaml.MarkedYAMLError(problem=f"more than {limit}", problem_mark=self.peek_event().start_mark)
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(problem=f"more than {limit}", problem_mark=mark)
         node = super().compose_node(parent, index)
         self._depth -= 1
         return node
@@ -121,7 +133,9 @@ class _Reader:
         except yaml.YAMLError as error:
             raise _syntax_error(error, self._source) from None
         except RecursionError:
-            raise UserError(f"{self._source} is nested too deeply", fix="write it as plain sections and lists") from None
+            raise UserError(
+                f"{self._source} is nested too deeply", fix="write it as plain sections and lists"
+            ) from None
         value = None if node is None else self._plain(node, ())
         refuse(self._problems, self._source)
         return value
@@ -135,7 +149,9 @@ class _Reader:
             return [self._plain(child, (*at, index)) for index, child in enumerate(node.value)]
         if isinstance(node, yaml.ScalarNode) and kind in (*_SCALARS, "str"):
             return self._scalar(node, kind, at)
-        self._problem(at, f"carries the tag {node.tag.replace(_TAG, '!!')}, and only plain values are read", "remove the tag")
+        self._problem(
+            at, f"carries the tag {node.tag.replace(_TAG, '!!')}, and only plain values are read", "remove the tag"
+        )
         return None
 
     def _mapping(self, node: yaml.MappingNode, at: KeyPath) -> dict[str, Any]:
@@ -157,7 +173,7 @@ class _Reader:
 
     def _scalar(self, node: yaml.ScalarNode, kind: str, at: KeyPath) -> Any:  # noqa: ANN401  # a plain scalar
         try:
-            value = self._loader.construct_object(node)  # type: ignore[no-untyped-call]
+            value = self._loader.construct_object(node)
             if isinstance(value, str):
                 value.encode("utf-8")
         except (ValueError, yaml.YAMLError):  # digits without end, a lone surrogate, !!int on text

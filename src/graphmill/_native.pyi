@@ -1,0 +1,76 @@
+"""The C++ core: sampling, gathering, segment and matrix operators. Arrays are C-contiguous, on the CPU."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# numpy arrays and CPU tensors alike
+Array = Any
+
+class Neighbourhood:
+    @property
+    def node_ids(self) -> NDArray[np.int64]: ...
+    @property
+    def indptr(self) -> NDArray[np.int64]: ...
+    @property
+    def indices(self) -> NDArray[np.int32]: ...
+    @property
+    def edge_ids(self) -> NDArray[np.int64]: ...
+    @property
+    def num_nodes_per_hop(self) -> list[int]: ...
+    @property
+    def num_edges_per_hop(self) -> list[int]: ...
+    @property
+    def num_rows_per_hop(self) -> list[int]: ...
+
+class NeighborSampler:
+    def __init__(self, indptr: Array, indices: Array) -> None: ...
+    def sample(
+        self,
+        seeds: Array,
+        fanouts: Sequence[int],
+        key: int,
+        *,
+        resample: bool = False,
+        with_edge_ids: bool = False,
+        num_threads: int = 1,
+    ) -> Neighbourhood: ...
+
+def isa() -> str: ...
+def subkey(key: int, coordinate: int) -> int: ...
+def keys_of(key: int, ids: Array, out: Array) -> None: ...
+def gather_rows(table: Array, ids: Array, out: Array, num_threads: int) -> None: ...
+def gather_self_and_mean(
+    table: Array, row_ids: Array, ids: Array | None, indptr: Array, indices: Array, out: Array, num_threads: int
+) -> None: ...
+def gather_sparse_rows(
+    indptr: Array,
+    indices: Array,
+    values: Array,
+    ids: Array,
+    out_indptr: Array,
+    out_indices: Array,
+    out_values: Array,
+    num_threads: int,
+) -> None: ...
+def segment_mean(x: Array, indptr: Array, indices: Array, out: Array, num_threads: int) -> None: ...
+def segment_mean_backward(grad_out: Array, indptr: Array, indices: Array, grad_x: Array, num_threads: int) -> None: ...
+def sparse_multiply(indptr: Array, indices: Array, values: Array, w: Array, out: Array, num_threads: int) -> None: ...
+def sparse_multiply_backward(
+    indptr: Array, indices: Array, values: Array, grad_out: Array, grad_w: Array, num_threads: int
+) -> None: ...
+def linear(
+    a: Array,
+    w: Array,
+    bias: Array | None,
+    out: Array,
+    relu: bool,
+    row_keys: Array | None,
+    p: float,
+    num_threads: int,
+) -> None: ...
+def linear_backward_weight(g: Array, a: Array, dw: Array, num_threads: int) -> None: ...
+def relu_dropout(x: Array, row_keys: Array, p: float, out: Array, num_threads: int) -> None: ...
+def relu_dropout_backward(grad_out: Array, out: Array, p: float, grad_in: Array, num_threads: int) -> None: ...

@@ -1,0 +1,49 @@
+"""Options and arguments that several commands take."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DatasetRoot = Annotated[
+    Path | None,
+    typer.Option(
+        "--dataset-root",
+        "--dataset_root",
+        metavar="FOLDER",
+        show_default=False,
+        help="Where prepared datasets are; else $GRAPHMILL_DATA_ROOT, $PYG_DATA_ROOT, $SCRATCH/graphmill, ./data.",
+    ),
+]
+LogsRoot = Annotated[Path, typer.Option("--logs-root", metavar="FOLDER", help="Where run folders are.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--override",
+        "-O",
+        metavar="KEY=VALUE",
+        show_default=False,
+        help="Lay a value over the experiment, such as train.sync.every=4. Repeatable.",
+    ),
+]
+Ranks = Annotated[
+    int | None,
+    typer.Option("--ranks", metavar="N", show_default=False, help="Processes to start; the same as -O train.ranks=N."),
+]
+ExperimentName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[EXPERIMENT]",
+        show_default=False,
+        help="A YAML file, or the name of a recipe; debian-packages-sage if left out.",
+    ),
+]
+
+
+def resolved_dataset_root(option: Path | None) -> Path:
+    """The dataset root that the option and the environment ask for."""
+    from graphmill.runtime.roots import dataset_root
+
+    return dataset_root(option, os.environ)

@@ -1,0 +1,107 @@
+"""`plan`: every choice made, and what it implies, before anything runs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from graphmill.cli.options import DatasetRoot, ExperimentName, Json, Overrides, Ranks, resolved_dataset_root
+from graphmill.cli.show import Cell, print_facts, print_json, print_line
+from graphmill.cli.tree import SeedFlagsCommand, seed_flags_text, with_seed_flags
+
+if TYPE_CHECKING:
+    from graphmill.spec.experiment import Experiment
+    from graphmill.spec.plan import Plan
+
+_RUN_ID_OF_A_PLAN = "planned"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(cls=SeedFlagsCommand, epilog=f"Also the flags of seed 000: {seed_flags_text()}")(plan)
+
+
+def plan(
+    ctx: typer.Context,
+    experiment: ExperimentName = None,
+    *,
+    ranks: Ranks = None,
+    override: Overrides = None,
+    root: DatasetRoot = None,
+    json: Json = False,
+) -> None:
+    """Show what an experiment resolves to.
+
+    Every choice, steps, rounds, and modelled bytes and memory. Nothing runs.
+
+    \b
+    Example:
+      graphmill plan debian-packages-sage --ranks 4 -O train.sync.scheme=local_sgd -O train.sync.every=8
+
+    \b
+    An experiment file:
+      name: cora-sage
+      dataset: {name: planetoid/cora}
+      model: {hidden_channels: 64, num_layers: 2}
+      train: {epochs: 50, batch_size: 64, num_neighbors: [10, 10], sync: {scheme: local_sgd, every: 4}}
+    """
+    asked = load(experiment, with_seed_flags(ctx, override or []), ranks)
+    show_plan(make_plan(asked, root, _RUN_ID_OF_A_PLAN), json=json)
+
+
+def load(experiment: str | None, overrides: list[str], ranks: int | None) -> "Experiment":
+    """The experiment with all overrides."""
+    from graphmill.spec.load import load_experiment
+
+    return load_experiment(experiment, [*overrides, *([] if ranks is None else [f"train.ranks={ranks}"])])
+
+
+def make_plan(experiment: "Experiment", root: Path | None, run_id: str) -> "Plan":
+    """Resolve an experiment on this machine, with the dataset that is prepared here."""
+    from graphmill.tasks.planning import plan_experiment
+
+    return plan_experiment(experiment, dataset_root=resolved_dataset_root(root), run_id=run_id, say=say)
+
+
+def say(text: str) -> None:
+    """A remark for the person, kept out of what a program may read."""
+    typer.echo(text, err=True)
+
+
+def show_plan(resolved: "Plan", *, json: bool) -> None:
+    """Print a plan and its modelled figures."""
+    from graphmill.spec.modelled import modelled
+
+    figures = modelled(resolved)
+    if json:
+        print_json({"plan": resolved, "modelled": figures})
+        return
+    choices: list[tuple[str, Cell]] = []
+    for key, value in resolved.model_dump(mode="json", exclude={"run_id"}).items():
+        if isinstance(value, dict):
+            choices += [(f"{key}.{inner}", _text(item)) for inner, item in value.items()]
+        else:
+            choices.append((key, _text(value)))
+    print_facts(choices, title="plan")
+    print_line("")
+    print_facts(
+        [
+            ("rounds per epoch", figures.rounds_per_epoch),
+            ("synchronisations", figures.num_syncs),
+            ("seeds seen", figures.seeds_seen),
+            ("parameters", figures.num_parameters),
+            ("MiB per sync (fp32)", figures.mib_per_sync_fp32),
+            ("MiB in all (fp32)", figures.mib_total_fp32),
+            (f"MiB per sync ({resolved.sync.payload} payload)", figures.payload_mib_per_sync),
+            (f"MiB in all ({resolved.sync.payload} payload)", figures.payload_mib_total),
+            ("nodes per batch, at most", figures.nodes_per_batch),
+            ("MiB of memory per rank, at most", figures.memory_per_rank_mib),
+        ],
+        title="modelled (by formula, not measured)",
+    )
+
+
+def _text(value: object) -> Cell:
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in value)
+    return value if isinstance(value, str | bool | None) else str(value)

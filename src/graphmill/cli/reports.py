@@ -1,0 +1,162 @@
+"""`merge`, `pareto`, `figures`: from runs to a table, a frontier and figures."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphmill.cli.options import Json
+from graphmill.cli.plan import say
+from graphmill.cli.show import print_json, print_line, print_table
+
+_RESULTS = Path("results")
+_METRICS = _RESULTS / "metrics.csv"
+
+CommColumn = Annotated[str, typer.Option("--comm-column", metavar="COLUMN", help="The cost, to be small.")]
+AccColumn = Annotated[str, typer.Option("--acc-column", metavar="COLUMN", help="The accuracy, to be large.")]
+Runs = Annotated[str, typer.Option("--runs", metavar="GLOB", help="Only runs whose id matches, such as 'ablation/*'.")]
+Metrics = Annotated[Path, typer.Option("--metrics", metavar="FILE", help="What `merge` wrote.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(merge)
+    app.command()(pareto)
+    app.command()(figures)
+
+
+def merge(
+    *,
+    input_root: Annotated[Path, typer.Option("--input-root", metavar="FOLDER", help="Where run folders are.")] = Path(
+        "logs"
+    ),
+    glob: Annotated[str, typer.Option("--glob", metavar="GLOB", help="Which files below it.")] = "**/metrics.csv",
+    output: Annotated[
+        Path, typer.Option("--output", metavar="FILE", help="CSV to write; Parquet beside it.")
+    ] = _METRICS,
+    key_columns: Annotated[
+        str | None,
+        typer.Option("--key-columns", metavar="A,B,…", show_default=False, help="Columns that tell rows apart."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Merge the metrics of all runs into one table.
+
+    Same inputs, same bytes, in whatever order they are found.
+
+    \b
+    Example:
+      graphmill merge --input-root logs --output results/metrics.csv
+    """
+    from graphmill.report.merge import KEY_COLUMNS
+    from graphmill.report.merge import merge as merge_files
+
+    keys = [name.strip() for name in key_columns.split(",")] if key_columns else KEY_COLUMNS
+    merged = merge_files(input_root, pattern=glob, output=output, key_columns=keys)
+    if json:
+        print_json(merged)
+        return
+    print_line(f"{merged.csv} and {merged.parquet}: {merged.num_rows} rows of {merged.num_files} runs")
+    if merged.num_superseded:
+        print_line(f"{merged.num_superseded} rows left out: a later attempt or an equal copy stands for them")
+    for path in merged.seed_000_files:
+        print_line(f"{path} has seed 000's columns only; its scheme was taken as deferred_allreduce")
+
+
+def pareto(
+    *,
+    metrics: Metrics = _METRICS,
+    output_dir: Annotated[Path, typer.Option("--output-dir", metavar="FOLDER", help="Where to write.")] = _RESULTS,
+    comm_column: CommColumn = "commMB_cum_fp32",
+    acc_column: AccColumn = "best_microF1",
+    runs: Runs = "*",
+    json: Json = False,
+) -> None:
+    """Find the accuracy that communication buys.
+
+    A point is on the frontier where no other has both more accuracy and less communication.
+
+    \b
+    Example:
+      graphmill pareto --comm-column measured_mib_cum --runs 'debian-sync-ablation/*'
+    """
+    from graphmill.report.pareto import pareto as find_frontier
+
+    written = find_frontier(metrics, output_dir=output_dir, comm_column=comm_column, acc_column=acc_column, runs=runs)
+    if json:
+        print_json(written)
+        return
+    rows = [
+        [files.dataset, files.num_points, files.num_frontier, str(files.all_points), str(files.frontier)]
+        for files in written
+    ]
+    print_table(("dataset", "points", "on the frontier", "all", "frontier"), rows)
+    for note in [note for files in written for note in files.notes]:
+        say(note)
+
+
+def figures(
+    *,
+    metrics: Metrics = _METRICS,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="NAME",
+            show_default=False,
+            help="sync_ablation, accuracy_vs_communication or pareto_frontier. Repeatable.",
+        ),
+    ] = None,
+    comm_column: CommColumn = "commMB_cum_fp32",
+    acc_column: AccColumn = "best_microF1",
+    runs: Runs = "*",
+    images_dir: Annotated[Path, typer.Option("--images-dir", metavar="FOLDER", help="For PNG and PDF.")] = _RESULTS
+    / "figures",
+    plots_dir: Annotated[Path, typer.Option("--plots-dir", metavar="FOLDER", help="For PGFPlots .tex.")] = Path(
+        "plots"
+    ),
+    build_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--build-dir", metavar="FOLDER", show_default=False, help="For compiled .tex; else <plots>/build."
+        ),
+    ] = None,
+    tex_file: Annotated[
+        Path | None, typer.Option("--tex-file", metavar="FILE", show_default=False, help="Compile only this .tex.")
+    ] = None,
+    compile_tex: Annotated[
+        bool, typer.Option("--compile/--no-compile", help="Compile the .tex where LaTeX is.")
+    ] = True,
+    json: Json = False,
+) -> None:
+    """Draw the figures of a merged table.
+
+    The sync ablation, accuracy against communication, and the Pareto frontier: as PNG, PDF and PGFPlots.
+
+    \b
+    Example:
+      graphmill figures --only sync_ablation
+      graphmill figures --tex-file plots/sync_ablation.tex
+    """
+    from graphmill.report.figures import FIGURES
+    from graphmill.report.figures import figures as draw
+
+    drawn = draw(
+        metrics,
+        only=only or FIGURES,
+        comm_column=comm_column,
+        acc_column=acc_column,
+        runs=runs,
+        images_dir=images_dir,
+        plots_dir=plots_dir,
+        build_dir=build_dir,
+        tex_file=tex_file,
+        compile_tex=compile_tex,
+    )
+    if json:
+        print_json(drawn)
+        return
+    for path in (*drawn.images, *drawn.tex, *drawn.pdfs):
+        print_line(str(path))
+    for note in drawn.notes:
+        say(note)

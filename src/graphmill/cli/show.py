@@ -1,0 +1,91 @@
+"""How facts are printed: tables on a terminal, aligned plain lines elsewhere, JSON where asked."""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+Cell = str | int | float | bool | None
+
+
+def print_json(value: Any) -> None:  # noqa: ANN401  # whatever `plain` can turn into JSON
+    """One JSON document on standard output."""
+    sys.stdout.write(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401  # models, dataclasses, paths and what they hold
+    """`value` as JSON can carry it."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, title: str = "") -> None:
+    """A table: drawn on a terminal, else columns of plain text that are never cut."""
+    texts = [[_text(cell) for cell in row] for row in rows]
+    numeric = [_is_numeric([row[column] for row in rows]) for column in range(len(columns))]
+    if sys.stdout.isatty():
+        _print_drawn(columns, texts, numeric, title)
+        return
+    widths = [max(len(line[column]) for line in [list(columns), *texts]) for column in range(len(columns))]
+    for line in [list(columns), *texts]:
+        cells = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, numeric, strict=True)
+        ]
+        sys.stdout.write("  ".join(cells).rstrip() + "\n")
+
+
+def print_facts(facts: Sequence[tuple[str, Cell]], *, title: str = "") -> None:
+    """Names and values, one pair a line."""
+    width = max(len(name) for name, _ in facts)
+    if title:
+        print_line(title)
+    for name, value in facts:
+        sys.stdout.write(f"  {name.ljust(width)}  {_text(value)}\n")
+
+
+def print_line(text: str) -> None:
+    """One line on standard output, at once: a log shows it when it happens."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def _print_drawn(columns: Sequence[str], texts: Sequence[Sequence[str]], numeric: Sequence[bool], title: str) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for name, right in zip(columns, numeric, strict=True):
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
+    for line in texts:
+        table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in line))
+    Console().print(table)
+
+
+_STYLES = {"ok": "green", "done": "green", "warn": "yellow", "fail": "bold red", "failed": "bold red"}
+
+
+def _text(cell: Cell) -> str:
+    if cell is None:
+        return "-"
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    if isinstance(cell, float):
+        return f"{cell:,.4g}" if abs(cell) < 100 else f"{cell:,.1f}"
+    return f"{cell:,}" if isinstance(cell, int) else cell
+
+
+def _is_numeric(cells: Sequence[Cell]) -> bool:
+    known = [cell for cell in cells if cell is not None]
+    return bool(known) and all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in known)

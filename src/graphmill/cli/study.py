@@ -1,0 +1,116 @@
+"""`study run|list`: one experiment in many cells."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphmill.cli.options import DatasetRoot, Json, LogsRoot
+from graphmill.cli.plan import make_plan, say
+from graphmill.cli.show import print_json, print_line, print_table
+from graphmill.cli.tree import Commands
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group."""
+    group = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None)
+    group.command("run")(run)
+    group.command("list")(list_)
+    group.callback()(study)
+    app.add_typer(group, name="study")
+
+
+def study() -> None:
+    """Run one experiment in many cells.
+
+    \b
+    Example:
+      graphmill study run debian-sync-ablation
+    """
+
+
+def run(
+    name: Annotated[str, typer.Argument(metavar="STUDY", help="A YAML file, or the name of a recipe.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the cells and stop before anything runs.")] = False,
+    root: DatasetRoot = None,
+    logs_root: LogsRoot = Path("logs"),
+) -> None:
+    """Run the cells of a study, one after another.
+
+    Done ones are skipped, interrupted ones continued. Every cell is planned before the first one starts. A cell that
+    fails is recorded and the study goes on (exit status 1 at the end); Ctrl-C stops the study (75), and the same
+    command goes on from there.
+
+    \b
+    Example:
+      graphmill study run debian-sync-ablation --logs-root logs
+
+    \b
+    A study file:
+      name: sync-ablation
+      experiment: debian-packages-sage
+      set: {train.ranks: 4}
+      vary: {train.sync.scheme: [deferred_allreduce, local_sgd], train.sync.every: [1, 4, 16]}
+      cells: [{name: diloco, train.sync.scheme: diloco, train.sync.every: 16}]
+      seeds: [1, 2, 3]
+    """
+    from graphmill.cluster.study import run_study
+    from graphmill.spec.study import load_study
+
+    loaded = load_study(name)
+    if dry_run:
+        _print_cells(name, logs_root, json=False)
+        return
+    code = run_study(
+        loaded,
+        logs_root=logs_root,
+        planner=lambda experiment, run_id: make_plan(experiment, root, run_id),
+        say=say,
+    )
+    if code:
+        raise typer.Exit(code)
+    print_line(f"{loaded.name}: done; `graphmill merge --input-root {logs_root}` collects the cells")
+
+
+def list_(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[STUDY]", show_default=False, help="A YAML file or a recipe; all recipes if left out."),
+    ] = None,
+    logs_root: LogsRoot = Path("logs"),
+    json: Json = False,
+) -> None:
+    """List the cells of a study, or all recipes.
+
+    \b
+    Example:
+      graphmill study list
+      graphmill study list debian-sync-ablation --json
+    """
+    if name is not None:
+        _print_cells(name, logs_root, json=json)
+        return
+    from graphmill.spec.recipes import list_recipes, recipes_folder
+
+    recipes = list_recipes()
+    if json:
+        print_json({"folder": recipes_folder(), "recipes": recipes})
+        return
+    rows = [[recipe.name, recipe.kind, recipe.description] for recipe in recipes]
+    print_table(("recipe", "kind", "description"), rows, title=f"Recipes in {recipes_folder()}")
+
+
+def _print_cells(name: str, logs_root: Path, *, json: bool) -> None:
+    from graphmill.cluster.study import cell_states
+    from graphmill.spec.study import load_study
+
+    states = cell_states(load_study(name), logs_root)
+    if json:
+        cells = [
+            {"cell": state.cell.name, "status": state.status, "run": state.folder, "overrides": state.cell.overrides}
+            for state in states
+        ]
+        print_json({"study": name, "cells": cells})
+        return
+    rows = [[state.cell.name, state.status, str(state.folder)] for state in states]
+    print_table(("cell", "status", "folder"), rows, title=f"{len(states)} cells of {name}")

@@ -1,0 +1,170 @@
+"""`train` and `evaluate`: start the ranks of a run, or judge a finished one."""
+
+import json as json_module
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphmill.base import exits
+from graphmill.base.errors import UserError
+from graphmill.cli.options import DatasetRoot, ExperimentName, Json, LogsRoot, Overrides, Ranks
+from graphmill.cli.plan import load, make_plan, say, show_plan
+from graphmill.cli.show import Cell, print_facts, print_json, print_line
+from graphmill.cli.tree import SeedFlagsCommand, seed_flags_text, with_seed_flags
+
+if TYPE_CHECKING:
+    from graphmill.record.run_folder import RunFolder
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(cls=SeedFlagsCommand, epilog=f"Also the flags of seed 000: {seed_flags_text()}")(train)
+    app.command()(evaluate)
+
+
+def train(
+    ctx: typer.Context,
+    experiment: ExperimentName = None,
+    *,
+    ranks: Ranks = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Continue an interrupted run: name it in place of EXPERIMENT, or with --run-id."),
+    ] = False,
+    override: Overrides = None,
+    root: DatasetRoot = None,
+    logs_root: LogsRoot = Path("logs"),
+    run_id: Annotated[
+        str | None,
+        typer.Option("--run-id", metavar="ID", show_default=False, help="Name of the run; else <name>-<UTC time>."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan and stop before anything is written.")
+    ] = False,
+) -> None:
+    """Train an experiment on this machine.
+
+    Ctrl-C finishes the step, saves a checkpoint and exits with 75; a second one stops at once.
+
+    \b
+    Example:
+      graphmill train debian-packages-sage --ranks 2
+      graphmill train my.yaml --ranks 4 -O train.sync.scheme=local_sgd -O train.sync.every=8
+      graphmill train --resume logs/debian-packages-sage-20261121T081500Z
+      graphmill train --ranks 4 --max_steps 4000 --batch_size 1024 --num_neighbors 25 10 --sync_every 4
+    """
+    overrides = with_seed_flags(ctx, override or [])
+    if resume:
+        _resume(experiment, overrides, ranks=ranks, root=root, logs_root=logs_root, run_id=run_id, dry_run=dry_run)
+        return
+    from graphmill.cluster.run import start_run
+
+    asked = load(experiment, overrides, ranks)
+    plan = make_plan(asked, root, run_id or f"{asked.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
+    if dry_run:
+        show_plan(plan, json=False)
+        return
+    from graphmill.record.run_folder import RunFolder, checked_run_id
+
+    code = start_run(plan, logs_root=logs_root)
+    _finish(RunFolder(logs_root / checked_run_id(plan.run_id)), code)
+
+
+def evaluate(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run id or a run folder.")],
+    split: Annotated[str, typer.Option(metavar="SPLIT", help="train, val or test.")] = "test",
+    logs_root: LogsRoot = Path("logs"),
+    json: Json = False,
+) -> None:
+    """Evaluate the best checkpoint of a run.
+
+    Exact: layer by layer, with all neighbours.
+
+    \b
+    Example:
+      graphmill evaluate logs/debian-packages-sage-20261121T081500Z --split val
+    """
+    from graphmill.cli.find_run import find_run
+
+    splits = ("train", "val", "test")
+    if split not in splits:
+        raise UserError(f"--split {split} is none of {', '.join(splits)}", fix="give one of them")
+    folder = find_run(run, logs_root)
+    command = [sys.executable, "-m", "graphmill.train.evaluate", str(folder.path), "--split", split, "--json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        sys.stdout.write(done.stdout)
+        raise typer.Exit(done.returncode)
+    facts: dict[str, Cell] = json_module.loads(done.stdout)
+    if json:
+        print_json(facts)
+    else:
+        print_facts(list(facts.items()), title=f"{folder.path}: {split}")
+
+
+def _resume(
+    experiment: str | None,
+    overrides: list[str],
+    *,
+    ranks: int | None,
+    root: Path | None,
+    logs_root: Path,
+    run_id: str | None,
+    dry_run: bool,
+) -> None:
+    """Continue a run: as it was planned, which is compared with what is asked for, if that is said again."""
+    from graphmill.cluster.run import refuse_other_plan, resume_run
+
+    folder, is_run = _run_to_resume(experiment, logs_root, run_id)
+    says_more = bool(overrides) or ranks is not None
+    if is_run and says_more:
+        raise UserError(
+            f"{folder.path} goes on as it was planned, and its plan does not change",
+            fix=f"`graphmill train --resume {folder.path}`, without overrides; or start a new run",
+        )
+    planned = folder.read_plan()
+    if not is_run and (experiment is not None or says_more):
+        refuse_other_plan(folder, planned, make_plan(load(experiment, overrides, ranks), root, planned.run_id))
+    if dry_run:
+        show_plan(planned, json=False)
+        return
+    _finish(folder, resume_run(folder, say=say))
+
+
+def _run_to_resume(experiment: str | None, logs_root: Path, run_id: str | None) -> tuple["RunFolder", bool]:
+    """The run, and whether it was named in place of the experiment."""
+    from graphmill.cli.find_run import find_run, latest_run
+    from graphmill.record.run_folder import RunFolder
+
+    named = [Path(experiment), logs_root / experiment] if experiment is not None else []
+    folder = next((RunFolder(path) for path in named if RunFolder(path).plan_path.is_file()), None)
+    if folder is not None and run_id is not None:
+        raise UserError(f"two runs are named: {folder.path} and --run-id {run_id}", fix="name one")
+    if folder is not None:
+        return folder, True
+    if run_id is not None:
+        return find_run(run_id, logs_root), False
+    latest = latest_run(logs_root)
+    if experiment is None:
+        raise UserError("--resume does not say which run", fix=f"graphmill train --resume {latest.path} (the latest)")
+    raise UserError(
+        f"{experiment!r} is no run in {logs_root}, and --resume wants one",
+        fix=f"graphmill train --resume {latest.path} (the latest), or give --run-id beside the experiment",
+    )
+
+
+def _finish(folder: "RunFolder", code: int) -> None:
+    """Say how it ended, and end so."""
+    outcome = folder.read_outcome()
+    if code == exits.OUT_OF_TIME:
+        say(f"stopped; continue with `graphmill train --resume {folder.path}`")
+    elif code == exits.DONE and outcome is not None:
+        measures = outcome.test or {}
+        shown = [f"test {name} {value:.4f}" for name, value in measures.items() if isinstance(value, float)]
+        print_line(", ".join([f"{folder.path}: {outcome.epochs} epochs in {outcome.wall_s:.1f} s", *shown]))
+    if code != exits.DONE:
+        raise typer.Exit(code)

@@ -1,0 +1,82 @@
+"""How commands end: errors of the person without a traceback, our own bugs with one and where to send it."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from graphmill.base import exits
+from graphmill.base.errors import UserError
+from graphmill.spec.flags import SEED_FLAGS, SeedFlags, split_seed_flags, unknown_flag
+
+INTERRUPTED = 130
+READING_ORDER = (
+    *("datasets", "prepare", "inspect", "plan", "train", "evaluate", "study"),
+    *("merge", "pareto", "figures", "verify", "doctor", "bench"),
+)
+_SEED_FLAGS_KEY = "graphmill.seed_flags"
+
+
+class Commands(TyperGroup):
+    """The tree of commands, listed in the order a person meets them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
+        """Names in reading order."""
+        del ctx
+        return sorted(self.commands, key=lambda name: READING_ORDER.index(name) if name in READING_ORDER else 99)
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401  # typer's Context, old and new
+        """Run the command; what the person can mend ends in one sentence and exit status 2."""
+        try:
+            return super().invoke(ctx)
+        except UserError as error:
+            tell_error(error)
+            raise typer.Exit(exits.BAD_REQUEST) from None
+        except KeyboardInterrupt:
+            typer.echo("interrupted", err=True)
+            raise typer.Exit(INTERRUPTED) from None
+
+
+class SeedFlagsCommand(TyperCommand):
+    """A command that also takes the flags of seed 000: `--max_steps 4000 --num_neighbors 25 10 …`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
+        """Take the flags of seed 000 out before typer sees the rest; it cannot read `--num_neighbors 25 10`."""
+        flags = split_seed_flags(args)
+        own = [option for parameter in self.params for option in parameter.opts]
+        for word in flags.rest[: flags.rest.index("--") if "--" in flags.rest else None]:
+            if word.startswith("--") and word.partition("=")[0] not in [*own, "--help"]:
+                raise unknown_flag(word, [option.removeprefix("--") for option in own if option.startswith("--")])
+        ctx.meta[_SEED_FLAGS_KEY] = flags
+        return super().parse_args(ctx, list(flags.rest))
+
+
+def with_seed_flags(ctx: typer.Context, overrides: Sequence[str]) -> list[str]:
+    """`overrides` and what the flags of seed 000 in this command line stand for."""
+    flags: SeedFlags = ctx.meta[_SEED_FLAGS_KEY]
+    return flags.over(overrides)
+
+
+def seed_flags_text() -> str:
+    """The flags of seed 000, for a help text."""
+    return " ".join(f"--{name}" for name in SEED_FLAGS)
+
+
+def tell_error(error: UserError) -> None:
+    """What clashes, then what to type: on standard error, in colour on a terminal."""
+    typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
+    typer.echo(error.message, err=True)
+    typer.secho("  → ", fg="green", bold=True, err=True, nl=False)
+    typer.echo(error.fix, err=True)
+
+
+def tell_bug() -> None:
+    """After the traceback of an error that is ours."""
+    command = " ".join(sys.argv)
+    typer.echo(
+        "\nThis is a bug in graphmill, not in your request. Please report it with the traceback above,"
+        f"\nthe output of `graphmill doctor --json`, and the command:\n  {command}",
+        err=True,
+    )

@@ -1,0 +1,161 @@
+"""One rank as a child process: how it is started, what becomes of its output, how it ended."""
+
+import ctypes
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import IO, Final
+
+from graphmill.base import exits
+from graphmill.base.errors import UserError
+
+_PR_SET_PDEATHSIG: Final = 1
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_ERROR_BEGINS: Final = (b"Traceback ", b"error:", b"terminate called", b"Fatal Python error")
+
+
+@dataclass(frozen=True, slots=True)
+class RankExit:
+    """How one rank ended."""
+
+    rank: int
+    code: int  # negative: died of that signal
+    time: float  # Unix time, s
+
+    @property
+    def failed(self) -> bool:
+        """Neither done nor stopped after a checkpoint."""
+        return self.code not in (exits.DONE, exits.OUT_OF_TIME)
+
+    def in_words(self) -> str:
+        """For a message."""
+        if self.code >= 0:
+            return f"exit status {self.code}"
+        name = signal.Signals(-self.code).name
+        hint = ", as the system does when memory runs out" if -self.code == signal.SIGKILL else ""
+        return f"killed by {name}{hint}"
+
+
+class RankProcess:
+    """A started rank. It is the leader of a session of its own, so that Ctrl-C reaches it once, through the launcher.
+
+    It dies with the launcher, however that ends. Its standard error is kept in `log`; rank 0's is shown as well, and
+    its standard output is the terminal's.
+    """
+
+    def __init__(self, rank: int, command: Sequence[str], environ: Mapping[str, str], log: Path) -> None:
+        self.rank = rank
+        self.log = log
+        self._log_file = log.open("ab", buffering=0)
+        self.log_begin = self._log_file.seek(0, os.SEEK_END)  # of this attempt
+        self._launcher = os.getpid()
+        try:
+            self._process = subprocess.Popen(
+                command,
+                env=dict(environ),
+                stdin=subprocess.DEVNULL,
+                stdout=None if rank == 0 else self._log_file,
+                stderr=subprocess.PIPE if rank == 0 else self._log_file,
+                start_new_session=True,
+                preexec_fn=self._die_with_launcher,  # noqa: PLW1509  # no thread runs yet when ranks are started
+            )
+        except OSError as error:
+            self._log_file.close()
+            raise UserError(f"rank {rank} could not be started: {error.strerror}", fix="start fewer ranks") from None
+        self.shown = ShownErrors(self._process.stderr, self._log_file) if self._process.stderr else None
+
+    def _die_with_launcher(self) -> None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != self._launcher:  # it died between fork and prctl
+            os._exit(1)
+
+    def report_exit(self, into: "SimpleQueue[RankExit]") -> None:
+        """Put the `RankExit` into the queue the moment the rank ends."""
+        threading.Thread(target=self._wait, args=(into,), daemon=True).start()
+
+    def _wait(self, into: "SimpleQueue[RankExit]") -> None:
+        code = self._process.wait()
+        into.put(RankExit(self.rank, code, time.time()))
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal, if the rank still lives."""
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """End the rank and everything it started, at once."""
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+    def close(self) -> None:
+        """Wait for the end of a killed rank and let go of its files."""
+        self._process.wait()
+        if self.shown is not None:
+            self.shown.join()
+        self._log_file.close()
+
+    def tail(self, num_lines: int) -> list[str]:
+        """The last lines that this attempt wrote to the log."""
+        with self.log.open("rb") as file:
+            file.seek(self.log_begin)
+            lines = file.read().decode("utf-8", errors="replace").split("\n")
+        return [line for line in lines if line.strip()][-num_lines:]
+
+
+class ShownErrors:
+    """Passes rank 0's standard error on to ours and to its log.
+
+    What begins like an error is held back for a moment: it may be the echo of another rank's, which is shown first.
+    """
+
+    def __init__(self, source: IO[bytes], log: IO[bytes]) -> None:
+        self._source, self._log = source, log
+        self._held = bytearray()
+        self._held_since = 0.0
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._pass_on, daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait until everything is passed on; not for ever, for a stray child of the rank may keep the pipe open."""
+        self._thread.join(timeout=2.0)
+
+    def release(self, *, older_than_s: float = 0.0) -> None:
+        """Show what was held back, if that was long enough ago."""
+        with self._lock:
+            if self._held and time.monotonic() - self._held_since >= older_than_s:
+                _show(bytes(self._held))
+                self._held.clear()
+
+    def _pass_on(self) -> None:
+        while chunk := self._source.read1(1 << 16):  # type: ignore[attr-defined]  # a BufferedReader
+            self._log.write(chunk)
+            with self._lock:
+                self._split(chunk)
+
+    def _split(self, chunk: bytes) -> None:
+        if self._held:
+            self._held += chunk
+            return
+        lines = chunk.splitlines(keepends=True)
+        first = next((index for index, line in enumerate(lines) if line.startswith(_ERROR_BEGINS)), len(lines))
+        _show(b"".join(lines[:first]))
+        if first < len(lines):
+            self._held_since = time.monotonic()
+            self._held += b"".join(lines[first:])
+
+
+def _show(text: bytes) -> None:
+    try:
+        while text:
+            text = text[os.write(2, text) :]
+    except OSError:  # our own standard error is gone; the log has it
+        return

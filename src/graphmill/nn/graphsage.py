@@ -1,0 +1,136 @@
+"""GraphSAGE with mean aggregation on sampled mini-batches (Hamilton, Ying & Leskovec 2017, arXiv 1706.02216)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from graphmill.graph.batch import DenseRows, MiniBatch, SelfAndMean, SparseRows
+from graphmill.nn.draws import drop_values, row_keys
+from graphmill.nn.operators import activate, linear, segment_mean, sparse_dropout, sparse_linear
+from graphmill.sample.collect import InputForm
+from graphmill.sample.keys import Purpose, key_of
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a layer's result: their nodes and their sampled in-edges among the rows of the layer before."""
+
+    node_ids: Tensor  # int64 [num_rows]
+    indptr: Tensor  # int64 [num_rows + 1]
+    indices: Tensor  # int32 [num_edges]
+
+
+class MeanLayer(nn.Module):
+    """h'ᵥ = W [hᵥ ; mean of h over the sampled in-neighbours of v] + b.
+
+    `weight` is [out_channels, 2 * in_channels]; for sparse inputs it is applied before the mean, which is the same and cheaper.
+    """
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.weight = nn.Parameter(torch.empty(out_channels, 2 * in_channels))
+        self.bias = nn.Parameter(torch.zeros(out_channels))
+
+    def reset_parameters(self, generator: torch.Generator) -> None:
+        """Xavier-uniform weights, self and neighbour part each on its own; zero bias."""
+        for part in self.weight.data.chunk(2, dim=1):
+            nn.init.xavier_uniform_(part, generator=generator)
+        nn.init.zeros_(self.bias)
+
+    def on_self_and_mean(self, x: Tensor, *, relu: bool, keys: Tensor | None, p: float) -> Tensor:
+        """The layer on [self ; mean] rows [num_rows, 2 * in_channels], then ReLU and dropout where `relu`."""
+        return linear(x, self.weight, self.bias, relu=relu, keys=keys, p=p)
+
+    def on_rows(self, h: Tensor, rows: Rows, *, relu: bool, keys: Tensor | None, p: float) -> Tensor:
+        """The layer on rows h [n, in_channels] of which the first num_rows are the result's own."""
+        num_rows = len(rows.indptr) - 1
+        x = torch.cat([h[:num_rows], segment_mean(h, rows.indptr, rows.indices)], dim=1)
+        return self.on_self_and_mean(x, relu=relu, keys=keys, p=p)
+
+    def on_sparse(self, x: SparseRows, rows: Rows, *, relu: bool, keys: Tensor | None, p: float) -> Tensor:
+        """The layer on sparse rows [n, in_channels]: W is applied first, so the mean runs over short dense rows."""
+        num_rows = len(rows.indptr) - 1
+        of_self, of_neighbours = (part.t().contiguous() for part in self.weight.chunk(2, dim=1))
+        own = SparseRows(x.indptr[: num_rows + 1], x.indices, x.values, x.num_features)
+        h = sparse_linear(own, of_self) + segment_mean(sparse_linear(x, of_neighbours), rows.indptr, rows.indices) + self.bias
+        return activate(h, keys=keys, p=p) if relu else h
+
+
+class GraphSage(nn.Module):
+    """L mean layers, ReLU and dropout after all but the last.
+
+    Layer l of L computes only the rows that layer l + 1 reads: the rows of a neighbourhood stand in order of discovery, so they
+    are a prefix. Dropout is keyed by (seed, epoch, step, layer, node, channel).
+    """
+
+    def __init__(
+        self, *, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int, dropout: float, input_dropout: float, seed: int
+    ) -> None:
+        super().__init__()
+        widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
+        self.layers = nn.ModuleList(MeanLayer(a, b) for a, b in zip(widths[:-1], widths[1:], strict=True))
+        self.dropout, self.input_dropout, self.seed = dropout, input_dropout, seed
+        generator = torch.Generator().manual_seed(key_of(seed, Purpose.INITIAL_WEIGHTS) >> 1)
+        for layer in self.layers:
+            assert isinstance(layer, MeanLayer)
+            layer.reset_parameters(generator)
+
+    @property
+    def input_form(self) -> InputForm:
+        """How dense features are wanted: already averaged, unless single inputs are to be dropped."""
+        return "rows" if self.input_dropout > 0 else "self_and_mean"
+
+    def forward(self, batch: MiniBatch) -> Tensor:
+        """Logits of the seeds [num_seeds, out_channels]."""
+        inputs = batch.inputs
+        if self.training and self.input_dropout > 0:
+            inputs = self._drop_inputs(batch)
+        h = self._first_layer(inputs, batch)
+        for number in range(1, len(self.layers)):
+            h = self._layer(number).on_rows(h, self._rows(batch, number), **self._activation(batch, number))
+        return h
+
+    def _first_layer(self, inputs: DenseRows | SelfAndMean | SparseRows, batch: MiniBatch) -> Tensor:
+        layer, activation = self._layer(0), self._activation(batch, 0)
+        match inputs:
+            case SelfAndMean(x):
+                return layer.on_self_and_mean(x, **activation)
+            case DenseRows(x):
+                return layer.on_rows(x.float(), self._rows(batch, 0), **activation)
+            case SparseRows():
+                return layer.on_sparse(inputs, self._rows(batch, 0), **activation)
+
+    def _layer(self, number: int) -> MeanLayer:
+        layer = self.layers[number]
+        assert isinstance(layer, MeanLayer)
+        return layer
+
+    def _rows(self, batch: MiniBatch, number: int) -> Rows:
+        """The rows of layer `number`'s result: the seeds and the hops that the layers after it read."""
+        num_hops = len(self.layers) - number
+        num_rows, num_edges = sum(batch.num_nodes_per_hop[:num_hops]), sum(batch.num_edges_per_hop[:num_hops])
+        return Rows(batch.node_ids[:num_rows], batch.indptr[: num_rows + 1], batch.indices[:num_edges])
+
+    def _activation(self, batch: MiniBatch, number: int) -> dict[str, object]:
+        if number == len(self.layers) - 1:
+            return {"relu": False, "keys": None, "p": 0.0}
+        if not self.training or self.dropout == 0:
+            return {"relu": True, "keys": None, "p": 0.0}
+        key = self._dropout_key(batch, number + 1)
+        return {"relu": True, "keys": row_keys(key, self._rows(batch, number).node_ids), "p": self.dropout}
+
+    def _drop_inputs(self, batch: MiniBatch) -> DenseRows | SelfAndMean | SparseRows:
+        keys = row_keys(self._dropout_key(batch, 0), batch.node_ids)
+        match batch.inputs:
+            case SparseRows() as x:
+                return sparse_dropout(x, keys, self.input_dropout)
+            case DenseRows(x):
+                columns = torch.arange(x.shape[1], device=x.device)
+                return DenseRows(drop_values(x, keys.to(x.device).unsqueeze(1), columns, self.input_dropout))
+            case SelfAndMean():
+                raise AssertionError("inputs that were averaged already cannot be dropped one by one: ask for rows")
+
+    def _dropout_key(self, batch: MiniBatch, layer: int) -> int:
+        return key_of(self.seed, Purpose.DROPOUT, batch.seeds.epoch, batch.seeds.step, layer)

@@ -1,0 +1,124 @@
+"""Where a number comes from: code, versions, machine, command. Written beside every run and every benchmark."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+import graphmill
+from graphmill.runtime.machine import machine_facts
+
+_PACKAGES = ("torch", "numpy", "safetensors", "pydantic", "torch-geometric", "pyg-lib", "torch-sparse")
+_GIT_TIMEOUT_S = 10.0
+
+
+class GitState(BaseModel):
+    """The commit of a working tree, and whether its files differ from it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    commit: str
+    dirty: bool | None = Field(description="null where git took too long to say")
+
+
+class GpuFacts(BaseModel):
+    """One GPU, as the driver names it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    memory_mib: int
+    driver: str
+
+
+class Provenance(BaseModel):
+    """provenance.json. A field is null where there is nothing to say: no git, no data set."""
+
+    model_config = ConfigDict(frozen=True)
+
+    time_utc: str
+    command: tuple[str, ...]
+    code: GitState | None = Field(description="of the checkout that graphmill runs from; null where it is installed")
+    workdir: GitState | None = Field(description="of the folder the command was given in")
+    versions: dict[str, str]
+    hostname: str
+    cpu_model: str
+    num_cores: int
+    memory_bytes: int
+    gpus: tuple[GpuFacts, ...]
+    load_average: tuple[float, float, float]
+    dataset_checksum: str | None
+    synthetic: bool | None
+
+
+def collect_provenance(
+    command: Sequence[str], *, dataset_checksum: str | None = None, synthetic: bool | None = None
+) -> Provenance:
+    """Write down this moment. Versions are read from the packages' metadata: torch is not imported."""
+    machine = machine_facts()
+    return Provenance(
+        time_utc=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=tuple(command),
+        code=_code_state(),
+        workdir=git_state(Path.cwd()),
+        versions=_versions(),
+        hostname=machine.hostname,
+        cpu_model=machine.cpu_model,
+        num_cores=machine.num_cores,
+        memory_bytes=machine.memory_bytes,
+        gpus=tuple(GpuFacts(name=gpu.name, memory_mib=gpu.memory_mib, driver=gpu.driver) for gpu in machine.gpus),
+        load_average=os.getloadavg(),
+        dataset_checksum=dataset_checksum,
+        synthetic=synthetic,
+    )
+
+
+def git_state(folder: Path) -> GitState | None:
+    """The state of the working tree that holds `folder`, or None where it is in none, or git is not installed."""
+    commit = _git(folder, "rev-parse", "HEAD")
+    if not commit:
+        return None
+    changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return GitState(commit=commit, dirty=None if changes is None else bool(changes))
+
+
+def installed_version(package: str) -> str | None:
+    """The version of an installed package, or None."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _code_state() -> GitState | None:
+    package = Path(graphmill.__file__).parent
+    root = package.parents[1]  # of a checkout, src/graphmill's; an environment inside some other checkout is not ours
+    return git_state(root) if (root / "pyproject.toml").is_file() and package.parent.name == "src" else None
+
+
+def _versions() -> dict[str, str]:
+    found = {package: installed_version(package) for package in _PACKAGES}
+    python = ".".join(str(part) for part in sys.version_info[:3])
+    present = {package: version for package, version in found.items() if version is not None}
+    return {"graphmill": graphmill.__version__, "python": python, **present}
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    environ = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments],
+            capture_output=True,
+            text=True,
+            env=environ,
+            timeout=_GIT_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,241 @@
+"""The run folder: the only thing that the two planes share. What goes in, what comes out, and who may write."""
+
+import fcntl
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from graphmill.base.errors import UserError
+from graphmill.base.files import fsync_folder, write_json, write_text
+from graphmill.record.events import complete_lines
+from graphmill.record.provenance import Provenance
+from graphmill.spec.plan import Plan
+
+M = TypeVar("M", bound=BaseModel)
+
+PLAN_FILE = "plan.json"
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
+
+Status = Literal["done", "out_of_time", "failed", "interrupted"]
+
+
+class Outcome(BaseModel):
+    """How a run ended: outcome.json. A run without one is under way, or died too hard to say anything."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    status: Status
+    exit_code: int
+    epochs: int = Field(description="epochs completed")
+    steps_per_rank: int = Field(description="steps of each rank completed, over all attempts")
+    test: dict[str, Any] | None = Field(None, description="measures on the test split, by the best checkpoint")
+    best: dict[str, Any] | None = Field(None, description="measures on the validation split, and their epoch")
+    wall_s: float = Field(description="of this attempt")
+    message: str = ""
+
+
+class Attempt(BaseModel):
+    """One start of a run: a line of attempts.jsonl."""
+
+    model_config = ConfigDict(frozen=True)
+
+    time: float = Field(description="Unix time, s")
+    hostname: str
+    pid: int = Field(description="of the launcher")
+    resumed: bool
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """`<logs root>/<run id>/`."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, plan: Plan, root: Path) -> "RunFolder":
+        """Make the folder of a new run and write its plan. A folder that holds a run already is refused."""
+        folder = cls(root / checked_run_id(plan.run_id))
+        if folder.plan_path.exists():
+            raise UserError(
+                f"{folder.path} holds a run already",
+                fix=f"continue it with `graphmill train --resume {folder.path}`, or give another --run-id",
+            )
+        for parent in folder.path.relative_to(root).parents:
+            if (root / parent / PLAN_FILE).exists():
+                raise UserError(f"{root / parent} is a run, and a run cannot hold another", fix="give another --run-id")
+        _make_empty(folder.path)
+        write_text(folder.plan_path, plan_text(plan))
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        """The run in `path`, or a `UserError` where there is none."""
+        folder = cls(path)
+        if not folder.plan_path.is_file():
+            what = "has no plan.json, so it is no run folder" if path.is_dir() else "is no folder"
+            raise UserError(f"{path} {what}", fix="name a folder that `graphmill train` made, such as logs/<run id>")
+        return folder
+
+    @property
+    def plan_path(self) -> Path:
+        """The plan: what the ranks read."""
+        return self.path / PLAN_FILE
+
+    @property
+    def provenance_path(self) -> Path:
+        """Where, when and with what the run began."""
+        return self.path / "provenance.json"
+
+    @property
+    def attempts_path(self) -> Path:
+        """One line per start of the run."""
+        return self.path / "attempts.jsonl"
+
+    @property
+    def events_dir(self) -> Path:
+        """Holds rank_<r>.jsonl."""
+        return self.path / "events"
+
+    @property
+    def metrics_path(self) -> Path:
+        """One row per epoch, written by rank 0."""
+        return self.path / "metrics.csv"
+
+    @property
+    def checkpoints_dir(self) -> Path:
+        """Holds step_<steps of a rank, 10 digits>/."""
+        return self.path / "checkpoints"
+
+    @property
+    def outcome_path(self) -> Path:
+        """How the run ended."""
+        return self.path / "outcome.json"
+
+    def events_path(self, rank: int) -> Path:
+        """What one rank appended."""
+        return self.events_dir / f"rank_{rank}.jsonl"
+
+    def log_path(self, rank: int) -> Path:
+        """What one rank printed."""
+        return self.path / f"rank_{rank}.log"
+
+    def read_plan(self) -> Plan:
+        """The plan of this run."""
+        return _read(self.plan_path, Plan, "the run cannot be continued without it; start a new one")
+
+    def read_outcome(self) -> Outcome | None:
+        """How the run ended, or None where it has not, or could not say."""
+        if not self.outcome_path.exists():
+            return None
+        return _read(self.outcome_path, Outcome, "remove it, and continue the run with --resume")
+
+    def read_provenance(self) -> Provenance | None:
+        """Where the run began, or None where nobody wrote it."""
+        if not self.provenance_path.exists():
+            return None
+        return _read(self.provenance_path, Provenance, "remove it; it only documents the run")
+
+    def write_outcome(self, outcome: Outcome) -> None:
+        """Say how the run ended."""
+        write_json(self.outcome_path, outcome.model_dump(mode="json"))
+
+    def write_provenance(self, provenance: Provenance) -> None:
+        """Write down where the run began."""
+        write_json(self.provenance_path, provenance.model_dump(mode="json"))
+
+    def begin_attempt(self, *, resumed: bool, command: Sequence[str]) -> int:
+        """Note a start of the run and take back an earlier outcome. Returns the attempt's number, from 1."""
+        self.outcome_path.unlink(missing_ok=True)
+        attempt = Attempt(
+            time=time.time(), hostname=socket.gethostname(), pid=os.getpid(), resumed=resumed, command=tuple(command)
+        )
+        earlier = self.attempts()
+        lines = [known.model_dump_json() for known in (*earlier, attempt)]
+        write_text(self.attempts_path, "\n".join(lines) + "\n")
+        return len(lines)
+
+    def attempts(self) -> list[Attempt]:
+        """All starts of the run so far, in order."""
+        if not self.attempts_path.exists():
+            return []
+        try:
+            return [Attempt.model_validate_json(line) for line in complete_lines(self.attempts_path)]
+        except ValidationError:
+            raise UserError(f"{self.attempts_path} is damaged", fix="remove it; it only counts the starts") from None
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other launchers away while the block lasts; it is let go with the process, however that ends."""
+        with (self.path / ".lock").open("a+", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                raise UserError(
+                    f"{self.path} is being trained by {file.read().strip() or 'another process'}",
+                    fix="wait for it or stop it, or give another --run-id",
+                ) from None
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+            file.flush()
+            yield
+
+
+def plan_text(plan: Plan) -> str:
+    """The bytes of plan.json: same plan, same bytes."""
+    return plan.model_dump_json(indent=2) + "\n"
+
+
+def checked_run_id(run_id: str) -> str:
+    """`run_id` if a folder may be called so: a name, or a study's name, a slash and a cell's name."""
+    if not _RUN_ID.fullmatch(run_id) or len(run_id.encode()) > 200:
+        raise UserError(
+            f"{run_id!r} cannot name a run: it takes letters, digits, '.', '_', '-', and at most one '/'",
+            fix="give another --run-id, for example cora-sage-1",
+        )
+    return run_id
+
+
+def find_runs(root: Path) -> list[RunFolder]:
+    """Every run below `root`, by path; `root` itself where it is one."""
+    found = []
+    for folder, children, files in os.walk(root):
+        children.sort()
+        if PLAN_FILE in files:
+            found.append(RunFolder(Path(folder)))
+            children.clear()  # a run holds no other
+    return sorted(found, key=lambda run: run.path)
+
+
+def _make_empty(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            path.mkdir()
+        if any(child.name != ".lock" for child in path.iterdir()):
+            raise UserError(f"{path} holds other files already", fix="give another --run-id, or another --logs-root")
+        fsync_folder(path.parent)
+    except OSError as error:
+        raise UserError(
+            f"the run folder {path} cannot be made: {error.strerror}", fix="give a --logs-root that you may write to"
+        ) from None
+
+
+def _read(path: Path, model: type[M], fix: str) -> M:
+    try:
+        return model.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}", fix=fix) from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise UserError(f"{path} is damaged: {where + ': ' if where else ''}{first['msg']}", fix=fix) from None

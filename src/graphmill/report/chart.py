@@ -1,0 +1,136 @@
+"""A chart before it is drawn: what stands where. matplotlib (draw.py) and PGFPlots (pgf.py) print the same chart."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Form = Literal["line", "cloud", "stairs", "means"]
+"""line: joined markers, with a band; cloud: faint dots; stairs: a frontier; means: markers with error bars, names."""
+
+Marker = Literal["circle", "square", "triangle", "diamond", "down", "pentagon"]
+
+LOG_SPAN = 20
+"""A communication axis is logarithmic where the largest value is more than so many times the smallest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Points of one kind, all lists of one length; sorted by x where they are joined."""
+
+    label: str
+    form: Form
+    colour: str  # "RRGGBB"
+    marker: Marker
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    x_sd: tuple[float, ...] = ()  # empty where there is nothing to average
+    y_sd: tuple[float, ...] = ()
+    names: tuple[str, ...] = ()  # written below the points, below their error bars; "" for none
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis; the limits come from the data."""
+
+    label: str
+    lower: float
+    upper: float
+    ticks: tuple[float, ...]
+    is_log: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One pair of axes."""
+
+    title: str
+    series: tuple[Series, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """One figure: panels side by side that share their axes."""
+
+    name: str  # stem of its files
+    title: str
+    note: str  # for the person who runs the command: what the figure leaves out; "" where nothing
+    is_synthetic: bool
+    x: Axis
+    y: Axis
+    panels: tuple[Panel, ...]
+
+
+def legend_entries(chart: Chart) -> list[Series]:
+    """One series per label, in order of first appearance."""
+    entries: dict[str, Series] = {}
+    for panel in chart.panels:
+        for series in panel.series:
+            if series.label:
+                entries.setdefault(series.label, series)
+    return list(entries.values())
+
+
+def legend_columns(chart: Chart) -> int:
+    """How many entries of a legend above the panel fit side by side."""
+    entries = legend_entries(chart)
+    num_letters = sum(len(entry.label) + 6 for entry in entries)
+    return len(entries) if num_letters <= 90 else 2
+
+
+def panel_grid(chart: Chart) -> tuple[int, int]:
+    """Rows and columns of panels."""
+    count = len(chart.panels)
+    columns = 2 if count == 4 else min(count, 3)
+    return -(-count // columns), columns
+
+
+def linear_axis(label: str, lower: float, upper: float, *, from_zero: bool = False) -> Axis:
+    """An axis with a little room at both ends."""
+    from matplotlib.ticker import MaxNLocator
+
+    room = 0.04 * (upper - lower) or 0.05 * abs(upper) or 1.0  # one point only: some room around it
+    lower, upper = (0.0 if from_zero else lower - room), upper + room
+    ticks = MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]).tick_values(lower, upper)
+    return Axis(label, lower, upper, tuple(float(tick) for tick in ticks if lower <= tick <= upper))
+
+
+def log_axis(label: str, lower: float, upper: float) -> Axis:
+    """A logarithmic axis, with ticks at 1, 2, 5 times powers of ten, or at powers alone where those would crowd it."""
+    lower, upper = lower / 1.25, upper * 1.25
+    steps = (1, 2, 5) if upper / lower < 300 else (1,)
+    decades = range(math.floor(math.log10(lower)), math.ceil(math.log10(upper)) + 1)
+    ticks = [step * 10.0**decade for decade in decades for step in steps]
+    return Axis(label, lower, upper, tuple(tick for tick in ticks if lower <= tick <= upper), is_log=True)
+
+
+def tick_text(axis: Axis, tick: float) -> str:
+    """The tick as a person writes it: thousands apart, as many decimals as the ticks of the axis need."""
+    step = min((b - a for a, b in zip(axis.ticks, axis.ticks[1:], strict=False)), default=abs(tick) or 1.0)
+    smallest = min(abs(tick), step) if axis.is_log else step
+    decimals = 0
+    while decimals < 8 and abs(round(smallest, decimals) - smallest) > 1e-6 * smallest:
+        decimals += 1
+    if abs(tick) >= 1e6:
+        return f"{tick:.3g}"
+    return f"{tick:,.{decimals}f}".replace(",", " ")
+
+
+def with_room(axis: Axis, share: float) -> Axis:
+    """The axis with `share` of its length added at the upper end, for names beside the last points."""
+    if axis.is_log:
+        return replace(axis, upper=axis.upper * (axis.upper / axis.lower) ** share)
+    return replace(axis, upper=axis.upper + share * (axis.upper - axis.lower))
+
+
+def focus(curves: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Lower and upper limit for curves that climb steeply and then level out.
+
+    The first quarter of every curve may lie below the axis where it would take up more than half of it: what is worth
+    comparing happens later.
+    """
+    upper = max(max(curve) for curve in curves)
+    lowest = min(min(curve) for curve in curves)
+    lowest_later = min(min(curve[len(curve) // 4 :]) for curve in curves)
+    lower = lowest_later if upper - lowest_later < 0.5 * (upper - lowest) else lowest
+    return lower, upper

@@ -1,0 +1,192 @@
+"""Charts with a line per scheme and k: accuracy against steps, and against communication."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import polars as pl
+
+from graphmill.base.errors import UserError
+from graphmill.report.chart import LOG_SPAN, Axis, Chart, Panel, Series, focus, linear_axis, log_axis
+from graphmill.report.pareto import DEFAULT_COMM, GROUP, RUN, column_tag
+from graphmill.report.style import MARKERS, OKABE_ITO, axis_words, ordered_colours, scheme_place, scheme_words
+from graphmill.report.table import OfDataset
+
+Variant = tuple[str | None, str | None, int | None]
+"""Scheme, payload, number of ranks: what a group of runs shares beside its k."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The mean over the runs of one group, epoch by epoch."""
+
+    variant: Variant
+    k: int
+    num_runs: int
+    is_cut: bool  # epochs that not all of its runs have were left out
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    y_sd: tuple[float, ...]  # empty for a single run
+
+
+def sync_ablation(part: OfDataset) -> Chart:
+    """Validation micro-F1 against steps of all ranks."""
+    curves = mean_curves(part, "effective_global_steps", "microF1")
+    x = linear_axis(axis_words("effective_global_steps"), 0, max(curve.x[-1] for curve in curves), from_zero=True)
+    return _chart(part, f"sync_ablation{part.suffix}", curves, x, _accuracy_axis(curves, "microF1"))
+
+
+def accuracy_vs_communication(part: OfDataset, comm: str, acc: str) -> Chart:
+    """Accuracy against what was communicated for it."""
+    curves = mean_curves(part, comm, acc)
+    y = _accuracy_axis(curves, acc)
+    points = [point for curve in curves for point in zip(curve.x, curve.y, strict=True)]
+    x = communication_axis(comm, [cost for cost, accuracy in points if accuracy >= y.lower])
+    shown = [right_of_zero(curve) for curve in curves if curve.x[-1] > 0] if x.is_log else curves
+    tag = "" if comm == DEFAULT_COMM else f"_{column_tag(comm)}"
+    chart = _chart(part, f"best_microf1_vs_total_comm{tag}{part.suffix}", shown, x, y)
+    hidden = "runs without communication are not on the logarithmic axis" if len(shown) < len(curves) else ""
+    return replace(chart, note="; ".join(filter(None, (chart.note, hidden))))
+
+
+def mean_curves(part: OfDataset, x: str, y: str) -> list[Curve]:
+    """One curve per group of runs that differ in their seed, in the order a legend lists them."""
+    usable = part.frame.filter(pl.col(x).is_finite(), pl.col(y).is_finite())
+    if usable.is_empty():
+        of_dataset = f" of {part.name}" if part.name else ""
+        raise UserError(
+            f"no row{of_dataset} has both {x} and {y}", fix="choose columns that were measured in these runs"
+        )
+    runs = usable.select(RUN).unique().group_by(GROUP).len("num_runs")
+    epochs = (
+        usable.group_by(*GROUP, "epoch")
+        .agg(pl.len().alias("n"), pl.col(x).mean().alias("x"), pl.col(y).mean().alias("y"), pl.col(y).std().alias("sd"))
+        .join(runs, on=GROUP, nulls_equal=True)
+        .sort(*GROUP, "x", "epoch")
+    )
+    groups = epochs.partition_by(GROUP, maintain_order=True)
+    return sorted((_curve(group) for group in groups), key=lambda curve: (variant_order(curve.variant), curve.k))
+
+
+def communication_axis(column: str, values: Sequence[float]) -> Axis:
+    """Logarithmic where the range asks for it."""
+    positive = [value for value in values if value > 0]
+    if positive and max(positive) > LOG_SPAN * min(positive):
+        return log_axis(axis_words(column), min(positive), max(positive))
+    return linear_axis(axis_words(column), 0, max(values), from_zero=True)
+
+
+def variant_order(variant: Variant) -> tuple[tuple[int, str], str, int]:
+    """Sort key of a variant."""
+    scheme, payload, world_size = variant
+    return scheme_place(scheme), payload or "", world_size or 0
+
+
+def variant_labels(variants: Sequence[Variant]) -> dict[Variant, str]:
+    """Name each variant by its scheme, and by what else tells it from the others."""
+    payloads_vary = len({payload for _, payload, _ in variants}) > 1
+    ranks_vary = len({ranks for _, _, ranks in variants}) > 1
+    labels = {}
+    for variant in sorted(set(variants), key=variant_order):
+        scheme, payload, ranks = variant
+        words = [scheme_words(scheme)]
+        if payloads_vary and payload:
+            words.append(f"{payload} payload")
+        if ranks_vary and ranks:
+            words.append(f"{ranks} ranks" if ranks > 1 else "1 rank")
+        labels[variant] = ", ".join(words)
+    return labels
+
+
+def title_of(part: OfDataset, variants: Sequence[Variant], num_runs: Sequence[int]) -> str:
+    """Dataset, ranks where they are the same for all, and how many seeds stand behind a point."""
+    words = [part.name or "dataset not recorded"]
+    ranks = {ranks for _, _, ranks in variants}
+    if len(ranks) == 1 and (same := ranks.pop()):
+        words.append(f"{same} ranks" if same > 1 else "1 rank")
+    fewest, most = min(num_runs), max(num_runs)
+    if most > 1:
+        words.append(f"mean ± s.d. of {most} seeds" if fewest == most else f"mean ± s.d. of {fewest} to {most} seeds")
+    else:
+        words.append("single runs")
+    return ", ".join(words)
+
+
+def _curve(group: pl.DataFrame) -> Curve:
+    complete = group.filter(pl.col("n") == pl.col("num_runs"))
+    kept = group if complete.is_empty() else complete  # a mean over fewer runs would jump
+    first = group.row(0, named=True)
+    return Curve(
+        variant=(first["sync_scheme"], first["payload"], first["world_size"]),
+        k=first["sync_every"] or 0,
+        num_runs=first["num_runs"],
+        is_cut=kept.height < group.height,
+        x=tuple(kept["x"]),
+        y=tuple(kept["y"]),
+        y_sd=() if kept["sd"].has_nulls() else tuple(kept["sd"]),
+    )
+
+
+def right_of_zero(curve: Curve) -> Curve:
+    """The part of a curve that a logarithmic axis can show."""
+    start = next(place for place, x in enumerate(curve.x) if x > 0)
+    return replace(curve, x=curve.x[start:], y=curve.y[start:], y_sd=curve.y_sd[start:])
+
+
+def _accuracy_axis(curves: Sequence[Curve], column: str) -> Axis:
+    spreads = [curve.y_sd or (0.0,) * len(curve.y) for curve in curves]
+    bounds = [
+        [y + sign * sd for y, sd in zip(curve.y, spread, strict=True)]
+        for curve, spread in zip(curves, spreads, strict=True)
+        for sign in (-1, 1)
+    ]
+    return linear_axis(axis_words(column), *focus(bounds))
+
+
+def _chart(part: OfDataset, name: str, curves: Sequence[Curve], x: Axis, y: Axis) -> Chart:
+    variants = [curve.variant for curve in curves]
+    cut = sum(curve.is_cut for curve in curves)
+    title = title_of(part, variants, [curve.num_runs for curve in curves])
+    panels = _panels(curves, variant_labels(variants))
+    if len(panels) == 1:  # the legend stands where the title of the panel would
+        title = f"{title}, {panels[0].title}"
+        panels = (replace(panels[0], title=""),)
+    return Chart(
+        name=name,
+        title=title,
+        note=f"{cut} of {len(curves)} lines end where their shortest run ends" if cut else "",
+        is_synthetic=part.synthetic,
+        x=x,
+        y=y,
+        panels=panels,
+    )
+
+
+def _panels(curves: Sequence[Curve], labels: dict[Variant, str]) -> tuple[Panel, ...]:
+    """A panel per variant with a colour per k; where there is one k only, one panel with a colour per variant."""
+    ks = sorted({curve.k for curve in curves})
+    if len(ks) == 1 and len(labels) > 1:
+        places = {variant: place for place, variant in enumerate(labels)}
+        series = tuple(
+            _line(
+                curve, labels[curve.variant], OKABE_ITO[places[curve.variant] % len(OKABE_ITO)], places[curve.variant]
+            )
+            for curve in curves
+        )
+        return (Panel(f"k = {ks[0]}", series),)
+    colours = dict(zip(ks, ordered_colours(len(ks)), strict=True))
+    return tuple(
+        Panel(
+            label,
+            tuple(
+                _line(curve, f"k = {curve.k}", colours[curve.k], ks.index(curve.k))
+                for curve in curves
+                if curve.variant == variant
+            ),
+        )
+        for variant, label in labels.items()
+    )
+
+
+def _line(curve: Curve, label: str, colour: str, place: int) -> Series:
+    marker = MARKERS[place % len(MARKERS)]
+    return Series(label, "line", colour, marker, x=curve.x, y=curve.y, y_sd=curve.y_sd)

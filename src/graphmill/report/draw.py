@@ -1,0 +1,213 @@
+"""Draw a chart with matplotlib: PNG (200 dpi) and PDF. No window, no global state, same chart → same bytes."""
+
+from pathlib import Path
+from typing import Any
+
+from matplotlib import patheffects, rc_context, rcdefaults, rcParams
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+
+from graphmill.base.files import replacing
+from graphmill.report.chart import (
+    Axis,
+    Chart,
+    Marker,
+    Series,
+    legend_columns,
+    legend_entries,
+    panel_grid,
+    tick_text,
+)
+from graphmill.report.style import FAINT, INK, SYNTHETIC, WARNING
+
+_MARKERS: dict[Marker, str] = {
+    "circle": "o",
+    "square": "s",
+    "triangle": "^",
+    "diamond": "D",
+    "down": "v",
+    "pentagon": "p",
+}
+
+_MEAN_SIZES: dict[Marker, float] = {
+    "circle": 8.5,  # drawn first, and so seen behind a smaller one at the same place
+    "square": 5.6,
+    "triangle": 5.2,
+    "diamond": 4.4,
+    "down": 4.4,
+    "pentagon": 4.4,
+}
+
+_STYLE: Any = {  # matplotlib's stubs know each key by name
+    "font.family": ["STIXGeneral", "DejaVu Sans"],
+    "text.parse_math": False,  # a dollar sign in a name is a dollar sign
+    "mathtext.fontset": "stix",
+    "font.size": 10,
+    "axes.titlesize": 10,
+    "axes.labelsize": 10,
+    "axes.edgecolor": f"#{INK}",
+    "axes.linewidth": 0.7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.6,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "xtick.direction": "out",
+    "ytick.direction": "out",
+    "legend.fontsize": 9,
+    "legend.frameon": False,
+    "legend.title_fontsize": 9,
+    "pdf.fonttype": 42,  # letters stay letters for whoever searches the paper
+    "path.simplify": True,
+}
+
+PANEL_INCHES = (2.9, 2.75)
+SINGLE_INCHES = (5.2, 3.5)
+DPI = 200
+
+
+def draw_chart(chart: Chart, folder: Path) -> tuple[Path, Path]:
+    """Write `<folder>/<name>.png` and `.pdf`, each whole or not at all."""
+    png, pdf = folder / f"{chart.name}.png", folder / f"{chart.name}.pdf"
+    with rc_context():
+        rcdefaults()  # whatever the person's own matplotlibrc says
+        rcParams.update(_STYLE)
+        figure = _figure(chart)
+        with replacing(png) as temporary:
+            figure.savefig(temporary, format="png", dpi=DPI, metadata={"Software": None})
+        with replacing(pdf) as temporary:
+            figure.savefig(temporary, format="pdf", metadata={"CreationDate": None, "Producer": None, "Creator": None})
+    return png, pdf
+
+
+def _figure(chart: Chart) -> Figure:
+    rows, columns = panel_grid(chart)
+    count = len(chart.panels)
+    width, height = SINGLE_INCHES if count == 1 else (PANEL_INCHES[0] * columns + 0.6, PANEL_INCHES[1] * rows + 0.4)
+    figure = Figure(figsize=(width, height), layout="constrained")
+    grid = list(figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flat)
+    for place, axes in enumerate(grid):
+        if place >= count:
+            axes.set_visible(False)
+            continue
+        axes.set_title(chart.panels[place].title, loc="left")
+        for series in chart.panels[place].series:
+            _draw_series(axes, series)
+        _draw_axis(axes, chart.x, "x")
+        _draw_axis(axes, chart.y, "y")
+        axes.tick_params(labelbottom=place + columns >= count)
+    figure.supxlabel(chart.x.label, fontsize=10)
+    figure.supylabel(chart.y.label, fontsize=10)
+    _draw_words(figure, chart, grid[0])
+    return figure
+
+
+def _draw_axis(axes: Axes, axis: Axis, which: str) -> None:
+    if which == "x":
+        axes.set_xscale("log" if axis.is_log else "linear")
+        axes.set_xlim(axis.lower, axis.upper)
+    else:
+        axes.set_ylim(axis.lower, axis.upper)
+    drawn = axes.xaxis if which == "x" else axes.yaxis
+    drawn.set_major_locator(FixedLocator(list(axis.ticks)))
+    drawn.set_major_formatter(FixedFormatter([tick_text(axis, tick) for tick in axis.ticks]))
+    drawn.set_minor_locator(NullLocator())
+
+
+def _draw_words(figure: Figure, chart: Chart, first: Axes) -> None:
+    figure.suptitle(chart.title, fontsize=9, color=f"#{FAINT}", ha="left", x=0.01)
+    if chart.is_synthetic:
+        figure.text(0.99, 0.98, SYNTHETIC, fontsize=9, color=f"#{WARNING}", ha="right", va="top", weight="bold")
+    entries = {series.label for series in legend_entries(chart)}
+    handles: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            if label in entries:
+                handles.setdefault(label, handle)
+    if len(chart.panels) > 1:
+        figure.legend(handles.values(), handles.keys(), loc="outside right center")
+        return
+    first.legend(
+        handles.values(),
+        handles.keys(),
+        loc="lower left",
+        bbox_to_anchor=(-0.02, 1),
+        ncols=legend_columns(chart),
+        columnspacing=1.3,
+        handlelength=1.4,
+        handletextpad=0.5,
+    )
+
+
+def _draw_series(axes: Axes, series: Series) -> None:
+    colour, marker = f"#{series.colour}", _MARKERS[series.marker]
+    match series.form:
+        case "line":
+            axes.plot(
+                series.x,
+                series.y,
+                color=colour,
+                linewidth=1.3,
+                marker=marker,
+                markersize=4,
+                markevery=max(1, len(series.x) // 8),
+                markeredgewidth=0,
+                label=series.label,
+            )
+            if series.y_sd:
+                low = [y - sd for y, sd in zip(series.y, series.y_sd, strict=True)]
+                high = [y + sd for y, sd in zip(series.y, series.y_sd, strict=True)]
+                axes.fill_between(series.x, low, high, color=colour, alpha=0.15, linewidth=0)
+        case "cloud":
+            label = series.label or None
+            axes.plot(
+                series.x,
+                series.y,
+                linestyle="",
+                marker="o",
+                markersize=2.4,
+                markeredgewidth=0,
+                color=colour,
+                alpha=0.35,
+                label=label,
+            )
+        case "stairs":
+            axes.step(series.x, series.y, where="post", color=colour, linewidth=1.1, label=series.label)
+        case "means":
+            _draw_means(axes, series)
+
+
+def _draw_means(axes: Axes, series: Series) -> None:
+    axes.errorbar(
+        series.x,
+        series.y,
+        xerr=series.x_sd or None,
+        yerr=series.y_sd,
+        linestyle="",
+        marker=_MARKERS[series.marker],
+        markersize=_MEAN_SIZES[series.marker],
+        markeredgecolor="white",
+        markeredgewidth=0.6,
+        color=f"#{series.colour}",
+        elinewidth=1.1,
+        capsize=2.2,
+        label=series.label,
+        zorder=3,
+    )
+    for x, y, sd, name in zip(series.x, series.y, series.y_sd, series.names, strict=True):
+        if name:
+            axes.annotate(
+                name,
+                (x, y - sd),
+                xytext=(3, -2.5),  # no frontier runs to the lower right of a point
+                textcoords="offset points",
+                ha="left",
+                va="top",
+                fontsize=8.5,
+                path_effects=[patheffects.withStroke(linewidth=2.2, foreground="white")],
+                zorder=4,
+            )

@@ -1,0 +1,215 @@
+"""The closing table of a study: what each scheme and k reached, and what it moved and took."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import polars as pl
+from rich import box
+from rich.console import Group
+from rich.markup import escape
+from rich.table import Table
+
+from graphmill.base.errors import UserError
+from graphmill.record.run_folder import RunFolder, checked_run_id
+from graphmill.report.curves import variant_order
+from graphmill.report.pareto import RUN
+from graphmill.report.style import SYNTHETIC, scheme_words, short_scheme
+from graphmill.report.table import MERGED_METRICS, load_metrics
+
+GROUP = ("dataset", "sync_scheme", "payload", "world_size", "sync_every")
+
+
+@dataclass(frozen=True, slots=True)
+class SchemeRow:
+    """One scheme and k: means over its runs. None: no run says."""
+
+    dataset: str | None
+    synthetic: bool
+    scheme: str | None
+    payload: str | None
+    world_size: int | None
+    k: int | None
+    num_runs: int
+    val_micro_f1: float | None  # of the last epoch that was evaluated
+    val_micro_f1_sd: float | None  # None for a single run
+    test_micro_f1: float | None  # from outcome.json, by the best checkpoint
+    test_micro_f1_sd: float | None
+    syncs: float | None
+    modelled_mib: float | None  # parameters × syncs, in the number format of the payload
+    measured_mib: float | None
+    interface_mib: float | None
+    seeds_per_s: float | None
+    wall_s: float  # training and evaluation of all epochs, start-up left out
+    replicas_agree: bool | None  # after every sync of every run
+
+
+def scheme_table(
+    metrics: Path = MERGED_METRICS, *, runs_root: Path | None = Path("logs"), runs: str = "*"
+) -> list[SchemeRow]:
+    """One row per dataset, scheme, payload, number of ranks and k.
+
+    Test results stand in the runs' own outcome.json, looked for below `runs_root`.
+    """
+    frame = load_metrics(metrics, runs=runs)
+    ends = [_end_of_run(run, runs_root) for run in frame.sort("epoch").partition_by("dataset", *RUN)]
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for end in ends:
+        groups.setdefault(tuple(end[name] for name in GROUP), []).append(end)
+    return sorted((_row(key, members) for key, members in groups.items()), key=_order)
+
+
+def render_scheme_table(rows: Sequence[SchemeRow]) -> Group:
+    """The rows as a table per dataset, for a terminal. Columns that no row fills are left out."""
+    datasets = dict.fromkeys(row.dataset for row in rows)
+    tables = [_table([row for row in rows if row.dataset == name], name) for name in datasets]
+    return Group(*(part for table in tables for part in (table, "")))
+
+
+def _end_of_run(run: pl.DataFrame, runs_root: Path | None) -> dict[str, Any]:
+    """What the last rows of one run say; `run` is sorted by epoch."""
+    last = run.row(-1, named=True)
+    evaluated = run["microF1"].drop_nulls()
+    train_s, eval_s = float(run["time"].sum() or 0), float(run["eval_s"].sum() or 0)
+    seeds, syncs = last["seed_nodes_cum_global"], run["syncs"].drop_nulls()
+    size = "fp16" if last["payload"] in ("fp16", "bf16") else "fp32"
+    return {
+        **{name: last[name] for name in (*GROUP, "measured_mib_cum", "interface_mib_cum")},
+        "synthetic": bool(run["synthetic"].any()),
+        "val": evaluated[-1] if len(evaluated) else None,
+        "test": _test_micro_f1(last["run_id"], runs_root),
+        "syncs": last["syncs_cum"] if last["syncs_cum"] is not None else syncs.sum() if len(syncs) else None,
+        "modelled": last[f"commMB_cum_{size}"],
+        "seeds_per_s": seeds / train_s if seeds and train_s else None,
+        "wall_s": train_s + eval_s,
+        "replicas_agree": run["replicas_agree"].all() if run["replicas_agree"].count() else None,
+    }
+
+
+def _test_micro_f1(run_id: str | None, runs_root: Path | None) -> float | None:
+    if runs_root is None:
+        return None
+    try:
+        folder = RunFolder(runs_root / checked_run_id(run_id or ""))
+    except UserError:  # a name that no run folder can have: the table was not made from these runs
+        return None
+    outcome = folder.read_outcome()
+    test = outcome.test if outcome and outcome.test else {}
+    return next((float(test[name]) for name in ("micro_f1", "microF1") if test.get(name) is not None), None)
+
+
+def _row(key: tuple[Any, ...], members: Sequence[dict[str, Any]]) -> SchemeRow:
+    dataset, scheme, payload, world_size, k = key
+
+    def values(name: str) -> list[float]:
+        return [member[name] for member in members if member[name] is not None]
+
+    def average(name: str) -> float | None:
+        return mean(values(name)) if values(name) else None
+
+    def spread(name: str) -> float | None:
+        return stdev(values(name)) if len(values(name)) > 1 else None
+
+    agree = [member["replicas_agree"] for member in members if member["replicas_agree"] is not None]
+    return SchemeRow(
+        dataset=dataset,
+        synthetic=any(member["synthetic"] for member in members),
+        scheme=scheme,
+        payload=payload,
+        world_size=world_size,
+        k=k,
+        num_runs=len(members),
+        val_micro_f1=average("val"),
+        val_micro_f1_sd=spread("val"),
+        test_micro_f1=average("test"),
+        test_micro_f1_sd=spread("test"),
+        syncs=average("syncs"),
+        modelled_mib=average("modelled"),
+        measured_mib=average("measured_mib_cum"),
+        interface_mib=average("interface_mib_cum"),
+        seeds_per_s=average("seeds_per_s"),
+        wall_s=mean(values("wall_s")),
+        replicas_agree=all(agree) if agree else None,
+    )
+
+
+def _order(row: SchemeRow) -> tuple[Any, ...]:
+    return row.dataset or "", variant_order((row.scheme, row.payload, row.world_size)), row.k or 0
+
+
+def _table(rows: Sequence[SchemeRow], dataset: str | None) -> Table:
+    numbers: list[tuple[str, list[str]]] = [
+        ("payload", [row.payload or "" for row in rows] if len({row.payload for row in rows}) > 1 else []),
+        ("ranks", [_count(row.world_size) for row in rows] if len({row.world_size for row in rows}) > 1 else []),
+        ("k", [_count(row.k) for row in rows]),
+        ("runs", [_count(row.num_runs) for row in rows] if len({row.num_runs for row in rows}) > 1 else []),
+        ("val\nF1", [_score(row.val_micro_f1, row.val_micro_f1_sd) for row in rows]),
+        ("test\nF1", [_score(row.test_micro_f1, row.test_micro_f1_sd) for row in rows]),
+        ("\nsyncs", [_count(row.syncs) for row in rows]),
+        ("modelled\nMiB", [_size(row.modelled_mib) for row in rows]),
+        ("measured\nMiB", [_size(row.measured_mib) for row in rows]),
+        ("on wire\nMiB", [_size(row.interface_mib) for row in rows]),
+        ("\nseeds/s", [_count(row.seeds_per_s) for row in rows]),
+        ("wall\ns", [_size(row.wall_s) for row in rows]),
+    ]
+    table = Table(
+        title=_title(rows, dataset),
+        caption=_caption(rows),
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        show_edge=False,
+    )
+    filled = [(name, cells) for name, cells in numbers if any(cells)]
+    table.add_column("\nscheme", no_wrap=True)
+    for name, _ in filled:
+        table.add_column(name, justify="right", no_wrap=not name.endswith("F1"))  # a deviation may take a second line
+    schemes = [row.scheme for row in rows]
+    for place, cells in enumerate(zip(*(cells for _, cells in filled), strict=True)):
+        is_first = place == 0 or schemes[place - 1] != schemes[place]
+        table.add_row(short_scheme(schemes[place]) if is_first else "", *cells)
+    return table
+
+
+def _title(rows: Sequence[SchemeRow], dataset: str | None) -> str:
+    words = [escape(dataset or "dataset not recorded")]
+    if any(row.synthetic for row in rows):
+        words.append(f"[red]{SYNTHETIC}[/red]")
+    ranks, runs = {row.world_size for row in rows}, {row.num_runs for row in rows}
+    if len(ranks) == 1 and (same := ranks.pop()):
+        words.append(f"{same} ranks" if same > 1 else "1 rank")
+    if runs == {1}:
+        words.append("single runs")
+    elif len(runs) == 1:
+        words.append(f"means of {runs.pop()} runs")
+    return ", ".join(words)
+
+
+def _caption(rows: Sequence[SchemeRow]) -> str:
+    differing = sorted({f"{scheme_words(row.scheme)} at k = {row.k}" for row in rows if row.replicas_agree is False})
+    if differing:
+        return f"[red]replicas differed after a sync of {escape(', '.join(differing))}[/red]"
+    if all(row.replicas_agree for row in rows):
+        return "replicas were bit-equal after every sync"
+    return "not all runs recorded whether their replicas agreed"
+
+
+def _count(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}".replace(",", " ")
+
+
+def _size(value: float | None) -> str:
+    """Three digits or so."""
+    if value is None or value >= 100:
+        return _count(value)
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _score(value: float | None, sd: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4f}" if sd is None else f"{value:.4f} ±{f'{sd:.4f}'.removeprefix('0')}"

@@ -1,0 +1,59 @@
+"""Colours, markers and words of all figures. The colours can be told apart without red or green vision."""
+
+from graphmill.record.metrics import COLUMNS
+from graphmill.report.chart import Marker
+
+MARKERS: tuple[Marker, ...] = ("circle", "square", "triangle", "diamond", "down", "pentagon")
+
+OKABE_ITO = ("0072B2", "D55E00", "009E73", "CC79A7", "E69F00", "56B4E9")
+"""Okabe and Ito 2008, without yellow and black; for things without an order, such as schemes."""
+
+INK = "222222"
+FAINT = "8A8A8A"
+WARNING = "B00020"
+SYNTHETIC = "synthetic data"
+
+_SCHEMES = {"deferred_allreduce": "deferred all-reduce", "local_sgd": "local SGD", "diloco": "DiLoCo"}
+_SCHEME_PLACES = {name: place for place, name in enumerate(_SCHEMES)}
+_AXES = {
+    "microF1": "validation micro-F1",
+    "macroF1": "validation macro-F1",
+    "best_microF1": "best validation micro-F1",
+    "best_macroF1": "best validation macro-F1",
+    "effective_global_steps": "steps, all ranks together",
+    "measured_mib_cum": "measured communication per rank (MiB)",
+    "interface_mib_cum": "measured traffic on the host's interface (MiB)",
+    **{f"commMB_cum_{p}": f"modelled communication per rank (MiB, {p})" for p in ("fp16", "fp32", "fp64")},
+}
+
+
+def scheme_words(scheme: str | None) -> str:
+    """A scheme as a reader of a paper knows it."""
+    return _SCHEMES.get(scheme or "", scheme or "scheme not recorded")
+
+
+def short_scheme(scheme: str | None) -> str:
+    """`scheme_words` for a narrow column."""
+    return "deferred" if scheme == "deferred_allreduce" else scheme_words(scheme)
+
+
+def scheme_place(scheme: str | None) -> tuple[int, str]:
+    """Sort key: the known schemes in their usual order, then others by name."""
+    return _SCHEME_PLACES.get(scheme or "", len(_SCHEME_PLACES)), scheme or ""
+
+
+def axis_words(column: str) -> str:
+    """Label of the axis that shows a column of metrics.csv."""
+    if column in _AXES:
+        return _AXES[column]
+    unit = COLUMNS[column].unit
+    return f"{column} ({unit})" if unit else column
+
+
+def ordered_colours(count: int) -> list[str]:
+    """Colours for things that have an order, such as k: viridis, without its pale end."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    places = [0.82 * place / max(count - 1, 1) for place in range(count)]
+    return [to_hex(colormaps["viridis"](place)).removeprefix("#") for place in places]

@@ -1,0 +1,33 @@
+"""From YAML and dotted overrides to an `Experiment`: everything is checked, and every problem told at once."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from graphmill.spec.check import checked
+from graphmill.spec.draft import Draft
+from graphmill.spec.experiment import Experiment
+from graphmill.spec.recipes import find_recipe
+from graphmill.spec.yaml_text import read_document
+
+DEFAULT_RECIPE = "debian-packages-sage"
+
+
+def load_experiment(source: str | Path | None, overrides: Sequence[str] = ()) -> Experiment:
+    """The experiment in the YAML file or recipe `source`, with `overrides` such as `train.sync.every=4` laid over it.
+
+    None means the recipe `debian-packages-sage`.
+    """
+    path = find_recipe(DEFAULT_RECIPE if source is None else str(source), holds="an experiment")
+    return _experiment(Draft.of(read_document(path, holds="an experiment")), str(path), overrides)
+
+
+def inline_experiment(value: Mapping[str, Any], source: str, overrides: Sequence[str] = ()) -> Experiment:
+    """The experiment that stands inside another file, named `source` in messages."""
+    return _experiment(Draft(dict(value), {}), source, overrides)
+
+
+def _experiment(draft: Draft, source: str, overrides: Sequence[str]) -> Experiment:
+    for text in overrides:
+        draft.override(text)
+    return checked(Experiment, draft, source)

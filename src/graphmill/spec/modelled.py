@@ -1,0 +1,101 @@
+"""What a plan implies by formula: parameters, synchronisations, bytes, memory. Never measured (invariant 6)."""
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from graphmill.spec.experiment import DeferredAllreduceSpec, DilocoSpec, GraphSageSpec, LocalSgdSpec, Spec
+from graphmill.spec.plan import Plan
+
+_MIB = 1 << 20
+_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
+_PROCESS_MIB = 350.0  # interpreter, torch and its threads, before any data
+
+
+class Modelled(Spec):
+    """Figures by formula. Null where the model is a stranger's, whose size is known only once it is built."""
+
+    rounds_per_epoch: int = Field(description="synchronisations of a full epoch, warm-up left aside")
+    num_syncs: int = Field(description="synchronisations of the whole run")
+    seeds_seen: int = Field(description="training nodes seen over the whole run, by all ranks")
+    num_parameters: int | None
+    mib_per_sync_fp32: float | None = Field(description="seed 000's commMB_per_step_fp32: parameters in fp32")
+    mib_total_fp32: float | None = Field(description="seed 000's commMB_cum_fp32 at the end of the run")
+    payload_mib_per_sync: float | None = Field(description="in the payload's own number format")
+    payload_mib_total: float | None
+    nodes_per_batch: int = Field(description="at most, if no two sampled neighbours were the same node")
+    memory_per_rank_mib: float | None = Field(
+        description="at most; the graph is mapped once for all ranks and not in it"
+    )
+
+
+def modelled(plan: Plan) -> Modelled:
+    """All figures of `plan`."""
+    parameters = _num_parameters(plan)
+    num_syncs = _num_syncs(plan)
+    per_sync = None if parameters is None else parameters * 4 / _MIB
+    payload = None if parameters is None else parameters * _BYTES[plan.sync.payload] / _MIB
+    hops = _nodes_per_hop(plan)
+    return Modelled(
+        rounds_per_epoch=math.ceil(plan.steps_per_epoch / plan.sync.every),
+        num_syncs=num_syncs,
+        seeds_seen=_seeds_seen(plan),
+        num_parameters=parameters,
+        mib_per_sync_fp32=per_sync,
+        mib_total_fp32=None if per_sync is None else per_sync * num_syncs,
+        payload_mib_per_sync=payload,
+        payload_mib_total=None if payload is None else payload * num_syncs,
+        nodes_per_batch=sum(hops),
+        memory_per_rank_mib=None if parameters is None else _memory_mib(plan, parameters, hops),
+    )
+
+
+def _num_parameters(plan: Plan) -> int | None:
+    """GraphSAGE: per layer a weight for the node, one for the mean of its neighbours, and a bias."""
+    if not isinstance(plan.model, GraphSageSpec):
+        return None
+    widths = _widths(plan, plan.model)
+    return sum(2 * inner * outer + outer for inner, outer in itertools.pairwise(widths))
+
+
+def _widths(plan: Plan, model: GraphSageSpec) -> list[int]:
+    return [plan.dataset.num_features, *[model.hidden_channels] * (model.num_layers - 1), plan.dataset.num_classes]
+
+
+def _num_syncs(plan: Plan) -> int:
+    """Rounds end after `every` steps and at the end of an epoch; warm-up steps synchronise one by one."""
+    warmup = min(plan.sync.warmup_steps, plan.steps_per_rank) if isinstance(plan.sync, LocalSgdSpec) else 0
+    full, rest = divmod(plan.steps_per_rank, plan.steps_per_epoch)
+    per_epoch = math.ceil(plan.steps_per_epoch / plan.sync.every)
+    rounds = full * per_epoch + math.ceil(rest / plan.sync.every)
+    full, rest = divmod(warmup, plan.steps_per_epoch)
+    return warmup + rounds - (full * per_epoch + rest // plan.sync.every)
+
+
+def _seeds_seen(plan: Plan) -> int:
+    full, rest = divmod(plan.steps_per_rank, plan.steps_per_epoch)
+    return full * plan.dataset.num_train + min(rest * plan.batch_size * plan.ranks, plan.dataset.num_train)
+
+
+def _nodes_per_hop(plan: Plan) -> list[int]:
+    """At most: [seeds, hop 1, …]. All neighbours (-1) may be the whole graph."""
+    hops = [min(plan.batch_size, plan.dataset.num_train)]
+    for fanout in plan.num_neighbors:
+        reached = plan.dataset.num_nodes if fanout == -1 else hops[-1] * fanout
+        hops.append(max(0, min(reached, plan.dataset.num_nodes - sum(hops))))
+    return hops
+
+
+def _memory_mib(plan: Plan, parameters: int, hops: Sequence[int]) -> float:
+    """Process, parameters with gradients and Adam's two moments and what the scheme keeps, batches, activations."""
+    copies = 4 + {DeferredAllreduceSpec: 0, LocalSgdSpec: 2, DilocoSpec: 3}[type(plan.sync)]
+    edges = sum(inner * fanout for inner, fanout in zip(hops[:-1], plan.num_neighbors, strict=True) if fanout > 0)
+    rows = sum(hops[:-1])
+    width = plan.dataset.num_features
+    inputs = 0 if plan.dataset.has_sparse_features else rows * 2 * width * 4
+    batch = sum(hops) * 8 + rows * 8 + edges * 4 + inputs
+    hidden = plan.model.hidden_channels if isinstance(plan.model, GraphSageSpec) else 0
+    activations = 3 * 4 * sum(sum(hops[:-depth]) * 2 * hidden for depth in range(1, len(hops)))
+    return _PROCESS_MIB + (parameters * 4 * copies + batch * (plan.prefetch + 1) + activations) / _MIB

@@ -1,0 +1,88 @@
+"""The ranks of a run and what they exchange: collectives that count their bytes and their time."""
+
+import time
+from dataclasses import dataclass, field
+
+import psutil
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+MIB = 1024 * 1024
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What went through the collectives so far, of one rank."""
+
+    payload_bytes: int = 0  # tensors of the scheme handed to a collective
+    control_bytes: int = 0  # hashes and votes
+    num_syncs: int = 0
+    wait_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Group:
+    """All ranks, or this process alone. Collectives of one rank are no-ops that move no bytes."""
+
+    rank: int
+    world_size: int
+    device: torch.device
+    traffic: Traffic = field(default_factory=Traffic)
+
+    def all_reduce(self, tensor: Tensor) -> None:
+        """Sum `tensor` over the ranks, in place. Its bytes are payload."""
+        if self.world_size == 1:
+            return
+        begin = time.perf_counter()
+        dist.all_reduce(tensor)
+        self._wait_for_device()
+        self.traffic.wait_s += time.perf_counter() - begin
+        self.traffic.payload_bytes += tensor.numel() * tensor.element_size()
+
+    def gather_numbers(self, numbers: list[int]) -> list[list[int]]:
+        """Every rank's 64-bit integers, by rank. Their bytes are control traffic."""
+        mine = torch.tensor(numbers, dtype=torch.int64, device=self.device)
+        if self.world_size == 1:
+            return [mine.tolist()]
+        begin = time.perf_counter()
+        everyone = torch.empty(self.world_size * len(numbers), dtype=torch.int64, device=self.device)
+        dist.all_gather_into_tensor(everyone, mine)
+        rows: list[list[int]] = everyone.view(self.world_size, -1).tolist()
+        self.traffic.wait_s += time.perf_counter() - begin
+        self.traffic.control_bytes += mine.numel() * mine.element_size()
+        return rows
+
+    def sum_numbers(self, numbers: Tensor) -> Tensor:
+        """The sum over ranks of a tensor of statistics; not counted as a sync's payload."""
+        if self.world_size > 1:
+            numbers = numbers.to(self.device)
+            dist.all_reduce(numbers)
+        return numbers.cpu()
+
+    def gather_rows(self, rows: Tensor, counts: list[int]) -> Tensor:
+        """Rows of all ranks in rank order → [sum(counts), num_columns], on the CPU; rank r brings counts[r] of them."""
+        if self.world_size == 1:
+            return rows
+        padded = torch.zeros(max(counts), rows.shape[1], dtype=rows.dtype, device=self.device)
+        padded[: len(rows)] = rows
+        everyone = torch.empty(self.world_size * max(counts), rows.shape[1], dtype=rows.dtype, device=self.device)
+        dist.all_gather_into_tensor(everyone, padded)
+        parts = everyone.cpu().split(max(counts))
+        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        self.gather_numbers([0])
+
+    def _wait_for_device(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def interface_bytes(interface: str) -> int:
+    """Bytes this host has received on a network interface since it started, headers included.
+
+    Received rather than sent: on loopback the two are one and the same traffic.
+    """
+    return int(psutil.net_io_counters(pernic=True)[interface].bytes_recv)

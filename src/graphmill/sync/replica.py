@@ -1,0 +1,53 @@
+"""One rank's copy of the model, laid out flat: what the schemes exchange and what checkpoints hold."""
+
+from collections.abc import Iterator
+
+import torch
+import xxhash
+from torch import Tensor, nn
+
+
+class Replica:
+    """A model whose trainable parameters are views of one vector, and their gradients views of another.
+
+    So a collective moves one tensor, the optimizer updates one tensor, and a hash reads one piece of memory. Buffers of the
+    model (running statistics, say) are averaged at every sync too, so that replicas agree as wholes.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        num_values = sum(p.numel() for p in parameters)
+        device = parameters[0].device
+        self.values = torch.empty(num_values, device=device)
+        self.grads = torch.zeros(num_values, device=device)
+        offset = 0
+        for parameter in parameters:
+            here = slice(offset, offset + parameter.numel())
+            self.values[here].copy_(parameter.detach().reshape(-1))
+            parameter.data = self.values[here].view_as(parameter)
+            parameter.grad = self.grads[here].view_as(parameter)
+            offset = here.stop
+        self.buffers = [b for b in model.buffers() if b.is_floating_point()]
+
+    @property
+    def num_parameters(self) -> int:
+        """Trainable values."""
+        return self.values.numel()
+
+    def named_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every parameter and buffer under its name in the model."""
+        yield from self.model.state_dict().items()
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Overwrite parameters and buffers in place: the views stay views."""
+        with torch.no_grad():
+            for name, tensor in self.model.state_dict().items():
+                tensor.copy_(tensors[name])
+
+    def hash(self) -> int:
+        """64 bits of the parameters and buffers, bit for bit (xxh3)."""
+        digest = xxhash.xxh3_64()
+        for tensor in (self.values, *self.buffers):
+            digest.update(memoryview(tensor.detach().cpu().contiguous().view(-1).numpy()).cast("B"))
+        return digest.intdigest()

@@ -1,0 +1,220 @@
+"""How ranks agree: what happens after each backward pass, and at the end of each round.
+
+A round is `every` steps, or what is left of them at the end of an epoch. Whatever its length it ends with a real exchange,
+after which all replicas are equal to the bit. Gradients arrive as sums over seeds, so that a batch counts for its seeds and a
+rank without seeds for nothing.
+"""
+
+from dataclasses import dataclass, field
+from typing import Protocol, assert_never
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from graphmill.spec.experiment import DeferredAllreduceSpec, DilocoSpec, LocalSgdSpec, Payload, SyncSpec
+from graphmill.sync.group import Group
+from graphmill.sync.replica import Replica
+
+PAYLOAD_DTYPE: dict[Payload, torch.dtype] = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of one rank, as a scheme sees it."""
+
+    num_seeds: int  # on this rank
+    num_seeds_global: int
+    closes_round: bool
+
+
+class SyncScheme(Protocol):
+    """When and how ranks exchange gradients or parameters."""
+
+    def after_backward(self, step: Step) -> bool:
+        """Use the gradients in the replica. True where the ranks synchronised: all replicas are equal now."""
+
+    def state(self) -> dict[str, Tensor]:
+        """What a checkpoint must hold to go on from a synchronised moment."""
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Go on from `state`, in place."""
+
+
+def build_scheme(spec: SyncSpec, replica: Replica, optimizer: Optimizer, group: Group) -> SyncScheme:
+    """The scheme that `spec` asks for."""
+    match spec:
+        case DeferredAllreduceSpec():
+            return DeferredAllreduce(replica, optimizer, group, PAYLOAD_DTYPE[spec.payload])
+        case LocalSgdSpec():
+            return LocalSgd(
+                replica,
+                optimizer,
+                group,
+                PAYLOAD_DTYPE[spec.payload],
+                average_optimizer_state=spec.average_optimizer_state,
+                warmup_steps=spec.warmup_steps,
+            )
+        case DilocoSpec():
+            outer = NesterovStep(torch.zeros_like(replica.values), spec.outer_lr, spec.outer_momentum)
+            return LocalSgd(replica, optimizer, group, PAYLOAD_DTYPE[spec.payload], outer=outer)
+        case _:
+            assert_never(spec)
+
+
+def _all_reduce_as(tensor: Tensor, payload: torch.dtype, group: Group) -> None:
+    """Sum over the ranks, in place, with the numbers on the wire in the format `payload`."""
+    if tensor.dtype == payload:
+        group.all_reduce(tensor)
+        return
+    wire = tensor.to(payload)
+    group.all_reduce(wire)
+    tensor.copy_(wire)
+
+
+def _average_buffers(replica: Replica, group: Group) -> None:
+    for buffer in replica.buffers:
+        group.all_reduce(buffer)
+        buffer /= group.world_size
+
+
+@dataclass(slots=True)
+class DeferredAllreduce:
+    """Gradients add up for a round; then one all-reduce and one update. With rounds of one step: data parallelism.
+
+    The update's gradient is the mean over all seeds of the round on all ranks, also where batches differ in size.
+    """
+
+    replica: Replica
+    optimizer: Optimizer
+    group: Group
+    payload: torch.dtype
+    num_seeds_in_round: int = 0  # over all ranks
+
+    def after_backward(self, step: Step) -> bool:
+        self.num_seeds_in_round += step.num_seeds_global
+        if not step.closes_round:
+            return False
+        grads = self.replica.grads
+        grads /= self.num_seeds_in_round
+        _all_reduce_as(grads, self.payload, self.group)
+        self.optimizer.step()
+        grads.zero_()
+        self.num_seeds_in_round = 0
+        _average_buffers(self.replica, self.group)
+        self.group.traffic.num_syncs += 1
+        return True
+
+    def state(self) -> dict[str, Tensor]:
+        return {}  # a checkpoint is taken after a sync only, where the round is empty
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        assert not state
+
+
+class OuterStep(Protocol):
+    """What becomes of the parameters all ranks started the round with, given the mean change of the round."""
+
+    def apply(self, anchor: Tensor, change: Tensor) -> None:
+        """Move `anchor` in place."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Tensors to save."""
+
+
+@dataclass(slots=True)
+class Averaging:
+    """anchor + mean change = the mean of the ranks' parameters (Stich 2019, arXiv 1805.09767)."""
+
+    def apply(self, anchor: Tensor, change: Tensor) -> None:
+        anchor += change
+
+    def state(self) -> dict[str, Tensor]:
+        return {}
+
+
+@dataclass(slots=True)
+class NesterovStep:
+    """An outer SGD step with Nesterov momentum on the mean change (DiLoCo: Douillard et al. 2023, arXiv 2311.08105)."""
+
+    velocity: Tensor
+    lr: float
+    momentum: float
+
+    def apply(self, anchor: Tensor, change: Tensor) -> None:
+        self.velocity.mul_(self.momentum).add_(change)
+        anchor.add_(change + self.momentum * self.velocity, alpha=self.lr)
+
+    def state(self) -> dict[str, Tensor]:
+        return {"outer_velocity": self.velocity}
+
+
+@dataclass(slots=True)
+class LocalSgd:
+    """Each rank updates on its own for a round; then the mean change is applied by the outer step, the same on all ranks.
+
+    Exchanging changes since the last sync rather than parameters lets a 16-bit payload keep what 32-bit parameters hold.
+    For the first `warmup_steps` steps of a rank, gradients are all-reduced every step instead (post-local SGD:
+    Lin et al. 2020, arXiv 1808.07217).
+    """
+
+    replica: Replica
+    optimizer: Optimizer
+    group: Group
+    payload: torch.dtype
+    outer: OuterStep = field(default_factory=Averaging)
+    average_optimizer_state: bool = False
+    warmup_steps: int = 0
+    anchor: Tensor = field(init=False)
+    steps_done: int = 0
+    warmup: DeferredAllreduce = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.anchor = self.replica.values.clone()
+        self.warmup = DeferredAllreduce(self.replica, self.optimizer, self.group, self.payload)
+
+    def after_backward(self, step: Step) -> bool:
+        self.steps_done += 1
+        if self.steps_done <= self.warmup_steps:
+            self.warmup.after_backward(Step(step.num_seeds, step.num_seeds_global, closes_round=True))
+            self.anchor.copy_(self.replica.values)
+            return step.closes_round or self.steps_done == self.warmup_steps
+        if step.num_seeds:
+            self.replica.grads /= step.num_seeds
+            self.optimizer.step()
+            self.replica.grads.zero_()
+        if step.closes_round:
+            self._synchronise()
+        return step.closes_round
+
+    def _synchronise(self) -> None:
+        change = (self.replica.values - self.anchor) / self.group.world_size
+        _all_reduce_as(change, self.payload, self.group)
+        self.outer.apply(self.anchor, change)
+        self.replica.values.copy_(self.anchor)
+        if self.average_optimizer_state:
+            for moment in _moments(self.optimizer):
+                moment /= self.group.world_size
+                self.group.all_reduce(moment)
+        _average_buffers(self.replica, self.group)
+        self.group.traffic.num_syncs += 1
+
+    def state(self) -> dict[str, Tensor]:
+        # The anchor equals the parameters at every checkpoint.
+        return {**self.outer.state(), "steps_done": torch.tensor(self.steps_done)}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        self.anchor.copy_(self.replica.values)
+        self.steps_done = int(state["steps_done"])
+        for name, tensor in self.outer.state().items():
+            tensor.copy_(state[name])
+
+
+def _moments(optimizer: Optimizer) -> list[Tensor]:
+    """The optimizer's tensors that are as large as its parameters; step counts are equal on all ranks already."""
+    return [
+        tensor
+        for parameter in optimizer.param_groups[0]["params"]
+        for tensor in optimizer.state[parameter].values()
+        if tensor.shape == parameter.shape
+    ]

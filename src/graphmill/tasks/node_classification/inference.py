@@ -1,0 +1,118 @@
+"""Exact inference: every node over all its neighbours, layer by layer, shared out over the ranks.
+
+Layer by layer no neighbourhood is computed twice, and only the rows that the wanted nodes depend on are computed at all.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from graphmill import _native
+from graphmill.graph.batch import SparseRows
+from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
+from graphmill.graph.topology import Topology
+from graphmill.nn.graphsage import GraphSage, MeanLayer, Rows
+from graphmill.sample.collect import gather_sparse
+from graphmill.sync.group import Group
+
+_ROWS_AT_A_TIME = 8192  # rows whose inputs are in memory together
+
+
+@dataclass(frozen=True, slots=True)
+class LayerwiseInference:
+    """Logits of a GraphSage model without sampling, on the CPU."""
+
+    model: GraphSage
+    topology: Topology
+    features: Features
+    group: Group
+
+    @torch.no_grad()
+    def logits(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], Tensor]:
+        """This rank's share of `nodes` and their logits [num_share, num_classes]. All ranks must call it."""
+        layers = [layer for layer in self.model.layers if isinstance(layer, MeanLayer)]
+        wanted = self._wanted_rows(nodes, len(layers))
+        h: Tensor | None = None
+        for number, layer in enumerate(layers[:-1]):
+            mine = self._share(wanted[number])
+            counts = [len(self._share(wanted[number], rank)) for rank in range(self.group.world_size)]
+            rows = self.group.gather_rows(self._layer_rows(layer, h, mine, relu=True), counts)
+            h = torch.zeros(self.topology.num_nodes, layer.out_channels)
+            h[torch.from_numpy(wanted[number])] = rows.cpu()
+        mine = self._share(nodes)
+        return mine, self._layer_rows(layers[-1], h, mine, relu=False)
+
+    def _share(self, nodes: NDArray[np.int64], rank: int | None = None) -> NDArray[np.int64]:
+        return np.array_split(nodes, self.group.world_size)[self.group.rank if rank is None else rank]
+
+    def _wanted_rows(self, nodes: NDArray[np.int64], num_layers: int) -> list[NDArray[np.int64]]:
+        """For each layer the ascending ids of the rows that the layers after it read."""
+        wanted = [nodes]
+        for _ in range(num_layers - 1):
+            is_wanted = np.zeros(self.topology.num_nodes, dtype=bool)
+            is_wanted[wanted[0]] = True
+            is_wanted[in_edges(self.topology, wanted[0])[1]] = True
+            wanted.insert(0, np.flatnonzero(is_wanted))
+        return wanted
+
+    def _layer_rows(self, layer: MeanLayer, h: Tensor | None, ids: NDArray[np.int64], *, relu: bool) -> Tensor:
+        """Rows `ids` of a layer's result; `h` [num_nodes, …] is the result before it, None: the features."""
+        blocks = [self._block(layer, h, block, relu=relu) for block in _blocks(ids)]
+        return torch.cat(blocks) if blocks else torch.empty(0, layer.out_channels)
+
+    def _block(self, layer: MeanLayer, h: Tensor | None, ids: NDArray[np.int64], *, relu: bool) -> Tensor:
+        indptr, indices = in_edges(self.topology, ids)
+        if h is None and isinstance(self.features, SparseFeatures):
+            return self._sparse_block(layer, self.features, ids, indptr, indices, relu=relu)
+        table = self.features.x if h is None and isinstance(self.features, DenseFeatures) else h
+        x = torch.empty(len(ids), 2 * layer.in_channels)
+        _native.gather_self_and_mean(table, ids, None, indptr, indices, x, torch.get_num_threads())
+        return layer.on_self_and_mean(x.to(layer.weight.device), relu=relu, keys=None, p=0.0).cpu()
+
+    def _sparse_block(
+        self,
+        layer: MeanLayer,
+        features: SparseFeatures,
+        ids: NDArray[np.int64],
+        indptr: NDArray[np.int64],
+        indices: NDArray[np.int32],
+        *,
+        relu: bool,
+    ) -> Tensor:
+        # Local ids: the block's own rows first, then its neighbours, so that a row's features are read once per block.
+        neighbours, local = np.unique(indices, return_inverse=True)
+        x = gather_sparse(
+            features.indptr,
+            features.indices,
+            features.values,
+            features.num_features,
+            np.concatenate([ids, neighbours]),
+            torch.get_num_threads(),
+        )
+        device = layer.weight.device
+        rows = Rows(
+            torch.from_numpy(ids),
+            torch.from_numpy(indptr).to(device),
+            torch.from_numpy((local + len(ids)).astype(np.int32)).to(device),
+        )
+        on_device = SparseRows(x.indptr.to(device), x.indices.to(device), x.values.to(device), x.num_features)
+        return layer.on_sparse(on_device, rows, relu=relu, keys=None, p=0.0).cpu()
+
+
+def in_edges(topology: Topology, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """The in-edges of `ids` in compressed sparse form, with global ids: indptr [n + 1], indices [num_edges]."""
+    starts = topology.indptr[ids]
+    lengths = topology.indptr[ids + 1] - starts
+    indptr = np.zeros(len(ids) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=indptr[1:])
+    positions = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], lengths)
+    return indptr, topology.indices[positions].astype(np.int32, copy=False)
+
+
+def _blocks(ids: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    for begin in range(0, len(ids), _ROWS_AT_A_TIME):
+        yield ids[begin : begin + _ROWS_AT_A_TIME]

@@ -1,0 +1,39 @@
+"""Measures of a classification, from a confusion matrix: sums that any number of ranks can add up."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """How well a split was classified."""
+
+    micro_f1: float  # = accuracy: every node has one label
+    macro_f1: float  # mean F1 over all classes; a class that neither occurs nor is predicted counts 0, as in seed 000
+    loss: float  # mean cross-entropy, nats
+    num_nodes: int
+
+
+def tally(logits: Tensor, labels: Tensor) -> Tensor:
+    """What one rank knows: [loss sum, confusion matrix…] as float64 [1 + num_classes²]; rows are true classes."""
+    num_classes = logits.shape[1]
+    loss = torch.nn.functional.cross_entropy(logits.double(), labels, reduction="sum")
+    cells = labels * num_classes + logits.argmax(dim=1)
+    confusion = torch.bincount(cells, minlength=num_classes**2)
+    return torch.cat([loss.reshape(1), confusion.double()])
+
+
+def measures(total: Tensor, num_classes: int) -> Measures:
+    """The measures of tallies added up over the ranks."""
+    confusion = total[1:].view(num_classes, num_classes)
+    hits, truths, guesses = confusion.diagonal(), confusion.sum(dim=1), confusion.sum(dim=0)
+    num_nodes = confusion.sum()
+    f1 = 2 * hits / (truths + guesses).clamp(min=1)
+    return Measures(
+        micro_f1=float(hits.sum() / num_nodes),
+        macro_f1=float(f1.mean()),
+        loss=float(total[0] / num_nodes),
+        num_nodes=int(num_nodes),
+    )

@@ -1,0 +1,122 @@
+"""From a raw dataset to a GraphStore under the dataset root."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from graphmill.base.errors import UserError
+from graphmill.graph.features import FeatureDtype, SparseFeatures, stored_as
+from graphmill.graph.store import GraphStore, RawGraph, write_store
+from graphmill.tasks.node_classification.known import KnownDataset, known_datasets
+from graphmill.tasks.node_classification.read import Request, Say, quiet, read_raw
+from graphmill.tasks.node_classification.sources.splits import random_split as draw_split
+
+__all__ = ["KnownDataset", "known_datasets", "prepare", "prepared_datasets", "store_path"]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
+_DOWNLOADS = ".downloads"  # under the dataset root; kept, so that --force does not download again
+
+
+def prepare(
+    name: str,
+    *,
+    root: Path,
+    from_path: Path | None = None,
+    save_as: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    feature_dtype: FeatureDtype | None = None,
+    random_split: bool = False,
+    split_seed: int = 0,
+    force: bool = False,
+    say: Say = quiet,
+) -> GraphStore:
+    """Build the store `root/name` (or `root/save_as`), whole or not at all.
+
+    `options` are the generator's (`synthetic/sbm`, `synthetic/rmat`). `feature_dtype` rounds dense features to a
+    smaller format. `random_split` draws 60/20/20 with `split_seed` in place of the dataset's own split; where a dataset
+    has none (`amazon/*`, `coauthor/*`) that is what it gets anyway. A store that is there is kept if nothing but its
+    name was asked for, and rebuilt with `force`.
+    """
+    path = store_path(save_as or name, root)
+    _check_place(path, root)
+    if not force and (existing := _existing(path, say)) is not None:
+        if from_path is not None or options or feature_dtype is not None or random_split:
+            raise UserError(
+                f"{path} holds a prepared dataset", fix="rebuild it with --force, or keep both with --as NAME"
+            )
+        say(f"{existing.metadata.name} is prepared already: {path}")
+        return existing
+    request = Request(
+        name=name,
+        stored_name=save_as or name,
+        downloads=root / _DOWNLOADS,
+        from_path=from_path,
+        random_split=random_split,
+        split_seed=split_seed,
+        options=options or {},
+        say=say,
+    )
+    raw = read_raw(request)
+    if random_split:
+        split, note = draw_split(raw.labels, split_seed)
+        raw = replace(raw, split=split, split_note=note)
+    if feature_dtype is not None:
+        raw = replace(raw, features=_converted(raw, feature_dtype))
+    return write_store(raw, path)
+
+
+def store_path(name: str, root: Path) -> Path:
+    """Where the store of that name is, or would be."""
+    if not _NAME.fullmatch(name):
+        raise UserError(
+            f"{name!r} cannot name a dataset",
+            fix="use letters, digits, dots, dashes and underscores; one / makes a sub-folder",
+        )
+    return root.joinpath(*name.split("/"))
+
+
+def prepared_datasets(root: Path) -> list[GraphStore]:
+    """Every store under `root` that opens, by path. Folders of killed writers are not looked at."""
+    stores = []
+    for metadata in sorted(root.glob("**/metadata.json")):
+        if any(part.startswith(".") for part in metadata.relative_to(root).parts):
+            continue
+        try:
+            stores.append(GraphStore.open(metadata.parent))
+        except UserError:
+            continue  # not a store of ours, or a damaged one: `inspect` says which
+    return stores
+
+
+def _check_place(path: Path, root: Path) -> None:
+    """A store replaces a store, never another folder; and stores do not stand inside each other."""
+    for folder in path.parents:
+        if folder == root:
+            break
+        if (folder / "metadata.json").exists():
+            raise UserError(
+                f"{folder} is a store, and {path.name} would stand inside it", fix="choose another name with --as"
+            )
+    if path.is_dir() and any(path.iterdir()) and not (path / "metadata.json").exists():
+        raise UserError(f"{path} is there and is no GraphStore", fix="move it away, or choose another name with --as")
+
+
+def _existing(path: Path, say: Say) -> GraphStore | None:
+    if not path.exists():
+        return None
+    try:
+        return GraphStore.open(path)
+    except UserError as error:
+        say(f"the store at {path} is damaged and is built again: {error.message}")
+        return None
+
+
+def _converted(raw: RawGraph, dtype: FeatureDtype) -> Any:  # noqa: ANN401  # DenseFeatures; the raise narrows it
+    if isinstance(raw.features, SparseFeatures):
+        raise UserError(
+            f"the features of {raw.name} are sparse, and sparse values are always float32",
+            fix="leave the feature dtype out",
+        )
+    return stored_as(raw.features, dtype)

@@ -1,0 +1,203 @@
+"""Which reader reads which dataset."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from graphmill.base.errors import UserError
+from graphmill.graph.features import sparse
+from graphmill.graph.raw import RawGraph
+from graphmill.tasks.node_classification.known import OTHER_LAYOUTS, known
+from graphmill.tasks.node_classification.sources import ogb, planetoid, raw_npz
+from graphmill.tasks.node_classification.sources.download import fetch, unpack
+from graphmill.tasks.node_classification.sources.edge_list import read_edge_list
+from graphmill.tasks.node_classification.sources.generate import generate
+from graphmill.tasks.node_classification.sources.npz import is_graph_npz, read_npz_graph
+from graphmill.tasks.node_classification.sources.pyg import read_pyg_dataset
+from graphmill.tasks.node_classification.sources.tables import SUFFIXES
+
+Say = Callable[[str], None]
+
+_SHCHUR_FILES = {
+    "amazon/photo": "amazon_electronics_photo.npz",
+    "amazon/computers": "amazon_electronics_computers.npz",
+    "coauthor/cs": "ms_academic_cs.npz",
+    "coauthor/physics": "ms_academic_phy.npz",
+}
+_PYG_FOLDERS = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed"}
+
+
+def quiet(_: str) -> None:
+    """Say nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What `prepare` was asked to read."""
+
+    name: str  # of the dataset
+    stored_name: str  # of the store
+    downloads: Path
+    from_path: Path | None = None
+    random_split: bool = False  # in place of the dataset's own, which it then need not have
+    split_seed: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+    say: Say = quiet
+
+
+def read_raw(request: Request) -> RawGraph:
+    """Read the dataset from `--from PATH`, else from the package, the generator or the network."""
+    _check(request)
+    if request.from_path is not None and is_graph_npz(request.from_path):
+        return read_npz_graph(request.from_path, request.stored_name, split_seed=_forced_seed(request))
+    match request.name.split("/"):
+        case ["debian-packages"]:
+            raw = _read_debian(request)
+        case ["planetoid", ("cora" | "citeseer" | "pubmed") as dataset]:
+            raw = _read_planetoid(request, dataset)
+        case ["amazon" | "coauthor", _] if request.name in _SHCHUR_FILES:
+            raw = _read_shchur(request)
+        case ["reddit"]:
+            raw = _read_reddit(request)
+        case [dataset] if dataset.startswith("ogbn-"):
+            raw = _read_ogb(request, dataset)
+        case ["synthetic", ("sbm" | "rmat") as kind]:
+            raw = _read_generated(request, kind)
+        case ["pyg", _, *_]:
+            raw = _read_pyg(request)
+        case _:
+            raw = _read_own(request)
+    return raw
+
+
+def _check(request: Request) -> None:
+    path = request.from_path
+    if path is not None and not path.exists():
+        raise UserError(f"{path} does not exist", fix="give a path that does with --from")
+    if request.options and not request.name.startswith("synthetic/"):
+        raise UserError(
+            f"{request.name} is not generated and takes no options", fix=f"drop {', '.join(request.options)}"
+        )
+
+
+def _forced_seed(request: Request) -> int | None:
+    return request.split_seed if request.random_split else None
+
+
+def _read_debian(request: Request) -> RawGraph:
+    from graphmill.tasks.node_classification.debian import build_from_package_lists, read_compact
+
+    path = request.from_path
+    packages = read_compact() if path is None else build_from_package_lists(path)
+    return RawGraph(
+        edge_index=packages.edge_index,
+        features=sparse(packages.x_indptr, packages.x_indices, packages.x_counts, packages.num_words),
+        labels=packages.labels,
+        split=packages.split,
+        class_names=packages.class_names,
+        name=request.stored_name,
+        source="Debian package lists: "
+        + ("the file shipped with graphmill" if path is None else "built from a folder"),
+        synthetic=False,
+        split_note="temporal: train in bullseye, val new in bookworm, test later",
+    )
+
+
+def _read_planetoid(request: Request, dataset: str) -> RawGraph:
+    names = planetoid.file_names(dataset)
+    if request.from_path is None:
+        folder = request.downloads / request.name
+        for file in names:
+            fetch(f"{planetoid.URL}/{file}", folder / file, layout=known(request.name).layout, say=request.say)
+    else:
+        folder = _folder_with(request.from_path, names, (_PYG_FOLDERS[dataset], dataset), request.name)
+    return planetoid.read_planetoid(folder, dataset, request.stored_name)
+
+
+def _read_shchur(request: Request) -> RawGraph:
+    file = _SHCHUR_FILES[request.name]
+    if request.from_path is None:
+        path = request.downloads / request.name / file
+        fetch(f"{raw_npz.SHCHUR_URL}/{file}", path, layout=known(request.name).layout, say=request.say)
+    elif request.from_path.is_file():
+        path = request.from_path
+    else:
+        path = _folder_with(request.from_path, (file,), (request.name.split("/")[1].capitalize(),), request.name) / file
+    return raw_npz.read_shchur(path, request.stored_name, split_seed=request.split_seed)
+
+
+def _read_reddit(request: Request) -> RawGraph:
+    if request.from_path is not None:
+        folder = _folder_with(request.from_path, raw_npz.REDDIT_FILES, ("Reddit", "reddit"), request.name)
+        return raw_npz.read_reddit(folder, request.stored_name)
+    folder = request.downloads / request.name
+    archive = folder / "reddit.zip"
+    if not all((folder / file).is_file() for file in raw_npz.REDDIT_FILES):
+        fetch(raw_npz.REDDIT_URL, archive, layout=known(request.name).layout, say=request.say)
+        unpack(archive, folder, raw_npz.REDDIT_FILES)
+        archive.unlink()
+    return raw_npz.read_reddit(folder, request.stored_name)
+
+
+def _read_ogb(request: Request, dataset: str) -> RawGraph:
+    if request.from_path is not None:
+        return ogb.read_ogb(ogb.find_ogb_folder(request.from_path, dataset), dataset, request.stored_name)
+    layout = known(request.name).layout
+    short = ogb.DOWNLOADS[dataset]
+    folder = request.downloads / request.name
+    archive = folder / f"{short}.zip"
+    members = ogb.archive_members(dataset)
+    if not all((folder / member).is_file() for member in members):
+        fetch(f"{ogb.URL}/{short}.zip", archive, layout=layout, say=request.say)
+        unpack(archive, folder, members)
+        archive.unlink()
+    return ogb.read_ogb(folder / short, dataset, request.stored_name)
+
+
+def _read_generated(request: Request, kind: Literal["sbm", "rmat"]) -> RawGraph:
+    if request.from_path is not None:
+        raise UserError(
+            f"{request.name} is generated and reads nothing from {request.from_path}", fix="leave --from out"
+        )
+    return generate(kind, request.options, request.stored_name)
+
+
+def _read_pyg(request: Request) -> RawGraph:
+    if request.from_path is not None:
+        raise UserError(
+            f"{request.name} with --from would let PyG unpickle {request.from_path}, and unpickling runs code",
+            fix="leave --from out, so that PyG downloads the files afresh, or write a .npz and give that",
+        )
+    return read_pyg_dataset(request.name, request.stored_name, split_seed=_forced_seed(request))
+
+
+def _read_own(request: Request) -> RawGraph:
+    """Any other name: the person's own graph."""
+    path = request.from_path
+    if path is None:
+        known(request.name)
+        raise UserError(f"{request.name} needs --from", fix=f"give --from PATH, where PATH is {OTHER_LAYOUTS}")
+    if path.is_dir() and any((path / f"edges{suffix}").is_file() for suffix in SUFFIXES):
+        return read_edge_list(path, request.stored_name, split_seed=_forced_seed(request))
+    if path.suffix == ".npz":  # it lacks edge_index or y: let the reader say so
+        return read_npz_graph(path, request.stored_name)
+    raise UserError(f"{path} is in no layout that graphmill reads for {request.name!r}", fix=f"give {OTHER_LAYOUTS}")
+
+
+def _folder_with(path: Path, files: tuple[str, ...], subfolders: tuple[str, ...], dataset: str) -> Path:
+    """The folder that holds all `files`: PATH, PATH/raw, or PyG's PATH/<name>/raw."""
+    candidates = [
+        path,
+        path / "raw",
+        *(path / folder / "raw" for folder in subfolders),
+        *(path / f for f in subfolders),
+    ]
+    missing: list[str] = []
+    for folder in candidates:
+        absent = [file for file in files if not (folder / file).is_file()]
+        if not absent:
+            return folder
+        if not missing or len(absent) < len(missing):
+            missing = absent
+    raise UserError(f"{path} lacks {', '.join(missing)}", fix=f"give {known(dataset).layout}")

@@ -1,0 +1,52 @@
+"""Read .npz archives that anyone may have written: no pickles, and no header is believed unmeasured."""
+
+import zipfile
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.base.errors import UserError
+from graphmill.graph.arrays import UNREADABLE, read_npy_header
+
+_FIX = "write it again with numpy.savez_compressed, with plain arrays of numbers or strings"
+
+
+def npz_keys(path: Path) -> tuple[str, ...]:
+    """Names of the arrays in the archive."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return tuple(name.removesuffix(".npy") for name in archive.namelist())
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist", fix="give the path of a .npz file") from None
+    except UNREADABLE as error:
+        raise UserError(f"{path} cannot be read as .npz: {error}", fix=_FIX) from error
+
+
+def read_npz(path: Path, *, required: Collection[str], optional: Collection[str] = ()) -> dict[str, NDArray[Any]]:
+    """The arrays `required` and those of `optional` that are there."""
+    present = npz_keys(path)
+    missing = sorted(set(required) - set(present))
+    if missing:
+        raise UserError(
+            f"{path} lacks {', '.join(missing)}; it has {', '.join(sorted(present)) or 'nothing'}",
+            fix=f"write the archive with the keys {', '.join(sorted(required))}",
+        )
+    wanted = [key for key in present if key in required or key in optional]
+    with zipfile.ZipFile(path) as archive:
+        return {key: _read_member(archive, path, key) for key in wanted}
+
+
+def _read_member(archive: zipfile.ZipFile, path: Path, key: str) -> NDArray[Any]:
+    try:
+        info = archive.getinfo(f"{key}.npy")
+        with archive.open(info) as member:
+            header = read_npy_header(member)
+            if header.num_bytes != info.file_size:
+                raise ValueError(f"its header asks for {header.num_bytes} bytes, and it has {info.file_size}")
+        with archive.open(info) as member:
+            return np.asarray(np.lib.format.read_array(member, allow_pickle=False))
+    except UNREADABLE as error:
+        raise UserError(f"{path}, key {key}: it cannot be read: {error}", fix=_FIX) from error

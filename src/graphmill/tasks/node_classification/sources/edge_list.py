@@ -1,0 +1,162 @@
+"""Two tables in one folder, CSV or Parquet: `edges` (src, dst) and `nodes` (id, label, split, one column per feature).
+
+Ids stand in any order; they are integers if each of them reads as one, else text. Labels are integers from 0, or
+names; an empty one means unlabelled. split is train, val, test or empty. Every other column of `nodes` is a feature and
+must be a number in every row.
+"""
+
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from graphmill.base.errors import UserError
+from graphmill.base.names import did_you_mean
+from graphmill.graph.features import DenseFeatures
+from graphmill.graph.raw import RawGraph
+from graphmill.tasks.node_classification.sources.npz import integer_labels
+from graphmill.tasks.node_classification.sources.splits import random_split, split_from_names
+from graphmill.tasks.node_classification.sources.tables import (
+    UNREADABLE_TABLE,
+    column_names,
+    find_table,
+    numbers,
+    read_integers,
+    read_table,
+    row_name,
+)
+
+_ENDS = ("src", "dst")
+_NOT_FEATURES = ("id", "label", "split")
+
+
+def read_edge_list(folder: Path, name: str, *, split_seed: int | None = None) -> RawGraph:
+    """Read the tables `edges` and `nodes` in `folder`."""
+    return read_tables(find_table(folder, "edges"), find_table(folder, "nodes"), name, split_seed=split_seed)
+
+
+def read_tables(edges: Path, nodes: Path, name: str, *, split_seed: int | None = None) -> RawGraph:
+    """Read the two tables. With `split_seed` the split is drawn at random, whatever the file says."""
+    columns = column_names(nodes)
+    _require(nodes, columns, ("id", "label") if split_seed is not None else _NOT_FEATURES)
+    _require(edges, column_names(edges), _ENDS)
+    table = read_table(nodes, columns)
+    ids = _ids(table["id"], nodes)
+    labels, class_names = _labels(table["label"], nodes)
+    if split_seed is None:
+        split, note = _split(table["split"], nodes), "as given in the file"
+    else:
+        split, note = random_split(labels, split_seed)
+    return RawGraph(
+        edge_index=_edges(edges, ids),
+        features=_features(table, nodes),
+        labels=labels,
+        split=split,
+        class_names=class_names,
+        name=name,
+        source=f"edge list {edges.name}, {nodes.name}",
+        synthetic=False,
+        split_note=note,
+        origin={
+            "edge_index": str(edges),
+            "features": str(nodes),
+            "labels": f"{nodes}, column label",
+            "split": f"{nodes}, column split",
+        },
+    )
+
+
+def _require(path: Path, columns: list[str], wanted: tuple[str, ...]) -> None:
+    missing = [column for column in wanted if column not in columns]
+    if missing:
+        raise UserError(
+            f"{path} lacks the column {missing[0]} ({did_you_mean(missing[0], columns)})",
+            fix=f"name the columns {', '.join(wanted)} in the first line"
+            + (", or --random-split" if missing == ["split"] else ""),
+        )
+
+
+def _text(column: pl.Series, path: Path) -> pl.Series:
+    try:
+        return column.cast(pl.String).str.strip_chars()
+    except UNREADABLE_TABLE as error:
+        raise UserError(f"{path}, column {column.name}: {error}", fix="give text or integers") from None
+
+
+def _ids(column: pl.Series, path: Path) -> pl.Series:
+    """Node ids, integers or text."""
+    text = _text(column, path)
+    missing = text.is_null() | (text == "")
+    if missing.any():
+        row = cast("int", missing.arg_max())
+        raise UserError(f"{path}, {row_name(path, row)}, column id: the id is empty", fix="give every node an id")
+    integers = text.cast(pl.Int64, strict=False)
+    ids = text if integers.has_nulls() else integers
+    repeated = ~ids.is_first_distinct()
+    if repeated.any():
+        row = cast("int", repeated.arg_max())
+        raise UserError(
+            f"{path}, {row_name(path, row)}, column id: {ids[row]!r} was there before", fix="give every node its own id"
+        )
+    return ids
+
+
+def _edges(path: Path, ids: pl.Series) -> NDArray[np.int64]:
+    known = pl.DataFrame({"id": ids, "number": np.arange(len(ids), dtype=np.int64)})
+    if ids.dtype == pl.Int64:
+        ends = [pl.Series(name, end) for name, end in zip(_ENDS, read_integers(path, _ENDS), strict=True)]
+    else:
+        table = read_table(path, _ENDS)
+        ends = [_text(table[name], path) for name in _ENDS]
+    return np.stack([_numbers_of(end, known, path) for end in ends])
+
+
+def _numbers_of(ends: pl.Series, known: pl.DataFrame, path: Path) -> NDArray[np.int64]:
+    found = ends.to_frame("id").join(known, on="id", how="left", maintain_order="left")["number"]
+    missing = found.is_null()
+    if missing.any():
+        row = cast("int", missing.arg_max())
+        raise UserError(
+            f"{path}, {row_name(path, row)}, column {ends.name}: node {ends[row]!r} is not in the table of nodes",
+            fix="add the node there, or drop the edge",
+        )
+    return cast("NDArray[np.int64]", found.to_numpy())
+
+
+def _labels(column: pl.Series, path: Path) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Integers as they are; names in alphabetical order become 0, 1, …; nothing is -1."""
+    if column.dtype.is_float():
+        floats = column.cast(pl.Float64).fill_null(float("nan")).to_numpy()
+        return integer_labels(floats, place=f"{path}, column {column.name}"), ()
+    text = _text(column, path)
+    text = pl.select(pl.when(text != "").then(text)).to_series()
+    integers = text.cast(pl.Int64, strict=False)
+    if integers.null_count() == text.null_count():
+        return integers.fill_null(-1).to_numpy().astype(np.int64), ()
+    names = text.drop_nulls().unique().sort().to_list()
+    codes = text.replace_strict(names, list(range(len(names))), default=None, return_dtype=pl.Int64)
+    return codes.fill_null(-1).to_numpy().astype(np.int64), tuple(names)
+
+
+def _split(column: pl.Series, path: Path) -> NDArray[np.int8]:
+    names: list[str | None] = _text(column, path).to_list()
+    return split_from_names(names, place=lambda row: f"{path}, {row_name(path, row)}, column split")
+
+
+def _features(table: pl.DataFrame, path: Path) -> DenseFeatures:
+    names = [name for name in table.columns if name not in _NOT_FEATURES]
+    if not names:
+        raise UserError(f"{path} has no feature column", fix="add at least one number per node, for example its degree")
+    x = np.empty((len(table), len(names)), dtype=np.float32)
+    for number, name in enumerate(names):
+        values = numbers(table[name], pl.Float64, path=path, what="a number")
+        broken = np.flatnonzero(~(np.abs(values) <= np.finfo(np.float32).max))
+        if len(broken):
+            raise UserError(
+                f"{path}, {row_name(path, int(broken[0]))}, column {name}: {values[broken[0]]} is no finite float32",
+                fix="replace NaN and infinite features, for example by 0",
+            )
+        x[:, number] = values
+    return DenseFeatures(x, "float32")

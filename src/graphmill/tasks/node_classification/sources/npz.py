@@ -1,0 +1,155 @@
+"""One .npz file: `edge_index`, `y`, features dense (`x`) or CSR (`x_data x_indices x_indptr x_shape`), and a split.
+
+The split is `train_mask val_mask test_mask` or `split` (codes 0 train, 1 val, 2 test, -1 none, or those names).
+`class_names` and a boolean `unlabelled` may be there. Everything else in the file is left alone.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.base.errors import UserError
+from graphmill.graph.features import Features, SparseFeatures, csr_problem, dense, sparse
+from graphmill.graph.raw import RawGraph
+from graphmill.tasks.node_classification.sources.archive import npz_keys, read_npz
+from graphmill.tasks.node_classification.sources.splits import random_split, split_from_masks, split_from_names
+
+_MASKS = {"train_mask": "train", "val_mask": "val", "test_mask": "test"}
+_CSR = ("x_data", "x_indices", "x_indptr", "x_shape")
+_OPTIONAL = ("x", *_CSR, *_MASKS, "split", "class_names", "unlabelled")
+
+Arrays = dict[str, NDArray[Any]]
+
+
+def is_graph_npz(path: Path) -> bool:
+    """Whether the archive is in this layout."""
+    return path.suffix == ".npz" and {"edge_index", "y"} <= set(npz_keys(path))
+
+
+def read_npz_graph(path: Path, name: str, *, split_seed: int | None = None) -> RawGraph:
+    """Read the file. With `split_seed` the split is drawn at random, whatever the file says."""
+    arrays = read_npz(path, required=("edge_index", "y"), optional=_OPTIONAL)
+    labels = _labels(arrays, path)
+    if split_seed is None:
+        split, note = _split(arrays, len(labels), path), "as given in the file"
+    else:
+        split, note = random_split(labels, split_seed)
+    return RawGraph(
+        edge_index=arrays["edge_index"],
+        features=_features(arrays, path),
+        labels=labels,
+        split=split,
+        class_names=class_names_of(arrays.get("class_names"), place=f"{path}, key class_names"),
+        name=name,
+        source=f"npz file {path.name}",
+        synthetic=False,
+        split_note=note,
+        origin={
+            "edge_index": f"{path}, key edge_index",
+            "features": f"{path}, key {'x' if 'x' in arrays else 'x_indptr, x_indices, x_data'}",
+            "labels": f"{path}, key y",
+            "split": f"{path}, key {'split' if 'split' in arrays else '*_mask'}",
+        },
+    )
+
+
+def integer_labels(y: NDArray[Any], *, place: str) -> NDArray[np.int64]:
+    """Labels [num_nodes] as int64; [num_nodes, 1] is flattened, whole floats are taken, NaN means unlabelled."""
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim != 1 or y.dtype.kind not in "iuf":
+        raise UserError(
+            f"{place}: labels are {y.dtype} {list(y.shape)}", fix="give one integer class per node; -1: unlabelled"
+        )
+    if y.dtype.kind != "f":
+        too_large = y > np.iinfo(np.int64).max  # of an unsigned one; the checks refuse -2 and name the node
+        labels: NDArray[np.int64] = np.where(too_large, -2, y.astype(np.int64))
+        return labels
+    y = np.where(np.isnan(y), -1, y)
+    broken = np.flatnonzero((y != np.floor(y)) | (np.abs(y) >= 2**53))
+    if len(broken):
+        raise UserError(f"{place}: row {broken[0]} has label {y[broken[0]]}", fix="number the classes from 0")
+    return y.astype(np.int64)
+
+
+def csr_features(
+    data: NDArray[Any], indices: NDArray[Any], indptr: NDArray[Any], shape: NDArray[Any], *, place: str
+) -> SparseFeatures:
+    """Sparse features from scipy's parts."""
+    if shape.shape != (2,) or shape.dtype.kind not in "iu" or not 0 < shape[1] < 2**31:
+        raise UserError(f"{place}: the shape {shape.tolist()} is none", fix="give [num_nodes, num_features]")
+    problem = csr_problem(indptr, indices, int(shape[1]))
+    if problem is None and (data.shape != indices.shape or data.dtype.kind not in "iufb"):
+        problem = f"{data.dtype} {list(data.shape)} values for {len(indices)} indices"
+    if problem is None and len(indptr) != shape[0] + 1:
+        problem = f"{len(indptr) - 1} rows, and the shape says {shape[0]}"
+    if problem:
+        raise UserError(f"{place}: {problem}", fix="write the parts of a scipy.sparse.csr_matrix")
+    return sparse(indptr, indices, data, int(shape[1]))
+
+
+def class_names_of(names: NDArray[Any] | None, *, place: str) -> tuple[str, ...]:
+    """Class names as strings; none where the file has none."""
+    if names is None:
+        return ()
+    if names.ndim != 1 or names.dtype.kind != "U":
+        raise UserError(f"{place}: {names.dtype} {list(names.shape)}", fix="give one string per class")
+    return tuple(map(str, names))
+
+
+def _labels(arrays: Arrays, path: Path) -> NDArray[np.int64]:
+    labels = integer_labels(arrays["y"], place=f"{path}, key y")
+    unlabelled = arrays.get("unlabelled")
+    if unlabelled is None:
+        return labels
+    if unlabelled.shape != labels.shape or unlabelled.dtype != np.bool_:
+        raise UserError(
+            f"{path}, key unlabelled: {unlabelled.dtype} {list(unlabelled.shape)} for {len(labels)} nodes",
+            fix="give one boolean per node, or leave the key out and write -1 in y",
+        )
+    return np.where(unlabelled, -1, labels)
+
+
+def _features(arrays: Arrays, path: Path) -> Features:
+    if "x" in arrays:
+        if arrays["x"].dtype.kind not in "iufb" or arrays["x"].ndim != 2:
+            x = arrays["x"]
+            raise UserError(f"{path}, key x: {x.dtype} {list(x.shape)}", fix="give numbers [num_nodes, num_features]")
+        return dense(arrays["x"])
+    missing = [key for key in _CSR if key not in arrays]
+    if missing:
+        raise UserError(
+            f"{path} has no features: it lacks x, and of a sparse matrix {', '.join(missing)}",
+            fix=f"add x [num_nodes, num_features], or {', '.join(_CSR)}",
+        )
+    return csr_features(*(arrays[key] for key in _CSR), place=f"{path}, keys {' '.join(_CSR)}")
+
+
+def _split(arrays: Arrays, num_nodes: int, path: Path) -> NDArray[np.int8]:
+    if "split" in arrays:
+        return _split_from_codes(arrays["split"], num_nodes, path)
+    masks = {name: arrays[key] for key, name in _MASKS.items() if key in arrays}
+    if "train" not in masks:
+        raise UserError(
+            f"{path} has no split: neither train_mask (val_mask, test_mask) nor split",
+            fix="add one, or draw a 60/20/20 split with --random-split",
+        )
+    return split_from_masks(masks, num_nodes, place=str(path))
+
+
+def _split_from_codes(split: NDArray[Any], num_nodes: int, path: Path) -> NDArray[np.int8]:
+    if split.shape != (num_nodes,) or split.dtype.kind not in "iuU":
+        raise UserError(
+            f"{path}, key split: {split.dtype} {list(split.shape)} for {num_nodes} nodes",
+            fix="give one code or name per node",
+        )
+    if split.dtype.kind == "U":
+        return split_from_names([str(name) for name in split], place=lambda row: f"{path}, key split, node {row}")
+    outside = np.flatnonzero((split < -1) | (split > 2))
+    if len(outside):
+        raise UserError(
+            f"{path}, key split: node {outside[0]} has {split[outside[0]]}", fix="use 0 train, 1 val, 2 test, -1 none"
+        )
+    return split.astype(np.int8)

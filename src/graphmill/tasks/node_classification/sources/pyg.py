@@ -1,0 +1,147 @@
+"""A PyG `Data` object, and PyG's own dataset classes by name. The only source that imports torch, once it is called."""
+
+import importlib
+import inspect
+import tempfile
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.base.errors import UserError
+from graphmill.base.names import did_you_mean
+from graphmill.graph.features import DenseFeatures, Features, dense, sparse
+from graphmill.graph.raw import RawGraph
+from graphmill.tasks.node_classification.sources.npz import integer_labels
+from graphmill.tasks.node_classification.sources.splits import random_split, split_from_masks
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PREFIX = "pyg/"
+
+
+def from_data(
+    data: Any,  # noqa: ANN401  # a torch_geometric.data.Data, or anything with the same attributes
+    *,
+    name: str,
+    class_names: Sequence[str] = (),
+    source: str = "a PyG Data object",
+    synthetic: bool = False,
+    split_seed: int | None = None,
+) -> RawGraph:
+    """A graph from `data.x`, `data.edge_index` (or `adj_t`), `data.y` and `train_mask, val_mask, test_mask`.
+
+    Of masks with several columns (one per split) the first is taken, and metadata says so. With `split_seed` the split
+    is drawn at random, whatever the masks say.
+    """
+    labels = integer_labels(_numpy(_required(data, "y")), place="data.y")
+    if split_seed is None:
+        split, note = _split(data, len(labels))
+    else:
+        split, note = random_split(labels, split_seed)
+    return RawGraph(
+        edge_index=_edge_index(data),
+        features=_features(_required(data, "x")),
+        labels=labels,
+        split=split,
+        class_names=tuple(class_names),
+        name=name,
+        source=source,
+        synthetic=synthetic,
+        split_note=note,
+        origin={"edge_index": "data.edge_index", "features": "data.x", "labels": "data.y", "split": "data.*_mask"},
+    )
+
+
+def read_pyg_dataset(name: str, stored_name: str, *, split_seed: int | None = None) -> RawGraph:
+    """`pyg/WikiCS`, `pyg/CitationFull/Cora_ML`: download with PyG's own class and take the first graph.
+
+    PyG unpickles its raw and processed files, so the folder is a fresh one, never a path that a person gives.
+    """
+    class_name, _, dataset_name = name.removeprefix(PREFIX).partition("/")
+    dataset_class = _dataset_class(class_name)
+    parameters = inspect.signature(dataset_class).parameters
+    with tempfile.TemporaryDirectory(prefix="graphmill-pyg-") as folder:
+        arguments = {
+            key: value for key, value in (("root", folder), ("name", dataset_name)) if key in parameters and value
+        }
+        try:
+            dataset = dataset_class(**arguments)
+            data = dataset[0]
+        except Exception as error:  # PyG's loaders raise whatever their download and parser raise
+            raise UserError(
+                f"torch_geometric.datasets.{class_name} did not load: {type(error).__name__}: {error}",
+                fix="check the network and the name, or load it where there is one and write a .npz for --from",
+            ) from error
+    source = f"torch_geometric.datasets.{class_name} {dataset_name}".strip()
+    return from_data(data, name=stored_name, source=source, split_seed=split_seed)
+
+
+def _dataset_class(class_name: str) -> Any:  # noqa: ANN401  # PyG is an optional install
+    try:
+        datasets = importlib.import_module("torch_geometric.datasets")
+    except ImportError:
+        raise UserError(
+            "datasets of PyG by name need torch_geometric, which is not installed", fix="pip install 'graphmill[pyg]'"
+        ) from None
+    if class_name not in datasets.__all__:
+        raise UserError(f"PyG has no dataset {class_name}", fix=did_you_mean(class_name, datasets.__all__))
+    return getattr(datasets, class_name)
+
+
+def _required(data: Any, attribute: str) -> Any:  # noqa: ANN401
+    value = getattr(data, attribute, None)
+    if value is None:
+        raise UserError(f"the Data object has no {attribute}", fix=f"set data.{attribute}, one row per node")
+    return value
+
+
+def _numpy(tensor: Any) -> NDArray[Any]:  # noqa: ANN401  # a tensor or whatever numpy takes
+    array = np.asarray(tensor.detach().cpu().numpy() if hasattr(tensor, "detach") else tensor)
+    if array.dtype.hasobject:
+        raise UserError("the Data object holds Python objects where numbers should be", fix="give tensors")
+    return array
+
+
+def _edge_index(data: Any) -> NDArray[Any]:  # noqa: ANN401
+    edge_index = getattr(data, "edge_index", None)
+    if edge_index is not None:
+        return _numpy(edge_index)
+    adjacency = _required(data, "adj_t")  # rows are destinations
+    if hasattr(adjacency, "coo"):  # torch_sparse.SparseTensor
+        row, column, _ = adjacency.coo()
+        return np.stack([_numpy(column), _numpy(row)])
+    destinations_and_sources = _numpy(adjacency.to_sparse_coo().coalesce().indices())
+    return destinations_and_sources[::-1]
+
+
+def _features(x: "Tensor") -> Features:
+    import torch
+
+    if x.layout != torch.strided:
+        csr = x.to_sparse_csr()
+        indptr, indices, values = (_numpy(part) for part in (csr.crow_indices(), csr.col_indices(), csr.values()))
+        return sparse(indptr, indices, values, x.shape[1])
+    if x.dtype == torch.bfloat16:
+        return DenseFeatures(_numpy(x.contiguous().view(torch.uint16)), "bfloat16")
+    return dense(_numpy(x))
+
+
+def _split(data: Any, num_nodes: int) -> tuple[NDArray[np.int8], str]:  # noqa: ANN401
+    masks, note = {}, "as given by the masks"
+    for name in ("train", "val", "test"):
+        mask = getattr(data, f"{name}_mask", None)
+        if mask is None:
+            continue
+        array = _numpy(mask)
+        if array.ndim == 2:
+            note = f"the first of {array.shape[1]} splits given by the masks"
+            array = array[:, 0]
+        masks[name] = array
+    if "train" not in masks:
+        raise UserError(
+            "the Data object has no train_mask", fix="set it (and val_mask, test_mask), or draw one: --random-split"
+        )
+    return split_from_masks(masks, num_nodes, place="data.*_mask"), note

@@ -1,0 +1,79 @@
+"""Splits: from masks, codes or names to one int8 code per node; drawn at random where a dataset has none."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.base.errors import UserError
+from graphmill.base.names import did_you_mean
+from graphmill.graph.metadata import SPLIT_CODES
+
+SPLIT_NAMES = {**SPLIT_CODES, "valid": 1, "validation": 1, "": -1}
+
+
+def split_from_masks(masks: Mapping[str, NDArray[Any]], num_nodes: int, *, place: str) -> NDArray[np.int8]:
+    """Codes [num_nodes] from one mask per split name; a node in two of them is refused."""
+    split = np.full(num_nodes, SPLIT_CODES["none"], dtype=np.int8)
+    for name, mask in masks.items():
+        if mask.shape != (num_nodes,) or not _is_mask(mask):
+            raise UserError(
+                f"{place}: the {name} mask is {mask.dtype} {list(mask.shape)}, and there are {num_nodes} nodes",
+                fix="give one boolean per node",
+            )
+        chosen = mask.astype(np.bool_)
+        twice = np.flatnonzero(chosen & (split != SPLIT_CODES["none"]))
+        if len(twice):
+            other = next(key for key, code in SPLIT_CODES.items() if code == split[twice[0]])
+            raise UserError(
+                f"{place}: node {twice[0]} is in the {other} and the {name} split ({len(twice)} such nodes)",
+                fix="let each node be in one split at most",
+            )
+        split[chosen] = SPLIT_CODES[name]
+    return split
+
+
+def split_from_ids(ids: Mapping[str, NDArray[Any]], num_nodes: int, *, place: str) -> NDArray[np.int8]:
+    """Codes [num_nodes] from the node ids of each split name."""
+    masks = {}
+    for name, members in ids.items():
+        outside = np.flatnonzero((members < 0) | (members >= num_nodes))
+        if len(outside):
+            raise UserError(
+                f"{place}: row {outside[0]} of the {name} split names node {members[outside[0]]} of {num_nodes} nodes",
+                fix="correct the split, or give the missing nodes",
+            )
+        masks[name] = np.zeros(num_nodes, dtype=np.bool_)
+        masks[name][members] = True
+    return split_from_masks(masks, num_nodes, place=place)
+
+
+def split_from_names(names: Sequence[str | None], *, place: Callable[[int], str]) -> NDArray[np.int8]:
+    """Codes from train, val (valid, validation), test and none (or nothing), in any case.
+
+    `place` says where a row stands, for errors.
+    """
+    cleaned = [(name or "").strip().lower() for name in names]
+    unknown = next((row for row, name in enumerate(cleaned) if name not in SPLIT_NAMES), None)
+    if unknown is not None:
+        raise UserError(
+            f"{place(unknown)}: {names[unknown]!r} is no split", fix=did_you_mean(cleaned[unknown], SPLIT_CODES)
+        )
+    return np.array([SPLIT_NAMES[name] for name in cleaned], dtype=np.int8)
+
+
+def random_split(labels: NDArray[np.int64], seed: int) -> tuple[NDArray[np.int8], str]:
+    """60 % train, 20 % val, 20 % test of the labelled nodes, and the sentence that says so."""
+    labelled = np.flatnonzero(labels >= 0)
+    shuffled = np.random.default_rng(seed).permutation(labelled)
+    first, second = round(0.6 * len(shuffled)), round(0.8 * len(shuffled))
+    split = np.full(len(labels), SPLIT_CODES["none"], dtype=np.int8)
+    split[shuffled[:first]] = SPLIT_CODES["train"]
+    split[shuffled[first:second]] = SPLIT_CODES["val"]
+    split[shuffled[second:]] = SPLIT_CODES["test"]
+    return split, f"random 60/20/20 of the labelled nodes, seed {seed}, drawn by graphmill"
+
+
+def _is_mask(mask: NDArray[Any]) -> bool:
+    return mask.dtype == np.bool_ or (mask.dtype.kind in "iu" and bool(np.isin(mask, (0, 1)).all()))

@@ -1,0 +1,153 @@
+"""Node classification as the loop sees it: batches, a loss, measures."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from graphmill.graph.batch import DenseRows, GlobalIds, Inputs, MiniBatch, Seeds, SelfAndMean, SparseRows
+from graphmill.graph.features import Features, SparseFeatures
+from graphmill.graph.store import GraphStore
+from graphmill.nn.graphsage import GraphSage
+from graphmill.sample.collect import Collector
+from graphmill.sample.neighbor import NeighborSampler
+from graphmill.sample.prefetch import prefetch
+from graphmill.sample.schedule import SeedSchedule
+from graphmill.spec.experiment import FeatureTransform
+from graphmill.spec.plan import Plan
+from graphmill.sync.group import Group
+from graphmill.tasks.node_classification.inference import LayerwiseInference
+from graphmill.tasks.node_classification.metrics import Measures, measures, tally
+from graphmill.tasks.node_classification.model import EdgeIndexModel, build_model
+
+_EVALUATION_BATCH = 512  # seeds whose whole neighbourhood is in memory together, for models that are not layer-wise
+
+
+@dataclass(slots=True)
+class LoaderTimes:
+    """Seconds spent making batches so far; they may overlap the step."""
+
+    sample_s: float = 0.0
+    gather_s: float = 0.0
+
+
+@dataclass(slots=True)
+class NodeClassification:
+    """One rank's share of the problem that a plan describes."""
+
+    plan: Plan
+    group: Group
+    times: LoaderTimes = field(default_factory=LoaderTimes)
+    model: GraphSage | EdgeIndexModel = field(init=False)
+    schedule: SeedSchedule = field(init=False)
+    store: GraphStore = field(init=False)
+    features: Features = field(init=False)
+    labels: Tensor = field(init=False)
+    sampler: NeighborSampler = field(init=False)
+    collector: Collector = field(init=False)
+
+    def __post_init__(self) -> None:
+        plan = self.plan
+        from pathlib import Path
+
+        self.store = GraphStore.open(Path(plan.dataset.path))
+        self.features = transformed(self.store.features, plan.features)
+        self.labels = torch.from_numpy(np.array(self.store.labels))
+        self.model = build_model(plan, rank=self.group.rank).to(self.group.device)
+        self.schedule = SeedSchedule(self.store.nodes_in("train"), plan.batch_size, plan.ranks, plan.seed)
+        topology = self.store.topology(undirected=plan.undirected)
+        self.sampler = NeighborSampler(topology, plan.num_neighbors, plan.seed, plan.threads)
+        self.collector = Collector(
+            self.features,
+            self.labels.numpy(),
+            self.model.input_form,
+            torch.bfloat16 if plan.precision == "bf16" else torch.float32,
+            plan.threads,
+            plan.prefetch,
+        )
+
+    def batches(self, epoch: int, first_step: int) -> Iterator[MiniBatch]:
+        """The mini-batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
+        for batch in prefetch(lambda: self._make(epoch, first_step), self.plan.prefetch):
+            yield to_device(batch, self.group.device)
+
+    def loss_sum(self, batch: MiniBatch) -> Tensor:
+        """Cross-entropy summed over the seeds of a batch, nats."""
+        return F.cross_entropy(self.model(batch).float(), batch.labels, reduction="sum")
+
+    def evaluate(self, split: Literal["val", "test"]) -> Measures:
+        """Measures of a split by exact inference, the same on every rank; all ranks must call it."""
+        self.model.eval()
+        nodes, logits = self._exact_logits(self.store.nodes_in(split))
+        total = self.group.sum_numbers(tally(logits, self.labels[torch.from_numpy(nodes)]))
+        self.model.train()
+        return measures(total, self.plan.dataset.num_classes)
+
+    def _make(self, epoch: int, first_step: int) -> Iterator[MiniBatch]:
+        for step in range(first_step, self.schedule.steps_per_epoch):
+            begin = time.perf_counter()
+            sampled = self.sampler.sample(self.schedule.seeds(epoch, step, self.group.rank))
+            sampled_at = time.perf_counter()
+            batch = self.collector.collect(sampled)
+            self.times.sample_s += sampled_at - begin
+            self.times.gather_s += time.perf_counter() - sampled_at
+            yield batch
+
+    def _exact_logits(self, nodes: np.ndarray) -> tuple[np.ndarray, Tensor]:
+        if isinstance(self.model, GraphSage):
+            return LayerwiseInference(self.model, self.sampler.topology, self.features, self.group).logits(nodes)
+        mine = np.array_split(nodes, self.group.world_size)[self.group.rank]
+        sampler = replace(self.sampler, fanouts=(-1,) * len(self.plan.num_neighbors))
+        collector = replace(self.collector, prefetch=0, dtype=torch.float32)
+        logits = [torch.empty(0, self.plan.dataset.num_classes)]
+        with torch.no_grad():
+            for begin in range(0, len(mine), _EVALUATION_BATCH):
+                seeds = Seeds(0, 0, GlobalIds(mine[begin : begin + _EVALUATION_BATCH]))
+                batch = collector.collect(sampler.sample(seeds))
+                logits.append(self.model(to_device(batch, self.group.device)).float().cpu())
+        return mine, torch.cat(logits)
+
+
+def transformed(features: Features, transform: FeatureTransform) -> Features:
+    """Sparse features as the plan wants them; dense ones are as stored."""
+    if not isinstance(features, SparseFeatures) or transform == "as_stored":
+        return features
+    if transform == "binary":
+        return replace(features, values=np.ones_like(features.values))
+    lengths = np.diff(features.indptr)
+    sums = np.zeros(len(lengths), dtype=np.float32)
+    np.add.at(sums, np.repeat(np.arange(len(lengths)), lengths), features.values)
+    sums[sums == 0] = 1
+    return replace(features, values=features.values / np.repeat(sums, lengths))
+
+
+def to_device(batch: MiniBatch, device: torch.device) -> MiniBatch:
+    """The batch on `device`, copied without waiting where the memory allows it."""
+    if device.type == "cpu":
+        return batch
+    return replace(
+        batch,
+        indptr=_copy(batch.indptr, device),
+        indices=_copy(batch.indices, device),
+        labels=_copy(batch.labels, device),
+        inputs=_inputs_to(batch.inputs, device),
+    )
+
+
+def _inputs_to(inputs: Inputs, device: torch.device) -> Inputs:
+    match inputs:
+        case DenseRows(x):
+            return DenseRows(_copy(x, device))
+        case SelfAndMean(x):
+            return SelfAndMean(_copy(x, device))
+        case SparseRows() as x:
+            return SparseRows(_copy(x.indptr, device), _copy(x.indices, device), _copy(x.values, device), x.num_features)
+
+
+def _copy(tensor: Tensor, device: torch.device) -> Tensor:
+    return tensor.pin_memory().to(device, non_blocking=True)

@@ -1,0 +1,69 @@
+"""From an experiment to a plan, with the facts of this machine and of the prepared graph. Never imports torch."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from graphmill.base.errors import UserError
+from graphmill.base.names import nearest
+from graphmill.graph.store import GraphStore
+from graphmill.runtime.machine import machine_facts
+from graphmill.spec.experiment import Experiment
+from graphmill.spec.plan import MachineFacts, Plan, resolve
+from graphmill.tasks.node_classification.prepare import known_datasets, prepare, prepared_datasets, store_path
+
+EMBEDDED = "debian-packages"  # shipped with the package: prepared when first asked for, and said
+
+
+def plan_experiment(
+    experiment: Experiment, *, dataset_root: Path, run_id: str, say: Callable[[str], None] | None = None
+) -> Plan:
+    """Open the dataset, look at the machine, make every choice. `say` gets a line where something is prepared first."""
+    store = open_dataset(experiment.dataset.name, dataset_root, say=say or _print)
+    for split in ("val", "test"):
+        if store.metadata.splits[split] == 0:
+            raise UserError(
+                f"{store.metadata.name} has no {split} nodes, and the best checkpoint is chosen by val, judged by test",
+                fix=f"prepare it with such nodes, or with --random-split (see graphmill inspect {store.path})",
+            )
+    machine = machine_facts()
+    return resolve(
+        experiment,
+        machine=MachineFacts(num_cores=machine.num_cores, num_gpus=machine.num_gpus),
+        dataset=store.facts(),
+        run_id=run_id,
+    )
+
+
+def open_dataset(name: str, root: Path, *, say: Callable[[str], None]) -> GraphStore:
+    """The prepared dataset `name` under `root`, or the store at the path `name`."""
+    as_path = Path(name).expanduser()
+    if name.startswith(("/", "./", "../", "~")):
+        return GraphStore.open(as_path)
+    path = store_path(name, root)
+    if (path / "metadata.json").exists():
+        return GraphStore.open(path)
+    if (as_path / "metadata.json").exists():
+        return GraphStore.open(as_path)
+    if name == EMBEDDED:
+        say(f"{EMBEDDED} is not prepared yet: building it in {path}")
+        return prepare(EMBEDDED, root=root, say=say)
+    raise _unprepared(name, root)
+
+
+def _unprepared(name: str, root: Path) -> UserError:
+    known = {dataset.name for dataset in known_datasets()}
+    if name in known:
+        return UserError(f"{name} is not prepared under {root}", fix=f"graphmill prepare {name} --dataset-root {root}")
+    prepared = {store.metadata.name for store in prepared_datasets(root)}
+    match = nearest(name, known | prepared)
+    suggestion = f"; did you mean {match!r}?" if match else ""
+    return UserError(
+        f"no dataset {name!r} is prepared under {root}{suggestion}",
+        fix=f"graphmill prepare {name} --from PATH --dataset-root {root} (graphmill datasets lists what is there)",
+    )
+
+
+def _print(message: str) -> None:
+    from rich.console import Console
+
+    Console(stderr=True).print(message, markup=False, highlight=False)

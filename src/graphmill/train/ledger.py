@@ -1,0 +1,143 @@
+"""What one epoch cost and gave: collected while it runs, written as a row of metrics.csv when it ends."""
+
+import resource
+import time
+from dataclasses import dataclass, field
+
+import torch
+from pydantic import BaseModel, ConfigDict
+
+from graphmill.record.metrics import Cell
+from graphmill.spec.plan import Plan
+from graphmill.sync.group import MIB, Group, interface_bytes
+from graphmill.tasks.node_classification.metrics import Measures
+from graphmill.tasks.node_classification.task import LoaderTimes
+
+BYTES_OF = {"fp16": 2, "fp32": 4, "fp64": 8}
+
+
+class Counters(BaseModel):
+    """What was exchanged since the run began, over all attempts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    num_syncs: int = 0
+    payload_bytes: int = 0
+    interface_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Counters of the run so far and clocks of the epoch under way, of this rank."""
+
+    plan: Plan
+    group: Group
+    times: LoaderTimes
+    num_parameters: int
+    interface: str | None  # the network interface to watch; None: ranks exchange nothing, or not over a socket
+    attempt: int
+    num_hosts: int
+    earlier: Counters = Counters()  # before this attempt
+    before_epoch: Counters = Counters()
+    loss_sum: float = 0.0  # of this epoch
+    earlier_s: float = 0.0  # of this epoch, in earlier attempts
+    compute_s: float = 0.0
+    wait_s: float = 0.0
+    _began: float = 0.0
+    _interface_zero: int = 0
+    _sync_wait_zero: float = 0.0
+    _times_zero: LoaderTimes = field(default_factory=LoaderTimes)
+
+    def begin_attempt(self) -> None:
+        """Count what crosses the interface from here on."""
+        self._interface_zero = interface_bytes(self.interface) if self.interface else 0
+
+    def begin_epoch(self) -> None:
+        """Start the clocks of an epoch, or of what is left of one after a resume."""
+        self._began = time.perf_counter()
+        self.compute_s = self.wait_s = 0.0
+        self._sync_wait_zero = self.group.traffic.wait_s
+        self._times_zero = LoaderTimes(self.times.sample_s, self.times.gather_s)
+
+    def end_epoch(self) -> None:
+        """Forget what belonged to the epoch that ended."""
+        self.loss_sum = self.earlier_s = 0.0
+        self.before_epoch = self.counters()
+
+    def counters(self) -> Counters:
+        """Everything exchanged so far."""
+        here = interface_bytes(self.interface) - self._interface_zero if self.interface else 0
+        return Counters(
+            num_syncs=self.earlier.num_syncs + self.group.traffic.num_syncs,
+            payload_bytes=self.earlier.payload_bytes + self.group.traffic.payload_bytes,
+            interface_bytes=self.earlier.interface_bytes + here,
+        )
+
+    def elapsed_s(self) -> float:
+        """Seconds of training in this epoch, earlier attempts included."""
+        return self.earlier_s + time.perf_counter() - self._began
+
+    def row(self, *, epoch: int, steps_done: int, loss: float, num_seeds: tuple[int, int]) -> dict[str, Cell]:
+        """The row of an epoch, without its evaluation. `num_seeds`: of all ranks in this epoch, and so far."""
+        plan, train_s, now = self.plan, self.elapsed_s(), self.counters()
+        return {
+            "run_id": plan.run_id,
+            "sync_every": plan.sync.every,
+            "epoch": epoch + 1,
+            "loss": loss,
+            "local_steps": steps_done,
+            "epoch_steps": steps_done - epoch * plan.steps_per_epoch,
+            "effective_global_steps": steps_done * plan.ranks,
+            "seed_nodes_epoch_global": num_seeds[0],
+            "seed_nodes_cum_global": num_seeds[1],
+            "target_global_steps": plan.steps_per_rank * plan.ranks,
+            "world_size": plan.ranks,
+            "time": train_s,
+            "sync_scheme": plan.sync.scheme,
+            "seed": plan.seed,
+            "num_hosts": self.num_hosts,
+            "dataset": plan.dataset.name,
+            "synthetic": plan.dataset.synthetic,
+            "payload": plan.sync.payload,
+            "seeds_per_s": num_seeds[0] / train_s,
+            "sample_s": self.times.sample_s - self._times_zero.sample_s,
+            "gather_s": self.times.gather_s - self._times_zero.gather_s,
+            "wait_s": self.wait_s,
+            "compute_s": self.compute_s,
+            "sync_s": self.group.traffic.wait_s - self._sync_wait_zero,
+            "replicas_agree": True,  # a sync that left them unequal has ended the run
+            "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "peak_gpu_mib": torch.cuda.max_memory_allocated() / MIB if plan.device == "cuda" else None,
+            "attempt": self.attempt,
+            **self._exchanged(now),
+        }
+
+    def _exchanged(self, now: Counters) -> dict[str, Cell]:
+        before, watched = self.before_epoch, self.interface is not None
+        syncs = now.num_syncs - before.num_syncs
+        cells: dict[str, Cell] = {
+            "syncs": syncs,
+            "syncs_cum": now.num_syncs,
+            "measured_mib_epoch": (now.payload_bytes - before.payload_bytes) / MIB,
+            "measured_mib_cum": now.payload_bytes / MIB,
+            "interface_mib_epoch": (now.interface_bytes - before.interface_bytes) / MIB if watched else None,
+            "interface_mib_cum": now.interface_bytes / MIB if watched else None,
+        }
+        for name, size in BYTES_OF.items():
+            mib = self.num_parameters * size / MIB
+            cells[f"commMB_per_step_{name}"] = mib
+            cells[f"commMB_epoch_{name}"] = syncs * mib
+            cells[f"commMB_cum_{name}"] = now.num_syncs * mib
+        return cells
+
+
+def evaluation_cells(measures: Measures, best: tuple[float, float], eval_s: float) -> dict[str, Cell]:
+    """The cells that an evaluation after the epoch fills in; `best`: micro- and macro-F1 so far."""
+    return {
+        "microF1": measures.micro_f1,
+        "macroF1": measures.macro_f1,
+        "val_loss": measures.loss,
+        "best_microF1": best[0],
+        "best_macroF1": best[1],
+        "eval_s": eval_s,
+    }

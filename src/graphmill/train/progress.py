@@ -1,0 +1,58 @@
+"""What a person sees while a run goes on: bars on a terminal, one line per epoch in a log."""
+
+import sys
+import time
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bars, TextColumn, TimeRemainingColumn
+
+from graphmill.record.metrics import Cell
+from graphmill.spec.plan import Plan
+
+
+class Progress:
+    """Shown by rank 0 only; other ranks hold one that stays silent."""
+
+    def __init__(self, plan: Plan, *, shown: bool, steps_done: int = 0) -> None:
+        self._plan, self._shown = plan, shown
+        self._console = Console(file=sys.stdout, highlight=False)
+        self._bars: Bars | None = None
+        if shown and self._console.is_terminal:
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
+            self._bars = Bars(*columns, console=self._console, transient=True)
+            self._overall = self._bars.add_task("run", total=plan.steps_per_rank, completed=steps_done, rate="")
+            self._epoch = self._bars.add_task("epoch", total=plan.steps_per_epoch, rate="")
+            self._bars.start()
+        self._seeds, self._since = 0, time.perf_counter()
+
+    def step(self, epoch: int, step: int, num_seeds: int) -> None:
+        """A step is over; `step` counts within the epoch, from 1."""
+        if self._bars is None:
+            return
+        self._seeds += num_seeds * self._plan.ranks
+        rate = f"{self._seeds / (time.perf_counter() - self._since):,.0f} seeds/s"
+        self._bars.update(self._overall, advance=1, rate=rate)
+        self._bars.update(self._epoch, description=f"epoch {epoch + 1}/{self._plan.epochs}", completed=step, rate="")
+
+    def epoch(self, row: Mapping[str, Cell]) -> None:
+        """An epoch is over: say what it gave."""
+        if not self._shown:
+            return
+        text = f"epoch {row['epoch']}/{self._plan.epochs}  loss {float(str(row['loss'])):.4f}"
+        if row.get("microF1") is not None:
+            text += f"  val micro-F1 {float(str(row['microF1'])):.4f}  best {float(str(row['best_microF1'])):.4f}"
+        text += f"  {float(str(row['seeds_per_s'])):,.0f} seeds/s  {float(str(row['time'])):.1f} s"
+        if self._plan.ranks > 1:
+            text += f"  {row['syncs']} syncs  {float(str(row['measured_mib_epoch'])):.1f} MiB"
+        self.say(text)
+
+    def say(self, text: str) -> None:
+        """One line."""
+        if self._shown:
+            self._console.print(text, markup=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Clear the bars."""
+        if self._bars is not None:
+            self._bars.stop()

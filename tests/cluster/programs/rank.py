@@ -1,0 +1,126 @@
+"""Stands in for the worker: a real process that does what its command line says, and needs no torch to start.
+
+python rank.py 0:sleep 1:crash:0.2 -- RUN_FOLDER [--resume]
+"""
+
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+from graphmill.base.errors import UserError
+from graphmill.record.events import EventWriter
+from graphmill.runtime.rank import current_rank
+from graphmill.runtime.stop import StopRequest
+
+RANK = current_rank(os.environ)
+SPLIT = sys.argv.index("--")
+FOLDER = Path(sys.argv[SPLIT + 1])
+STOP = StopRequest()
+
+
+def main() -> int:
+    orders = [word.split(":") for word in sys.argv[1:SPLIT]]
+    order = next((order for order in orders if order[0] == str(RANK.rank)), [str(RANK.rank), "done"])
+    what, delay = order[1], float(order[2]) if len(order) > 2 else 0.0
+    if what != "deaf_at_first":
+        STOP.install()
+    (FOLDER / f"started_{RANK.rank}").write_text(f"{os.getpid()}\n{sys.argv[SPLIT + 2 :]}")
+    time.sleep(delay)
+    return globals()[f"do_{what}"]()
+
+
+def do_done() -> int:
+    return 0
+
+
+def do_sleep() -> int:
+    """Work until asked to stop, as a rank does: finish the step, checkpoint, exit 75."""
+    while not STOP.asked:
+        time.sleep(0.02)
+    time.sleep(0.2)
+    (FOLDER / f"checkpoint_{RANK.rank}").write_text(str(STOP.signal))
+    return 75
+
+
+def do_deaf_at_first() -> int:
+    """Still importing: default signal handlers."""
+    time.sleep(60)
+    return 0
+
+
+def do_hang() -> int:
+    """A collective whose peer is gone: signals set a flag, and nobody looks."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        try:
+            time.sleep(1)
+        except KeyboardInterrupt:
+            time.sleep(60)
+    return 0
+
+
+def do_crash() -> int:
+    raise RuntimeError(f"rank {RANK.rank} met a bug")
+
+
+def do_slow_crash() -> int:
+    """Says what is wrong, and takes a while to die, as a process with torch in it does."""
+    with EventWriter(FOLDER / "events" / f"rank_{RANK.rank}.jsonl", rank=RANK.rank) as events:
+        events.write("error", message="the first error")
+    print("the first error", file=sys.stderr, flush=True)
+    time.sleep(0.7)
+    return 1
+
+
+def do_refuse() -> int:
+    error = UserError("the batch does not fit", fix="set train.batch_size=1")
+    print(f"error: {error}", file=sys.stderr)
+    return 2
+
+
+def do_die() -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return 0
+
+
+def do_talk() -> int:
+    print("a line for the terminal", flush=True)
+    print("a warning", file=sys.stderr, flush=True)
+    return 0
+
+
+def do_environ() -> int:
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "OMP_NUM_THREADS", "GLOO_SOCKET_IFNAME")
+    (FOLDER / f"environ_{RANK.rank}").write_text("\n".join(f"{name}={os.environ[name]}" for name in names))
+    if RANK.rank == 0:
+        with socket.socket() as listening:  # what rank 0's store does
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(("127.0.0.1", int(os.environ["MASTER_PORT"])))
+            listening.listen()
+            listening.accept()
+        return 0
+    for _ in range(100):
+        try:
+            socket.create_connection(("127.0.0.1", int(os.environ["MASTER_PORT"]))).close()
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+        else:
+            return 0
+    return 1
+
+
+def do_spawn() -> int:
+    """Start a child of its own, then die."""
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    (FOLDER / "grandchild").write_text(str(child))
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

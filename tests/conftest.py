@@ -1,0 +1,43 @@
+"""Options and fixtures that all tests share."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+GOLDENS = Path(__file__).parent / "goldens"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-goldens", action="store_true", help="write what is seen as the new golden files")
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test depends on the shell that it was started from."""
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GRAPHMILL_DATA_ROOT", "PYG_DATA_ROOT", "SCRATCH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare a text with the file of that name under tests/goldens; `pytest --update-goldens` writes it."""
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDENS / name
+        if request.config.getoption("--update-goldens"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert path.exists(), f"{path} is missing: run `pytest --update-goldens` and read what it wrote"
+        assert text == path.read_text(encoding="utf-8"), f"{path.name} differs; if that is meant: pytest --update-goldens"
+
+    return compare
+
+
+@pytest.fixture
+def source_environ() -> dict[str, str]:
+    """The environment for a subprocess that imports graphmill, from this checkout also where it is not installed."""
+    source = str(Path(__file__).parents[1] / "src")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))}

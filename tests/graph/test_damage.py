@@ -1,0 +1,239 @@
+"""A store that is damaged is refused with the file's name, or still verifies; nothing else ever happens."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from graphmill.base.errors import UserError
+from graphmill.graph.features import dense, sparse
+from graphmill.graph.metadata import StoreMetadata, seal, write_metadata
+from graphmill.graph.store import GraphStore, RawGraph, write_store
+
+
+def write(path, *, sparse_features=False):
+    rng = np.random.default_rng(0)
+    x = dense(rng.random((50, 4)))
+    if sparse_features:
+        x = sparse(np.arange(51) * 2, np.tile([0, 3], 50), rng.random(100), 4)
+    raw = RawGraph(
+        edge_index=rng.integers(0, 50, (2, 300)),
+        features=x,
+        labels=rng.integers(0, 3, 50),
+        split=np.repeat([0, 1, 2, -1, 0], 10).astype(np.int8),
+        name="damaged",
+        source="random",
+        synthetic=True,
+        class_names=("a", "b", "c"),
+    )
+    return write_store(raw, path)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return write(tmp_path / "s")
+
+
+def refused(store, match):
+    with pytest.raises(UserError, match=match) as error:
+        GraphStore.open(store.path).verify()
+    assert error.value.fix
+
+
+def edit_metadata(store, **changes):
+    """Change metadata and seal it again, as a forger would."""
+    metadata = store.metadata.model_copy(update=changes)
+    write_metadata(store.path, seal(metadata))
+
+
+def replace_array(store, name, array):
+    """Write another array under a record that vouches for it."""
+    from graphmill.graph.arrays import write_array
+
+    record = write_array(store.path / f"{name}.npy", np.asarray(array))
+    edit_metadata(store, arrays={**store.metadata.arrays, name: record})
+
+
+def test_a_missing_folder(tmp_path):
+    with pytest.raises(UserError, match="is no GraphStore") as error:
+        GraphStore.open(tmp_path / "nothing")
+    assert "graphmill prepare" in error.value.fix
+
+
+@pytest.mark.parametrize("name", ["indptr", "indices", "x", "y", "split", "undirected_indices"])
+def test_a_missing_file(store, name):
+    (store.path / f"{name}.npy").unlink()
+    refused(store, rf"{name}\.npy: the file is missing")
+
+
+def test_a_truncated_file_is_seen_on_opening(store):
+    path = store.path / "x.npy"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(UserError, match=r"x\.npy: the file has \d+ bytes and should have \d+"):
+        GraphStore.open(store.path)
+
+
+def test_a_flipped_bit_is_seen_on_verifying(store):
+    path = store.path / "x.npy"
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    GraphStore.open(store.path)
+    refused(store, r"x\.npy: its checksum is")
+
+
+def test_another_dtype(store):
+    np.save(store.path / "y.npy", store.labels.astype(np.float64))
+    refused(store, r"y\.npy: it holds <f8, and metadata.json says int64")
+
+
+def test_another_byte_order(store):
+    np.save(store.path / "y.npy", store.labels.astype(">i8"))
+    refused(store, r"y\.npy: it holds >i8")
+
+
+def test_another_shape(store):
+    np.save(store.path / "y.npy", store.labels.reshape(50, 1))
+    refused(store, r"y\.npy: its shape is \[50, 1\]")
+
+
+def test_a_pickle(store):
+    np.save(store.path / "y.npy", np.array([{"a": 1}] * 50, dtype=object), allow_pickle=True)
+    refused(store, r"y\.npy: the header cannot be read: it holds Python objects")
+
+
+def test_another_format_version(store):
+    raw = json.loads((store.path / "metadata.json").read_text())
+    (store.path / "metadata.json").write_text(json.dumps(raw | {"format_version": 2}))
+    refused(store, "format version 2, and this graphmill reads version 1")
+
+
+def test_a_changed_count_breaks_the_checksum(store):
+    raw = json.loads((store.path / "metadata.json").read_text())
+    (store.path / "metadata.json").write_text(json.dumps(raw | {"num_isolated_nodes": 7}))
+    refused(store, r"metadata\.json: its checksum is")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"format_version": 1}', "[" * 100_000, '{"a": 1e999}', "\x00"])
+def test_metadata_that_is_none(store, content):
+    (store.path / "metadata.json").write_text(content)
+    refused(store, r"metadata\.json")
+
+
+def test_metadata_too_large_to_be_read(store):
+    with (store.path / "metadata.json").open("ab") as file:
+        file.truncate(2**24 + 1)
+    refused(store, "too many for metadata")
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"num_self_loops": 99}, "num_self_loops"),
+        ({"num_isolated_nodes": 49}, "num_isolated_nodes"),
+        ({"num_classes": 2, "class_names": ()}, "of 2 classes"),
+        ({"num_classes": 4}, "3 class names for 4 classes"),
+        ({"num_nodes": 51}, r"arrays\.indptr is int64 \[51\], and should be int64 \[52\]"),
+        ({"is_symmetric": True}, "arrays are"),
+        ({"splits": {"train": 21, "val": 10, "test": 10, "none": 9}}, "20 nodes are train"),
+        ({"splits": {"train": 0, "val": 10, "test": 10, "none": 30}}, "training split is empty"),
+        ({"splits": {"train": 50}}, "do not add up"),
+        ({"feature_dtype": "bfloat16"}, r"arrays\.x is float32"),
+        ({"arrays": {}}, "arrays are"),
+    ],
+)
+def test_sealed_metadata_that_lies(store, changes, match):
+    edit_metadata(store, **changes)
+    refused(store, match)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "match"),
+    [
+        ("indices", lambda a: np.where(np.arange(len(a)) == 3, 50, a), "names column 50"),
+        ("indices", lambda a: a[::-1], "not in ascending order"),
+        ("indptr", lambda a: np.concatenate([a[:10], a[9:10] - 1, a[11:]]), "indptr falls"),
+        ("undirected_indices", lambda a: np.concatenate([a[:-1], [a[-1] - 1]]), "not in ascending|not the union"),
+        ("y", lambda a: np.where(np.arange(50) == 4, 3, a), "node 4 has label 3"),
+        ("y", lambda a: np.where(np.arange(50) == 4, -1, a), "node 4 is in a split"),
+        ("split", lambda a: np.where(np.arange(50) == 4, 7, a).astype(np.int8), "nodes are train"),
+        ("x", lambda a: np.where(a == a[2, 1], np.nan, a).astype(np.float32), "row 2, column 1 is nan"),
+    ],
+)
+def test_sealed_arrays_that_break_a_promise(store, name, change, match):
+    array = np.load(store.path / f"{name}.npy")
+    replace_array(store, name, change(array).astype(array.dtype))
+    refused(store, match)
+
+
+def test_extra_files_are_left_alone(store):
+    (store.path / "notes.txt").write_text("mine")
+    GraphStore.open(store.path).verify()
+
+
+def corrupt(path, rng):
+    """Damage the file as disks, copies and people do."""
+    content = bytearray(path.read_bytes())
+    at, span = int(rng.integers(len(content))), int(rng.integers(1, 40))
+    kind = rng.choice(["truncate", "flip", "zeros", "insert", "delete", "header", "empty", "remove", "swap", "digit"])
+    match kind:
+        case "truncate":
+            del content[at:]
+        case "flip":
+            for position in rng.integers(len(content), size=3):
+                content[position] ^= 1 << int(rng.integers(8))
+        case "zeros":
+            content[at : at + span] = bytes(len(content[at : at + span]))
+        case "insert":
+            content[at:at] = rng.bytes(span)
+        case "delete":
+            del content[at : at + span]
+        case "header":  # where formats keep their promises
+            content[int(rng.integers(min(128, len(content))))] = int(rng.integers(256))
+        case "empty":
+            content.clear()
+        case "remove":
+            path.unlink()
+            return
+        case "swap":
+            content[:64], content[-64:] = content[-64:], content[:64]
+        case "digit":
+            places = [i for i, byte in enumerate(content) if 48 <= byte <= 57]
+            if places:
+                content[int(rng.choice(places))] = int(rng.integers(48, 58))
+    path.write_bytes(content)
+
+
+def fuzz(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    store = write(tmp_path / "s", sparse_features=bool(seed % 2))
+    target = store.path / rng.choice(sorted(path.name for path in store.path.iterdir()))
+    before = target.read_bytes()
+    corrupt(target, rng)
+    try:
+        opened = GraphStore.open(store.path)
+        opened.verify()
+    except UserError as error:
+        assert str(store.path) in error.message
+        assert error.fix
+    else:
+        same = json.loads(before) if target.suffix == ".json" else None
+        unharmed = target.read_bytes() == before or (same is not None and opened.metadata == parse(same))
+        assert unharmed or opened.metadata.created_by != store.metadata.created_by, f"seed {seed}: damage went unseen"
+    shutil.rmtree(store.path)
+
+
+def parse(raw):
+    return StoreMetadata.model_validate(raw)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_damaged_stores(tmp_path, seed):
+    fuzz(tmp_path, seed)
+
+
+@pytest.mark.slow
+def test_damaged_stores_at_length(tmp_path):
+    for seed in range(1000, 1400):
+        fuzz(tmp_path, seed)

@@ -1,0 +1,102 @@
+"""Topologies against a reference that a reader can check by eye."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphmill.graph.topology import (
+    edge_keys,
+    index_dtype,
+    keys_from_topology,
+    num_isolated,
+    self_loops,
+    topology_from_keys,
+    undirected_keys,
+)
+
+
+@st.composite
+def edge_lists(draw):
+    """A number of nodes, and edges among them: repeated ones, self-loops and isolated nodes included."""
+    num_nodes = draw(st.integers(1, 12))
+    node = st.integers(0, num_nodes - 1)
+    pairs = draw(st.lists(st.tuples(node, node), max_size=40))
+    dtype = draw(st.sampled_from([np.int32, np.int64, np.uint16]))
+    return num_nodes, pairs, np.array(pairs, dtype=dtype).reshape(-1, 2).T
+
+
+def rows(topology):
+    return [topology.indices[a:b].tolist() for a, b in zip(topology.indptr[:-1], topology.indptr[1:], strict=True)]
+
+
+def in_neighbours(pairs, num_nodes):
+    return [sorted({u for u, v in pairs if v == node}) for node in range(num_nodes)]
+
+
+@settings(deadline=None)
+@given(edge_lists())
+def test_rows_are_the_sorted_in_neighbours(graph):
+    num_nodes, pairs, edge_index = graph
+    topology = topology_from_keys(edge_keys(edge_index, num_nodes), num_nodes)
+    assert rows(topology) == in_neighbours(pairs, num_nodes)
+    assert topology.num_nodes == num_nodes
+    assert topology.num_edges == len(set(pairs))
+    assert topology.indptr.dtype == np.int64
+    assert topology.indices.dtype == np.int32
+
+
+@settings(deadline=None)
+@given(edge_lists())
+def test_union_holds_both_directions(graph):
+    num_nodes, pairs, edge_index = graph
+    keys = edge_keys(edge_index, num_nodes)
+    both = undirected_keys(keys, num_nodes)
+    union = set(pairs) | {(v, u) for u, v in pairs}
+    if both is None:
+        assert union == set(pairs)
+    else:
+        assert union != set(pairs)
+        assert rows(topology_from_keys(both, num_nodes)) == in_neighbours(union, num_nodes)
+
+
+@settings(deadline=None)
+@given(edge_lists())
+def test_keys_come_back_from_a_topology(graph):
+    num_nodes, _, edge_index = graph
+    keys = edge_keys(edge_index, num_nodes)
+    assert np.array_equal(keys_from_topology(topology_from_keys(keys, num_nodes)), keys)
+
+
+@settings(deadline=None)
+@given(edge_lists())
+def test_loops_and_isolated_nodes(graph):
+    num_nodes, pairs, edge_index = graph
+    keys = edge_keys(edge_index, num_nodes)
+    loops = self_loops(keys, num_nodes)
+    both = undirected_keys(keys, num_nodes)
+    undirected = topology_from_keys(keys if both is None else both, num_nodes)
+    assert loops.tolist() == sorted({u for u, v in pairs if u == v})
+    company = {node for u, v in pairs if u != v for node in (u, v)}
+    assert num_isolated(undirected, loops) == num_nodes - len(company)
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.integers(0, 2**32))
+def test_many_edges_cross_the_block_of_the_duplicate_filter(seed):
+    rng = np.random.default_rng(seed)
+    edge_index = rng.integers(0, 700, (2, 1_200_000))  # more than one block, nearly every key repeated
+    keys = edge_keys(edge_index, 700)
+    assert np.array_equal(keys, np.unique(edge_index[1].astype(np.uint64) << np.uint64(10) | edge_index[0].astype(np.uint64)))
+
+
+def test_ids_are_32_bit_until_they_do_not_fit():
+    assert index_dtype(2**31 - 1) == np.int32
+    assert index_dtype(2**31) == np.int64
+
+
+def test_keys_hold_the_largest_ids():
+    num_nodes = 2**32
+    edge_index = np.array([[num_nodes - 1, 0], [num_nodes - 1, num_nodes - 1]], dtype=np.int64)
+    keys = edge_keys(edge_index, num_nodes)
+    assert keys.tolist() == [(num_nodes - 1) << 32, (num_nodes - 1) << 32 | (num_nodes - 1)]
+    assert self_loops(keys, num_nodes).tolist() == [num_nodes - 1]

@@ -1,0 +1,155 @@
+"""metrics.csv: the columns are fixed, cells round-trip, and a torn file is refused with its line."""
+
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphmill.base.errors import UserError
+from graphmill.record.metrics import (
+    COLUMNS,
+    SEED_000_COLUMNS,
+    columns_markdown,
+    format_cell,
+    read_metrics,
+    read_table,
+    write_metrics,
+)
+
+SEED_000 = [
+    "run_id",
+    "sync_every",
+    "epoch",
+    "loss",
+    "microF1",
+    "macroF1",
+    "best_microF1",
+    "best_macroF1",
+    "local_steps",
+    "epoch_steps",
+    "effective_global_steps",
+    "seed_nodes_epoch_global",
+    "seed_nodes_cum_global",
+    "target_global_steps",
+    "world_size",
+    "time",
+    "syncs",
+    "commMB_per_step_fp16",
+    "commMB_per_step_fp32",
+    "commMB_per_step_fp64",
+    "commMB_epoch_fp16",
+    "commMB_cum_fp16",
+    "commMB_epoch_fp32",
+    "commMB_cum_fp32",
+    "commMB_epoch_fp64",
+    "commMB_cum_fp64",
+]
+
+
+def test_the_columns_of_the_original_come_first_in_its_order():
+    assert list(COLUMNS)[:26] == SEED_000 == list(SEED_000_COLUMNS)
+
+
+def test_every_column_is_described_in_the_generated_reference():
+    rows = columns_markdown().splitlines()[2:]
+    assert [re.match(r"\| `(\w+)` \|", row).group(1) for row in rows] == list(COLUMNS)
+    assert all(column.description and "|" not in column.description for column in COLUMNS.values())
+
+
+def test_a_written_file_has_all_columns_and_reads_back(tmp_path: Path):
+    path = tmp_path / "run" / "metrics.csv"
+    write_metrics(path, [{"run_id": "a,b", "epoch": 1, "loss": 0.1, "synthetic": False}, {"run_id": "c", "epoch": 2}])
+    first, second = read_metrics(path)
+    assert list(first) == list(COLUMNS)
+    assert (first["run_id"], first["epoch"], first["loss"], first["synthetic"]) == ("a,b", "1", "0.1", "false")
+    assert second["loss"] == ""
+
+
+def test_same_rows_give_the_same_bytes_whatever_the_order_of_their_keys(tmp_path: Path):
+    row = {"run_id": "a", "epoch": 1, "loss": 1 / 3}
+    write_metrics(tmp_path / "one.csv", [row])
+    write_metrics(tmp_path / "two.csv", [dict(reversed(row.items()))])
+    assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "two.csv").read_bytes()
+
+
+@given(st.floats())
+def test_a_float_reads_back_to_the_same_float(number: float):
+    read = float(format_cell(number))
+    assert read == number or (math.isnan(read) and math.isnan(number))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (np.float64(0.1), "0.1"),
+        (np.int32(7), "7"),
+        (np.bool_(False), "false"),
+        (True, "true"),
+        (None, ""),
+        (float("inf"), "inf"),
+        ("é", "é"),
+    ],
+)
+def test_cells(value, text):
+    assert format_cell(value) == text
+
+
+def test_an_unknown_column_is_our_own_bug_and_names_the_nearest(tmp_path: Path):
+    with pytest.raises(ValueError, match="'los'.*did you mean 'loss'"):
+        write_metrics(tmp_path / "metrics.csv", [{"los": 1.0}])
+    assert not (tmp_path / "metrics.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "not even a header"),
+        (b"\n \n", "not even a header"),
+        (b"a,b\n1,2\n3\n", "line 3: 1 cells, but the header names 2 columns"),
+        (b"a,b\n1,2\n3,4", "line 3: the file ends in the middle of a line"),
+        (b"a,b\n1,2\n\x00\x00\x00\x00\n", "line 3: the file holds zero bytes"),
+        (b"a,b\n1,\xff\n", "line 2: not UTF-8"),
+        (b'a,b\n1,"2\n', "line 2: unexpected end of data"),
+        (b"a,b,a\n1,2,3\n", "names a more than once"),
+    ],
+)
+def test_a_torn_file_is_refused_with_file_and_line(tmp_path: Path, content: bytes, says: str):
+    path = tmp_path / "metrics.csv"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=says) as refusal:
+        read_metrics(path)
+    assert str(path) in refusal.value.message
+    assert refusal.value.fix
+
+
+def test_a_missing_file_is_refused(tmp_path: Path):
+    with pytest.raises(UserError, match="cannot be read"):
+        read_metrics(tmp_path / "metrics.csv")
+
+
+def test_what_spreadsheets_leave_behind_is_read(tmp_path: Path):
+    path = tmp_path / "metrics.csv"
+    path.write_bytes(b"\xef\xbb\xbfa,b\r\n1,2\r\n\r\n3,4\r\n")
+    table = read_table(path)
+    assert (table.header, table.rows, table.lines) == (("a", "b"), (("1", "2"), ("3", "4")), (2, 4))
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes):
+    path = tmp_path_factory.mktemp("fuzz") / "metrics.csv"
+    path.write_bytes(content)
+    try:
+        read_metrics(path)
+    except UserError as refusal:
+        assert refusal.fix
+
+
+def test_reading_and_writing_need_no_torch():
+    code = "import sys, graphmill.record.metrics; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,134 @@
+"""Graphs from two tables, CSV or Parquet."""
+
+import gzip
+
+import numpy as np
+import polars as pl
+import pytest
+
+from graphmill.base.errors import UserError
+from graphmill.tasks.node_classification.prepare import prepare
+
+EDGES = "src,dst\n10,20\n20,30\n30,10\n10,20\n"
+NODES = "id,label,split,f0,f1\n10,0,train,1.5,2\n30,1,val,0,-1\n20,0,test,1e3,0\n7,,,0,0\n"
+
+
+def load(tmp_path, edges=EDGES, nodes=NODES, **options):
+    folder = tmp_path / "tables"
+    folder.mkdir(exist_ok=True)
+    (folder / "edges.csv").write_text(edges)
+    (folder / "nodes.csv").write_text(nodes)
+    store = prepare("mine", root=tmp_path / "root", from_path=folder, **options)
+    store.verify()
+    return store
+
+
+def test_ids_are_numbered_in_the_order_of_the_nodes(tmp_path):
+    store = load(tmp_path)
+    topology = store.topology(undirected=False)
+    assert topology.indptr.tolist() == [0, 1, 2, 3, 3]
+    assert topology.indices.tolist() == [1, 2, 0]  # 30→10, 20→30, 10→20
+    assert store.metadata.num_duplicate_edges == 1
+    assert store.labels.tolist() == [0, 1, 0, -1]
+    assert store.features.x.tolist() == [[1.5, 2], [0, -1], [1000, 0], [0, 0]]
+    assert [store.nodes_in(split).tolist() for split in ("train", "val", "test")] == [[0], [1], [2]]
+
+
+def test_ids_and_labels_may_be_text(tmp_path):
+    store = load(
+        tmp_path,
+        edges="dst,weight,src\nbob,1,ann\n",
+        nodes="id,split,age,label\nann,train,3,red\nbob,val,4,blue\n007,test,5,red\n",
+    )
+    assert store.topology(undirected=False).indices.tolist() == [0]
+    assert store.labels.tolist() == [1, 0, 1]
+    assert store.metadata.class_names == ("blue", "red")
+
+
+def test_gzipped_and_tab_separated(tmp_path):
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    (folder / "edges.csv.gz").write_bytes(gzip.compress(EDGES.encode()))
+    (folder / "nodes.tsv").write_text(NODES.replace(",", "\t"))
+    store = prepare("mine", root=tmp_path / "root", from_path=folder)
+    assert store.metadata.num_edges == 3
+
+
+def test_parquet_gives_the_same_graph(tmp_path):
+    csv = load(tmp_path)
+    folder = tmp_path / "parquet"
+    folder.mkdir()
+    pl.read_csv(tmp_path / "tables" / "edges.csv").write_parquet(folder / "edges.parquet")
+    pl.read_csv(tmp_path / "tables" / "nodes.csv").write_parquet(folder / "nodes.parquet")
+    parquet = prepare("parquet", root=tmp_path / "root", from_path=folder)
+    parquet.verify()
+    for name, record in csv.metadata.arrays.items():
+        assert record.xxh3 == parquet.metadata.arrays[name].xxh3
+
+
+def test_parquet_with_float_labels(tmp_path):
+    folder = tmp_path / "p"
+    folder.mkdir()
+    pl.DataFrame({"src": [0], "dst": [1]}).write_parquet(folder / "edges.parquet")
+    nodes = {"id": [0, 1, 2], "label": [1.0, 0.0, None], "split": ["train", "val", None], "x": [1, 2, 3]}
+    pl.DataFrame(nodes).write_parquet(folder / "nodes.parquet")
+    assert prepare("p", root=tmp_path, from_path=folder, save_as="q").labels.tolist() == [1, 0, -1]
+
+
+def test_a_random_split_needs_no_column(tmp_path):
+    store = load(tmp_path, nodes="id,label,f\n10,0,1\n20,1,1\n30,0,2\n", random_split=True)
+    assert sum(store.metadata.splits.values()) == 3
+
+
+@pytest.mark.parametrize(
+    ("tables", "said"),
+    [
+        ({"edges": "src,dst\n10,20\n10,99\n"}, r"edges\.csv, line 3, column dst: node 99 is not in the table of nodes"),
+        ({"edges": "src,dst\n10,20\nx,10\n"}, r"edges\.csv, line 3, column src: 'x' is not an integer"),
+        ({"edges": "src,dst\n10,20\n10,\n"}, r"edges\.csv, line 3, column dst: None is not an integer"),
+        ({"edges": "src,dst\n10,20,30\n"}, r"edges\.csv cannot be read"),
+        ({"edges": "src,dst\n"}, "no edges"),
+        ({"edges": ""}, r"edges\.csv cannot be read"),
+        ({"edges": "from,to\n10,20\n"}, r"edges\.csv lacks the column src"),
+        ({"edges": "source,dst\n10,20\n"}, "did you mean"),
+        ({"nodes": "id,label,f\n10,0,1\n"}, r"nodes\.csv lacks the column split"),
+        ({"nodes": "id,label,split\n10,0,train\n20,1,val\n30,1,test\n"}, r"nodes\.csv has no feature column"),
+        ({"nodes": NODES.replace("1e3", "many")}, r"nodes\.csv, line 4, column f0: 'many' is not a number"),
+        ({"nodes": NODES.replace("1e3", "")}, r"nodes\.csv, line 4, column f0: None is not a number"),
+        ({"nodes": NODES.replace("1e3", "NaN")}, r"nodes\.csv, line 4, column f0: nan is no finite"),
+        ({"nodes": NODES.replace("1e3", "1e39")}, r"nodes\.csv, line 4, column f0: 1e\+39 is no finite"),
+        ({"nodes": NODES.replace("20,0,test", "10,0,test")}, r"nodes\.csv, line 4, column id: 10 was there before"),
+        ({"nodes": NODES.replace("20,0,test", ",0,test")}, r"nodes\.csv, line 4, column id: the id is empty"),
+        ({"nodes": NODES.replace("test", "tset")}, r"nodes\.csv, line 4, column split: 'tset' is no split"),
+        ({"nodes": NODES.replace("20,0,test", "20,-4,test")}, r"nodes\.csv, column label\): node 2 has label -4"),
+        ({"nodes": NODES.replace("20,0,test", "20,,test")}, "node 2 is in the test split and has no label"),
+        ({"nodes": NODES.replace("train", "none")}, "no node is in the training split"),
+    ],
+)
+def test_refusals_name_file_and_line(tmp_path, tables, said):
+    with pytest.raises(UserError) as error:
+        load(tmp_path, **tables)
+    assert error.match(said)
+    assert not (tmp_path / "root" / "mine").exists()
+
+
+def test_two_tables_of_one_name(tmp_path):
+    load(tmp_path)
+    (tmp_path / "tables" / "nodes.tsv").write_text("")
+    with pytest.raises(UserError, match=r"holds nodes\.csv, nodes\.tsv"):
+        prepare("again", root=tmp_path, from_path=tmp_path / "tables")
+
+
+@pytest.mark.slow
+def test_twenty_million_edges(tmp_path):
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    pl.DataFrame({"src": rng.integers(0, 10**6, 20_000_000), "dst": rng.integers(0, 10**6, 20_000_000)}).write_parquet(
+        folder / "edges.parquet"
+    )
+    nodes = {"id": np.arange(10**6), "label": np.arange(10**6) % 7, "x": rng.random(10**6)}
+    pl.DataFrame(nodes).write_csv(folder / "nodes.csv")
+    store = prepare("big", root=tmp_path, from_path=folder, random_split=True)
+    store.verify()
+    assert store.metadata.num_edges + store.metadata.num_duplicate_edges == 20_000_000
