@@ -12,8 +12,8 @@ from graphmill.spec.plan import DatasetFacts, MachineFacts, Plan, resolve
 STAND_IN = Path(__file__).parent / "programs" / "rank.py"
 
 
-def make_plan(run_id: str = "run", *, ranks: int = 2, **train) -> Plan:
-    experiment = Experiment.model_validate({"train": {"ranks": ranks, "epochs": 2, "batch_size": 10, **train}})
+def planned(experiment: Experiment, run_id: str) -> Plan:
+    """What `plan_experiment` does, on a machine and a dataset that are not there."""
     facts = DatasetFacts(
         name="toy", path="/nowhere/toy", checksum="0" * 16, synthetic=False, num_nodes=100, num_edges=400, num_features=8,
         num_classes=3, num_train=60, has_sparse_features=False,
@@ -22,7 +22,21 @@ def make_plan(run_id: str = "run", *, ranks: int = 2, **train) -> Plan:
 
 
 @pytest.fixture
-def new_run(tmp_path: Path):
+def planner():
+    return planned
+
+
+@pytest.fixture
+def make_plan():
+    def make(run_id: str = "run", *, ranks: int = 2, **train) -> Plan:
+        train = {"ranks": ranks, "epochs": 2, "batch_size": 10, **train}
+        return planned(Experiment.model_validate({"train": train}), run_id)
+
+    return make
+
+
+@pytest.fixture
+def new_run(tmp_path: Path, make_plan):
     def make(ranks: int = 2, run_id: str = "run", **train) -> tuple[RunFolder, Plan]:
         plan = make_plan(run_id, ranks=ranks, **train)
         return RunFolder.create(plan, tmp_path / "logs"), plan

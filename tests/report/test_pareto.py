@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphmill.base.errors import UserError
@@ -28,6 +28,7 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@settings(deadline=None)
 @given(PAIRS)
 def test_the_frontier_is_what_no_other_point_dominates(pairs):
     best = frontier(points(frame_of(pairs), "comm", "acc"), "acc")
@@ -42,6 +43,7 @@ def test_the_frontier_is_what_no_other_point_dominates(pairs):
     assert swept == sorted(swept)
 
 
+@settings(deadline=None)
 @given(PAIRS, st.randoms())
 def test_the_frontier_does_not_depend_on_the_order_of_rows(pairs, shuffler: random.Random):
     frame = frame_of(pairs)

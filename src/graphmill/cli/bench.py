@@ -23,10 +23,10 @@ def register(app: typer.Typer) -> None:
 def bench(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", show_default=False, help="A benchmark; all are listed if left out."),
+        typer.Argument(metavar="NAME", show_default=False, help="A benchmark; all are listed if left out."),
     ] = None,
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARGUMENTS]...", show_default=False, help="Passed on to it.")
+        list[str] | None, typer.Argument(metavar="ARGUMENTS", show_default=False, help="Passed on to it.")
     ] = None,
     json: Json = False,
 ) -> None:

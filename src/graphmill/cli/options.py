@@ -35,7 +35,7 @@ Ranks = Annotated[
 ExperimentName = Annotated[
     str | None,
     typer.Argument(
-        metavar="[EXPERIMENT]",
+        metavar="EXPERIMENT",
         show_default=False,
         help="A YAML file, or the name of a recipe; debian-packages-sage if left out.",
     ),

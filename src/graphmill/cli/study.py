@@ -75,7 +75,7 @@ def run(
 def list_(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[STUDY]", show_default=False, help="A YAML file or a recipe; all recipes if left out."),
+        typer.Argument(metavar="STUDY", show_default=False, help="A YAML file or a recipe; all recipes if left out."),
     ] = None,
     logs_root: LogsRoot = Path("logs"),
     json: Json = False,

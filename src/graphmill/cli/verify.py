@@ -19,7 +19,7 @@ def verify(
     run: Annotated[
         str | None,
         typer.Argument(
-            metavar="[RUN]",
+            metavar="RUN",
             show_default=False,
             help="A run id, a run folder, or a folder of runs; else the latest run.",
         ),

@@ -115,7 +115,7 @@ def check_array(path: Path, record: ArrayRecord) -> NpyHeader:
     except FileNotFoundError:
         raise damaged(path, "the file is missing") from None
     except UNREADABLE as error:
-        raise damaged(path, f"the header cannot be read: {error}") from error
+        raise damaged(path, f"the header cannot be read: {reason(error)}") from error
     if num_bytes != record.bytes or num_bytes != header.num_bytes:
         wanted = record.bytes if num_bytes != record.bytes else header.num_bytes
         raise damaged(path, f"the file has {num_bytes} bytes and should have {wanted}")
@@ -136,7 +136,7 @@ def map_array(path: Path, record: ArrayRecord) -> NDArray[Any]:
     try:
         return np.asarray(np.memmap(path, dtype=header.dtype, mode="r", offset=header.offset, shape=header.shape))
     except UNREADABLE as error:
-        raise damaged(path, f"it cannot be mapped: {error}") from error
+        raise damaged(path, f"it cannot be mapped: {reason(error)}") from error
 
 
 def check_checksum(path: Path, record: ArrayRecord) -> None:
@@ -147,9 +147,15 @@ def check_checksum(path: Path, record: ArrayRecord) -> None:
             while chunk := file.read(_CHUNK_BYTES):
                 digest.update(chunk)
     except OSError as error:
-        raise damaged(path, f"it cannot be read: {error}") from error
+        raise damaged(path, f"it cannot be read: {reason(error)}") from error
     if digest.hexdigest() != record.xxh3:
         raise damaged(path, f"its checksum is {digest.hexdigest()}, and metadata.json says {record.xxh3}")
+
+
+def reason(error: BaseException) -> str:
+    """What an error of a reader says, or its kind where it says next to nothing (KeyError: 0)."""
+    text = str(error)
+    return text if len(text) > 4 else f"it is cut short or damaged ({type(error).__name__}{text and ': '}{text})"
 
 
 def damaged(path: Path, problem: str) -> UserError:

@@ -23,19 +23,32 @@ class Seeds:
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
-    """A sampled neighbourhood, relabelled to local ids 0..num_nodes, hop by hop.
+class SampledBlock:
+    """The sampled in-edges that one layer reads, in compressed sparse form with local ids.
 
-    Nodes stand in order of discovery: seeds first, then what each hop adds. `indptr` and `indices` are the sampled
-    in-edges of the first `num_rows` nodes (all but the last hop's), in compressed sparse form with local ids. A prefix
-    of the rows is the block of a shallower layer, so layer l of L reads the first `num_dst[l]` rows and the outermost
-    layer comes first.
+    Row r's edges are indices[indptr[r]:indptr[r + 1]]; `indptr` need not start at 0, for blocks share their indices.
+    """
+
+    indptr: NDArray[np.int64]  # [num_rows + 1]
+    indices: NDArray[np.int32]
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the layer's result."""
+        return len(self.indptr) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A sampled neighbourhood, relabelled to local ids 0..num_nodes.
+
+    Nodes stand in order of discovery: seeds first, then what each hop adds. So the rows of a layer are a prefix of the nodes, and
+    the rows of a later layer a prefix of those.
     """
 
     seeds: Seeds
     node_ids: GlobalIds  # [num_nodes]
-    indptr: NDArray[np.int64]  # [num_rows + 1]
-    indices: NDArray[np.int32]  # [num_edges], local ids
+    blocks: tuple[SampledBlock, ...]  # of the first layer (outermost hop) first
     num_nodes_per_hop: tuple[int, ...]  # nodes added: (seeds, hop 1, …, hop L)
     num_edges_per_hop: tuple[int, ...]  # (hop 1, …, hop L)
 
@@ -71,13 +84,25 @@ Inputs = DenseRows | SelfAndMean | SparseRows
 
 
 @dataclass(frozen=True, slots=True)
+class Block:
+    """A `SampledBlock` as tensors, on the rank's device."""
+
+    indptr: Tensor  # int64 [num_rows + 1]
+    indices: Tensor  # int32
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the layer's result."""
+        return len(self.indptr) - 1
+
+
+@dataclass(frozen=True, slots=True)
 class MiniBatch:
     """What one step computes on."""
 
     seeds: Seeds
-    node_ids: Tensor  # int64 [num_nodes]
-    indptr: Tensor  # int64 [num_rows + 1]
-    indices: Tensor  # int32 [num_edges]
+    node_ids: Tensor  # int64 [num_nodes], on the CPU
+    blocks: tuple[Block, ...]  # of the first layer first
     num_nodes_per_hop: tuple[int, ...]
     num_edges_per_hop: tuple[int, ...]
     inputs: Inputs

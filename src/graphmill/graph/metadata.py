@@ -13,9 +13,11 @@ from graphmill.graph.arrays import UNREADABLE, ArrayRecord, damaged
 from graphmill.graph.features import STORED_AS, FeatureDtype
 from graphmill.graph.topology import MAX_NODES, index_dtype
 
+SplitName = Literal["train", "val", "test", "none"]
+
 FORMAT_VERSION = 1
 FILE_NAME = "metadata.json"
-SPLIT_CODES = {"train": 0, "val": 1, "test": 2, "none": -1}
+SPLIT_CODES: dict[SplitName, int] = {"train": 0, "val": 1, "test": 2, "none": -1}
 
 _MAX_BYTES = 2**24
 
@@ -43,7 +45,7 @@ class StoreMetadata(BaseModel):
     num_duplicate_edges: NonNegativeInt = Field(description="edges that were given again, and merged")
     num_isolated_nodes: NonNegativeInt = Field(description="nodes without an edge from or to another node")
     num_self_loops: NonNegativeInt
-    splits: dict[Literal["train", "val", "test", "none"], NonNegativeInt]
+    splits: dict[SplitName, NonNegativeInt]
     arrays: dict[str, ArrayRecord] = Field(description="by name; the file is <name>.npy")
     created_by: str
     checksum: str = Field("", description="xxh3-128 of everything above except created_by, file checksums included")

@@ -84,7 +84,7 @@ def _verify_labels(folder: Path, metadata: StoreMetadata, arrays: dict[str, NDAr
         raise damaged(folder / "y.npy", f"node {bare[0]} is in a split and has no label")
     for name, code in SPLIT_CODES.items():
         num_nodes = int(np.count_nonzero(split == code))
-        if num_nodes != metadata.splits[name]:  # type: ignore[index]
+        if num_nodes != metadata.splits[name]:
             raise damaged(
                 folder / "split.npy", f"{num_nodes} nodes are {name}, and metadata.json says {metadata.splits}"
             )

@@ -1,24 +1,13 @@
 """GraphSAGE with mean aggregation on sampled mini-batches (Hamilton, Ying & Leskovec 2017, arXiv 1706.02216)."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
-from graphmill.graph.batch import DenseRows, MiniBatch, SelfAndMean, SparseRows
+from graphmill.graph.batch import Block, DenseRows, MiniBatch, SelfAndMean, SparseRows
 from graphmill.nn.draws import drop_values, row_keys
 from graphmill.nn.operators import activate, linear, segment_mean, sparse_dropout, sparse_linear
 from graphmill.sample.collect import InputForm
 from graphmill.sample.keys import Purpose, key_of
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Rows of a layer's result: their nodes and their sampled in-edges among the rows of the layer before."""
-
-    node_ids: Tensor  # int64 [num_rows]
-    indptr: Tensor  # int64 [num_rows + 1]
-    indices: Tensor  # int32 [num_edges]
 
 
 class MeanLayer(nn.Module):
@@ -43,30 +32,39 @@ class MeanLayer(nn.Module):
         """The layer on [self ; mean] rows [num_rows, 2 * in_channels], then ReLU and dropout where `relu`."""
         return linear(x, self.weight, self.bias, relu=relu, keys=keys, p=p)
 
-    def on_rows(self, h: Tensor, rows: Rows, *, relu: bool, keys: Tensor | None, p: float) -> Tensor:
+    def on_rows(self, h: Tensor, block: Block, *, relu: bool, keys: Tensor | None, p: float) -> Tensor:
         """The layer on rows h [n, in_channels] of which the first num_rows are the result's own."""
-        num_rows = len(rows.indptr) - 1
-        x = torch.cat([h[:num_rows], segment_mean(h, rows.indptr, rows.indices)], dim=1)
+        x = torch.cat([h[: block.num_rows], segment_mean(h, block.indptr, block.indices)], dim=1)
         return self.on_self_and_mean(x, relu=relu, keys=keys, p=p)
 
-    def on_sparse(self, x: SparseRows, rows: Rows, *, relu: bool, keys: Tensor | None, p: float) -> Tensor:
+    def on_sparse(self, x: SparseRows, block: Block, *, relu: bool, keys: Tensor | None, p: float) -> Tensor:
         """The layer on sparse rows [n, in_channels]: W is applied first, so the mean runs over short dense rows."""
-        num_rows = len(rows.indptr) - 1
         of_self, of_neighbours = (part.t().contiguous() for part in self.weight.chunk(2, dim=1))
-        own = SparseRows(x.indptr[: num_rows + 1], x.indices, x.values, x.num_features)
-        h = sparse_linear(own, of_self) + segment_mean(sparse_linear(x, of_neighbours), rows.indptr, rows.indices) + self.bias
+        own = SparseRows(x.indptr[: block.num_rows + 1], x.indices, x.values, x.num_features)
+        h = (
+            sparse_linear(own, of_self)
+            + segment_mean(sparse_linear(x, of_neighbours), block.indptr, block.indices)
+            + self.bias
+        )
         return activate(h, keys=keys, p=p) if relu else h
 
 
 class GraphSage(nn.Module):
     """L mean layers, ReLU and dropout after all but the last.
 
-    Layer l of L computes only the rows that layer l + 1 reads: the rows of a neighbourhood stand in order of discovery, so they
-    are a prefix. Dropout is keyed by (seed, epoch, step, layer, node, channel).
+    Each layer computes only the rows that the next one reads. Dropout is keyed by (seed, epoch, step, layer, node, channel).
     """
 
     def __init__(
-        self, *, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int, dropout: float, input_dropout: float, seed: int
+        self,
+        *,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        num_layers: int,
+        dropout: float,
+        input_dropout: float,
+        seed: int,
     ) -> None:
         super().__init__()
         widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
@@ -89,7 +87,7 @@ class GraphSage(nn.Module):
             inputs = self._drop_inputs(batch)
         h = self._first_layer(inputs, batch)
         for number in range(1, len(self.layers)):
-            h = self._layer(number).on_rows(h, self._rows(batch, number), **self._activation(batch, number))
+            h = self._layer(number).on_rows(h, batch.blocks[number], **self._activation(batch, number))
         return h
 
     def _first_layer(self, inputs: DenseRows | SelfAndMean | SparseRows, batch: MiniBatch) -> Tensor:
@@ -98,20 +96,14 @@ class GraphSage(nn.Module):
             case SelfAndMean(x):
                 return layer.on_self_and_mean(x, **activation)
             case DenseRows(x):
-                return layer.on_rows(x.float(), self._rows(batch, 0), **activation)
+                return layer.on_rows(x.float(), batch.blocks[0], **activation)
             case SparseRows():
-                return layer.on_sparse(inputs, self._rows(batch, 0), **activation)
+                return layer.on_sparse(inputs, batch.blocks[0], **activation)
 
     def _layer(self, number: int) -> MeanLayer:
         layer = self.layers[number]
         assert isinstance(layer, MeanLayer)
         return layer
-
-    def _rows(self, batch: MiniBatch, number: int) -> Rows:
-        """The rows of layer `number`'s result: the seeds and the hops that the layers after it read."""
-        num_hops = len(self.layers) - number
-        num_rows, num_edges = sum(batch.num_nodes_per_hop[:num_hops]), sum(batch.num_edges_per_hop[:num_hops])
-        return Rows(batch.node_ids[:num_rows], batch.indptr[: num_rows + 1], batch.indices[:num_edges])
 
     def _activation(self, batch: MiniBatch, number: int) -> dict[str, object]:
         if number == len(self.layers) - 1:
@@ -119,7 +111,7 @@ class GraphSage(nn.Module):
         if not self.training or self.dropout == 0:
             return {"relu": True, "keys": None, "p": 0.0}
         key = self._dropout_key(batch, number + 1)
-        return {"relu": True, "keys": row_keys(key, self._rows(batch, number).node_ids), "p": self.dropout}
+        return {"relu": True, "keys": row_keys(key, batch.node_ids[: batch.blocks[number].num_rows]), "p": self.dropout}
 
     def _drop_inputs(self, batch: MiniBatch) -> DenseRows | SelfAndMean | SparseRows:
         keys = row_keys(self._dropout_key(batch, 0), batch.node_ids)

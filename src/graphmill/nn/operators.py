@@ -28,7 +28,14 @@ class _Linear(torch.autograd.Function):
         out = x.new_empty(x.shape[0], weight.shape[0])
         unsigned = None if keys is None else keys.view(torch.uint64)
         _native.linear(
-            x.detach(), weight.detach(), bias.detach(), out, relu, unsigned, p if keys is not None else 0.0, torch.get_num_threads()
+            x.detach(),
+            weight.detach(),
+            bias.detach(),
+            out,
+            relu,
+            unsigned,
+            p if keys is not None else 0.0,
+            torch.get_num_threads(),
         )
         ctx.save_for_backward(x, weight, out if relu else None)
         ctx.scale_p = p if keys is not None else 0.0
@@ -49,7 +56,9 @@ class _Linear(torch.autograd.Function):
         return grad_x, grad_weight, grad.sum(dim=0), None, None, None
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor, *, relu: bool = False, keys: Tensor | None = None, p: float = 0.0) -> Tensor:
+def linear(
+    x: Tensor, weight: Tensor, bias: Tensor, *, relu: bool = False, keys: Tensor | None = None, p: float = 0.0
+) -> Tensor:
     """dropout(relu(x · weightᵀ + bias)) → [n, num_out], float32.
 
     `x` [n, num_in], `weight` [num_out, num_in]. `keys` [n]: the dropout key of each row, or None for no dropout. Dropout

@@ -75,7 +75,7 @@ def legend_columns(chart: Chart) -> int:
     """How many entries of a legend above the panel fit side by side."""
     entries = legend_entries(chart)
     num_letters = sum(len(entry.label) + 6 for entry in entries)
-    return len(entries) if num_letters <= 90 else 2
+    return len(entries) if num_letters <= 84 else 2
 
 
 def panel_grid(chart: Chart) -> tuple[int, int]:
@@ -107,7 +107,7 @@ def log_axis(label: str, lower: float, upper: float) -> Axis:
 def tick_text(axis: Axis, tick: float) -> str:
     """The tick as a person writes it: thousands apart, as many decimals as the ticks of the axis need."""
     step = min((b - a for a, b in zip(axis.ticks, axis.ticks[1:], strict=False)), default=abs(tick) or 1.0)
-    smallest = min(abs(tick), step) if axis.is_log else step
+    smallest = abs(tick) if axis.is_log else step
     decimals = 0
     while decimals < 8 and abs(round(smallest, decimals) - smallest) > 1e-6 * smallest:
         decimals += 1

@@ -8,7 +8,15 @@ import polars as pl
 from graphmill.base.errors import UserError
 from graphmill.report.chart import LOG_SPAN, Axis, Chart, Panel, Series, focus, linear_axis, log_axis
 from graphmill.report.pareto import DEFAULT_COMM, GROUP, RUN, column_tag
-from graphmill.report.style import MARKERS, OKABE_ITO, axis_words, ordered_colours, scheme_place, scheme_words
+from graphmill.report.style import (
+    MARKERS,
+    OKABE_ITO,
+    axis_words,
+    ordered_colours,
+    scheme_place,
+    scheme_words,
+    shortened,
+)
 from graphmill.report.table import OfDataset
 
 Variant = tuple[str | None, str | None, int | None]
@@ -99,7 +107,7 @@ def variant_labels(variants: Sequence[Variant]) -> dict[Variant, str]:
 
 def title_of(part: OfDataset, variants: Sequence[Variant], num_runs: Sequence[int]) -> str:
     """Dataset, ranks where they are the same for all, and how many seeds stand behind a point."""
-    words = [part.name or "dataset not recorded"]
+    words = [shortened(part.name or "dataset not recorded")]
     ranks = {ranks for _, _, ranks in variants}
     if len(ranks) == 1 and (same := ranks.pop()):
         words.append(f"{same} ranks" if same > 1 else "1 rank")

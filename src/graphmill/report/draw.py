@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from warnings import catch_warnings, filterwarnings
 
 from matplotlib import patheffects, rc_context, rcdefaults, rcParams
 from matplotlib.axes import Axes
@@ -73,7 +74,8 @@ DPI = 200
 def draw_chart(chart: Chart, folder: Path) -> tuple[Path, Path]:
     """Write `<folder>/<name>.png` and `.pdf`, each whole or not at all."""
     png, pdf = folder / f"{chart.name}.png", folder / f"{chart.name}.pdf"
-    with rc_context():
+    with rc_context(), catch_warnings():
+        filterwarnings("ignore", message="Glyph .* missing from font")  # a box stands for it, where all can see
         rcdefaults()  # whatever the person's own matplotlibrc says
         rcParams.update(_STYLE)
         figure = _figure(chart)
@@ -119,9 +121,11 @@ def _draw_axis(axes: Axes, axis: Axis, which: str) -> None:
 
 
 def _draw_words(figure: Figure, chart: Chart, first: Axes) -> None:
-    figure.suptitle(chart.title, fontsize=9, color=f"#{FAINT}", ha="left", x=0.01)
+    title = figure.suptitle(chart.title, fontsize=9, color=f"#{FAINT}", ha="left", x=0.01)
     if chart.is_synthetic:
-        figure.text(0.99, 0.98, SYNTHETIC, fontsize=9, color=f"#{WARNING}", ha="right", va="top", weight="bold")
+        figure.draw_without_rendering()  # the layout places the title
+        height = title.get_position()[1]
+        figure.text(0.99, height, SYNTHETIC, fontsize=9, color=f"#{WARNING}", ha="right", va="top", weight="bold")
     entries = {series.label for series in legend_entries(chart)}
     handles: dict[str, Any] = {}
     for axes in figure.axes:
@@ -135,11 +139,11 @@ def _draw_words(figure: Figure, chart: Chart, first: Axes) -> None:
         handles.values(),
         handles.keys(),
         loc="lower left",
-        bbox_to_anchor=(-0.02, 1),
+        bbox_to_anchor=(-0.1, 1),
         ncols=legend_columns(chart),
-        columnspacing=1.3,
+        columnspacing=1.0,
         handlelength=1.4,
-        handletextpad=0.5,
+        handletextpad=0.4,
     )
 
 

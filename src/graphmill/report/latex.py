@@ -39,7 +39,7 @@ def build_tex(tex_file: Path, build_dir: Path = Path("plots/build")) -> Path:
     if compiler is None:
         raise UserError(f"neither latexmk nor pdflatex is installed, so {tex_file} was not compiled", fix=INSTALL)
     with tempfile.TemporaryDirectory(prefix="graphmill-tex-") as scratch:
-        made = _compile(compiler, tex_file.resolve(), Path(scratch), build_dir)
+        made = _compile(compiler, tex_file, Path(scratch), build_dir)
         pdf = build_dir / f"{tex_file.stem}.pdf"
         with replacing(pdf) as temporary:
             shutil.copyfile(made, temporary)

@@ -56,6 +56,7 @@ _ESCAPES = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     '"': "''",
+    "…": r"\dots{}",
     "±": r"$\pm$",
     "×": r"$\times$",  # noqa: RUF001  # the sign is meant
 }

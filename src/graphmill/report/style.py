@@ -29,7 +29,7 @@ _AXES = {
 
 def scheme_words(scheme: str | None) -> str:
     """A scheme as a reader of a paper knows it."""
-    return _SCHEMES.get(scheme or "", scheme or "scheme not recorded")
+    return _SCHEMES.get(scheme or "", shortened(scheme or "scheme not recorded"))
 
 
 def short_scheme(scheme: str | None) -> str:
@@ -40,6 +40,11 @@ def short_scheme(scheme: str | None) -> str:
 def scheme_place(scheme: str | None) -> tuple[int, str]:
     """Sort key: the known schemes in their usual order, then others by name."""
     return _SCHEME_PLACES.get(scheme or "", len(_SCHEME_PLACES)), scheme or ""
+
+
+def shortened(name: str) -> str:
+    """A name that leaves room for a figure beside it."""
+    return name if len(name) <= 36 else f"{name[:35]}…"
 
 
 def axis_words(column: str) -> str:

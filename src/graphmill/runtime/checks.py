@@ -28,10 +28,11 @@ _OPTIONAL: Final = {
 _ASK_TORCH: Final = """
 import json, torch, torch.distributed as dist
 there = dist.is_available()
+bf16 = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: None)()
 print(json.dumps({
     "version": torch.__version__, "threads": torch.get_num_threads(), "cuda": torch.cuda.is_available(),
     "devices": torch.cuda.device_count(), "gloo": there and dist.is_gloo_available(),
-    "nccl": there and dist.is_nccl_available(), "bf16": torch.ops.mkldnn._is_mkldnn_bf16_supported(),
+    "nccl": there and dist.is_nccl_available(), "bf16": bf16,
 }))
 """
 
@@ -83,7 +84,7 @@ def _torch(machine: MachineFacts) -> Iterator[Finding]:
     if facts is None:
         yield Finding("torch", "fail", why, "train and evaluate; try `pip install torch`")
         return
-    bf16 = "" if facts["bf16"] else "; bf16 is emulated, and slow"
+    bf16 = "; bf16 is emulated on this CPU, and slow" if facts["bf16"] is False else ""
     yield Finding("torch", "ok", f"{facts['version']}{bf16}")
     backends = [name for name in ("gloo", "nccl") if facts[name]]
     lacks = "" if facts["gloo"] else "train with several ranks on CPUs"

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill import _native
-from graphmill.graph.batch import DenseRows, Inputs, MiniBatch, Sampled, SelfAndMean, SparseRows
-from graphmill.graph.features import DenseFeatures, Features
+from graphmill.graph.batch import Block, DenseRows, Inputs, MiniBatch, Sampled, SelfAndMean, SparseRows
+from graphmill.graph.features import Features, SparseFeatures
 
 InputForm = Literal["rows", "self_and_mean"]
 
@@ -63,11 +63,12 @@ class Collector:
         return MiniBatch(
             seeds=sampled.seeds,
             node_ids=torch.from_numpy(sampled.node_ids),
-            indptr=torch.from_numpy(sampled.indptr),
-            indices=torch.from_numpy(sampled.indices),
+            blocks=tuple(Block(torch.from_numpy(b.indptr), torch.from_numpy(b.indices)) for b in sampled.blocks),
             num_nodes_per_hop=sampled.num_nodes_per_hop,
             num_edges_per_hop=sampled.num_edges_per_hop,
-            inputs=collect_inputs(self.features, sampled, form=self.form, take=self._ring.take, num_threads=self.num_threads),
+            inputs=collect_inputs(
+                self.features, sampled, form=self.form, take=self._ring.take, num_threads=self.num_threads
+            ),
             labels=torch.from_numpy(self.labels[sampled.seeds.ids]),
         )
 
@@ -79,34 +80,28 @@ def collect_inputs(
 
     `take(num_rows, num_columns)` gives the memory for dense ones, and with it their number format.
     """
-    if not isinstance(features, DenseFeatures):
-        return gather_sparse(features.indptr, features.indices, features.values, features.num_features, sampled.node_ids, num_threads)
+    if isinstance(features, SparseFeatures):
+        return gather_sparse(features, sampled.node_ids, num_threads)
     if form == "self_and_mean":
-        num_rows = len(sampled.indptr) - 1
-        x = take(num_rows, 2 * features.x.shape[1])
+        block, ids = sampled.blocks[0], sampled.node_ids
+        x = take(block.num_rows, 2 * features.num_features)
         _native.gather_self_and_mean(
-            features.x, sampled.node_ids[:num_rows], sampled.node_ids, sampled.indptr, sampled.indices, x, num_threads
+            features.x, ids[: block.num_rows], ids, block.indptr, block.indices, x, num_threads
         )
         return SelfAndMean(x)
-    x = take(len(sampled.node_ids), features.x.shape[1])
+    x = take(len(sampled.node_ids), features.num_features)
     _native.gather_rows(features.x, sampled.node_ids, x, num_threads)
     return DenseRows(x)
 
 
-def gather_sparse(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    values: NDArray[np.float32],
-    num_features: int,
-    ids: NDArray[np.int64],
-    num_threads: int,
-) -> SparseRows:
-    """Rows `ids` of a compressed sparse matrix."""
-    out_indptr = np.zeros(len(ids) + 1, dtype=np.int64)
-    np.cumsum(indptr[ids + 1] - indptr[ids], out=out_indptr[1:])
-    out_indices = np.empty(out_indptr[-1], dtype=np.int32)
-    out_values = np.empty(out_indptr[-1], dtype=np.float32)
-    _native.gather_sparse_rows(indptr, indices, values, ids, out_indptr, out_indices, out_values, num_threads)
+def gather_sparse(features: SparseFeatures, ids: NDArray[np.int64], num_threads: int) -> SparseRows:
+    """The sparse features of nodes `ids` [n]."""
+    table = features.indptr
+    indptr = np.zeros(len(ids) + 1, dtype=np.int64)
+    np.cumsum(table[ids + 1] - table[ids], out=indptr[1:])
+    indices = np.empty(indptr[-1], dtype=np.int32)
+    values = np.empty(indptr[-1], dtype=np.float32)
+    _native.gather_sparse_rows(table, features.indices, features.values, ids, indptr, indices, values, num_threads)
     return SparseRows(
-        torch.from_numpy(out_indptr), torch.from_numpy(out_indices), torch.from_numpy(out_values), num_features
+        torch.from_numpy(indptr), torch.from_numpy(indices), torch.from_numpy(values), features.num_features
     )

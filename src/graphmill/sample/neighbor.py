@@ -1,9 +1,10 @@
 """Neighbour sampling: seeds in, a relabelled neighbourhood out."""
 
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from graphmill import _native
-from graphmill.graph.batch import GlobalIds, Sampled, Seeds
+from graphmill.graph.batch import GlobalIds, Sampled, SampledBlock, Seeds
 from graphmill.graph.topology import Topology
 from graphmill.sample.keys import Purpose, key_of
 
@@ -12,14 +13,17 @@ from graphmill.sample.keys import Purpose, key_of
 class NeighborSampler:
     """Uniform sampling of in-neighbours without replacement (Hamilton et al. 2017, arXiv 1706.02216, algorithm 2).
 
-    Each node draws min(degree, fan-out) distinct in-edges once, at the hop where it is first seen, as in PyG. Draws are keyed
-    by (seed, epoch, step, hop, node): the same neighbourhood for any number of threads and whichever rank asks.
+    Draws are keyed by (seed, epoch, step, hop, node): the same for any number of threads and whichever rank asks. With
+    `resample`, every node known so far draws anew at each hop (DGL's blocks), so what a layer computes for a node depends on the
+    node alone and not on what else is in the batch: ranks together see what one rank with the whole batch sees. Without
+    it a node draws once, at the hop where it is first seen (PyG's way): the blocks are then parts of one subgraph.
     """
 
     topology: Topology
     fanouts: tuple[int, ...]  # first hop first; -1: all in-neighbours
     seed: int
     num_threads: int
+    resample: bool
     _native_sampler: _native.NeighborSampler = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -29,12 +33,22 @@ class NeighborSampler:
     def sample(self, seeds: Seeds) -> Sampled:
         """The neighbourhood of `seeds`, which must be distinct."""
         key = key_of(self.seed, Purpose.NEIGHBOURS, seeds.epoch, seeds.step)
-        hood = self._native_sampler.sample(seeds.ids, self.fanouts, key, num_threads=self.num_threads)
+        hood = self._native_sampler.sample(
+            seeds.ids, self.fanouts, key, resample=self.resample, num_threads=self.num_threads
+        )
         return Sampled(
             seeds=seeds,
             node_ids=GlobalIds(hood.node_ids),
-            indptr=hood.indptr,
-            indices=hood.indices,
+            blocks=_blocks(hood, resample=self.resample),
             num_nodes_per_hop=tuple(hood.num_nodes_per_hop),
             num_edges_per_hop=tuple(hood.num_edges_per_hop),
         )
+
+
+def _blocks(hood: _native.Neighbourhood, *, resample: bool) -> tuple[SampledBlock, ...]:
+    """A block per layer, cut out of the rows of all hops, which stand one after the other."""
+    indptr, indices = hood.indptr, hood.indices
+    ends = list(accumulate(hood.num_rows_per_hop))
+    begins = [0, *ends[:-1]] if resample else [0] * len(ends)
+    spans = zip(begins, ends, strict=True)
+    return tuple(SampledBlock(indptr[begin : end + 1], indices) for begin, end in reversed(list(spans)))

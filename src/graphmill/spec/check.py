@@ -96,7 +96,9 @@ def _reason(detail: ErrorDetails) -> str:
 
 
 def _named(detail: ErrorDetails, place: _Place) -> _Place:
-    """A validator of a section begins with the key it refuses: the problem is there, not at the section."""
+    """The problem is at a key of the section: the discriminator, or the key that a validator's sentence begins with."""
+    if detail["type"] == "union_tag_invalid" and place.field is not None:
+        return replace(place, path=(*place.path, str(place.field.discriminator)))
     members = section_members(place.field) if place.field and detail["type"] == "value_error" else ()
     word = _reason(detail).partition(" ")[0]
     return replace(place, path=(*place.path, word)) if any(word in member.model_fields for member in members) else place
@@ -135,7 +137,7 @@ def _unknown_key(model: Model, key: str, place: _Place) -> tuple[str, str]:
             )
     siblings = list(place.section.model_fields)
     near = nearest(name, siblings)
-    elsewhere = sorted({known.dotted for known in keys_of(model) if known.dotted.rpartition(".")[2] == name})
+    elsewhere = sorted(known for known in _sections_and_keys(model) if known.endswith(f".{name}"))
     scope = f" with {place.only_with}" if place.only_with else ""
     if near is None and elsewhere:
         return f"{key} is not a known key{scope}; did you mean {' or '.join(elsewhere)}?", f"write {elsewhere[0]}"
@@ -144,11 +146,16 @@ def _unknown_key(model: Model, key: str, place: _Place) -> tuple[str, str]:
     return f"{key} is not a known key{scope}; did you mean {near!r}?", f"write {dotted((*place.path[:-1], near))}"
 
 
+def _sections_and_keys(model: Model) -> set[str]:
+    words = [known.dotted.split(".") for known in keys_of(model)]
+    return {".".join(parts[:length]) for parts in words for length in range(1, len(parts) + 1)}
+
+
 def _unknown_tag(detail: ErrorDetails, key: str, field: FieldInfo) -> tuple[str, str]:
     tag = str(field.discriminator)
     known = [tag_of(member, tag) for member in section_members(field)]
     given = detail["input"].get(tag) if isinstance(detail["input"], Mapping) else None
-    return _not_one_of(f"{key}.{tag}", given, known)
+    return _not_one_of(key, given, known)
 
 
 def _wrong_value(detail: ErrorDetails, key: str, field: FieldInfo) -> tuple[str, str]:

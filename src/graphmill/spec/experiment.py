@@ -21,8 +21,9 @@ class DatasetSpec(Spec):
     name: str = Field("debian-packages", description="name of a prepared dataset, or a path to a GraphStore")
     undirected: bool = Field(True, description="message passing along both directions of every edge")
     features: FeatureTransform = Field(
-        "as_stored", description="what is done to sparse features when they are read: binary sets values to 1, "
-        "row_normalised makes each row sum to 1"
+        "as_stored",
+        description="what is done to sparse features when they are read: binary sets values to 1, "
+        "row_normalised makes each row sum to 1",
     )
 
 
@@ -62,7 +63,9 @@ class LocalSgdSpec(Spec):
     every: PositiveInt = 1
     payload: Payload = "fp32"
     average_optimizer_state: bool = Field(False, description="average Adam's moments along with the parameters")
-    warmup_steps: int = Field(0, ge=0, description="steps of each rank with an all-reduce every step, before rounds start")
+    warmup_steps: int = Field(
+        0, ge=0, description="steps of each rank with an all-reduce every step, before rounds start"
+    )
 
 
 class DilocoSpec(Spec):
@@ -82,8 +85,12 @@ class CheckpointSpec(Spec):
     """When to save. The best and the latest checkpoint are always kept."""
 
     every_epochs: int = Field(1, ge=0, description="0: no periodic checkpoint at the end of epochs")
-    every_steps: int = Field(0, ge=0, description="also after the first sync past every so many steps of a rank; 0: never")
-    keep_every_epochs: int = Field(0, ge=0, description="keep each n-th epoch's checkpoint for good; 0: only best and latest")
+    every_steps: int = Field(
+        0, ge=0, description="also after the first sync past every so many steps of a rank; 0: never"
+    )
+    keep_every_epochs: int = Field(
+        0, ge=0, description="keep each n-th epoch's checkpoint for good; 0: only best and latest"
+    )
 
 
 class TrainSpec(Spec):
@@ -101,7 +108,9 @@ class TrainSpec(Spec):
     precision: Literal["fp32", "bf16"] = "fp32"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     backend: Literal["auto", "gloo", "nccl"] = "auto"
-    threads: PositiveInt | Literal["auto"] = Field("auto", description="compute threads per rank; auto: cores ÷ ranks on this host")
+    threads: PositiveInt | Literal["auto"] = Field(
+        "auto", description="compute threads per rank; auto: cores ÷ ranks on this host"
+    )
     prefetch: int = Field(2, ge=0, description="mini-batches made ahead by a background thread; 0: none")
     sync: SyncSpec = DeferredAllreduceSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
@@ -110,7 +119,9 @@ class TrainSpec(Spec):
     @model_validator(mode="after")
     def _fanouts_are_counts(self) -> "TrainSpec":
         if not self.num_neighbors or any(k == 0 or k < -1 for k in self.num_neighbors):
-            raise ValueError(f"num_neighbors {list(self.num_neighbors)} must hold positive fan-outs, or -1 for all neighbours")
+            raise ValueError(
+                f"num_neighbors {list(self.num_neighbors)} must hold positive fan-outs, or -1 for all neighbours"
+            )
         return self
 
 

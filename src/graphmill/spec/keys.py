@@ -98,7 +98,7 @@ def _takes(annotation: Any, metadata: Sequence[Any]) -> str:  # noqa: ANN401  # 
     if origin is Literal:
         return str(arguments[0]) if len(arguments) == 1 else "one of " + ", ".join(str(word) for word in arguments)
     if origin in (tuple, list):
-        return f"a list of {_takes(arguments[0], ()).removeprefix('a ')}s"
+        return f"a list of {_plural(_takes(arguments[0], ()))}"
     if origin is dict or annotation is dict:
         return "a mapping of keys to values"
     plain = {
@@ -110,6 +110,10 @@ def _takes(annotation: Any, metadata: Sequence[Any]) -> str:  # noqa: ANN401  # 
         Any: "a value",
     }
     return plain[annotation] + _bounds(metadata)
+
+
+def _plural(taken: str) -> str:
+    return {"a mapping of keys to values": "mappings", "a value": "values"}.get(taken, f"{taken.removeprefix('a ')}s")
 
 
 def _bounds(metadata: Sequence[Any]) -> str:

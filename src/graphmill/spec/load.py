@@ -1,5 +1,6 @@
 """From YAML and dotted overrides to an `Experiment`: everything is checked, and every problem told at once."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ def load_experiment(source: str | Path | None, overrides: Sequence[str] = ()) ->
 
 def inline_experiment(value: Mapping[str, Any], source: str, overrides: Sequence[str] = ()) -> Experiment:
     """The experiment that stands inside another file, named `source` in messages."""
-    return _experiment(Draft(dict(value), {}), source, overrides)
+    return _experiment(Draft(copy.deepcopy(dict(value)), {}), source, overrides)
 
 
 def _experiment(draft: Draft, source: str, overrides: Sequence[str]) -> Experiment:

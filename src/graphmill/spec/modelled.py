@@ -67,11 +67,14 @@ def _widths(plan: Plan, model: GraphSageSpec) -> list[int]:
 def _num_syncs(plan: Plan) -> int:
     """Rounds end after `every` steps and at the end of an epoch; warm-up steps synchronise one by one."""
     warmup = min(plan.sync.warmup_steps, plan.steps_per_rank) if isinstance(plan.sync, LocalSgdSpec) else 0
-    full, rest = divmod(plan.steps_per_rank, plan.steps_per_epoch)
-    per_epoch = math.ceil(plan.steps_per_epoch / plan.sync.every)
-    rounds = full * per_epoch + math.ceil(rest / plan.sync.every)
-    full, rest = divmod(warmup, plan.steps_per_epoch)
-    return warmup + rounds - (full * per_epoch + rest // plan.sync.every)
+    return warmup + _rounds_ended(plan, plan.steps_per_rank) - _rounds_ended(plan, warmup)
+
+
+def _rounds_ended(plan: Plan, steps: int) -> int:
+    """Rounds that end within the first `steps` steps of a rank; the run's last step ends one, too."""
+    full, rest = divmod(steps, plan.steps_per_epoch)
+    cut_short = steps == plan.steps_per_rank and rest % plan.sync.every > 0
+    return full * math.ceil(plan.steps_per_epoch / plan.sync.every) + rest // plan.sync.every + cut_short
 
 
 def _seeds_seen(plan: Plan) -> int:

@@ -3,9 +3,18 @@
 import math
 from typing import Literal
 
-from graphmill.base.errors import UserError
-from graphmill.spec.experiment import CheckpointSpec, Experiment, FeatureTransform, GraphSageSpec, ModelSpec, Spec, SyncSpec
 from pydantic import Field
+
+from graphmill.base.errors import UserError
+from graphmill.spec.experiment import (
+    CheckpointSpec,
+    Experiment,
+    FeatureTransform,
+    GraphSageSpec,
+    ModelSpec,
+    Spec,
+    SyncSpec,
+)
 
 
 class MachineFacts(Spec):
@@ -105,7 +114,9 @@ def resolve(experiment: Experiment, *, machine: MachineFacts, dataset: DatasetFa
 
 def _device(asked: Literal["auto", "cpu", "cuda"], machine: MachineFacts) -> Literal["cpu", "cuda"]:
     if asked == "cuda" and machine.num_gpus == 0:
-        raise UserError("train.device is cuda, but this machine has no GPU that the driver reports", fix="set train.device=cpu")
+        raise UserError(
+            "train.device is cuda, but this machine has no GPU that the driver reports", fix="set train.device=cpu"
+        )
     if asked == "auto":
         return "cuda" if machine.num_gpus else "cpu"
     return asked
@@ -123,7 +134,10 @@ def _ranks(asked: int | Literal["auto"], device: str, machine: MachineFacts) -> 
 
 def _backend(asked: Literal["auto", "gloo", "nccl"], device: str) -> Literal["gloo", "nccl"]:
     if asked == "nccl" and device == "cpu":
-        raise UserError("train.backend is nccl, but train.device is cpu, and nccl moves GPU memory only", fix="set train.backend=gloo")
+        raise UserError(
+            "train.backend is nccl, but train.device is cpu, and nccl moves GPU memory only",
+            fix="set train.backend=gloo",
+        )
     if asked == "auto":
         return "nccl" if device == "cuda" else "gloo"
     return asked
@@ -143,7 +157,10 @@ def _steps_per_rank(experiment: Experiment, ranks: int, steps_per_epoch: int) ->
     if train.epochs is not None:
         limits.append(train.epochs * steps_per_epoch)
     if not limits:
-        raise UserError("neither train.epochs nor train.max_steps says when to stop", fix="set one of them, for example -O train.epochs=10")
+        raise UserError(
+            "neither train.epochs nor train.max_steps says when to stop",
+            fix="set one of them, for example -O train.epochs=10",
+        )
     return min(limits)
 
 

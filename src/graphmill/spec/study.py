@@ -92,6 +92,8 @@ def _refuse_experiment(value: Mapping[str, Any], source: str) -> None:
 
 def _problems(study: Study) -> Iterator[Problem]:
     where = f"study {study.name}"
+    if "name" in study.vary:
+        yield Problem(where, "vary.name varies nothing: runs are named after their cells", "remove it")
     for key, values in study.vary.items():
         if not values:
             yield Problem(where, f"vary.{key} has no values", f"give values, or remove {key}")

@@ -25,7 +25,8 @@ _SCALARS: Final = {
     "bool": re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"),
     "int": re.compile(r"^[-+]?(?:0|[1-9][0-9_]*)$"),
     "float": re.compile(
-        r"^(?:[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
+        r"^(?:[-+]?(?:(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+)"
+        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
     ),
 }
 
@@ -201,10 +202,8 @@ def _syntax_error(error: yaml.YAMLError, source: str) -> UserError:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     where = f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source
     if isinstance(error, yaml.reader.ReaderError):
-        return UserError(
-            f"{source} holds the character U+{ord(str(error.character)[:1] or ' '):04X}, which YAML does not allow",
-            fix="remove it",
-        )
+        code = error.character if isinstance(error.character, int) else ord(error.character)
+        return UserError(f"{source} holds the character U+{code:04X}, which YAML does not allow", fix="remove it")
     problem = " ".join(str(part) for part in (getattr(error, "context", None), getattr(error, "problem", None)) if part)
     if "'\\t'" in problem:
         return UserError(f"{where}: a tab stands where YAML wants spaces", fix="indent with spaces")

@@ -46,9 +46,9 @@ class Group:
         if self.world_size == 1:
             return [mine.tolist()]
         begin = time.perf_counter()
-        everyone = torch.empty(self.world_size * len(numbers), dtype=torch.int64, device=self.device)
-        dist.all_gather_into_tensor(everyone, mine)
-        rows: list[list[int]] = everyone.view(self.world_size, -1).tolist()
+        everyone = [torch.empty_like(mine) for _ in range(self.world_size)]
+        dist.all_gather(everyone, mine)
+        rows: list[list[int]] = torch.stack(everyone).tolist()
         self.traffic.wait_s += time.perf_counter() - begin
         self.traffic.control_bytes += mine.numel() * mine.element_size()
         return rows
@@ -66,10 +66,9 @@ class Group:
             return rows
         padded = torch.zeros(max(counts), rows.shape[1], dtype=rows.dtype, device=self.device)
         padded[: len(rows)] = rows
-        everyone = torch.empty(self.world_size * max(counts), rows.shape[1], dtype=rows.dtype, device=self.device)
-        dist.all_gather_into_tensor(everyone, padded)
-        parts = everyone.cpu().split(max(counts))
-        return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+        everyone = [torch.empty_like(padded) for _ in range(self.world_size)]
+        dist.all_gather(everyone, padded)
+        return torch.cat([part[:count].cpu() for part, count in zip(everyone, counts, strict=True)])
 
     def barrier(self) -> None:
         """Wait for all ranks."""

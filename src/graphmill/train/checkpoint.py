@@ -109,7 +109,9 @@ class CheckpointStore:
         path = self._path(steps_done)
         manifest = self._manifest(path)
         if manifest is None:
-            raise UserError(f"{path} holds no whole checkpoint", fix="name another, or start the run anew under another run id")
+            raise UserError(
+                f"{path} holds no whole checkpoint", fix="name another, or start the run anew under another run id"
+            )
         if manifest.plan_hash != self.plan_hash or manifest.world_size != self.group.world_size:
             raise UserError(
                 f"{path} was written by another plan or by {manifest.world_size} ranks, not {self.group.world_size}",
@@ -118,7 +120,9 @@ class CheckpointStore:
         own = f"rank_{self.group.rank}.safetensors"
         for name in (_MODEL, own):
             if manifest.files.get(name) != checksum(path / name):
-                raise UserError(f"{path / name} does not match its checksum", fix=f"remove {path}: the checkpoint before it is used")
+                raise UserError(
+                    f"{path / name} does not match its checksum", fix=f"remove {path}: the checkpoint before it is used"
+                )
         return State(_load(path / _MODEL), _load(path / own), manifest.positions[self.group.rank])
 
     def prune(self, needed: Iterable[int | None]) -> None:
@@ -183,5 +187,7 @@ def _load(path: Path) -> dict[str, Tensor]:
     try:
         tensors: dict[str, Tensor] = load_file(path)
     except SafetensorError as error:
-        raise UserError(f"{path} is damaged: {error}", fix=f"remove {path.parent}: the checkpoint before it is used") from None
+        raise UserError(
+            f"{path} is damaged: {error}", fix=f"remove {path.parent}: the checkpoint before it is used"
+        ) from None
     return tensors

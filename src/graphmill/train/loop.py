@@ -113,7 +113,9 @@ class Training:
             wait_s=round(traffic.wait_s, 6),
         )
         if not agree:
-            raise RuntimeError(f"replicas differ after the sync at step {self.steps_done}: {[f'{v[0] + 2**63:016x}' for v in votes]}")
+            raise RuntimeError(
+                f"replicas differ after the sync at step {self.steps_done}: {[f'{v[0] + 2**63:016x}' for v in votes]}"
+            )
         if any(vote[1] for vote in votes):
             return False
         every = self.plan.checkpoint.every_steps
@@ -124,7 +126,9 @@ class Training:
     def _finish_epoch(self) -> None:
         loss = float(self.group.sum_numbers(torch.tensor([self.ledger.loss_sum], dtype=torch.float64))[0])
         num_seeds = self._num_seeds()
-        row = self.ledger.row(epoch=self.epoch, steps_done=self.steps_done, loss=loss / num_seeds[0], num_seeds=num_seeds)
+        row = self.ledger.row(
+            epoch=self.epoch, steps_done=self.steps_done, loss=loss / num_seeds[0], num_seeds=num_seeds
+        )
         is_last = self.steps_done == self.plan.steps_per_rank
         every = self.plan.evaluate_every_epochs
         improved = False
@@ -138,7 +142,9 @@ class Training:
         self.rows.append(row)
         if self.group.rank == 0:
             write_metrics(self.folder.metrics_path, self.rows)
-        self.events.write("epoch", epoch=self.epoch + 1, steps_done=self.steps_done, loss=row["loss"], num_seeds=num_seeds[0])
+        self.events.write(
+            "epoch", epoch=self.epoch + 1, steps_done=self.steps_done, loss=row["loss"], num_seeds=num_seeds[0]
+        )
         self.progress.epoch(row)
         self.epoch, self.step = self.epoch + 1, 0
         self.ledger.end_epoch()
@@ -205,7 +211,11 @@ class Training:
         self.ledger.loss_sum, self.ledger.earlier_s = position.loss_sum, position.epoch_time_s
         self.ledger.earlier, self.ledger.before_epoch = position.counters, position.counters_before_epoch
         if position.best_step is not None:
-            assert position.best_epoch is not None and position.best_micro_f1 is not None and position.best_macro_f1 is not None
+            assert (
+                position.best_epoch is not None
+                and position.best_micro_f1 is not None
+                and position.best_macro_f1 is not None
+            )
             self.best = Best(position.best_step, position.best_epoch, position.best_micro_f1, position.best_macro_f1)
         if self.group.rank == 0 and self.epoch:
             self.rows = [dict(row) for row in read_metrics(self.folder.metrics_path) if int(row["epoch"]) <= self.epoch]

@@ -5,7 +5,8 @@ import time
 from collections.abc import Mapping
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress as Bars, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
 
 from graphmill.record.metrics import Cell
 from graphmill.spec.plan import Plan
@@ -19,7 +20,13 @@ class Progress:
         self._console = Console(file=sys.stdout, highlight=False)
         self._bars: Bars | None = None
         if shown and self._console.is_terminal:
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
+            columns = (
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]}"),
+                TimeRemainingColumn(),
+            )
             self._bars = Bars(*columns, console=self._console, transient=True)
             self._overall = self._bars.add_task("run", total=plan.steps_per_rank, completed=steps_done, rate="")
             self._epoch = self._bars.add_task("epoch", total=plan.steps_per_epoch, rate="")

@@ -54,7 +54,8 @@ def work(folder: RunFolder, plan: Plan, rank: Rank, *, resume: bool) -> int:
     """Train and write the outcome; the process group lives as long as this call."""
     if rank.world_size != plan.ranks:
         raise UserError(
-            f"plan.json asks for {plan.ranks} ranks, but {rank.world_size} were started", fix=f"start {plan.ranks} ranks"
+            f"plan.json asks for {plan.ranks} ranks, but {rank.world_size} were started",
+            fix=f"start {plan.ranks} ranks",
         )
     stop = StopRequest()
     stop.install()
@@ -84,7 +85,9 @@ def work(folder: RunFolder, plan: Plan, rank: Rank, *, resume: bool) -> int:
             dist.destroy_process_group()
 
 
-def build(folder: RunFolder, plan: Plan, rank: Rank, device: torch.device, stop: StopRequest, events: EventWriter) -> Training:
+def build(
+    folder: RunFolder, plan: Plan, rank: Rank, device: torch.device, stop: StopRequest, events: EventWriter
+) -> Training:
     """Everything one rank trains with."""
     group = Group(rank.rank, rank.world_size, device)
     task = NodeClassification(plan, group)
@@ -118,7 +121,9 @@ def build(folder: RunFolder, plan: Plan, rank: Rank, device: torch.device, stop:
 
 def _train(training: Training, folder: RunFolder, *, resume: bool, began: float) -> int:
     resumed = resume and training.restore()
-    training.events.write("start", resumed=resumed, steps_done=training.steps_done, parameters=training.replica.num_parameters)
+    training.events.write(
+        "start", resumed=resumed, steps_done=training.steps_done, parameters=training.replica.num_parameters
+    )
     training.progress.say(_opening(training, resumed=resumed))
     try:
         status = training.run()
@@ -142,9 +147,13 @@ def _train(training: Training, folder: RunFolder, *, resume: bool, began: float)
         )
     training.events.write("finish" if status == "done" else "stop", steps_done=training.steps_done, status=status)
     if test:
-        training.progress.say(f"test micro-F1 {test.micro_f1:.4f}  macro-F1 {test.macro_f1:.4f}  (best checkpoint: epoch {training.best.epoch if training.best else 0})")
+        training.progress.say(
+            f"test micro-F1 {test.micro_f1:.4f}  macro-F1 {test.macro_f1:.4f}  (best checkpoint: epoch {training.best.epoch if training.best else 0})"
+        )
     else:
-        training.progress.say(f"stopped after step {training.steps_done} of {training.plan.steps_per_rank}; continue with: graphmill train --resume {folder.path}")
+        training.progress.say(
+            f"stopped after step {training.steps_done} of {training.plan.steps_per_rank}; continue with: graphmill train --resume {folder.path}"
+        )
     return EXIT_OF[status]
 
 
@@ -167,7 +176,12 @@ def _fail(folder: RunFolder, rank: Rank, events: EventWriter, status: Status, me
     events.write("error", message=message)
     if rank.rank == 0:
         outcome = Outcome(
-            status=status, exit_code=EXIT_OF[status], epochs=0, steps_per_rank=0, wall_s=time.perf_counter() - began, message=message
+            status=status,
+            exit_code=EXIT_OF[status],
+            epochs=0,
+            steps_per_rank=0,
+            wall_s=time.perf_counter() - began,
+            message=message,
         )
         folder.write_outcome(outcome)
 

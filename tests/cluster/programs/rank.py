@@ -12,8 +12,11 @@ from pathlib import Path
 
 from graphmill.base.errors import UserError
 from graphmill.record.events import EventWriter
+from graphmill.record.metrics import write_metrics
+from graphmill.record.run_folder import Outcome, RunFolder
 from graphmill.runtime.rank import current_rank
 from graphmill.runtime.stop import StopRequest
+from graphmill.spec.plan import Plan
 
 RANK = current_rank(os.environ)
 SPLIT = sys.argv.index("--")
@@ -110,6 +113,36 @@ def do_environ() -> int:
         else:
             return 0
     return 1
+
+
+def do_finish() -> int:
+    """Leave everything behind that a finished rank does, true to the plan."""
+    folder = RunFolder.open(FOLDER)
+    plan = folder.read_plan()
+    with EventWriter(folder.events_path(RANK.rank), rank=RANK.rank) as events:
+        events.write("start")
+        events.write("finish")
+    if RANK.rank > 0:
+        return 0
+    checkpoint = folder.checkpoints_dir / f"step_{plan.steps_per_rank:010d}"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "manifest.json").write_text("{}")
+    write_metrics(folder.metrics_path, [row_of(plan, epoch) for epoch in range(1, plan.epochs + 1)])
+    folder.write_outcome(
+        Outcome(
+            status="done", exit_code=0, epochs=plan.epochs, steps_per_rank=plan.steps_per_rank, test={"microF1": 0.9}, wall_s=1.0
+        )
+    )
+    return 0
+
+
+def row_of(plan: Plan, epoch: int) -> dict[str, object]:
+    return {
+        "run_id": plan.run_id, "sync_every": plan.sync.every, "sync_scheme": plan.sync.scheme, "seed": plan.seed,
+        "world_size": plan.ranks, "dataset": plan.dataset.name, "synthetic": plan.dataset.synthetic, "epoch": epoch,
+        "loss": 1.0 / epoch, "val_loss": 1.0, "best_microF1": 0.9, "local_steps": epoch * plan.steps_per_epoch,
+        "epoch_steps": plan.steps_per_epoch, "seed_nodes_epoch_global": plan.dataset.num_train, "replicas_agree": True,
+    }  # fmt: skip
 
 
 def do_spawn() -> int:

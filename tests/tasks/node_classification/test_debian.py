@@ -570,7 +570,7 @@ def test_shipped_counts_checksum_and_size(shipped: DebianPackages, shipped_path:
     content = shipped_path.read_bytes()
     assert len(content) < 6_000_000
     assert hashlib.sha256(content[:-64]).hexdigest().encode() == content[-64:]
-    assert content[-64:] == b"8307f94134a059dd53cdd7cc6d7ae5ae21ad8611b88100a002ceb386e214a95c"
+    assert content[-64:] == b"d02d7f2aac2852e3b853389bf0f9d5b52c410edb8b32f76ebffdbc17e1ff421c"
     assert (len(shipped.names), shipped.edge_index.shape, len(shipped.class_names)) == (93_649, (2, 590_978), 58)
     assert (shipped.num_words, shipped.x_indices.size) == (4_000, 2_401_095)
     assert np.bincount(shipped.split).tolist() == [58_653, 10_876, 24_120]

@@ -80,13 +80,25 @@ def test_a_random_split_needs_no_column(tmp_path):
     assert sum(store.metadata.splits.values()) == 3
 
 
+@pytest.mark.parametrize("far", [40, 10**12, -(10**12), 2**63 - 1, -(2**63)])
+def test_ids_may_lie_far_apart(tmp_path, far):
+    nodes = f"id,label,split,f\n10,0,train,1\n{far},1,val,2\n20,0,test,3\n"
+    store = load(tmp_path, edges=f"src,dst\n10,{far}\n{far},20\n", nodes=nodes)
+    assert store.topology(undirected=False).indptr.tolist() == [0, 0, 1, 2]
+    assert store.topology(undirected=False).indices.tolist() == [0, 1]
+    with pytest.raises(UserError, match="line 2, column src: node '11' is not"):
+        load(tmp_path, edges="src,dst\n11,10\n", nodes=nodes, save_as="again")
+    with pytest.raises(UserError, match="line 2, column dst: node '9223372036854775806' is not"):
+        load(tmp_path, edges="src,dst\n10,9223372036854775806\n", nodes=nodes, save_as="again")
+
+
 @pytest.mark.parametrize(
     ("tables", "said"),
     [
-        ({"edges": "src,dst\n10,20\n10,99\n"}, r"edges\.csv, line 3, column dst: node 99 is not in the table of nodes"),
+        ({"edges": "src,dst\n10,20\n10,99\n"}, r"edges\.csv, line 3, column dst: node '99' is not in the table of nodes"),
         ({"edges": "src,dst\n10,20\nx,10\n"}, r"edges\.csv, line 3, column src: 'x' is not an integer"),
         ({"edges": "src,dst\n10,20\n10,\n"}, r"edges\.csv, line 3, column dst: None is not an integer"),
-        ({"edges": "src,dst\n10,20,30\n"}, r"edges\.csv cannot be read"),
+        ({"edges": "src,dst\n10,20,30\n"}, r"edges\.csv cannot be read: line 2 has 3 fields, and the first has 2"),
         ({"edges": "src,dst\n"}, "no edges"),
         ({"edges": ""}, r"edges\.csv cannot be read"),
         ({"edges": "from,to\n10,20\n"}, r"edges\.csv lacks the column src"),
@@ -116,6 +128,31 @@ def test_two_tables_of_one_name(tmp_path):
     load(tmp_path)
     (tmp_path / "tables" / "nodes.tsv").write_text("")
     with pytest.raises(UserError, match=r"holds nodes\.csv, nodes\.tsv"):
+        prepare("again", root=tmp_path, from_path=tmp_path / "tables")
+
+
+def test_parquet_ids_are_not_rounded(tmp_path):
+    load(tmp_path)
+    pl.DataFrame({"src": [10.0, 20.5], "dst": [20, 30]}).write_parquet(tmp_path / "tables" / "edges.parquet")
+    (tmp_path / "tables" / "edges.csv").unlink()
+    with pytest.raises(UserError, match=r"edges\.parquet, row 1, column src: 20\.5 is not an integer"):
+        prepare("again", root=tmp_path, from_path=tmp_path / "tables")
+
+
+def test_a_column_of_dates_is_no_feature(tmp_path):
+    load(tmp_path)
+    nodes = pl.read_csv(tmp_path / "tables" / "nodes.csv").with_columns(pl.lit("2024-01-01").str.to_date().alias("day"))
+    nodes.write_parquet(tmp_path / "tables" / "nodes.parquet")
+    (tmp_path / "tables" / "nodes.csv").unlink()
+    with pytest.raises(UserError, match="column day holds Date"):
+        prepare("again", root=tmp_path, from_path=tmp_path / "tables")
+
+
+def test_bytes_that_are_no_text(tmp_path):
+    load(tmp_path)
+    with (tmp_path / "tables" / "nodes.csv").open("ab") as file:
+        file.write(b"9,0,test,\xff\xfe,1\n")
+    with pytest.raises(UserError, match=r"nodes\.csv cannot be read: after line \d: .*utf-8"):
         prepare("again", root=tmp_path, from_path=tmp_path / "tables")
 
 

@@ -284,8 +284,8 @@ def build_from_package_lists(folder: Path) -> DebianPackages:
         "num_left_out_without_section": len(packages) - len(names),
         "num_without_long_description": sum("\n" not in package.text for package in kept),
     }
-    rows = _count_words((package.text for package in kept), words)
-    data = DebianPackages(tuple(names), *edges, *rows, words, labels, tuple(classes.tolist()), split, metadata)
+    arrays = (*edges, *_count_words((package.text for package in kept), words))
+    data = DebianPackages(tuple(names), *arrays, words, labels, tuple(classes.tolist()), split, metadata)
     if problem := next(_find_problems(data), None):
         raise UserError(f"The package lists of {folder} make no data set: {problem}.", fix=_WHICH_LISTS)
     return data

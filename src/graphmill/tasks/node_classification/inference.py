@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill import _native
-from graphmill.graph.batch import SparseRows
+from graphmill.graph.batch import Block, SparseRows
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.topology import Topology
-from graphmill.nn.graphsage import GraphSage, MeanLayer, Rows
+from graphmill.nn.graphsage import GraphSage, MeanLayer
 from graphmill.sample.collect import gather_sparse
 from graphmill.sync.group import Group
 
@@ -85,22 +85,12 @@ class LayerwiseInference:
     ) -> Tensor:
         # Local ids: the block's own rows first, then its neighbours, so that a row's features are read once per block.
         neighbours, local = np.unique(indices, return_inverse=True)
-        x = gather_sparse(
-            features.indptr,
-            features.indices,
-            features.values,
-            features.num_features,
-            np.concatenate([ids, neighbours]),
-            torch.get_num_threads(),
-        )
+        x = gather_sparse(features, np.concatenate([ids, neighbours]), torch.get_num_threads())
         device = layer.weight.device
-        rows = Rows(
-            torch.from_numpy(ids),
-            torch.from_numpy(indptr).to(device),
-            torch.from_numpy((local + len(ids)).astype(np.int32)).to(device),
-        )
+        shifted = torch.from_numpy((local + len(ids)).astype(np.int32))
+        block = Block(torch.from_numpy(indptr).to(device), shifted.to(device))
         on_device = SparseRows(x.indptr.to(device), x.indices.to(device), x.values.to(device), x.num_features)
-        return layer.on_sparse(on_device, rows, relu=relu, keys=None, p=0.0).cpu()
+        return layer.on_sparse(on_device, block, relu=relu, keys=None, p=0.0).cpu()
 
 
 def in_edges(topology: Topology, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:

@@ -67,8 +67,9 @@ def build_model(plan: Plan, *, rank: int) -> "GraphSage | EdgeIndexModel":
 
 def edge_index(batch: MiniBatch) -> Tensor:
     """The sampled edges as PyG writes them: int64 [2, num_edges], row 0 the source, row 1 the target, local ids."""
-    targets = torch.repeat_interleave(torch.arange(len(batch.indptr) - 1, device=batch.indptr.device), batch.indptr.diff())
-    return torch.stack([batch.indices.long(), targets])
+    block = batch.blocks[0]  # sampled without resampling, the first layer's block holds all edges
+    targets = torch.repeat_interleave(torch.arange(block.num_rows, device=block.indptr.device), block.indptr.diff())
+    return torch.stack([block.indices.long(), targets])
 
 
 def dense_rows(batch: MiniBatch) -> Tensor:
@@ -98,7 +99,9 @@ def _construct(spec: CustomModelSpec, channels: dict[str, int]) -> nn.Module:
             fix=f"set model.options; it takes {', '.join(accepted)}",
         ) from None
     if not isinstance(model, nn.Module):
-        raise UserError(f"{spec.target} made a {type(model).__name__}, not a torch.nn.Module", fix="name a class of modules")
+        raise UserError(
+            f"{spec.target} made a {type(model).__name__}, not a torch.nn.Module", fix="name a class of modules"
+        )
     return model
 
 
@@ -108,7 +111,8 @@ def _load(target: str) -> Callable[..., Any]:
         module = importlib.import_module(module_name)
     except (ImportError, ValueError) as error:
         raise UserError(
-            f"model.target {target!r} cannot be imported: {error}", fix="install it, or give a dotted path such as torch_geometric.nn.GCN"
+            f"model.target {target!r} cannot be imported: {error}",
+            fix="install it, or give a dotted path such as torch_geometric.nn.GCN",
         ) from None
     if not hasattr(module, name):
         raise UserError(f"{module_name} has no {name!r}; {did_you_mean(name, dir(module))}", fix="mend model.target")

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
 from graphmill.base.errors import UserError
 from graphmill.graph.features import sparse
 from graphmill.graph.raw import RawGraph
+from graphmill.tasks.node_classification.debian import DebianPackages, build_from_package_lists, read_compact
 from graphmill.tasks.node_classification.known import OTHER_LAYOUTS, known
 from graphmill.tasks.node_classification.sources import ogb, planetoid, raw_npz
 from graphmill.tasks.node_classification.sources.download import fetch, unpack
@@ -86,10 +88,8 @@ def _forced_seed(request: Request) -> int | None:
 
 
 def _read_debian(request: Request) -> RawGraph:
-    from graphmill.tasks.node_classification.debian import build_from_package_lists, read_compact
-
     path = request.from_path
-    packages = read_compact() if path is None else build_from_package_lists(path)
+    packages = _read_embedded() if path is None else build_from_package_lists(path)
     return RawGraph(
         edge_index=packages.edge_index,
         features=sparse(packages.x_indptr, packages.x_indices, packages.x_counts, packages.num_words),
@@ -102,6 +102,12 @@ def _read_debian(request: Request) -> RawGraph:
         synthetic=False,
         split_note="temporal: train in bullseye, val new in bookworm, test later",
     )
+
+
+def _read_embedded() -> DebianPackages:
+    shipped = resources.files("graphmill.tasks.node_classification") / "data" / "debian-packages.npz"
+    with resources.as_file(shipped) as path:
+        return read_compact(path)
 
 
 def _read_planetoid(request: Request, dataset: str) -> RawGraph:

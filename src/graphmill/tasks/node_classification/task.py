@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from graphmill.graph.batch import DenseRows, GlobalIds, Inputs, MiniBatch, Seeds, SelfAndMean, SparseRows
+from graphmill.graph.batch import Block, DenseRows, GlobalIds, Inputs, MiniBatch, Seeds, SelfAndMean, SparseRows
 from graphmill.graph.features import Features, SparseFeatures
 from graphmill.graph.store import GraphStore
 from graphmill.nn.graphsage import GraphSage
@@ -61,7 +61,8 @@ class NodeClassification:
         self.model = build_model(plan, rank=self.group.rank).to(self.group.device)
         self.schedule = SeedSchedule(self.store.nodes_in("train"), plan.batch_size, plan.ranks, plan.seed)
         topology = self.store.topology(undirected=plan.undirected)
-        self.sampler = NeighborSampler(topology, plan.num_neighbors, plan.seed, plan.threads)
+        resample = isinstance(self.model, GraphSage)
+        self.sampler = NeighborSampler(topology, plan.num_neighbors, plan.seed, plan.threads, resample)
         self.collector = Collector(
             self.features,
             self.labels.numpy(),
@@ -132,8 +133,7 @@ def to_device(batch: MiniBatch, device: torch.device) -> MiniBatch:
         return batch
     return replace(
         batch,
-        indptr=_copy(batch.indptr, device),
-        indices=_copy(batch.indices, device),
+        blocks=tuple(Block(_copy(b.indptr, device), _copy(b.indices, device)) for b in batch.blocks),
         labels=_copy(batch.labels, device),
         inputs=_inputs_to(batch.inputs, device),
     )
@@ -146,7 +146,9 @@ def _inputs_to(inputs: Inputs, device: torch.device) -> Inputs:
         case SelfAndMean(x):
             return SelfAndMean(_copy(x, device))
         case SparseRows() as x:
-            return SparseRows(_copy(x.indptr, device), _copy(x.indices, device), _copy(x.values, device), x.num_features)
+            return SparseRows(
+                _copy(x.indptr, device), _copy(x.indices, device), _copy(x.values, device), x.num_features
+            )
 
 
 def _copy(tensor: Tensor, device: torch.device) -> Tensor:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
-from graphmill.graph.arrays import UNREADABLE, read_npy_header
+from graphmill.graph.arrays import UNREADABLE, read_npy_header, reason
 
 _FIX = "write it again with numpy.savez_compressed, with plain arrays of numbers or strings"
 
@@ -22,7 +22,7 @@ def npz_keys(path: Path) -> tuple[str, ...]:
     except FileNotFoundError:
         raise UserError(f"{path} does not exist", fix="give the path of a .npz file") from None
     except UNREADABLE as error:
-        raise UserError(f"{path} cannot be read as .npz: {error}", fix=_FIX) from error
+        raise UserError(f"{path} cannot be read as .npz: {reason(error)}", fix=_FIX) from error
 
 
 def read_npz(path: Path, *, required: Collection[str], optional: Collection[str] = ()) -> dict[str, NDArray[Any]]:
@@ -49,4 +49,4 @@ def _read_member(archive: zipfile.ZipFile, path: Path, key: str) -> NDArray[Any]
         with archive.open(info) as member:
             return np.asarray(np.lib.format.read_array(member, allow_pickle=False))
     except UNREADABLE as error:
-        raise UserError(f"{path}, key {key}: it cannot be read: {error}", fix=_FIX) from error
+        raise UserError(f"{path}, key {key}: it cannot be read: {reason(error)}", fix=_FIX) from error

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import replacing
-from graphmill.graph.arrays import UNREADABLE
+from graphmill.graph.arrays import UNREADABLE, reason
 
 _TIMEOUT_S = 30
 _CHUNK_BYTES = 2**20
@@ -27,9 +27,9 @@ def fetch(url: str, path: Path, *, layout: str, say: Callable[[str], None]) -> P
                 shutil.copyfileobj(response, file, _CHUNK_BYTES)
             _check_length(temporary, response.headers.get("Content-Length"))
     except (OSError, HTTPException, EOFError, ValueError) as error:
-        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        cause = error.reason if isinstance(error, urllib.error.URLError) else error
         raise UserError(
-            f"{url} could not be downloaded: {reason}",
+            f"{url} could not be downloaded: {cause}",
             fix=f"download it where there is a network and give its folder with --from PATH; expected: {layout}",
         ) from error
     return path
@@ -48,7 +48,7 @@ def unpack(archive: Path, folder: Path, members: Sequence[str]) -> None:
                     shutil.copyfileobj(source, file, _CHUNK_BYTES)
     except UNREADABLE as error:
         raise UserError(
-            f"{archive} cannot be unpacked: {error}", fix=f"delete {archive} and prepare again, or use --from"
+            f"{archive} cannot be unpacked: {reason(error)}", fix=f"delete {archive} and prepare again, or use --from"
         ) from error
 
 

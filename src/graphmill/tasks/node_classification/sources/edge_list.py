@@ -6,7 +6,7 @@ must be a number in every row.
 """
 
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -29,6 +29,7 @@ from graphmill.tasks.node_classification.sources.tables import (
 )
 
 _ENDS = ("src", "dst")
+_MAX_SPAN = 4  # ids may leave so many gaps each before a table over their range is too large
 _NOT_FEATURES = ("id", "label", "split")
 
 
@@ -104,25 +105,41 @@ def _ids(column: pl.Series, path: Path) -> pl.Series:
 
 
 def _edges(path: Path, ids: pl.Series) -> NDArray[np.int64]:
-    known = pl.DataFrame({"id": ids, "number": np.arange(len(ids), dtype=np.int64)})
     if ids.dtype == pl.Int64:
-        ends = [pl.Series(name, end) for name, end in zip(_ENDS, read_integers(path, _ENDS), strict=True)]
+        known = ids.to_numpy()
+        order = np.argsort(known)
+        numbered = [_numbers_of_integers(end, known, order) for end in read_integers(path, _ENDS)]
     else:
         table = read_table(path, _ENDS)
-        ends = [_text(table[name], path) for name in _ENDS]
-    return np.stack([_numbers_of(end, known, path) for end in ends])
+        numbered = [_numbers_of_text(_text(table[name], path), ids) for name in _ENDS]
+    for name, numbers_of_end in zip(_ENDS, numbered, strict=True):
+        missing = np.flatnonzero(numbers_of_end < 0)
+        if len(missing):
+            row = int(missing[0])
+            shown = read_table(path, (name,))[name][row]
+            raise UserError(
+                f"{path}, {row_name(path, row)}, column {name}: node {shown!r} is not in the table of nodes",
+                fix="add the node there, or drop the edge",
+            )
+    return np.stack(numbered)
 
 
-def _numbers_of(ends: pl.Series, known: pl.DataFrame, path: Path) -> NDArray[np.int64]:
-    found = ends.to_frame("id").join(known, on="id", how="left", maintain_order="left")["number"]
-    missing = found.is_null()
-    if missing.any():
-        row = cast("int", missing.arg_max())
-        raise UserError(
-            f"{path}, {row_name(path, row)}, column {ends.name}: node {ends[row]!r} is not in the table of nodes",
-            fix="add the node there, or drop the edge",
-        )
-    return cast("NDArray[np.int64]", found.to_numpy())
+def _numbers_of_integers(ends: NDArray[np.int64], known: NDArray[Any], order: NDArray[np.intp]) -> NDArray[np.int64]:
+    """Position of each end among the ids, -1 where it is not there."""
+    low, high = int(known[order[0]]), int(known[order[-1]])
+    if high - low >= _MAX_SPAN * len(known):
+        places = np.minimum(np.searchsorted(known, ends, sorter=order), len(known) - 1)
+        return np.where(known[order[places]] == ends, order[places], -1)
+    inside = (ends >= low) & (ends <= high)
+    number_of = np.full(high - low + 1, -1, dtype=np.int64)
+    number_of[known - low] = np.arange(len(known))
+    return np.where(inside, number_of[np.where(inside, ends - low, 0)], -1)
+
+
+def _numbers_of_text(ends: pl.Series, known: pl.Series) -> NDArray[np.int64]:
+    numbers = pl.DataFrame({"id": known, "number": np.arange(len(known), dtype=np.int64)})
+    found = ends.to_frame("id").join(numbers, on="id", how="left", maintain_order="left")["number"]
+    return cast("NDArray[np.int64]", found.fill_null(-1).to_numpy())
 
 
 def _labels(column: pl.Series, path: Path) -> tuple[NDArray[np.int64], tuple[str, ...]]:

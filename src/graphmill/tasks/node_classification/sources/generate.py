@@ -54,7 +54,7 @@ AnyOptions = TypeVar("AnyOptions", SbmOptions, RmatOptions)
 def generate(kind: Literal["sbm", "rmat"], options: Mapping[str, Any], name: str) -> RawGraph:
     """Generate the graph. Unknown and ill-typed options are refused together."""
     if kind == "sbm":
-        sbm = _parse(SbmOptions, options)
+        sbm = _check_communities(_parse(SbmOptions, options))
         return _generate(kind, sbm, name, _sbm_labels(sbm), _sbm_sampler(sbm))
     rmat = _parse(RmatOptions, options)
     labels = np.arange(rmat.num_nodes, dtype=np.int64) * rmat.classes // rmat.num_nodes
@@ -134,6 +134,15 @@ def _undirected_pairs(
         keys = np.delete(keys, rng.choice(len(keys), len(keys) - wanted, replace=False))
     ends = np.stack([keys >> np.uint64(32), keys & np.uint64(2**32 - 1)]).astype(np.int64)
     return np.concatenate([ends, ends[::-1]], axis=1)
+
+
+def _check_communities(options: SbmOptions) -> SbmOptions:
+    if options.communities > options.num_nodes:
+        raise UserError(
+            f"{options.communities} communities for {options.num_nodes} nodes",
+            fix=f"set communities={options.num_nodes}",
+        )
+    return options
 
 
 def _sbm_labels(options: SbmOptions) -> Ends:

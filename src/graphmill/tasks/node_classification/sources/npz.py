@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.graph.features import Features, SparseFeatures, csr_problem, dense, sparse
+from graphmill.graph.metadata import SplitName
 from graphmill.graph.raw import RawGraph
 from graphmill.tasks.node_classification.sources.archive import npz_keys, read_npz
 from graphmill.tasks.node_classification.sources.splits import random_split, split_from_masks, split_from_names
 
-_MASKS = {"train_mask": "train", "val_mask": "val", "test_mask": "test"}
+_MASKS: dict[str, SplitName] = {"train_mask": "train", "val_mask": "val", "test_mask": "test"}
 _CSR = ("x_data", "x_indices", "x_indptr", "x_shape")
 _OPTIONAL = ("x", *_CSR, *_MASKS, "split", "class_names", "unlabelled")
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.graph.features import DenseFeatures
+from graphmill.graph.metadata import SplitName
 from graphmill.graph.raw import RawGraph
 from graphmill.tasks.node_classification.sources.npz import integer_labels
 from graphmill.tasks.node_classification.sources.splits import split_from_ids
@@ -50,7 +51,7 @@ def read_ogb(folder: Path, dataset: str, name: str) -> RawGraph:
     """Read the CSV folder of a node set with one label per node."""
     raw = folder / "raw"
     num_nodes = _count(raw / "num-node-list.csv.gz")
-    edges = read_headerless(raw / "edge.csv.gz", 2, pl.Int64).T
+    edges = read_headerless(raw / "edge.csv.gz", 2, pl.Int64, what="a node id").T
     num_edges = _count(raw / "num-edge-list.csv.gz")
     if edges.shape[1] != num_edges:
         raise UserError(
@@ -60,9 +61,9 @@ def read_ogb(folder: Path, dataset: str, name: str) -> RawGraph:
     both = dataset in _BOTH_DIRECTIONS
     labels_path, features_path = raw / "node-label.csv.gz", raw / "node-feat.csv.gz"
     labels = integer_labels(
-        read_headerless(labels_path, count_columns(labels_path), pl.Float64), place=str(labels_path)
+        read_headerless(labels_path, count_columns(labels_path), pl.Float64, what="a number"), place=str(labels_path)
     )
-    x = read_headerless(features_path, count_columns(features_path), pl.Float32)
+    x = read_headerless(features_path, count_columns(features_path), pl.Float32, what="a number")
     if len(labels) != num_nodes or len(x) != num_nodes:
         raise UserError(
             f"{raw}: {len(labels)} labels, {len(x)} rows of features, and num-node-list.csv.gz says {num_nodes} nodes",
@@ -83,8 +84,8 @@ def read_ogb(folder: Path, dataset: str, name: str) -> RawGraph:
 
 
 def _split(kind: Path, num_nodes: int) -> NDArray[np.int8]:
-    files = {"train": "train.csv.gz", "val": "valid.csv.gz", "test": "test.csv.gz"}
-    ids = {split: read_headerless(kind / file, 1, pl.Int64)[:, 0] for split, file in files.items()}
+    files: dict[SplitName, str] = {"train": "train.csv.gz", "val": "valid.csv.gz", "test": "test.csv.gz"}
+    ids = {split: read_headerless(kind / file, 1, pl.Int64, what="an integer")[:, 0] for split, file in files.items()}
     return split_from_ids(ids, num_nodes, place=str(kind))
 
 
@@ -99,7 +100,7 @@ def _split_folder(folder: Path) -> Path:
 
 
 def _count(path: Path) -> int:
-    values: NDArray[Any] = read_headerless(path, 1, pl.Int64)
+    values: NDArray[Any] = read_headerless(path, 1, pl.Int64, what="an integer")
     if values.shape != (1, 1) or values[0, 0] < 1:
         raise UserError(
             f"{path} holds {values[:, 0].tolist()[:5]}, and should hold one count", fix="download the dataset again"

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
+from graphmill.graph.arrays import reason
 from graphmill.graph.features import SparseFeatures, csr_problem, sparse
 from graphmill.graph.raw import RawGraph
 from graphmill.tasks.node_classification.sources.splits import split_from_ids
@@ -58,7 +59,7 @@ def _test_index(path: Path) -> NDArray[np.int64]:
     try:
         test = np.array(path.read_text(encoding="ascii").split(), dtype=np.int64)
     except (OSError, ValueError, OverflowError) as error:
-        raise UserError(f"{path} cannot be read: {error}", fix="give one node id per line") from error
+        raise UserError(f"{path} cannot be read: {reason(error)}", fix="give one node id per line") from error
     if len(test) == 0 or test.min() < 0 or test.max() >= _MAX_NODES or len(np.unique(test)) < len(test):
         raise UserError(f"{path}: ids are missing, repeated or out of range", fix="download the file again")
     return test

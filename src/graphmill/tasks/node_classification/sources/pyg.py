@@ -4,7 +4,7 @@ import importlib
 import inspect
 import tempfile
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
 from graphmill.graph.features import DenseFeatures, Features, dense, sparse
+from graphmill.graph.metadata import SplitName
 from graphmill.graph.raw import RawGraph
 from graphmill.tasks.node_classification.sources.npz import integer_labels
 from graphmill.tasks.node_classification.sources.splits import random_split, split_from_masks
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 PREFIX = "pyg/"
+_SPLITS: tuple[SplitName, ...] = ("train", "val", "test")
 
 
 def from_data(
@@ -117,21 +116,23 @@ def _edge_index(data: Any) -> NDArray[Any]:  # noqa: ANN401
     return destinations_and_sources[::-1]
 
 
-def _features(x: "Tensor") -> Features:
+def _features(x: Any) -> Features:  # noqa: ANN401  # a Tensor; its sparse methods are untyped
     import torch
 
     if x.layout != torch.strided:
-        csr = x.to_sparse_csr()
-        indptr, indices, values = (_numpy(part) for part in (csr.crow_indices(), csr.col_indices(), csr.values()))
-        return sparse(indptr, indices, values, x.shape[1])
+        coo = x.to_sparse_coo().coalesce()  # rows ascend
+        rows, columns = _numpy(coo.indices())
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=x.shape[0]))])
+        return sparse(indptr, columns, _numpy(coo.values()), x.shape[1])
     if x.dtype == torch.bfloat16:
         return DenseFeatures(_numpy(x.contiguous().view(torch.uint16)), "bfloat16")
     return dense(_numpy(x))
 
 
 def _split(data: Any, num_nodes: int) -> tuple[NDArray[np.int8], str]:  # noqa: ANN401
-    masks, note = {}, "as given by the masks"
-    for name in ("train", "val", "test"):
+    masks: dict[SplitName, NDArray[Any]] = {}
+    note = "as given by the masks"
+    for name in _SPLITS:
         mask = getattr(data, f"{name}_mask", None)
         if mask is None:
             continue

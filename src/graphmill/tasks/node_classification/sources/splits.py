@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
-from graphmill.graph.metadata import SPLIT_CODES
+from graphmill.graph.metadata import SPLIT_CODES, SplitName
 
-SPLIT_NAMES = {**SPLIT_CODES, "valid": 1, "validation": 1, "": -1}
+SPLIT_NAMES: dict[str, int] = {"train": 0, "val": 1, "valid": 1, "validation": 1, "test": 2, "none": -1, "": -1}
 
 
-def split_from_masks(masks: Mapping[str, NDArray[Any]], num_nodes: int, *, place: str) -> NDArray[np.int8]:
+def split_from_masks(masks: Mapping[SplitName, NDArray[Any]], num_nodes: int, *, place: str) -> NDArray[np.int8]:
     """Codes [num_nodes] from one mask per split name; a node in two of them is refused."""
     split = np.full(num_nodes, SPLIT_CODES["none"], dtype=np.int8)
     for name, mask in masks.items():
@@ -34,9 +34,9 @@ def split_from_masks(masks: Mapping[str, NDArray[Any]], num_nodes: int, *, place
     return split
 
 
-def split_from_ids(ids: Mapping[str, NDArray[Any]], num_nodes: int, *, place: str) -> NDArray[np.int8]:
+def split_from_ids(ids: Mapping[SplitName, NDArray[Any]], num_nodes: int, *, place: str) -> NDArray[np.int8]:
     """Codes [num_nodes] from the node ids of each split name."""
-    masks = {}
+    masks: dict[SplitName, NDArray[Any]] = {}
     for name, members in ids.items():
         outside = np.flatnonzero((members < 0) | (members >= num_nodes))
         if len(outside):

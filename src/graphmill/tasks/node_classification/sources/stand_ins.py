@@ -9,13 +9,13 @@ import io
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
-from graphmill.graph.arrays import UNREADABLE
+from graphmill.graph.arrays import UNREADABLE, reason
 
 _MAX_BYTES = 2**30  # the largest raw file of the three datasets has 30 MB
 _FIX = "download the file again from https://github.com/kimiyoung/planetoid (folder data)"
@@ -75,6 +75,13 @@ def _new_dict(*_: object) -> dict[Any, Any]:
     return {}
 
 
+def _encode(text: str, encoding: str) -> bytes:
+    """How protocols 0 to 2 spell bytes in Python 3."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"bytes spelled in {encoding}")
+    return text.encode("latin1")
+
+
 _ADMITTED: dict[tuple[str, str], Callable[..., Any]] = {
     ("numpy", "dtype"): _Dtype,
     ("numpy", "ndarray"): _Array,
@@ -89,10 +96,16 @@ _ADMITTED: dict[tuple[str, str], Callable[..., Any]] = {
     ("__builtin__", "list"): list,
     ("builtins", "list"): list,
     ("collections", "defaultdict"): _new_dict,
+    ("_codecs", "encode"): _encode,
 }
 
 
 class _Restricted(pickle._Unpickler):
+    # A bytearray is allocated before its bytes are there to read; no raw file has one.
+    dispatch: ClassVar = {
+        code: load for code, load in pickle._Unpickler.dispatch.items() if code != pickle.BYTEARRAY8[0]
+    }
+
     def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401  # overrides pickle's own signature
         try:
             return _ADMITTED[module, name]
@@ -108,7 +121,7 @@ def read_array(path: Path) -> NDArray[Any]:
     try:
         return value.resolve()
     except UNREADABLE as error:
-        raise UserError(f"{path} holds no readable numpy array: {error}", fix=_FIX) from error
+        raise UserError(f"{path} holds no readable numpy array: {reason(error)}", fix=_FIX) from error
 
 
 def read_csr(path: Path) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], tuple[int, int]]:
@@ -120,7 +133,7 @@ def read_csr(path: Path) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], tupl
         data, indices, indptr = (value.part(name).resolve() for name in ("data", "indices", "indptr"))
         num_rows, num_columns = (int(extent) for extent in value.part("shape"))
     except (*UNREADABLE, AttributeError) as error:
-        raise UserError(f"{path} holds no readable csr_matrix: {error}", fix=_FIX) from error
+        raise UserError(f"{path} holds no readable csr_matrix: {reason(error)}", fix=_FIX) from error
     return data, indices, indptr, (num_rows, num_columns)
 
 
@@ -134,7 +147,7 @@ def read_adjacency(path: Path) -> NDArray[np.int64]:
         destinations = np.array([node for row in value.values() for node in row], dtype=np.int64)
         return np.stack([sources, destinations])
     except (*UNREADABLE, AttributeError) as error:
-        raise UserError(f"{path} holds no dict of neighbour lists: {error}", fix=_FIX) from error
+        raise UserError(f"{path} holds no dict of neighbour lists: {reason(error)}", fix=_FIX) from error
 
 
 def _load(path: Path) -> Any:  # noqa: ANN401  # the callers look at what it is
@@ -143,4 +156,4 @@ def _load(path: Path) -> Any:  # noqa: ANN401  # the callers look at what it is
             raise ValueError(f"{path.stat().st_size} bytes are too many")
         return _Restricted(io.BytesIO(path.read_bytes()), encoding="latin1").load()
     except (*UNREADABLE, AttributeError, AssertionError, pickle.UnpicklingError) as error:
-        raise UserError(f"{path} cannot be read: {error}", fix=_FIX) from error
+        raise UserError(f"{path} cannot be read: {reason(error)}", fix=_FIX) from error

@@ -1,6 +1,8 @@
 """Read CSV (also gzipped) and Parquet with polars; whatever polars says becomes a `UserError` with the file's name."""
 
 import contextlib
+import csv
+import gzip
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -10,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
-from graphmill.graph.arrays import UNREADABLE
+from graphmill.graph.arrays import UNREADABLE, reason
 
 SUFFIXES = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
@@ -62,24 +64,24 @@ def read_integers(path: Path, columns: Sequence[str]) -> list[NDArray[np.int64]]
     return [numbers(frame[column], pl.Int64, path=path, what="an integer") for column in columns]
 
 
-def row_name(path: Path, row: int) -> str:
-    """How a person finds the row: by line in a CSV with a header, by number in Parquet."""
-    return f"row {row}" if path.suffix == ".parquet" else f"line {row + 2}"
+def row_name(path: Path, row: int, *, has_header: bool = True) -> str:
+    """How a person finds the row: by line in a CSV, by number in Parquet."""
+    return f"row {row}" if path.suffix == ".parquet" else f"line {row + 1 + has_header}"
 
 
-def read_headerless(path: Path, num_columns: int, dtype: type[pl.DataType]) -> NDArray[Any]:
+def read_headerless(path: Path, num_columns: int, dtype: type[pl.DataType], *, what: str) -> NDArray[Any]:
     """All cells of a CSV without a header, as [num_rows, num_columns]."""
     names = [f"column_{number}" for number in range(1, num_columns + 1)]
-    try:
+    with contextlib.suppress(*UNREADABLE_TABLE):  # read again below, as text, to find the row
         frame = pl.read_csv(path, has_header=False, schema=dict.fromkeys(names, dtype))
+        if not any(frame[name].has_nulls() for name in names):
+            return frame.to_numpy()
+    try:
+        frame = pl.read_csv(path, has_header=False, schema=dict.fromkeys(names, pl.String))
     except UNREADABLE_TABLE as error:
         raise _unreadable(path, error) from None
-    for number, name in enumerate(names):
-        empty = frame[name].is_null()
-        if empty.any():
-            line = cast("int", empty.arg_max()) + 1
-            raise UserError(f"{path}, line {line}: column {number + 1} is empty", fix="write a number there")
-    return frame.to_numpy()
+    columns = [numbers(frame[name], dtype, path=path, what=what, has_header=False) for name in names]
+    return np.stack(columns, axis=1)
 
 
 def count_columns(path: Path) -> int:
@@ -90,18 +92,24 @@ def count_columns(path: Path) -> int:
         raise _unreadable(path, error) from None
 
 
-def numbers(column: pl.Series, dtype: type[pl.DataType], *, path: Path, what: str) -> NDArray[Any]:
-    """The column as numbers, each of them there; the error names the row."""
+def numbers(
+    column: pl.Series, dtype: type[pl.DataType], *, path: Path, what: str, has_header: bool = True
+) -> NDArray[Any]:
+    """The column as numbers, each of them there and none of them rounded to fit; the error names the row."""
+    text = column.str.strip_chars() if column.dtype == pl.String else column
+    if not (text.dtype == pl.String or text.dtype.is_numeric() or text.dtype == pl.Boolean):
+        raise UserError(f"{path}, column {column.name} holds {text.dtype}", fix=f"give {what} in every row")
     try:
-        text = column.str.strip_chars() if column.dtype == pl.String else column
         cast_column = text.cast(dtype, strict=False)
     except UNREADABLE_TABLE as error:
-        raise UserError(f"{path}, column {column.name}: {error}", fix=f"give {what}") from None
-    missing = cast_column.is_null()
-    if missing.any():
-        row = cast("int", missing.arg_max())
-        place = f"{path}, {row_name(path, row)}, column {column.name}"
-        raise UserError(f"{place}: {column[row]!r} is not {what}", fix=f"give {what}")
+        raise UserError(f"{path}, column {column.name}: {reason(error)}", fix=f"give {what} in every row") from None
+    broken = cast_column.is_null()
+    if text.dtype.is_float() and dtype.is_integer():
+        broken = broken | (text != cast_column)
+    if broken.any():
+        row = cast("int", broken.arg_max())
+        place = f"{path}, {row_name(path, row, has_header=has_header)}, column {column.name}"
+        raise UserError(f"{place}: {column[row]!r} is not {what}", fix=f"give {what} in every row")
     return np.ascontiguousarray(cast_column.to_numpy())
 
 
@@ -112,7 +120,24 @@ def _separator(path: Path) -> str:
 def _unreadable(path: Path, error: BaseException) -> UserError:
     if isinstance(error, FileNotFoundError):
         return UserError(f"{path} does not exist", fix="give the folder that holds it with --from")
-    lines = str(error).strip().splitlines()
+    place = None if path.suffix == ".parquet" else _first_broken_line(path)
     return UserError(
-        f"{path} cannot be read: {lines[0] if lines else type(error).__name__}", fix="write the table again"
+        f"{path} cannot be read: {place or reason(error).strip().splitlines()[0]}", fix="mend or rewrite it"
     )
+
+
+def _first_broken_line(path: Path) -> str | None:
+    """polars does not say where a CSV stops being one; the csv module reads on until it does not understand either."""
+    number = 0
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            rows = csv.reader((line.decode() for line in file), delimiter=_separator(path))
+            width = len(next(rows, []))
+            for number, row in enumerate(rows, start=2):
+                if len(row) != width:
+                    return f"line {number} has {len(row)} fields, and the first has {width}"
+    except UnicodeDecodeError as error:
+        return f"after line {number}: {error}"
+    except (*UNREADABLE, csv.Error):
+        return None  # then polars' own words must do
+    return None

@@ -1,0 +1,150 @@
+"""A loader with PyG's shape: what `torch_geometric.loader.NeighborLoader` yields, from the native sampler.
+
+It needs PyG for its `Data` class, and neither pyg-lib nor torch-sparse.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphmill import _native
+from graphmill.base.errors import UserError
+from graphmill.graph.batch import GlobalIds, Seeds
+from graphmill.graph.topology import Topology
+from graphmill.sample.keys import Purpose, key_of
+from graphmill.sample.prefetch import prefetch
+from graphmill.sample.schedule import SeedSchedule
+
+
+class NeighborLoader:
+    """Mini-batches of a PyG `Data` object by neighbour sampling, for models that PyG users have already.
+
+    A batch is a `Data` with `x, y, edge_index, n_id, e_id, input_id, batch_size, num_sampled_nodes, num_sampled_edges`: seeds
+    first, nodes in order of discovery, as in PyG. Every iteration over the loader is the next epoch. Which batches come
+    is a function of (seed, epoch, step), so `state_dict()` is two numbers and a resumed loader goes on mid-epoch.
+
+    Example:
+        >>> loader = NeighborLoader(data, num_neighbors=[25, 10], batch_size=1024, input_nodes=data.train_mask)
+        ... for batch in loader:
+        ...     out = model(batch.x, batch.edge_index)[: batch.batch_size]
+    """
+
+    def __init__(
+        self,
+        data: Any,  # noqa: ANN401  # a PyG Data, which is an optional dependency
+        *,
+        num_neighbors: Sequence[int],
+        batch_size: int = 1,
+        input_nodes: Tensor | None = None,
+        shuffle: bool = True,
+        seed: int = 0,
+        prefetch: int = 2,
+        num_threads: int | None = None,
+    ) -> None:
+        """`input_nodes`: a boolean mask [num_nodes], node ids, or None for all nodes. -1 in `num_neighbors`: all."""
+        if data.edge_index is None:
+            raise UserError("the Data object has no edge_index", fix="give one with edge_index [2, num_edges]")
+        self._data = data
+        self._fanouts = [int(k) for k in num_neighbors]
+        topology, self._edge_order = _topology_of(data)
+        self._sampler = _native.NeighborSampler(topology.indptr, topology.indices)
+        self._schedule = SeedSchedule(_ids_of(input_nodes, data.num_nodes), batch_size, world_size=1, seed=seed)
+        self._seed, self._shuffle, self._prefetch = seed, shuffle, prefetch
+        self._num_threads = num_threads or torch.get_num_threads()
+        self._epoch = self._step = 0
+
+    def __len__(self) -> int:
+        return self._schedule.steps_per_epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        epoch, first = self._epoch, self._step
+        for step, batch in enumerate(prefetch(lambda: self._make(epoch, first), self._prefetch), start=first):
+            self._epoch, self._step = (epoch, step + 1) if step + 1 < len(self) else (epoch + 1, 0)
+            yield batch
+
+    def state_dict(self) -> dict[str, int]:
+        """Where the loader stands: the next batch it would yield."""
+        return {"epoch": self._epoch, "step": self._step, "seed": self._seed}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on from where another loader with the same arguments stood."""
+        if state["seed"] != self._seed:
+            raise UserError(
+                f"the state is of seed {state['seed']}, the loader of {self._seed}",
+                fix="make the loader with that seed",
+            )
+        self._epoch, self._step = state["epoch"], state["step"]
+
+    def _make(self, epoch: int, first_step: int) -> Iterator[Any]:
+        for step in range(first_step, len(self)):
+            yield self._batch(self._seeds(epoch, step))
+
+    def _seeds(self, epoch: int, step: int) -> Seeds:
+        if self._shuffle:
+            return self._schedule.seeds(epoch, step, rank=0)
+        begin = step * self._schedule.batch_size
+        return Seeds(epoch, step, GlobalIds(self._schedule.train_ids[begin : begin + self._schedule.batch_size]))
+
+    def _batch(self, seeds: Seeds) -> Any:  # noqa: ANN401  # a PyG Data
+        from torch_geometric.data import Data
+
+        key = key_of(self._seed, Purpose.NEIGHBOURS, seeds.epoch, seeds.step)
+        hood = self._sampler.sample(seeds.ids, self._fanouts, key, with_edge_ids=True, num_threads=self._num_threads)
+        node_ids = torch.from_numpy(hood.node_ids)
+        targets = np.repeat(np.arange(len(hood.indptr) - 1), np.diff(hood.indptr))
+        batch = Data(
+            edge_index=torch.stack([torch.from_numpy(hood.indices).long(), torch.from_numpy(targets)]),
+            n_id=node_ids,
+            e_id=self._edge_order[torch.from_numpy(hood.edge_ids)],
+            input_id=torch.from_numpy(np.array(seeds.ids)),
+            batch_size=len(seeds.ids),
+            num_sampled_nodes=list(hood.num_nodes_per_hop),
+            num_sampled_edges=list(hood.num_edges_per_hop),
+        )
+        batch.num_nodes = len(node_ids)
+        self._fill(batch)
+        return batch
+
+    def _fill(self, batch: Any) -> None:  # noqa: ANN401  # a PyG Data
+        """Rows of every node and edge attribute of the data."""
+        for name, value in self._data.items():
+            if not isinstance(value, Tensor) or name == "edge_index":
+                continue
+            if self._data.is_edge_attr(name):
+                batch[name] = value.index_select(0, batch.e_id)
+            elif name == "x" and value.dtype == torch.float32 and value.dim() == 2 and value.is_contiguous():
+                batch[name] = torch.empty(len(batch.n_id), value.shape[1])
+                _native.gather_rows(value.detach(), batch.n_id, batch[name], self._num_threads)
+            elif self._data.is_node_attr(name):
+                batch[name] = value.index_select(0, batch.n_id)
+
+
+def _topology_of(data: Any) -> tuple[Topology, Tensor]:  # noqa: ANN401  # a PyG Data
+    """In-neighbours in compressed sparse form, and which column of edge_index each in-edge is."""
+    edges = data.edge_index
+    if edges.numel() and (int(edges.min()) < 0 or int(edges.max()) >= data.num_nodes):
+        raise UserError(
+            f"edge_index names node {int(edges.max())}, but the graph has {data.num_nodes} nodes",
+            fix="mend edge_index or num_nodes",
+        )
+    order = torch.argsort(edges[1] * data.num_nodes + edges[0], stable=True)
+    indptr = torch.zeros(data.num_nodes + 1, dtype=torch.int64)
+    torch.cumsum(torch.bincount(edges[1], minlength=data.num_nodes), 0, out=indptr[1:])
+    return Topology(indptr.numpy(), edges[0][order].to(torch.int32).numpy()), order
+
+
+def _ids_of(input_nodes: Tensor | None, num_nodes: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    if input_nodes is None:
+        return np.arange(num_nodes, dtype=np.int64)
+    ids = torch.nonzero(input_nodes).reshape(-1) if input_nodes.dtype == torch.bool else input_nodes.reshape(-1)
+    if ids.numel() == 0 or int(ids.min()) < 0 or int(ids.max()) >= num_nodes:
+        raise UserError(
+            f"input_nodes must name nodes 0 to {num_nodes - 1}, and at least one", fix="give a mask or node ids"
+        )
+    if len(torch.unique(ids)) != len(ids):
+        raise UserError("input_nodes names a node twice", fix="give each node once")
+    result: np.ndarray[tuple[int], np.dtype[np.int64]] = ids.to(torch.int64).numpy()
+    return result

@@ -1,0 +1,128 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from graphmill.base.errors import UserError
+from graphmill.record.run_folder import Outcome, RunFolder, find_runs, plan_text
+from graphmill.spec.experiment import Experiment
+from graphmill.spec.plan import DatasetFacts, MachineFacts, Plan, resolve
+
+
+def make_plan(run_id: str = "run") -> Plan:
+    facts = DatasetFacts(
+        name="toy", path="/nowhere/toy", checksum="0" * 16, synthetic=False, num_nodes=100, num_edges=400, num_features=8,
+        num_classes=3, num_train=60, has_sparse_features=False,
+    )  # fmt: skip
+    experiment = Experiment.model_validate({"train": {"epochs": 2}})
+    return resolve(experiment, machine=MachineFacts(num_cores=2, num_gpus=0), dataset=facts, run_id=run_id)
+
+
+def test_same_plan_same_bytes_and_it_comes_back(tmp_path):
+    plan = make_plan()
+    folder = RunFolder.create(plan, tmp_path)
+    assert folder.plan_path.read_text() == plan_text(make_plan())
+    assert RunFolder.open(tmp_path / "run").read_plan() == plan
+
+
+def test_a_folder_that_holds_a_run_is_refused(tmp_path):
+    RunFolder.create(make_plan(), tmp_path)
+    with pytest.raises(UserError, match="holds a run already"):
+        RunFolder.create(make_plan(), tmp_path)
+
+
+def test_a_folder_that_holds_other_files_is_refused(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "thesis.tex").write_text("")
+    with pytest.raises(UserError, match="holds other files"):
+        RunFolder.create(make_plan(), tmp_path)
+
+
+def test_an_empty_folder_is_taken(tmp_path):
+    (tmp_path / "run").mkdir()
+    RunFolder.create(make_plan(), tmp_path)
+
+
+def test_a_cell_stands_in_its_study_but_no_run_in_a_run(tmp_path):
+    RunFolder.create(make_plan("study/cell-1"), tmp_path)
+    RunFolder.create(make_plan("run"), tmp_path)
+    with pytest.raises(UserError, match="a run cannot hold another"):
+        RunFolder.create(make_plan("run/inner"), tmp_path)
+    assert [run.path.relative_to(tmp_path).as_posix() for run in find_runs(tmp_path)] == ["run", "study/cell-1"]
+    assert find_runs(tmp_path / "run") == [RunFolder(tmp_path / "run")]
+    assert find_runs(tmp_path / "nowhere") == []
+
+
+@pytest.mark.parametrize("run_id", ["", "..", "../x", "/abs", "a/b/c", "a//b", "a/", ".hidden", "a b", "a\n", "é", "x" * 300])
+def test_names_that_cannot_be_folders(tmp_path, run_id):
+    with pytest.raises(UserError, match="cannot name a run"):
+        RunFolder.create(make_plan(run_id), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_root_that_cannot_be_written(tmp_path):
+    (tmp_path / "logs").write_text("a file")
+    with pytest.raises(UserError, match="cannot be made"):
+        RunFolder.create(make_plan(), tmp_path / "logs")
+
+
+def test_outcome(tmp_path):
+    folder = RunFolder.create(make_plan(), tmp_path)
+    assert folder.read_outcome() is None
+    outcome = Outcome(status="done", exit_code=0, epochs=2, steps_per_rank=8, test={"microF1": 0.5}, best={"epoch": 2}, wall_s=1.5)
+    folder.write_outcome(outcome)
+    assert folder.read_outcome() == outcome
+    assert set(json.loads(folder.outcome_path.read_text())) == {
+        "status", "exit_code", "epochs", "steps_per_rank", "test", "best", "wall_s", "message",
+    }  # fmt: skip
+
+
+def test_a_new_attempt_takes_back_the_outcome_and_counts(tmp_path):
+    folder = RunFolder.create(make_plan(), tmp_path)
+    assert folder.begin_attempt(resumed=False, command=["graphmill", "train"]) == 1
+    folder.write_outcome(Outcome(status="failed", exit_code=1, epochs=0, steps_per_rank=0, wall_s=0.1))
+    assert folder.begin_attempt(resumed=True, command=["graphmill", "train", "--resume"]) == 2
+    assert folder.read_outcome() is None
+    assert [attempt.resumed for attempt in folder.attempts()] == [False, True]
+
+
+@pytest.mark.parametrize("file", ["plan.json", "outcome.json", "provenance.json"])
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"status": "nonsense"}', b"\xff\xfe", b"[]", b"null"])
+def test_damage_is_a_users_error(tmp_path, file, damage):
+    folder = RunFolder.create(make_plan(), tmp_path)
+    (folder.path / file).write_bytes(damage)
+    read = {"plan.json": folder.read_plan, "outcome.json": folder.read_outcome, "provenance.json": folder.read_provenance}
+    with pytest.raises(UserError, match="damaged"):
+        read[file]()
+
+
+def test_damaged_attempts(tmp_path):
+    folder = RunFolder.create(make_plan(), tmp_path)
+    folder.attempts_path.write_text("{}\n")
+    with pytest.raises(UserError, match="damaged"):
+        folder.attempts()
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    for path in (tmp_path, tmp_path / "none"):
+        with pytest.raises(UserError, match="no run folder|no folder"):
+            RunFolder.open(path)
+
+
+def test_a_lock_goes_with_its_process(tmp_path, source_environ):
+    folder = RunFolder.create(make_plan(), tmp_path)
+    program = (
+        "import sys, time; from pathlib import Path; from graphmill.record.run_folder import RunFolder\n"
+        "with RunFolder(Path(sys.argv[1])).lock(): print('held', flush=True); time.sleep(60)"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", program, str(folder.path)], env=source_environ, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout.readline() == "held\n"
+    with pytest.raises(UserError, match=f"process {holder.pid} on "), folder.lock():
+        pass
+    holder.kill()
+    holder.wait()
+    with folder.lock():
+        pass

@@ -1,0 +1,44 @@
+import pytest
+
+from graphmill.base.errors import UserError
+from graphmill.runtime.rank import ALONE, Rank, current_rank
+
+
+def environ(rank="1", local_rank="1", world_size="4", local_world_size="2") -> dict[str, str]:
+    return {"RANK": rank, "LOCAL_RANK": local_rank, "WORLD_SIZE": world_size, "LOCAL_WORLD_SIZE": local_world_size}
+
+
+def test_no_variable_means_alone():
+    assert current_rank({"PATH": "/bin"}) == ALONE
+    assert current_rank({"RANK": "", "WORLD_SIZE": ""}) == ALONE
+
+
+def test_torchruns_variables():
+    assert current_rank(environ()) == Rank(rank=1, local_rank=1, world_size=4, local_world_size=2, num_hosts=2)
+
+
+@pytest.mark.parametrize("name", ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"])
+def test_half_set_names_what_is_missing(name):
+    given = environ()
+    del given[name]
+    with pytest.raises(UserError, match=rf"{name} is not"):
+        current_rank(given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        environ(rank="4"),
+        environ(local_rank="2"),
+        environ(local_world_size="8"),
+        environ(world_size="0"),
+        environ(rank="-1"),
+        environ(rank="one"),
+        environ(rank="1.0"),
+        environ(rank="²"),
+        environ(world_size="5"),
+    ],
+)
+def test_nonsense_is_refused(given):
+    with pytest.raises(UserError):
+        current_rank(given)

@@ -1,0 +1,74 @@
+"""Formulas, against seed 000's published numbers and against counting by hand."""
+
+import math
+
+import pytest
+
+from graphmill.spec.experiment import Experiment
+from graphmill.spec.modelled import modelled
+from graphmill.spec.plan import DatasetFacts, MachineFacts, resolve
+
+REDDIT = DatasetFacts(
+    name="reddit", path="/r", checksum="0", synthetic=False, num_nodes=232_965, num_edges=114_615_892, num_features=602,
+    num_classes=41, num_train=153_431, has_sparse_features=False,
+)  # fmt: skip
+
+
+def plan(dataset=REDDIT, **train):
+    experiment = Experiment.model_validate({"train": {"ranks": 4, "epochs": 1, **train}})
+    return resolve(experiment, machine=MachineFacts(num_cores=8, num_gpus=0), dataset=dataset, run_id="r")
+
+
+def test_seed_000s_model_and_bytes():
+    figures = modelled(plan())
+    assert figures.num_parameters == 329_513
+    assert figures.mib_per_sync_fp32 == pytest.approx(1.257, abs=1e-3)
+    assert figures.rounds_per_epoch == 38
+
+
+@pytest.mark.parametrize(("k", "rounds"), [(1, 38), (2, 19), (4, 10), (8, 5), (16, 3)])
+def test_seed_000s_syncs_per_epoch(k, rounds):
+    figures = modelled(plan(sync={"scheme": "local_sgd", "every": k}))
+    assert figures.rounds_per_epoch == rounds == figures.num_syncs
+
+
+def counted(steps: int, per_epoch: int, k: int, warmup: int) -> int:
+    syncs = 0
+    for step in range(1, steps + 1):
+        within = (step - 1) % per_epoch + 1
+        closes = within % k == 0 or within == per_epoch or step == steps
+        syncs += 1 if step <= warmup else closes
+    return syncs
+
+
+@pytest.mark.parametrize("k", [1, 3, 7, 100])
+@pytest.mark.parametrize("warmup", [0, 1, 5, 38, 50, 10_000])
+@pytest.mark.parametrize("max_steps", [4, 40, 400])
+def test_syncs_are_as_counted_step_by_step(k, warmup, max_steps):
+    made = plan(epochs=None, max_steps=max_steps, sync={"scheme": "local_sgd", "every": k, "warmup_steps": warmup})
+    assert modelled(made).num_syncs == counted(made.steps_per_rank, made.steps_per_epoch, k, warmup)
+
+
+def test_payload_halves_the_bytes():
+    full, half = (modelled(plan(sync={"scheme": "deferred_allreduce", "payload": payload})) for payload in ("fp32", "bf16"))
+    assert half.payload_mib_total == full.payload_mib_total / 2
+    assert half.mib_total_fp32 == full.mib_total_fp32
+
+
+def test_seeds_seen():
+    assert modelled(plan(epochs=3)).seeds_seen == 3 * REDDIT.num_train
+    assert modelled(plan(epochs=None, max_steps=40, batch_size=100)).seeds_seen == 4000
+
+
+def test_a_strangers_model_has_no_size_yet():
+    experiment = Experiment.model_validate({"model": {"kind": "custom", "target": "a.B"}, "train": {"epochs": 1}})
+    made = resolve(experiment, machine=MachineFacts(num_cores=1, num_gpus=0), dataset=REDDIT, run_id="r")
+    figures = modelled(made)
+    assert figures.num_parameters is None
+    assert figures.memory_per_rank_mib is None
+    assert figures.num_syncs == math.ceil(REDDIT.num_train / 1024)
+
+
+def test_a_neighbourhood_is_no_larger_than_the_graph():
+    assert modelled(plan(num_neighbors=[-1, -1])).nodes_per_batch == REDDIT.num_nodes
+    assert modelled(plan()).nodes_per_batch < 1024 * (1 + 25 + 250) + 1

@@ -1,0 +1,38 @@
+import pytest
+
+from graphmill.spec.load import load_experiment
+from graphmill.spec.recipes import find_recipe, list_recipes, recipes_folder
+from graphmill.spec.study import expand, load_cell, load_study
+
+
+def test_the_checkouts_folder_is_used():
+    assert recipes_folder().name == "recipes"
+    assert (recipes_folder().parent / "pyproject.toml").exists()
+
+
+@pytest.mark.parametrize("recipe", list_recipes(), ids=lambda recipe: recipe.name)
+def test_every_recipe_loads_and_says_what_it_is(recipe):
+    assert recipe.description, "its first line is a comment that says what it is"
+    if recipe.kind == "experiment":
+        load_experiment(recipe.name)
+    else:
+        study = load_study(recipe.name)
+        assert all(load_cell(study, cell) for cell in expand(study))
+
+
+def test_kinds_and_descriptions(tmp_path):
+    (tmp_path / "a.yaml").write_text("# An experiment\n# with more words\nname: a\n")
+    (tmp_path / "b.yaml").write_text("name: b\nvary: {train.lr: [1]}\n")
+    found = [(recipe.name, recipe.kind, recipe.description) for recipe in list_recipes(tmp_path)]
+    assert found == [("a", "experiment", "An experiment"), ("b", "study", "")]
+
+
+def test_a_file_is_found_without_a_suffix_but_a_recipe_comes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "a.yaml").write_text("name: a\n")
+    (tmp_path / "a").write_text("name: other\n")
+    (tmp_path / "b").write_text("name: b\n")
+    assert find_recipe("a", holds="an experiment", folder=tmp_path / "recipes").name == "a.yaml"
+    assert str(find_recipe("b", holds="an experiment", folder=tmp_path / "recipes")) == "b"
+    assert str(find_recipe("./a", holds="an experiment", folder=tmp_path / "recipes")) == "a"

@@ -1,0 +1,96 @@
+"""From an experiment to a plan: which dataset is meant, and what is said where it is not there."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from graphmill.base.errors import UserError
+from graphmill.graph.store import GraphStore
+from graphmill.spec.experiment import DatasetSpec, Experiment, TrainSpec
+from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.planning import open_dataset, plan_experiment
+
+SBM = {"num_nodes": 100, "num_edges": 400, "features": 4}
+
+
+def experiment(name):
+    return Experiment(dataset=DatasetSpec(name=name), train=TrainSpec(epochs=2, batch_size=10, ranks=2, device="cpu"))
+
+
+def test_a_plan_has_the_facts_of_the_store(tmp_path):
+    store = prepare("synthetic/sbm", root=tmp_path, options=SBM)
+    plan = plan_experiment(experiment("synthetic/sbm"), dataset_root=tmp_path, run_id="r")
+    assert plan.dataset == store.facts()
+    assert plan.steps_per_epoch == 3  # 60 training nodes in 2 × 10
+    assert plan.run_id == "r"
+    assert plan == plan_experiment(experiment("synthetic/sbm"), dataset_root=tmp_path, run_id="r")
+
+
+@pytest.mark.parametrize("how", ["name", "absolute", "relative", "dotted"])
+def test_a_dataset_by_name_or_by_path(tmp_path, monkeypatch, how):
+    store = prepare("synthetic/sbm", root=tmp_path / "root", options=SBM, save_as="mine")
+    monkeypatch.chdir(tmp_path)
+    name = {"name": "mine", "absolute": str(store.path), "relative": "root/mine", "dotted": "./root/mine"}[how]
+    assert open_dataset(name, tmp_path / "root", say=pytest.fail).metadata == store.metadata
+
+
+def test_the_embedded_dataset_is_prepared_and_that_is_said(tmp_path, capsys):
+    plan = plan_experiment(experiment("debian-packages"), dataset_root=tmp_path, run_id="r")
+    assert "debian-packages is not prepared yet" in capsys.readouterr().err
+    assert plan.dataset.synthetic is False
+    GraphStore.open(tmp_path / "debian-packages").verify()
+    said = []
+    plan_experiment(experiment("debian-packages"), dataset_root=tmp_path, run_id="r", say=said.append)
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("reddit", "graphmill prepare reddit --dataset-root"),
+        ("mine", "graphmill prepare mine --from PATH"),
+        ("./nothing", "graphmill prepare NAME"),
+        ("../x", "graphmill prepare NAME"),
+        ("a b", "letters, digits"),
+    ],
+)
+def test_an_unprepared_dataset_says_what_to_type(tmp_path, monkeypatch, name, fix):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError) as error:
+        plan_experiment(experiment(name), dataset_root=tmp_path, run_id="r")
+    assert fix in error.value.fix
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_misspelt_dataset_suggests_the_prepared_one(tmp_path):
+    prepare("synthetic/sbm", root=tmp_path, options=SBM, save_as="village")
+    with pytest.raises(UserError, match="did you mean 'village'"):
+        plan_experiment(experiment("vilage"), dataset_root=tmp_path, run_id="r")
+
+
+def test_a_split_that_evaluation_needs(tmp_path):
+    arrays = {
+        "edge_index": np.array([[0], [1]]),
+        "x": np.ones((3, 1)),
+        "y": np.array([0, 1, 0]),
+        "train_mask": np.array([True, True, True]),
+    }
+    np.savez(tmp_path / "g.npz", **arrays)
+    prepare("g", root=tmp_path / "root", from_path=tmp_path / "g.npz")
+    with pytest.raises(UserError, match="g has no val nodes") as error:
+        plan_experiment(experiment("g"), dataset_root=tmp_path / "root", run_id="r")
+    assert "--random-split" in error.value.fix
+
+
+def test_a_damaged_store_is_no_plan(tmp_path):
+    store = prepare("synthetic/sbm", root=tmp_path, options=SBM)
+    (store.path / "y.npy").unlink()
+    with pytest.raises(UserError, match=r"y\.npy: the file is missing"):
+        plan_experiment(experiment("synthetic/sbm"), dataset_root=tmp_path, run_id="r")
+
+
+def test_planning_needs_no_torch(source_environ):
+    code = "import sys, graphmill.tasks.planning; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], env=source_environ, check=True)
