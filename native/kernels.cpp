@@ -24,6 +24,7 @@ constexpr int kBytes = 32, kTileRows = 6, kTileVectors = 2;
 #else
 constexpr int kBytes = 16, kTileRows = 6, kTileVectors = 2;
 #endif
+constexpr int64_t kRowsAhead = 12;  // strided rows that are fetched ahead of their use
 constexpr int kLanes = kBytes / 4;
 constexpr int kTileColumns = kLanes * kTileVectors;
 
@@ -308,6 +309,10 @@ void add_outer(float* dw, const float* packed_g, const float* a, int64_t begin, 
   for (int64_t i = 0; i < num_rows; ++i) {
     float* line = scratch + i * kTileColumns;
     const float* from = a + (begin + i) * k + column;
+    if (i + kRowsAhead < num_rows) {  // rows are far apart: the hardware does not see the pattern
+      for (int64_t f = 0; f < width; f += 16) __builtin_prefetch(from + kRowsAhead * k + f);
+      __builtin_prefetch(from + kRowsAhead * k + width - 1);
+    }
     if (width == kTileColumns) {
       for (int v = 0; v < kTileVectors; ++v) store(line + v * kLanes, load(from + v * kLanes));
     } else {

@@ -16,7 +16,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test depends on the shell that it was started from."""
-    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GRAPHMILL_DATA_ROOT", "PYG_DATA_ROOT", "SCRATCH"):
+    for name in (
+        "RANK",
+        "LOCAL_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "GRAPHMILL_DATA_ROOT",
+        "PYG_DATA_ROOT",
+        "SCRATCH",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "100")
 
@@ -31,7 +39,9 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
         assert path.exists(), f"{path} is missing: run `pytest --update-goldens` and read what it wrote"
-        assert text == path.read_text(encoding="utf-8"), f"{path.name} differs; if that is meant: pytest --update-goldens"
+        assert text == path.read_text(encoding="utf-8"), (
+            f"{path.name} differs; if that is meant: pytest --update-goldens"
+        )
 
     return compare
 

@@ -87,7 +87,9 @@ sys.exit(run_study(study, logs_root=Path(sys.argv[1]), planner=planned, say=prin
 def test_a_stop_ends_the_study_and_the_same_command_goes_on(tmp_path, planner, stand_in, source_environ):
     here = str(Path(__file__).parent)
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(tmp_path), here, *stand_in("0:sleep")], env=source_environ, stdout=subprocess.PIPE
+        [sys.executable, "-c", PROGRAM, str(tmp_path), here, *stand_in("0:sleep")],
+        env=source_environ,
+        stdout=subprocess.PIPE,
     )
     started = tmp_path / "s" / "lr-0.1" / "started_0"
     end = time.monotonic() + 20

@@ -72,7 +72,8 @@ def test_a_run_that_has_not_ended(finished):
 
 
 @pytest.mark.parametrize(
-    ("change", "detail"), [({"status": "failed"}, "failed after 2 epochs"), ({"test": None}, "test split was not evaluated")]
+    ("change", "detail"),
+    [({"status": "failed"}, "failed after 2 epochs"), ({"test": None}, "test split was not evaluated")],
 )
 def test_an_outcome_that_is_not_done(finished, change, detail):
     outcome = json.loads(finished.outcome_path.read_text())
@@ -95,6 +96,21 @@ def test_a_checkpoint_without_a_manifest_is_none(finished):
     for manifest in finished.checkpoints_dir.glob("*/manifest.json"):
         manifest.unlink()
     assert failures(finished)["checkpoints"] == "none is complete"
+
+
+@pytest.mark.parametrize(
+    ("damage", "detail"),
+    [
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"other"), "does not match its checksum"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "cannot be read"),
+        (lambda folder: (folder / "manifest.json").write_text("{"), "is damaged"),
+        (lambda folder: (folder / "manifest.json").write_text("{}"), "is damaged"),
+        (lambda folder: (folder / "manifest.json").write_text('{"files": 3}'), "is damaged"),
+    ],
+)
+def test_a_damaged_checkpoint(finished, damage, detail):
+    damage(next(finished.checkpoints_dir.iterdir()))
+    assert detail in failures(finished)["checkpoints"]
 
 
 def test_provenance_of_other_data(finished):

@@ -72,7 +72,9 @@ def test_the_largest_bfloat16_is_finite():
 
 
 def test_a_sparse_value_that_is_none_is_named():
-    features = SparseFeatures(np.array([0, 1, 3]), np.array([4, 0, 2], np.int32), np.array([1, 1, np.nan], np.float32), 5)
+    features = SparseFeatures(
+        np.array([0, 1, 3]), np.array([4, 0, 2], np.int32), np.array([1, 1, np.nan], np.float32), 5
+    )
     assert not_finite(features) == "row 1, column 2 is nan"
 
 
@@ -84,7 +86,10 @@ def test_unsorted_rows_are_sorted_with_their_values():
 
 
 def test_a_repeated_column_is_found():
-    assert unsorted_or_repeated(np.array([0, 1, 3]), np.array([0, 1, 1])) == "row 1 is not in ascending order, or names a column twice"
+    assert (
+        unsorted_or_repeated(np.array([0, 1, 3]), np.array([0, 1, 1]))
+        == "row 1 is not in ascending order, or names a column twice"
+    )
 
 
 def test_a_row_may_start_below_where_the_last_one_ended():

@@ -98,7 +98,9 @@ def test_sparse_features(tmp_path):
 
 
 def test_sparse_features_without_a_value(tmp_path):
-    store = write_store(small_graph(features=sparse(np.zeros(7, int), np.empty(0, int), np.empty(0), 3)), tmp_path / "s")
+    store = write_store(
+        small_graph(features=sparse(np.zeros(7, int), np.empty(0, int), np.empty(0), 3)), tmp_path / "s"
+    )
     store.verify()
     assert len(store.features.values) == 0
 
@@ -189,9 +191,18 @@ NAN = np.array([[0.0, 1], [np.nan, 1], [0, 0], [0, 0], [0, 0], [0, 0]], dtype=np
         ({"features": dense(np.zeros((6, 0)))}, "no features"),
         ({"features": DenseFeatures(np.zeros(6, np.float32), "float32")}, r"float32 \[6\]"),
         ({"features": DenseFeatures(np.zeros((6, 2)), "float32")}, "float64"),
-        ({"features": SparseFeatures(np.array([0, 1]), np.array([9], np.int32), np.ones(1, np.float32), 3)}, "row 0 names column 9"),
-        ({"features": SparseFeatures(np.array([0, 2]), np.array([1, 1], np.int32), np.ones(2, np.float32), 3)}, "row 0"),
-        ({"features": SparseFeatures(np.array([0, 1]), np.array([1], np.int32), np.ones(2, np.float32), 3)}, "2 values"),
+        (
+            {"features": SparseFeatures(np.array([0, 1]), np.array([9], np.int32), np.ones(1, np.float32), 3)},
+            "row 0 names column 9",
+        ),
+        (
+            {"features": SparseFeatures(np.array([0, 2]), np.array([1, 1], np.int32), np.ones(2, np.float32), 3)},
+            "row 0",
+        ),
+        (
+            {"features": SparseFeatures(np.array([0, 1]), np.array([1], np.int32), np.ones(2, np.float32), 3)},
+            "2 values",
+        ),
     ],
 )
 def test_refusals(tmp_path, changes, said):

@@ -86,7 +86,9 @@ def test_many_edges_cross_the_block_of_the_duplicate_filter(seed):
     rng = np.random.default_rng(seed)
     edge_index = rng.integers(0, 700, (2, 1_200_000))  # more than one block, nearly every key repeated
     keys = edge_keys(edge_index, 700)
-    assert np.array_equal(keys, np.unique(edge_index[1].astype(np.uint64) << np.uint64(10) | edge_index[0].astype(np.uint64)))
+    assert np.array_equal(
+        keys, np.unique(edge_index[1].astype(np.uint64) << np.uint64(10) | edge_index[0].astype(np.uint64))
+    )
 
 
 def test_ids_are_32_bit_until_they_do_not_fit():

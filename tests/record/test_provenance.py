@@ -16,7 +16,9 @@ def test_it_says_where_a_number_comes_from():
 
 
 def git(folder, *arguments):
-    subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *arguments], cwd=folder, check=True, capture_output=True)
+    subprocess.run(
+        ["git", "-c", "user.name=t", "-c", "user.email=t@t", *arguments], cwd=folder, check=True, capture_output=True
+    )
 
 
 def test_the_state_of_a_working_tree(tmp_path):

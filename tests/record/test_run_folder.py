@@ -54,7 +54,9 @@ def test_a_cell_stands_in_its_study_but_no_run_in_a_run(tmp_path):
     assert find_runs(tmp_path / "nowhere") == []
 
 
-@pytest.mark.parametrize("run_id", ["", "..", "../x", "/abs", "a/b/c", "a//b", "a/", ".hidden", "a b", "a\n", "é", "x" * 300])
+@pytest.mark.parametrize(
+    "run_id", ["", "..", "../x", "/abs", "a/b/c", "a//b", "a/", ".hidden", "a b", "a\n", "é", "x" * 300]
+)
 def test_names_that_cannot_be_folders(tmp_path, run_id):
     with pytest.raises(UserError, match="cannot name a run"):
         RunFolder.create(make_plan(run_id), tmp_path)
@@ -70,7 +72,9 @@ def test_a_root_that_cannot_be_written(tmp_path):
 def test_outcome(tmp_path):
     folder = RunFolder.create(make_plan(), tmp_path)
     assert folder.read_outcome() is None
-    outcome = Outcome(status="done", exit_code=0, epochs=2, steps_per_rank=8, test={"microF1": 0.5}, best={"epoch": 2}, wall_s=1.5)
+    outcome = Outcome(
+        status="done", exit_code=0, epochs=2, steps_per_rank=8, test={"microF1": 0.5}, best={"epoch": 2}, wall_s=1.5
+    )
     folder.write_outcome(outcome)
     assert folder.read_outcome() == outcome
     assert set(json.loads(folder.outcome_path.read_text())) == {
@@ -92,7 +96,11 @@ def test_a_new_attempt_takes_back_the_outcome_and_counts(tmp_path):
 def test_damage_is_a_users_error(tmp_path, file, damage):
     folder = RunFolder.create(make_plan(), tmp_path)
     (folder.path / file).write_bytes(damage)
-    read = {"plan.json": folder.read_plan, "outcome.json": folder.read_outcome, "provenance.json": folder.read_provenance}
+    read = {
+        "plan.json": folder.read_plan,
+        "outcome.json": folder.read_outcome,
+        "provenance.json": folder.read_provenance,
+    }
     with pytest.raises(UserError, match="damaged"):
         read[file]()
 

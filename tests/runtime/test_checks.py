@@ -10,7 +10,17 @@ def test_every_check_speaks_and_a_trouble_says_what_would_fail(tmp_path):
     findings = examine(dataset_root=tmp_path / "data", logs_root=tmp_path, environ=os.environ)
     names = [finding.name for finding in findings]
     assert len(names) == len(set(names))
-    for name in ("cores", "memory", "torch", "native core", "dataset root", "logs root", "/dev/shm", "open files", "clock"):
+    for name in (
+        "cores",
+        "memory",
+        "torch",
+        "native core",
+        "dataset root",
+        "logs root",
+        "/dev/shm",
+        "open files",
+        "clock",
+    ):
         assert name in names
     assert all(finding.detail for finding in findings)
     assert all(finding.would_fail for finding in findings if finding.result != "ok")

@@ -67,7 +67,18 @@ def test_refusals(words, message):
 
 def test_the_command_line_of_torchruns_entry():
     request = parse_train_request(
-        ["recipe", *README_OF_SEED_000, "-O", "train.lr=0.1", "--dataset_root", "/d", "--run-id=a", "--logs-root", "l", "--resume"]
+        [
+            "recipe",
+            *README_OF_SEED_000,
+            "-O",
+            "train.lr=0.1",
+            "--dataset_root",
+            "/d",
+            "--run-id=a",
+            "--logs-root",
+            "l",
+            "--resume",
+        ]
     )
     assert request.experiment == "recipe"
     assert request.overrides[-1] == "train.lr=0.1"

@@ -27,7 +27,9 @@ def refusal(path: Path, *overrides: str) -> UserError:
 
 def test_a_file_and_overrides(file):
     path = file("name: mine\ntrain: {epochs: 3, lr: 1e-3}\n")
-    experiment = load_experiment(path, ["train.num_neighbors=[5, -1]", "dataset.name=planetoid/cora", "train.max_steps=40"])
+    experiment = load_experiment(
+        path, ["train.num_neighbors=[5, -1]", "dataset.name=planetoid/cora", "train.max_steps=40"]
+    )
     assert experiment.name == "mine"
     assert experiment.train.epochs == 3
     assert experiment.train.lr == 0.001
@@ -36,7 +38,9 @@ def test_a_file_and_overrides(file):
 
 
 def test_null_lifts_a_limit(file):
-    assert load_experiment(file("train: {epochs: 3}\n"), ["train.epochs=null", "train.max_steps=8"]).train.epochs is None
+    assert (
+        load_experiment(file("train: {epochs: 3}\n"), ["train.epochs=null", "train.max_steps=8"]).train.epochs is None
+    )
 
 
 def test_the_default_of_a_union_may_be_left_out(file):
@@ -122,7 +126,8 @@ def test_one_problem(file, text, message, fix):
         ("sync.every=3", "-O sync.every=3: sync is not a known key; did you mean train.sync"),
         ("train.lr=nan", '-O train.lr=nan: train.lr is "nan", but it takes a number > 0'),
         ("train.lr=.nan", "only finite numbers"),
-        ("train.seed=99999999999999999999", "train.seed is 99999999999999999999, but it takes a whole number ≥ 0 and < 2^63"),
+        ("train.seed=99999999999999999999", "which does not fit into 64 bits"),
+        ("train.seed=-1", "train.seed is -1, but it takes a whole number ≥ 0 and < 2^63"),
         ("model.options.heads=4", "-O model.options.heads=4: model.options belongs to model.kind=custom"),
     ],
 )
@@ -142,7 +147,17 @@ def test_all_problems_at_once_in_the_order_of_lines(file):
     path = file("name: 7\ntrain:\n  bach_size: 4\n  lr: -1\n  sync: {scheme: dilocoo}\n")
     message = refusal(path, "train.epochs=x", "nonsense").message
     assert message.startswith(f"6 problems in {path}:")
-    places = [message.index(part) for part in ("-O nonsense", "train.epochs", ":1: name", ":3: train.bach", ":4: train.lr", ":5: train.sync.scheme")]
+    places = [
+        message.index(part)
+        for part in (
+            "-O nonsense",
+            "train.epochs",
+            ":1: name",
+            ":3: train.bach",
+            ":4: train.lr",
+            ":5: train.sync.scheme",
+        )
+    ]
     assert places == sorted(places)
 
 

@@ -50,7 +50,9 @@ def test_syncs_are_as_counted_step_by_step(k, warmup, max_steps):
 
 
 def test_payload_halves_the_bytes():
-    full, half = (modelled(plan(sync={"scheme": "deferred_allreduce", "payload": payload})) for payload in ("fp32", "bf16"))
+    full, half = (
+        modelled(plan(sync={"scheme": "deferred_allreduce", "payload": payload})) for payload in ("fp32", "bf16")
+    )
     assert half.payload_mib_total == full.payload_mib_total / 2
     assert half.mib_total_fp32 == full.mib_total_fp32
 

@@ -26,7 +26,9 @@ def test_every_combination_with_every_seed():
 
 def test_cells_by_hand_come_after_and_may_have_names():
     assert names(
-        vary={"train.lr": [0.1]}, cells=[{"name": "diloco", "train.sync.scheme": "diloco"}, {"train.num_neighbors": [5, 5]}], seeds=[3]
+        vary={"train.lr": [0.1]},
+        cells=[{"name": "diloco", "train.sync.scheme": "diloco"}, {"train.num_neighbors": [5, 5]}],
+        seeds=[3],
     ) == ["lr-0.1__seed-3", "diloco__seed-3", "num_neighbors-5x5__seed-3"]
 
 

@@ -126,6 +126,13 @@ def test_paths_that_are_no_file(tmp_path):
     import os
 
     os.mkfifo(tmp_path / "pipe.yaml")
-    for path in (tmp_path, tmp_path / "none.yaml", tmp_path / "pipe.yaml", tmp_path / ("x" * 5000), "a\0b.yaml", "/dev/zero"):
+    for path in (
+        tmp_path,
+        tmp_path / "none.yaml",
+        tmp_path / "pipe.yaml",
+        tmp_path / ("x" * 5000),
+        "a\0b.yaml",
+        "/dev/zero",
+    ):
         with pytest.raises(UserError):
             read_document(type(tmp_path)(path), holds="an experiment")

@@ -42,7 +42,6 @@ def graphmill_(
       graphmill train debian-packages-sage --ranks 2
       graphmill merge && graphmill pareto && graphmill figures
 
-    \b
     Exit status: 0 done; 1 it ran, and the answer is no; 2 the request was wrong; 75 out of time, resume me.
     """
 

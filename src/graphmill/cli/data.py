@@ -203,7 +203,7 @@ def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
 def _store_facts(store: Any) -> Sequence[tuple[str, Any]]:  # noqa: ANN401  # a GraphStore
     known = store.metadata
     size = sum(record.bytes for record in known.arrays.values()) / (1 << 20)
-    splits = ", ".join(f"{name} {count:,}" for name, count in known.splits.items())
+    splits = ", ".join(f"{name} {known.splits[name]:,}" for name in ("train", "val", "test", "none"))
     return [
         ("folder", str(store.path)),
         ("source", known.source),

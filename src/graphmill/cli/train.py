@@ -64,7 +64,7 @@ def train(
     from graphmill.cluster.run import start_run
 
     asked = load(experiment, overrides, ranks)
-    plan = make_plan(asked, root, run_id or f"{asked.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
+    plan = make_plan(asked, root, _default_run_id(asked.name) if run_id is None else run_id)
     if dry_run:
         show_plan(plan, json=False)
         return
@@ -104,6 +104,10 @@ def evaluate(
         print_json(facts)
     else:
         print_facts(list(facts.items()), title=f"{folder.path}: {split}")
+
+
+def _default_run_id(name: str) -> str:
+    return f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
 
 
 def _resume(
@@ -159,12 +163,12 @@ def _run_to_resume(experiment: str | None, logs_root: Path, run_id: str | None) 
 
 def _finish(folder: "RunFolder", code: int) -> None:
     """Say how it ended, and end so."""
+    from graphmill.cluster.local import NOT_READY, STOPPED_AT_ONCE
+
     outcome = folder.read_outcome()
-    if code == exits.OUT_OF_TIME:
-        say(f"stopped; continue with `graphmill train --resume {folder.path}`")
-    elif code == exits.DONE and outcome is not None:
-        measures = outcome.test or {}
-        shown = [f"test {name} {value:.4f}" for name, value in measures.items() if isinstance(value, float)]
-        print_line(", ".join([f"{folder.path}: {outcome.epochs} epochs in {outcome.wall_s:.1f} s", *shown]))
+    if code == exits.DONE and outcome is not None:  # rank 0 has told the measures
+        print_line(f"{folder.path}: {outcome.epochs} epochs, {outcome.wall_s:.1f} s")
+    elif outcome is not None and outcome.message in (NOT_READY, STOPPED_AT_ONCE):  # else rank 0 has told it
+        say(f"{folder.path}: {outcome.message}; continue with `graphmill train --resume {folder.path}`")
     if code != exits.DONE:
         raise typer.Exit(code)

@@ -23,9 +23,12 @@ from graphmill.spec.plan import Plan
 
 WORKER: Final = (sys.executable, "-m", "graphmill.train.worker")
 GRACE_S: Final = 5.0  # for the others, once a rank has failed
+NOT_READY: Final = "stopped before the ranks were ready"
+STOPPED_AT_ONCE: Final = "stopped at once on a second interrupt"
 _TICK_S: Final = 0.1
 _HOLD_S: Final = 2.0
 _TAIL_LINES: Final = 30
+_SHOW_CURSOR: Final = "\x1b[?25h"
 _INTERRUPTED: Final = 128 + signal.SIGINT
 _STOPPED_HARD: Final = (-signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGINT)
 
@@ -56,6 +59,8 @@ def run_ranks(
                 rank.kill()
             for rank in ranks:
                 rank.close()
+    if killed < float("inf") and sys.stdout.isatty():
+        sys.stdout.write(_SHOW_CURSOR)  # a killed rank 0 cannot take back its progress bars' wish to hide it
     first = _first_failure(folder, ended, started, killed)
     result = _result(ended, signals, first)
     if result in (exits.ANSWER_IS_NO, exits.BAD_REQUEST) and first is not None:
@@ -230,9 +235,17 @@ def _note_outcome(folder: RunFolder, result: int, first: RankExit | None, starte
             test=None if known is None else known.test,
             best=None if known is None else known.best,
             wall_s=time.time() - started,
-            message=f"rank {first.rank} failed first: {first.in_words()}" if first is not None else "",
+            message=_reason(result, first),
         )
     )
+
+
+def _reason(result: int, first: RankExit | None) -> str:
+    if result == exits.OUT_OF_TIME:
+        return NOT_READY
+    if result == _INTERRUPTED or first is None:
+        return STOPPED_AT_ONCE
+    return f"rank {first.rank} failed first: {first.in_words()}"
 
 
 def _progress(folder: RunFolder) -> tuple[int, int]:

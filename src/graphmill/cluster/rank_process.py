@@ -101,9 +101,13 @@ class RankProcess:
         if self.shown is not None:
             self.shown.join()
         self._log_file.close()
+        if self.log.stat().st_size == 0:
+            self.log.unlink()
 
     def tail(self, num_lines: int) -> list[str]:
         """The last lines that this attempt wrote to the log."""
+        if not self.log.exists():
+            return []
         with self.log.open("rb") as file:
             file.seek(self.log_begin)
             lines = file.read().decode("utf-8", errors="replace").split("\n")

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import xxhash
+
 from graphmill.base.errors import UserError
 from graphmill.record.events import read_events
 from graphmill.record.metrics import COLUMNS, read_metrics
@@ -106,16 +108,30 @@ def _ranks(folder: RunFolder, plan: Plan) -> Check:
 
 
 def _checkpoints(folder: RunFolder) -> Check:
-    """A checkpoint exists once its manifest does; loading checks its checksums, here we look for the manifest."""
+    """A checkpoint exists once its manifest does; the manifest holds the checksums of its files."""
     manifests = sorted(folder.checkpoints_dir.glob("step_*/manifest.json"))
     for manifest in manifests:
         try:
-            json.loads(manifest.read_bytes())
-        except ValueError:
+            files: dict[str, str] = json.loads(manifest.read_bytes())["files"]
+            damaged = [name for name, known in files.items() if _xxh3(manifest.with_name(name)) != known]
+        except (ValueError, KeyError, TypeError, AttributeError):
             return Check("checkpoints", "fail", f"{manifest} is damaged")
+        except OSError as error:
+            return Check("checkpoints", "fail", f"{error.filename} cannot be read: {error.strerror}")
+        if damaged:
+            return Check("checkpoints", "fail", f"{manifest.with_name(damaged[0])} does not match its checksum")
     if not manifests:
         return Check("checkpoints", "fail", "none is complete")
-    return Check("checkpoints", "ok", f"{len(manifests)} complete, the last at {manifests[-1].parent.name}")
+    detail = f"{len(manifests)} complete, files match their checksums; the last is {manifests[-1].parent.name}"
+    return Check("checkpoints", "ok", detail)
+
+
+def _xxh3(path: Path) -> str:
+    digest = xxhash.xxh3_64()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _data(folder: RunFolder, plan: Plan) -> Iterator[Check]:

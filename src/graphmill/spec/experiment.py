@@ -31,9 +31,9 @@ class GraphSageSpec(Spec):
     """GraphSAGE with mean aggregation (Hamilton et al. 2017, arXiv 1706.02216)."""
 
     kind: Literal["graphsage"] = "graphsage"
-    hidden_channels: PositiveInt = 256
-    num_layers: PositiveInt = 2
-    dropout: Fraction = 0.5
+    hidden_channels: PositiveInt = Field(256, description="width of every layer but the last")
+    num_layers: PositiveInt = Field(2, description="layers; each reads one hop, so as many as there are fan-outs")
+    dropout: Fraction = Field(0.5, description="probability of dropping a hidden channel")
     input_dropout: Fraction = Field(0.0, description="probability of dropping an input feature")
 
 
@@ -60,8 +60,8 @@ class LocalSgdSpec(Spec):
     """k local updates per rank, then average the parameters (Stich 2019; Lin et al. 2020 for the warm-up)."""
 
     scheme: Literal["local_sgd"]
-    every: PositiveInt = 1
-    payload: Payload = "fp32"
+    every: PositiveInt = Field(1, description="k: local updates of each rank between two averagings")
+    payload: Payload = Field("fp32", description="number format handed to the collective")
     average_optimizer_state: bool = Field(False, description="average Adam's moments along with the parameters")
     warmup_steps: int = Field(
         0, ge=0, description="steps of each rank with an all-reduce every step, before rounds start"
@@ -72,10 +72,10 @@ class DilocoSpec(Spec):
     """k local updates per rank, then an outer Nesterov step on the averaged change (Douillard et al. 2023)."""
 
     scheme: Literal["diloco"]
-    every: PositiveInt = 16
-    payload: Payload = "fp32"
-    outer_lr: float = Field(0.7, gt=0)
-    outer_momentum: float = Field(0.9, ge=0, lt=1)
+    every: PositiveInt = Field(16, description="k: local updates of each rank between two outer steps")
+    payload: Payload = Field("fp32", description="number format handed to the collective")
+    outer_lr: float = Field(0.7, gt=0, description="learning rate of the outer step")
+    outer_momentum: float = Field(0.9, ge=0, lt=1, description="Nesterov momentum of the outer step")
 
 
 SyncSpec = Annotated[DeferredAllreduceSpec | LocalSgdSpec | DilocoSpec, Field(discriminator="scheme")]
@@ -101,13 +101,17 @@ class TrainSpec(Spec):
     max_steps: PositiveInt | None = Field(None, description="stop after so many steps counted over all ranks")
     batch_size: PositiveInt = Field(1024, description="seeds per rank and step")
     num_neighbors: tuple[int, ...] = Field((25, 10), description="fan-outs, first hop first; -1: all neighbours")
-    lr: float = Field(0.01, gt=0)
-    lr_schedule: Literal["constant", "cosine"] = "constant"
-    weight_decay: float = Field(0.0, ge=0)
-    seed: int = Field(1234, ge=0, lt=2**63)
-    precision: Literal["fp32", "bf16"] = "fp32"
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    backend: Literal["auto", "gloo", "nccl"] = "auto"
+    lr: float = Field(0.01, gt=0, description="learning rate of Adam")
+    lr_schedule: Literal["constant", "cosine"] = Field(
+        "constant", description="cosine: falls to zero over the steps of the run"
+    )
+    weight_decay: float = Field(0.0, ge=0, description="L2 penalty, as Adam applies it")
+    seed: int = Field(1234, ge=0, lt=2**63, description="of weights, order of seeds, sampling and dropout")
+    precision: Literal["fp32", "bf16"] = Field("fp32", description="number format of forward and backward")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where there is a GPU")
+    backend: Literal["auto", "gloo", "nccl"] = Field(
+        "auto", description="of the collectives; auto: nccl on GPUs, gloo on CPUs"
+    )
     threads: PositiveInt | Literal["auto"] = Field(
         "auto", description="compute threads per rank; auto: cores ÷ ranks on this host"
     )
@@ -129,7 +133,7 @@ class Experiment(Spec):
     """One experiment, as written."""
 
     name: str = Field("experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="stem of the run's name")
-    task: Literal["node_classification"] = "node_classification"
+    task: Literal["node_classification"] = Field("node_classification", description="the learning problem")
     dataset: DatasetSpec = DatasetSpec()
     model: ModelSpec = GraphSageSpec()
     train: TrainSpec = TrainSpec()

@@ -18,6 +18,7 @@ from graphmill.spec.problems import KeyPath, Problem, dotted, refuse
 MAX_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 40
 MAX_VALUES: Final = 20_000
+_MAX_BITS: Final = 63
 
 _TAG = "tag:yaml.org,2002:"
 _SCALARS: Final = {
@@ -180,6 +181,8 @@ class _Reader:
         except (ValueError, yaml.YAMLError):  # digits without end, a lone surrogate, !!int on text
             self._problem(at, f"holds {_shortened(node.value)}, which cannot be read as {kind}", "write a plain value")
             return None
+        if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+            self._problem(at, f"is {_shortened(node.value)}, which does not fit into 64 bits", "write a smaller number")
         if isinstance(value, float) and not math.isfinite(value):
             self._problem(at, f"is {node.value}, and only finite numbers are read", "write a finite number")
         return value

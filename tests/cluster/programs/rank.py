@@ -3,12 +3,15 @@
 python rank.py 0:sleep 1:crash:0.2 -- RUN_FOLDER [--resume]
 """
 
+import json
 import os
 import signal
 import socket
 import sys
 import time
 from pathlib import Path
+
+import xxhash
 
 from graphmill.base.errors import UserError
 from graphmill.record.events import EventWriter
@@ -96,7 +99,15 @@ def do_talk() -> int:
 
 
 def do_environ() -> int:
-    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "OMP_NUM_THREADS", "GLOO_SOCKET_IFNAME")
+    names = (
+        "RANK",
+        "LOCAL_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",
+        "OMP_NUM_THREADS",
+        "GLOO_SOCKET_IFNAME",
+    )
     (FOLDER / f"environ_{RANK.rank}").write_text("\n".join(f"{name}={os.environ[name]}" for name in names))
     if RANK.rank == 0:
         with socket.socket() as listening:  # what rank 0's store does
@@ -126,11 +137,18 @@ def do_finish() -> int:
         return 0
     checkpoint = folder.checkpoints_dir / f"step_{plan.steps_per_rank:010d}"
     checkpoint.mkdir(parents=True)
-    (checkpoint / "manifest.json").write_text("{}")
+    (checkpoint / "model.safetensors").write_bytes(b"weights")
+    files = {"model.safetensors": xxhash.xxh3_64(b"weights").hexdigest()}
+    (checkpoint / "manifest.json").write_text(json.dumps({"files": files}))
     write_metrics(folder.metrics_path, [row_of(plan, epoch) for epoch in range(1, plan.epochs + 1)])
     folder.write_outcome(
         Outcome(
-            status="done", exit_code=0, epochs=plan.epochs, steps_per_rank=plan.steps_per_rank, test={"microF1": 0.9}, wall_s=1.0
+            status="done",
+            exit_code=0,
+            epochs=plan.epochs,
+            steps_per_rank=plan.steps_per_rank,
+            test={"microF1": 0.9},
+            wall_s=1.0,
         )
     )
     return 0

@@ -95,7 +95,10 @@ def test_ids_may_lie_far_apart(tmp_path, far):
 @pytest.mark.parametrize(
     ("tables", "said"),
     [
-        ({"edges": "src,dst\n10,20\n10,99\n"}, r"edges\.csv, line 3, column dst: node '99' is not in the table of nodes"),
+        (
+            {"edges": "src,dst\n10,20\n10,99\n"},
+            r"edges\.csv, line 3, column dst: node '99' is not in the table of nodes",
+        ),
         ({"edges": "src,dst\n10,20\nx,10\n"}, r"edges\.csv, line 3, column src: 'x' is not an integer"),
         ({"edges": "src,dst\n10,20\n10,\n"}, r"edges\.csv, line 3, column dst: None is not an integer"),
         ({"edges": "src,dst\n10,20,30\n"}, r"edges\.csv cannot be read: line 2 has 3 fields, and the first has 2"),

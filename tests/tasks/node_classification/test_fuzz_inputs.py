@@ -55,7 +55,13 @@ def write_tables(folder, rng):
     content = arrays(rng)
     edges = pl.DataFrame({"src": content["edge_index"][0], "dst": content["edge_index"][1]})
     split = np.where(content["train_mask"], "train", np.where(content["val_mask"], "val", "test"))
-    columns = {"id": np.arange(N), "label": content["y"], "split": split, "f0": content["x"][:, 0], "f1": content["x"][:, 1]}
+    columns = {
+        "id": np.arange(N),
+        "label": content["y"],
+        "split": split,
+        "f0": content["x"][:, 0],
+        "f1": content["x"][:, 1],
+    }
     for name, table in (("edges", edges), ("nodes", pl.DataFrame(columns))):
         match rng.integers(3):
             case 0:
@@ -116,7 +122,9 @@ def write_reddit(folder, rng):
     content = arrays(rng)
     np.savez(folder / "reddit_data.npz", feature=content["x"], label=content["y"], node_types=rng.integers(1, 4, N))
     ones = np.ones(90, dtype=np.float32)
-    scipy.sparse.save_npz(folder / "reddit_graph.npz", scipy.sparse.coo_matrix((ones, content["edge_index"]), shape=(N, N)))
+    scipy.sparse.save_npz(
+        folder / "reddit_graph.npz", scipy.sparse.coo_matrix((ones, content["edge_index"]), shape=(N, N))
+    )
     return folder
 
 
@@ -170,17 +178,24 @@ def fuzz(folder, seed):
     if rng.random() < 0.95:  # else what is right must be read
         corrupt(files[int(rng.integers(len(files)))], rng)
     root = folder.parent / f"root-{seed}"
+    outcome = prepared(name, root, path)
+    if isinstance(outcome, UserError):
+        assert outcome.message
+        assert outcome.fix
+        assert not [entry for entry in root.rglob("*") if entry.is_file()], "something half-written stays"
+        return name, False
+    outcome.verify()
+    return name, True
+
+
+def prepared(name, root, path):
+    """The store, or the error that a person would see; a warning would be an untidy one."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            store = prepare(name, root=root, from_path=path)
+            return prepare(name, root=root, from_path=path)
     except UserError as error:
-        assert error.message
-        assert error.fix
-        assert not [entry for entry in root.rglob("*") if entry.is_file()], "something half-written stays"
-        return name, False
-    store.verify()
-    return name, True
+        return error
 
 
 def run_seeds(tmp_path, seeds):

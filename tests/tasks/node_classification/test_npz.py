@@ -150,5 +150,5 @@ def test_a_header_that_asks_for_more_than_there_is(tmp_path):
 
 def test_no_zip_archive(tmp_path):
     (tmp_path / "graph.npz").write_text("hello")
-    with pytest.raises(UserError, match="cannot be read as .npz"):
+    with pytest.raises(UserError, match=r"cannot be read as \.npz"):
         prepare("mine", root=tmp_path, from_path=tmp_path / "graph.npz")

@@ -5,6 +5,7 @@ import io
 import threading
 import zipfile
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -33,7 +34,9 @@ def test_other_wishes_do_not_meet_an_old_store(tmp_path):
     assert "--force" in error.value.fix
     rebuilt = prepare("synthetic/sbm", root=tmp_path, options=SBM | {"seed": 1}, force=True)
     assert "seed=1" in rebuilt.metadata.source
-    assert "seed=2" in prepare("synthetic/sbm", root=tmp_path, options=SBM | {"seed": 2}, save_as="other").metadata.source
+    assert (
+        "seed=2" in prepare("synthetic/sbm", root=tmp_path, options=SBM | {"seed": 2}, save_as="other").metadata.source
+    )
 
 
 def test_a_damaged_store_is_built_again_and_that_is_said(tmp_path):
@@ -130,7 +133,7 @@ def test_known_names_are_valid_and_unique():
 class Server(http.server.BaseHTTPRequestHandler):
     """A web server with a few faults."""
 
-    files: dict[str, bytes] = {}
+    files: ClassVar[dict[str, bytes]] = {}
 
     def do_GET(self):
         content = self.files.get(self.path)

@@ -42,7 +42,9 @@ def test_a_data_object(tmp_path):
     assert store.metadata.class_names == ("a", "b")
 
 
-@pytest.mark.parametrize(("dtype", "stored_dtype"), [("float16", "float16"), ("bfloat16", "bfloat16"), ("float64", "float32")])
+@pytest.mark.parametrize(
+    ("dtype", "stored_dtype"), [("float16", "float16"), ("bfloat16", "bfloat16"), ("float64", "float32")]
+)
 def test_feature_formats(tmp_path, dtype, stored_dtype):
     store = stored(tmp_path, small(x=torch.arange(8.0).reshape(4, 2).to(getattr(torch, dtype))))
     assert store.metadata.feature_dtype == stored_dtype
@@ -51,6 +53,7 @@ def test_feature_formats(tmp_path, dtype, stored_dtype):
         assert words.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
 
 
+@pytest.mark.filterwarnings("ignore:Sparse")  # torch's own notes on its sparse tensors
 @pytest.mark.parametrize("layout", ["to_sparse_coo", "to_sparse_csr"])
 def test_sparse_features(tmp_path, layout):
     x = torch.tensor([[0, 2.0], [0, 0], [1, 0], [0, 0]])
@@ -60,6 +63,7 @@ def test_sparse_features(tmp_path, layout):
     assert store.features.values.tolist() == [2, 1]
 
 
+@pytest.mark.filterwarnings("ignore:Sparse")
 def test_a_transposed_adjacency(tmp_path):
     adj_t = torch.sparse_coo_tensor(torch.tensor([[1, 2, 3], [0, 1, 2]]), torch.ones(3), (4, 4))
     for adjacency in (adj_t, adj_t.to_sparse_csr()):

@@ -89,7 +89,9 @@ def test_ogbn_products_lists_each_edge_once(tmp_path):
     edges = write_ogb(tmp_path)
     store = prepare("ogbn-products", root=tmp_path / "root", from_path=tmp_path)
     assert store.metadata.is_symmetric
-    assert store.metadata.num_edges == len({tuple(e) for e in edges.tolist()} | {tuple(e[::-1]) for e in edges.tolist()})
+    assert store.metadata.num_edges == len(
+        {tuple(e) for e in edges.tolist()} | {tuple(e[::-1]) for e in edges.tolist()}
+    )
 
 
 def test_another_ogb_set_is_read_from_a_folder(tmp_path):
@@ -111,7 +113,10 @@ def test_ogb_nodes_without_a_label_stay_out_of_the_splits(tmp_path):
         ({"splits": {"split/time/valid": [[N]]}}, f"row 0 of the val split names node {N}"),
         ({"splits": {"split/random/train": [[5]]}}, r"holds \['random', 'time'\]"),
         ({"splits": {"raw/edge": [[0, N]], "raw/num-edge-list": [[1]]}}, rf"edge\.csv\.gz\): edge 0 is 0 → {N}"),
-        ({"splits": {"raw/edge": [[0, ""]], "raw/num-edge-list": [[1]]}}, r"edge\.csv\.gz, line 1, column column_2: None is not a node id"),
+        (
+            {"splits": {"raw/edge": [[0, ""]], "raw/num-edge-list": [[1]]}},
+            r"edge\.csv\.gz, line 1, column column_2: None is not a node id",
+        ),
         ({"splits": {"raw/edge": [[0, 1], [0, "x"]]}}, r"edge\.csv\.gz, line 2, column column_2: 'x' is not a node id"),
         ({"splits": {"raw/edge": [[0, 1], [0, 1, 2]]}}, r"edge\.csv\.gz cannot be read: line 2 has 3 fields"),
         ({"splits": {"raw/num-node-list": [[N + 1]]}}, "40 labels, 40 rows of features, and num-node-list"),

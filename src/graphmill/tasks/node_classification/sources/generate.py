@@ -15,10 +15,12 @@ from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
 from graphmill.graph.features import DenseFeatures
 from graphmill.graph.raw import RawGraph
+from graphmill.graph.topology import sorted_unique
 from graphmill.tasks.node_classification.sources.splits import random_split
 
 _MAX_ROUNDS = 200
 _CHUNK = 2**20
+_CACHED = 2**15  # edges drawn together: their state stays in the cache through all levels
 _RMAT = (0.57, 0.19, 0.19, 0.05)  # quadrants of the Graph 500 generator
 
 Ends = NDArray[np.int64]
@@ -122,7 +124,7 @@ def _undirected_pairs(
         low, high = draw(max(1024, (wanted - len(keys)) * 5 // 4), rng)
         low, high = np.minimum(low, high), np.maximum(low, high)
         fresh = (low.astype(np.uint64) << np.uint64(32) | high.astype(np.uint64))[low != high]
-        keys = np.unique(np.concatenate([keys, fresh]))
+        keys = sorted_unique(np.concatenate([keys, fresh]))
         if len(keys) >= wanted:
             break
     else:
@@ -166,18 +168,23 @@ def _sbm_sampler(options: SbmOptions) -> Callable[[int, np.random.Generator], tu
 
 def _rmat_sampler(options: RmatOptions) -> Callable[[int, np.random.Generator], tuple[Ends, Ends]]:
     levels = (options.num_nodes - 1).bit_length()
-    bounds = np.cumsum(_RMAT)[:3].astype(np.float32)
+    left_of = np.cumsum(_RMAT)[:3].astype(np.float32)
 
     def draw_chunk(count: int, rng: np.random.Generator) -> tuple[Ends, Ends]:
         row, column = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        at = np.empty(count, dtype=np.float32)  # where in the unit interval, which the four quadrants divide
         for _ in range(levels):
-            quadrant = np.searchsorted(bounds, rng.random(count, dtype=np.float32), side="right")
-            row, column = row * 2 + quadrant // 2, column * 2 + quadrant % 2
+            rng.random(out=at, dtype=np.float32)
+            right = (at >= left_of[0]) & (at < left_of[1]) | (at >= left_of[2])
+            row += row
+            row += at >= left_of[1]
+            column += column
+            column += right
         inside = (row < options.num_nodes) & (column < options.num_nodes)
         return row[inside], column[inside]
 
     def draw(count: int, rng: np.random.Generator) -> tuple[Ends, Ends]:
-        chunks = [draw_chunk(min(_CHUNK, count - start), rng) for start in range(0, count, _CHUNK)]
+        chunks = [draw_chunk(min(_CACHED, count - start), rng) for start in range(0, count, _CACHED)]
         return np.concatenate([row for row, _ in chunks]), np.concatenate([column for _, column in chunks])
 
     return draw

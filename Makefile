@@ -1,0 +1,128 @@
+# Graphmill's commands for a checkout. `make demo` and `make test` set up everything they need; `make` lists the rest.
+
+PYTHON ?= python3
+CXX ?= g++
+VENV ?= .venv
+TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
+BIN := $(VENV)/bin
+GRAPHMILL := $(BIN)/graphmill
+
+# The variables of seed 000's Makefile, under its names.
+LOCAL_LOGS_DIR ?= logs
+MERGED_CSV ?= results/metrics.csv
+TEX_FILE ?=
+PLOT_BUILD_DIR ?= plots/build
+TEST_ARGS ?=
+
+DEMO = results/demo
+
+# Ranks on few cores lose time to OpenMP threads that wait by spinning; the launcher sets this for ranks, and tests are ranks too.
+export OMP_WAIT_POLICY ?= PASSIVE
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-slow check format docs install merge-metrics figures pareto pareto-data pareto-figure all clean-demo
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# --- use it --------------------------------------------------------------------------------------------------------
+
+demo: install ## set up, train on a real graph with two ranks under six schemes, merge, draw the figures
+	@echo "== debian-packages: a real graph that ships with graphmill"
+	$(GRAPHMILL) prepare debian-packages
+	@echo "== six schemes, one after the other, two ranks each"
+	$(GRAPHMILL) study run study-demo --logs-root $(LOCAL_LOGS_DIR)
+	@echo "== from runs to figures"
+	$(GRAPHMILL) merge --input-root $(LOCAL_LOGS_DIR)/demo --output $(DEMO)/metrics.csv
+	$(GRAPHMILL) pareto --metrics $(DEMO)/metrics.csv --comm-column measured_mib_cum --output-dir $(DEMO)
+	$(GRAPHMILL) figures --metrics $(DEMO)/metrics.csv --comm-column measured_mib_cum --images-dir $(DEMO)/figures \
+	  --plots-dir plots/demo
+	@echo
+	@$(BIN)/python -c "$$SCHEME_TABLE" $(DEMO)/metrics.csv $(LOCAL_LOGS_DIR)
+	@echo "The figure: $(CURDIR)/$(DEMO)/figures/best_microf1_vs_total_comm.png  (PDF beside it, PGFPlots in plots/demo)"
+
+define SCHEME_TABLE
+import sys
+from pathlib import Path
+from rich.console import Console
+from graphmill.report.schemes import render_scheme_table, scheme_table
+metrics, logs_root = map(Path, sys.argv[1:])
+Console(width=100, highlight=False).print(render_scheme_table(scheme_table(metrics, runs_root=logs_root)))
+endef
+export SCHEME_TABLE
+
+clean-demo: ## forget the demo's runs and figures, so that `make demo` trains again
+	rm -rf $(LOCAL_LOGS_DIR)/demo $(DEMO) plots/demo
+
+# --- test it -------------------------------------------------------------------------------------------------------
+
+test: install ## run the tests (under 15 minutes on 2 cores)
+	$(BIN)/python -m pytest -n 2 -m "not slow" $(TEST_ARGS)
+
+test-slow: install ## run the slow tests: full fuzz, many kills, big graphs
+	$(BIN)/python -m pytest -n 2 -m slow $(TEST_ARGS)
+
+check: install ## format, lint, types, layers, docs
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m graphmill.cli.reference --check docs/reference
+	$(BIN)/python -m pytest tests/docs
+
+format: install ## put the code in form
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+docs: install ## write docs/reference anew from the code
+	$(BIN)/python -m graphmill.cli.reference --write docs/reference
+
+# --- seed 000's targets --------------------------------------------------------------------------------------------
+
+merge-metrics: install ## merge the runs in LOCAL_LOGS_DIR into MERGED_CSV
+	$(GRAPHMILL) merge --input-root $(LOCAL_LOGS_DIR) --output $(MERGED_CSV)
+
+figures: install ## draw all figures of MERGED_CSV, or with TEX_FILE=plots/sync_ablation.tex compile only that one
+	$(GRAPHMILL) figures --metrics $(MERGED_CSV) $(if $(TEX_FILE),--tex-file $(TEX_FILE)) --build-dir $(PLOT_BUILD_DIR)
+
+pareto-data: install ## write results/pareto_all_fp32.csv and results/pareto_frontier_fp32.csv
+	$(GRAPHMILL) pareto --metrics $(MERGED_CSV) --output-dir results
+
+pareto-figure: install ## draw the Pareto frontier
+	$(GRAPHMILL) figures --metrics $(MERGED_CSV) --only pareto_frontier --build-dir $(PLOT_BUILD_DIR)
+
+pareto: pareto-data pareto-figure ## both
+
+all: merge-metrics figures ## merge and draw
+
+# --- set-up: each step leaves a stamp, and is done again when what it depends on changes ----------------------------
+
+install: $(VENV)/.graphmill-installed ## only set up: virtual environment, pinned packages, native core
+
+NATIVE := $(wildcard native/*.cpp native/*.h) CMakeLists.txt
+
+$(VENV)/.graphmill-venv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "graphmill needs Python 3.11 or newer, and $(PYTHON) is not. → make $(MAKECMDGOALS) PYTHON=python3.11" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' || \
+	  { echo "$(PYTHON) has no venv module. → apt-get install python3-venv (Debian, Ubuntu)" >&2; exit 2; }
+	@$(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' || \
+	  { echo "$(PYTHON) has no C headers. → apt-get install python3-dev (Debian, Ubuntu)" >&2; exit 2; }
+	@echo 'int main() { return 0; }' | $(CXX) -std=c++20 -x c++ -fsyntax-only - || \
+	  { echo "graphmill needs a C++20 compiler, and $(CXX) is none. → apt-get install g++, or make $(MAKECMDGOALS) CXX=clang++" >&2; exit 2; }
+	@echo "== a virtual environment in $(VENV)"
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.graphmill-packages: constraints.txt pyproject.toml | $(VENV)/.graphmill-venv
+	@echo "== pinned packages (torch first; minutes the first time)"
+	$(BIN)/pip install -qq -c constraints.txt $(TORCH)
+	$(BIN)/pip install -qq -c constraints.txt scikit-build-core nanobind cmake ninja
+	@touch $@
+
+$(VENV)/.graphmill-installed: $(VENV)/.graphmill-packages $(NATIVE)
+	@echo "== graphmill and its native core, editable"
+	CXX=$(CXX) $(BIN)/pip install -qq --no-build-isolation -c constraints.txt -e '.[pyg,dev]'
+	@touch $@

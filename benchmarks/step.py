@@ -1,0 +1,324 @@
+"""One training step on a Reddit-shaped graph: sampling + gathering + forward + backward + Adam, against PyG's three forms.
+
+    python benchmarks/step.py [--rounds 15] [--threads 2] [--without tutorial trimmed]
+
+F = 602, 41 classes, hidden 256, 2 layers, fan-outs [25, 10], batch 1024, dropout 0.5, float32. Contenders, in turns in one process:
+  graphmill           native sampler, features averaged straight from the store, native products
+  graphmill bf16      the same with bfloat16 inputs to the first layer
+  PyG tutorial        NeighborLoader, the whole subgraph through both layers
+  PyG trimmed         the same with trim_to_layer
+  PyG best (…)        the best PyG can be made: pyg-lib's raw sampler, index_select into a reused buffer, each layer only for the rows
+                      it needs; edges as an edge_index or as a CSR matrix (the faster of the two counts)
+All use the same graph, features, batch size and fan-outs. Rates are against this machine's own matrix-product rate, measured here.
+"""
+
+import argparse
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import psutil
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from graphmill import _native
+from graphmill.graph.batch import GlobalIds, Seeds
+from graphmill.graph.features import DenseFeatures
+from graphmill.graph.topology import Topology
+from graphmill.nn.graphsage import GraphSage
+from graphmill.sample.collect import Collector
+from graphmill.sample.neighbor import NeighborSampler
+from graphs import Graph, load
+from harness import Rounds, Spread, interleave, print_table, write_result
+
+FANOUTS, BATCH, NUM_FEATURES, HIDDEN, CLASSES = (25, 10), 1024, 602, 256, 41
+
+
+@dataclass
+class Problem:
+    graph: Graph
+    x: np.ndarray
+    y: np.ndarray
+    seeds: list[np.ndarray]
+    threads: int
+
+
+@dataclass
+class Ours:
+    """Graphmill's step; seconds by phase are summed up beside the whole."""
+
+    problem: Problem
+    dtype: torch.dtype
+    phases: dict[str, list[float]] = field(default_factory=lambda: {"sample": [], "gather": [], "compute": []})
+    edges: list[tuple[int, ...]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        p = self.problem
+        self.model = GraphSage(
+            in_channels=NUM_FEATURES, hidden_channels=HIDDEN, out_channels=CLASSES, num_layers=2, dropout=0.5, input_dropout=0.0, seed=0
+        )
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01, fused=True)
+        self.sampler = NeighborSampler(Topology(p.graph.indptr, p.graph.indices), FANOUTS, 0, p.threads, resample=True)
+        self.collector = Collector(DenseFeatures(p.x, "float32"), p.y, "self_and_mean", self.dtype, p.threads, prefetch=0)
+
+    def step(self, number: int) -> None:
+        begin = time.perf_counter()
+        sampled = self.sampler.sample(Seeds(0, number, GlobalIds(self.problem.seeds[number])))
+        sampled_at = time.perf_counter()
+        batch = self.collector.collect(sampled)
+        collected_at = time.perf_counter()
+        self.optimizer.zero_grad()
+        F.cross_entropy(self.model(batch), batch.labels).backward()
+        self.optimizer.step()
+        self.phases["sample"].append(sampled_at - begin)
+        self.phases["gather"].append(collected_at - sampled_at)
+        self.phases["compute"].append(time.perf_counter() - collected_at)
+        self.edges.append((*(block.num_rows for block in batch.blocks), *batch.num_edges_per_hop))
+
+    def gflop(self) -> float:
+        """Products of one step: forward and weight gradient of both layers, input gradient of the second; 2 per multiply-add."""
+        rows1, rows2 = np.mean([edge[:2] for edge in self.edges], axis=0)
+        return float(2 * (2 * rows1 * 2 * NUM_FEATURES * HIDDEN + 3 * rows2 * 2 * HIDDEN * CLASSES) / 1e9)
+
+
+class PygSage(nn.Module):
+    """The tutorial's model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from torch_geometric.nn import SAGEConv
+
+        self.convs = nn.ModuleList([SAGEConv(NUM_FEATURES, HIDDEN), SAGEConv(HIDDEN, CLASSES)])
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        h = F.dropout(self.convs[0](x, edge_index).relu(), 0.5, training=True)
+        return self.convs[1](h, edge_index)
+
+    def trimmed(self, x: Tensor, edge_index: Tensor, nodes: list[int], edges: list[int]) -> Tensor:
+        from torch_geometric.utils import trim_to_layer
+
+        for number, conv in enumerate(self.convs):
+            x, edge_index, _ = trim_to_layer(number, nodes, edges, x, edge_index)
+            x = conv(x, edge_index)
+            if number == 0:
+                x = F.dropout(x.relu(), 0.5, training=True)
+        return x
+
+    def bipartite(self, x: Tensor, edges1: object, edges2: object, rows1: int, rows2: int) -> Tensor:
+        h = F.dropout(self.convs[0]((x, x[:rows1]), edges1).relu(), 0.5, training=True)
+        return self.convs[1]((h, h[:rows2]), edges2)
+
+
+class PygLoaderStep:
+    """NeighborLoader, then the whole or the trimmed subgraph."""
+
+    def __init__(self, problem: Problem, *, trimmed: bool) -> None:
+        from torch_geometric.data import Data
+        from torch_geometric.loader import NeighborLoader
+        from torch_geometric.typing import SparseTensor  # noqa: F401
+
+        self.model, self.is_trimmed = PygSage(), trimmed
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
+        data = Data(x=torch.from_numpy(problem.x), y=torch.from_numpy(problem.y))
+        indptr = torch.from_numpy(problem.graph.indptr)
+        row = torch.from_numpy(problem.graph.indices.astype(np.int64))
+        data.edge_index = torch.stack([row, torch.repeat_interleave(torch.arange(problem.graph.num_nodes), indptr.diff())])
+        seeds = torch.from_numpy(np.concatenate(problem.seeds))
+        loader = NeighborLoader(data, num_neighbors=list(FANOUTS), batch_size=BATCH, input_nodes=seeds, is_sorted=True)
+        self.batches = iter(loader)
+
+    def step(self, _: int) -> None:
+        batch = next(self.batches)
+        self.optimizer.zero_grad()
+        if self.is_trimmed:
+            out = self.model.trimmed(batch.x, batch.edge_index, batch.num_sampled_nodes, batch.num_sampled_edges)
+        else:
+            out = self.model(batch.x, batch.edge_index)
+        F.cross_entropy(out[:BATCH], batch.y[:BATCH]).backward()
+        self.optimizer.step()
+
+
+class PygBestStep:
+    """pyg-lib's sampler, index_select into a reused buffer, bipartite calls; edges as edge_index or as CSR."""
+
+    def __init__(self, problem: Problem, *, csr: bool) -> None:
+        import pyg_lib  # noqa: F401
+
+        self.problem, self.csr = problem, csr
+        self.model = PygSage()
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01, fused=True)
+        self.colptr = torch.from_numpy(problem.graph.indptr)
+        self.row = torch.from_numpy(problem.graph.indices.astype(np.int64))
+        self.x, self.y = torch.from_numpy(problem.x), torch.from_numpy(problem.y)
+        self.buffer = torch.empty(0)
+
+    def step(self, number: int) -> None:
+        seeds = torch.from_numpy(self.problem.seeds[number])
+        row, col, nodes, _, nodes_per_hop, edges_per_hop = torch.ops.pyg.neighbor_sample(
+            self.colptr, self.row, seeds, list(FANOUTS), csc=True, return_edge_id=False
+        )
+        if self.buffer.numel() < len(nodes) * NUM_FEATURES:
+            self.buffer = torch.empty(len(nodes) * NUM_FEATURES * 9 // 8)
+        x = self.buffer[: len(nodes) * NUM_FEATURES].view(len(nodes), NUM_FEATURES)
+        torch.index_select(self.x, 0, nodes, out=x)
+        rows1, rows2, first = nodes_per_hop[0] + nodes_per_hop[1], nodes_per_hop[0], edges_per_hop[0]
+        edges1 = self._edges(row, col, rows1, len(nodes))
+        edges2 = self._edges(row[:first], col[:first], rows2, rows1)
+        self.optimizer.zero_grad()
+        out = self.model.bipartite(x, edges1, edges2, rows1, rows2)
+        F.cross_entropy(out, self.y[seeds]).backward()
+        self.optimizer.step()
+
+    def _edges(self, row: Tensor, col: Tensor, num_rows: int, num_columns: int) -> Tensor:
+        if not self.csr:
+            return torch.stack([row, col])
+        indptr = torch.zeros(num_rows + 1, dtype=torch.int64)
+        torch.cumsum(torch.bincount(col, minlength=num_rows), 0, out=indptr[1:])
+        return torch.sparse_csr_tensor(indptr, row, torch.ones(len(row)), size=(num_rows, num_columns))
+
+
+def matrix_rates(threads: int) -> dict[str, float]:
+    """GFLOP/s of this machine's own products in the shape of the first layer: torch's, oneDNN's, ours; best of 7."""
+    m, k, n = 25_000, 2 * NUM_FEATURES, HIDDEN
+    a, w, out = torch.randn(m, k), torch.randn(n, k), torch.empty(m, n)
+    a16, w16 = a.bfloat16(), w.bfloat16()
+    runs: dict[str, Callable[[], object]] = {
+        "torch float32": lambda: a @ w.T,
+        "oneDNN float32": lambda: torch.ops.mkldnn._linear_pointwise(a, w, None, "none", [], ""),
+        "graphmill float32": lambda: _native.linear(a, w, None, out, False, None, 0.0, threads),
+        "torch bfloat16": lambda: a16 @ w16.T,
+    }
+    rates = {}
+    for name, run in runs.items():
+        best = min(_seconds(run) for _ in range(7))
+        rates[name] = 2 * m * k * n / best / 1e9
+    return rates
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    run()
+    return time.perf_counter() - begin
+
+
+class PeakMemory:
+    """Peak resident memory above what was resident at the start, sampled every 2 ms."""
+
+    def __init__(self) -> None:
+        self._process, self._stop = psutil.Process(), threading.Event()
+        self._start = self.peak = self._process.memory_info().rss
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "PeakMemory":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    @property
+    def mib(self) -> float:
+        return (self.peak - self._start) / 2**20
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.002):
+            self.peak = max(self.peak, self._process.memory_info().rss)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--without", nargs="*", default=[], help="tutorial, trimmed")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    problem = make_problem(options.rounds + 2, options.threads)
+    ours, ours16 = Ours(problem, torch.float32), Ours(problem, torch.bfloat16)
+    runs: dict[str, Callable[[int], object]] = {"graphmill": ours.step, "graphmill bf16": ours16.step}
+    try:
+        import pyg_lib  # noqa: F401
+
+        runs["PyG best (edge_index)"] = PygBestStep(problem, csr=False).step
+        runs["PyG best (CSR)"] = PygBestStep(problem, csr=True).step
+    except ImportError:
+        print("pyg-lib is not installed: PyG's best form is left out")
+    if "trimmed" not in options.without:
+        runs["PyG trimmed"] = PygLoaderStep(problem, trimmed=True).step
+    if "tutorial" not in options.without:
+        runs["PyG tutorial"] = PygLoaderStep(problem, trimmed=False).step
+    rates = matrix_rates(options.threads)
+    rounds = interleave(runs, rounds=options.rounds)
+    rates_after = matrix_rates(options.threads)
+    rates = {name: max(rate, rates_after[name]) for name, rate in rates.items()}
+    memory = peak_memory(problem)
+    write_result("step", report(rounds, ours, ours16, rates, memory))
+
+
+def make_problem(num_batches: int, threads: int) -> Problem:
+    graph, rng = load("reddit_shaped"), np.random.default_rng(1)
+    x = rng.standard_normal((graph.num_nodes, NUM_FEATURES), dtype=np.float32)
+    y = rng.integers(CLASSES, size=graph.num_nodes)
+    seeds = list(rng.permutation(graph.num_nodes)[: num_batches * BATCH].reshape(num_batches, BATCH))
+    return Problem(graph, x, y, seeds, threads)
+
+
+def peak_memory(problem: Problem) -> dict[str, float]:
+    """MiB above the data that two fresh steps of each form need."""
+    result = {}
+    forms: dict[str, Callable[[], Callable[[int], object]]] = {"graphmill": lambda: Ours(problem, torch.float32).step}
+    try:
+        import pyg_lib  # noqa: F401
+
+        best = {csr: PygBestStep(problem, csr=csr) for csr in (False, True)}
+        forms["PyG best (edge_index)"] = lambda: best[False].step
+        forms["PyG best (CSR)"] = lambda: best[True].step
+    except ImportError:
+        pass
+    for name, make in forms.items():
+        step = make()
+        with PeakMemory() as peak:
+            step(0)
+            step(1)
+        result[name] = peak.mib
+    return result
+
+
+def report(rounds: Rounds, ours: Ours, ours16: Ours, rates: dict[str, float], memory: dict[str, float]) -> dict[str, object]:
+    rows = [
+        [name, f"{rounds.spread(name).median * 1e3:.0f}", str(rounds.ratio(name, "graphmill")), f"{memory[name]:.0f}" if name in memory else ""]
+        for name in rounds.seconds
+    ]
+    print_table(
+        f"one step, Reddit-shaped (synthetic); others used {rounds.foreign_cores:.2f} cores",
+        ["form", "ms", "time ÷ graphmill (quartiles)", "peak MiB of 2 steps"],
+        rows,
+    )
+    seconds, gflop = rounds.spread("graphmill").median, ours.gflop()
+    achieved = gflop / seconds
+    phases = {name: Spread.of(values[2:]) for name, values in ours.phases.items()}
+    share = {name: spread.median / seconds for name, spread in phases.items()}
+    print_table(
+        f"graphmill: {gflop:.1f} GFLOP a step, {achieved:.0f} GFLOP/s over the whole step",
+        ["this machine's own product", "GFLOP/s", "the step reaches"],
+        [[name, f"{rate:.0f}", f"{achieved / rate:.0%}"] for name, rate in rates.items()],
+    )
+    print_table("phases of graphmill's step", ["phase", "ms", "share"], [[n, f"{phases[n].median * 1e3:.1f}", f"{share[n]:.1%}"] for n in phases])
+    return {
+        "rounds": len(rounds.seconds["graphmill"]),
+        "foreign_cores": rounds.foreign_cores,
+        "contenders": {n: {"seconds": rounds.spread(n), "ratio_to_graphmill": rounds.ratio(n, "graphmill")} for n in rounds.seconds},
+        "gflop": gflop,
+        "gflops_achieved": achieved,
+        "matrix_rates_gflops": rates,
+        "phases_s": phases,
+        "phases_share": share,
+        "peak_mib": memory,
+    }
+
+
+if __name__ == "__main__":
+    main()

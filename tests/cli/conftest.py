@@ -1,0 +1,48 @@
+"""The commands in-process, and a small generated graph to work on."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+from graphmill.cli import app
+
+TOY = """# A toy
+name: toy
+dataset: {name: synthetic/sbm}
+model: {hidden_channels: 8}
+train: {epochs: 2, batch_size: 60, num_neighbors: [4, 4], threads: 1}
+"""
+
+
+@pytest.fixture
+def graphmill(tmp_path, monkeypatch):
+    """Run a command in an empty folder: `graphmill("plan", "toy.yaml")`."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str | Path) -> SimpleNamespace:
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments], prog_name="graphmill")
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return SimpleNamespace(code=result.exit_code, out=result.stdout, err=result.stderr)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def _toy_root(tmp_path_factory) -> Path:
+    from graphmill.tasks.node_classification.prepare import prepare
+
+    root = tmp_path_factory.mktemp("data")
+    prepare("synthetic/sbm", root=root, options={"num_nodes": 300, "num_edges": 1500, "features": 8})
+    return root
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch, _toy_root) -> Path:
+    """An experiment file whose dataset is prepared."""
+    monkeypatch.setenv("GRAPHMILL_DATA_ROOT", str(_toy_root))
+    path = tmp_path / "toy.yaml"
+    path.write_text(TOY)
+    return path

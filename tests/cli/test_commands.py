@@ -1,0 +1,265 @@
+"""Each command does what it says, on real data in a temporary folder."""
+
+import json
+import shutil
+
+import pytest
+
+from graphmill.record.metrics import write_metrics
+
+
+def facts(result) -> dict:
+    assert result.code == 0, result.err
+    return json.loads(result.out)
+
+
+def test_datasets(graphmill, toy):
+    found = {row["name"]: row for row in facts(graphmill("datasets", "--json"))["datasets"]}
+    assert found["synthetic/sbm"]["prepared"] is True
+    assert found["synthetic/sbm"]["synthetic"] is True
+    assert found["synthetic/sbm"]["nodes"] == 300
+    assert found["reddit"]["prepared"] is False
+    assert found["debian-packages"]["origin"] == "embedded"
+    lines = graphmill("datasets").out.splitlines()
+    assert lines[0].split() == ["name", "prepared", "origin", "nodes", "edges", "classes", "synthetic"]
+    assert any(line.startswith("planetoid/cora ") for line in lines)
+
+
+def test_datasets_of_an_empty_root(graphmill, tmp_path):
+    rows = facts(graphmill("datasets", "--json", "--dataset-root", tmp_path / "none"))["datasets"]
+    assert not any(row["prepared"] for row in rows)
+
+
+def test_prepare_and_inspect(graphmill, tmp_path):
+    prepared = graphmill(
+        "prepare",
+        "synthetic/rmat",
+        "--as",
+        "mine",
+        "-o",
+        "num_nodes=256",
+        "-o",
+        "num_edges=1000",
+        "--dataset-root",
+        "root",
+    )
+    assert prepared.code == 0, prepared.err
+    assert "preparing mine" in prepared.err
+    assert "synthetic" in prepared.out
+    shown = facts(graphmill("inspect", "mine", "--check", "--json", "--dataset-root", "root"))
+    assert (shown["name"], shown["num_nodes"], shown["checked"], shown["synthetic"]) == ("mine", 256, True, True)
+    assert (
+        "checksums and structure are as they should be"
+        in graphmill("inspect", tmp_path / "root" / "mine", "--check").out
+    )
+
+
+def test_inspect_check_finds_damage(graphmill, toy, tmp_path, monkeypatch):
+    import os
+
+    root = tmp_path / "copy"
+    shutil.copytree(os.environ["GRAPHMILL_DATA_ROOT"], root)
+    path = root / "synthetic" / "sbm" / "y.npy"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    result = graphmill("inspect", "synthetic/sbm", "--check", "--dataset-root", root)
+    assert result.code == 2
+    assert "y.npy" in result.err
+
+
+def test_plan(graphmill, toy):
+    shown = facts(graphmill("plan", "toy.yaml", "--ranks", "2", "-O", "train.sync.every=2", "--json"))
+    assert shown["plan"]["ranks"] == 2
+    assert shown["plan"]["steps_per_epoch"] == 2
+    assert shown["modelled"]["num_syncs"] == 2
+    text = graphmill("plan", "toy.yaml").out
+    assert "modelled (by formula, not measured)" in text
+    assert "rounds per epoch" in text
+
+
+def test_plan_takes_the_flags_of_seed_000(graphmill, toy):
+    words = "--max_steps 8 --batch_size 32 --num_neighbors 3 2 --sync_every 4 --sync_scheme local_sgd --hidden_channels 4".split()
+    plan = facts(graphmill("plan", "toy.yaml", "--ranks", "2", "--json", *words))["plan"]
+    assert plan["steps_per_rank"] == 4
+    assert plan["num_neighbors"] == [3, 2]
+    assert plan["sync"]["scheme"] == "local_sgd"
+    assert plan["model"]["hidden_channels"] == 4
+    before = facts(graphmill("plan", "--num_neighbors", "3", "2", "toy.yaml", "--batch-size=32", "--json"))["plan"]
+    assert (before["num_neighbors"], before["batch_size"], before["epochs"]) == ([3, 2], 32, 2)
+
+
+def test_plan_is_the_same_bytes_twice(graphmill, toy):
+    assert graphmill("plan", "toy.yaml", "--json").out == graphmill("plan", "toy.yaml", "--json").out
+
+
+STUDY = """# A study
+name: s
+experiment: toy.yaml
+vary: {train.sync.every: [1, 2]}
+seeds: [1, 2]
+"""
+
+
+def test_study_list(graphmill, toy, tmp_path):
+    (tmp_path / "study.yaml").write_text(STUDY)
+    cells = facts(graphmill("study", "list", "study.yaml", "--json"))["cells"]
+    assert [cell["cell"] for cell in cells] == [
+        "every-1__seed-1",
+        "every-1__seed-2",
+        "every-2__seed-1",
+        "every-2__seed-2",
+    ]
+    assert {cell["status"] for cell in cells} == {"new"}
+    assert "every-2__seed-2" in graphmill("study", "run", "study.yaml", "--dry-run").out
+    assert not (tmp_path / "logs").exists()
+
+
+def test_study_list_without_a_study_lists_recipes(graphmill):
+    recipes = facts(graphmill("study", "list", "--json"))["recipes"]
+    assert all(recipe["description"] for recipe in recipes)
+    assert "recipe" in graphmill("study", "list").out
+
+
+def test_doctor(graphmill):
+    result = graphmill("doctor", "--json")
+    report = json.loads(result.out)
+    assert result.code == (0 if report["ok"] else 1)
+    assert {"cores", "torch", "native core", "logs root"} <= {finding["name"] for finding in report["findings"]}
+
+
+def test_bench_lists_what_a_checkout_has(graphmill):
+    found = facts(graphmill("bench", "--json"))
+    assert all(item["path"].endswith(".py") for item in found)
+
+
+def test_bench_of_an_installed_package_says_where_benchmarks_are(graphmill, tmp_path, monkeypatch):
+    import graphmill as package
+
+    monkeypatch.setattr(package, "__file__", str(tmp_path / "lib" / "python" / "graphmill" / "__init__.py"))
+    result = graphmill("bench")
+    assert result.code == 2
+    assert "come with a checkout of graphmill only" in result.err
+
+
+def test_bench_runs_a_script_and_passes_its_status_on(graphmill, tmp_path, monkeypatch):
+    import graphmill as package
+
+    folder = tmp_path / "checkout" / "benchmarks"
+    folder.mkdir(parents=True)
+    (folder / "quick.py").write_text(
+        '"""Quick and small."""\nimport sys\nopen("seen", "w").write(str(sys.argv[1:]))\nsys.exit(1)\n'
+    )
+    monkeypatch.setattr(package, "__file__", str(tmp_path / "checkout" / "src" / "graphmill" / "__init__.py"))
+    assert "Quick and small." in graphmill("bench").out
+    assert graphmill("bench", "quick", "--rounds", "3").code == 1
+    assert (tmp_path / "seen").read_text() == "['--rounds', '3']"
+    assert "did you mean 'quick'" in graphmill("bench", "quik").err
+
+
+def rows(run_id: str, every: int) -> list[dict]:
+    return [
+        {
+            "run_id": run_id, "sync_scheme": "local_sgd", "sync_every": every, "world_size": 2, "seed": 1, "epoch": epoch,
+            "dataset": "toy", "synthetic": True, "payload": "fp32", "microF1": 0.5 + 0.1 * epoch, "best_microF1": 0.5 + 0.1 * epoch,
+            "macroF1": 0.5, "best_macroF1": 0.5, "effective_global_steps": 10 * epoch, "commMB_cum_fp32": 8.0 * epoch / every,
+            "measured_mib_cum": 8.0 * epoch / every, "attempt": 1, "loss": 1.0,
+        }
+        for epoch in (1, 2, 3)
+    ]  # fmt: skip
+
+
+def test_merge_pareto_figures(graphmill, tmp_path):
+    for every in (1, 4):
+        write_metrics(tmp_path / "logs" / f"k{every}" / "metrics.csv", rows(f"k{every}", every))
+    merged = facts(graphmill("merge", "--json"))
+    assert (merged["num_rows"], merged["csv"]) == (6, "results/metrics.csv")
+    assert "6 rows of 2 runs" in graphmill("merge").out
+    (written,) = facts(graphmill("pareto", "--json"))
+    assert written["num_points"] == 6
+    assert "results/pareto_frontier_fp32.csv" in graphmill("pareto").out
+    drawn = facts(graphmill("figures", "--only", "pareto_frontier", "--no-compile", "--json"))
+    assert drawn["images"]
+    assert all((tmp_path / image).stat().st_size > 1000 for image in drawn["images"])
+
+
+def test_typos_of_commands_and_options_suggest_the_nearest(graphmill, toy):
+    assert "Did you mean 'datasets'" in graphmill("dataset").err
+    assert "Did you mean 'run'" in graphmill("study", "rnu", "x").err
+    assert "--json" in graphmill("doctor", "--jsn").err
+    assert "did you mean '--ranks'" in graphmill("train", "toy.yaml", "--rank", "2").err
+    assert "did you mean '--batch_size'" in graphmill("plan", "toy.yaml", "--batchsize", "2").err
+
+
+def test_our_own_bugs_say_so(source_environ, tmp_path):
+    import subprocess
+    import sys
+
+    program = (
+        "import sys; sys.argv = ['graphmill', 'doctor']; import graphmill.runtime.checks as checks\n"
+        "checks.examine = lambda **_: 1 / 0\nfrom graphmill.cli import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=source_environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "ZeroDivisionError" in done.stderr
+    assert "This is a bug in graphmill, not in your request" in done.stderr
+
+
+def test_an_interrupt_is_exit_130(source_environ):
+    import subprocess
+    import sys
+
+    program = (
+        "import os, signal, sys; sys.argv = ['graphmill', 'doctor']; import graphmill.runtime.checks as checks\n"
+        "checks.examine = lambda **_: os.kill(os.getpid(), signal.SIGINT)\nfrom graphmill.cli import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=source_environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
+
+
+def test_tables_are_drawn_on_a_terminal(source_environ):
+    """A real terminal: a pseudo-terminal pair, and what the program writes into it."""
+    import os
+    import pty
+    import subprocess
+    import sys
+
+    leader, follower = pty.openpty()
+    program = "import sys; sys.argv = ['graphmill', 'study', 'list']; from graphmill.cli import main; main()"
+    environ = {**source_environ, "TERM": "xterm-256color", "COLUMNS": "120"}
+    process = subprocess.Popen([sys.executable, "-c", program], env=environ, stdout=follower, stderr=follower)
+    os.close(follower)
+    shown = b""
+    try:
+        while chunk := os.read(leader, 65536):
+            shown += chunk
+    except OSError:  # the other side is closed
+        pass
+    os.close(leader)
+    assert process.wait(20) == 0
+    assert "─" in shown.decode()
+    assert "Recipes in" in shown.decode()
+
+
+@pytest.mark.parametrize("words", [["plan", "toy.yaml"], ["datasets"], ["study", "list"]])
+def test_a_closed_pipe_is_no_traceback(toy, source_environ, tmp_path, words):
+    import subprocess
+    import sys
+
+    program = f"import sys; sys.argv = ['graphmill', *{words!r}]; from graphmill.cli import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env=source_environ,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    process.stdout.close()
+    err = process.stderr.read().decode()
+    process.wait(20)
+    assert "Traceback" not in err

@@ -1,0 +1,48 @@
+"""Help texts are pinned by golden files, and each shows an example."""
+
+import pytest
+
+from graphmill.cli.reference import help_texts
+
+TEXTS = dict(help_texts())
+
+COMMANDS = (
+    "datasets prepare inspect plan train evaluate study merge pareto figures verify doctor bench".split()
+)  # of the design, issue 2
+
+
+def test_the_commands_of_the_design_are_there():
+    assert [path.split(" ")[1] for path in TEXTS if path.count(" ") == 1] == COMMANDS
+    assert {"graphmill study run", "graphmill study list"} <= TEXTS.keys()
+
+
+@pytest.mark.parametrize("path", TEXTS)
+def test_help(path, golden):
+    text = TEXTS[path]
+    assert "Example:" in text
+    assert max(len(line) for line in text.splitlines()) <= 105
+    golden(f"help/{path.replace(' ', '-')}.txt", text)
+
+
+@pytest.mark.parametrize(
+    "command", ["plan", "inspect", "datasets", "study list", "verify", "doctor", "merge", "pareto", "evaluate"]
+)
+def test_what_prints_facts_prints_json(command):
+    assert "--json" in TEXTS[f"graphmill {command}"]
+
+
+def test_help_is_what_the_program_prints(graphmill):
+    printed = graphmill("study", "list", "-h")
+    assert printed.code == 0
+    assert printed.out.split() == TEXTS["graphmill study list"].split()
+
+
+def test_no_argument_shows_the_help(graphmill):
+    result = graphmill()
+    assert "Commands:" in result.out + result.err
+
+
+def test_version(graphmill):
+    from graphmill import __version__
+
+    assert graphmill("--version").out == f"graphmill {__version__}\n"

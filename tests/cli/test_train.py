@@ -1,0 +1,145 @@
+"""`train` with real ranks, its refusals, and its continuation."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from graphmill.record.run_folder import RunFolder
+
+MAIN = "import sys; sys.argv[0] = 'graphmill'; from graphmill.cli import main; main()"
+
+
+def start(environ, folder: Path, *words: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-c", MAIN, *words],
+        env=environ,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_dry_run_shows_the_plan_and_writes_nothing(graphmill, toy, tmp_path):
+    result = graphmill("train", "toy.yaml", "--ranks", "2", "--dry-run")
+    assert result.code == 0
+    assert "synchronisations" in result.out
+    assert sorted(tmp_path.iterdir()) == [toy]
+
+
+def planned(graphmill, toy, tmp_path, run_id: str = "mine") -> RunFolder:
+    """A run folder with a plan, as an interrupted run leaves it."""
+    from graphmill.spec.plan import Plan
+
+    shown = json.loads(graphmill("plan", "toy.yaml", "--json").out)["plan"]
+    return RunFolder.create(Plan.model_validate_json(json.dumps({**shown, "run_id": run_id})), tmp_path / "logs")
+
+
+def test_a_run_is_not_overwritten(graphmill, toy, tmp_path):
+    planned(graphmill, toy, tmp_path)
+    result = graphmill("train", "toy.yaml", "--run-id", "mine")
+    assert result.code == 2
+    assert "logs/mine holds a run already" in result.err
+    assert "--resume" in result.err
+
+
+def test_resume_wants_to_know_which(graphmill, toy, tmp_path):
+    planned(graphmill, toy, tmp_path)
+    result = graphmill("train", "--resume")
+    assert result.code == 2
+    assert "--resume logs/mine (the latest)" in result.err
+    assert "no run in logs" in graphmill("train", "toy.yaml", "--resume").err
+    assert "did you mean 'mine'" in graphmill("train", "--resume", "--run-id", "mime").err
+
+
+def test_resume_does_not_change_the_plan(graphmill, toy, tmp_path):
+    planned(graphmill, toy, tmp_path)
+    result = graphmill("train", "--resume", "mine", "-O", "train.lr=0.5")
+    assert result.code == 2
+    assert "its plan does not change" in result.err
+    result = graphmill("train", "toy.yaml", "--resume", "--run-id", "mine", "-O", "train.lr=0.5")
+    assert result.code == 2
+    assert "lr is 0.01 there and 0.5 here" in result.err
+    assert "two runs are named" in graphmill("train", "--resume", "mine", "--run-id", "other").err
+
+
+def test_resume_dry_run_shows_the_runs_own_plan(graphmill, toy, tmp_path):
+    planned(graphmill, toy, tmp_path)
+    for words in (["--resume", "mine"], ["--resume", "logs/mine"], ["toy.yaml", "--resume", "--run-id", "mine"]):
+        assert "synthetic/sbm" in graphmill("train", *words, "--dry-run").out
+
+
+def test_inspect_of_a_run_that_has_not_begun(graphmill, toy, tmp_path):
+    planned(graphmill, toy, tmp_path)
+    assert "under way, or died without a word" in graphmill("inspect", "mine").out
+    assert json.loads(graphmill("inspect", "mine", "--json").out)["outcome"] is None
+
+
+@pytest.mark.distributed
+def test_train_verify_merge(graphmill, toy, source_environ, tmp_path):
+    words = ("train", "toy.yaml", "--ranks", "2", "--run-id", "mine", "--sync_every", "2")
+    process = start({**source_environ, "GRAPHMILL_DATA_ROOT": os.environ["GRAPHMILL_DATA_ROOT"]}, tmp_path, *words)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "logs/mine: 2 epochs" in out
+    assert "epoch 2/2" in out, "plain lines where there is no terminal"
+    assert "\x1b[" not in out
+    verified = graphmill("verify", "mine", "--json")
+    assert json.loads(verified.out)["ok"] is True, verified.out
+    assert graphmill("verify").code == 0
+    shown = json.loads(graphmill("inspect", "mine", "--json").out)
+    assert shown["outcome"]["status"] == "done"
+    assert json.loads(graphmill("merge", "--json").out)["num_rows"] == 2
+    again = graphmill("train", "--resume", "mine")
+    assert again.code == 0
+    assert "done already" in again.err
+
+
+@pytest.mark.distributed
+def test_a_stop_saves_and_resume_ends_it(graphmill, toy, source_environ, tmp_path):
+    environ = {**source_environ, "GRAPHMILL_DATA_ROOT": os.environ["GRAPHMILL_DATA_ROOT"]}
+    process = start(environ, tmp_path, "train", "toy.yaml", "--ranks", "2", "--run-id", "mine", "--epochs", "4000")
+    events = tmp_path / "logs" / "mine" / "events" / "rank_0.jsonl"
+    end = time.monotonic() + 60
+    while not (events.exists() and '"epoch"' in events.read_text()):
+        assert time.monotonic() < end, process.stderr.read()
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 75, err
+    assert "--resume logs/mine" in out + err
+    assert "Traceback" not in err
+    assert graphmill("verify", "mine").code == 1, "it has not ended"
+    assert graphmill("inspect", "mine").code == 0
+    folder = RunFolder.open(tmp_path / "logs" / "mine")
+    steps = folder.read_outcome().steps_per_rank
+    process = start(environ, tmp_path, "train", "--resume", "mine")
+    while len(folder.attempts()) < 2 or events.read_text().count('"start"') < 2:
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 75
+    assert folder.read_outcome().steps_per_rank >= steps > 0
+
+
+@pytest.mark.distributed
+def test_a_study_of_real_runs(graphmill, toy, source_environ, tmp_path):
+    (tmp_path / "study.yaml").write_text(
+        "# Two schemes\nname: s\nexperiment: toy.yaml\nset: {train.ranks: 2, train.epochs: 1}\n"
+        "vary: {train.sync.scheme: [deferred_allreduce, local_sgd]}\n"
+    )
+    environ = {**source_environ, "GRAPHMILL_DATA_ROOT": os.environ["GRAPHMILL_DATA_ROOT"]}
+    process = start(environ, tmp_path, "study", "run", "study.yaml")
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "[2/2] scheme-local_sgd: starts" in err
+    cells = json.loads(graphmill("study", "list", "study.yaml", "--json").out)["cells"]
+    assert [cell["status"] for cell in cells] == ["done", "done"]
+    assert graphmill("verify", "s").code == 0
+    assert json.loads(graphmill("merge", "--json").out)["num_rows"] == 2
