@@ -42,7 +42,7 @@ def train(recipe: str, seed: int, options: argparse.Namespace) -> dict[str, floa
     name = f"accuracy-{recipe}/seed{seed}"
     folder = Path(options.logs_root) / name
     if not (folder / "outcome.json").exists():
-        command = [sys.executable, "-m", "graphmill", "train", recipe, "-O", f"train.seed={seed}", "--run-id", name]
+        command = [sys.executable, "-m", "graphmill.cli", "train", recipe, "-O", f"train.seed={seed}", "--run-id", name]
         subprocess.run([*command, "--dataset-root", options.dataset_root, "--logs-root", options.logs_root], check=True)
     outcome = RunFolder.open(folder).read_outcome()
     if outcome is None or outcome.test is None:

@@ -13,8 +13,8 @@ from harness import ForeignLoad, Spread, print_table, write_result
 COMMANDS = {
     "python -c pass": [sys.executable, "-c", "pass"],
     "import graphmill.cli": [sys.executable, "-c", "import graphmill.cli, sys; assert 'torch' not in sys.modules"],
-    "graphmill --help": [sys.executable, "-m", "graphmill", "--help"],
-    "graphmill train --help": [sys.executable, "-m", "graphmill", "train", "--help"],
+    "graphmill --help": [sys.executable, "-m", "graphmill.cli", "--help"],
+    "graphmill train --help": [sys.executable, "-m", "graphmill.cli", "train", "--help"],
     "import torch": [sys.executable, "-c", "import torch"],
 }
 

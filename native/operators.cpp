@@ -150,7 +150,7 @@ void linear(const float* a, int64_t m, int64_t k, const float* w, int64_t n, con
 
 void linear_backward_weight(const float* g, const float* a, int64_t m, int64_t n, int64_t k, float* dw, int num_threads) {
   const Kernels& kernel = kernels();
-  constexpr int64_t kBlock = 256;  // rows summed in registers before the result is touched
+  constexpr int64_t kBlock = 192;  // rows summed in registers before the result is touched
   const int64_t num_panels = (n + kernel.tile_rows - 1) / kernel.tile_rows, width = num_panels * kernel.tile_rows;
   const AlignedFloats packed(m * width);
   for_rows(m, kBlock, num_threads, [&](int64_t begin, int64_t end) {

@@ -79,7 +79,10 @@ def test_plan(graphmill, toy):
 
 
 def test_plan_takes_the_flags_of_seed_000(graphmill, toy):
-    words = "--max_steps 8 --batch_size 32 --num_neighbors 3 2 --sync_every 4 --sync_scheme local_sgd --hidden_channels 4".split()
+    words = [
+        *("--max_steps", "8", "--batch_size", "32", "--num_neighbors", "3", "2"),
+        *("--sync_every", "4", "--sync_scheme", "local_sgd", "--hidden_channels", "4"),
+    ]
     plan = facts(graphmill("plan", "toy.yaml", "--ranks", "2", "--json", *words))["plan"]
     assert plan["steps_per_rank"] == 4
     assert plan["num_neighbors"] == [3, 2]
@@ -160,10 +163,11 @@ def test_bench_runs_a_script_and_passes_its_status_on(graphmill, tmp_path, monke
 def rows(run_id: str, every: int) -> list[dict]:
     return [
         {
-            "run_id": run_id, "sync_scheme": "local_sgd", "sync_every": every, "world_size": 2, "seed": 1, "epoch": epoch,
-            "dataset": "toy", "synthetic": True, "payload": "fp32", "microF1": 0.5 + 0.1 * epoch, "best_microF1": 0.5 + 0.1 * epoch,
-            "macroF1": 0.5, "best_macroF1": 0.5, "effective_global_steps": 10 * epoch, "commMB_cum_fp32": 8.0 * epoch / every,
-            "measured_mib_cum": 8.0 * epoch / every, "attempt": 1, "loss": 1.0,
+            "run_id": run_id, "sync_scheme": "local_sgd", "sync_every": every, "world_size": 2, "seed": 1,
+            "epoch": epoch, "dataset": "toy", "synthetic": True, "payload": "fp32", "attempt": 1, "loss": 1.0,
+            "microF1": 0.5 + 0.1 * epoch, "best_microF1": 0.5 + 0.1 * epoch, "macroF1": 0.5, "best_macroF1": 0.5,
+            "effective_global_steps": 10 * epoch, "commMB_cum_fp32": 8.0 * epoch / every,
+            "measured_mib_cum": 8.0 * epoch / every,
         }
         for epoch in (1, 2, 3)
     ]  # fmt: skip

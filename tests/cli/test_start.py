@@ -45,11 +45,20 @@ def test_under_half_a_second(source_environ, program):
 @pytest.mark.parametrize(
     "module",
     [
-        "graphmill.base.files", "graphmill.spec.load", "graphmill.spec.study", "graphmill.runtime.checks",
-        "graphmill.record.run_folder", "graphmill.record.provenance", "graphmill.cluster.study", "graphmill.cluster.verify",
-        "graphmill.report.merge", "graphmill.report.pareto", "graphmill.report.figures", "graphmill.tasks.planning",
+        "graphmill.base.files",
+        "graphmill.spec.load",
+        "graphmill.spec.study",
+        "graphmill.runtime.checks",
+        "graphmill.record.run_folder",
+        "graphmill.record.provenance",
+        "graphmill.cluster.study",
+        "graphmill.cluster.verify",
+        "graphmill.report.merge",
+        "graphmill.report.pareto",
+        "graphmill.report.figures",
+        "graphmill.tasks.planning",
     ],
-)  # fmt: skip
+)
 def test_the_control_plane_does_without_torch(source_environ, module):
     python(f"import sys, {module}; assert 'torch' not in sys.modules", source_environ)
 

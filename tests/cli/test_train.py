@@ -136,7 +136,7 @@ def test_a_study_of_real_runs(graphmill, toy, source_environ, tmp_path):
     )
     environ = {**source_environ, "GRAPHMILL_DATA_ROOT": os.environ["GRAPHMILL_DATA_ROOT"]}
     process = start(environ, tmp_path, "study", "run", "study.yaml")
-    out, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert "[2/2] scheme-local_sgd: starts" in err
     cells = json.loads(graphmill("study", "list", "study.yaml", "--json").out)["cells"]

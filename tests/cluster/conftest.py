@@ -15,8 +15,8 @@ STAND_IN = Path(__file__).parent / "programs" / "rank.py"
 def planned(experiment: Experiment, run_id: str) -> Plan:
     """What `plan_experiment` does, on a machine and a dataset that are not there."""
     facts = DatasetFacts(
-        name="toy", path="/nowhere/toy", checksum="0" * 16, synthetic=False, num_nodes=100, num_edges=400, num_features=8,
-        num_classes=3, num_train=60, has_sparse_features=False,
+        name="toy", path="/nowhere/toy", checksum="0" * 16, synthetic=False, num_nodes=100, num_edges=400,
+        num_features=8, num_classes=3, num_train=60, has_sparse_features=False,
     )  # fmt: skip
     return resolve(experiment, machine=MachineFacts(num_cores=2, num_gpus=0), dataset=facts, run_id=run_id)
 

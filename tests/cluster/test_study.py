@@ -39,9 +39,10 @@ def test_all_cells_run_and_a_second_time_all_are_skipped(tmp_path, planner, stan
     assert all("done already" in line for line in said)
 
 
-def test_a_failed_cell_is_recorded_and_the_study_goes_on(tmp_path, planner, stand_in, source_environ):
+def test_a_failed_cell_is_recorded_and_the_study_goes_on(tmp_path, planner, stand_in):
     only_the_second = (
-        "import sys, runpy; name = sys.argv[2]; sys.argv = ['rank.py', '0:crash' if 'lr-0.2' in name else '0:finish', '--', name];"
+        "import sys, runpy; name = sys.argv[2]; what = 'crash' if 'lr-0.2' in name else 'finish'\n"
+        "sys.argv = ['rank.py', f'0:{what}', '--', name]\n"
         f"runpy.run_path({stand_in()[1]!r}, run_name='__main__')"
     )
     code, said = run(tmp_path, planner, [sys.executable, "-c", only_the_second, "--"])
@@ -79,7 +80,8 @@ sys.path.insert(0, sys.argv[2])
 from conftest import planned
 from graphmill.cluster.study import run_study
 from graphmill.spec.study import Study
-study = Study(name="s", experiment={"train": {"ranks": 1, "epochs": 2, "batch_size": 10}}, vary={"train.lr": [0.1, 0.2, 0.3]})
+experiment = {"train": {"ranks": 1, "epochs": 2, "batch_size": 10}}
+study = Study(name="s", experiment=experiment, vary={"train.lr": [0.1, 0.2, 0.3]})
 sys.exit(run_study(study, logs_root=Path(sys.argv[1]), planner=planned, say=print, command=sys.argv[3:]))
 """
 

@@ -83,6 +83,15 @@ def test_killed_writers_at_length(tmp_path, source_environ):
     check_kills(tmp_path, source_environ, num_kills=60, seed=2)
 
 
+def test_writers_at_the_same_time_take_turns(tmp_path, source_environ):
+    rounds = WRITER.replace("while True:", "for _ in range(6):")
+    command = [sys.executable, "-c", rounds, str(tmp_path / "store")]
+    writers = [subprocess.Popen(command, stdout=subprocess.DEVNULL, env=source_environ) for _ in range(3)]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    GraphStore.open(tmp_path / "store").verify()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["store"]
+
+
 def test_a_failing_block_leaves_the_old_folder(tmp_path):
     (tmp_path / "f").mkdir()
     (tmp_path / "f" / "old").write_text("old")

@@ -39,5 +39,8 @@ def test_no_git_is_no_trouble(tmp_path, monkeypatch):
 
 
 def test_it_does_without_torch(source_environ):
-    program = "import sys; from graphmill.record.provenance import *; collect_provenance([]); assert 'torch' not in sys.modules"
+    program = (
+        "import sys; from graphmill.record.provenance import collect_provenance; collect_provenance([])\n"
+        "assert 'torch' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", program], env=source_environ, check=True)

@@ -12,8 +12,8 @@ from graphmill.spec.plan import DatasetFacts, MachineFacts, Plan, resolve
 
 def make_plan(run_id: str = "run") -> Plan:
     facts = DatasetFacts(
-        name="toy", path="/nowhere/toy", checksum="0" * 16, synthetic=False, num_nodes=100, num_edges=400, num_features=8,
-        num_classes=3, num_train=60, has_sparse_features=False,
+        name="toy", path="/nowhere/toy", checksum="0" * 16, synthetic=False, num_nodes=100, num_edges=400,
+        num_features=8, num_classes=3, num_train=60, has_sparse_features=False,
     )  # fmt: skip
     experiment = Experiment.model_validate({"train": {"epochs": 2}})
     return resolve(experiment, machine=MachineFacts(num_cores=2, num_gpus=0), dataset=facts, run_id=run_id)
@@ -114,7 +114,7 @@ def test_damaged_attempts(tmp_path):
 
 def test_what_is_no_run_is_refused(tmp_path):
     for path in (tmp_path, tmp_path / "none"):
-        with pytest.raises(UserError, match="no run folder|no folder"):
+        with pytest.raises(UserError, match=r"no run folder|no folder"):
             RunFolder.open(path)
 
 

@@ -5,9 +5,10 @@ import pytest
 from graphmill.base.errors import UserError
 from graphmill.spec.flags import parse_seed_flags, parse_train_request, split_seed_flags
 
-README_OF_SEED_000 = (
-    "--max_steps 4000 --batch_size 1024 --num_neighbors 25 10 --sync_every 1 --sync_scheme deferred_allreduce".split()
-)
+README_OF_SEED_000 = [
+    *("--max_steps", "4000", "--batch_size", "1024", "--num_neighbors", "25", "10"),
+    *("--sync_every", "1", "--sync_scheme", "deferred_allreduce"),
+]
 
 
 def test_the_originals_command():
@@ -22,7 +23,10 @@ def test_the_originals_command():
 
 
 def test_all_flags_in_both_spellings():
-    words = "--epochs 3 --hidden-channels=64 --num_layers 3 --dropout .1 --lr 1e-3 --weight-decay 0 --seed 7".split()
+    words = [
+        *("--epochs", "3", "--hidden-channels=64", "--num_layers", "3", "--dropout", ".1"),
+        *("--lr", "1e-3", "--weight-decay", "0", "--seed", "7"),
+    ]
     assert parse_seed_flags(words) == [
         "train.max_steps=null",
         "train.epochs=3",

@@ -78,8 +78,16 @@ def test_a_section_is_replaced_as_a_whole(file):
 @pytest.mark.parametrize(
     ("text", "message", "fix"),
     [
-        ("train:\n  bach_size: 4\n", "{f}:2: train.bach_size is not a known key; did you mean 'batch_size'?", "write train.batch_size"),
-        ("batch_size: 4\n", "{f}:1: batch_size is not a known key; did you mean train.batch_size?", "write train.batch_size"),
+        (
+            "train:\n  bach_size: 4\n",
+            "{f}:2: train.bach_size is not a known key; did you mean 'batch_size'?",
+            "write train.batch_size",
+        ),
+        (
+            "batch_size: 4\n",
+            "{f}:1: batch_size is not a known key; did you mean train.batch_size?",
+            "write train.batch_size",
+        ),
         ("zzzz: 4\n", "{f}:1: zzzz is not a known key; known: dataset, model, name, task, train", "remove zzzz"),
         ("train:\n  epochs: four\n", '{f}:2: train.epochs is "four", but it takes a whole number > 0, or null', None),
         ("train:\n  epochs: 4.0\n", "{f}:2: train.epochs is 4.0, but it takes a whole number > 0, or null", None),
@@ -90,18 +98,34 @@ def test_a_section_is_replaced_as_a_whole(file):
         ("train:\n  lr: -1\n", "{f}:2: train.lr is -1, but it takes a number > 0", None),
         ("train: 3\n", "{f}:1: train is 3, but it is a section of keys", "set its keys, for example train.ranks=auto"),
         ("train:\n  sync: local_sgd\n", '{f}:2: train.sync is "local_sgd", but it is a section of keys', None),
-        ("train:\n  sync:\n    scheme: local-sgd\n", '{f}:3: train.sync.scheme is "local-sgd", but it is one of', "set train.sync.scheme=local_sgd"),
+        (
+            "train:\n  sync:\n    scheme: local-sgd\n",
+            '{f}:3: train.sync.scheme is "local-sgd", but it is one of',
+            "set train.sync.scheme=local_sgd",
+        ),
         ("model:\n  kind: gcn\n", '{f}:2: model.kind is "gcn", but it is one of graphsage, custom', None),
-        ("model:\n  target: a.B\n", "{f}:2: model.target belongs to model.kind=custom, but model.kind is graphsage", None),
+        (
+            "model:\n  target: a.B\n",
+            "{f}:2: model.target belongs to model.kind=custom, but model.kind is graphsage",
+            None,
+        ),
         ("model:\n  kind: custom\n", "{f}:1: model.target is missing; it takes text", None),
-        ("train:\n  num_neighbors: [5, x]\n", '{f}:2: train.num_neighbors[1] is "x", but it takes a whole number', None),
+        (
+            "train:\n  num_neighbors: [5, x]\n",
+            '{f}:2: train.num_neighbors[1] is "x", but it takes a whole number',
+            None,
+        ),
         ("train:\n  num_neighbors: 5\n", "{f}:2: train.num_neighbors is 5, but it takes a list of whole numbers", None),
         ("train:\n  num_neighbors: [5, 0]\n", "{f}:2: train.num_neighbors [5, 0] must hold positive fan-outs", None),
-        ("train:\n  lr_schedule: cosin\n", '{f}:2: train.lr_schedule is "cosin", but it is one of', "set train.lr_schedule=cosine"),
+        (
+            "train:\n  lr_schedule: cosin\n",
+            '{f}:2: train.lr_schedule is "cosin", but it is one of',
+            "set train.lr_schedule=cosine",
+        ),
         ("name: a/b\n", '{f}:1: name is "a/b", but it takes text that matches', None),
         ("train:\n", "{f}:1: train is null, but it is a section of keys", None),
     ],
-)  # fmt: skip
+)
 def test_one_problem(file, text, message, fix):
     path = file(text)
     error = refusal(path)
@@ -183,6 +207,11 @@ def test_overrides_leave_what_they_are_laid_over_as_it_was():
     value = {"train": {"epochs": 1}}
     inline_experiment(value, "s", ["train.epochs=2", "train.sync.every=3"])
     assert value == {"train": {"epochs": 1}}
+
+
+def test_a_study_is_not_an_experiment(file):
+    assert "holds a study" in refusal(file("name: s\nvary: {train.lr: [1]}\n")).message
+    assert "graphmill study run" in refusal(file("name: s\nexperiment: cora-sage\n")).fix
 
 
 def test_unknown_recipe_suggests(tmp_path, monkeypatch):

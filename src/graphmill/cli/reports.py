@@ -78,7 +78,7 @@ def pareto(
 
     \b
     Example:
-      graphmill pareto --comm-column measured_mib_cum --runs 'debian-sync-ablation/*'
+      graphmill pareto --comm-column measured_mib_cum --runs 'demo/*'
     """
     from graphmill.report.pareto import pareto as find_frontier
 

@@ -25,7 +25,7 @@ def study() -> None:
 
     \b
     Example:
-      graphmill study run debian-sync-ablation
+      graphmill study run study-demo
     """
 
 
@@ -43,7 +43,7 @@ def run(
 
     \b
     Example:
-      graphmill study run debian-sync-ablation --logs-root logs
+      graphmill study run study-demo --logs-root logs
 
     \b
     A study file:
@@ -85,7 +85,7 @@ def list_(
     \b
     Example:
       graphmill study list
-      graphmill study list debian-sync-ablation --json
+      graphmill study list study-demo --json
     """
     if name is not None:
         _print_cells(name, logs_root, json=json)

@@ -34,7 +34,7 @@ def verify(
     \b
     Example:
       graphmill verify
-      graphmill verify logs/debian-sync-ablation --json
+      graphmill verify logs/demo --json
     """
     from graphmill.cli.find_run import find_several
     from graphmill.cluster.verify import verify_run

@@ -133,6 +133,8 @@ def _environment(plan: Plan, port: int, environ: Mapping[str, str]) -> dict[str,
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "OMP_NUM_THREADS": str(plan.threads),
+        # A thread that waits by spinning takes the core from the thread it waits for, where cores are shared.
+        "OMP_WAIT_POLICY": environ.get("OMP_WAIT_POLICY", "PASSIVE"),
         "GLOO_SOCKET_IFNAME": "lo",
     }
 

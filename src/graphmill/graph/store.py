@@ -103,5 +103,4 @@ def write_store(raw: RawGraph, path: Path) -> GraphStore:
 
     A store that is there is replaced. Leftovers of writers that were killed are removed.
     """
-    write_checked(raw, path)
-    return GraphStore.open(path)
+    return GraphStore(path, write_checked(raw, path))

@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from graphmill.base.errors import UserError
 from graphmill.spec.check import checked
 from graphmill.spec.draft import Draft
 from graphmill.spec.experiment import Experiment
-from graphmill.spec.recipes import find_recipe
+from graphmill.spec.recipes import STUDY_KEYS, find_recipe
 from graphmill.spec.yaml_text import read_document
 
 DEFAULT_RECIPE = "debian-packages-sage"
@@ -20,7 +21,10 @@ def load_experiment(source: str | Path | None, overrides: Sequence[str] = ()) ->
     None means the recipe `debian-packages-sage`.
     """
     path = find_recipe(DEFAULT_RECIPE if source is None else str(source), holds="an experiment")
-    return _experiment(Draft.of(read_document(path, holds="an experiment")), str(path), overrides)
+    document = read_document(path, holds="an experiment")
+    if "experiment" in document.value or STUDY_KEYS & document.value.keys():
+        raise UserError(f"{path} holds a study, not an experiment", fix=f"graphmill study run {source}")
+    return _experiment(Draft.of(document), str(path), overrides)
 
 
 def inline_experiment(value: Mapping[str, Any], source: str, overrides: Sequence[str] = ()) -> Experiment:

@@ -10,7 +10,7 @@ from graphmill.base.names import did_you_mean
 from graphmill.spec.yaml_text import read_document
 
 SUFFIXES = (".yaml", ".yml")
-_STUDY_KEYS = {"vary", "cells", "seeds", "set"}
+STUDY_KEYS = {"vary", "cells", "seeds", "set"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,4 +64,4 @@ def _recipe(path: Path) -> Recipe:
     document = read_document(path, holds="a recipe")
     first = path.read_text(encoding="utf-8").lstrip().splitlines()[0]
     description = first.lstrip("# ").rstrip() if first.startswith("#") else ""
-    return Recipe(path.stem, "study" if _STUDY_KEYS & document.value.keys() else "experiment", description, path)
+    return Recipe(path.stem, "study" if STUDY_KEYS & document.value.keys() else "experiment", description, path)
