@@ -41,7 +41,7 @@ demo: install ## set up, train on a real graph with two ranks under six schemes,
 	  --plots-dir plots/demo
 	@echo
 	@$(BIN)/python -c "$$SCHEME_TABLE" $(DEMO)/metrics.csv $(LOCAL_LOGS_DIR)
-	@echo "The figure: $(CURDIR)/$(DEMO)/figures/best_microf1_vs_total_comm.png  (PDF beside it, PGFPlots in plots/demo)"
+	@echo "The figure: $(CURDIR)/$(DEMO)/figures/best_microf1_vs_total_comm_measured.png  (PDF beside it, PGFPlots in plots/demo)"
 
 define SCHEME_TABLE
 import sys

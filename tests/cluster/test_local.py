@@ -112,6 +112,14 @@ def test_the_first_error_is_told_first_though_its_rank_dies_last(new_run, stand_
     assert "rank 0 met a bug" in folder.log_path(0).read_text()
 
 
+def test_the_loss_of_another_rank_is_not_the_first_error(new_run, stand_in, capfd):
+    folder, plan = new_run(2)
+    assert run_ranks(folder, plan, resume=False, command=stand_in("0:echo", "1:die:0.5")) == 1
+    err = capfd.readouterr().err
+    assert "rank 1 of 2 failed first: killed by SIGKILL" in err
+    assert "Traceback" not in err
+
+
 def test_an_error_of_rank_0_is_shown_whole(new_run, stand_in, capfd):
     folder, plan = new_run(2)
     assert run_ranks(folder, plan, resume=False, command=stand_in("0:crash", "1:hang"), grace_s=0.3) == 1

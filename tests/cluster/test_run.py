@@ -3,8 +3,9 @@
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.cluster.run import plan_differences, resume_run, start_run
+from graphmill.cluster.run import resume_run, start_run
 from graphmill.record.run_folder import RunFolder
+from graphmill.spec.differences import plan_differences
 
 
 def test_a_run_leaves_its_records(tmp_path, make_plan, stand_in):

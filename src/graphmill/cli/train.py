@@ -121,7 +121,8 @@ def _resume(
     dry_run: bool,
 ) -> None:
     """Continue a run: as it was planned, which is compared with what is asked for, if that is said again."""
-    from graphmill.cluster.run import refuse_other_plan, resume_run
+    from graphmill.cluster.run import resume_run
+    from graphmill.record.run_folder import refuse_other_plan
 
     folder, is_run = _run_to_resume(experiment, logs_root, run_id)
     says_more = bool(overrides) or ranks is not None

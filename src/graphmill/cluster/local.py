@@ -1,6 +1,7 @@
 """The local launcher: the ranks of one run as processes of this machine, which live and die together."""
 
 import os
+import re
 import signal
 import socket
 import sys
@@ -29,6 +30,9 @@ _TICK_S: Final = 0.1
 _HOLD_S: Final = 2.0
 _TAIL_LINES: Final = 30
 _SHOW_CURSOR: Final = "\x1b[?25h"
+_LOST_A_PEER: Final = re.compile(
+    r"by peer|[Bb]roken pipe|remote (process|worker|rank)|ncclRemoteError|[Ss]ocket closed"
+)
 _INTERRUPTED: Final = 128 + signal.SIGINT
 _STOPPED_HARD: Final = (-signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGINT)
 
@@ -188,19 +192,24 @@ def _result(ended: Sequence[RankExit], signals: _Signals, first: RankExit | None
 
 
 def _first_failure(folder: RunFolder, ended: Sequence[RankExit], started: float, killed: float) -> RankExit | None:
-    """The rank whose failure came first: by its own word where it left one, else by the time of its death."""
+    """The rank whose failure came first: by its own word where it left one, else by the time of its death.
+
+    A rank that only says that it lost another one was not first, though it may say so before the other is quite dead.
+    """
     failed = [rank for rank in ended if rank.failed and rank.time < killed]
-    return min(failed, key=lambda rank: min(rank.time, _time_of_error(folder, rank.rank, started)), default=None)
+    return min(failed, key=lambda rank: _order_of_failure(folder, rank, started), default=None)
 
 
-def _time_of_error(folder: RunFolder, rank: int, started: float) -> float:
-    path = folder.events_path(rank)
+def _order_of_failure(folder: RunFolder, rank: RankExit, started: float) -> tuple[bool, float]:
+    path = folder.events_path(rank.rank)
     try:
         events = read_events(path) if path.exists() else []
     except UserError:  # a damaged file says nothing about the order
-        return float("inf")
-    times = [event["time"] for event in events if event["kind"] == "error" and event["time"] >= started]
-    return min(times, default=float("inf"))
+        events = []
+    errors = [event for event in events if event["kind"] == "error" and event["time"] >= started]
+    if not errors:
+        return False, rank.time
+    return _LOST_A_PEER.search(str(errors[0].get("message"))) is not None, min(rank.time, errors[0]["time"])
 
 
 def _tell(first: RankExit, ranks: Sequence[RankProcess], folder: RunFolder) -> None:
@@ -214,8 +223,10 @@ def _tell(first: RankExit, ranks: Sequence[RankProcess], folder: RunFolder) -> N
     if first.code == exits.BAD_REQUEST:
         return
     said = [f"  | {line}" for line in lines] if rank.shown is None else []
-    advice = f"read {rank.log}, mend it, then continue with `graphmill train --resume {folder.path}`"
-    report = [f"error: rank {first.rank} of {len(ranks)} failed first: {first.in_words()}", *said, f"  → {advice}", ""]
+    read = f"read {rank.log}, mend it, then " if rank.log.exists() else ""
+    advice = f"{read}continue with `graphmill train --resume {folder.path}`"
+    what = f"error: rank {first.rank} of {len(ranks)} failed first: {first.in_words()}"
+    report = [what, *said, f"  → {advice}", ""]
     sys.stderr.write("\n".join(report))
 
 
@@ -225,7 +236,8 @@ _STATUS: Final[Mapping[int, Status]] = {exits.OUT_OF_TIME: "out_of_time", _INTER
 def _note_outcome(folder: RunFolder, result: int, first: RankExit | None, started: float) -> None:
     """Say how the run ended where rank 0 could not, or did not know of the others' end."""
     known = folder.read_outcome()
-    if result == exits.DONE or (known is not None and known.exit_code == result):
+    told_by_rank_0 = known is not None and known.exit_code == result and (first is None or first.rank == 0)
+    if result == exits.DONE or told_by_rank_0:
         return
     epochs, steps = _progress(folder)
     folder.write_outcome(

@@ -1,22 +1,16 @@
 """One run from plan to outcome: make or reopen its folder, note the attempt, start the ranks."""
 
-import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
 
 from graphmill.base import exits
-from graphmill.base.errors import UserError
 from graphmill.cluster.local import WORKER, run_ranks
 from graphmill.record.provenance import collect_provenance
-from graphmill.record.run_folder import RunFolder
+from graphmill.record.run_folder import RunFolder, refuse_other_plan
 from graphmill.spec.plan import Plan
 
 Say = Callable[[str], None]
-
-_OF_THE_MACHINE: Final = {"run_id", "threads", "dataset.path"}
-"""What a plan decides by the machine it is made on. A run that is continued keeps what it began with."""
 
 
 def start_run(plan: Plan, *, logs_root: Path, command: Sequence[str] = WORKER) -> int:
@@ -42,23 +36,6 @@ def resume_run(folder: RunFolder, *, say: Say, asked: Plan | None = None, comman
         return _attempt(folder, plan, resumed=True, command=command)
 
 
-def refuse_other_plan(folder: RunFolder, plan: Plan, asked: Plan) -> None:
-    """Raise a `UserError` where a run was planned otherwise than it is asked for now."""
-    differences = plan_differences(plan, asked)
-    if differences:
-        raise UserError(
-            f"{folder.path} was planned otherwise: {'; '.join(differences)}",
-            fix="leave the change out to continue that run, or give another --run-id to start a new one",
-        )
-
-
-def plan_differences(one: Plan, other: Plan) -> list[str]:
-    """What two plans ask for differently, as `train.lr: 0.01 there, 0.02 here`."""
-    there, here = _flat(one.model_dump(mode="json")), _flat(other.model_dump(mode="json"))
-    keys = [key for key in {**there, **here} if key not in _OF_THE_MACHINE and there.get(key) != here.get(key)]
-    return [f"{key} is {json.dumps(there.get(key))} there and {json.dumps(here.get(key))} here" for key in keys]
-
-
 def _attempt(folder: RunFolder, plan: Plan, *, resumed: bool, command: Sequence[str]) -> int:
     folder.begin_attempt(resumed=resumed, command=sys.argv)
     if not folder.provenance_path.exists():
@@ -67,10 +44,3 @@ def _attempt(folder: RunFolder, plan: Plan, *, resumed: bool, command: Sequence[
             collect_provenance(sys.argv, dataset_checksum=dataset.checksum, synthetic=dataset.synthetic)
         )
     return run_ranks(folder, plan, resume=resumed, command=command)
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, item in value.items():
-        flat |= _flat(item, f"{prefix}{key}.") if isinstance(item, dict) else {f"{prefix}{key}": item}
-    return flat

@@ -8,8 +8,8 @@ from typing import Literal
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.cluster.local import WORKER
-from graphmill.cluster.run import Say, refuse_other_plan, resume_run, start_run
-from graphmill.record.run_folder import RunFolder
+from graphmill.cluster.run import Say, resume_run, start_run
+from graphmill.record.run_folder import RunFolder, refuse_other_plan
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.plan import Plan
 from graphmill.spec.problems import Problem, refuse

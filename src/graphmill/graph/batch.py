@@ -42,8 +42,8 @@ class SampledBlock:
 class Sampled:
     """A sampled neighbourhood, relabelled to local ids 0..num_nodes.
 
-    Nodes stand in order of discovery: seeds first, then what each hop adds. So the rows of a layer are a prefix of the nodes, and
-    the rows of a later layer a prefix of those.
+    Nodes stand in order of discovery: seeds first, then what each hop adds. So the rows of a layer are a prefix of the
+    nodes, and the rows of a later layer a prefix of those.
     """
 
     seeds: Seeds

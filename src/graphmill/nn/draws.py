@@ -1,7 +1,7 @@
 """Dropout drawn by coordinates: whether a value is dropped depends on (key of its row, its column) alone.
 
-So a node's mask is the same on any rank, for any batch order and thread count, before and after a resume. The native operators
-draw the same bits; this is their meaning in torch, used on other devices and for sparse values.
+So a node's mask is the same on any rank, for any batch order and thread count, before and after a resume. The native
+operators draw the same bits; this is their meaning in torch, used on other devices and for sparse values.
 """
 
 import numpy as np

@@ -1,11 +1,13 @@
 """GraphSAGE with mean aggregation on sampled mini-batches (Hamilton, Ying & Leskovec 2017, arXiv 1706.02216)."""
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
 
-from graphmill.graph.batch import Block, DenseRows, MiniBatch, SelfAndMean, SparseRows
+from graphmill.graph.batch import Block, DenseRows, Inputs, MiniBatch, SelfAndMean, SparseRows
 from graphmill.nn.draws import drop_values, row_keys
-from graphmill.nn.operators import activate, linear, segment_mean, sparse_dropout, sparse_linear
+from graphmill.nn.operators import RELU, Activation, activate, linear, segment_mean, sparse_dropout, sparse_linear
 from graphmill.sample.collect import InputForm
 from graphmill.sample.keys import Purpose, key_of
 
@@ -13,7 +15,8 @@ from graphmill.sample.keys import Purpose, key_of
 class MeanLayer(nn.Module):
     """h'ᵥ = W [hᵥ ; mean of h over the sampled in-neighbours of v] + b.
 
-    `weight` is [out_channels, 2 * in_channels]; for sparse inputs it is applied before the mean, which is the same and cheaper.
+    `weight` is [out_channels, 2 * in_channels]; for sparse inputs it is applied before the mean, which is the same and
+    cheaper.
     """
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
@@ -28,16 +31,16 @@ class MeanLayer(nn.Module):
             nn.init.xavier_uniform_(part, generator=generator)
         nn.init.zeros_(self.bias)
 
-    def on_self_and_mean(self, x: Tensor, *, relu: bool, keys: Tensor | None, p: float) -> Tensor:
-        """The layer on [self ; mean] rows [num_rows, 2 * in_channels], then ReLU and dropout where `relu`."""
-        return linear(x, self.weight, self.bias, relu=relu, keys=keys, p=p)
+    def on_self_and_mean(self, x: Tensor, activation: Activation | None) -> Tensor:
+        """The layer on [self ; mean] rows [num_rows, 2 * in_channels]."""
+        return linear(x, self.weight, self.bias, activation)
 
-    def on_rows(self, h: Tensor, block: Block, *, relu: bool, keys: Tensor | None, p: float) -> Tensor:
+    def on_rows(self, h: Tensor, block: Block, activation: Activation | None) -> Tensor:
         """The layer on rows h [n, in_channels] of which the first num_rows are the result's own."""
         x = torch.cat([h[: block.num_rows], segment_mean(h, block.indptr, block.indices)], dim=1)
-        return self.on_self_and_mean(x, relu=relu, keys=keys, p=p)
+        return self.on_self_and_mean(x, activation)
 
-    def on_sparse(self, x: SparseRows, block: Block, *, relu: bool, keys: Tensor | None, p: float) -> Tensor:
+    def on_sparse(self, x: SparseRows, block: Block, activation: Activation | None) -> Tensor:
         """The layer on sparse rows [n, in_channels]: W is applied first, so the mean runs over short dense rows."""
         of_self, of_neighbours = (part.t().contiguous() for part in self.weight.chunk(2, dim=1))
         own = SparseRows(x.indptr[: block.num_rows + 1], x.indices, x.values, x.num_features)
@@ -46,13 +49,14 @@ class MeanLayer(nn.Module):
             + segment_mean(sparse_linear(x, of_neighbours), block.indptr, block.indices)
             + self.bias
         )
-        return activate(h, keys=keys, p=p) if relu else h
+        return h if activation is None else activate(h, activation)
 
 
 class GraphSage(nn.Module):
     """L mean layers, ReLU and dropout after all but the last.
 
-    Each layer computes only the rows that the next one reads. Dropout is keyed by (seed, epoch, step, layer, node, channel).
+    Each layer computes only the rows that the next one reads. Dropout is keyed by (seed, epoch, step, layer, node,
+    channel).
     """
 
     def __init__(
@@ -68,7 +72,7 @@ class GraphSage(nn.Module):
     ) -> None:
         super().__init__()
         widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
-        self.layers = nn.ModuleList(MeanLayer(a, b) for a, b in zip(widths[:-1], widths[1:], strict=True))
+        self.layers = nn.ModuleList(MeanLayer(inner, outer) for inner, outer in pairwise(widths))
         self.dropout, self.input_dropout, self.seed = dropout, input_dropout, seed
         generator = torch.Generator().manual_seed(key_of(seed, Purpose.INITIAL_WEIGHTS) >> 1)
         for layer in self.layers:
@@ -82,38 +86,37 @@ class GraphSage(nn.Module):
 
     def forward(self, batch: MiniBatch) -> Tensor:
         """Logits of the seeds [num_seeds, out_channels]."""
-        inputs = batch.inputs
-        if self.training and self.input_dropout > 0:
-            inputs = self._drop_inputs(batch)
+        inputs = self._drop_inputs(batch) if self.training and self.input_dropout > 0 else batch.inputs
         h = self._first_layer(inputs, batch)
         for number in range(1, len(self.layers)):
-            h = self._layer(number).on_rows(h, batch.blocks[number], **self._activation(batch, number))
+            h = self._layer(number).on_rows(h, batch.blocks[number], self._activation(batch, number))
         return h
 
-    def _first_layer(self, inputs: DenseRows | SelfAndMean | SparseRows, batch: MiniBatch) -> Tensor:
+    def _first_layer(self, inputs: Inputs, batch: MiniBatch) -> Tensor:
         layer, activation = self._layer(0), self._activation(batch, 0)
         match inputs:
             case SelfAndMean(x):
-                return layer.on_self_and_mean(x, **activation)
+                return layer.on_self_and_mean(x, activation)
             case DenseRows(x):
-                return layer.on_rows(x.float(), batch.blocks[0], **activation)
+                return layer.on_rows(x.float(), batch.blocks[0], activation)
             case SparseRows():
-                return layer.on_sparse(inputs, batch.blocks[0], **activation)
+                return layer.on_sparse(inputs, batch.blocks[0], activation)
 
     def _layer(self, number: int) -> MeanLayer:
         layer = self.layers[number]
         assert isinstance(layer, MeanLayer)
         return layer
 
-    def _activation(self, batch: MiniBatch, number: int) -> dict[str, object]:
+    def _activation(self, batch: MiniBatch, number: int) -> Activation | None:
+        """What follows layer `number`, counted from 0."""
         if number == len(self.layers) - 1:
-            return {"relu": False, "keys": None, "p": 0.0}
+            return None
         if not self.training or self.dropout == 0:
-            return {"relu": True, "keys": None, "p": 0.0}
+            return RELU
         key = self._dropout_key(batch, number + 1)
-        return {"relu": True, "keys": row_keys(key, batch.node_ids[: batch.blocks[number].num_rows]), "p": self.dropout}
+        return Activation(row_keys(key, batch.node_ids[: batch.blocks[number].num_rows]), self.dropout)
 
-    def _drop_inputs(self, batch: MiniBatch) -> DenseRows | SelfAndMean | SparseRows:
+    def _drop_inputs(self, batch: MiniBatch) -> Inputs:
         keys = row_keys(self._dropout_key(batch, 0), batch.node_ids)
         match batch.inputs:
             case SparseRows() as x:

@@ -1,9 +1,10 @@
 """The operators of mean-aggregating layers, each with its backward.
 
-On the CPU in float32 the work is native: rows in compressed sparse form, no message per edge, results that do not depend on the
-number of threads. Elsewhere the same arithmetic is torch's.
+On the CPU in float32 the work is native: rows in compressed sparse form, no message per edge, results that do not
+depend on the number of threads. Elsewhere the same arithmetic is torch's.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,60 +16,67 @@ from graphmill.graph.batch import SparseRows
 from graphmill.nn.draws import drop_values
 
 
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """ReLU, then dropout with probability `p`. A layer that takes `Activation | None` has none where it is None."""
+
+    keys: Tensor | None = None  # int64 [num_rows]: the dropout key of each row; None: no dropout
+    p: float = 0.0
+
+    def __post_init__(self) -> None:
+        assert (self.keys is None) == (self.p == 0), "dropout has a probability and a key per row, or neither"
+
+
+RELU = Activation()
+
+
 def is_native(x: Tensor) -> bool:
     """Whether the native operators take `x`: float32 on the CPU."""
     return x.device.type == "cpu" and x.dtype == torch.float32
+
+
+def _apply(function: type[torch.autograd.Function], *arguments: object) -> Tensor:
+    out: Tensor = function.apply(*arguments)  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+    return out
+
+
+def _unsigned(keys: Tensor | None) -> Tensor | None:
+    return None if keys is None else keys.view(torch.uint64)
 
 
 class _Linear(torch.autograd.Function):
     """dropout(relu(x · weightᵀ + bias)) in one pass over the result."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, relu: bool, keys: Tensor | None, p: float) -> Tensor:  # noqa: ANN401
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, activation: Activation | None) -> Tensor:  # noqa: ANN401
         out = x.new_empty(x.shape[0], weight.shape[0])
-        unsigned = None if keys is None else keys.view(torch.uint64)
-        _native.linear(
-            x.detach(),
-            weight.detach(),
-            bias.detach(),
-            out,
-            relu,
-            unsigned,
-            p if keys is not None else 0.0,
-            torch.get_num_threads(),
-        )
-        ctx.save_for_backward(x, weight, out if relu else None)
-        ctx.scale_p = p if keys is not None else 0.0
-        ctx.relu = relu
+        keys, p = (None, 0.0) if activation is None else (_unsigned(activation.keys), activation.p)
+        a, w, b = x.detach(), weight.detach(), bias.detach()
+        _native.linear(a, w, b, out, activation is not None, keys, p, torch.get_num_threads())
+        ctx.save_for_backward(x, weight, None if activation is None else out)
+        ctx.p = p
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        x, weight, out = ctx.saved_tensors
+        x, weight, activated = ctx.saved_tensors
         grad = grads[0].contiguous()
-        if ctx.relu:
+        if activated is not None:
             before = torch.empty_like(grad)
-            _native.relu_dropout_backward(grad, out, ctx.scale_p, before, torch.get_num_threads())
+            _native.relu_dropout_backward(grad, activated, ctx.p, before, torch.get_num_threads())
             grad = before
         grad_weight = torch.empty_like(weight)
         _native.linear_backward_weight(grad, x.detach(), grad_weight, torch.get_num_threads())
         grad_x = grad @ weight if ctx.needs_input_grad[0] else None
-        return grad_x, grad_weight, grad.sum(dim=0), None, None, None
+        return grad_x, grad_weight, grad.sum(dim=0), None
 
 
-def linear(
-    x: Tensor, weight: Tensor, bias: Tensor, *, relu: bool = False, keys: Tensor | None = None, p: float = 0.0
-) -> Tensor:
-    """dropout(relu(x · weightᵀ + bias)) → [n, num_out], float32.
-
-    `x` [n, num_in], `weight` [num_out, num_in]. `keys` [n]: the dropout key of each row, or None for no dropout. Dropout
-    comes after a ReLU only.
-    """
+def linear(x: Tensor, weight: Tensor, bias: Tensor, activation: Activation | None = None) -> Tensor:
+    """activation(x · weightᵀ + bias) → [n, num_out], float32; `x` [n, num_in], `weight` [num_out, num_in]."""
     if is_native(x) and x.shape[0]:
-        out: Tensor = _Linear.apply(x, weight, bias, relu, keys if p > 0 else None, p)
-        return out
+        return _apply(_Linear, x, weight, bias, activation)
     out = F.linear(x, weight.to(x.dtype)).float() + bias
-    return activate(out, keys=keys, p=p) if relu else out
+    return out if activation is None else activate(out, activation)
 
 
 class _ReluDropout(torch.autograd.Function):
@@ -88,15 +96,14 @@ class _ReluDropout(torch.autograd.Function):
         return grad_x, None, None
 
 
-def activate(x: Tensor, *, keys: Tensor | None, p: float) -> Tensor:
-    """dropout(relu(x)) for x [n, num_columns]; `keys` [n] as in `linear`."""
-    if keys is None or p == 0:
+def activate(x: Tensor, activation: Activation) -> Tensor:
+    """dropout(relu(x)) for x [n, num_columns]."""
+    if activation.keys is None:
         return torch.relu(x)
     if is_native(x):
-        out: Tensor = _ReluDropout.apply(x.contiguous(), keys, p)
-        return out
+        return _apply(_ReluDropout, x.contiguous(), activation.keys, activation.p)
     columns = torch.arange(x.shape[1], device=x.device)
-    return drop_values(torch.relu(x), keys.to(x.device).unsqueeze(1), columns, p)
+    return drop_values(torch.relu(x), activation.keys.to(x.device).unsqueeze(1), columns, activation.p)
 
 
 class _SegmentMean(torch.autograd.Function):
@@ -120,8 +127,7 @@ class _SegmentMean(torch.autograd.Function):
 def segment_mean(x: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:
     """Mean of the rows x[indices[indptr[r]:indptr[r + 1]]] → [num_rows, num_columns]; the mean of nothing is 0."""
     if is_native(x):
-        out: Tensor = _SegmentMean.apply(x.contiguous(), indptr, indices)
-        return out
+        return _apply(_SegmentMean, x.contiguous(), indptr, indices)
     lengths = indptr.diff()
     rows = torch.repeat_interleave(torch.arange(len(lengths), device=x.device), lengths)
     total = x.new_zeros(len(lengths), x.shape[1]).index_add_(0, rows, x.index_select(0, indices))
@@ -149,8 +155,7 @@ class _SparseLinear(torch.autograd.Function):
 def sparse_linear(x: SparseRows, weight: Tensor) -> Tensor:
     """x · weight for sparse rows x [n, num_features] and weight [num_features, num_out] → [n, num_out]."""
     if is_native(weight):
-        out: Tensor = _SparseLinear.apply(x.indptr, x.indices, x.values, weight)
-        return out
+        return _apply(_SparseLinear, x.indptr, x.indices, x.values, weight)
     rows = torch.repeat_interleave(torch.arange(len(x.indptr) - 1, device=weight.device), x.indptr.diff())
     products = weight.index_select(0, x.indices) * x.values.unsqueeze(1)
     return weight.new_zeros(len(x.indptr) - 1, weight.shape[1]).index_add_(0, rows, products)

@@ -17,6 +17,7 @@ from graphmill.base.errors import UserError
 from graphmill.base.files import fsync_folder, write_json, write_text
 from graphmill.record.events import complete_lines
 from graphmill.record.provenance import Provenance
+from graphmill.spec.differences import plan_differences
 from graphmill.spec.plan import Plan
 
 M = TypeVar("M", bound=BaseModel)
@@ -203,6 +204,16 @@ def checked_run_id(run_id: str) -> str:
             fix="give another --run-id, for example cora-sage-1",
         )
     return run_id
+
+
+def refuse_other_plan(folder: RunFolder, plan: Plan, asked: Plan) -> None:
+    """Raise a `UserError` where a run was planned otherwise than it is asked for now."""
+    differences = plan_differences(plan, asked)
+    if differences:
+        raise UserError(
+            f"{folder.path} was planned otherwise: {'; '.join(differences)}",
+            fix="leave the change out to continue that run, or give another --run-id to start a new one",
+        )
 
 
 def find_runs(root: Path) -> list[RunFolder]:

@@ -44,7 +44,8 @@ class BufferRing:
 class Collector:
     """Features and labels for sampled neighbourhoods.
 
-    The feature memory of a batch serves again `prefetch` + 2 batches later, so batches are to be used in order and not kept.
+    The feature memory of a batch serves again `prefetch` + 2 batches later, so batches are to be used in order and not
+    kept.
     """
 
     features: Features

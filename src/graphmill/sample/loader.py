@@ -22,9 +22,10 @@ from graphmill.sample.schedule import SeedSchedule
 class NeighborLoader:
     """Mini-batches of a PyG `Data` object by neighbour sampling, for models that PyG users have already.
 
-    A batch is a `Data` with `x, y, edge_index, n_id, e_id, input_id, batch_size, num_sampled_nodes, num_sampled_edges`: seeds
-    first, nodes in order of discovery, as in PyG. Every iteration over the loader is the next epoch. Which batches come
-    is a function of (seed, epoch, step), so `state_dict()` is two numbers and a resumed loader goes on mid-epoch.
+    A batch is a `Data` with `x, y, edge_index, n_id, e_id, input_id, batch_size, num_sampled_nodes, num_sampled_edges`:
+    seeds first, nodes in order of discovery, as in PyG. Every iteration over the loader is the next epoch. Which
+    batches come is a function of (seed, epoch, step), so `state_dict()` is two numbers and a resumed loader goes on
+    mid-epoch.
 
     Example:
         >>> loader = NeighborLoader(data, num_neighbors=[25, 10], batch_size=1024, input_nodes=data.train_mask)
@@ -89,7 +90,7 @@ class NeighborLoader:
         return Seeds(epoch, step, GlobalIds(self._schedule.train_ids[begin : begin + self._schedule.batch_size]))
 
     def _batch(self, seeds: Seeds) -> Any:  # noqa: ANN401  # a PyG Data
-        from torch_geometric.data import Data
+        from torch_geometric.data import Data  # type: ignore[attr-defined]  # re-exported the old way
 
         key = key_of(self._seed, Purpose.NEIGHBOURS, seeds.epoch, seeds.step)
         hood = self._sampler.sample(seeds.ids, self._fanouts, key, with_edge_ids=True, num_threads=self._num_threads)

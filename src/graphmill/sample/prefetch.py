@@ -5,7 +5,7 @@ A thread, not a process: sampling and gathering release the GIL, and nothing is 
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -21,7 +21,7 @@ class _Finished:
     pass
 
 
-def prefetch(make: Callable[[], Iterator[Item]], depth: int) -> Iterator[Item]:
+def prefetch(make: Callable[[], Iterator[Item]], depth: int) -> Generator[Item]:
     """Yield what `make()` yields, in order, with up to `depth` items made ahead; 0 makes each when it is asked for.
 
     An error in the background is raised here, at the item where it arose. Closing the iterator ends the thread.

@@ -13,9 +13,9 @@ from graphmill.sample.keys import Purpose, key_of, keys_below
 class SeedSchedule:
     """The order of the training nodes, cut into global batches, each cut among the ranks.
 
-    All ranks have the same number of steps. The last global batch of an epoch may be smaller: it is spread evenly, and a
-    rank may then hold no seed. No seed is dropped or doubled (invariant 4). A global batch does not depend on how
-    it is cut, so w ranks with batches of b see what one rank with batches of w × b sees.
+    All ranks have the same number of steps. The last global batch of an epoch may be smaller: it is spread evenly, and
+    a rank may then hold no seed. No seed is dropped or doubled (invariant 4). A global batch does not depend on how it
+    is cut, so w ranks with batches of b see what one rank with batches of w × b sees.
     """
 
     train_ids: NDArray[np.int64]  # [num_train], ascending

@@ -84,4 +84,5 @@ def interface_bytes(interface: str) -> int:
 
     Received rather than sent: on loopback the two are one and the same traffic.
     """
-    return int(psutil.net_io_counters(pernic=True)[interface].bytes_recv)
+    counters = psutil.net_io_counters(pernic=True)  # type: ignore[no-untyped-call]  # psutil leaves it unannotated
+    return int(counters[interface].bytes_recv)

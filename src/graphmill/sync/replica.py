@@ -10,8 +10,8 @@ from torch import Tensor, nn
 class Replica:
     """A model whose trainable parameters are views of one vector, and their gradients views of another.
 
-    So a collective moves one tensor, the optimizer updates one tensor, and a hash reads one piece of memory. Buffers of the
-    model (running statistics, say) are averaged at every sync too, so that replicas agree as wholes.
+    So a collective moves one tensor, the optimizer updates one tensor, and a hash reads one piece of memory. Buffers of
+    the model (running statistics, say) are averaged at every sync too, so that replicas agree as wholes.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -49,5 +49,5 @@ class Replica:
         """64 bits of the parameters and buffers, bit for bit (xxh3)."""
         digest = xxhash.xxh3_64()
         for tensor in (self.values, *self.buffers):
-            digest.update(memoryview(tensor.detach().cpu().contiguous().view(-1).numpy()).cast("B"))
+            digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
         return digest.intdigest()

@@ -1,8 +1,8 @@
 """How ranks agree: what happens after each backward pass, and at the end of each round.
 
-A round is `every` steps, or what is left of them at the end of an epoch. Whatever its length it ends with a real exchange,
-after which all replicas are equal to the bit. Gradients arrive as sums over seeds, so that a batch counts for its seeds and a
-rank without seeds for nothing.
+A round is `every` steps, or what is left of them at the end of an epoch. Whatever its length it ends with a real
+exchange, after which all replicas are equal to the bit. Gradients arrive as sums over seeds, so that a batch counts for
+its seeds and a rank without seeds for nothing.
 """
 
 from dataclasses import dataclass, field
@@ -92,6 +92,7 @@ class DeferredAllreduce:
     num_seeds_in_round: int = 0  # over all ranks
 
     def after_backward(self, step: Step) -> bool:
+        """Exchange and update where the round closes; else let the gradients add up."""
         self.num_seeds_in_round += step.num_seeds_global
         if not step.closes_round:
             return False
@@ -106,9 +107,11 @@ class DeferredAllreduce:
         return True
 
     def state(self) -> dict[str, Tensor]:
-        return {}  # a checkpoint is taken after a sync only, where the round is empty
+        """Nothing: a checkpoint is taken after a sync only, where the round is empty."""
+        return {}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
+        """Nothing to go on from."""
         assert not state
 
 
@@ -127,9 +130,11 @@ class Averaging:
     """anchor + mean change = the mean of the ranks' parameters (Stich 2019, arXiv 1805.09767)."""
 
     def apply(self, anchor: Tensor, change: Tensor) -> None:
+        """Move `anchor` by the whole change."""
         anchor += change
 
     def state(self) -> dict[str, Tensor]:
+        """Nothing."""
         return {}
 
 
@@ -142,19 +147,21 @@ class NesterovStep:
     momentum: float
 
     def apply(self, anchor: Tensor, change: Tensor) -> None:
+        """Move `anchor` by the change and the velocity gathered so far."""
         self.velocity.mul_(self.momentum).add_(change)
         anchor.add_(change + self.momentum * self.velocity, alpha=self.lr)
 
     def state(self) -> dict[str, Tensor]:
+        """The velocity, the same on all ranks."""
         return {"outer_velocity": self.velocity}
 
 
 @dataclass(slots=True)
 class LocalSgd:
-    """Each rank updates on its own for a round; then the mean change is applied by the outer step, the same on all ranks.
+    """Each rank updates on its own for a round; then the outer step applies the mean change, the same on all ranks.
 
-    Exchanging changes since the last sync rather than parameters lets a 16-bit payload keep what 32-bit parameters hold.
-    For the first `warmup_steps` steps of a rank, gradients are all-reduced every step instead (post-local SGD:
+    Exchanging changes since the last sync rather than parameters lets a 16-bit payload keep what 32-bit parameters
+    hold. For the first `warmup_steps` steps of a rank, gradients are all-reduced every step instead (post-local SGD:
     Lin et al. 2020, arXiv 1808.07217).
     """
 
@@ -174,11 +181,12 @@ class LocalSgd:
         self.warmup = DeferredAllreduce(self.replica, self.optimizer, self.group, self.payload)
 
     def after_backward(self, step: Step) -> bool:
+        """Update this rank alone, but for the warm-up; exchange where the round closes."""
         self.steps_done += 1
         if self.steps_done <= self.warmup_steps:
             self.warmup.after_backward(Step(step.num_seeds, step.num_seeds_global, closes_round=True))
             self.anchor.copy_(self.replica.values)
-            return step.closes_round or self.steps_done == self.warmup_steps
+            return True
         if step.num_seeds:
             self.replica.grads /= step.num_seeds
             self.optimizer.step()
@@ -200,10 +208,11 @@ class LocalSgd:
         self.group.traffic.num_syncs += 1
 
     def state(self) -> dict[str, Tensor]:
-        # The anchor equals the parameters at every checkpoint.
+        """The outer step's tensors and the place in the warm-up; the anchor equals the parameters after every sync."""
         return {**self.outer.state(), "steps_done": torch.tensor(self.steps_done)}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
+        """Go on with the parameters as anchor."""
         self.anchor.copy_(self.replica.values)
         self.steps_done = int(state["steps_done"])
         for name, tensor in self.outer.state().items():
@@ -211,7 +220,10 @@ class LocalSgd:
 
 
 def _moments(optimizer: Optimizer) -> list[Tensor]:
-    """The optimizer's tensors that are as large as its parameters; step counts are equal on all ranks already."""
+    """The optimizer's tensors that are as large as its parameters.
+
+    Step counts stay each rank's own: they differ by the steps in which a rank had no seeds.
+    """
     return [
         tensor
         for parameter in optimizer.param_groups[0]["params"]

@@ -5,18 +5,16 @@
         rank_<r>.safetensors    what differs between ranks: optimizer moments, the scheme's tensors
         manifest.json           written last, with the checksums of the others: without it there is no checkpoint
 
-The folder is filled under a hidden name and renamed when its manifest is durable. Which checkpoint is the latest or the best is
-read from manifests, never from names or times.
+The folder is filled under a hidden name and renamed when its manifest is durable; it is renamed to a hidden name
+before it is removed. So what stands under a plain name and is not whole was damaged by somebody else, which is said.
+Which checkpoint is the latest or the best is read from manifests, never from names or times.
 """
 
-import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import xxhash
-from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -24,42 +22,10 @@ from torch import Tensor
 from graphmill.base.errors import UserError
 from graphmill.base.files import fsync_file, fsync_folder, write_json
 from graphmill.sync.group import Group
-from graphmill.train.ledger import Counters
+from graphmill.train.manifest import Manifest, Position, file_checksum, in_words
 
 _MODEL = "model.safetensors"
-_MANIFEST = "manifest.json"
-
-
-class Position(BaseModel):
-    """Where a run stands: what a resume needs besides tensors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    epoch: int  # of the next step, from 0
-    step: int  # within the epoch
-    steps_done: int  # of each rank, in the whole run
-    loss_sum: float  # of this rank's seeds in this epoch so far
-    epoch_time_s: float  # of this epoch so far
-    counters: Counters
-    counters_before_epoch: Counters
-    best_step: int | None = None  # steps_done of the best checkpoint
-    best_epoch: int | None = None
-    best_micro_f1: float | None = None
-    best_macro_f1: float | None = None
-
-
-class Manifest(BaseModel):
-    """What a checkpoint holds, and the proof that it holds it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    format_version: int = 1
-    plan_hash: str
-    world_size: int
-    parameter_hash: str
-    positions: tuple[Position, ...]  # by rank
-    files: dict[str, str]  # name → xxh3 of the content
-    keep: bool  # for good
+_MAKING, _REMOVING, _REPLACED = ".making", ".removing", ".replaced"  # what hidden names end in
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,76 +48,131 @@ class CheckpointStore:
     def save(self, state: State, *, parameter_hash: int, keep: bool) -> None:
         """Write a checkpoint. All ranks must call it at the same step; when it returns, it is durable."""
         final = self._path(state.position.steps_done)
-        making = final.with_name(f".{final.name}.making")
+        making = _hidden(final, _MAKING)
         if self.group.rank == 0:
             shutil.rmtree(making, ignore_errors=True)
             making.mkdir(parents=True)
+            fsync_folder(self.folder.parent)
         self.group.barrier()
-        mine = {f"rank_{self.group.rank}.safetensors": state.rank}
+        mine = {_of_rank(self.group.rank): state.rank}
         if self.group.rank == 0:
             mine[_MODEL] = state.model
         for name, tensors in mine.items():
             save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, making / name)
             fsync_file(making / name)
-        write_json(making / f".position_{self.group.rank}.json", state.position.model_dump())
+        write_json(making / _position_of(self.group.rank), state.position.model_dump(mode="json"))
         self.group.barrier()
         if self.group.rank == 0:
             self._seal(making, final, parameter_hash, keep=keep)
         self.group.barrier()
 
-    def latest(self) -> Manifest | None:
-        """The manifest of the checkpoint that is furthest on, among those that are whole."""
-        manifests = [found for found in map(self._manifest, self._paths()) if found is not None]
-        return max(manifests, key=lambda manifest: manifest.positions[0].steps_done, default=None)
+    def latest(self, say: Callable[[str, str], None]) -> Manifest | None:
+        """The manifest of the whole checkpoint that is furthest on; None: there is none. All ranks must call it.
+
+        Rank 0 reads and decides. `say(name, problem)` is told of every damaged one that is passed over.
+        """
+        steps = self._furthest_whole(say) if self.group.rank == 0 else -1
+        agreed = self.group.gather_numbers([steps])[0][0]
+        return None if agreed < 0 else self._manifest(agreed)
 
     def load(self, steps_done: int) -> State:
         """Read a checkpoint back for this rank, checksums first."""
-        path = self._path(steps_done)
-        manifest = self._manifest(path)
-        if manifest is None:
+        manifest = self._manifest(steps_done)
+        if manifest.world_size != self.group.world_size:
             raise UserError(
-                f"{path} holds no whole checkpoint", fix="name another, or start the run anew under another run id"
+                f"{self._path(steps_done)} was written by {manifest.world_size} ranks, not {self.group.world_size}",
+                fix=f"resume with {manifest.world_size} ranks",
             )
-        if manifest.plan_hash != self.plan_hash or manifest.world_size != self.group.world_size:
-            raise UserError(
-                f"{path} was written by another plan or by {manifest.world_size} ranks, not {self.group.world_size}",
-                fix="resume with the plan.json that began the run",
-            )
-        own = f"rank_{self.group.rank}.safetensors"
-        for name in (_MODEL, own):
-            if manifest.files.get(name) != checksum(path / name):
-                raise UserError(
-                    f"{path / name} does not match its checksum", fix=f"remove {path}: the checkpoint before it is used"
-                )
-        return State(_load(path / _MODEL), _load(path / own), manifest.positions[self.group.rank])
+        own = _of_rank(self.group.rank)
+        tensors = self._tensors(manifest, [_MODEL, own])
+        return State(tensors[_MODEL], tensors[own], manifest.positions[self.group.rank])
 
-    def prune(self, needed: Iterable[int | None]) -> None:
+    def load_model(self, steps_done: int) -> dict[str, Tensor]:
+        """The parameters and buffers of a checkpoint, checksum first; for any number of ranks."""
+        return self._tensors(self._manifest(steps_done), [_MODEL])[_MODEL]
+
+    def prune(self, needed: Iterable[int]) -> None:
         """Remove checkpoints but the `needed` ones (by steps_done) and those kept for good. Rank 0 only."""
-        names = {self._path(steps).name for steps in needed if steps is not None}
+        names = {self._path(steps).name for steps in needed}
         for path in self._paths():
-            manifest = self._manifest(path)
-            if path.name not in names and (manifest is None or not manifest.keep):
-                shutil.rmtree(path)
+            if path.name not in names and not _is_kept(path):
+                path.rename(_hidden(path, _REMOVING))
+                shutil.rmtree(_hidden(path, _REMOVING))
+
+    def remove_leftovers(self) -> None:
+        """Remove what a killed writer left under hidden names; a checkpoint it was about to replace is put back.
+
+        Rank 0 only, before anything is saved.
+        """
+        for hidden in sorted(self.folder.glob(".step_*")):
+            plain = hidden.with_name(hidden.name.removeprefix(".").removesuffix(_REPLACED))
+            if hidden.name.endswith(_REPLACED) and not plain.exists():
+                hidden.rename(plain)
+            else:
+                shutil.rmtree(hidden)
 
     def _seal(self, making: Path, final: Path, parameter_hash: int, *, keep: bool) -> None:
         ranks = range(self.group.world_size)
-        parts = [making / f".position_{rank}.json" for rank in ranks]
+        parts = [making / _position_of(rank) for rank in ranks]
         positions = tuple(Position.model_validate_json(part.read_bytes()) for part in parts)
         for part in parts:
             part.unlink()
-        names = [_MODEL, *(f"rank_{rank}.safetensors" for rank in ranks)]
         manifest = Manifest(
             plan_hash=self.plan_hash,
             world_size=self.group.world_size,
             parameter_hash=f"{parameter_hash:016x}",
             positions=positions,
-            files={name: checksum(making / name) for name in names},
+            files={name: file_checksum(making / name) for name in [_MODEL, *map(_of_rank, ranks)]},
             keep=keep,
         )
-        write_json(making / _MANIFEST, manifest.model_dump(mode="json"))
-        shutil.rmtree(final, ignore_errors=True)
-        os.replace(making, final)  # noqa: PTH105  # Path.replace says the same, less plainly
-        fsync_folder(final.parent)
+        manifest.write(making)
+        replaced = _hidden(final, _REPLACED)
+        if final.exists():  # saved at this step before, in the middle of the round or by an earlier attempt
+            final.rename(replaced)
+        making.rename(final)
+        fsync_folder(self.folder)
+        shutil.rmtree(replaced, ignore_errors=True)
+
+    def _furthest_whole(self, say: Callable[[str, str], None]) -> int:
+        """Steps done of the whole checkpoint that is furthest on; -1: there is none."""
+        found: list[tuple[Path, Manifest]] = []
+        for path in self._paths():
+            try:
+                found.append((path, self._read(path)))
+            except (OSError, ValueError) as error:
+                say(path.name, in_words(error))
+        for path, manifest in sorted(found, key=lambda pair: pair[1].steps_done, reverse=True):
+            problem = manifest.damage(path)
+            if problem is None:
+                return manifest.steps_done
+            say(path.name, problem)
+        return -1
+
+    def _manifest(self, steps_done: int) -> Manifest:
+        path = self._path(steps_done)
+        try:
+            return self._read(path)
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path}: {in_words(error)}", fix=_what_is_left(path)) from None
+
+    def _read(self, path: Path) -> Manifest:
+        manifest = Manifest.read(path)
+        if path.name != self._path(manifest.steps_done).name:
+            raise ValueError(f"it is that of step {manifest.steps_done}")
+        if manifest.plan_hash != self.plan_hash:
+            raise UserError(f"{path} was written by another plan", fix="restore the plan.json that began the run")
+        return manifest
+
+    def _tensors(self, manifest: Manifest, names: list[str]) -> dict[str, dict[str, Tensor]]:
+        path = self._path(manifest.steps_done)
+        problem = manifest.damage(path, names)
+        try:
+            loaded = {} if problem else {name: load_file(path / name) for name in names}
+        except SafetensorError as error:
+            problem = str(error)
+        if problem:
+            raise UserError(f"{path} is damaged: {problem}", fix=_what_is_left(path))
+        return loaded
 
     def _paths(self) -> list[Path]:
         return sorted(self.folder.glob("step_*"))
@@ -159,35 +180,25 @@ class CheckpointStore:
     def _path(self, steps_done: int) -> Path:
         return self.folder / f"step_{steps_done:010d}"
 
-    def _manifest(self, path: Path) -> Manifest | None:
-        try:
-            return Manifest.model_validate_json((path / _MANIFEST).read_bytes())
-        except (OSError, ValidationError):
-            return None
+
+def _of_rank(rank: int) -> str:
+    return f"rank_{rank}.safetensors"
 
 
-def checksum(path: Path) -> str:
-    """xxh3 of a file's content."""
+def _position_of(rank: int) -> str:
+    return f".position_{rank}.json"
+
+
+def _hidden(path: Path, ending: str) -> Path:
+    return path.with_name(f".{path.name}{ending}")
+
+
+def _is_kept(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
-            digest = xxhash.xxh3_64()
-            while block := file.read(1 << 20):
-                digest.update(block)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}", fix=f"remove {path.parent}") from None
-    return digest.hexdigest()
+        return Manifest.read(path).keep
+    except (OSError, ValueError):
+        return False
 
 
-def hash_text(text: str) -> str:
-    """xxh3 of a text, for telling plans apart."""
-    return xxhash.xxh3_64_hexdigest(text.encode())
-
-
-def _load(path: Path) -> dict[str, Tensor]:
-    try:
-        tensors: dict[str, Tensor] = load_file(path)
-    except SafetensorError as error:
-        raise UserError(
-            f"{path} is damaged: {error}", fix=f"remove {path.parent}: the checkpoint before it is used"
-        ) from None
-    return tensors
+def _what_is_left(path: Path) -> str:
+    return f"remove {path} and go on with `graphmill train --resume {path.parent.parent}`: earlier checkpoints are used"

@@ -1,17 +1,24 @@
 """What one epoch cost and gave: collected while it runs, written as a row of metrics.csv when it ends."""
 
+import math
 import resource
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import torch
 from pydantic import BaseModel, ConfigDict
 
+from graphmill.base.errors import UserError
 from graphmill.record.metrics import Cell
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import MIB, Group, interface_bytes
 from graphmill.tasks.node_classification.metrics import Measures
 from graphmill.tasks.node_classification.task import LoaderTimes
+
+Item = TypeVar("Item")
 
 BYTES_OF = {"fp16": 2, "fp32": 4, "fp64": 8}
 
@@ -26,6 +33,17 @@ class Counters(BaseModel):
     interface_bytes: int = 0
 
 
+class Books(BaseModel):
+    """What a ledger carries over from one attempt to the next."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    loss_sum: float  # of this rank's seeds in this epoch so far, nats
+    epoch_s: float  # spent on this epoch so far
+    counters: Counters
+    before_epoch: Counters
+
+
 @dataclass(slots=True)
 class Ledger:
     """Counters of the run so far and clocks of the epoch under way, of this rank."""
@@ -37,8 +55,8 @@ class Ledger:
     interface: str | None  # the network interface to watch; None: ranks exchange nothing, or not over a socket
     attempt: int
     num_hosts: int
-    earlier: Counters = Counters()  # before this attempt
-    before_epoch: Counters = Counters()
+    earlier: Counters = field(default_factory=Counters)  # before this attempt
+    before_epoch: Counters = field(default_factory=Counters)
     loss_sum: float = 0.0  # of this epoch
     earlier_s: float = 0.0  # of this epoch, in earlier attempts
     compute_s: float = 0.0
@@ -64,6 +82,23 @@ class Ledger:
         self.loss_sum = self.earlier_s = 0.0
         self.before_epoch = self.counters()
 
+    def timed(self, batches: Iterator[Item]) -> Iterator[Item]:
+        """The same batches; the time until each is there counts as waiting."""
+        while True:
+            began = time.perf_counter()
+            batch = next(batches, None)
+            self.wait_s += time.perf_counter() - began
+            if batch is None:
+                return
+            yield batch
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """What happens inside counts as computing, but for the time that collectives take."""
+        began, waited = time.perf_counter(), self.group.traffic.wait_s
+        yield
+        self.compute_s += time.perf_counter() - began - (self.group.traffic.wait_s - waited)
+
     def counters(self) -> Counters:
         """Everything exchanged so far."""
         here = interface_bytes(self.interface) - self._interface_zero if self.interface else 0
@@ -77,14 +112,29 @@ class Ledger:
         """Seconds of training in this epoch, earlier attempts included."""
         return self.earlier_s + time.perf_counter() - self._began
 
-    def row(self, *, epoch: int, steps_done: int, loss: float, num_seeds: tuple[int, int]) -> dict[str, Cell]:
-        """The row of an epoch, without its evaluation. `num_seeds`: of all ranks in this epoch, and so far."""
+    def books(self, steps_done: int, *, mid_epoch: bool) -> Books:
+        """What a checkpoint must hold."""
+        refuse_divergence(self.loss_sum, steps_done)
+        epoch_s = self.elapsed_s() if mid_epoch else 0.0
+        return Books(loss_sum=self.loss_sum, epoch_s=epoch_s, counters=self.counters(), before_epoch=self.before_epoch)
+
+    def reopen(self, books: Books) -> None:
+        """Go on from the books of an earlier attempt."""
+        self.loss_sum, self.earlier_s = books.loss_sum, books.epoch_s
+        self.earlier, self.before_epoch = books.counters, books.before_epoch
+
+    def row(self, *, epoch: int, steps_done: int, loss_sum: float, num_seeds: tuple[int, int]) -> dict[str, Cell]:
+        """The row of an epoch, without its evaluation.
+
+        `loss_sum` is over all ranks. `num_seeds`: of all ranks in this epoch, and so far.
+        """
+        refuse_divergence(loss_sum, steps_done)
         plan, train_s, now = self.plan, self.elapsed_s(), self.counters()
         return {
             "run_id": plan.run_id,
             "sync_every": plan.sync.every,
             "epoch": epoch + 1,
-            "loss": loss,
+            "loss": loss_sum / num_seeds[0],
             "local_steps": steps_done,
             "epoch_steps": steps_done - epoch * plan.steps_per_epoch,
             "effective_global_steps": steps_done * plan.ranks,
@@ -129,6 +179,15 @@ class Ledger:
             cells[f"commMB_epoch_{name}"] = syncs * mib
             cells[f"commMB_cum_{name}"] = now.num_syncs * mib
         return cells
+
+
+def refuse_divergence(loss_sum: float, steps_done: int) -> None:
+    """Stop where the loss is no number any more: nothing after it would mean anything."""
+    if not math.isfinite(loss_sum):
+        raise UserError(
+            f"the training loss is {loss_sum} by step {steps_done}: the run has diverged",
+            fix="start a new run with a lower train.lr, or look for huge feature values",
+        )
 
 
 def evaluation_cells(measures: Measures, best: tuple[float, float], eval_s: float) -> dict[str, Cell]:

@@ -15,7 +15,7 @@ from graphmill.spec.plan import Plan
 class Progress:
     """Shown by rank 0 only; other ranks hold one that stays silent."""
 
-    def __init__(self, plan: Plan, *, shown: bool, steps_done: int = 0) -> None:
+    def __init__(self, plan: Plan, *, shown: bool) -> None:
         self._plan, self._shown = plan, shown
         self._console = Console(file=sys.stdout, highlight=False)
         self._bars: Bars | None = None
@@ -28,10 +28,15 @@ class Progress:
                 TimeRemainingColumn(),
             )
             self._bars = Bars(*columns, console=self._console, transient=True)
-            self._overall = self._bars.add_task("run", total=plan.steps_per_rank, completed=steps_done, rate="")
+            self._overall = self._bars.add_task("run", total=plan.steps_per_rank, rate="")
             self._epoch = self._bars.add_task("epoch", total=plan.steps_per_epoch, rate="")
             self._bars.start()
         self._seeds, self._since = 0, time.perf_counter()
+
+    def resume(self, steps_done: int) -> None:
+        """Earlier attempts did so many steps."""
+        if self._bars is not None:
+            self._bars.update(self._overall, completed=steps_done)
 
     def step(self, epoch: int, step: int, num_seeds: int) -> None:
         """A step is over; `step` counts within the epoch, from 1."""

@@ -81,6 +81,14 @@ def do_slow_crash() -> int:
     return 1
 
 
+def do_echo() -> int:
+    """Notices the loss of another rank before that is quite dead: a killed process closes its connections first."""
+    message = "RuntimeError: [pair.cc:537] Read error [127.0.0.1]:44252: Connection reset by peer."
+    with EventWriter(FOLDER / "events" / f"rank_{RANK.rank}.jsonl", rank=RANK.rank) as events:
+        events.write("error", message=message)
+    raise RuntimeError(message)
+
+
 def do_refuse() -> int:
     error = UserError("the batch does not fit", fix="set train.batch_size=1")
     print(f"error: {error}", file=sys.stderr)

@@ -1,6 +1,7 @@
 """Exact inference: every node over all its neighbours, layer by layer, shared out over the ranks.
 
-Layer by layer no neighbourhood is computed twice, and only the rows that the wanted nodes depend on are computed at all.
+Layer by layer no neighbourhood is computed twice, and only the rows that the wanted nodes depend on are computed at
+all.
 """
 
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from graphmill.graph.batch import Block, SparseRows
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.topology import Topology
 from graphmill.nn.graphsage import GraphSage, MeanLayer
+from graphmill.nn.operators import RELU, Activation
 from graphmill.sample.collect import gather_sparse
 from graphmill.sync.group import Group
 
@@ -40,11 +42,11 @@ class LayerwiseInference:
         for number, layer in enumerate(layers[:-1]):
             mine = self._share(wanted[number])
             counts = [len(self._share(wanted[number], rank)) for rank in range(self.group.world_size)]
-            rows = self.group.gather_rows(self._layer_rows(layer, h, mine, relu=True), counts)
+            rows = self.group.gather_rows(self._layer_rows(layer, h, mine, RELU), counts)
             h = torch.zeros(self.topology.num_nodes, layer.out_channels)
             h[torch.from_numpy(wanted[number])] = rows.cpu()
         mine = self._share(nodes)
-        return mine, self._layer_rows(layers[-1], h, mine, relu=False)
+        return mine, self._layer_rows(layers[-1], h, mine, None)
 
     def _share(self, nodes: NDArray[np.int64], rank: int | None = None) -> NDArray[np.int64]:
         return np.array_split(nodes, self.group.world_size)[self.group.rank if rank is None else rank]
@@ -59,19 +61,23 @@ class LayerwiseInference:
             wanted.insert(0, np.flatnonzero(is_wanted))
         return wanted
 
-    def _layer_rows(self, layer: MeanLayer, h: Tensor | None, ids: NDArray[np.int64], *, relu: bool) -> Tensor:
+    def _layer_rows(
+        self, layer: MeanLayer, h: Tensor | None, ids: NDArray[np.int64], activation: Activation | None
+    ) -> Tensor:
         """Rows `ids` of a layer's result; `h` [num_nodes, …] is the result before it, None: the features."""
-        blocks = [self._block(layer, h, block, relu=relu) for block in _blocks(ids)]
+        blocks = [self._block(layer, h, block, activation) for block in _blocks(ids)]
         return torch.cat(blocks) if blocks else torch.empty(0, layer.out_channels)
 
-    def _block(self, layer: MeanLayer, h: Tensor | None, ids: NDArray[np.int64], *, relu: bool) -> Tensor:
+    def _block(
+        self, layer: MeanLayer, h: Tensor | None, ids: NDArray[np.int64], activation: Activation | None
+    ) -> Tensor:
         indptr, indices = in_edges(self.topology, ids)
         if h is None and isinstance(self.features, SparseFeatures):
-            return self._sparse_block(layer, self.features, ids, indptr, indices, relu=relu)
+            return self._sparse_block(layer, self.features, ids, indptr, indices, activation)
         table = self.features.x if h is None and isinstance(self.features, DenseFeatures) else h
         x = torch.empty(len(ids), 2 * layer.in_channels)
         _native.gather_self_and_mean(table, ids, None, indptr, indices, x, torch.get_num_threads())
-        return layer.on_self_and_mean(x.to(layer.weight.device), relu=relu, keys=None, p=0.0).cpu()
+        return layer.on_self_and_mean(x.to(layer.weight.device), activation).cpu()
 
     def _sparse_block(
         self,
@@ -80,8 +86,7 @@ class LayerwiseInference:
         ids: NDArray[np.int64],
         indptr: NDArray[np.int64],
         indices: NDArray[np.int32],
-        *,
-        relu: bool,
+        activation: Activation | None,
     ) -> Tensor:
         # Local ids: the block's own rows first, then its neighbours, so that a row's features are read once per block.
         neighbours, local = np.unique(indices, return_inverse=True)
@@ -90,7 +95,7 @@ class LayerwiseInference:
         shifted = torch.from_numpy((local + len(ids)).astype(np.int32))
         block = Block(torch.from_numpy(indptr).to(device), shifted.to(device))
         on_device = SparseRows(x.indptr.to(device), x.indices.to(device), x.values.to(device), x.num_features)
-        return layer.on_sparse(on_device, block, relu=relu, keys=None, p=0.0).cpu()
+        return layer.on_sparse(on_device, block, activation).cpu()
 
 
 def in_edges(topology: Topology, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:

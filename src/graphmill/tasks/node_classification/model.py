@@ -21,8 +21,8 @@ from graphmill.spec.plan import Plan
 class EdgeIndexModel(nn.Module):
     """A model that is called as model(x, edge_index), as PyG's are, on sampled mini-batches.
 
-    Its own dropout draws from torch's generator, which is seeded by (seed, epoch, step, rank) before every training step, so a
-    step does not depend on what was drawn before it.
+    Its own dropout draws from torch's generator, which is seeded by (seed, epoch, step, rank) before every training
+    step, so a step does not depend on what was drawn before it.
     """
 
     def __init__(self, inner: nn.Module, *, seed: int, rank: int) -> None:
@@ -95,7 +95,8 @@ def _construct(spec: CustomModelSpec, channels: dict[str, int]) -> nn.Module:
     except TypeError as error:
         accepted = list(inspect.signature(factory).parameters)
         raise UserError(
-            f"{spec.target} does not take model.options {sorted(spec.options)} with in_channels and out_channels: {error}",
+            f"{spec.target} does not take model.options {sorted(spec.options)} with in_channels and out_channels:"
+            f" {error}",
             fix=f"set model.options; it takes {', '.join(accepted)}",
         ) from None
     if not isinstance(model, nn.Module):

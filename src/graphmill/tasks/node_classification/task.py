@@ -1,8 +1,10 @@
 """Node classification as the loop sees it: batches, a loss, measures."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -10,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from graphmill.base.errors import UserError
 from graphmill.graph.batch import Block, DenseRows, GlobalIds, Inputs, MiniBatch, Seeds, SelfAndMean, SparseRows
 from graphmill.graph.features import Features, SparseFeatures
 from graphmill.graph.store import GraphStore
@@ -53,9 +56,7 @@ class NodeClassification:
 
     def __post_init__(self) -> None:
         plan = self.plan
-        from pathlib import Path
-
-        self.store = GraphStore.open(Path(plan.dataset.path))
+        self.store = _same_store(plan)
         self.features = transformed(self.store.features, plan.features)
         self.labels = torch.from_numpy(np.array(self.store.labels))
         self.model = build_model(plan, rank=self.group.rank).to(self.group.device)
@@ -72,16 +73,17 @@ class NodeClassification:
             plan.prefetch,
         )
 
-    def batches(self, epoch: int, first_step: int) -> Iterator[MiniBatch]:
+    def batches(self, epoch: int, first_step: int) -> Generator[MiniBatch]:
         """The mini-batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
-        for batch in prefetch(lambda: self._make(epoch, first_step), self.plan.prefetch):
-            yield to_device(batch, self.group.device)
+        with closing(prefetch(lambda: self._make(epoch, first_step), self.plan.prefetch)) as batches:
+            for batch in batches:
+                yield to_device(batch, self.group.device)
 
     def loss_sum(self, batch: MiniBatch) -> Tensor:
         """Cross-entropy summed over the seeds of a batch, nats."""
         return F.cross_entropy(self.model(batch).float(), batch.labels, reduction="sum")
 
-    def evaluate(self, split: Literal["val", "test"]) -> Measures:
+    def evaluate(self, split: Literal["train", "val", "test"]) -> Measures:
         """Measures of a split by exact inference, the same on every rank; all ranks must call it."""
         self.model.eval()
         nodes, logits = self._exact_logits(self.store.nodes_in(split))
@@ -114,6 +116,18 @@ class NodeClassification:
         return mine, torch.cat(logits)
 
 
+def _same_store(plan: Plan) -> GraphStore:
+    """The store that was planned with: a run is not to go on with another graph under the same path."""
+    store = GraphStore.open(Path(plan.dataset.path))
+    if store.metadata.checksum != plan.dataset.checksum:
+        raise UserError(
+            f"{plan.dataset.path} was prepared anew since the run was planned: its checksum is"
+            f" {store.metadata.checksum}, and plan.json says {plan.dataset.checksum}",
+            fix="restore that dataset, or start a new run",
+        )
+    return store
+
+
 def transformed(features: Features, transform: FeatureTransform) -> Features:
     """Sparse features as the plan wants them; dense ones are as stored."""
     if not isinstance(features, SparseFeatures) or transform == "as_stored":
@@ -124,7 +138,7 @@ def transformed(features: Features, transform: FeatureTransform) -> Features:
     sums = np.zeros(len(lengths), dtype=np.float32)
     np.add.at(sums, np.repeat(np.arange(len(lengths)), lengths), features.values)
     sums[sums == 0] = 1
-    return replace(features, values=features.values / np.repeat(sums, lengths))
+    return replace(features, values=np.divide(features.values, np.repeat(sums, lengths), dtype=np.float32))
 
 
 def to_device(batch: MiniBatch, device: torch.device) -> MiniBatch:

@@ -1,0 +1,155 @@
+"""torchrun's entry, with the flags of seed 000's training run.
+
+    torchrun --standalone --nproc_per_node=4 -m graphmill.train [EXPERIMENT] --max_steps 4000 --batch_size 1024
+        --num_neighbors 25 10 --sync_every 1 --sync_scheme deferred_allreduce [-O key=value …]
+        [--run-id ID] [--logs-root DIR] [--dataset_root DIR] [--resume]
+
+Rank 0 makes the plan and the run folder, or finds the run to resume, and tells the others where it is. Exit status as
+in `graphmill.train.worker`; torchrun turns every one but 0 into its own 1.
+"""
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
+
+from graphmill.base import exits
+from graphmill.base.errors import UserError
+from graphmill.record.provenance import collect_provenance
+from graphmill.record.run_folder import RunFolder, refuse_other_plan
+from graphmill.runtime.rank import Rank, current_rank
+from graphmill.runtime.roots import dataset_root
+from graphmill.spec.flags import TrainRequest, parse_train_request
+from graphmill.spec.load import load_experiment
+from graphmill.spec.plan import Plan
+from graphmill.tasks.planning import plan_experiment
+from graphmill.train.worker import work
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What rank 0 tells all ranks to do."""
+
+    kind: Literal["begin", "resume", "leave"]
+    run_folder: str  # to begin or resume; "" where there is nothing to do
+    exit_code: int  # to leave with
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Agree with the other ranks on the run, then train this rank's share of it."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        rank = current_rank(os.environ)
+        store = next(iter(rendezvous("env://", rank.rank, rank.world_size)))[0] if rank.world_size > 1 else None
+        with ExitStack() as until_the_end:
+            order = _order(words, rank, until_the_end) if rank.rank == 0 else None
+            order = _agreed(order, rank, store)
+            if order.kind == "leave":
+                return order.exit_code
+            return work(RunFolder.open(Path(order.run_folder)), rank, resume=order.kind == "resume", store=store)
+    except UserError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return exits.BAD_REQUEST
+
+
+def _order(words: Sequence[str], rank: Rank, until_the_end: ExitStack) -> Order:
+    """Rank 0 alone: prepare the run. An error is told here, once, and ends all ranks."""
+    try:
+        request = parse_train_request(words)
+        folder = _resumed(request, rank) if request.resume else _begun(request, rank)
+        outcome = folder.read_outcome()
+        if outcome is not None and outcome.status == "done":
+            sys.stderr.write(f"{folder.path} is done already: {outcome.epochs} epochs\n")
+            return Order("leave", "", exits.DONE)
+        until_the_end.enter_context(folder.lock())
+        _note_attempt(folder, resumed=request.resume)
+    except UserError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return Order("leave", "", exits.BAD_REQUEST)
+    except Exception:  # noqa: BLE001  # our own bug: the other ranks are not to wait for ever
+        traceback.print_exc()
+        return Order("leave", "", exits.ANSWER_IS_NO)
+    return Order("resume" if request.resume else "begin", str(folder.path.resolve()), exits.DONE)
+
+
+def _agreed(order: Order | None, rank: Rank, store: Store | None) -> Order:
+    """Rank 0's order, on every rank. Plain text through the store of the rendezvous: no pickle."""
+    if store is None:
+        assert order is not None, "a rank alone is rank 0"
+        return order
+    board = PrefixStore("graphmill.train", store)
+    if order is not None:
+        board.set("order", json.dumps(asdict(order)))
+        board.wait([f"heard by {other}" for other in range(1, rank.world_size)])  # rank 0 may be the store's host
+        return order
+    heard = Order(**json.loads(board.get("order")))
+    board.set(f"heard by {rank.rank}", "")
+    return heard
+
+
+def _begun(request: TrainRequest, rank: Rank) -> RunFolder:
+    plan = _plan(request, rank, request.run_id)
+    return RunFolder.create(plan, request.logs_root)
+
+
+def _resumed(request: TrainRequest, rank: Rank) -> RunFolder:
+    """The run that is named in place of the experiment, or by --run-id beside what it was started with."""
+    if request.run_id is None:
+        if request.experiment is None:
+            raise UserError("--resume does not say which run", fix="name its folder in place of EXPERIMENT")
+        named = [Path(request.experiment), request.logs_root / request.experiment]
+        folder = next((RunFolder(path) for path in named if RunFolder(path).plan_path.is_file()), None)
+        if folder is None:
+            raise UserError(
+                f"{request.experiment!r} is no run in {request.logs_root}, and --resume wants one",
+                fix="name a run folder, or give --run-id beside the experiment",
+            )
+        if request.overrides:
+            raise UserError(
+                f"{folder.path} goes on as it was planned, and its plan does not change",
+                fix="leave the overrides out, or start a new run",
+            )
+        return folder
+    folder = RunFolder.open(request.logs_root / request.run_id)
+    if request.experiment is not None or request.overrides:
+        planned = folder.read_plan()
+        refuse_other_plan(folder, planned, _plan(request, rank, planned.run_id))
+    return folder
+
+
+def _plan(request: TrainRequest, rank: Rank, run_id: str | None) -> Plan:
+    experiment = load_experiment(request.experiment, request.overrides)
+    asked = experiment.train.ranks
+    if asked not in ("auto", rank.world_size):
+        raise UserError(
+            f"train.ranks is {asked}, but torchrun started {rank.world_size}",
+            fix=f'start {asked} processes, or leave train.ranks "auto"',
+        )
+    train = experiment.train.model_copy(update={"ranks": rank.world_size})
+    return plan_experiment(
+        experiment.model_copy(update={"train": train}),
+        dataset_root=dataset_root(request.dataset_root, os.environ),
+        run_id=run_id or f"{experiment.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}",
+    )
+
+
+def _note_attempt(folder: RunFolder, *, resumed: bool) -> None:
+    folder.begin_attempt(resumed=resumed, command=sys.argv)
+    if not folder.provenance_path.exists():
+        dataset = folder.read_plan().dataset
+        folder.write_provenance(
+            collect_provenance(sys.argv, dataset_checksum=dataset.checksum, synthetic=dataset.synthetic)
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""What a checkpoint's manifest says: where the run stood, which files belong to it, the proof that they are whole."""
+
+from pathlib import Path
+from typing import Any
+
+import xxhash
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from graphmill.base.files import write_json
+from graphmill.train.ledger import Books
+
+MANIFEST = "manifest.json"
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Best(_Frozen):
+    """The best evaluation on the validation split so far."""
+
+    step: int  # steps_done of its checkpoint
+    epoch: int
+    micro_f1: float
+    macro_f1: float  # the best so far, perhaps of another epoch
+
+
+class Position(_Frozen):
+    """Where a rank stands: what a resume needs besides tensors."""
+
+    epoch: int  # of the next step, from 0
+    step: int  # within the epoch
+    steps_done: int  # of each rank, in the whole run
+    books: Books
+    best: Best | None
+
+
+class Manifest(_Frozen):
+    """What a checkpoint holds, and the proof that it holds it."""
+
+    format_version: int = 1
+    plan_hash: str
+    world_size: int
+    parameter_hash: str
+    positions: tuple[Position, ...]  # by rank
+    files: dict[str, str]  # name → xxh3 of the content
+    keep: bool  # for good
+
+    @property
+    def steps_done(self) -> int:
+        """Of each rank: ranks are aligned wherever a checkpoint is taken."""
+        return self.positions[0].steps_done
+
+    def write(self, folder: Path) -> None:
+        """Write it, with a checksum over everything it says."""
+        content = self.model_dump(mode="json")
+        write_json(folder / MANIFEST, {"content": content, "xxh3": self._checksum()})
+
+    @classmethod
+    def read(cls, folder: Path) -> "Manifest":
+        """The manifest in `folder`; ValueError says what is wrong with it, OSError that it cannot be read."""
+        sealed = _Sealed.model_validate_json((folder / MANIFEST).read_bytes())
+        manifest = cls.model_validate(sealed.content)
+        if manifest._checksum() != sealed.xxh3:
+            raise ValueError("its content does not match its checksum")
+        return manifest
+
+    def damage(self, folder: Path, names: list[str] | None = None) -> str | None:
+        """The first of the files (or of `names` among them) that is not what was written, in words; None: all are."""
+        for name in self.files if names is None else names:
+            try:
+                same = file_checksum(folder / name) == self.files.get(name)
+            except OSError as error:
+                return f"{name} cannot be read: {error.strerror}"
+            if not same:
+                return f"{name} does not match its checksum"
+        return None
+
+    def _checksum(self) -> str:
+        return hash_text(self.model_dump_json())
+
+
+class _Sealed(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    content: dict[str, Any]
+    xxh3: str
+
+
+def in_words(error: OSError | ValueError) -> str:
+    """Why a manifest could not be read."""
+    if isinstance(error, OSError):
+        return f"{MANIFEST} cannot be read: {error.strerror}"
+    if isinstance(error, ValidationError):
+        return f"{MANIFEST} is damaged: {error.errors(include_url=False)[0]['msg']}"
+    return f"{MANIFEST} is damaged: {error}"
+
+
+def file_checksum(path: Path) -> str:
+    """xxh3 of a file's content."""
+    with path.open("rb") as file:
+        digest = xxhash.xxh3_64()
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def hash_text(text: str) -> str:
+    """xxh3 of a text, for telling plans apart."""
+    return xxhash.xxh3_64_hexdigest(text.encode())
