@@ -4,6 +4,7 @@
 #include <atomic>
 #include <stdexcept>
 #include <string>
+#include <thread>
 
 #include "kernels.h"
 #include "pool.h"
@@ -14,6 +15,7 @@ namespace graphmill {
 namespace {
 
 constexpr int64_t kRowsPerChunk = 128;
+constexpr int64_t kRowsWorthHelp = 4096;  // a hop with fewer rows is over before a sleeping helper wakes
 constexpr int64_t kMostScanned = 64;  // picks that are compared with each other; above, a bitmap is cheaper
 constexpr int64_t kShortRowBytes = 256;  // a row of in-edges that is fetched whole rather than pick by pick
 constexpr int64_t kRowsAhead = 16;   // rows whose offsets are fetched ahead of their use
@@ -203,22 +205,23 @@ void Sampler<Index>::sample_hop(Workspace& work, Neighbourhood& out, const Hop& 
   if (hop.with_edge_ids) out.edge_ids.reserve(out.num_edges, num_before);
   out.node_ids.reserve(std::min(out.num_nodes + num_added, num_nodes_) + 1, out.num_nodes);
 
+  // Helpers pick; the caller picks too, and it alone relabels, so that positions stay in its cache.
   const int64_t num_chunks = (num_rows + kRowsPerChunk - 1) / kRowsPerChunk;
   std::vector<std::atomic<bool>> picked(num_chunks);
-  std::mutex relabelling;
   int64_t next = 0;  // first chunk that is not relabelled yet
   const auto relabel_what_is_ready = [&] {
     for (; next < num_chunks && picked[next].load(std::memory_order_acquire); ++next)
       relabel_rows(work, out, hop, next * kRowsPerChunk, std::min((next + 1) * kRowsPerChunk, num_rows));
   };
-  const auto pick_chunk = [&](int64_t begin, int64_t end) {
+  const auto caller = std::this_thread::get_id();
+  const auto pick_chunks = [&](int64_t begin, int64_t end) {
     for (int64_t chunk = begin / kRowsPerChunk; chunk * kRowsPerChunk < end; ++chunk) {
       pick_rows(work, out, hop, chunk * kRowsPerChunk, std::min((chunk + 1) * kRowsPerChunk, num_rows));
       picked[chunk].store(true, std::memory_order_release);
-      if (std::unique_lock lock(relabelling, std::try_to_lock); lock) relabel_what_is_ready();
+      if (std::this_thread::get_id() == caller) relabel_what_is_ready();
     }
   };
-  ThreadPool::instance().parallel_for(num_rows, kRowsPerChunk, num_threads, pick_chunk);
+  ThreadPool::instance().parallel_for(num_rows, kRowsPerChunk, num_rows < kRowsWorthHelp ? 1 : num_threads, pick_chunks);
   relabel_what_is_ready();
 }
 

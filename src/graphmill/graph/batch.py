@@ -1,12 +1,13 @@
 """The types that flow from seeds to a step. One type per stage, no optional fields (house rule 3)."""
 
 from dataclasses import dataclass
-from typing import NewType
+from typing import Literal, NewType
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+InputForm = Literal["rows", "self_and_mean"]  # how a model wants dense features: see DenseRows and SelfAndMean
 GlobalIds = NewType("GlobalIds", NDArray[np.int64])  # [n]: node ids of the whole graph
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.sample.keys import keys_below
+from graphmill.graph.keys import keys_below
 
 _WORD = 0xFFFFFFFF
 

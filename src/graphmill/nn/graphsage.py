@@ -5,11 +5,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from graphmill.graph.batch import Block, DenseRows, Inputs, MiniBatch, SelfAndMean, SparseRows
+from graphmill.graph.batch import Block, DenseRows, InputForm, Inputs, MiniBatch, SelfAndMean, SparseRows
+from graphmill.graph.keys import Purpose, key_of
 from graphmill.nn.draws import drop_values, row_keys
 from graphmill.nn.operators import RELU, Activation, activate, linear, segment_mean, sparse_dropout, sparse_linear
-from graphmill.sample.collect import InputForm
-from graphmill.sample.keys import Purpose, key_of
 
 
 class MeanLayer(nn.Module):

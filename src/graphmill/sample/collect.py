@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 import torch
@@ -10,10 +9,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill import _native
-from graphmill.graph.batch import Block, DenseRows, Inputs, MiniBatch, Sampled, SelfAndMean, SparseRows
+from graphmill.graph.batch import Block, DenseRows, InputForm, Inputs, MiniBatch, Sampled, SelfAndMean, SparseRows
 from graphmill.graph.features import Features, SparseFeatures
-
-InputForm = Literal["rows", "self_and_mean"]
 
 # As many batches as can be alive at once: being made, waiting in the queue, being computed on.
 _BATCHES_IN_MAKING_AND_USE = 2

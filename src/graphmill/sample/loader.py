@@ -4,17 +4,19 @@ It needs PyG for its `Data` class, and neither pyg-lib nor torch-sparse.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill import _native
 from graphmill.base.errors import UserError
 from graphmill.graph.batch import GlobalIds, Seeds
+from graphmill.graph.keys import Purpose, key_of
 from graphmill.graph.topology import Topology
-from graphmill.sample.keys import Purpose, key_of
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule
 
@@ -52,19 +54,26 @@ class NeighborLoader:
         self._fanouts = [int(k) for k in num_neighbors]
         topology, self._edge_order = _topology_of(data)
         self._sampler = _native.NeighborSampler(topology.indptr, topology.indices)
-        self._schedule = SeedSchedule(_ids_of(input_nodes, data.num_nodes), batch_size, world_size=1, seed=seed)
+        self._input_ids = _ids_of(input_nodes, data.num_nodes)
+        self._input_order = np.argsort(self._input_ids)  # to find a seed's place among the input nodes
+        self._schedule = SeedSchedule(self._input_ids, batch_size, world_size=1, seed=seed)
         self._seed, self._shuffle, self._prefetch = seed, shuffle, prefetch
         self._num_threads = num_threads or torch.get_num_threads()
         self._epoch = self._step = 0
+        self._is_under_way = False  # an iteration began and did not come to its end
 
     def __len__(self) -> int:
         return self._schedule.steps_per_epoch
 
     def __iter__(self) -> Iterator[Any]:
+        if self._is_under_way:
+            self._epoch, self._step = self._epoch + 1, 0
         epoch, first = self._epoch, self._step
-        for step, batch in enumerate(prefetch(lambda: self._make(epoch, first), self._prefetch), start=first):
-            self._epoch, self._step = (epoch, step + 1) if step + 1 < len(self) else (epoch + 1, 0)
-            yield batch
+        with closing(prefetch(lambda: self._make(epoch, first), self._prefetch)) as batches:
+            for step, batch in enumerate(batches, start=first):
+                self._is_under_way = step + 1 < len(self)
+                self._epoch, self._step = (epoch, step + 1) if self._is_under_way else (epoch + 1, 0)
+                yield batch
 
     def state_dict(self) -> dict[str, int]:
         """Where the loader stands: the next batch it would yield."""
@@ -77,7 +86,7 @@ class NeighborLoader:
                 f"the state is of seed {state['seed']}, the loader of {self._seed}",
                 fix="make the loader with that seed",
             )
-        self._epoch, self._step = state["epoch"], state["step"]
+        self._epoch, self._step, self._is_under_way = state["epoch"], state["step"], False
 
     def _make(self, epoch: int, first_step: int) -> Iterator[Any]:
         for step in range(first_step, len(self)):
@@ -87,7 +96,7 @@ class NeighborLoader:
         if self._shuffle:
             return self._schedule.seeds(epoch, step, rank=0)
         begin = step * self._schedule.batch_size
-        return Seeds(epoch, step, GlobalIds(self._schedule.train_ids[begin : begin + self._schedule.batch_size]))
+        return Seeds(epoch, step, GlobalIds(self._input_ids[begin : begin + self._schedule.batch_size]))
 
     def _batch(self, seeds: Seeds) -> Any:  # noqa: ANN401  # a PyG Data
         from torch_geometric.data import Data  # type: ignore[attr-defined]  # re-exported the old way
@@ -100,7 +109,7 @@ class NeighborLoader:
             edge_index=torch.stack([torch.from_numpy(hood.indices).long(), torch.from_numpy(targets)]),
             n_id=node_ids,
             e_id=self._edge_order[torch.from_numpy(hood.edge_ids)],
-            input_id=torch.from_numpy(np.array(seeds.ids)),
+            input_id=torch.from_numpy(self._places_of(seeds.ids)),
             batch_size=len(seeds.ids),
             num_sampled_nodes=list(hood.num_nodes_per_hop),
             num_sampled_edges=list(hood.num_edges_per_hop),
@@ -108,6 +117,11 @@ class NeighborLoader:
         batch.num_nodes = len(node_ids)
         self._fill(batch)
         return batch
+
+    def _places_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where `ids` stand among the input nodes."""
+        found = np.searchsorted(self._input_ids, ids, sorter=self._input_order)
+        return self._input_order[found].astype(np.int64, copy=False)
 
     def _fill(self, batch: Any) -> None:  # noqa: ANN401  # a PyG Data
         """Rows of every node and edge attribute of the data."""
@@ -126,9 +140,10 @@ class NeighborLoader:
 def _topology_of(data: Any) -> tuple[Topology, Tensor]:  # noqa: ANN401  # a PyG Data
     """In-neighbours in compressed sparse form, and which column of edge_index each in-edge is."""
     edges = data.edge_index
-    if edges.numel() and (int(edges.min()) < 0 or int(edges.max()) >= data.num_nodes):
+    outside = edges[(edges < 0) | (edges >= data.num_nodes)]
+    if len(outside):
         raise UserError(
-            f"edge_index names node {int(edges.max())}, but the graph has {data.num_nodes} nodes",
+            f"edge_index names node {int(outside[0])}, but the graph's {data.num_nodes} nodes count from 0",
             fix="mend edge_index or num_nodes",
         )
     order = torch.argsort(edges[1] * data.num_nodes + edges[0], stable=True)
@@ -137,7 +152,7 @@ def _topology_of(data: Any) -> tuple[Topology, Tensor]:  # noqa: ANN401  # a PyG
     return Topology(indptr.numpy(), edges[0][order].to(torch.int32).numpy()), order
 
 
-def _ids_of(input_nodes: Tensor | None, num_nodes: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _ids_of(input_nodes: Tensor | None, num_nodes: int) -> NDArray[np.int64]:
     if input_nodes is None:
         return np.arange(num_nodes, dtype=np.int64)
     ids = torch.nonzero(input_nodes).reshape(-1) if input_nodes.dtype == torch.bool else input_nodes.reshape(-1)
@@ -147,5 +162,5 @@ def _ids_of(input_nodes: Tensor | None, num_nodes: int) -> np.ndarray[tuple[int]
         )
     if len(torch.unique(ids)) != len(ids):
         raise UserError("input_nodes names a node twice", fix="give each node once")
-    result: np.ndarray[tuple[int], np.dtype[np.int64]] = ids.to(torch.int64).numpy()
+    result: NDArray[np.int64] = ids.to(torch.int64).numpy()
     return result

@@ -5,8 +5,8 @@ from itertools import accumulate
 
 from graphmill import _native
 from graphmill.graph.batch import GlobalIds, Sampled, SampledBlock, Seeds
+from graphmill.graph.keys import Purpose, key_of
 from graphmill.graph.topology import Topology
-from graphmill.sample.keys import Purpose, key_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.graph.batch import GlobalIds, Seeds
-from graphmill.sample.keys import Purpose, key_of, keys_below
+from graphmill.graph.keys import Purpose, key_of, keys_below
 
 
 @dataclass(frozen=True, slots=True)

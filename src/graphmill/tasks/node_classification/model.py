@@ -10,10 +10,9 @@ from torch import Tensor, nn
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
-from graphmill.graph.batch import DenseRows, MiniBatch, SelfAndMean, SparseRows
+from graphmill.graph.batch import DenseRows, InputForm, MiniBatch, SelfAndMean, SparseRows
+from graphmill.graph.keys import Purpose, key_of
 from graphmill.nn.graphsage import GraphSage
-from graphmill.sample.collect import InputForm
-from graphmill.sample.keys import Purpose, key_of
 from graphmill.spec.experiment import CustomModelSpec, GraphSageSpec
 from graphmill.spec.plan import Plan
 
