@@ -236,6 +236,7 @@ def main() -> None:
     parser.add_argument("--without", nargs="*", default=[], help="tutorial, trimmed")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    _native.keep_freed_memory()  # for all contenders: they share the process
     problem = make_problem(options.rounds + 2, options.threads)
     ours, ours16 = Ours(problem, torch.float32), Ours(problem, torch.bfloat16)
     runs: dict[str, Callable[[int], object]] = {"graphmill": ours.step, "graphmill bf16": ours16.step}

@@ -297,10 +297,17 @@ void multiply(float* c, const float* a, const float* packed, int64_t m, int64_t 
   }
 }
 
-void pack_gradients(float* packed, const float* g, int64_t begin, int64_t end, int64_t n) {
-  for (int64_t first = 0; first < n; first += kTileRows)
-    for (int64_t row = begin; row < end; ++row, packed += kTileRows)
-      for (int64_t j = 0; j < kTileRows; ++j) packed[j] = first + j < n ? g[row * n + first + j] : 0.0f;
+void pack_gradients(float* packed, const float* g, const float* out, float scale, int64_t begin, int64_t end, int64_t n,
+                    float* sums, float* line) {
+  const int64_t panel_stride = (end - begin) * kTileRows;
+  for (int64_t i = 0; i < kTileRows; ++i) line[n + i] = 0;
+  for (int64_t row = begin; row < end; ++row) {
+    if (out) relu_dropout_backward(line, g + row * n, out + row * n, scale, n);
+    else memcpy(line, g + row * n, n * 4);
+    add_scaled(sums, line, 1.0f, n);
+    float* to = packed + (row - begin) * kTileRows;
+    for (int64_t first = 0; first < n; first += kTileRows, to += panel_stride) memcpy(to, line + first, kTileRows * 4);
+  }
 }
 
 void add_outer(float* dw, const float* packed_g, const float* a, int64_t begin, int64_t end, int64_t n, int64_t k, int64_t column,

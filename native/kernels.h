@@ -44,8 +44,10 @@ struct Kernels {
   // c [m, n] = epilogue(a [m, k] · wᵀ), w as packed above.
   void (*multiply)(float* c, const float* a, const float* packed, int64_t m, int64_t n, int64_t k, int64_t first_row,
                    const Epilogue& epilogue);
-  // g [m, n] rows [begin, end) → packed[panel of tile_rows columns][row][tile_rows], zero-padded.
-  void (*pack_gradients)(float* packed, const float* g, int64_t begin, int64_t end, int64_t n);
+  // g [m, n] rows [begin, end) → packed[panel of tile_rows columns][row][tile_rows], zero-padded, each value behind the
+  // backward of dropout(relu(.)) where `out`, its result, is given. sums[n] += the rows. `line` holds n + tile_rows floats.
+  void (*pack_gradients)(float* packed, const float* g, const float* out, float scale, int64_t begin, int64_t end, int64_t n,
+                         float* sums, float* line);
   // dw [n, k] columns [column, column + tile_columns) += gᵀ · a over rows [begin, end), g packed as above.
   // `scratch` holds (end - begin) * tile_columns floats.
   void (*add_outer)(float* dw, const float* packed_g, const float* a, int64_t begin, int64_t end, int64_t n, int64_t k,

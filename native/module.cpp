@@ -6,6 +6,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <malloc.h>
+
 #include <cmath>
 #include <optional>
 #include <stdexcept>
@@ -125,15 +127,15 @@ void bind_gathers(nb::module_& m) {
     gather_rows({table.data(), row_type(table.dtype()), static_cast<int64_t>(table.shape(0)), static_cast<int64_t>(table.shape(1))},
                 ids.data(), static_cast<int64_t>(ids.shape(0)), out.data(), row_type(out.dtype()), num_threads);
   });
-  m.def("gather_self_and_mean", [](const AnyRows& table, const Ids& row_ids, std::optional<Ids> ids, const Ids& indptr,
+  m.def("gather_self_and_mean", [](const AnyRows& table, std::optional<Ids> row_ids, std::optional<Ids> ids, const Ids& indptr,
                                    const Locals& indices, AnyOut out, int num_threads) {
     const Segments segments = segments_of(indptr, indices);
-    require(static_cast<int64_t>(row_ids.shape(0)) == segments.num_rows, "row_ids must be [num_rows]");
+    require(!row_ids || static_cast<int64_t>(row_ids->shape(0)) == segments.num_rows, "row_ids must be [num_rows]");
     require(static_cast<int64_t>(out.shape(0)) == segments.num_rows && out.shape(1) == 2 * table.shape(1), "out must be [num_rows, 2 * num_columns]");
     nb::gil_scoped_release release;
     gather_self_and_mean({table.data(), row_type(table.dtype()), static_cast<int64_t>(table.shape(0)), static_cast<int64_t>(table.shape(1))},
-                         row_ids.data(), ids ? ids->data() : nullptr, segments, out.data(), row_type(out.dtype()), num_threads);
-  }, nb::arg("table"), nb::arg("row_ids"), nb::arg("ids").none(), nb::arg("indptr"), nb::arg("indices"), nb::arg("out"), nb::arg("num_threads"));
+                         row_ids ? row_ids->data() : nullptr, ids ? ids->data() : nullptr, segments, out.data(), row_type(out.dtype()), num_threads);
+  }, nb::arg("table"), nb::arg("row_ids").none(), nb::arg("ids").none(), nb::arg("indptr"), nb::arg("indices"), nb::arg("out"), nb::arg("num_threads"));
   m.def("gather_sparse_rows", [](const Ids& indptr, const Locals& indices, const Array<const float, 1>& values, const Ids& ids,
                                  const Ids& out_indptr, Array<int32_t, 1> out_indices, Array<float, 1> out_values, int num_threads) {
     const SparseMatrix table = sparse_of(indptr, indices, values);
@@ -160,6 +162,13 @@ void bind_segments(nb::module_& m) {
     require(static_cast<int64_t>(grad_out.shape(0)) == segments.num_rows && grad_out.shape(1) == grad_x.shape(1), "grad_out must be [num_rows, num_columns]");
     nb::gil_scoped_release release;
     segment_mean_backward(grad_out.data(), static_cast<int64_t>(grad_out.shape(1)), segments, grad_x.data(), static_cast<int64_t>(grad_x.shape(0)), num_threads);
+  });
+  m.def("self_and_mean_backward", [](const Floats& grad_out, const Ids& indptr, const Locals& indices, Array<float, 2> grad_x, int num_threads) {
+    const Segments segments = segments_of(indptr, indices);
+    require(static_cast<int64_t>(grad_out.shape(0)) == segments.num_rows && grad_out.shape(1) == 2 * grad_x.shape(1), "grad_out must be [num_rows, 2 * num_columns]");
+    require(grad_x.shape(0) >= grad_out.shape(0), "grad_x must hold the rows of grad_out");
+    nb::gil_scoped_release release;
+    self_and_mean_backward(grad_out.data(), static_cast<int64_t>(grad_x.shape(1)), segments, grad_x.data(), static_cast<int64_t>(grad_x.shape(0)), num_threads);
   });
   m.def("sparse_multiply", [](const Ids& indptr, const Locals& indices, const Array<const float, 1>& values, const Floats& w, Array<float, 2> out, int num_threads) {
     const SparseMatrix x = sparse_of(indptr, indices, values);
@@ -189,11 +198,16 @@ void bind_products(nb::module_& m) {
           linear(a.data(), static_cast<int64_t>(a.shape(0)), static_cast<int64_t>(a.shape(1)), w.data(), static_cast<int64_t>(w.shape(0)), epilogue, out.data(), num_threads);
         },
         nb::arg("a"), nb::arg("w"), nb::arg("bias").none(), nb::arg("out"), nb::arg("relu"), nb::arg("row_keys").none(), nb::arg("p"), nb::arg("num_threads"));
-  m.def("linear_backward_weight", [](const Floats& g, const Floats& a, Array<float, 2> dw, int num_threads) {
-    require(g.shape(0) == a.shape(0) && dw.shape(0) == g.shape(1) && dw.shape(1) == a.shape(1), "dw must be [n, k] for g [m, n] and a [m, k]");
-    nb::gil_scoped_release release;
-    linear_backward_weight(g.data(), a.data(), static_cast<int64_t>(g.shape(0)), static_cast<int64_t>(g.shape(1)), static_cast<int64_t>(a.shape(1)), dw.data(), num_threads);
-  });
+  m.def("linear_backward",
+        [](const Floats& grad_out, std::optional<Floats> out, double p, const Floats& a, Array<float, 2> dw, Array<float, 1> db, int num_threads) {
+          require(grad_out.shape(0) == a.shape(0) && dw.shape(0) == grad_out.shape(1) && dw.shape(1) == a.shape(1), "dw must be [n, k] for grad_out [m, n] and a [m, k]");
+          require(!out || (out->shape(0) == grad_out.shape(0) && out->shape(1) == grad_out.shape(1)), "out must be [m, n]");
+          require(db.shape(0) == grad_out.shape(1), "db must be [n]");
+          nb::gil_scoped_release release;
+          linear_backward(grad_out.data(), out ? out->data() : nullptr, static_cast<float>(1.0 / (1.0 - p)), a.data(), static_cast<int64_t>(a.shape(0)),
+                          static_cast<int64_t>(grad_out.shape(1)), static_cast<int64_t>(a.shape(1)), dw.data(), db.data(), num_threads);
+        },
+        nb::arg("grad_out"), nb::arg("out").none(), nb::arg("p"), nb::arg("a"), nb::arg("dw"), nb::arg("db"), nb::arg("num_threads"));
   m.def("relu_dropout", [](const Floats& x, const Keys& row_keys, double p, Array<float, 2> out, int num_threads) {
     require(row_keys.shape(0) == x.shape(0) && out.shape(0) == x.shape(0) && out.shape(1) == x.shape(1), "row_keys must be [m], out [m, n]");
     nb::gil_scoped_release release;
@@ -210,6 +224,9 @@ void bind_products(nb::module_& m) {
 
 NB_MODULE(_native, m) {
   m.doc() = "Graphmill's core: sampling, gathering, segment and matrix operators. Needs numpy, not torch.";
+  m.def("keep_freed_memory",
+        [] { return mallopt(M_MMAP_THRESHOLD, 32 << 20) == 1 && mallopt(M_TRIM_THRESHOLD, 1 << 30) == 1; },
+        "Keep what is freed (up to 1 GiB, in pieces of up to 32 MiB) for the next step instead of handing it to the system and faulting it in again.");
   m.def("isa", [] { return std::string(kernels().name); }, "The instruction set in use: generic, avx2 or avx512.");
   bind_sampler(m);
   bind_gathers(m);

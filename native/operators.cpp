@@ -14,6 +14,7 @@ namespace {
 
 constexpr int64_t kRowsPerChunk = 64;
 constexpr int64_t kColumnsPerStrip = 64;
+constexpr int64_t kStripsPerChunk = 4;  // neighbouring strips of a product read neighbouring memory
 
 void for_rows(int64_t count, int64_t chunk, int num_threads, const std::function<void(int64_t, int64_t)>& body) {
   ThreadPool::instance().parallel_for(count, chunk, num_threads, body);
@@ -65,7 +66,7 @@ void gather_self_and_mean(const Matrix& table, const int64_t* row_ids, const int
       const int64_t first = segments.indptr[row], degree = segments.indptr[row + 1] - first;
       neighbours.resize(degree);
       for (int64_t i = 0; i < degree; ++i) neighbours[i] = ids ? ids[segments.indices[first + i]] : segments.indices[first + i];
-      kernels().convert_row(to, out_type, rows + row_ids[row] * n * bytes_of(table.type), table.type, n);
+      kernels().convert_row(to, out_type, rows + (row_ids ? row_ids[row] : row) * n * bytes_of(table.type), table.type, n);
       std::fill_n(sum, n, 0.0f);
       kernels().add_rows(sum, table.data, table.type, neighbours.data(), degree, n);
       kernels().store_row(to + half_bytes, out_type, sum, degree ? 1.0f / static_cast<float>(degree) : 0.0f, n);
@@ -98,21 +99,38 @@ void segment_mean(const float* x, int64_t num_columns, const Segments& segments,
   });
 }
 
+namespace {
+
 // Spread over strips of columns, not over edges: no two threads write the same value, and the order of the sums is fixed.
-void segment_mean_backward(const float* grad_out, int64_t num_columns, const Segments& segments, float* grad_x,
-                           int64_t num_x_rows, int num_threads) {
+// The mean's gradient of row r begins at grad_out[r * stride]; own, if given, at own[r * stride], goes to row r itself.
+void spread_mean(const float* grad_out, const float* own, int64_t stride, int64_t num_columns, const Segments& segments,
+                 float* grad_x, int64_t num_x_rows, int num_threads) {
   for_rows(num_columns, kColumnsPerStrip, num_threads, [&](int64_t begin, int64_t end) {
-    for (int64_t row = 0; row < num_x_rows; ++row) std::fill(grad_x + row * num_columns + begin, grad_x + row * num_columns + end, 0.0f);
+    const int64_t width = end - begin, num_own = own ? segments.num_rows : 0;
+    for (int64_t row = 0; row < num_own; ++row) std::copy_n(own + row * stride + begin, width, grad_x + row * num_columns + begin);
+    for (int64_t row = num_own; row < num_x_rows; ++row) std::fill_n(grad_x + row * num_columns + begin, width, 0.0f);
     for (int64_t row = 0; row < segments.num_rows; ++row) {
       const int64_t first = segments.indptr[row], last = segments.indptr[row + 1];
       const float factor = last > first ? 1.0f / static_cast<float>(last - first) : 0.0f;
-      const float* from = grad_out + row * num_columns + begin;
+      const float* from = grad_out + row * stride + begin;
       for (int64_t i = first; i < last; ++i) {
         if (i + 8 < last) __builtin_prefetch(grad_x + segments.indices[i + 8] * num_columns + begin, 1);
-        kernels().add_scaled(grad_x + segments.indices[i] * num_columns + begin, from, factor, end - begin);
+        kernels().add_scaled(grad_x + segments.indices[i] * num_columns + begin, from, factor, width);
       }
     }
   });
+}
+
+}  // namespace
+
+void segment_mean_backward(const float* grad_out, int64_t num_columns, const Segments& segments, float* grad_x,
+                           int64_t num_x_rows, int num_threads) {
+  spread_mean(grad_out, nullptr, num_columns, num_columns, segments, grad_x, num_x_rows, num_threads);
+}
+
+void self_and_mean_backward(const float* grad_out, int64_t num_columns, const Segments& segments, float* grad_x,
+                            int64_t num_x_rows, int num_threads) {
+  spread_mean(grad_out + num_columns, grad_out, 2 * num_columns, num_columns, segments, grad_x, num_x_rows, num_threads);
 }
 
 void sparse_multiply(const SparseMatrix& x, const float* w, int64_t n, float* out, int num_threads) {
@@ -148,18 +166,26 @@ void linear(const float* a, int64_t m, int64_t k, const float* w, int64_t n, con
   });
 }
 
-void linear_backward_weight(const float* g, const float* a, int64_t m, int64_t n, int64_t k, float* dw, int num_threads) {
+void linear_backward(const float* grad_out, const float* out, float scale, const float* a, int64_t m, int64_t n, int64_t k,
+                     float* dw, float* db, int num_threads) {
   const Kernels& kernel = kernels();
   constexpr int64_t kBlock = 192;  // rows summed in registers before the result is touched
   const int64_t num_panels = (n + kernel.tile_rows - 1) / kernel.tile_rows, width = num_panels * kernel.tile_rows;
-  const AlignedFloats packed(m * width);
+  const int64_t num_blocks = (m + kBlock - 1) / kBlock;
+  const AlignedFloats packed(m * width), sums(num_blocks * n);  // sums of each block on its own: one order, any threads
   for_rows(m, kBlock, num_threads, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; row += kBlock)
-      kernel.pack_gradients(packed.data.get() + row * width, g, row, std::min(row + kBlock, end), n);
+    float* line = scratch_floats(n + kernel.tile_rows);
+    for (int64_t row = begin; row < end; row += kBlock) {
+      float* block_sums = sums.data.get() + row / kBlock * n;
+      std::fill_n(block_sums, n, 0.0f);
+      kernel.pack_gradients(packed.data.get() + row * width, grad_out, out, scale, row, std::min(row + kBlock, end), n, block_sums, line);
+    }
   });
+  std::fill_n(db, n, 0.0f);
+  for (int64_t block = 0; block < num_blocks; ++block) kernel.add_scaled(db, sums.data.get() + block * n, 1.0f, n);
   std::fill_n(dw, n * k, 0.0f);
   const int64_t num_strips = (k + kernel.tile_columns - 1) / kernel.tile_columns;
-  for_rows(num_strips, 4, num_threads, [&](int64_t begin, int64_t end) {
+  for_rows(num_strips, kStripsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
     float* scratch = scratch_floats(kBlock * kernel.tile_columns);
     for (int64_t row = 0; row < m; row += kBlock)
       for (int64_t strip = begin; strip < end; ++strip)

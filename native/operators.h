@@ -29,7 +29,8 @@ struct SparseMatrix {
 // out[i] = table[ids[i]].
 void gather_rows(const Matrix& table, const int64_t* ids, int64_t num_ids, void* out, RowType out_type, int num_threads);
 
-// out[r] = [table[row_ids[r]], mean of table[ids[c]] over c in segment r]; the mean of nothing is 0. Null ids: c itself.
+// out[r] = [table[row_ids[r]], mean of table[ids[c]] over c in segment r]; the mean of nothing is 0. Null row_ids: r itself;
+// null ids: c itself.
 void gather_self_and_mean(const Matrix& table, const int64_t* row_ids, const int64_t* ids, const Segments& segments, void* out,
                           RowType out_type, int num_threads);
 
@@ -41,6 +42,9 @@ void gather_sparse_rows(const SparseMatrix& table, const int64_t* ids, int64_t n
 void segment_mean(const float* x, int64_t num_columns, const Segments& segments, float* out, int num_threads);
 void segment_mean_backward(const float* grad_out, int64_t num_columns, const Segments& segments, float* grad_x,
                            int64_t num_x_rows, int num_threads);
+// The backward of gather_self_and_mean without ids: grad_out [num_rows, 2 * num_columns].
+void self_and_mean_backward(const float* grad_out, int64_t num_columns, const Segments& segments, float* grad_x,
+                            int64_t num_x_rows, int num_threads);
 
 // out = x · w for sparse x; w [num_features, n].
 void sparse_multiply(const SparseMatrix& x, const float* w, int64_t n, float* out, int num_threads);
@@ -49,8 +53,10 @@ void sparse_multiply_backward(const SparseMatrix& x, const float* grad_out, int6
 
 // out [m, n] = epilogue(a [m, k] · w [n, k]ᵀ).
 void linear(const float* a, int64_t m, int64_t k, const float* w, int64_t n, const Epilogue& epilogue, float* out, int num_threads);
-// dw [n, k] = g [m, n]ᵀ · a [m, k].
-void linear_backward_weight(const float* g, const float* a, int64_t m, int64_t n, int64_t k, float* dw, int num_threads);
+// dw [n, k] = gᵀ · a [m, k] and db [n] = the sum of g's rows, where g [m, n] is grad_out behind the backward of
+// dropout(relu(.)) if `out`, its result, is given, and grad_out itself if it is null.
+void linear_backward(const float* grad_out, const float* out, float scale, const float* a, int64_t m, int64_t n, int64_t k,
+                     float* dw, float* db, int num_threads);
 
 void relu_dropout(const float* in, int64_t m, int64_t n, const uint64_t* row_keys, uint32_t threshold, float scale, float* out,
                   int num_threads);

@@ -8,7 +8,16 @@ from torch import Tensor, nn
 from graphmill.graph.batch import Block, DenseRows, InputForm, Inputs, MiniBatch, SelfAndMean, SparseRows
 from graphmill.graph.keys import Purpose, key_of
 from graphmill.nn.draws import drop_values, row_keys
-from graphmill.nn.operators import RELU, Activation, activate, linear, segment_mean, sparse_dropout, sparse_linear
+from graphmill.nn.operators import (
+    RELU,
+    Activation,
+    activate,
+    linear,
+    segment_mean,
+    self_and_mean,
+    sparse_dropout,
+    sparse_linear,
+)
 
 
 class MeanLayer(nn.Module):
@@ -36,8 +45,7 @@ class MeanLayer(nn.Module):
 
     def on_rows(self, h: Tensor, block: Block, activation: Activation | None) -> Tensor:
         """The layer on rows h [n, in_channels] of which the first num_rows are the result's own."""
-        x = torch.cat([h[: block.num_rows], segment_mean(h, block.indptr, block.indices)], dim=1)
-        return self.on_self_and_mean(x, activation)
+        return self.on_self_and_mean(self_and_mean(h, block.indptr, block.indices), activation)
 
     def on_sparse(self, x: SparseRows, block: Block, activation: Activation | None) -> Tensor:
         """The layer on sparse rows [n, in_channels]: W is applied first, so the mean runs over short dense rows."""

@@ -60,15 +60,17 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         x, weight, activated = ctx.saved_tensors
-        grad = grads[0].contiguous()
-        if activated is not None:
-            before = torch.empty_like(grad)
-            _native.relu_dropout_backward(grad, activated, ctx.p, before, torch.get_num_threads())
-            grad = before
-        grad_weight = torch.empty_like(weight)
-        _native.linear_backward_weight(grad, x.detach(), grad_weight, torch.get_num_threads())
-        grad_x = grad @ weight if ctx.needs_input_grad[0] else None
-        return grad_x, grad_weight, grad.sum(dim=0), None
+        grad, threads = grads[0].contiguous(), torch.get_num_threads()
+        grad_weight, grad_bias = torch.empty_like(weight), weight.new_empty(weight.shape[0])
+        _native.linear_backward(grad, activated, ctx.p, x.detach(), grad_weight, grad_bias, threads)
+        grad_x = None
+        if ctx.needs_input_grad[0]:
+            if activated is not None:
+                before = torch.empty_like(grad)
+                _native.relu_dropout_backward(grad, activated, ctx.p, before, threads)
+                grad = before
+            grad_x = grad @ weight
+        return grad_x, grad_weight, grad_bias, None
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor, activation: Activation | None = None) -> Tensor:
@@ -132,6 +134,31 @@ def segment_mean(x: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:
     rows = torch.repeat_interleave(torch.arange(len(lengths), device=x.device), lengths)
     total = x.new_zeros(len(lengths), x.shape[1]).index_add_(0, rows, x.index_select(0, indices))
     return total / lengths.clamp(min=1).unsqueeze(1).to(x.dtype)
+
+
+class _SelfAndMean(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:  # noqa: ANN401
+        out = h.new_empty(indptr.shape[0] - 1, 2 * h.shape[1])
+        _native.gather_self_and_mean(h.detach(), None, None, indptr, indices, out, torch.get_num_threads())
+        ctx.save_for_backward(indptr, indices)
+        ctx.num_rows = h.shape[0]
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        indptr, indices = ctx.saved_tensors
+        grad = grads[0].contiguous()
+        grad_h = grad.new_empty(ctx.num_rows, grad.shape[1] // 2)
+        _native.self_and_mean_backward(grad, indptr, indices, grad_h, torch.get_num_threads())
+        return grad_h, None, None
+
+
+def self_and_mean(h: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:
+    """[h[r] ; mean of h over segment r] for the first num_rows rows of h [n, num_columns] → [num_rows, 2 * num_columns]."""
+    if is_native(h):
+        return _apply(_SelfAndMean, h.contiguous(), indptr, indices)
+    return torch.cat([h[: len(indptr) - 1], segment_mean(h, indptr, indices)], dim=1)
 
 
 class _SparseLinear(torch.autograd.Function):
