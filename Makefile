@@ -38,10 +38,10 @@ demo: install ## set up, train on a real graph with two ranks under six schemes,
 	$(GRAPHMILL) merge --input-root $(LOCAL_LOGS_DIR)/demo --output $(DEMO)/metrics.csv
 	$(GRAPHMILL) pareto --metrics $(DEMO)/metrics.csv --comm-column measured_mib_cum --output-dir $(DEMO)
 	$(GRAPHMILL) figures --metrics $(DEMO)/metrics.csv --comm-column measured_mib_cum --images-dir $(DEMO)/figures \
-	  --plots-dir plots/demo
+	  --plots-dir $(DEMO)/plots
 	@echo
 	@$(BIN)/python -c "$$SCHEME_TABLE" $(DEMO)/metrics.csv $(LOCAL_LOGS_DIR)
-	@echo "The figure: $(CURDIR)/$(DEMO)/figures/best_microf1_vs_total_comm_measured.png  (PDF beside it, PGFPlots in plots/demo)"
+	@echo "The figure: $(CURDIR)/$(DEMO)/figures/best_microf1_vs_total_comm_measured.png  (PDF beside it, PGFPlots in $(DEMO)/plots)"
 
 define SCHEME_TABLE
 import sys
@@ -54,7 +54,7 @@ endef
 export SCHEME_TABLE
 
 clean-demo: ## forget the demo's runs and figures, so that `make demo` trains again
-	rm -rf $(LOCAL_LOGS_DIR)/demo $(DEMO) plots/demo
+	rm -rf $(LOCAL_LOGS_DIR)/demo $(DEMO)
 
 # --- test it -------------------------------------------------------------------------------------------------------
 
@@ -70,6 +70,7 @@ check: install ## format, lint, types, layers, docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m graphmill.cli.reference --check docs/reference
+	$(BIN)/python benchmarks/measured.py --check || { echo 'README.md: python benchmarks/measured.py --write' >&2; exit 1; }
 	$(BIN)/python -m pytest tests/docs
 
 format: install ## put the code in form

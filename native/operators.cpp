@@ -14,7 +14,6 @@ namespace {
 
 constexpr int64_t kRowsPerChunk = 64;
 constexpr int64_t kColumnsPerStrip = 64;
-constexpr int64_t kStripsPerChunk = 4;  // neighbouring strips of a product read neighbouring memory
 
 void for_rows(int64_t count, int64_t chunk, int num_threads, const std::function<void(int64_t, int64_t)>& body) {
   ThreadPool::instance().parallel_for(count, chunk, num_threads, body);
@@ -185,7 +184,9 @@ void linear_backward(const float* grad_out, const float* out, float scale, const
   for (int64_t block = 0; block < num_blocks; ++block) kernel.add_scaled(db, sums.data.get() + block * n, 1.0f, n);
   std::fill_n(dw, n * k, 0.0f);
   const int64_t num_strips = (k + kernel.tile_columns - 1) / kernel.tile_columns;
-  for_rows(num_strips, kStripsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
+  // Each chunk of strips reads all of `packed`: few chunks, but two a thread, for a core may be shared.
+  const int64_t chunk = std::max<int64_t>(4, (num_strips + 2 * num_threads - 1) / (2 * num_threads));
+  for_rows(num_strips, chunk, num_threads, [&](int64_t begin, int64_t end) {
     float* scratch = scratch_floats(kBlock * kernel.tile_columns);
     for (int64_t row = 0; row < m; row += kBlock)
       for (int64_t strip = begin; strip < end; ++strip)

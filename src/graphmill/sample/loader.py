@@ -55,7 +55,8 @@ class NeighborLoader:
         topology, self._edge_order = _topology_of(data)
         self._sampler = _native.NeighborSampler(topology.indptr, topology.indices)
         self._input_ids = _ids_of(input_nodes, data.num_nodes)
-        self._input_order = np.argsort(self._input_ids)  # to find a seed's place among the input nodes
+        by_mask = input_nodes is None or input_nodes.dtype == torch.bool
+        self._input_order = None if by_mask else np.argsort(self._input_ids)
         self._schedule = SeedSchedule(self._input_ids, batch_size, world_size=1, seed=seed)
         self._seed, self._shuffle, self._prefetch = seed, shuffle, prefetch
         self._num_threads = num_threads or torch.get_num_threads()
@@ -109,7 +110,7 @@ class NeighborLoader:
             edge_index=torch.stack([torch.from_numpy(hood.indices).long(), torch.from_numpy(targets)]),
             n_id=node_ids,
             e_id=self._edge_order[torch.from_numpy(hood.edge_ids)],
-            input_id=torch.from_numpy(self._places_of(seeds.ids)),
+            input_id=torch.from_numpy(self._input_id_of(seeds.ids)),
             batch_size=len(seeds.ids),
             num_sampled_nodes=list(hood.num_nodes_per_hop),
             num_sampled_edges=list(hood.num_edges_per_hop),
@@ -118,23 +119,30 @@ class NeighborLoader:
         self._fill(batch)
         return batch
 
-    def _places_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where `ids` stand among the input nodes."""
-        found = np.searchsorted(self._input_ids, ids, sorter=self._input_order)
-        return self._input_order[found].astype(np.int64, copy=False)
+    def _input_id_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """What PyG calls input_id: places in `input_nodes` where those are ids, else the nodes themselves."""
+        if self._input_order is None:
+            return ids.copy()
+        return self._input_order[np.searchsorted(self._input_ids, ids, sorter=self._input_order)]
 
     def _fill(self, batch: Any) -> None:  # noqa: ANN401  # a PyG Data
-        """Rows of every node and edge attribute of the data."""
+        """Rows of every node and edge attribute of the data; what belongs to the whole graph is passed on."""
         for name, value in self._data.items():
-            if not isinstance(value, Tensor) or name == "edge_index":
+            if name in batch:
                 continue
-            if self._data.is_edge_attr(name):
+            if isinstance(value, Tensor) and self._data.is_edge_attr(name):
                 batch[name] = value.index_select(0, batch.e_id)
-            elif name == "x" and value.dtype == torch.float32 and value.dim() == 2 and value.is_contiguous():
-                batch[name] = torch.empty(len(batch.n_id), value.shape[1])
-                _native.gather_rows(value.detach(), batch.n_id, batch[name], self._num_threads)
-            elif self._data.is_node_attr(name):
-                batch[name] = value.index_select(0, batch.n_id)
+            elif isinstance(value, Tensor) and self._data.is_node_attr(name):
+                batch[name] = self._node_rows(value, batch.n_id)
+            else:
+                batch[name] = value
+
+    def _node_rows(self, value: Tensor, ids: Tensor) -> Tensor:
+        if value.dtype != torch.float32 or value.dim() != 2 or not value.is_contiguous():
+            return value.index_select(0, ids)
+        rows = torch.empty(len(ids), value.shape[1])
+        _native.gather_rows(value.detach(), ids, rows, self._num_threads)
+        return rows
 
 
 def _topology_of(data: Any) -> tuple[Topology, Tensor]:  # noqa: ANN401  # a PyG Data

@@ -1,0 +1,178 @@
+"""Segment means, sparse and dense products, activation: against float64, over odd shapes, for any number of threads."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from graphmill import _native
+from graphmill.nn.draws import drop_values, kept, row_keys
+
+few = settings(deadline=None, max_examples=50)
+sizes = st.integers(1, 70)
+row_counts = st.integers(0, 90)
+seeds = st.integers(0, 10**6)
+BIG = [
+    (2000, 130, 41),
+    (777, 33, 257),
+    (300, 602, 256),
+]  # rows, inner, outer: several chunks, tiles cut off at every edge
+
+
+def normal(*shape: int, seed: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def random_segments(num_rows: int, num_sources: int, seed: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    lengths = (
+        torch.randint(0, 7, (num_rows,), generator=generator)
+        if num_sources
+        else torch.zeros(num_rows, dtype=torch.int64)
+    )
+    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
+    return indptr, torch.randint(0, max(1, num_sources), (int(indptr[-1]),), generator=generator, dtype=torch.int32)
+
+
+def rows_of(indptr: Tensor) -> Tensor:
+    return torch.repeat_interleave(torch.arange(len(indptr) - 1), indptr.diff())
+
+
+def mean_matrix(indptr: Tensor, indices: Tensor, num_sources: int) -> Tensor:
+    """The mean as a dense float64 matrix [num_rows, num_sources]."""
+    matrix = torch.zeros(len(indptr) - 1, num_sources, dtype=torch.float64)
+    weights = 1 / indptr.diff().clamp(min=1).double()
+    matrix.index_put_((rows_of(indptr), indices.long()), weights[rows_of(indptr)], accumulate=True)
+    return matrix
+
+
+def for_any_threads(run, out: Tensor) -> Tensor:
+    """The result of `run(out, num_threads)`, which must be the same bits for 1, 2 and 3 threads."""
+    results = []
+    for num_threads in (1, 2, 3):
+        out.fill_(float("nan"))
+        run(out, num_threads)
+        results.append(out.clone())
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
+    return results[0]
+
+
+def close(result: Tensor, expected: Tensor, terms: int) -> None:
+    torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=2e-6 * max(1, terms) ** 0.5)
+
+
+@few
+@given(num_rows=row_counts, num_sources=st.integers(0, 60), columns=sizes, seed=seeds)
+def test_segment_mean_and_its_backward(num_rows, num_sources, columns, seed):
+    indptr, indices = random_segments(num_rows, num_sources, seed)
+    x, grad = normal(num_sources, columns, seed=seed), normal(num_rows, columns, seed=seed + 1)
+    matrix = mean_matrix(indptr, indices, num_sources)
+    out = for_any_threads(lambda o, t: _native.segment_mean(x, indptr, indices, o, t), torch.empty(num_rows, columns))
+    close(out, matrix @ x.double(), 7)
+    back = for_any_threads(
+        lambda o, t: _native.segment_mean_backward(grad, indptr, indices, o, t), torch.empty(num_sources, columns)
+    )
+    close(back, matrix.t() @ grad.double(), num_rows)
+
+
+@few
+@given(num_rows=row_counts, num_features=sizes, columns=sizes, seed=seeds)
+def test_sparse_product_and_its_backward(num_rows, num_features, columns, seed):
+    indptr, indices = random_segments(num_rows, num_features, seed)
+    values = normal(len(indices), seed=seed + 2)
+    x = torch.zeros(num_rows, num_features, dtype=torch.float64)
+    x.index_put_((rows_of(indptr), indices.long()), values.double(), accumulate=True)
+    w, grad = normal(num_features, columns, seed=seed), normal(num_rows, columns, seed=seed + 1)
+    out = for_any_threads(
+        lambda o, t: _native.sparse_multiply(indptr, indices, values, w, o, t), torch.empty(num_rows, columns)
+    )
+    close(out, x @ w.double(), 7)
+    back = for_any_threads(
+        lambda o, t: _native.sparse_multiply_backward(indptr, indices, values, grad, o, t),
+        torch.empty(num_features, columns),
+    )
+    close(back, x.t() @ grad.double(), num_rows)
+
+
+@few
+@given(m=row_counts, n=sizes, k=sizes, seed=seeds, relu=st.booleans(), has_bias=st.booleans())
+def test_linear_and_the_gradient_of_its_weight(m, n, k, seed, relu, has_bias):
+    check_linear(m, n, k, seed, relu=relu, has_bias=has_bias)
+
+
+@pytest.mark.parametrize(("m", "k", "n"), BIG)
+def test_linear_on_large_matrices(m, k, n):
+    check_linear(m, n, k, 5, relu=True, has_bias=True)
+
+
+def check_linear(m: int, n: int, k: int, seed: int, *, relu: bool, has_bias: bool) -> None:
+    a, w, bias = normal(m, k, seed=seed), normal(n, k, seed=seed + 1), normal(n, seed=seed + 2) if has_bias else None
+    out = for_any_threads(lambda o, t: _native.linear(a, w, bias, o, relu, None, 0.0, t), torch.empty(m, n))
+    expected = a.double() @ w.double().t() + (0 if bias is None else bias.double())
+    close(out, expected.relu() if relu else expected, k)
+    g = normal(m, n, seed=seed + 3)
+    dw = for_any_threads(lambda o, t: _native.linear_backward_weight(g, a, o, t), torch.empty(n, k))
+    close(dw, g.double().t() @ a.double(), m)
+
+
+@few
+@given(m=st.integers(1, 90), n=sizes, seed=seeds, p=st.sampled_from([0.1, 0.25, 0.5, 0.75, 0.9]))
+def test_dropout_draws_the_bits_of_nn_draws(m, n, seed, p):
+    """The mask to the bit; the values too, where 1 / (1 - p) is a number that float32 holds."""
+    x, keys, columns = normal(m, n, seed=seed), row_keys(seed, torch.arange(m)), torch.arange(n)
+    expected = drop_values(x.relu(), keys.unsqueeze(1), columns, p)
+    unsigned = keys.view(torch.uint64)
+    out = for_any_threads(lambda o, t: _native.relu_dropout(x, unsigned, p, o, t), torch.empty(m, n))
+    assert torch.equal(out > 0, kept(keys.unsqueeze(1), columns, p) & (x > 0))
+    torch.testing.assert_close(out, expected, rtol=2e-7, atol=0)
+    if p in (0.5, 0.75):
+        assert torch.equal(out, expected)
+    identity = torch.eye(n)
+    fused = for_any_threads(lambda o, t: _native.linear(x, identity, None, o, True, unsigned, p, t), torch.empty(m, n))
+    assert torch.equal(fused, out), "in one pass with the product or after it: the same"
+
+
+@few
+@given(m=row_counts, n=sizes, seed=seeds)
+def test_backward_of_the_activation(m, n, seed):
+    out, grad = normal(m, n, seed=seed).relu(), normal(m, n, seed=seed + 1)
+    back = for_any_threads(lambda o, t: _native.relu_dropout_backward(grad, out, 0.5, o, t), torch.empty(m, n))
+    assert torch.equal(back, torch.where(out > 0, grad * 2, torch.zeros(())))
+
+
+def test_the_share_that_is_dropped():
+    keys = row_keys(1, torch.arange(2000))
+    for p in (0.1, 0.5, 0.9):
+        out = torch.empty(2000, 100)
+        _native.relu_dropout(torch.ones(2000, 100), keys.view(torch.uint64), p, out, 1)
+        dropped = float((out == 0).double().mean())
+        assert abs(dropped - p) < 4 * (p * (1 - p) / 200_000) ** 0.5
+        assert abs(float(out.double().mean()) - 1) < 0.02
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.0, 1.5])
+def test_a_probability_outside_0_to_1_is_refused(p):
+    with pytest.raises(ValueError, match="dropout probability"):
+        _native.relu_dropout(torch.ones(2, 2), torch.zeros(2, dtype=torch.uint64), p, torch.empty(2, 2), 1)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: _native.linear(torch.ones(2, 3), torch.ones(4, 5), None, torch.ones(2, 4), False, None, 0.0, 1),
+        lambda: _native.linear(torch.ones(2, 3), torch.ones(4, 3), None, torch.ones(2, 5), False, None, 0.0, 1),
+        lambda: _native.linear(
+            torch.ones(2, 3), torch.ones(4, 3), torch.ones(3), torch.ones(2, 4), False, None, 0.0, 1
+        ),
+        lambda: _native.linear_backward_weight(torch.ones(2, 3), torch.ones(3, 4), torch.ones(3, 4), 1),
+        lambda: _native.segment_mean(
+            torch.ones(2, 3), torch.tensor([0, 1]), torch.zeros(1, dtype=torch.int32), torch.ones(2, 3), 1
+        ),
+        lambda: _native.relu_dropout(torch.ones(2, 2), torch.zeros(3, dtype=torch.uint64), 0.5, torch.ones(2, 2), 1),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(call):
+    with pytest.raises(ValueError, match=r"must be|differ"):
+        call()

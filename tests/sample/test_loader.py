@@ -1,0 +1,220 @@
+"""`graphmill.NeighborLoader` for PyG users: batches that PyG's models take as they are."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+
+import graphmill
+from graphmill.base.errors import UserError
+
+pytest.importorskip("torch_geometric")
+from torch_geometric.data import Data
+from torch_geometric.nn import SAGEConv
+from torch_geometric.utils import trim_to_layer
+
+
+class Stack(nn.Module):
+    """What PyG's tutorials build; `trimmed` calls it with the per-hop counts."""
+
+    def __init__(self, widths: list[int]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.convs = nn.ModuleList(SAGEConv(a, b) for a, b in pairwise(widths))
+
+    def forward(self, x, edge_index, *, nodes=None, edges=None):
+        for number, conv in enumerate(self.convs):
+            if nodes is not None:
+                x, edge_index, _ = trim_to_layer(number, nodes, edges, x, edge_index)
+            x = conv(x, edge_index)
+            x = x.relu() if number + 1 < len(self.convs) else x
+        return x
+
+
+def same_batch(one: Data, other: Data) -> bool:
+    names = ("x", "y", "edge_index", "n_id", "e_id", "input_id", "edge_attr")
+    return all(torch.equal(one[name], other[name]) for name in names)
+
+
+def loader_of(data, **options):
+    return graphmill.NeighborLoader(data, **{"num_neighbors": [4, 3], "batch_size": 25, **options})
+
+
+def test_a_batch_has_all_that_pyg_gives(data):
+    for batch in loader_of(data, input_nodes=data.train_mask):
+        assert isinstance(batch, Data)
+        n_id, seeds = batch.n_id, batch.n_id[: batch.batch_size]
+        assert len(n_id.unique()) == len(n_id) == batch.num_nodes == sum(batch.num_sampled_nodes)
+        assert batch.num_sampled_nodes[0] == batch.batch_size
+        assert batch.edge_index.shape == (2, sum(batch.num_sampled_edges))
+        assert torch.equal(batch.x, data.x[n_id])
+        assert torch.equal(batch.y, data.y[n_id])
+        assert batch.scale == 3, "what belongs to the whole graph is passed on"
+        assert torch.equal(batch.train_mask, data.train_mask[n_id])
+        assert torch.equal(n_id[batch.edge_index], data.edge_index[:, batch.e_id])
+        assert torch.equal(batch.edge_attr, data.edge_attr[batch.e_id])
+        assert torch.equal(batch.input_id, seeds)
+        rows, counts = batch.edge_index[1].unique(return_counts=True)
+        first_hop = rows < batch.batch_size
+        assert counts[first_hop].max() <= 4
+        assert counts[~first_hop].max() <= 3
+
+
+def test_an_epoch_is_the_input_nodes(data):
+    loader = loader_of(data, input_nodes=data.train_mask)
+    seeds = torch.cat([batch.n_id[: batch.batch_size] for batch in loader])
+    assert torch.equal(seeds.sort().values, data.train_mask.nonzero().view(-1))
+    again = torch.cat([batch.n_id[: batch.batch_size] for batch in loader])
+    assert not torch.equal(seeds, again), "the next epoch is shuffled anew"
+
+
+def test_without_shuffling_the_order_is_the_given_one(data):
+    nodes = torch.tensor([7, 3, 200, 11, 42])
+    batches = list(loader_of(data, input_nodes=nodes, batch_size=2, shuffle=False))
+    assert torch.cat([batch.n_id[: batch.batch_size] for batch in batches]).tolist() == nodes.tolist()
+    assert torch.cat([batch.input_id for batch in batches]).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_all_neighbours_give_the_whole_graphs_output(data):
+    model = Stack([12, 16, 16, 4]).eval()
+    with torch.no_grad():
+        whole = model(data.x, data.edge_index)
+        for batch in loader_of(data, num_neighbors=[-1, -1, -1], batch_size=64):
+            out = model(batch.x, batch.edge_index)[: batch.batch_size]
+            torch.testing.assert_close(out, whole[batch.n_id[: batch.batch_size]], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("fanouts", [[4, 3, 2], [-1, 2, -1]])
+def test_trim_to_layer_gives_the_same_output(data, fanouts):
+    """The nodes and edges of a hop stand together, as trimming needs."""
+    model = Stack([12, 16, 16, 4]).eval()
+    with torch.no_grad():
+        for batch in loader_of(data, num_neighbors=fanouts, batch_size=40):
+            plain = model(batch.x, batch.edge_index)
+            counts = {"nodes": batch.num_sampled_nodes, "edges": batch.num_sampled_edges}
+            trimmed = model(batch.x, batch.edge_index, **counts)
+            seeds = slice(0, batch.batch_size)
+            torch.testing.assert_close(trimmed[seeds], plain[seeds], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("nodes", ["mask", "ids", "all"])
+def test_pygs_own_loader_gives_the_same_shape(data, nodes):
+    """With all neighbours nothing is random: the same nodes and edges as PyG's, in any order."""
+    pytest.importorskip("pyg_lib")
+    from torch_geometric.loader import NeighborLoader
+
+    input_nodes = {"mask": data.train_mask, "ids": torch.randperm(300)[:100], "all": None}[nodes]
+    options = {"num_neighbors": [-1, -1], "batch_size": 30, "input_nodes": input_nodes, "shuffle": False}
+    theirs, ours = NeighborLoader(data, **options), graphmill.NeighborLoader(data, **options)
+    assert len(ours) == len(theirs)
+    for mine, other in zip(ours, theirs, strict=True):
+        assert set(other.keys()) <= set(mine.keys())
+        assert torch.equal(mine.n_id.sort().values, other.n_id.sort().values)
+        assert torch.equal(mine.e_id.sort().values, other.e_id.sort().values)
+        assert torch.equal(mine.input_id, other.input_id)
+        assert mine.batch_size == other.batch_size
+        assert list(mine.num_sampled_nodes) == list(other.num_sampled_nodes)
+        assert list(mine.num_sampled_edges) == list(other.num_sampled_edges)
+
+
+def test_a_model_learns(data):
+    torch.manual_seed(0)
+    labelled = data.clone()
+    labelled.y = (labelled.x[:, 0] > 0).long()
+    model = Stack([12, 16, 2])
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    losses = []
+    for _ in range(8):
+        for batch in loader_of(labelled, seed=3):
+            out = model(batch.x, batch.edge_index)[: batch.batch_size]
+            loss = nn.functional.cross_entropy(out, batch.y[: batch.batch_size])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    assert sum(losses[-12:]) < 0.5 * sum(losses[:12])
+
+
+@pytest.mark.parametrize("prefetch", [0, 3])
+def test_a_resumed_loader_goes_on_mid_epoch(data, prefetch):
+    def new():
+        return loader_of(data, seed=9, prefetch=prefetch, input_nodes=data.train_mask)
+
+    undisturbed = new()
+    expected = [batch for _ in range(3) for batch in undisturbed]
+    first = new()
+    seen = list(first)
+    for batch in first:
+        seen.append(batch)
+        if len(seen) == len(first) + 2:
+            break
+    state = first.state_dict()
+    resumed = new()
+    resumed.load_state_dict(state)
+    seen += [batch for _ in range(2) for batch in resumed]
+    assert len(seen) == len(expected)
+    assert all(same_batch(*pair) for pair in zip(seen, expected, strict=True))
+
+
+def test_an_iteration_that_was_broken_off_is_over(data):
+    """`for batch in loader` begins an epoch, as everywhere; only a loaded state goes on in the middle of one."""
+    loader = loader_of(data)
+    next(iter(loader))
+    assert len(list(loader)) == len(loader)
+    assert loader.state_dict()["epoch"] == 2
+
+
+def test_threads_change_nothing(data):
+    batches = [list(loader_of(data, num_threads=threads)) for threads in (1, 3)]
+    assert all(same_batch(*pair) for pair in zip(*batches, strict=True))
+
+
+def test_two_seeds_differ(data):
+    one, other = (next(iter(loader_of(data, seed=seed))) for seed in (0, 1))
+    assert not torch.equal(one.n_id, other.n_id)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int64])
+def test_features_keep_their_format(data, dtype):
+    other = data.clone()
+    other.x = (data.x * 10).to(dtype)
+    batch = next(iter(loader_of(other)))
+    assert batch.x.dtype == dtype
+    assert torch.equal(batch.x, other.x[batch.n_id])
+
+
+def test_features_in_another_layout(data):
+    other = data.clone()
+    other.x = data.x.t().contiguous().t()
+    batch = next(iter(loader_of(other)))
+    assert torch.equal(batch.x, data.x[batch.n_id])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"edge_index": torch.tensor([[0, 500], [1, 2]])}, "edge_index names node 500"),
+        ({"edge_index": torch.tensor([[0, -3], [1, 2]])}, "edge_index names node -3"),
+        ({"edge_index": None}, "has no edge_index"),
+    ],
+)
+def test_a_broken_graph_is_refused(data, change, message):
+    broken = data.clone()
+    for name, value in change.items():
+        broken[name] = value
+    with pytest.raises(UserError, match=message):
+        loader_of(broken)
+
+
+@pytest.mark.parametrize(
+    "nodes", [torch.tensor([300]), torch.tensor([-1]), torch.tensor([], dtype=torch.long), torch.tensor([1, 1])]
+)
+def test_broken_input_nodes_are_refused(data, nodes):
+    with pytest.raises(UserError, match="input_nodes"):
+        loader_of(data, input_nodes=nodes)
+
+
+def test_a_state_of_another_seed_is_refused(data):
+    with pytest.raises(UserError, match="seed 1, the loader of 2"):
+        loader_of(data, seed=2).load_state_dict(loader_of(data, seed=1).state_dict())

@@ -1,0 +1,100 @@
+"""Items made ahead by a thread: in order, with errors where they belong, and no thread left behind."""
+
+import threading
+import time
+from contextlib import closing
+
+import pytest
+
+from graphmill.sample.prefetch import prefetch
+
+DEPTHS = (0, 1, 2, 5)
+
+
+def workers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "graphmill-prefetch"]
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_order(depth):
+    assert list(prefetch(lambda: iter(range(100)), depth)) == list(range(100))
+    assert not workers()
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_nothing_at_all(depth):
+    assert list(prefetch(lambda: iter(()), depth)) == []
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_an_error_is_raised_at_its_item(depth):
+    def make():
+        yield 1
+        yield 2
+        raise ZeroDivisionError("the third")
+
+    items = []
+    with pytest.raises(ZeroDivisionError, match="the third"):
+        items.extend(prefetch(make, depth))  # extend keeps what came before the error
+    assert items == [1, 2]
+    assert not workers()
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_an_error_before_the_first_item(depth):
+    def fail():
+        raise OSError("no graph")
+
+    with pytest.raises(OSError, match="no graph"):
+        next(prefetch(fail, depth))
+    assert not workers()
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_leaving_early_ends_the_thread(depth):
+    closed = threading.Event()
+
+    def make():
+        try:
+            yield from range(10**9)
+        finally:
+            closed.set()
+
+    with closing(prefetch(make, depth)) as items:
+        assert [next(items) for _ in range(3)] == [0, 1, 2]
+        assert workers()
+    assert not workers()
+    assert closed.is_set(), "the maker's own clean-up ran"
+
+
+def test_no_more_than_depth_are_made_ahead():
+    made = []
+
+    def make():
+        for number in range(100):
+            made.append(number)
+            yield number
+
+    with closing(prefetch(make, 3)) as items:
+        next(items)
+        time.sleep(0.3)
+        assert 4 <= len(made) <= 5  # one taken, three waiting, one in hand
+
+
+def test_items_are_made_while_the_caller_works():
+    def make():
+        for _ in range(5):
+            time.sleep(0.05)
+            yield None
+
+    began = time.perf_counter()
+    for _ in prefetch(make, 2):
+        time.sleep(0.05)
+    assert time.perf_counter() - began < 0.48  # one after the other would take 0.5 s
+
+
+def test_it_is_lazy():
+    started = []
+    items = prefetch(lambda: iter([started.append(1)]), 2)
+    assert not started
+    assert list(items) == [None]
