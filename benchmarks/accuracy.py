@@ -30,7 +30,14 @@ def main() -> None:
         scores = [outcome["micro_f1"] for outcome in outcomes]
         mean, sd = statistics.mean(scores), statistics.stdev(scores) if len(scores) > 1 else None
         walls = [outcome["wall_s"] for outcome in outcomes]
-        result[recipe] = {"test_micro_f1": scores, "mean": mean, "sd": sd, "seeds": options.seeds, "wall_s": walls, "bar": BARS.get(recipe)}
+        result[recipe] = {
+            "test_micro_f1": scores,
+            "mean": mean,
+            "sd": sd,
+            "seeds": options.seeds,
+            "wall_s": walls,
+            "bar": BARS.get(recipe),
+        }
         spread = f"{mean:.4f} ± {sd:.4f}" if sd is not None else f"{mean:.4f}"
         rows.append([recipe, spread, f"{BARS.get(recipe, '')}", f"{statistics.median(walls):.1f}"])
     print_table("test micro-F1, best-val checkpoint, exact inference", ["recipe", "mean ± sd", "bar", "wall s"], rows)

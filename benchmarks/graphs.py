@@ -1,7 +1,7 @@
-"""The graphs that benchmarks run on, generated from fixed seeds and kept under data/benchmarks. They are synthetic, and say so.
+"""The graphs that benchmarks run on, generated from fixed seeds and kept under data/benchmarks: synthetic, all of them.
 
-sbm, rmat and ba are those of the comparisons in the literature: symmetric, no self-loops, no multi-edges. `reddit_shaped` has the
-node and edge count, feature width and class count of PyG's Reddit, with heavy-tailed degrees.
+sbm, rmat and ba are those of the comparisons in the literature: symmetric, no self-loops, no multi-edges.
+`reddit_shaped` has the node and edge count, feature width and class count of PyG's Reddit, with heavy-tailed degrees.
 """
 
 from collections.abc import Callable
@@ -80,7 +80,10 @@ def _rmat(rng: np.random.Generator) -> Csc:
 
 
 def _ba(rng: np.random.Generator) -> Csc:
-    """Barabási-Albert, m = 10: 1 M nodes, about 20 M directed edges. An end of a random earlier edge is a node by degree."""
+    """Barabási-Albert, m = 10: 1 M nodes, about 20 M directed edges.
+
+    An end of a random earlier edge is a node chosen by degree.
+    """
     num_nodes, m = 1_000_000, 10
     source = np.repeat(np.arange(m, num_nodes), m)
     ends = np.empty(2 * len(source), dtype=np.int64)

@@ -1,7 +1,7 @@
 """What every benchmark here shares: interleaved rounds, paired ratios, foreign load, provenance, one JSON per result.
 
-Peers take turns within one process (A, B, C, A, B, C, …), so a slow minute slows them all; a ratio is taken within a round, and
-the median of the rounds' ratios is what counts, with its quartiles.
+Peers take turns within one process (A, B, C, A, B, C, …), so a slow minute slows them all; a ratio is taken within a
+round, and the median of the rounds' ratios is what counts, with its quartiles.
 """
 
 import json
@@ -37,7 +37,7 @@ class Spread:
         return cls(median, q25, q75)
 
     def __str__(self) -> str:
-        return f"{self.median:.3g} ({self.q25:.3g}–{self.q75:.3g})"
+        return f"{self.median:.3g} ({self.q25:.3g} to {self.q75:.3g})"
 
 
 @dataclass(frozen=True, slots=True)

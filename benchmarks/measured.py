@@ -1,8 +1,8 @@
 """The measured figures of README.md, from benchmarks/results/*.json.
 
-    python benchmarks/measured.py            print them
-    python benchmarks/measured.py --write    put them between the markers of README.md
-    python benchmarks/measured.py --check    exit 1 where README.md says something else
+python benchmarks/measured.py            print them
+python benchmarks/measured.py --write    put them between the markers of README.md
+python benchmarks/measured.py --check    exit 1 where README.md says something else
 """
 
 import argparse
@@ -58,7 +58,7 @@ def source(result: dict[str, Any], command: str) -> str:
 
 
 def ratio(spread: dict[str, float]) -> str:
-    return f"{spread['median']:.3g}× ({spread['q25']:.3g}–{spread['q75']:.3g})"
+    return f"{spread['median']:.3g} ({spread['q25']:.3g} to {spread['q75']:.3g})"
 
 
 def samplers(result: dict[str, Any], title: str, command: str) -> str:
@@ -76,17 +76,24 @@ def samplers(result: dict[str, Any], title: str, command: str) -> str:
 
 
 def step(result: dict[str, Any]) -> str:
-    lines = ["**One training step**, Reddit-shaped graph (synthetic), 2-layer GraphSAGE, fan-outs [25, 10], batch 1024\n"]
+    lines = [
+        "**One training step**, Reddit-shaped graph (synthetic), 2-layer GraphSAGE, fan-outs [25, 10], batch 1024\n"
+    ]
     lines += ["| form | ms | time ÷ graphmill (quartiles) | peak MiB above the data |", "|---|---|---|---|"]
     for name, value in result["contenders"].items():
         memory = result["peak_mib"].get(name)
         cell = f"{memory:.0f}" if memory is not None else ""
-        lines.append(f"| {name} | {value['seconds']['median'] * 1e3:.0f} | {ratio(value['ratio_to_graphmill'])} | {cell} |")
+        lines.append(
+            f"| {name} | {value['seconds']['median'] * 1e3:.0f} | {ratio(value['ratio_to_graphmill'])} | {cell} |"
+        )
     rates = ", ".join(
-        f"{result['gflops_achieved'] / rate:.0%} of {name}'s {rate:.0f}" for name, rate in result["matrix_rates_gflops"].items()
+        f"{result['gflops_achieved'] / rate:.0%} of {name}'s {rate:.0f}"
+        for name, rate in result["matrix_rates_gflops"].items()
     )
     shares = ", ".join(f"{name} {share:.1%}" for name, share in result["phases_share"].items())
-    lines.append(f"\n{result['gflop']:.1f} GFLOP a step at {result['gflops_achieved']:.0f} GFLOP/s: {rates}. Phases: {shares}")
+    lines.append(
+        f"\n{result['gflop']:.1f} GFLOP a step at {result['gflops_achieved']:.0f} GFLOP/s: {rates}. Phases: {shares}"
+    )
     lines[-1] += " (gathering includes the first layer's mean over neighbours).\n"
     return "\n".join(lines) + "\n" + source(result, "python benchmarks/step.py")
 
@@ -96,16 +103,17 @@ def accuracy(result: dict[str, Any]) -> str:
     lines += ["| recipe | mean ± sd | seeds | median wall s |", "|---|---|---|---|"]
     for name, value in result.items():
         if isinstance(value, dict) and "test_micro_f1" in value:
-            walls = sorted(value["wall_s"])
-            lines.append(
-                f"| {name} | {value['mean']:.4f} ± {value['sd']:.4f} | {len(value['seeds'])} | {walls[len(walls) // 2]:.0f} |"
-            )
+            wall = sorted(value["wall_s"])[len(value["wall_s"]) // 2]
+            lines.append(f"| {name} | {value['mean']:.4f} ± {value['sd']:.4f} | {len(value['seeds'])} | {wall:.0f} |")
     return "\n".join(lines) + "\n\n" + source(result, "python benchmarks/accuracy.py")
 
 
 def schemes(result: dict[str, Any]) -> str:
     lines = [f"**Synchronisation schemes**: {result['dataset']}, {result['ranks']} ranks, {result['epochs']} epochs\n"]
-    lines += ["| scheme | k | val micro-F1 | test micro-F1 | syncs | modelled MiB | payload MiB | interface MiB |", "|" + "---|" * 8]
+    lines += [
+        "| scheme | k | val micro-F1 | test micro-F1 | syncs | modelled MiB | payload MiB | interface MiB |",
+        "|" + "---|" * 8,
+    ]
     for row in result["rows"]:
         spread = f" ± {row['test_sd']:.4f}" if row["test_sd"] is not None else ""
         lines.append(
@@ -124,7 +132,7 @@ def kills(result: dict[str, Any]) -> str:
     return (
         f"**Resume**: {result['num_kills']} SIGKILLs at random moments of {result['num_runs']} runs"
         f" ({result['kills_in_checkpoint_write']} inside a checkpoint write), {result['num_sigterms']} SIGTERMs:"
-        f" {result['num_identical']} of {result['num_runs']} runs ended with weights bit-identical to the undisturbed one. "
+        f" {result['num_identical']} of {result['num_runs']} runs ended bit-identical to the undisturbed one. "
     ) + source(result, "python benchmarks/kills.py")
 
 

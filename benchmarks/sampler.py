@@ -2,9 +2,9 @@
 
     python benchmarks/sampler.py [--rounds 25] [--threads 2]
 
-Batch 1024, fan-outs [25, 10], without replacement, no edge ids. Same semantics for all: min(degree, fan-out) distinct in-edges per
-node, unique relabelled nodes. pyg-lib and torch-sparse get int64 column ids, the only ones they take; ours are int32.
-"""
+Batch 1024, fan-outs [25, 10], without replacement, no edge ids. Same semantics for all: min(degree, fan-out)
+distinct in-edges per node, unique relabelled nodes. pyg-lib and torch-sparse get int64 column ids, the only ones
+they take; ours are int32."""
 
 import argparse
 
@@ -72,9 +72,18 @@ def report(name: str, graph: Graph, edges: float, rounds: Rounds) -> dict[str, o
     rows, measured = [], {}
     for peer in rounds.seconds:
         spread, ratio = rounds.spread(peer), rounds.ratio(peer, ours)
-        rows.append([peer, f"{spread.median * 1e3:.2f}", f"{BATCH / spread.median:,.0f}", f"{edges / spread.median / 1e6:.1f}", str(ratio)])
+        rows.append(
+            [
+                peer,
+                f"{spread.median * 1e3:.2f}",
+                f"{BATCH / spread.median:,.0f}",
+                f"{edges / spread.median / 1e6:.1f}",
+                str(ratio),
+            ]
+        )
         measured[peer] = {"seconds": spread, "ratio_to_graphmill": ratio}
-    title = f"{name}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, {edges:,.0f} edges a batch; others used {rounds.foreign_cores:.2f} cores"
+    title = f"{name}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, {edges:,.0f} edges a batch"
+    title += f"; others used {rounds.foreign_cores:.2f} cores"
     print_table(title, ["sampler", "ms", "seeds/s", "M edges/s", "time ÷ ours (quartiles)"], rows)
     return {"edges_per_batch": edges, "foreign_cores": rounds.foreign_cores, "contenders": measured}
 

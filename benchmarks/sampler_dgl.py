@@ -3,16 +3,13 @@
     python benchmarks/sampler_dgl.py --dgl-python PATH [--rounds 25] [--threads 2]
 
 DGL 2.1.0 does not run beside a current torch, so the turns are taken in a child process of the Python that has it
-(benchmarks/README.md); that child loads Graphmill's native module, which needs numpy alone. Block semantics for all: every node known so far
-draws anew at each hop. Batch 1024, fan-outs [25, 10].
-"""
+(benchmarks/README.md); that child loads Graphmill's native module, which needs numpy alone. Block semantics for
+all: every node known so far draws anew at each hop. Batch 1024, fan-outs [25, 10]."""
 
 import argparse
 import json
 import subprocess
 from pathlib import Path
-
-import numpy as np
 
 from graphmill import _native
 from graphs import load
@@ -45,7 +42,7 @@ def main() -> None:
             rows.append([peer, f"{spread.median * 1e3:.2f}", f"{BATCH / spread.median:,.0f}", str(ratio)])
             measured[peer] = {"seconds": spread, "ratio_to_graphmill": ratio}
         print_table(
-            f"{name}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges; others used {rounds.foreign_cores:.2f} cores",
+            f"{name}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges; others: {rounds.foreign_cores:.2f} cores",
             ["sampler", "ms", "seeds/s", "time ÷ ours (quartiles)"],
             rows,
         )

@@ -2,10 +2,9 @@
 
     python benchmarks/schemes.py [--study study-debian-schemes] [--dataset-root DIR] [--logs-root DIR]
 
-Runs what is not done yet, then reads metrics.csv and outcome.json of every cell. Modelled bytes are syncs × parameters × 4; payload
-is what one rank handed to collectives; interface is what the host received on the interface that gloo uses, headers and all ranks
-included.
-"""
+Runs what is not done yet, then reads metrics.csv and outcome.json of every cell. Modelled bytes are syncs ×
+parameters × 4; payload is what one rank handed to collectives; interface is what the host received on the interface
+that gloo uses, headers and all ranks included."""
 
 import argparse
 import statistics
@@ -40,7 +39,13 @@ def main() -> None:
     plan = next(iter(cells.values()))[0][1]
     write_result(
         "schemes",
-        {"dataset": plan.dataset.name, "ranks": plan.ranks, "epochs": plan.epochs, "foreign_cores": watch.cores(), "rows": rows},
+        {
+            "dataset": plan.dataset.name,
+            "ranks": plan.ranks,
+            "epochs": plan.epochs,
+            "foreign_cores": watch.cores(),
+            "rows": rows,
+        },
     )
 
 
@@ -62,7 +67,9 @@ def row(scheme: str, k: int, runs: list[tuple[RunFolder, Plan]]) -> dict[str, ob
         "modelled_mib": mean("commMB_cum_fp32"),
         "payload_mib": mean("measured_mib_cum"),
         "interface_mib": mean("interface_mib_cum"),
-        "replicas_agree": all(line["replicas_agree"] == "true" for run, _ in runs for line in read_metrics(run.metrics_path)),
+        "replicas_agree": all(
+            line["replicas_agree"] == "true" for run, _ in runs for line in read_metrics(run.metrics_path)
+        ),
     }
 
 

@@ -1,6 +1,6 @@
 """How long the submitting plane takes to start, and that it does so without torch.
 
-    python benchmarks/startup.py [--rounds 11]
+python benchmarks/startup.py [--rounds 11]
 """
 
 import argparse

@@ -1,15 +1,19 @@
-"""One training step on a Reddit-shaped graph: sampling + gathering + forward + backward + Adam, against PyG's three forms.
+"""One training step on a Reddit-shaped graph: sampling + gathering + forward + backward + Adam, against PyG's three
+forms.
 
     python benchmarks/step.py [--rounds 15] [--threads 2] [--without tutorial trimmed]
 
-F = 602, 41 classes, hidden 256, 2 layers, fan-outs [25, 10], batch 1024, dropout 0.5, float32. Contenders, in turns in one process:
+F = 602, 41 classes, hidden 256, 2 layers, fan-outs [25, 10], batch 1024, dropout 0.5, float32. Contenders, in turns
+in one process:
   graphmill           native sampler, features averaged straight from the store, native products
   graphmill bf16      the same with bfloat16 inputs to the first layer
   PyG tutorial        NeighborLoader, the whole subgraph through both layers
   PyG trimmed         the same with trim_to_layer
-  PyG best (…)        the best PyG can be made: pyg-lib's raw sampler, index_select into a reused buffer, each layer only for the rows
+  PyG best (…)        the best PyG can be made: pyg-lib's raw sampler, index_select into a reused buffer, each layer
+                      only for the rows
                       it needs; edges as an edge_index or as a CSR matrix (the faster of the two counts)
-All use the same graph, features, batch size and fan-outs. Rates are against this machine's own matrix-product rate, measured here.
+All use the same graph, features, batch size and fan-outs. Rates are against this machine's own matrix-product rate,
+measured here.
 """
 
 import argparse
@@ -58,11 +62,20 @@ class Ours:
     def __post_init__(self) -> None:
         p = self.problem
         self.model = GraphSage(
-            in_channels=NUM_FEATURES, hidden_channels=HIDDEN, out_channels=CLASSES, num_layers=2, dropout=0.5, input_dropout=0.0, seed=0
+            in_channels=NUM_FEATURES,
+            hidden_channels=HIDDEN,
+            out_channels=CLASSES,
+            num_layers=2,
+            dropout=0.5,
+            input_dropout=0.0,
+            seed=0,
+            training_dtype=self.dtype,
         )
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01, fused=True)
         self.sampler = NeighborSampler(Topology(p.graph.indptr, p.graph.indices), FANOUTS, 0, p.threads, resample=True)
-        self.collector = Collector(DenseFeatures(p.x, "float32"), p.y, "self_and_mean", self.dtype, p.threads, prefetch=0)
+        self.collector = Collector(
+            DenseFeatures(p.x, "float32"), p.y, "self_and_mean", self.dtype, p.threads, prefetch=0
+        )
 
     def step(self, number: int) -> None:
         begin = time.perf_counter()
@@ -79,7 +92,7 @@ class Ours:
         self.edges.append((*(block.num_rows for block in batch.blocks), *batch.num_edges_per_hop))
 
     def gflop(self) -> float:
-        """Products of one step: forward and weight gradient of both layers, input gradient of the second; 2 per multiply-add."""
+        """Products of one step: forward, weight gradients, the second layer's input gradient; 2 per multiply-add."""
         rows1, rows2 = np.mean([edge[:2] for edge in self.edges], axis=0)
         return float(2 * (2 * rows1 * 2 * NUM_FEATURES * HIDDEN + 3 * rows2 * 2 * HIDDEN * CLASSES) / 1e9)
 
@@ -125,7 +138,9 @@ class PygLoaderStep:
         data = Data(x=torch.from_numpy(problem.x), y=torch.from_numpy(problem.y))
         indptr = torch.from_numpy(problem.graph.indptr)
         row = torch.from_numpy(problem.graph.indices.astype(np.int64))
-        data.edge_index = torch.stack([row, torch.repeat_interleave(torch.arange(problem.graph.num_nodes), indptr.diff())])
+        data.edge_index = torch.stack(
+            [row, torch.repeat_interleave(torch.arange(problem.graph.num_nodes), indptr.diff())]
+        )
         seeds = torch.from_numpy(np.concatenate(problem.seeds))
         loader = NeighborLoader(data, num_neighbors=list(FANOUTS), batch_size=BATCH, input_nodes=seeds, is_sorted=True)
         self.batches = iter(loader)
@@ -288,9 +303,16 @@ def peak_memory(problem: Problem) -> dict[str, float]:
     return result
 
 
-def report(rounds: Rounds, ours: Ours, ours16: Ours, rates: dict[str, float], memory: dict[str, float]) -> dict[str, object]:
+def report(
+    rounds: Rounds, ours: Ours, ours16: Ours, rates: dict[str, float], memory: dict[str, float]
+) -> dict[str, object]:
     rows = [
-        [name, f"{rounds.spread(name).median * 1e3:.0f}", str(rounds.ratio(name, "graphmill")), f"{memory[name]:.0f}" if name in memory else ""]
+        [
+            name,
+            f"{rounds.spread(name).median * 1e3:.0f}",
+            str(rounds.ratio(name, "graphmill")),
+            f"{memory[name]:.0f}" if name in memory else "",
+        ]
         for name in rounds.seconds
     ]
     print_table(
@@ -307,11 +329,17 @@ def report(rounds: Rounds, ours: Ours, ours16: Ours, rates: dict[str, float], me
         ["this machine's own product", "GFLOP/s", "the step reaches"],
         [[name, f"{rate:.0f}", f"{achieved / rate:.0%}"] for name, rate in rates.items()],
     )
-    print_table("phases of graphmill's step", ["phase", "ms", "share"], [[n, f"{phases[n].median * 1e3:.1f}", f"{share[n]:.1%}"] for n in phases])
+    print_table(
+        "phases of graphmill's step",
+        ["phase", "ms", "share"],
+        [[n, f"{phases[n].median * 1e3:.1f}", f"{share[n]:.1%}"] for n in phases],
+    )
     return {
         "rounds": len(rounds.seconds["graphmill"]),
         "foreign_cores": rounds.foreign_cores,
-        "contenders": {n: {"seconds": rounds.spread(n), "ratio_to_graphmill": rounds.ratio(n, "graphmill")} for n in rounds.seconds},
+        "contenders": {
+            n: {"seconds": rounds.spread(n), "ratio_to_graphmill": rounds.ratio(n, "graphmill")} for n in rounds.seconds
+        },
         "gflop": gflop,
         "gflops_achieved": achieved,
         "matrix_rates_gflops": rates,

@@ -5,12 +5,11 @@ import json
 import sys
 import time
 
-import torch  # before dgl, so that both use one OpenMP
-
 import dgl
 import dgl.graphbolt as gb
 import numpy as np
 import psutil
+import torch  # before dgl, so that both use one OpenMP
 
 FANOUTS, BATCH = [25, 10], 1024
 

@@ -27,9 +27,9 @@ class MeanLayer(nn.Module):
     cheaper.
     """
 
-    def __init__(self, in_channels: int, out_channels: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int, *, training_dtype: torch.dtype) -> None:
         super().__init__()
-        self.in_channels, self.out_channels = in_channels, out_channels
+        self.in_channels, self.out_channels, self.training_dtype = in_channels, out_channels, training_dtype
         self.weight = nn.Parameter(torch.empty(out_channels, 2 * in_channels))
         self.bias = nn.Parameter(torch.zeros(out_channels))
 
@@ -40,7 +40,8 @@ class MeanLayer(nn.Module):
         nn.init.zeros_(self.bias)
 
     def on_self_and_mean(self, x: Tensor, activation: Activation | None) -> Tensor:
-        """The layer on [self ; mean] rows [num_rows, 2 * in_channels]."""
+        """The layer on [self ; mean] rows [num_rows, 2 * in_channels]; float32 outside training."""
+        x = x.to(self.training_dtype if self.training else torch.float32)
         return linear(x, self.weight, self.bias, activation)
 
     def on_rows(self, h: Tensor, block: Block, activation: Activation | None) -> Tensor:
@@ -76,10 +77,12 @@ class GraphSage(nn.Module):
         dropout: float,
         input_dropout: float,
         seed: int,
+        training_dtype: torch.dtype = torch.float32,
     ) -> None:
+        """`training_dtype`: of the inputs and weights of dense products in training; all else is float32."""
         super().__init__()
         widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
-        self.layers = nn.ModuleList(MeanLayer(inner, outer) for inner, outer in pairwise(widths))
+        self.layers = nn.ModuleList(MeanLayer(a, b, training_dtype=training_dtype) for a, b in pairwise(widths))
         self.dropout, self.input_dropout, self.seed = dropout, input_dropout, seed
         generator = torch.Generator().manual_seed(key_of(seed, Purpose.INITIAL_WEIGHTS) >> 1)
         for layer in self.layers:

@@ -155,7 +155,7 @@ class _SelfAndMean(torch.autograd.Function):
 
 
 def self_and_mean(h: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:
-    """[h[r] ; mean of h over segment r] for the first num_rows rows of h [n, num_columns] → [num_rows, 2 * num_columns]."""
+    """[h[r] ; mean of h over segment r] for the first rows of h [n, num_columns] → [num_rows, 2 * num_columns]."""
     if is_native(h):
         return _apply(_SelfAndMean, h.contiguous(), indptr, indices)
     return torch.cat([h[: len(indptr) - 1], segment_mean(h, indptr, indices)], dim=1)

@@ -107,7 +107,11 @@ class TrainSpec(Spec):
     )
     weight_decay: float = Field(0.0, ge=0, description="L2 penalty, as Adam applies it")
     seed: int = Field(1234, ge=0, lt=2**63, description="of weights, order of seeds, sampling and dropout")
-    precision: Literal["fp32", "bf16"] = Field("fp32", description="number format of forward and backward")
+    precision: Literal["fp32", "bf16"] = Field(
+        "fp32",
+        description="number format of the inputs and weights of dense products in training; "
+        "parameters, sums, sparse products and evaluation are always fp32",
+    )
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: cuda where there is a GPU")
     backend: Literal["auto", "gloo", "nccl"] = Field(
         "auto", description="of the collectives; auto: nccl on GPUs, gloo on CPUs"

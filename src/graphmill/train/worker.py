@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
 
+from graphmill import _native
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.record.events import EventWriter
@@ -72,6 +73,7 @@ def work(folder: RunFolder, rank: Rank, *, resume: bool, store: Store | None = N
     stop = StopRequest()
     stop.install()
     torch.set_num_threads(plan.threads)
+    _native.keep_freed_memory()
     if plan.ranks > 1:
         dist.init_process_group(plan.backend, store=store, rank=rank.rank, world_size=rank.world_size)
     try:

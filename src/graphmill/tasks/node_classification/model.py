@@ -16,6 +16,8 @@ from graphmill.nn.graphsage import GraphSage
 from graphmill.spec.experiment import CustomModelSpec, GraphSageSpec
 from graphmill.spec.plan import Plan
 
+DTYPE_OF = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
 
 class EdgeIndexModel(nn.Module):
     """A model that is called as model(x, edge_index), as PyG's are, on sampled mini-batches.
@@ -24,10 +26,10 @@ class EdgeIndexModel(nn.Module):
     step, so a step does not depend on what was drawn before it.
     """
 
-    def __init__(self, inner: nn.Module, *, seed: int, rank: int) -> None:
+    def __init__(self, inner: nn.Module, *, seed: int, rank: int, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
         self.inner = inner
-        self.seed, self.rank = seed, rank
+        self.seed, self.rank, self.dtype = seed, rank, dtype
 
     @property
     def input_form(self) -> InputForm:
@@ -39,7 +41,10 @@ class EdgeIndexModel(nn.Module):
         if self.training:
             key = key_of(self.seed, Purpose.DROPOUT, batch.seeds.epoch, batch.seeds.step, self.rank)
             torch.manual_seed(key >> 1)
-        out: Tensor = self.inner(dense_rows(batch), edge_index(batch))
+        x = dense_rows(batch)
+        is_mixed = self.training and self.dtype != torch.float32
+        with torch.autocast(x.device.type, self.dtype, enabled=is_mixed):
+            out: Tensor = self.inner(x, edge_index(batch))
         return out[: len(batch.seeds.ids)]
 
 
@@ -55,11 +60,12 @@ def build_model(plan: Plan, *, rank: int) -> "GraphSage | EdgeIndexModel":
                 dropout=spec.dropout,
                 input_dropout=spec.input_dropout,
                 seed=plan.seed,
+                training_dtype=DTYPE_OF[plan.precision],
             )
         case CustomModelSpec() as spec:
             torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS) >> 1)
             channels = {"in_channels": plan.dataset.num_features, "out_channels": plan.dataset.num_classes}
-            return EdgeIndexModel(_construct(spec, channels), seed=plan.seed, rank=rank)
+            return EdgeIndexModel(_construct(spec, channels), seed=plan.seed, rank=rank, dtype=DTYPE_OF[plan.precision])
         case _:
             assert_never(plan.model)
 

@@ -26,7 +26,7 @@ from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.node_classification.inference import LayerwiseInference
 from graphmill.tasks.node_classification.metrics import Measures, measures, tally
-from graphmill.tasks.node_classification.model import EdgeIndexModel, build_model
+from graphmill.tasks.node_classification.model import DTYPE_OF, EdgeIndexModel, build_model
 
 _EVALUATION_BATCH = 512  # seeds whose whole neighbourhood is in memory together, for models that are not layer-wise
 
@@ -63,12 +63,13 @@ class NodeClassification:
         self.schedule = SeedSchedule(self.store.nodes_in("train"), plan.batch_size, plan.ranks, plan.seed)
         topology = self.store.topology(undirected=plan.undirected)
         resample = isinstance(self.model, GraphSage)
-        self.sampler = NeighborSampler(topology, plan.num_neighbors, plan.seed, plan.threads, resample)
+        # One thread samples while others compute: a batch is a millisecond's work, and waking helpers takes a share.
+        self.sampler = NeighborSampler(topology, plan.num_neighbors, plan.seed, num_threads=1, resample=resample)
         self.collector = Collector(
             self.features,
             self.labels.numpy(),
             self.model.input_form,
-            torch.bfloat16 if plan.precision == "bf16" else torch.float32,
+            DTYPE_OF[plan.precision] if self.model.input_form == "self_and_mean" else torch.float32,
             plan.threads,
             plan.prefetch,
         )
