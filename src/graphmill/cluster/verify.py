@@ -112,7 +112,7 @@ def _checkpoints(folder: RunFolder) -> Check:
     manifests = sorted(folder.checkpoints_dir.glob("step_*/manifest.json"))
     for manifest in manifests:
         try:
-            files: dict[str, str] = json.loads(manifest.read_bytes())["files"]
+            files: dict[str, str] = json.loads(manifest.read_bytes())["content"]["files"]
             damaged = [name for name, known in files.items() if _xxh3(manifest.with_name(name)) != known]
         except (ValueError, KeyError, TypeError, AttributeError):
             return Check("checkpoints", "fail", f"{manifest} is damaged")

@@ -147,7 +147,7 @@ def do_finish() -> int:
     checkpoint.mkdir(parents=True)
     (checkpoint / "model.safetensors").write_bytes(b"weights")
     files = {"model.safetensors": xxhash.xxh3_64(b"weights").hexdigest()}
-    (checkpoint / "manifest.json").write_text(json.dumps({"files": files}))
+    (checkpoint / "manifest.json").write_text(json.dumps({"content": {"files": files}}))
     write_metrics(folder.metrics_path, [row_of(plan, epoch) for epoch in range(1, plan.epochs + 1)])
     folder.write_outcome(
         Outcome(
