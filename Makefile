@@ -1,7 +1,9 @@
 # Graphmill's commands for a checkout. `make demo` and `make test` set up everything they need; `make` lists the rest.
 
 PYTHON ?= python3
-CXX ?= g++
+ifeq ($(origin CXX),default)
+CXX := c++
+endif
 VENV ?= .venv
 TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 BIN := $(VENV)/bin
@@ -40,18 +42,8 @@ demo: install ## set up, train on a real graph with two ranks under six schemes,
 	$(GRAPHMILL) figures --metrics $(DEMO)/metrics.csv --comm-column measured_mib_cum --images-dir $(DEMO)/figures \
 	  --plots-dir $(DEMO)/plots
 	@echo
-	@$(BIN)/python -c "$$SCHEME_TABLE" $(DEMO)/metrics.csv $(LOCAL_LOGS_DIR)
+	@$(GRAPHMILL) schemes --metrics $(DEMO)/metrics.csv --logs-root $(LOCAL_LOGS_DIR)
 	@echo "The figure: $(CURDIR)/$(DEMO)/figures/best_microf1_vs_total_comm_measured.png  (PDF beside it, PGFPlots in $(DEMO)/plots)"
-
-define SCHEME_TABLE
-import sys
-from pathlib import Path
-from rich.console import Console
-from graphmill.report.schemes import render_scheme_table, scheme_table
-metrics, logs_root = map(Path, sys.argv[1:])
-Console(width=100, highlight=False).print(render_scheme_table(scheme_table(metrics, runs_root=logs_root)))
-endef
-export SCHEME_TABLE
 
 clean-demo: ## forget the demo's runs and figures, so that `make demo` trains again
 	rm -rf $(LOCAL_LOGS_DIR)/demo $(DEMO)

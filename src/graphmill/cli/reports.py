@@ -1,4 +1,4 @@
-"""`merge`, `pareto`, `figures`: from runs to a table, a frontier and figures."""
+"""`merge`, `pareto`, `figures`, `schemes`: from runs to a table, a frontier, figures and a comparison."""
 
 from pathlib import Path
 from typing import Annotated
@@ -23,6 +23,7 @@ def register(app: typer.Typer) -> None:
     app.command()(merge)
     app.command()(pareto)
     app.command()(figures)
+    app.command()(schemes)
 
 
 def merge(
@@ -160,3 +161,31 @@ def figures(
         print_line(str(path))
     for note in drawn.notes:
         say(note)
+
+
+def schemes(
+    *,
+    metrics: Metrics = _METRICS,
+    logs_root: Annotated[Path, typer.Option("--logs-root", metavar="FOLDER", help="Where run folders are.")] = Path(
+        "logs"
+    ),
+    runs: Runs = "*",
+    json: Json = False,
+) -> None:
+    """Compare the synchronisation schemes of merged runs.
+
+    One row per dataset, scheme, k and number of ranks: accuracy, synchronisations, modelled and measured bytes, speed.
+
+    \b
+    Example:
+      graphmill merge && graphmill schemes --runs 'demo/*'
+    """
+    from graphmill.report.schemes import render_scheme_table, scheme_table
+
+    rows = scheme_table(metrics, runs_root=logs_root, runs=runs)
+    if json:
+        print_json(rows)
+        return
+    from rich.console import Console
+
+    Console(width=100, highlight=False).print(render_scheme_table(rows))

@@ -69,7 +69,9 @@ def run(
     )
     if code:
         raise typer.Exit(code)
-    print_line(f"{loaded.name}: done; `graphmill merge --input-root {logs_root}` collects the cells")
+    print_line(
+        f"{loaded.name}: done; `graphmill merge --input-root {logs_root}` and `graphmill schemes` compare the cells"
+    )
 
 
 def list_(

@@ -169,7 +169,7 @@ def _finish(folder: "RunFolder", code: int) -> None:
     outcome = folder.read_outcome()
     if code == exits.DONE and outcome is not None:  # rank 0 has told the measures
         print_line(f"{folder.path}: {outcome.epochs} epochs, {outcome.wall_s:.1f} s")
-    elif outcome is not None and outcome.message in (NOT_READY, STOPPED_AT_ONCE):  # else rank 0 has told it
+    elif outcome is not None and (code == exits.OUT_OF_TIME or outcome.message in (NOT_READY, STOPPED_AT_ONCE)):
         say(f"{folder.path}: {outcome.message}; continue with `graphmill train --resume {folder.path}`")
     if code != exits.DONE:
         raise typer.Exit(code)

@@ -81,8 +81,14 @@ COLUMNS: dict[str, Column] = {
     "syncs_cum": Column("", "integer", "synchronisations so far"),
     "measured_mib_epoch": Column("MiB", "number", "measured: payload that a rank handed to collectives in this epoch"),
     "measured_mib_cum": Column("MiB", "number", "measured: payload that a rank handed to collectives so far"),
-    "interface_mib_epoch": Column("MiB", "number", "measured: sent over the host's network interface in this epoch"),
-    "interface_mib_cum": Column("MiB", "number", "measured: sent over the host's network interface so far"),
+    "interface_mib_epoch": Column(
+        "MiB",
+        "number",
+        "measured: received on the host's network interface in this epoch, all its ranks, headers included",
+    ),
+    "interface_mib_cum": Column(
+        "MiB", "number", "measured: received on the host's network interface so far, all its ranks, headers included"
+    ),
     "replicas_agree": Column("", "claim", "true: all ranks had bit-equal parameters after every sync of this epoch"),
     "peak_rss_mib": Column("MiB", "number", "peak resident memory of rank 0's process so far"),
     "peak_gpu_mib": Column("MiB", "number", "peak GPU memory allocated by rank 0 so far"),

@@ -23,7 +23,6 @@ _OPTIONAL: Final = {
     "torch-geometric": "models by dotted path and `pyg/…` datasets",
     "pyg-lib": "a peer of the sampler benchmark",
     "torch-sparse": "a peer of the sampler benchmark",
-    "python-debian": "rebuilding debian-packages with `prepare --from`",
 }
 _ASK_TORCH: Final = """
 import json, torch, torch.distributed as dist
