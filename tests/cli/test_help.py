@@ -8,7 +8,7 @@ TEXTS = dict(help_texts())
 
 COMMANDS = [  # of the design, issue 2
     *("datasets", "prepare", "inspect", "plan", "train", "evaluate", "study"),
-    *("merge", "pareto", "figures", "verify", "doctor", "bench"),
+    *("merge", "pareto", "figures", "schemes", "verify", "doctor", "bench"),
 ]
 
 
@@ -26,7 +26,7 @@ def test_help(path, golden):
 
 
 @pytest.mark.parametrize(
-    "command", ["plan", "inspect", "datasets", "study list", "verify", "doctor", "merge", "pareto", "evaluate"]
+    "command", ["plan", "inspect", "datasets", "study list", "verify", "doctor", "merge", "pareto", "schemes", "evaluate"]
 )
 def test_what_prints_facts_prints_json(command):
     assert "--json" in TEXTS[f"graphmill {command}"]
