@@ -14,7 +14,7 @@ from graphmill.spec.flags import SEED_FLAGS, SeedFlags, split_seed_flags, unknow
 INTERRUPTED = 130
 READING_ORDER = (
     *("datasets", "prepare", "inspect", "plan", "train", "evaluate", "study"),
-    *("merge", "pareto", "figures", "verify", "doctor", "bench"),
+    *("merge", "pareto", "figures", "schemes", "verify", "doctor", "bench"),
 )
 _SEED_FLAGS_KEY = "graphmill.seed_flags"
 

@@ -84,10 +84,10 @@ COLUMNS: dict[str, Column] = {
     "interface_mib_epoch": Column(
         "MiB",
         "number",
-        "measured: received on the host's network interface in this epoch, all its ranks, headers included",
+        "measured: received on the host's interface in this epoch: all its ranks, headers, evaluation",
     ),
     "interface_mib_cum": Column(
-        "MiB", "number", "measured: received on the host's network interface so far, all its ranks, headers included"
+        "MiB", "number", "measured: received on the host's interface so far: all its ranks, headers, evaluation"
     ),
     "replicas_agree": Column("", "claim", "true: all ranks had bit-equal parameters after every sync of this epoch"),
     "peak_rss_mib": Column("MiB", "number", "peak resident memory of rank 0's process so far"),
