@@ -1,4 +1,5 @@
 // The Python face of the core: numpy arrays and CPU tensors in, results into arrays that the caller owns. The GIL is released.
+// What is written to is never converted: the result would go into a copy that nobody sees.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -42,6 +43,13 @@ RowType row_type(nb::dlpack::dtype type) {
   if (code == nb::dlpack::dtype_code::Float && type.bits == 16) return RowType::kFloat16;
   if (code == nb::dlpack::dtype_code::Bfloat || (code == nb::dlpack::dtype_code::UInt && type.bits == 16)) return RowType::kBfloat16;
   throw std::invalid_argument("rows must be float32, float16, bfloat16, or bfloat16 held as uint16");
+}
+
+// What gathers write: sums are made in float32 and stored as that or rounded to bfloat16.
+RowType out_type(nb::dlpack::dtype type) {
+  const RowType out = row_type(type);
+  if (out == RowType::kFloat16) throw std::invalid_argument("out must be float32 or bfloat16");
+  return out;
 }
 
 Segments segments_of(const Ids& indptr, const Locals& indices) {
@@ -125,8 +133,8 @@ void bind_gathers(nb::module_& m) {
     require(out.shape(0) == ids.shape(0) && out.shape(1) == table.shape(1), "out must be [num_ids, num_columns]");
     nb::gil_scoped_release release;
     gather_rows({table.data(), row_type(table.dtype()), static_cast<int64_t>(table.shape(0)), static_cast<int64_t>(table.shape(1))},
-                ids.data(), static_cast<int64_t>(ids.shape(0)), out.data(), row_type(out.dtype()), num_threads);
-  });
+                ids.data(), static_cast<int64_t>(ids.shape(0)), out.data(), out_type(out.dtype()), num_threads);
+  }, nb::arg("table"), nb::arg("ids"), nb::arg("out").noconvert(), nb::arg("num_threads"));
   m.def("gather_self_and_mean", [](const AnyRows& table, std::optional<Ids> row_ids, std::optional<Ids> ids, const Ids& indptr,
                                    const Locals& indices, AnyOut out, int num_threads) {
     const Segments segments = segments_of(indptr, indices);
@@ -134,19 +142,19 @@ void bind_gathers(nb::module_& m) {
     require(static_cast<int64_t>(out.shape(0)) == segments.num_rows && out.shape(1) == 2 * table.shape(1), "out must be [num_rows, 2 * num_columns]");
     nb::gil_scoped_release release;
     gather_self_and_mean({table.data(), row_type(table.dtype()), static_cast<int64_t>(table.shape(0)), static_cast<int64_t>(table.shape(1))},
-                         row_ids ? row_ids->data() : nullptr, ids ? ids->data() : nullptr, segments, out.data(), row_type(out.dtype()), num_threads);
-  }, nb::arg("table"), nb::arg("row_ids").none(), nb::arg("ids").none(), nb::arg("indptr"), nb::arg("indices"), nb::arg("out"), nb::arg("num_threads"));
+                         row_ids ? row_ids->data() : nullptr, ids ? ids->data() : nullptr, segments, out.data(), out_type(out.dtype()), num_threads);
+  }, nb::arg("table"), nb::arg("row_ids").none(), nb::arg("ids").none(), nb::arg("indptr"), nb::arg("indices"), nb::arg("out").noconvert(), nb::arg("num_threads"));
   m.def("gather_sparse_rows", [](const Ids& indptr, const Locals& indices, const Array<const float, 1>& values, const Ids& ids,
                                  const Ids& out_indptr, Array<int32_t, 1> out_indices, Array<float, 1> out_values, int num_threads) {
     const SparseMatrix table = sparse_of(indptr, indices, values);
     require(out_indptr.shape(0) == ids.shape(0) + 1 && out_indices.shape(0) == out_values.shape(0), "out_indptr must hold num_ids + 1 offsets");
     nb::gil_scoped_release release;
     gather_sparse_rows(table, ids.data(), static_cast<int64_t>(ids.shape(0)), out_indptr.data(), out_indices.data(), out_values.data(), num_threads);
-  });
+  }, nb::arg("indptr"), nb::arg("indices"), nb::arg("values"), nb::arg("ids"), nb::arg("out_indptr"), nb::arg("out_indices").noconvert(), nb::arg("out_values").noconvert(), nb::arg("num_threads"));
   m.def("keys_of", [](uint64_t key, const Ids& ids, Array<uint64_t, 1> out) {
     require(out.shape(0) == ids.shape(0), "out must be as long as ids");
     for (size_t i = 0; i < ids.shape(0); ++i) out.data()[i] = subkey(key, static_cast<uint64_t>(ids.data()[i]));
-  });
+  }, nb::arg("key"), nb::arg("ids"), nb::arg("out").noconvert());
   m.def("subkey", &subkey, nb::arg("key"), nb::arg("coordinate"), "A key for one more coordinate below `key`.");
 }
 
@@ -156,32 +164,32 @@ void bind_segments(nb::module_& m) {
     require(static_cast<int64_t>(out.shape(0)) == segments.num_rows && out.shape(1) == x.shape(1), "out must be [num_rows, num_columns]");
     nb::gil_scoped_release release;
     segment_mean(x.data(), static_cast<int64_t>(x.shape(1)), segments, out.data(), num_threads);
-  });
+  }, nb::arg("x"), nb::arg("indptr"), nb::arg("indices"), nb::arg("out").noconvert(), nb::arg("num_threads"));
   m.def("segment_mean_backward", [](const Floats& grad_out, const Ids& indptr, const Locals& indices, Array<float, 2> grad_x, int num_threads) {
     const Segments segments = segments_of(indptr, indices);
     require(static_cast<int64_t>(grad_out.shape(0)) == segments.num_rows && grad_out.shape(1) == grad_x.shape(1), "grad_out must be [num_rows, num_columns]");
     nb::gil_scoped_release release;
     segment_mean_backward(grad_out.data(), static_cast<int64_t>(grad_out.shape(1)), segments, grad_x.data(), static_cast<int64_t>(grad_x.shape(0)), num_threads);
-  });
+  }, nb::arg("grad_out"), nb::arg("indptr"), nb::arg("indices"), nb::arg("grad_x").noconvert(), nb::arg("num_threads"));
   m.def("self_and_mean_backward", [](const Floats& grad_out, const Ids& indptr, const Locals& indices, Array<float, 2> grad_x, int num_threads) {
     const Segments segments = segments_of(indptr, indices);
     require(static_cast<int64_t>(grad_out.shape(0)) == segments.num_rows && grad_out.shape(1) == 2 * grad_x.shape(1), "grad_out must be [num_rows, 2 * num_columns]");
     require(grad_x.shape(0) >= grad_out.shape(0), "grad_x must hold the rows of grad_out");
     nb::gil_scoped_release release;
     self_and_mean_backward(grad_out.data(), static_cast<int64_t>(grad_x.shape(1)), segments, grad_x.data(), static_cast<int64_t>(grad_x.shape(0)), num_threads);
-  });
+  }, nb::arg("grad_out"), nb::arg("indptr"), nb::arg("indices"), nb::arg("grad_x").noconvert(), nb::arg("num_threads"));
   m.def("sparse_multiply", [](const Ids& indptr, const Locals& indices, const Array<const float, 1>& values, const Floats& w, Array<float, 2> out, int num_threads) {
     const SparseMatrix x = sparse_of(indptr, indices, values);
     require(static_cast<int64_t>(out.shape(0)) == x.num_rows && out.shape(1) == w.shape(1), "out must be [num_rows, n]");
     nb::gil_scoped_release release;
     sparse_multiply(x, w.data(), static_cast<int64_t>(w.shape(1)), out.data(), num_threads);
-  });
+  }, nb::arg("indptr"), nb::arg("indices"), nb::arg("values"), nb::arg("w"), nb::arg("out").noconvert(), nb::arg("num_threads"));
   m.def("sparse_multiply_backward", [](const Ids& indptr, const Locals& indices, const Array<const float, 1>& values, const Floats& grad_out, Array<float, 2> grad_w, int num_threads) {
     const SparseMatrix x = sparse_of(indptr, indices, values);
     require(static_cast<int64_t>(grad_out.shape(0)) == x.num_rows && grad_out.shape(1) == grad_w.shape(1), "grad_out must be [num_rows, n]");
     nb::gil_scoped_release release;
     sparse_multiply_backward(x, grad_out.data(), static_cast<int64_t>(grad_w.shape(1)), grad_w.data(), static_cast<int64_t>(grad_w.shape(0)), num_threads);
-  });
+  }, nb::arg("indptr"), nb::arg("indices"), nb::arg("values"), nb::arg("grad_out"), nb::arg("grad_w").noconvert(), nb::arg("num_threads"));
 }
 
 void bind_products(nb::module_& m) {
@@ -197,7 +205,7 @@ void bind_products(nb::module_& m) {
           nb::gil_scoped_release release;
           linear(a.data(), static_cast<int64_t>(a.shape(0)), static_cast<int64_t>(a.shape(1)), w.data(), static_cast<int64_t>(w.shape(0)), epilogue, out.data(), num_threads);
         },
-        nb::arg("a"), nb::arg("w"), nb::arg("bias").none(), nb::arg("out"), nb::arg("relu"), nb::arg("row_keys").none(), nb::arg("p"), nb::arg("num_threads"));
+        nb::arg("a"), nb::arg("w"), nb::arg("bias").none(), nb::arg("out").noconvert(), nb::arg("relu"), nb::arg("row_keys").none(), nb::arg("p"), nb::arg("num_threads"));
   m.def("linear_backward",
         [](const Floats& grad_out, std::optional<Floats> out, double p, const Floats& a, Array<float, 2> dw, Array<float, 1> db, int num_threads) {
           require(grad_out.shape(0) == a.shape(0) && dw.shape(0) == grad_out.shape(1) && dw.shape(1) == a.shape(1), "dw must be [n, k] for grad_out [m, n] and a [m, k]");
@@ -207,17 +215,17 @@ void bind_products(nb::module_& m) {
           linear_backward(grad_out.data(), out ? out->data() : nullptr, static_cast<float>(1.0 / (1.0 - p)), a.data(), static_cast<int64_t>(a.shape(0)),
                           static_cast<int64_t>(grad_out.shape(1)), static_cast<int64_t>(a.shape(1)), dw.data(), db.data(), num_threads);
         },
-        nb::arg("grad_out"), nb::arg("out").none(), nb::arg("p"), nb::arg("a"), nb::arg("dw"), nb::arg("db"), nb::arg("num_threads"));
+        nb::arg("grad_out"), nb::arg("out").none(), nb::arg("p"), nb::arg("a"), nb::arg("dw").noconvert(), nb::arg("db").noconvert(), nb::arg("num_threads"));
   m.def("relu_dropout", [](const Floats& x, const Keys& row_keys, double p, Array<float, 2> out, int num_threads) {
     require(row_keys.shape(0) == x.shape(0) && out.shape(0) == x.shape(0) && out.shape(1) == x.shape(1), "row_keys must be [m], out [m, n]");
     nb::gil_scoped_release release;
     relu_dropout(x.data(), static_cast<int64_t>(x.shape(0)), static_cast<int64_t>(x.shape(1)), row_keys.data(), threshold_of(p), static_cast<float>(1.0 / (1.0 - p)), out.data(), num_threads);
-  });
+  }, nb::arg("x"), nb::arg("row_keys"), nb::arg("p"), nb::arg("out").noconvert(), nb::arg("num_threads"));
   m.def("relu_dropout_backward", [](const Floats& grad_out, const Floats& out, double p, Array<float, 2> grad_in, int num_threads) {
     require(grad_out.shape(0) == out.shape(0) && grad_out.shape(1) == out.shape(1), "grad_out and out differ in shape");
     nb::gil_scoped_release release;
     relu_dropout_backward(grad_out.data(), out.data(), static_cast<int64_t>(out.shape(0) * out.shape(1)), static_cast<float>(1.0 / (1.0 - p)), grad_in.data(), num_threads);
-  });
+  }, nb::arg("grad_out"), nb::arg("out"), nb::arg("p"), nb::arg("grad_in").noconvert(), nb::arg("num_threads"));
 }
 
 }  // namespace

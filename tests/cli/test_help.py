@@ -26,7 +26,8 @@ def test_help(path, golden):
 
 
 @pytest.mark.parametrize(
-    "command", ["plan", "inspect", "datasets", "study list", "verify", "doctor", "merge", "pareto", "schemes", "evaluate"]
+    "command",
+    ["plan", "inspect", "datasets", "study list", "verify", "doctor", "merge", "pareto", "schemes", "evaluate"],
 )
 def test_what_prints_facts_prints_json(command):
     assert "--json" in TEXTS[f"graphmill {command}"]

@@ -113,8 +113,13 @@ def check_linear(m: int, n: int, k: int, seed: int, *, relu: bool, has_bias: boo
     expected = a.double() @ w.double().t() + (0 if bias is None else bias.double())
     close(out, expected.relu() if relu else expected, k)
     g = normal(m, n, seed=seed + 3)
-    dw = for_any_threads(lambda o, t: _native.linear_backward_weight(g, a, o, t), torch.empty(n, k))
-    close(dw, g.double().t() @ a.double(), m)
+    activated = normal(m, n, seed=seed + 4).relu() if relu else None
+    behind = g.double() if activated is None else torch.where(activated > 0, g.double() * 2, 0)
+    p = 0.0 if activated is None else 0.5
+    db = torch.empty(n)
+    dw = for_any_threads(lambda o, t: _native.linear_backward(g, activated, p, a, o, db, t), torch.empty(n, k))
+    close(dw, behind.t() @ a.double(), m)
+    close(db, behind.sum(dim=0), m)
 
 
 @few
@@ -166,7 +171,9 @@ def test_a_probability_outside_0_to_1_is_refused(p):
         lambda: _native.linear(
             torch.ones(2, 3), torch.ones(4, 3), torch.ones(3), torch.ones(2, 4), False, None, 0.0, 1
         ),
-        lambda: _native.linear_backward_weight(torch.ones(2, 3), torch.ones(3, 4), torch.ones(3, 4), 1),
+        lambda: _native.linear_backward(
+            torch.ones(2, 3), None, 0.0, torch.ones(3, 4), torch.ones(3, 4), torch.ones(3), 1
+        ),
         lambda: _native.segment_mean(
             torch.ones(2, 3), torch.tensor([0, 1]), torch.zeros(1, dtype=torch.int32), torch.ones(2, 3), 1
         ),
