@@ -130,10 +130,16 @@ def segment_mean(x: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:
     """Mean of the rows x[indices[indptr[r]:indptr[r + 1]]] → [num_rows, num_columns]; the mean of nothing is 0."""
     if is_native(x):
         return _apply(_SegmentMean, x.contiguous(), indptr, indices)
-    lengths = indptr.diff()
-    rows = torch.repeat_interleave(torch.arange(len(lengths), device=x.device), lengths)
-    total = x.new_zeros(len(lengths), x.shape[1]).index_add_(0, rows, x.index_select(0, indices))
-    return total / lengths.clamp(min=1).unsqueeze(1).to(x.dtype)
+    rows, used = _entries(indptr)
+    total = x.new_zeros(len(indptr) - 1, x.shape[1]).index_add_(0, rows, x.index_select(0, indices[used]))
+    return total / indptr.diff().clamp(min=1).unsqueeze(1).to(x.dtype)
+
+
+def _entries(indptr: Tensor) -> tuple[Tensor, slice]:
+    """The row of every entry of compressed sparse rows, and where the entries stand: not at 0 in a part of a matrix."""
+    first, last = indptr[[0, -1]].tolist()
+    numbers = torch.arange(len(indptr) - 1, device=indptr.device)
+    return torch.repeat_interleave(numbers, indptr.diff(), output_size=last - first), slice(first, last)
 
 
 class _SelfAndMean(torch.autograd.Function):
@@ -183,8 +189,8 @@ def sparse_linear(x: SparseRows, weight: Tensor) -> Tensor:
     """x · weight for sparse rows x [n, num_features] and weight [num_features, num_out] → [n, num_out]."""
     if is_native(weight):
         return _apply(_SparseLinear, x.indptr, x.indices, x.values, weight)
-    rows = torch.repeat_interleave(torch.arange(len(x.indptr) - 1, device=weight.device), x.indptr.diff())
-    products = weight.index_select(0, x.indices) * x.values.unsqueeze(1)
+    rows, used = _entries(x.indptr)
+    products = weight.index_select(0, x.indices[used]) * x.values[used].unsqueeze(1)
     return weight.new_zeros(len(x.indptr) - 1, weight.shape[1]).index_add_(0, rows, products)
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import islice
 
 import torch
-from torch import Tensor
 
+from graphmill.graph.batch import MiniBatch
 from graphmill.record.run_folder import Status
 from graphmill.runtime.stop import StopRequest
 from graphmill.spec.plan import Plan
@@ -57,19 +57,24 @@ class Training:
         with closing(self.task.batches(self.epoch, self.step)) as batches:
             for batch in islice(self.ledger.timed(batches), steps_left):
                 with self.ledger.computing():
-                    loss = self.task.loss_sum(batch)
-                    loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
-                    synchronised = self._after_backward(loss)
+                    self._forward_and_backward(batch)
+                    synchronised = self._after_backward()
                 self.journal.progress.step(self.epoch, self.step, len(batch.seeds.ids))
                 if synchronised and not self._go_on():
                     return False
         return True
 
-    def _after_backward(self, loss: Tensor) -> bool:
+    def _forward_and_backward(self, batch: MiniBatch) -> None:
+        """Add the loss and the gradients of the batch's seeds. The model never sees a batch without seeds."""
+        if len(batch.seeds.ids):
+            loss = self.task.loss_sum(batch)
+            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+            self.ledger.loss_sum += float(loss.detach())
+
+    def _after_backward(self) -> bool:
         counts = self.task.schedule.counts(self.step)
         is_last = self.step + 1 == self.plan.steps_per_epoch or self.steps_done + 1 == self.plan.steps_per_rank
         closes_round = is_last or (self.step + 1) % self.plan.sync.every == 0
-        self.ledger.loss_sum += float(loss.detach())
         synchronised = self.learner.update(Step(counts[self.group.rank], sum(counts), closes_round), self.steps_done)
         self.step += 1
         self.steps_done += 1

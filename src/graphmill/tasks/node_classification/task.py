@@ -148,10 +148,16 @@ def to_device(batch: MiniBatch, device: torch.device) -> MiniBatch:
         return batch
     return replace(
         batch,
-        blocks=tuple(Block(_copy(b.indptr, device), _copy(b.indices, device)) for b in batch.blocks),
+        blocks=tuple(_block_to(block, device) for block in batch.blocks),
         labels=_copy(batch.labels, device),
         inputs=_inputs_to(batch.inputs, device),
     )
+
+
+def _block_to(block: Block, device: torch.device) -> Block:
+    """Only the block's own edges: on the CPU all blocks share one array of them."""
+    first, last = int(block.indptr[0]), int(block.indptr[-1])
+    return Block(_copy(block.indptr - first, device), _copy(block.indices[first:last], device))
 
 
 def _inputs_to(inputs: Inputs, device: torch.device) -> Inputs:

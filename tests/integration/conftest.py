@@ -1,0 +1,149 @@
+"""Real runs: prepared graphs, plans for them, and ranks as processes of this machine."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphmill.graph.store import write_store
+from graphmill.record.events import read_events
+from graphmill.record.run_folder import RunFolder
+from graphmill.spec.experiment import Experiment
+from graphmill.spec.plan import Plan
+from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.node_classification.sources.generate import generate
+from graphmill.tasks.planning import plan_experiment
+
+PROGRAMS = Path(__file__).parent / "programs"
+SOURCE = Path(__file__).parents[2] / "src"
+CORA = Path(__file__).resolve().parents[3] / "shared" / "data" / "nodes" / "cora.npz"
+
+
+@pytest.fixture(scope="session")
+def environ() -> dict[str, str]:
+    """For child processes: one thread each, no spinning, this checkout's code, no rank of an outer run."""
+    mine = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+    }
+    paths = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(SOURCE), str(PROGRAMS))))
+    return {
+        **mine,
+        "PYTHONPATH": paths,
+        "OMP_NUM_THREADS": "1",
+        "OMP_WAIT_POLICY": "PASSIVE",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+
+
+@pytest.fixture(scope="session")
+def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prepared graphs: `cora` (140 training nodes; a stand-in where the real one is not here), `tiny` (2 of them)."""
+    root = tmp_path_factory.mktemp("data")
+    options = {"num_nodes": 400, "num_edges": 3000, "features": 12, "communities": 4, "signal": 1.0}
+    raw = generate("sbm", {**options, "num_nodes": 12, "num_edges": 40}, "tiny")
+    write_store(replace(raw, split=np.array([0, 0, *[1] * 5, *[2] * 5], dtype=np.int8)), root / "tiny")
+    if CORA.exists():
+        prepare("cora", root=root, from_path=CORA)
+    else:
+        prepare("synthetic/sbm", root=root, save_as="cora", options={**options, "num_nodes": 234, "communities": 7})
+    return root
+
+
+@pytest.fixture(scope="session")
+def planned(data_root: Path):
+    """Makes plans: short runs of a small model, unless told otherwise."""
+
+    def plan(run_id: str, *, dataset: str = "cora", model: dict[str, Any] | None = None, **train: Any) -> Plan:
+        own = {"kind": "graphsage", "hidden_channels": 8, "num_layers": 2, "dropout": 0.5}
+        settings = {"epochs": 2, "batch_size": 10, "num_neighbors": [3, 3], "lr": 0.01, "threads": 1}
+        wanted = model or {}
+        experiment = Experiment.model_validate(
+            {
+                "dataset": {"name": dataset},
+                "model": wanted if "kind" in wanted else {**own, **wanted},
+                "train": {**settings, **train},
+            }
+        )
+        return plan_experiment(experiment, dataset_root=data_root, run_id=run_id)
+
+    return plan
+
+
+@pytest.fixture(scope="session")
+def train_together(environ: dict[str, str], tmp_path_factory: pytest.TempPathFactory):
+    """Trains plans of the same number of ranks in one set of processes. Returns their folders by run id."""
+
+    def train(plans: list[Plan], timeout_s: float = 200) -> dict[str, RunFolder]:
+        root = tmp_path_factory.mktemp("logs")
+        folders = {plan.run_id: RunFolder.create(plan, root) for plan in plans}
+        for folder in folders.values():
+            folder.begin_attempt(resumed=False, command=["test"])
+        words = [
+            sys.executable,
+            PROGRAMS / "train_many.py",
+            root / "meeting",
+            *(folder.path for folder in folders.values()),
+        ]
+        codes = run_processes(words, plans[0].ranks, environ, root, timeout_s)
+        said = "\n".join((root / f"rank_{rank}.txt").read_text() for rank in range(plans[0].ranks))
+        assert codes == [0] * plans[0].ranks, said
+        return folders
+
+    return train
+
+
+def run_processes(words: list[Any], ranks: int, environ: dict[str, str], logs: Path, timeout_s: float) -> list[int]:
+    """Start the same command once per rank and wait for all; none outlives the call."""
+    started = []
+    try:
+        for rank in range(ranks):
+            own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
+            with (logs / f"rank_{rank}.txt").open("wb") as output:
+                started.append(
+                    subprocess.Popen(
+                        list(map(str, words)),
+                        env={**environ, **{k: str(v) for k, v in own.items()}},
+                        stdout=output,
+                        stderr=output,
+                    )
+                )
+        return [process.wait(timeout=timeout_s) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="session")
+def syncs():
+    """The sync events of every rank of a run: a list per rank."""
+
+    def read(folder: RunFolder) -> list[list[dict[str, Any]]]:
+        ranks = range(folder.read_plan().ranks)
+        return [[e for e in read_events(folder.events_path(rank)) if e["kind"] == "sync"] for rank in ranks]
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def last_checkpoint():
+    """The folder of the checkpoint at the end of a run that is done."""
+    return lambda folder: max(folder.checkpoints_dir.glob("step_*"))
+
+
+@pytest.fixture
+def clean_processes() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """A list for processes that a test starts: what still lives at its end is ended."""
+    started: list[subprocess.Popen[bytes]] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.wait()

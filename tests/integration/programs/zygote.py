@@ -1,0 +1,76 @@
+"""Starts ranks in a blink: everything is imported once, and each rank is a fork of this process, real and mortal.
+
+Reads one request a line: {"ranks": 2, "folder": "…", "resume": true, "port": 1234, "log": "…", "die_at": 0}. Answers
+with the process ids, then, when all have ended, with their exit codes. With `die_at` = n the last rank kills itself
+before its n-th change of the file system (fsyncs, renames, removals); -1 makes rank 0 count them into `log`.count.
+"""
+
+import gc
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch._dynamo  # noqa: F401  # the first optimizer of a process imports it
+
+from graphmill.train import worker
+
+CHANGES = ("fsync", "rename", "replace", "unlink", "rmdir", "mkdir")
+
+
+def rank(number: int, request: dict[str, Any]) -> None:
+    ranks = request["ranks"]
+    own = {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
+    os.environ.update({name: str(value) for name, value in own.items()})
+    os.environ.update({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(request["port"])})
+    log = os.open(f"{request['log']}.{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    counted = count_changes(request["die_at"] if number == ranks - 1 else 0)
+    code = worker.main([request["folder"], *(["--resume"] if request["resume"] else [])])
+    if request["die_at"] < 0 and number == 0:
+        Path(f"{request['log']}.count").write_text(str(counted()))
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def count_changes(die_at: int) -> Callable[[], int]:
+    count = 0
+
+    def counting(change: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any, **options: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count == die_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return change(*arguments, **options)
+
+        return counted
+
+    if die_at:
+        for name in CHANGES:
+            setattr(os, name, counting(getattr(os, name)))
+    return lambda: count
+
+
+def main() -> None:
+    gc.freeze()
+    for line in sys.stdin:
+        request = json.loads(line)
+        pids = []
+        for number in range(request["ranks"]):
+            pid = os.fork()
+            if pid == 0:
+                rank(number, request)
+            pids.append(pid)
+        sys.stdout.write(json.dumps(pids) + "\n")
+        sys.stdout.flush()
+        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+        sys.stdout.write(json.dumps(codes) + "\n")
+        sys.stdout.flush()
+
+
+main()

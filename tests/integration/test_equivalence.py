@@ -1,0 +1,163 @@
+"""Several ranks do what one process does, or what a simulation of them in one process does."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from graphmill.graph.batch import MiniBatch, SparseRows
+from graphmill.record.metrics import read_metrics
+from graphmill.sync.group import Group
+from graphmill.sync.replica import Replica
+from graphmill.tasks.node_classification.task import NodeClassification
+from graphmill.train.evaluate import evaluate
+
+pytestmark = pytest.mark.distributed
+
+GLOBAL_BATCH = 20
+EPOCHS = 4
+
+
+@pytest.fixture(scope="module")
+def plans(planned):
+    """By number of ranks: the same data-parallel run, dropout on, and what else is to be trained with two."""
+    model = {"dropout": 0.5, "input_dropout": 0.2, "hidden_channels": 16}
+    found = {
+        ranks: [planned("same", model=model, ranks=ranks, batch_size=GLOBAL_BATCH // ranks, epochs=EPOCHS)]
+        for ranks in (1, 2, 4)
+    }
+    local = [planned(f"local-{k}", ranks=2, sync={"scheme": "local_sgd", "every": k}, epochs=3) for k in (1, 3)]
+    stranger = {"kind": "custom", "target": "strange_models.Normalised"}
+    found[2] += [*local, planned("stranger", ranks=2, model=stranger, sync={"scheme": "local_sgd", "every": 2})]
+    return found
+
+
+@pytest.fixture(scope="module")
+def trained(plans, train_together):
+    """Folders by number of ranks, then by run id."""
+    return {ranks: train_together(of_ranks) for ranks, of_ranks in plans.items()}
+
+
+@pytest.fixture(scope="module")
+def data_parallel(trained):
+    """The folder of the same run for each number of ranks."""
+    return {ranks: folders["same"] for ranks, folders in trained.items()}
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("column", ["loss", "val_loss"])
+def test_losses_are_those_of_one_process(data_parallel, ranks, column):
+    alone, together = (
+        [float(row[column]) for row in read_metrics(data_parallel[number].metrics_path)] for number in (1, ranks)
+    )
+    assert len(alone) == EPOCHS
+    assert together == pytest.approx(alone, rel=0, abs=1e-5)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_weights_and_measures_are_close_to_those_of_one_process(data_parallel, last_checkpoint, ranks):
+    alone, together = (load_file(last_checkpoint(data_parallel[number]) / "model.safetensors") for number in (1, ranks))
+    for name, tensor in alone.items():
+        torch.testing.assert_close(together[name], tensor, rtol=0, atol=2e-3)
+    one, other = (data_parallel[number].read_outcome().test for number in (1, ranks))
+    assert other["micro_f1"] == pytest.approx(one["micro_f1"], abs=0.003)
+    assert other["num_nodes"] == one["num_nodes"]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_one_process_evaluates_what_any_number_of_ranks_trained(data_parallel, ranks):
+    outcome = data_parallel[ranks].read_outcome()
+    facts = evaluate(data_parallel[ranks], split="test", which="best")
+    for name in ("micro_f1", "macro_f1", "loss"):
+        assert facts[name] == pytest.approx(outcome.test[name], abs=1e-6)
+    best = evaluate(data_parallel[ranks], split="val", which="best")
+    assert best["micro_f1"] == pytest.approx(outcome.best["micro_f1"], abs=1e-9)
+    assert best["steps_per_rank"] == outcome.best["step"]
+
+
+class Simulated:
+    """One rank of a local-SGD run in this process."""
+
+    def __init__(self, plan, rank: int) -> None:
+        self.task = NodeClassification(plan, Group(rank, plan.ranks, torch.device("cpu")))
+        self.replica = Replica(self.task.model)
+        flat = torch.nn.Parameter(self.replica.values)
+        flat.grad = self.replica.grads
+        self.optimizer = torch.optim.Adam([flat], lr=plan.lr, fused=True)
+
+    def update(self, batch) -> None:
+        self.task.loss_sum(batch).backward()
+        self.replica.grads /= len(batch.seeds.ids)
+        self.optimizer.step()
+        self.replica.grads.zero_()
+
+
+def simulate(plan) -> dict[str, torch.Tensor]:
+    """Local SGD as its paper writes it: k updates each, then the mean of the parameters."""
+    ranks = [Simulated(plan, rank) for rank in range(plan.ranks)]
+    anchor = ranks[0].replica.values.clone()
+    for epoch in range(plan.epochs):
+        streams = [rank.task.batches(epoch, 0) for rank in ranks]
+        for step in range(plan.steps_per_epoch):
+            for rank, stream in zip(ranks, streams, strict=True):
+                rank.update(next(stream))
+            if (step + 1) % plan.sync.every == 0 or step + 1 == plan.steps_per_epoch:
+                change = sum((rank.replica.values - anchor) / plan.ranks for rank in ranks)
+                anchor = anchor + change
+                for rank in ranks:
+                    rank.replica.values.copy_(anchor)
+        for stream in streams:
+            stream.close()
+    return ranks[0].task.model.state_dict()
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_local_sgd_is_its_simulation(plans, trained, last_checkpoint, every):
+    plan = next(plan for plan in plans[2] if plan.run_id == f"local-{every}")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    expected = simulate(plan)
+    torch.set_num_threads(threads)
+    found = load_file(last_checkpoint(trained[2][plan.run_id]) / "model.safetensors")
+    for name, tensor in expected.items():
+        assert torch.equal(found[name], tensor), name
+
+
+def test_a_strangers_model_agrees_as_a_whole(trained, syncs, last_checkpoint):
+    """Running statistics are buffers, which every rank gathers from its own batches: they are averaged too."""
+    first, second = syncs(trained[2]["stranger"])
+    assert [event["parameter_hash"] for event in first] == [event["parameter_hash"] for event in second]
+    assert all(event["replicas_agree"] for event in first)
+    tensors = load_file(last_checkpoint(trained[2]["stranger"]) / "model.safetensors")
+    assert tensors["inner.norm.running_mean"].any()
+    num_values = sum(t.numel() for name, t in tensors.items() if "running" not in name and "num_batches" not in name)
+    num_buffers = sum(t.numel() for name, t in tensors.items() if "running" in name)
+    assert first[-1]["payload_bytes"] == len(first) * 4 * (num_values + num_buffers)
+
+
+def numbers(batch: MiniBatch) -> torch.Tensor:
+    """What the first layer reads."""
+    return batch.inputs.values if isinstance(batch.inputs, SparseRows) else batch.inputs.x
+
+
+def test_batches_do_not_depend_on_prefetch_or_threads(planned):
+    """Invariant 1: a batch is a function of (seed, epoch, step, rank, world size)."""
+    found = []
+    for prefetch, threads in ((0, 1), (2, 1), (3, 2)):
+        plan = planned("run", ranks=2, prefetch=prefetch, threads=threads)
+        task = NodeClassification(plan, Group(1, 2, torch.device("cpu")))
+        batches = task.batches(1, 2)
+        found.append([(batch.node_ids.clone(), batch.labels.clone(), numbers(batch).clone()) for batch in batches])
+    for other in found[1:]:
+        for one, batch in zip(found[0], other, strict=True):
+            assert all(torch.equal(a, b) for a, b in zip(one, batch, strict=True))
+
+
+def test_the_store_must_be_the_one_that_was_planned_with(planned, data_root: Path):
+    from graphmill.base.errors import UserError
+
+    plan = planned("run")
+    other = plan.model_copy(update={"dataset": plan.dataset.model_copy(update={"checksum": "0" * 16})})
+    with pytest.raises(UserError, match="was prepared anew"):
+        NodeClassification(other, Group(0, 1, torch.device("cpu")))

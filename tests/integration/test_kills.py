@@ -1,0 +1,327 @@
+"""A run that is killed anywhere, and resumed until it is done, ends as if nothing had happened: to the bit."""
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from graphmill.record.metrics import COLUMNS, read_metrics
+from graphmill.record.run_folder import RunFolder
+from graphmill.spec.plan import Plan
+
+pytestmark = pytest.mark.distributed
+
+PROGRAM = Path(__file__).parent / "programs" / "zygote.py"
+MEASURED = {"time", "seeds_per_s", "sample_s", "gather_s", "wait_s", "compute_s", "sync_s", "eval_s"}
+MEASURED |= {"interface_mib_epoch", "interface_mib_cum", "peak_rss_mib", "peak_gpu_mib", "attempt"}
+
+
+class Zygote:
+    """The process that ranks are forked from."""
+
+    def __init__(self, environ: dict[str, str], logs: Path) -> None:
+        self.logs = logs
+        self.process = subprocess.Popen(
+            [sys.executable, PROGRAM], env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def start(self, folder: RunFolder, *, resume: bool, die_at: int = 0) -> list[int]:
+        """Start the ranks of a run; returns their process ids."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        folder.begin_attempt(resumed=resume, command=["test"])
+        log = self.logs / folder.path.name
+        request = {"ranks": folder.read_plan().ranks, "folder": str(folder.path), "resume": resume, "port": port}
+        self.process.stdin.write(json.dumps({**request, "log": str(log), "die_at": die_at}) + "\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+    def wait(self, pids: list[int], *, patience_s: float | None = None) -> list[int]:
+        """Exit codes of all ranks. After `patience_s` those that still live are killed, as the launcher would do."""
+        timer = threading.Timer(patience_s, kill, [pids]) if patience_s is not None else None
+        if timer:
+            timer.start()
+        codes = self._answer()
+        if timer:
+            timer.cancel()
+        return codes
+
+    def said(self, folder: RunFolder) -> str:
+        """What the ranks of a run printed."""
+        return "\n".join(path.read_text() for path in sorted(self.logs.glob(f"{folder.path.name}.[0-9]")))
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.wait(timeout=20)
+
+    def _answer(self) -> list[int]:
+        line = self.process.stdout.readline()
+        assert line, "the zygote died"
+        return json.loads(line)
+
+
+def kill(pids: list[int], number: signal.Signals = signal.SIGKILL) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue
+
+
+@pytest.fixture(scope="module")
+def zygote(environ, tmp_path_factory) -> Iterator[Zygote]:
+    started = Zygote(environ, tmp_path_factory.mktemp("said"))
+    yield started
+    started.close()
+
+
+@dataclass
+class Tally:
+    """What the kills hit."""
+
+    kills: int = 0
+    in_checkpoints: int = 0  # a half-made or half-removed checkpoint was left behind
+    resumes: int = 0
+    runs: int = 0
+
+
+def plan_of(planned, run_id: str, ranks: int, every_steps: int, epochs: int = 3) -> Plan:
+    """7 steps of each rank an epoch. Local SGD has the most state: moments that differ by rank, and rounds within an epoch."""
+    return planned(
+        run_id,
+        ranks=ranks,
+        epochs=epochs,
+        batch_size=20 // ranks,
+        sync={"scheme": "local_sgd", "every": 2 if ranks > 1 else 1},
+        checkpoint={"every_steps": every_steps},
+    )
+
+
+@pytest.fixture(scope="module")
+def undisturbed(planned, zygote, tmp_path_factory):
+    """The finished folder of each plan, trained once without a kill; and how long its training took, in s."""
+    known: dict[tuple[int, int], tuple[RunFolder, float]] = {}
+
+    def run(ranks: int, every_steps: int) -> tuple[RunFolder, float]:
+        if (ranks, every_steps) not in known:
+            plan = plan_of(planned, "run", ranks, every_steps)
+            folder = RunFolder.create(plan, tmp_path_factory.mktemp("undisturbed"))
+            pids = zygote.start(folder, resume=False)
+            assert zygote.wait(pids) == [0] * ranks, zygote.said(folder)
+            known[ranks, every_steps] = (folder, folder.read_outcome().wall_s)
+        return known[ranks, every_steps]
+
+    return run
+
+
+def content(folder: RunFolder) -> dict[str, Any]:
+    """All of a finished run that must not depend on what happened to it."""
+    files = sorted(folder.checkpoints_dir.glob("*/*.safetensors"))
+    columns = [name for name in COLUMNS if name not in MEASURED]
+    outcome = folder.read_outcome()
+    return {
+        "files": {str(path.relative_to(folder.path)): path.read_bytes() for path in files},
+        "metrics": [[row[name] for name in columns] for row in read_metrics(folder.metrics_path)],
+        "outcome": (outcome.status, outcome.epochs, outcome.steps_per_rank, outcome.test, outcome.best),
+        "leftovers": [path.name for path in folder.checkpoints_dir.glob(".*")],
+    }
+
+
+def assert_same(folder: RunFolder, reference: RunFolder) -> None:
+    found, expected = content(folder), content(reference)
+    assert found["files"].keys() == expected["files"].keys()
+    assert [name for name in expected["files"] if found["files"][name] != expected["files"][name]] == []
+    assert found["metrics"] == expected["metrics"]
+    assert found["outcome"] == expected["outcome"]
+    assert found["leftovers"] == []
+
+
+def has_begun(folder: RunFolder, num_starts: int) -> bool:
+    path = folder.events_path(0)
+    return path.exists() and path.read_text().count('"kind": "start"') >= num_starts
+
+
+def was_in_checkpoint(folder: RunFolder) -> bool:
+    return any(folder.checkpoints_dir.glob(".step_*"))
+
+
+def run_with_kills(
+    zygote: Zygote, folder: RunFolder, dice: random.Random, tally: Tally, num_kills: int, most_s: float
+) -> None:
+    """Kill the run `num_kills` times or until it is done, then let it end."""
+    ranks, resume, killed = folder.read_plan().ranks, False, 0
+    while folder.read_outcome() is None or folder.read_outcome().status != "done":
+        before = folder.events_path(0).read_text().count('"kind": "start"') if folder.events_path(0).exists() else 0
+        pids = zygote.start(folder, resume=resume)
+        tally.resumes += resume
+        if killed < num_kills:
+            deadline = time.monotonic() + 60
+            while not has_begun(folder, before + 1) and time.monotonic() < deadline:
+                time.sleep(0.002)
+            time.sleep(dice.uniform(0, most_s))
+            kill(dice.choice([pids, *([pid] for pid in pids)]))
+        codes = zygote.wait(pids, patience_s=None if killed >= num_kills else 3)
+        if -signal.SIGKILL in codes:
+            killed += 1
+            tally.kills += 1
+            tally.in_checkpoints += was_in_checkpoint(folder)
+        else:
+            assert codes == [0] * ranks, zygote.said(folder)
+        resume = True
+
+
+def many_kills(zygote, planned, undisturbed, root: Path, total: int, per_run: int, seed: int) -> Tally:
+    dice, tally = random.Random(seed), Tally()
+    while tally.kills < total:
+        ranks, every_steps = 1 + tally.runs % 2, 1 + tally.runs // 2 % 3
+        reference, wall_s = undisturbed(ranks, every_steps)
+        folder = RunFolder.create(plan_of(planned, "run", ranks, every_steps), root / str(tally.runs))
+        wanted = min(per_run, total - tally.kills)
+        run_with_kills(zygote, folder, dice, tally, num_kills=wanted, most_s=wall_s / 4)
+        assert_same(folder, reference)
+        tally.runs += 1
+    return tally
+
+
+def test_killed_at_random_moments(zygote, planned, undisturbed, tmp_path):
+    """Four kills, over runs of one and of two ranks."""
+    tally = many_kills(zygote, planned, undisturbed, tmp_path, total=4, per_run=2, seed=1)
+    assert tally.kills == 4
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_killed_fifty_times(zygote, planned, undisturbed, tmp_path, record_property):
+    """Fifty kills over runs of one and of two ranks, most of whose time goes into checkpoints."""
+    tally = many_kills(zygote, planned, undisturbed, tmp_path, total=50, per_run=6, seed=int(time.time()))
+    sys.stdout.write(f"\n{tally}: identical every time\n")
+    for name, value in vars(tally).items():
+        record_property(name, value)
+    assert tally.kills == 50
+    assert tally.in_checkpoints >= 10
+
+
+def num_changes(zygote: Zygote, planned, root: Path, ranks: int) -> int:
+    """How often a short run changes the file system, as rank 0 sees it."""
+    folder = RunFolder.create(short(planned, ranks), root)
+    zygote.wait(zygote.start(folder, resume=False, die_at=-1))
+    return int((zygote.logs / f"{folder.path.name}.count").read_text())
+
+
+def short(planned, ranks: int) -> Plan:
+    """Four steps, each with a checkpoint; the last of an epoch has two, of which the second takes the first's place."""
+    checkpoint = {"every_steps": 1, "keep_every_epochs": 2}
+    return planned("short", ranks=ranks, epochs=2, batch_size=70 // ranks, checkpoint=checkpoint)
+
+
+def killed_before_changes(zygote, planned, tmp_path, numbers) -> None:
+    reference = RunFolder.create(short(planned, 1), tmp_path / "reference")
+    assert zygote.wait(zygote.start(reference, resume=False)) == [0]
+    for number in numbers:
+        folder = RunFolder.create(short(planned, 1), tmp_path / str(number))
+        assert zygote.wait(zygote.start(folder, resume=False, die_at=number)) == [-signal.SIGKILL], number
+        assert zygote.wait(zygote.start(folder, resume=True)) == [0], zygote.said(folder)
+        assert_same(folder, reference)
+
+
+def test_killed_before_a_change_of_the_file_system(zygote, planned, tmp_path):
+    """Not at a random moment but at each kind of bad one: a sample of all fsyncs, renames and removals of a run."""
+    total = num_changes(zygote, planned, tmp_path / "count", 1)
+    killed_before_changes(zygote, planned, tmp_path, range(3, total, max(1, total // 8)))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_killed_before_every_change_of_the_file_system(zygote, planned, tmp_path):
+    total = num_changes(zygote, planned, tmp_path / "count", 1)
+    assert total > 80
+    killed_before_changes(zygote, planned, tmp_path, range(1, total + 1))
+
+
+@pytest.fixture(scope="module")
+def long_run(planned, zygote, tmp_path_factory):
+    """Fifteen epochs, long enough to be stopped in the middle: the plan, and the folder of the undisturbed run."""
+    known = {}
+
+    def run(ranks: int) -> tuple[Plan, RunFolder]:
+        if ranks not in known:
+            plan = plan_of(planned, "long", ranks, every_steps=100, epochs=15)
+            folder = RunFolder.create(plan, tmp_path_factory.mktemp("long"))
+            assert zygote.wait(zygote.start(folder, resume=False)) == [0] * ranks, zygote.said(folder)
+            known[ranks] = (plan, folder)
+        return known[ranks]
+
+    return run
+
+
+def wait_for_step(folder: RunFolder, step: int) -> None:
+    path, text = folder.events_path(0), f'"steps_done": {step},'
+    while not path.exists() or text not in path.read_text():
+        time.sleep(0.002)
+
+
+@pytest.mark.parametrize(("number", "ranks"), [(signal.SIGTERM, 1), (signal.SIGINT, 1), (signal.SIGTERM, 2)])
+def test_asked_to_stop(zygote, long_run, tmp_path, number, ranks):
+    """The step is finished, a checkpoint written, exit status 75; the resumed run ends like an undisturbed one."""
+    plan, reference = long_run(ranks)
+    folder = RunFolder.create(plan, tmp_path)
+    pids = zygote.start(folder, resume=False)
+    wait_for_step(folder, 4)
+    kill(pids[:1], number)  # one rank is enough: they decide together
+    assert zygote.wait(pids) == [75] * ranks, zygote.said(folder)
+    outcome = folder.read_outcome()
+    assert (outcome.status, outcome.exit_code) == ("out_of_time", 75)
+    assert outcome.message == f"stopped on {number.name}"
+    assert 4 <= outcome.steps_per_rank < plan.steps_per_rank
+    assert (folder.checkpoints_dir / f"step_{outcome.steps_per_rank:010d}" / "manifest.json").exists()
+    assert zygote.wait(zygote.start(folder, resume=True)) == [0] * ranks, zygote.said(folder)
+    assert_same(folder, reference)
+
+
+def test_a_second_interrupt_ends_the_run_at_once(zygote, long_run, tmp_path):
+    plan, reference = long_run(1)
+    folder = RunFolder.create(plan, tmp_path)
+    pids = zygote.start(folder, resume=False)
+    wait_for_step(folder, 4)
+    for _ in range(2):
+        kill(pids, signal.SIGINT)
+        time.sleep(0.0005)
+    (code,) = zygote.wait(pids)
+    assert code in (130, 75), "75 where the first was acted on before the second came"
+    if code == 130:
+        assert folder.read_outcome().status == "interrupted"
+    assert zygote.wait(zygote.start(folder, resume=True)) == [0], zygote.said(folder)
+    assert_same(folder, reference)
+
+
+def test_stopped_at_every_sync(zygote, planned, tmp_path):
+    """A stop asked for before the first step of each attempt: one round at a time, past the ends of epochs and run."""
+    plan = planned("slow", epochs=2, batch_size=50, sync={"scheme": "local_sgd", "every": 2})
+    reference = RunFolder.create(plan, tmp_path / "reference")
+    assert zygote.wait(zygote.start(reference, resume=False)) == [0]
+    folder = RunFolder.create(plan, tmp_path / "stopped")
+    steps, resume = [], False
+    while folder.read_outcome() is None or folder.read_outcome().status != "done":
+        before = len(steps) + 1
+        pids = zygote.start(folder, resume=resume)
+        while not has_begun(folder, before) and folder.read_outcome() is None:
+            time.sleep(0.0005)
+        kill(pids, signal.SIGTERM)
+        assert set(zygote.wait(pids)) <= {0, 75, -signal.SIGTERM}, zygote.said(folder)
+        resume = True
+        steps.append(folder.read_outcome().steps_per_rank if folder.read_outcome() else 0)
+        assert len(steps) < 20
+    assert steps == sorted(steps)
+    assert_same(folder, reference)

@@ -1,0 +1,215 @@
+"""GraphSAGE on mini-batches: exact with all neighbours, and what it draws depends on the node alone."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from graphmill.graph.batch import GlobalIds, MiniBatch, Seeds
+from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
+from graphmill.graph.topology import Topology
+from graphmill.nn.graphsage import GraphSage
+from graphmill.sample.collect import Collector
+from graphmill.sample.neighbor import NeighborSampler
+from graphmill.sync.group import Group
+from graphmill.tasks.node_classification.inference import LayerwiseInference
+
+NUM_NODES, NUM_FEATURES, NUM_CLASSES = 400, 11, 5
+ALONE = Group(0, 1, torch.device("cpu"))
+
+
+@pytest.fixture(scope="module")
+def topology() -> Topology:
+    """Rows of 0 to 20 in-neighbours, self-loops among them."""
+    rng = np.random.default_rng(0)
+    rows = [np.sort(rng.choice(NUM_NODES, rng.integers(0, 21), replace=False)) for _ in range(NUM_NODES)]
+    indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+    return Topology(indptr, np.concatenate(rows).astype(np.int32))
+
+
+@pytest.fixture(scope="module")
+def x() -> Tensor:
+    """Mostly zeros, so that the same numbers can stand as sparse rows."""
+    generator = torch.Generator().manual_seed(1)
+    dense = torch.randn(NUM_NODES, NUM_FEATURES, generator=generator)
+    return dense * (torch.rand(NUM_NODES, NUM_FEATURES, generator=generator) < 0.5)
+
+
+@pytest.fixture(params=["dense", "sparse"])
+def features(request, x) -> Features:
+    if request.param == "dense":
+        return DenseFeatures(x.numpy(), "float32")
+    rows, columns = x.nonzero(as_tuple=True)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=NUM_NODES))]).astype(np.int64)
+    return SparseFeatures(indptr, columns.int().numpy(), x[rows, columns].numpy(), NUM_FEATURES)
+
+
+def model_of(num_layers: int = 2, dropout: float = 0.5, input_dropout: float = 0.0, seed: int = 3) -> GraphSage:
+    model = GraphSage(
+        in_channels=NUM_FEATURES, hidden_channels=16, out_channels=NUM_CLASSES, num_layers=num_layers, dropout=dropout,
+        input_dropout=input_dropout, seed=seed,
+    )  # fmt: skip
+    generator = torch.Generator().manual_seed(7)
+    for parameter in model.parameters():  # biases begin at zero, which would hide them
+        parameter.data += 0.1 * torch.randn(parameter.shape, generator=generator)
+    return model
+
+
+def batch_of(
+    features: Features, topology: Topology, model: GraphSage, ids: np.ndarray, fanouts: tuple[int, ...], *,
+    resample: bool = True, step: int = 0,
+) -> MiniBatch:  # fmt: skip
+    sampler = NeighborSampler(topology, fanouts, seed=5, num_threads=1, resample=resample)
+    collector = Collector(features, np.zeros(NUM_NODES, np.int64), model.input_form, torch.float32, 1, 0)
+    return collector.collect(sampler.sample(Seeds(0, step, GlobalIds(ids))))
+
+
+def mean_matrix(topology: Topology) -> Tensor:
+    """Averaging over in-neighbours as a dense float64 matrix."""
+    matrix = torch.zeros(NUM_NODES, NUM_NODES, dtype=torch.float64)
+    for node in range(NUM_NODES):
+        row = topology.indices[topology.indptr[node] : topology.indptr[node + 1]]
+        matrix[node, torch.from_numpy(row).long()] = 1 / max(1, len(row))
+    return matrix
+
+
+def dense_reference(model: GraphSage, x: Tensor, topology: Topology) -> Tensor:
+    """The whole graph at once, as the paper writes it."""
+    h, mean = x.double(), mean_matrix(topology)
+    for number, layer in enumerate(model.layers):
+        h = torch.cat([h, mean @ h], dim=1) @ layer.weight.double().t() + layer.bias.double()
+        h = h.relu() if number + 1 < len(model.layers) else h
+    return h.detach()
+
+
+@pytest.mark.parametrize("num_layers", [1, 2, 3])
+@pytest.mark.parametrize("resample", [True, False])
+def test_all_neighbours_give_the_exact_output(features, topology, x, num_layers, resample):
+    model = model_of(num_layers).eval()
+    expected = dense_reference(model, x, topology)
+    ids = np.random.default_rng(2).choice(NUM_NODES, 150, replace=False)
+    with torch.no_grad():
+        out = model(batch_of(features, topology, model, ids, (-1,) * num_layers, resample=resample))
+    torch.testing.assert_close(out.double(), expected[ids], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("num_layers", [1, 2, 3])
+def test_layerwise_inference_gives_the_exact_output(features, topology, x, num_layers):
+    model = model_of(num_layers).eval()
+    expected = dense_reference(model, x, topology)
+    for nodes in (np.arange(NUM_NODES), np.array([399, 3, 17]), np.array([], dtype=np.int64)):
+        mine, logits = LayerwiseInference(model, topology, features, ALONE).logits(nodes)
+        assert np.array_equal(mine, nodes)
+        torch.testing.assert_close(logits.double(), expected[nodes], rtol=1e-5, atol=1e-5)
+
+
+def test_inference_in_small_blocks(features, topology, monkeypatch):
+    model = model_of(3).eval()
+    whole = LayerwiseInference(model, topology, features, ALONE).logits(np.arange(NUM_NODES))[1]
+    monkeypatch.setattr("graphmill.tasks.node_classification.inference._ROWS_AT_A_TIME", 37)
+    blocks = LayerwiseInference(model, topology, features, ALONE).logits(np.arange(NUM_NODES))[1]
+    torch.testing.assert_close(blocks, whole, rtol=1e-6, atol=1e-6)
+
+
+def test_pygs_convolutions_with_the_same_weights(topology, x):
+    pyg = pytest.importorskip("torch_geometric.nn")
+    model = model_of(3).eval()
+    targets = np.repeat(np.arange(NUM_NODES), np.diff(topology.indptr))
+    edge_index = torch.from_numpy(np.stack([topology.indices.astype(np.int64), targets]))
+    h = x
+    with torch.no_grad():
+        for number, layer in enumerate(model.layers):
+            conv = pyg.SAGEConv(layer.in_channels, layer.out_channels)
+            of_self, of_neighbours = layer.weight.chunk(2, dim=1)
+            conv.lin_r.weight.copy_(of_self)
+            conv.lin_l.weight.copy_(of_neighbours)
+            conv.lin_l.bias.copy_(layer.bias)
+            h = conv(h, edge_index)
+            h = h.relu() if number < 2 else h
+        ours = LayerwiseInference(model, topology, DenseFeatures(x.numpy(), "float32"), ALONE).logits(
+            np.arange(NUM_NODES)
+        )
+    torch.testing.assert_close(ours[1], h, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("input_dropout", [0.0, 0.4])
+def test_what_is_computed_for_a_node_does_not_depend_on_its_batch(features, topology, input_dropout):
+    """Dropout and draws are keyed by node: the parts of a batch give what the whole gives, whichever rank has them."""
+    model = model_of(2, dropout=0.5, input_dropout=input_dropout).train()
+    ids = np.random.default_rng(4).choice(NUM_NODES, 90, replace=False)
+    whole = model(batch_of(features, topology, model, ids, (4, 3)))
+    for part in (slice(0, 31), slice(31, 90)):
+        out = model(batch_of(features, topology, model, ids[part], (4, 3)))
+        torch.testing.assert_close(out, whole[part], rtol=1e-5, atol=1e-6)
+    reverse = model(batch_of(features, topology, model, ids[::-1].copy(), (4, 3)))
+    torch.testing.assert_close(reverse.flip(0), whole, rtol=1e-5, atol=1e-6)
+
+
+def test_dropout_is_drawn_anew_each_step_and_is_repeatable(features, topology):
+    model = model_of(2, dropout=0.5).train()
+    ids = np.arange(60)
+    batch = batch_of(features, topology, model, ids, (-1, -1))
+    again = batch_of(features, topology, model, ids, (-1, -1))
+    later = batch_of(features, topology, model, ids, (-1, -1), step=1)
+    other_epoch = replace(batch, seeds=Seeds(1, 0, batch.seeds.ids))
+    assert torch.equal(model(batch), model(again))
+    assert not torch.allclose(model(batch), model(later))
+    assert not torch.allclose(model(batch), model(other_epoch))
+    model.eval()
+    assert torch.equal(model(batch), model(later)), "nothing is dropped in evaluation"
+
+
+def test_dropout_has_the_right_mean(topology, x):
+    """Averaged over steps, the output of a one-hidden-layer net whose last layer is linear is the undropped one."""
+    model = model_of(2, dropout=0.5)
+    features = DenseFeatures(x.numpy(), "float32")
+    ids = np.arange(20)
+    with torch.no_grad():
+        exact = model.eval()(batch_of(features, topology, model, ids, (-1, -1)))
+        model.train()
+        outs = torch.stack([model(batch_of(features, topology, model, ids, (-1, -1), step=s)) for s in range(400)])
+    error = (outs.mean(0) - exact).abs() / (outs.std(0) / 20 + 1e-6)
+    assert float(error.max()) < 5
+
+
+def test_gradients_match_the_dense_reference(features, topology, x):
+    model = model_of(2, dropout=0.0)
+    ids = np.arange(0, NUM_NODES, 3)
+    labels = torch.from_numpy(ids % NUM_CLASSES)
+    loss = torch.nn.functional.cross_entropy(
+        model(batch_of(features, topology, model, ids, (-1, -1))), labels, reduction="sum"
+    )
+    loss.backward()
+    mean = mean_matrix(topology)
+    weights = [layer.weight.detach().double().requires_grad_() for layer in model.layers]
+    h = x.double()
+    for number, (weight, layer) in enumerate(zip(weights, model.layers, strict=True)):
+        h = torch.cat([h, mean @ h], dim=1) @ weight.t() + layer.bias.detach().double()
+        h = h.relu() if number == 0 else h
+    torch.nn.functional.cross_entropy(h[ids], labels, reduction="sum").backward()
+    for weight, layer in zip(weights, model.layers, strict=True):
+        torch.testing.assert_close(layer.weight.grad.double(), weight.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_a_batch_without_seeds_has_a_loss_and_no_gradient(features, topology):
+    model = model_of(2, dropout=0.5, input_dropout=0.0).train()
+    batch = batch_of(features, topology, model, np.array([], dtype=np.int64), (4, 3))
+    out = model(batch)
+    assert out.shape == (0, NUM_CLASSES)
+    loss = torch.nn.functional.cross_entropy(out, batch.labels, reduction="sum")
+    loss.backward()
+    assert loss.item() == 0
+    assert all(parameter.grad is None or not parameter.grad.any() for parameter in model.parameters())
+
+
+def test_initial_weights_are_a_function_of_the_seed():
+    one, same, other = (GraphSage(
+        in_channels=8, hidden_channels=16, out_channels=3, num_layers=2, dropout=0.0, input_dropout=0.0, seed=seed
+    ) for seed in (1, 1, 2))  # fmt: skip
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), same.parameters(), strict=True))
+    assert not torch.equal(one.layers[0].weight, other.layers[0].weight)
+    bound = (6 / (8 + 16)) ** 0.5  # Xavier-uniform of each half
+    assert bound * 0.9 < float(one.layers[0].weight.abs().max()) <= bound
+    assert not one.layers[0].bias.any()
