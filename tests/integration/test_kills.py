@@ -98,7 +98,7 @@ class Tally:
 
 
 def plan_of(planned, run_id: str, ranks: int, every_steps: int, epochs: int = 3) -> Plan:
-    """7 steps of each rank an epoch. Local SGD has the most state: moments that differ by rank, rounds in an epoch."""
+    """7 steps of each rank an epoch. Local SGD has the most state: moments by rank, and rounds within an epoch."""
     return planned(
         run_id,
         ranks=ranks,

@@ -162,9 +162,13 @@ class Training:
         state = State(dict(replica.named_tensors()), self.learner.state(), position)
         self.checkpoints.save(state, parameter_hash=replica.hash(), keep=keep)
         self.saved_at = self.steps_done
+        self._prune()
+        self.journal.events.write("checkpoint", epoch=self.epoch, step=self.step, steps_done=self.steps_done)
+
+    def _prune(self) -> None:
+        """Keep the latest checkpoint and the best, and those that are kept for good."""
         if self.group.rank == 0:
             self.checkpoints.prune([self.steps_done, *([self.best.step] if self.best else [])])
-        self.journal.events.write("checkpoint", epoch=self.epoch, step=self.step, steps_done=self.steps_done)
 
     def restore(self) -> bool:
         """Go on from the latest whole checkpoint. False: there is none, and the run begins anew."""
@@ -182,6 +186,7 @@ class Training:
         self.journal.reopen(position.epoch)
         self.epoch, self.step, self.steps_done = position.epoch, position.step, position.steps_done
         self.best, self.saved_at = position.best, position.steps_done
+        self._prune()  # an attempt that was killed right after its last checkpoint did not come to it
         return True
 
     def test_best(self) -> Measures:
