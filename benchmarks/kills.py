@@ -4,7 +4,7 @@
 
 A short run on Cora with a checkpoint after every sync. Each trial kills the launcher or one of its ranks by SIGKILL,
 half of the time as soon as a checkpoint is being written; then `graphmill train --resume` until the run is done. A
-trial with SIGTERM expects exit status 75 (or 0 where the run was over).
+trial with SIGTERM expects exit status 75, or 0 where the run was over; before there is a run folder it just ends.
 """
 
 import argparse
@@ -44,7 +44,8 @@ def main() -> None:
         process = start(options, name)
         in_write += disturb(process, Path(options.logs_root) / name, chance, seconds, is_term=is_term)
         status = process.wait()
-        terms_right += is_term and status in {0, EXIT_OUT_OF_TIME}
+        has_run = (Path(options.logs_root) / name / "plan.json").exists()
+        terms_right += is_term and (status in {0, EXIT_OUT_OF_TIME} or (status == -signal.SIGTERM and not has_run))
         while status != 0:
             has_run = (Path(options.logs_root) / name / "plan.json").exists()
             status = start(options, name, resume=has_run).wait()

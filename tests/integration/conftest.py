@@ -1,9 +1,14 @@
 """Real runs: prepared graphs, plans for them, and ranks as processes of this machine."""
 
+import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -139,11 +144,73 @@ def last_checkpoint():
     return lambda folder: max(folder.checkpoints_dir.glob("step_*"))
 
 
-@pytest.fixture
-def clean_processes() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """A list for processes that a test starts: what still lives at its end is ended."""
-    started: list[subprocess.Popen[bytes]] = []
+class Zygote:
+    """The process that ranks are forked from."""
+
+    def __init__(self, environ: dict[str, str], logs: Path) -> None:
+        self.logs = logs
+        self.process = subprocess.Popen(
+            [sys.executable, PROGRAMS / "zygote.py"],
+            env=environ,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def start(self, folder: RunFolder, *, resume: bool, die_at: int = 0, ranks: int | None = None) -> list[int]:
+        """Start the ranks of a run, as many as planned unless told otherwise; returns their process ids."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        folder.begin_attempt(resumed=resume, command=["test"])
+        log = self._log(folder)
+        ranks = folder.read_plan().ranks if ranks is None else ranks
+        request = {"ranks": ranks, "folder": str(folder.path), "resume": resume, "port": port}
+        self.process.stdin.write(json.dumps({**request, "log": str(log), "die_at": die_at}) + "\n")
+        self.process.stdin.flush()
+        return self._answer()
+
+    def wait(self, pids: list[int], *, patience_s: float | None = None) -> list[int]:
+        """Exit codes of all ranks. After `patience_s` those that still live are killed, as the launcher would do."""
+        timer = threading.Timer(patience_s, self.kill, [pids]) if patience_s is not None else None
+        if timer:
+            timer.start()
+        codes = self._answer()
+        if timer:
+            timer.cancel()
+        return codes
+
+    def said(self, folder: RunFolder) -> str:
+        """What the ranks of a run printed, in all attempts."""
+        return "\n".join(path.read_text() for path in sorted(self.logs.glob(f"{self._log(folder).name}.[0-9]")))
+
+    def changes(self, folder: RunFolder) -> int:
+        """How often rank 0 of a run that was started with `die_at=-1` changed the file system."""
+        return int(Path(f"{self._log(folder)}.count").read_text())
+
+    def _log(self, folder: RunFolder) -> Path:
+        return self.logs / str(folder.path).strip("/").replace("/", "_")
+
+    @staticmethod
+    def kill(pids: list[int], number: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal to those of the ranks that still live."""
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def close(self) -> None:
+        self.process.stdin.close()
+        self.process.wait(timeout=20)
+
+    def _answer(self) -> list[int]:
+        line = self.process.stdout.readline()
+        assert line, "the zygote died"
+        return json.loads(line)
+
+
+@pytest.fixture(scope="session")
+def zygote(environ: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    """Starts ranks in a blink."""
+    started = Zygote(environ, tmp_path_factory.mktemp("said"))
     yield started
-    for process in started:
-        process.kill()
-        process.wait()
+    started.close()

@@ -1,15 +1,9 @@
 """A run that is killed anywhere, and resumed until it is done, ends as if nothing had happened: to the bit."""
 
-import json
-import os
 import random
 import signal
-import socket
-import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,69 +16,8 @@ from graphmill.spec.plan import Plan
 
 pytestmark = pytest.mark.distributed
 
-PROGRAM = Path(__file__).parent / "programs" / "zygote.py"
 MEASURED = {"time", "seeds_per_s", "sample_s", "gather_s", "wait_s", "compute_s", "sync_s", "eval_s"}
 MEASURED |= {"interface_mib_epoch", "interface_mib_cum", "peak_rss_mib", "peak_gpu_mib", "attempt"}
-
-
-class Zygote:
-    """The process that ranks are forked from."""
-
-    def __init__(self, environ: dict[str, str], logs: Path) -> None:
-        self.logs = logs
-        self.process = subprocess.Popen(
-            [sys.executable, PROGRAM], env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-
-    def start(self, folder: RunFolder, *, resume: bool, die_at: int = 0) -> list[int]:
-        """Start the ranks of a run; returns their process ids."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        folder.begin_attempt(resumed=resume, command=["test"])
-        log = self.logs / folder.path.name
-        request = {"ranks": folder.read_plan().ranks, "folder": str(folder.path), "resume": resume, "port": port}
-        self.process.stdin.write(json.dumps({**request, "log": str(log), "die_at": die_at}) + "\n")
-        self.process.stdin.flush()
-        return self._answer()
-
-    def wait(self, pids: list[int], *, patience_s: float | None = None) -> list[int]:
-        """Exit codes of all ranks. After `patience_s` those that still live are killed, as the launcher would do."""
-        timer = threading.Timer(patience_s, kill, [pids]) if patience_s is not None else None
-        if timer:
-            timer.start()
-        codes = self._answer()
-        if timer:
-            timer.cancel()
-        return codes
-
-    def said(self, folder: RunFolder) -> str:
-        """What the ranks of a run printed."""
-        return "\n".join(path.read_text() for path in sorted(self.logs.glob(f"{folder.path.name}.[0-9]")))
-
-    def close(self) -> None:
-        self.process.stdin.close()
-        self.process.wait(timeout=20)
-
-    def _answer(self) -> list[int]:
-        line = self.process.stdout.readline()
-        assert line, "the zygote died"
-        return json.loads(line)
-
-
-def kill(pids: list[int], number: signal.Signals = signal.SIGKILL) -> None:
-    for pid in pids:
-        try:
-            os.kill(pid, number)
-        except ProcessLookupError:
-            continue
-
-
-@pytest.fixture(scope="module")
-def zygote(environ, tmp_path_factory) -> Iterator[Zygote]:
-    started = Zygote(environ, tmp_path_factory.mktemp("said"))
-    yield started
-    started.close()
 
 
 @dataclass
@@ -157,9 +90,7 @@ def was_in_checkpoint(folder: RunFolder) -> bool:
     return any(folder.checkpoints_dir.glob(".step_*"))
 
 
-def run_with_kills(
-    zygote: Zygote, folder: RunFolder, dice: random.Random, tally: Tally, num_kills: int, most_s: float
-) -> None:
+def run_with_kills(zygote, folder: RunFolder, dice: random.Random, tally: Tally, num_kills: int, most_s: float) -> None:
     """Kill the run `num_kills` times or until it is done, then let it end."""
     ranks, resume, killed = folder.read_plan().ranks, False, 0
     while folder.read_outcome() is None or folder.read_outcome().status != "done":
@@ -171,7 +102,7 @@ def run_with_kills(
             while not has_begun(folder, before + 1) and time.monotonic() < deadline:
                 time.sleep(0.002)
             time.sleep(dice.uniform(0, most_s))
-            kill(dice.choice([pids, *([pid] for pid in pids)]))
+            zygote.kill(dice.choice([pids, *([pid] for pid in pids)]))
         codes = zygote.wait(pids, patience_s=None if killed >= num_kills else 3)
         if -signal.SIGKILL in codes:
             killed += 1
@@ -213,11 +144,11 @@ def test_killed_fifty_times(zygote, planned, undisturbed, tmp_path, record_prope
     assert tally.in_checkpoints >= 10
 
 
-def num_changes(zygote: Zygote, planned, root: Path, ranks: int) -> int:
+def num_changes(zygote, planned, root: Path, ranks: int) -> int:
     """How often a short run changes the file system, as rank 0 sees it."""
     folder = RunFolder.create(short(planned, ranks), root)
     zygote.wait(zygote.start(folder, resume=False, die_at=-1))
-    return int((zygote.logs / f"{folder.path.name}.count").read_text())
+    return zygote.changes(folder)
 
 
 def short(planned, ranks: int) -> Plan:
@@ -279,7 +210,7 @@ def test_asked_to_stop(zygote, long_run, tmp_path, number, ranks):
     folder = RunFolder.create(plan, tmp_path)
     pids = zygote.start(folder, resume=False)
     wait_for_step(folder, 4)
-    kill(pids[:1], number)  # one rank is enough: they decide together
+    zygote.kill(pids[:1], number)  # one rank is enough: they decide together
     assert zygote.wait(pids) == [75] * ranks, zygote.said(folder)
     outcome = folder.read_outcome()
     assert (outcome.status, outcome.exit_code) == ("out_of_time", 75)
@@ -296,7 +227,7 @@ def test_a_second_interrupt_ends_the_run_at_once(zygote, long_run, tmp_path):
     pids = zygote.start(folder, resume=False)
     wait_for_step(folder, 4)
     for _ in range(2):
-        kill(pids, signal.SIGINT)
+        zygote.kill(pids, signal.SIGINT)
         time.sleep(0.0005)
     (code,) = zygote.wait(pids)
     assert code in (130, 75), "75 where the first was acted on before the second came"
@@ -318,7 +249,7 @@ def test_stopped_at_every_sync(zygote, planned, tmp_path):
         pids = zygote.start(folder, resume=resume)
         while not has_begun(folder, before) and folder.read_outcome() is None:
             time.sleep(0.0005)
-        kill(pids, signal.SIGTERM)
+        zygote.kill(pids, signal.SIGTERM)
         assert set(zygote.wait(pids)) <= {0, 75, -signal.SIGTERM}, zygote.said(folder)
         resume = True
         steps.append(folder.read_outcome().steps_per_rank if folder.read_outcome() else 0)

@@ -1,0 +1,153 @@
+"""What goes wrong on one rank, or on disk, ends the run soon, says why, and leaves nobody waiting."""
+
+import re
+import shutil
+import signal
+import time
+
+import pytest
+
+from graphmill.base.errors import UserError
+from graphmill.cluster.local import run_ranks
+from graphmill.record.events import read_events
+from graphmill.record.run_folder import RunFolder
+from graphmill.train.evaluate import evaluate
+
+pytestmark = pytest.mark.distributed
+
+
+def stranger(planned, name: str, **train):
+    return planned("run", model={"kind": "custom", "target": f"strange_models.{name}"}, **{"ranks": 2, **train})
+
+
+def errors_of(folder: RunFolder, rank: int) -> list[str]:
+    return [event["message"] for event in read_events(folder.events_path(rank)) if event["kind"] == "error"]
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "said"), [("Picky", 2, "does not like rank 1"), ("Fragile", 1, "rank 1 met a bug")]
+)
+def test_others_do_not_wait_for_a_rank_that_fails(zygote, planned, tmp_path, name, code, said):
+    """Even without a launcher: the connection closes, and the collective they stand in fails."""
+    folder = RunFolder.create(stranger(planned, name), tmp_path)
+    began = time.monotonic()
+    codes = zygote.wait(zygote.start(folder, resume=False), patience_s=60)
+    assert codes == [1, code]
+    assert time.monotonic() - began < 45
+    assert said in errors_of(folder, 1)[0]
+    assert folder.read_outcome().status == "failed"
+
+
+def test_the_launcher_tells_the_first_error(environ, planned, tmp_path, capfd):
+    folder = RunFolder.create(stranger(planned, "Picky"), tmp_path)
+    folder.begin_attempt(resumed=False, command=["test"])
+    assert run_ranks(folder, folder.read_plan(), resume=False, environ=environ) == 2
+    err = capfd.readouterr().err
+    assert err.count("this model does not like rank 1") == 1
+    assert "→ bring another model" in err
+    assert "Traceback" not in err
+
+
+def test_a_run_that_diverges_says_so(zygote, planned, tmp_path):
+    folder = RunFolder.create(stranger(planned, "Exploding"), tmp_path)
+    assert zygote.wait(zygote.start(folder, resume=False), patience_s=60) == [2, 2]
+    assert "the training loss is nan by step 7: the run has diverged" in folder.read_outcome().message
+    assert "lower train.lr" in zygote.said(folder)
+
+
+def test_the_number_of_ranks_must_be_the_plans(zygote, planned, tmp_path):
+    folder = RunFolder.create(planned("run", ranks=2), tmp_path)
+    pids = zygote.start(folder, resume=False, ranks=1)
+    assert zygote.wait(pids, patience_s=60) == [2]
+    assert "plan.json asks for 2 ranks, but 1 were started" in zygote.said(folder)
+
+
+@pytest.fixture(scope="module")
+def finished(planned, zygote, tmp_path_factory):
+    """A run that is done, and makes a copy of it to be damaged."""
+    plan = planned("run", epochs=3, checkpoint={"keep_every_epochs": 1})
+    reference = RunFolder.create(plan, tmp_path_factory.mktemp("finished"))
+    assert zygote.wait(zygote.start(reference, resume=False)) == [0]
+    return reference
+
+
+@pytest.fixture
+def interrupted(finished, tmp_path) -> RunFolder:
+    """The same run as if it had been killed right before its last checkpoint: those of two epochs are there."""
+    folder = RunFolder(tmp_path / "run")
+    shutil.copytree(finished.path, folder.path)
+    folder.outcome_path.unlink()
+    shutil.rmtree(max(folder.checkpoints_dir.glob("step_*")))
+    return folder
+
+
+def weights(folder: RunFolder) -> bytes:
+    return (max(folder.checkpoints_dir.glob("step_*")) / "model.safetensors").read_bytes()
+
+
+def flip(path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "rank_0.safetensors", "manifest.json"])
+def test_a_damaged_checkpoint_is_said_and_the_one_before_it_used(zygote, finished, interrupted, name):
+    first, latest = sorted(interrupted.checkpoints_dir.glob("step_*"))
+    if name == "model.safetensors":
+        flip(latest / name)
+    else:
+        (latest / name).unlink()
+    assert zygote.wait(zygote.start(interrupted, resume=True)) == [0], zygote.said(interrupted)
+    said = zygote.said(interrupted)
+    assert re.search(rf"{latest.name} is damaged and passed over: {re.escape(name)}", said)
+    assert f"resumed after step {int(first.name.removeprefix('step_'))}" in said
+    events = [event for event in read_events(interrupted.events_path(0)) if "damaged" in event]
+    assert [event["damaged"] for event in events] == [latest.name]
+    assert weights(interrupted) == weights(finished)
+    assert interrupted.read_outcome().test == finished.read_outcome().test
+
+
+def test_with_all_checkpoints_damaged_the_run_begins_anew(zygote, finished, interrupted):
+    for path in interrupted.checkpoints_dir.glob("step_*/model.safetensors"):
+        flip(path)
+    assert zygote.wait(zygote.start(interrupted, resume=True)) == [0], zygote.said(interrupted)
+    assert zygote.said(interrupted).count("is damaged and passed over") == 2
+    assert weights(interrupted) == weights(finished)
+
+
+def test_evaluation_says_what_is_damaged(finished, zygote, tmp_path, capsys):
+    folder = RunFolder.create(finished.read_plan(), tmp_path)
+    assert zygote.wait(zygote.start(folder, resume=False)) == [0]
+    steps = sorted(path.name for path in folder.checkpoints_dir.glob("step_*"))
+    flip(folder.checkpoints_dir / steps[-1] / "model.safetensors")
+    facts = evaluate(folder, split="val", which="latest")
+    assert facts["steps_per_rank"] == int(steps[-2].removeprefix("step_"))
+    assert f"{steps[-1]} is damaged and passed over" in capsys.readouterr().err
+    for step in steps:
+        (folder.checkpoints_dir / step / "manifest.json").unlink()
+    with pytest.raises(UserError, match="holds no whole checkpoint"):
+        evaluate(folder, split="val", which="best")
+
+
+def test_a_damaged_best_checkpoint_is_found_at_the_resume(zygote, planned, tmp_path):
+    """Not after hours of training, when the test split is to be judged with it."""
+    plan = planned("run", epochs=4, evaluate_every_epochs=3, checkpoint={"every_steps": 1})
+    folder = RunFolder.create(plan, tmp_path)
+    pids = zygote.start(folder, resume=False)
+    while not (folder.checkpoints_dir / f"step_{3 * plan.steps_per_epoch + 1:010d}").exists():
+        time.sleep(0.001)
+    zygote.kill(pids)
+    assert zygote.wait(pids) == [-signal.SIGKILL]
+    best = folder.checkpoints_dir / f"step_{3 * plan.steps_per_epoch:010d}"
+    flip(best / "model.safetensors")
+    assert zygote.wait(zygote.start(folder, resume=True)) == [2]
+    message = folder.read_outcome().message
+    assert f"{best} is damaged: model.safetensors does not match its checksum" in message
+
+
+def test_another_plan_does_not_continue_a_run(zygote, interrupted):
+    plan = interrupted.read_plan()
+    interrupted.plan_path.write_text(plan.model_copy(update={"lr": 0.5}).model_dump_json())
+    assert zygote.wait(zygote.start(interrupted, resume=True)) == [2]
+    assert "was written by another plan" in zygote.said(interrupted)
