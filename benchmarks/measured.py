@@ -94,7 +94,11 @@ def step(result: dict[str, Any]) -> str:
     lines.append(
         f"\n{result['gflop']:.1f} GFLOP a step at {result['gflops_achieved']:.0f} GFLOP/s: {rates}. Phases: {shares}"
     )
-    lines[-1] += " (gathering includes the first layer's mean over neighbours).\n"
+    ahead = result["pipelined"]
+    lines[-1] += (
+        " (gathering includes the first layer's mean over neighbours). With batches made ahead on a thread, as in"
+        f" training: {ahead['seconds_per_step'] * 1e3:.0f} ms a step, {ahead['waiting_share']:.1%} spent waiting.\n"
+    )
     return "\n".join(lines) + "\n" + source(result, "python benchmarks/step.py")
 
 

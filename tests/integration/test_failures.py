@@ -108,6 +108,28 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_it_used(zygote, finishe
     assert interrupted.read_outcome().test == finished.read_outcome().test
 
 
+def test_all_ranks_pass_over_what_is_damaged_for_one(zygote, planned, tmp_path):
+    """Rank 0 looks at everybody's files and decides for all."""
+    plan = planned(
+        "run", ranks=2, epochs=3, checkpoint={"keep_every_epochs": 1}, sync={"scheme": "local_sgd", "every": 3}
+    )
+    reference = RunFolder.create(plan, tmp_path / "reference")
+    assert zygote.wait(zygote.start(reference, resume=False)) == [0, 0]
+    folder = RunFolder(tmp_path / "damaged")
+    shutil.copytree(reference.path, folder.path)
+    folder.outcome_path.unlink()
+    latest = max(folder.checkpoints_dir.glob("step_*"))
+    flip(latest / "rank_1.safetensors")
+    assert zygote.wait(zygote.start(folder, resume=True)) == [0, 0], zygote.said(folder)
+    assert f"{latest.name} is damaged and passed over: rank_1.safetensors" in zygote.said(folder)
+    for rank in (0, 1):
+        starts = [event for event in read_events(folder.events_path(rank)) if event["kind"] == "start"]
+        assert starts[-1]["steps_done"] == 14
+    for name in ("model", "rank_0", "rank_1"):
+        one, other = (max(run.checkpoints_dir.glob("step_*")) / f"{name}.safetensors" for run in (reference, folder))
+        assert one.read_bytes() == other.read_bytes()
+
+
 def test_with_all_checkpoints_damaged_the_run_begins_anew(zygote, finished, interrupted):
     for path in interrupted.checkpoints_dir.glob("step_*/model.safetensors"):
         flip(path)

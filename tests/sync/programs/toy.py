@@ -1,0 +1,101 @@
+"""Three ranks whose gradients are known beforehand: what each scheme makes of their parameters, as JSON per rank.
+
+python toy.py MEETING_FILE OUT_FOLDER
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from graphmill.spec.experiment import DeferredAllreduceSpec, DilocoSpec, LocalSgdSpec
+from graphmill.sync.group import Group
+from graphmill.sync.replica import Replica
+from graphmill.sync.schemes import Step, build_scheme
+
+RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+CPU = torch.device("cpu")
+SEEDS = (2, 3, 0)  # of each rank in every step: the last has none
+
+
+class Toy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.arange(6.0))
+        self.register_buffer("statistic", torch.full((2,), float(RANK)))
+
+
+def gradient(rank: int, step: int) -> torch.Tensor:
+    """The sum over the seeds of a rank at a step."""
+    return SEEDS[rank] * (torch.arange(6.0) / 7 + rank - 0.3 * step)
+
+
+def run(spec: Any, closes: list[bool]) -> dict[str, Any]:
+    """Plain SGD with rate 0.1 through the steps; `closes` says where rounds end."""
+    group = Group(RANK, RANKS, CPU)
+    replica = Replica(Toy())
+    flat = nn.Parameter(replica.values)
+    flat.grad = replica.grads
+    scheme = build_scheme(spec, replica, torch.optim.SGD([flat], lr=0.1, momentum=0.5), group)
+    values, synced = [], []
+    for step, closes_round in enumerate(closes):
+        replica.grads += gradient(RANK, step)
+        synced.append(scheme.after_backward(Step(SEEDS[RANK], sum(SEEDS), closes_round)))
+        values.append(replica.values.tolist())
+    hashes = [row[0] for row in group.gather_numbers([replica.hash() - 2**63])]
+    return {
+        "values": values,
+        "synced": synced,
+        "agree": len(set(hashes)) == 1,
+        "statistic": replica.model.statistic.tolist(),
+        "payload_bytes": group.traffic.payload_bytes,
+        "num_syncs": group.traffic.num_syncs,
+        "state": sorted(scheme.state()),
+        "grads": replica.grads.tolist(),
+    }
+
+
+def collectives() -> dict[str, Any]:
+    group = Group(RANK, RANKS, CPU)
+    counts = [2, 0, 3]
+    rows = group.gather_rows(torch.full((counts[RANK], 2), float(RANK)), counts)
+    total = group.sum_numbers(torch.tensor([1.0, RANK], dtype=torch.float64))
+    numbers = group.gather_numbers([RANK, 2**62 + RANK, -(2**63)])
+    before = group.traffic.payload_bytes
+    tensor = torch.full((5,), 1.5 * (RANK + 1))
+    group.all_reduce(tensor)
+    return {
+        "rows": rows.tolist(),
+        "total": total.tolist(),
+        "numbers": numbers,
+        "reduced": tensor.tolist(),
+        "payload_bytes": group.traffic.payload_bytes - before,
+        "control_bytes": group.traffic.control_bytes,
+        "waited": group.traffic.wait_s > 0,
+    }
+
+
+def main() -> None:
+    dist.init_process_group("gloo", store=dist.FileStore(sys.argv[1], RANKS), rank=RANK, world_size=RANKS)
+    rounds = [False, True, False, False, True]
+    results = {
+        "deferred": run(DeferredAllreduceSpec(every=2), rounds),
+        "plain": run(DeferredAllreduceSpec(), [True] * 5),
+        "local": run(LocalSgdSpec(scheme="local_sgd", every=2), rounds),
+        "every-step": run(LocalSgdSpec(scheme="local_sgd"), [True] * 5),
+        "diloco": run(DilocoSpec(scheme="diloco", outer_lr=0.7, outer_momentum=0.9), rounds),
+        "half": run(LocalSgdSpec(scheme="local_sgd", payload="fp16"), rounds),
+        "bfloat": run(DeferredAllreduceSpec(payload="bf16"), rounds),
+        "warm": run(LocalSgdSpec(scheme="local_sgd", warmup_steps=3), [False] * 4 + [True]),
+        "collectives": collectives(),
+    }
+    (Path(sys.argv[2]) / f"{RANK}.json").write_text(json.dumps(results))
+    dist.destroy_process_group()
+
+
+main()

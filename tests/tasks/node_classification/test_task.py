@@ -1,0 +1,139 @@
+"""Node classification as the loop sees it: measures by hand, feature transforms, strangers' models."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from graphmill.base.errors import UserError
+from graphmill.graph.features import DenseFeatures, SparseFeatures
+from graphmill.spec.experiment import Experiment
+from graphmill.sync.group import Group
+from graphmill.tasks.node_classification.metrics import measures, tally
+from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.node_classification.task import NodeClassification, transformed
+from graphmill.tasks.planning import plan_experiment
+
+ALONE = Group(0, 1, torch.device("cpu"))
+
+
+def test_measures_against_arithmetic_by_hand():
+    """True classes 0 0 0 1 1 2, guesses 0 0 1 1 0 0; class 3 neither occurs nor is guessed."""
+    guesses = torch.tensor([0, 0, 1, 1, 0, 0])
+    logits = torch.full((6, 4), 0.0)
+    logits[range(6), guesses] = 2.0
+    found = measures(tally(logits, torch.tensor([0, 0, 0, 1, 1, 2])), 4)
+    assert found.micro_f1 == pytest.approx(3 / 6)
+    assert found.macro_f1 == pytest.approx((2 * 2 / (3 + 4) + 2 * 1 / (2 + 2) + 0 + 0) / 4)
+    hit, miss = -math.log(math.e**2 / (math.e**2 + 3)), -math.log(1 / (math.e**2 + 3))
+    assert found.loss == pytest.approx((3 * hit + 3 * miss) / 6)
+    assert found.num_nodes == 6
+
+
+def test_tallies_of_parts_add_up():
+    generator = torch.Generator().manual_seed(0)
+    logits, labels = torch.randn(100, 7, generator=generator), torch.randint(0, 7, (100,), generator=generator)
+    parts = sum(tally(logits[begin:end], labels[begin:end]) for begin, end in ((0, 13), (13, 13), (13, 100)))
+    whole, added = measures(tally(logits, labels), 7), measures(parts, 7)
+    assert (whole.micro_f1, whole.macro_f1, whole.num_nodes) == (added.micro_f1, added.macro_f1, added.num_nodes)
+    assert whole.loss == pytest.approx(added.loss, abs=1e-12)
+
+
+def test_sparse_features_as_the_plan_wants_them():
+    rows = SparseFeatures(
+        np.array([0, 2, 2, 5]), np.array([0, 3, 1, 2, 3], np.int32), np.array([1, 3, 2, 2, 4], np.float32), 4
+    )
+    assert transformed(rows, "as_stored") is rows
+    assert transformed(rows, "binary").values.tolist() == [1] * 5
+    assert transformed(rows, "row_normalised").values.tolist() == [0.25, 0.75, 0.25, 0.25, 0.5]
+    assert transformed(rows, "row_normalised").values.dtype == np.float32
+    zero_sum = SparseFeatures(np.array([0, 2]), np.array([0, 1], np.int32), np.array([1, -1], np.float32), 2)
+    assert transformed(zero_sum, "row_normalised").values.tolist() == [1, -1]
+    dense = DenseFeatures(np.ones((2, 2), np.float32), "float32")
+    assert transformed(dense, "as_stored") is dense
+
+
+class Mean(nn.Module):
+    """A model like a person's own: one mean over in-neighbours and a linear layer."""
+
+    def __init__(self, in_channels: int, out_channels: int, scale: float = 1.0) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2 * in_channels, out_channels)
+        self.scale = scale
+
+    def forward(self, x, edge_index):
+        total = torch.zeros_like(x).index_add_(0, edge_index[1], x[edge_index[0]])
+        degree = torch.bincount(edge_index[1], minlength=len(x)).clamp(min=1)
+        return self.linear(torch.cat([x, total / degree.unsqueeze(1)], dim=1)) * self.scale
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory):
+    root = tmp_path_factory.mktemp("data")
+    prepare("synthetic/sbm", root=root, save_as="sbm", options={"num_nodes": 600, "num_edges": 6000, "features": 9})
+
+    def plan(model, **train):
+        settings = {"epochs": 1, "batch_size": 50, "num_neighbors": [3], "threads": 1, **train}
+        experiment = Experiment.model_validate({"dataset": {"name": "sbm"}, "model": model, "train": settings})
+        return plan_experiment(experiment, dataset_root=root, run_id="run")
+
+    return plan
+
+
+def stranger(name: str = "torch.nn.Linear", **options) -> dict:
+    return {"kind": "custom", "target": name, "options": options}
+
+
+def test_a_strangers_model_is_evaluated_with_all_neighbours(planned, monkeypatch):
+    monkeypatch.setattr(torch.nn, "OurMean", Mean, raising=False)
+    task = NodeClassification(planned(stranger("torch.nn.OurMean", scale=2.0)), ALONE)
+    found = task.evaluate("test")
+    topology = task.sampler.topology
+    targets = np.repeat(np.arange(topology.num_nodes), np.diff(topology.indptr))
+    edge_index = torch.from_numpy(np.stack([topology.indices.astype(np.int64), targets]))
+    x = torch.from_numpy(np.array(task.store.features.x))
+    nodes = torch.from_numpy(task.store.nodes_in("test"))
+    with torch.no_grad():
+        logits = task.model.inner(x, edge_index)[nodes]
+    expected = measures(tally(logits, task.labels[nodes]), task.plan.dataset.num_classes)
+    assert found.micro_f1 == expected.micro_f1
+    assert found.loss == pytest.approx(expected.loss, abs=1e-6)
+
+
+def test_a_strangers_dropout_is_repeatable(planned, monkeypatch):
+    """It draws from torch's generator, which is keyed anew before every step, whatever was drawn before."""
+
+    class Dropping(Mean):
+        def forward(self, x, edge_index):
+            return super().forward(nn.functional.dropout(x, 0.5, self.training), edge_index)
+
+    monkeypatch.setattr(torch.nn, "OurDropping", Dropping, raising=False)
+    task = NodeClassification(planned(stranger("torch.nn.OurDropping"), prefetch=0), ALONE)
+    first = [task.loss_sum(batch).item() for batch in task.batches(0, 0)]
+    torch.manual_seed(99)
+    assert [task.loss_sum(batch).item() for batch in task.batches(0, 3)] == first[3:]
+    assert [task.loss_sum(batch).item() for batch in task.batches(1, 0)] != first
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (stranger("no_such_module.Model"), "cannot be imported"),
+        (stranger("Model"), "cannot be imported"),
+        (stranger("torch.nn.Linaer"), "did you mean 'Linear'"),
+        (stranger("torch.nn.Linear", widht=3), "does not take model.options"),
+        (stranger("builtins.dict"), "made a dict, not a torch.nn.Module"),
+    ],
+)
+def test_a_model_that_cannot_be_built_is_refused(planned, model, message):
+    with pytest.raises(UserError, match=message):
+        NodeClassification(planned(model), ALONE)
+
+
+def test_all_splits_are_evaluated_the_same_way(planned):
+    task = NodeClassification(planned({"kind": "graphsage", "num_layers": 1}), ALONE)
+    for split in ("train", "val", "test"):
+        assert task.evaluate(split).num_nodes == len(task.store.nodes_in(split))
+    assert task.model.training, "evaluation leaves the model in training"

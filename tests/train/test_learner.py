@@ -1,0 +1,192 @@
+"""The optimizer's rate and state, and what a ledger counts: functions of the position, carried over a resume."""
+
+import math
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from graphmill.base.errors import UserError
+from graphmill.spec.experiment import Experiment
+from graphmill.spec.plan import DatasetFacts, MachineFacts, Plan, resolve
+from graphmill.sync.group import MIB, Group
+from graphmill.sync.schemes import Step
+from graphmill.tasks.node_classification.task import LoaderTimes
+from graphmill.train.learner import Learner, learning_rate
+from graphmill.train.ledger import Counters, Ledger
+
+CPU = torch.device("cpu")
+
+
+def plan_of(**train) -> Plan:
+    facts = DatasetFacts(
+        name="toy", path="/nowhere", checksum="0", synthetic=False, num_nodes=100, num_edges=400, num_features=8,
+        num_classes=3, num_train=60, has_sparse_features=False,
+    )  # fmt: skip
+    experiment = Experiment.model_validate({"train": {"epochs": 2, "batch_size": 10, "ranks": 1, **train}})
+    return resolve(experiment, machine=MachineFacts(num_cores=2, num_gpus=0), dataset=facts, run_id="run")
+
+
+def learner_of(plan: Plan) -> Learner:
+    torch.manual_seed(1)
+    return Learner.build(plan, nn.Linear(4, 3), Group(0, 1, CPU))
+
+
+def train(learner: Learner, steps: range) -> None:
+    for step in steps:
+        learner.replica.grads.copy_(torch.sin(torch.arange(15.0) + step))
+        assert learner.update(Step(5, 5, closes_round=True), step)
+
+
+def test_a_constant_rate():
+    plan = plan_of(lr=0.02)
+    assert {learning_rate(plan, step) for step in range(plan.steps_per_rank)} == {0.02}
+
+
+def test_a_cosine_rate_falls_from_the_planned_one_towards_zero():
+    plan = plan_of(lr=0.02, lr_schedule="cosine")
+    rates = [learning_rate(plan, step) for step in range(plan.steps_per_rank)]
+    assert rates[0] == 0.02
+    assert rates == sorted(rates, reverse=True)
+    assert rates[6] == pytest.approx(0.01), "half of it in the middle of 12 steps"
+    assert rates[-1] == pytest.approx(0.01 * (1 + math.cos(math.pi * 11 / 12)))
+
+
+def test_it_is_adam():
+    """Flat or in parts, the same updates as torch's own Adam."""
+    plan = plan_of(lr=0.01, weight_decay=0.1)
+    learner = learner_of(plan)
+    torch.manual_seed(1)
+    reference = nn.Linear(4, 3)
+    optimizer = torch.optim.Adam(reference.parameters(), lr=0.01, weight_decay=0.1)
+    for step in range(5):
+        gradient = torch.sin(torch.arange(15.0) + step)
+        reference.weight.grad, reference.bias.grad = (gradient[:12] / 5).view(3, 4).clone(), gradient[12:] / 5
+        optimizer.step()
+    train(learner, range(5))
+    flat = torch.cat([reference.weight.detach().reshape(-1), reference.bias.detach()])
+    torch.testing.assert_close(learner.replica.values, flat, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("sync", [{"scheme": "deferred_allreduce"}, {"scheme": "diloco"}, {"scheme": "local_sgd"}])
+def test_a_learner_goes_on_where_another_stood(sync):
+    plan = plan_of(lr_schedule="cosine", sync=sync)
+    undisturbed, first, second = learner_of(plan), learner_of(plan), learner_of(plan)
+    train(undisturbed, range(8))
+    train(first, range(5))
+    model = {name: tensor.clone() for name, tensor in first.replica.named_tensors()}
+    second.load(model, {name: tensor.clone() for name, tensor in first.state().items()})
+    train(second, range(5, 8))
+    assert torch.equal(second.replica.values, undisturbed.replica.values)
+    assert second.state().keys() == undisturbed.state().keys()
+    assert all(torch.equal(second.state()[name], tensor) for name, tensor in undisturbed.state().items())
+
+
+def test_its_state_is_whole_before_the_first_step():
+    state = learner_of(plan_of()).state()
+    assert sorted(state) == ["optimizer.exp_avg", "optimizer.exp_avg_sq", "optimizer.step"]
+    assert not any(tensor.any() for tensor in state.values())
+
+
+def ledger_of(plan: Plan, **fields) -> Ledger:
+    times = fields.pop("times", LoaderTimes())
+    given = {"num_parameters": 1000, "interface": None, "attempt": 1, "num_hosts": 1, **fields}
+    return Ledger(plan=plan, group=Group(0, 1, CPU), times=times, **given)
+
+
+def test_a_row_tells_of_its_epoch_alone():
+    plan, times = plan_of(), LoaderTimes(5.0, 7.0)
+    ledger = ledger_of(plan, times=times)
+    ledger.before_epoch = Counters(num_syncs=6, payload_bytes=6 * MIB)
+    ledger.earlier = Counters(num_syncs=4, payload_bytes=4 * MIB)
+    ledger.begin_epoch()
+    times.sample_s, times.gather_s = 5.5, 7.25
+    ledger.group.traffic.num_syncs, ledger.group.traffic.payload_bytes = 5, 5 * MIB
+    row = ledger.row(epoch=1, steps_done=9, loss_sum=90.0, num_seeds=(30, 90))
+    assert (row["epoch"], row["epoch_steps"], row["local_steps"], row["loss"]) == (2, 3, 9, 3.0)
+    assert (row["syncs"], row["syncs_cum"]) == (3, 9)
+    assert (row["measured_mib_epoch"], row["measured_mib_cum"]) == (3.0, 9.0)
+    assert (row["sample_s"], row["gather_s"]) == (0.5, 0.25)
+    assert row["commMB_epoch_fp32"] == 3 * 4000 / MIB
+    assert row["commMB_cum_fp16"] == 9 * 2000 / MIB
+    assert row["interface_mib_cum"] is None
+    assert row["seeds_per_s"] == pytest.approx(30 / row["time"])
+
+
+def test_books_carry_a_ledger_over_an_attempt():
+    ledger = ledger_of(plan_of())
+    ledger.begin_epoch()
+    ledger.loss_sum = 12.5
+    ledger.group.traffic.num_syncs = 3
+    books = ledger.books(4, mid_epoch=True)
+    assert 0 < books.epoch_s < 1
+    assert ledger.books(4, mid_epoch=False).epoch_s == 0
+    resumed = ledger_of(plan_of())
+    resumed.reopen(books)
+    resumed.begin_attempt()
+    resumed.begin_epoch()
+    resumed.group.traffic.num_syncs = 2
+    assert resumed.loss_sum == 12.5
+    assert resumed.counters().num_syncs == 5
+    assert resumed.elapsed_s() > books.epoch_s
+
+
+def test_waiting_and_computing_are_told_apart():
+    ledger = ledger_of(plan_of())
+    ledger.begin_epoch()
+
+    def slow():
+        for number in range(3):
+            time.sleep(0.02)
+            yield number
+
+    for _ in ledger.timed(slow()):
+        with ledger.computing():
+            time.sleep(0.01)
+            ledger.group.traffic.wait_s += 0.004
+    assert 0.06 <= ledger.wait_s < 0.12
+    assert 0.018 <= ledger.compute_s < 0.06, "time in collectives counts as synchronising"
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_ends_the_run(loss):
+    ledger = ledger_of(plan_of())
+    ledger.begin_epoch()
+    ledger.loss_sum = loss
+    with pytest.raises(UserError, match="has diverged"):
+        ledger.books(3, mid_epoch=True)
+    with pytest.raises(UserError, match="by step 6"):
+        ledger.row(epoch=0, steps_done=6, loss_sum=loss, num_seeds=(60, 60))
+
+
+def test_progress_in_a_log_is_one_line_per_epoch(capsys):
+    from graphmill.train.progress import Progress
+
+    progress = Progress(plan_of(ranks=2), shown=True)
+    progress.resume(3)
+    progress.step(0, 1, 10)
+    row = {"epoch": 1, "loss": 1.25, "microF1": 0.5, "best_microF1": 0.75, "seeds_per_s": 1234.5, "time": 2.0}
+    progress.epoch({**row, "syncs": 6, "measured_mib_epoch": 1.5})
+    progress.close()
+    Progress(plan_of(), shown=False).say("a silent rank")
+    line = "epoch 1/2  loss 1.2500  val micro-F1 0.5000  best 0.7500  1,234 seeds/s  2.0 s  6 syncs  1.5 MiB\n"
+    assert capsys.readouterr().out == line
+
+
+def test_a_journal_tells_what_it_passes_over(tmp_path):
+    from graphmill.record.events import EventWriter, read_events
+    from graphmill.train.journal import Journal
+
+    said: list[str] = []
+    with EventWriter(tmp_path / "rank_0.jsonl", rank=0) as events:
+        journal = Journal(None, 0, events, SimpleNamespace(say=said.append))
+        journal.damaged("step_0000000005", "manifest.json is damaged")
+    (event,) = read_events(tmp_path / "rank_0.jsonl")
+    assert (event["kind"], event["damaged"], event["problem"]) == (
+        "checkpoint",
+        "step_0000000005",
+        "manifest.json is damaged",
+    )
+    assert said == ["step_0000000005 is damaged and passed over: manifest.json is damaged"]
