@@ -83,48 +83,18 @@ def planned(data_root: Path):
 
 
 @pytest.fixture(scope="session")
-def train_together(environ: dict[str, str], tmp_path_factory: pytest.TempPathFactory):
-    """Trains plans of the same number of ranks in one set of processes. Returns their folders by run id."""
+def train_all(zygote: "Zygote", tmp_path_factory: pytest.TempPathFactory):
+    """Trains plans one after the other, each by ranks of its own. Returns their folders by run id."""
 
-    def train(plans: list[Plan], timeout_s: float = 200) -> dict[str, RunFolder]:
+    def train(plans: list[Plan]) -> dict[str, RunFolder]:
         root = tmp_path_factory.mktemp("logs")
         folders = {plan.run_id: RunFolder.create(plan, root) for plan in plans}
         for folder in folders.values():
-            folder.begin_attempt(resumed=False, command=["test"])
-        words = [
-            sys.executable,
-            PROGRAMS / "train_many.py",
-            root / "meeting",
-            *(folder.path for folder in folders.values()),
-        ]
-        codes = run_processes(words, plans[0].ranks, environ, root, timeout_s)
-        said = "\n".join((root / f"rank_{rank}.txt").read_text() for rank in range(plans[0].ranks))
-        assert codes == [0] * plans[0].ranks, said
+            codes = zygote.wait(zygote.start(folder, resume=False), patience_s=100)
+            assert set(codes) == {0}, zygote.said(folder)
         return folders
 
     return train
-
-
-def run_processes(words: list[Any], ranks: int, environ: dict[str, str], logs: Path, timeout_s: float) -> list[int]:
-    """Start the same command once per rank and wait for all; none outlives the call."""
-    started = []
-    try:
-        for rank in range(ranks):
-            own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
-            with (logs / f"rank_{rank}.txt").open("wb") as output:
-                started.append(
-                    subprocess.Popen(
-                        list(map(str, words)),
-                        env={**environ, **{k: str(v) for k, v in own.items()}},
-                        stdout=output,
-                        stderr=output,
-                    )
-                )
-        return [process.wait(timeout=timeout_s) for process in started]
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
 
 
 @pytest.fixture(scope="session")

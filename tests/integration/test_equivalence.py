@@ -34,9 +34,9 @@ def plans(planned):
 
 
 @pytest.fixture(scope="module")
-def trained(plans, train_together):
+def trained(plans, train_all):
     """Folders by number of ranks, then by run id."""
-    return {ranks: train_together(of_ranks) for ranks, of_ranks in plans.items()}
+    return {ranks: train_all(of_ranks) for ranks, of_ranks in plans.items()}
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ def weights(folder, last_checkpoint) -> str:
 
 
 @pytest.fixture(scope="module")
-def cells(planned, train_together):
+def cells(planned, train_all):
     """All schemes, rounds and payloads with two ranks, and what is compared with them."""
     lean = {"ranks": 2, "evaluate_every_epochs": 0, "checkpoint": {"every_epochs": 0}}
     plans = [
@@ -41,7 +41,7 @@ def cells(planned, train_together):
         planned("all-warm-up", **lean, sync={"scheme": "local_sgd", "every": 4, "warmup_steps": 14}),
         planned("cut-short", **lean, epochs=None, max_steps=22, sync={"scheme": "local_sgd", "every": 3}),
     ]
-    return train_together(plans)
+    return train_all(plans)
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: name(*cell))
@@ -145,12 +145,12 @@ RARE = {
 
 
 @pytest.fixture(scope="module")
-def rare(planned, train_together):
+def rare(planned, train_all):
     """Three ranks where seeds are rare: two in the last batch of cora, two in all of `tiny`."""
     cora = [planned(f"cora-{key}", ranks=3, batch_size=46, sync=sync) for key, sync in RARE.items()]
     tiny = [planned(f"tiny-{key}", dataset="tiny", ranks=3, epochs=5, sync=sync) for key, sync in RARE.items()]
     stranger = {"kind": "custom", "target": "strange_models.Normalised"}
-    return train_together([*cora, *tiny, planned("stranger", ranks=3, batch_size=46, model=stranger)])
+    return train_all([*cora, *tiny, planned("stranger", ranks=3, batch_size=46, model=stranger)])
 
 
 @pytest.mark.parametrize(("dataset", "num_train"), [("cora", "140"), ("tiny", "2")])

@@ -211,5 +211,5 @@ def test_initial_weights_are_a_function_of_the_seed():
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), same.parameters(), strict=True))
     assert not torch.equal(one.layers[0].weight, other.layers[0].weight)
     bound = (6 / (8 + 16)) ** 0.5  # Xavier-uniform of each half
-    assert bound * 0.9 < float(one.layers[0].weight.abs().max()) <= bound
+    assert bound * 0.9 < one.layers[0].weight.abs().max().item() <= bound
     assert not one.layers[0].bias.any()
