@@ -108,6 +108,22 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_it_used(zygote, finishe
     assert interrupted.read_outcome().test == finished.read_outcome().test
 
 
+def test_the_best_of_an_earlier_attempt_is_kept(zygote, planned, tmp_path):
+    """A rate so high that the run gets worse after its best epoch: the resumed run must remember that epoch."""
+    plan = planned("run", epochs=6, lr=1.0, checkpoint={"keep_every_epochs": 1})
+    reference = RunFolder.create(plan, tmp_path / "reference")
+    assert zygote.wait(zygote.start(reference, resume=False)) == [0]
+    expected = reference.read_outcome()
+    assert expected.best["epoch"] < 5, "else this test says nothing"
+    folder = RunFolder(tmp_path / "resumed")
+    shutil.copytree(reference.path, folder.path)
+    folder.outcome_path.unlink()
+    shutil.rmtree(max(folder.checkpoints_dir.glob("step_*")))
+    assert zygote.wait(zygote.start(folder, resume=True)) == [0], zygote.said(folder)
+    found = folder.read_outcome()
+    assert (found.best, found.test) == (expected.best, expected.test)
+
+
 def test_all_ranks_pass_over_what_is_damaged_for_one(zygote, planned, tmp_path):
     """Rank 0 looks at everybody's files and decides for all."""
     plan = planned(
