@@ -18,7 +18,7 @@ from graphmill.spec.experiment import (
 
 
 class MachineFacts(Spec):
-    """What the planner must know about the machine."""
+    """What the planner must know about each of the hosts that the run is for; they are alike."""
 
     num_cores: int
     num_gpus: int
@@ -49,7 +49,8 @@ class Plan(Spec):
     undirected: bool
     features: FeatureTransform
     model: ModelSpec
-    ranks: int
+    hosts: int = Field(description="machines; each starts the same number of ranks")
+    ranks: int = Field(description="processes over all hosts")
     epochs: int = Field(description="passes over the training set, the last one perhaps cut short by steps_per_rank")
     steps_per_epoch: int = Field(description="steps of each rank in one epoch")
     steps_per_rank: int = Field(description="steps of each rank in the whole run")
@@ -68,12 +69,19 @@ class Plan(Spec):
     checkpoint: CheckpointSpec
     evaluate_every_epochs: int
 
+    @property
+    def ranks_per_host(self) -> int:
+        """Every host starts as many."""
+        return self.ranks // self.hosts
 
-def resolve(experiment: Experiment, *, machine: MachineFacts, dataset: DatasetFacts, run_id: str) -> Plan:
-    """Make every choice, or refuse with a `UserError` that says what clashes."""
+
+def resolve(
+    experiment: Experiment, *, machine: MachineFacts, dataset: DatasetFacts, run_id: str, hosts: int = 1
+) -> Plan:
+    """Make every choice, or refuse with a `UserError` that says what clashes. `machine`: of each of the `hosts`."""
     train = experiment.train
     device = _device(train.device, machine)
-    ranks = _ranks(train.ranks, device, machine)
+    ranks = _ranks(train.ranks, device, machine, hosts)
     steps_per_epoch = math.ceil(dataset.num_train / (train.batch_size * ranks))
     steps_per_rank = _steps_per_rank(experiment, ranks, steps_per_epoch)
     if len(train.num_neighbors) != _num_hops(experiment.model, len(train.num_neighbors)):
@@ -91,6 +99,7 @@ def resolve(experiment: Experiment, *, machine: MachineFacts, dataset: DatasetFa
         undirected=experiment.dataset.undirected,
         features=_features(experiment, dataset),
         model=experiment.model,
+        hosts=hosts,
         ranks=ranks,
         epochs=math.ceil(steps_per_rank / steps_per_epoch),
         steps_per_epoch=steps_per_epoch,
@@ -104,7 +113,7 @@ def resolve(experiment: Experiment, *, machine: MachineFacts, dataset: DatasetFa
         precision=train.precision,
         device=device,
         backend=_backend(train.backend, device),
-        threads=max(1, machine.num_cores // ranks) if train.threads == "auto" else train.threads,
+        threads=max(1, machine.num_cores * hosts // ranks) if train.threads == "auto" else train.threads,
         prefetch=train.prefetch,
         sync=train.sync,
         checkpoint=train.checkpoint,
@@ -122,12 +131,18 @@ def _device(asked: Literal["auto", "cpu", "cuda"], machine: MachineFacts) -> Lit
     return asked
 
 
-def _ranks(asked: int | Literal["auto"], device: str, machine: MachineFacts) -> int:
-    ranks = (machine.num_gpus if device == "cuda" else 1) if asked == "auto" else asked
-    if device == "cuda" and ranks > machine.num_gpus:
+def _ranks(asked: int | Literal["auto"], device: str, machine: MachineFacts, hosts: int) -> int:
+    ranks = hosts * (machine.num_gpus if device == "cuda" else 1) if asked == "auto" else asked
+    if ranks % hosts:
         raise UserError(
-            f"{ranks} ranks want a GPU each, but this machine has {machine.num_gpus}",
-            fix=f"set train.ranks={machine.num_gpus}, or train.device=cpu",
+            f"{ranks} ranks do not divide among {hosts} hosts, and every host starts the same number",
+            fix=f"set train.ranks={math.ceil(ranks / hosts) * hosts}",
+        )
+    if device == "cuda" and ranks > machine.num_gpus * hosts:
+        there = f"this machine has {machine.num_gpus}" if hosts == 1 else f"{hosts} hosts have {machine.num_gpus} each"
+        raise UserError(
+            f"{ranks} ranks want a GPU each, but {there}",
+            fix=f"set train.ranks={machine.num_gpus * hosts}, or train.device=cpu",
         )
     return ranks
 

@@ -15,9 +15,18 @@ EMBEDDED = "debian-packages"  # shipped with the package: prepared when first as
 
 
 def plan_experiment(
-    experiment: Experiment, *, dataset_root: Path, run_id: str, say: Callable[[str], None] | None = None
+    experiment: Experiment,
+    *,
+    dataset_root: Path,
+    run_id: str,
+    machine: MachineFacts | None = None,
+    hosts: int = 1,
+    say: Callable[[str], None] | None = None,
 ) -> Plan:
-    """Open the dataset, look at the machine, make every choice. `say` gets a line where something is prepared first."""
+    """Open the dataset, look at the machine, make every choice. `say` gets a line where something is prepared first.
+
+    `machine`: what each of the `hosts` has; this machine where it is None.
+    """
     store = open_dataset(experiment.dataset.name, dataset_root, say=say or _print)
     for split in ("val", "test"):
         if store.metadata.splits[split] == 0:
@@ -25,13 +34,12 @@ def plan_experiment(
                 f"{store.metadata.name} has no {split} nodes, and the best checkpoint is chosen by val, judged by test",
                 fix=f"prepare it with such nodes, or with --random-split (see graphmill inspect {store.path})",
             )
-    machine = machine_facts()
-    return resolve(
-        experiment,
-        machine=MachineFacts(num_cores=machine.num_cores, num_gpus=machine.num_gpus),
-        dataset=store.facts(),
-        run_id=run_id,
-    )
+    return resolve(experiment, machine=machine or _this_machine(), dataset=store.facts(), run_id=run_id, hosts=hosts)
+
+
+def _this_machine() -> MachineFacts:
+    facts = machine_facts()
+    return MachineFacts(num_cores=facts.num_cores, num_gpus=facts.num_gpus)
 
 
 def open_dataset(name: str, root: Path, *, say: Callable[[str], None]) -> GraphStore:

@@ -139,6 +139,7 @@ def _plan(request: TrainRequest, rank: Rank, run_id: str | None) -> Plan:
         experiment.model_copy(update={"train": train}),
         dataset_root=dataset_root(request.dataset_root, os.environ),
         run_id=run_id or f"{experiment.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}",
+        hosts=rank.num_hosts,
     )
 
 
