@@ -5,8 +5,8 @@ import math
 
 import pytest
 
+from graphmill.record.manifest import Manifest
 from graphmill.record.metrics import read_metrics
-from graphmill.train.manifest import Manifest
 
 pytestmark = pytest.mark.distributed
 

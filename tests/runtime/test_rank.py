@@ -42,3 +42,27 @@ def test_half_set_names_what_is_missing(name):
 def test_nonsense_is_refused(given):
     with pytest.raises(UserError):
         current_rank(given)
+
+
+SRUN = {
+    "GRAPHMILL_LAUNCHER": "srun",
+    "SLURM_PROCID": "5",
+    "SLURM_LOCALID": "1",
+    "SLURM_STEP_NUM_TASKS": "8",
+    "SLURM_STEP_NUM_NODES": "2",
+}
+
+
+def test_slurm_tells_the_rank_of_what_srun_started():
+    assert current_rank(SRUN) == Rank(rank=5, local_rank=1, world_size=8, local_world_size=4, num_hosts=2)
+
+
+def test_the_batch_script_has_no_rank():
+    batch = {"GRAPHMILL_LAUNCHER": "srun", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
+    with pytest.raises(UserError, match="SLURM_STEP_NUM_TASKS, SLURM_STEP_NUM_NODES are not set"):
+        current_rank(batch)
+
+
+def test_unequal_hosts_are_refused():
+    with pytest.raises(UserError, match="8 ranks on 3 hosts"):
+        current_rank(SRUN | {"SLURM_STEP_NUM_NODES": "3"})

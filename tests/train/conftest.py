@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from graphmill.record.manifest import Best, Books, Counters, Position
 from graphmill.sync.group import Group
 from graphmill.train.checkpoint import CheckpointStore, State
-from graphmill.train.ledger import Books, Counters
-from graphmill.train.manifest import Best, Position
 
 CPU = torch.device("cpu")
 

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphmill.base.errors import UserError
+from graphmill.record.manifest import Manifest, file_checksum
 from graphmill.sync.group import Group
 from graphmill.train.checkpoint import CheckpointStore
-from graphmill.train.manifest import Manifest, file_checksum
 
 SOURCE = Path(__file__).parents[2] / "src" / "graphmill"
 

@@ -9,13 +9,14 @@ import torch
 from torch import nn
 
 from graphmill.base.errors import UserError
+from graphmill.record.manifest import Counters
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.plan import DatasetFacts, MachineFacts, Plan, resolve
 from graphmill.sync.group import MIB, Group
 from graphmill.sync.schemes import Step
 from graphmill.tasks.node_classification.task import LoaderTimes
 from graphmill.train.learner import Learner, learning_rate
-from graphmill.train.ledger import Counters, Ledger
+from graphmill.train.ledger import Ledger
 
 CPU = torch.device("cpu")
 

@@ -54,6 +54,17 @@ def read_events(path: Path) -> list[dict[str, Any]]:
     return [_parsed(path, number, line) for number, line in enumerate(complete_lines(path), start=1)]
 
 
+def append_line(path: Path, line: str) -> None:
+    """Append one line in a single write, after whole lines only; durable when this returns."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        os.ftruncate(fd, _end_of_whole_lines(fd))
+        os.write(fd, f"{line}\n".encode())
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def complete_lines(path: Path) -> list[str]:
     """The lines of a file that end in a newline: the rest is still being written, or never will be."""
     text = path.read_bytes()

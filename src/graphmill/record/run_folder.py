@@ -15,7 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import fsync_folder, write_json, write_text
-from graphmill.record.events import complete_lines
+from graphmill.record.events import append_line, complete_lines
+from graphmill.record.manifest import saved_steps
 from graphmill.record.provenance import Provenance
 from graphmill.spec.differences import plan_differences
 from graphmill.spec.plan import Plan
@@ -25,7 +26,7 @@ M = TypeVar("M", bound=BaseModel)
 PLAN_FILE = "plan.json"
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
 
-Status = Literal["done", "out_of_time", "failed", "interrupted"]
+Status = Literal["done", "out_of_time", "lost", "failed", "interrupted"]
 
 
 class Outcome(BaseModel):
@@ -53,6 +54,20 @@ class Attempt(BaseModel):
     pid: int = Field(description="of the launcher")
     resumed: bool
     command: tuple[str, ...]
+    job_id: str = Field("", description="the scheduler's, where there is one")
+    steps_saved: int = Field(0, description="steps of each rank in the checkpoint that it began with")
+
+
+class SubmittedJob(BaseModel):
+    """One job of a batch system that runs, or ran, this run: a line of jobs.jsonl."""
+
+    model_config = ConfigDict(frozen=True)
+
+    job_id: str = Field(description="as Slurm says it: 17, or 17_3 for a task of an array")
+    time: float = Field(description="Unix time, s")
+    cluster: str = Field("", description="name of the cluster, where sbatch told it")
+    how: Literal["submit", "requeue", "follow_up"] = "submit"
+    dependency: str = Field("", description="what the job waits for, as sbatch was told it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +136,68 @@ class RunFolder:
         """How the run ended."""
         return self.path / "outcome.json"
 
+    @property
+    def job_path(self) -> Path:
+        """The job: every choice its script was rendered from."""
+        return self.path / "job.json"
+
+    @property
+    def script_path(self) -> Path:
+        """What sbatch was given."""
+        return self.path / "job.sbatch"
+
+    @property
+    def jobs_path(self) -> Path:
+        """One line per job that was submitted for this run."""
+        return self.path / "jobs.jsonl"
+
+    @property
+    def monitor_dir(self) -> Path:
+        """Holds <hostname>.csv: what a host used while the job ran."""
+        return self.path / "monitor"
+
+    @property
+    def staged_dir(self) -> Path:
+        """Holds <hostname>.json: what was copied to a host, and what that took."""
+        return self.path / "staged"
+
+    @property
+    def sacct_path(self) -> Path:
+        """What the batch system accounted for the run's jobs."""
+        return self.path / "sacct.json"
+
+    @property
+    def sacct_summary_path(self) -> Path:
+        """The same as a table, as seed 001 wrote it."""
+        return self.path / "sacct_summary.txt"
+
+    @property
+    def epilog_path(self) -> Path:
+        """What was measured while the job ran, in numbers."""
+        return self.path / "epilog.json"
+
+    @property
+    def epilog_text_path(self) -> Path:
+        """The same for a person, with advice."""
+        return self.path / "epilog.txt"
+
+    @property
+    def stop_path(self) -> Path:
+        """Stands there while a person wants the run to stop: the job that sees it does not go on by itself."""
+        return self.path / "stop"
+
+    def job_log_path(self, job_id: str) -> Path:
+        """What the script of one job printed."""
+        return self.path / f"slurm-{job_id}.out"
+
+    def monitor_path(self, hostname: str) -> Path:
+        """What one host used while the job ran."""
+        return self.monitor_dir / f"{hostname}.csv"
+
+    def staged_path(self, hostname: str) -> Path:
+        """What was copied to one host."""
+        return self.staged_dir / f"{hostname}.json"
+
     def events_path(self, rank: int) -> Path:
         """What one rank appended."""
         return self.events_dir / f"rank_{rank}.jsonl"
@@ -153,11 +230,17 @@ class RunFolder:
         """Write down where the run began."""
         write_json(self.provenance_path, provenance.model_dump(mode="json"))
 
-    def begin_attempt(self, *, resumed: bool, command: Sequence[str]) -> int:
+    def begin_attempt(self, *, resumed: bool, command: Sequence[str], job_id: str = "") -> int:
         """Note a start of the run and take back an earlier outcome. Returns the attempt's number, from 1."""
         self.outcome_path.unlink(missing_ok=True)
         attempt = Attempt(
-            time=time.time(), hostname=socket.gethostname(), pid=os.getpid(), resumed=resumed, command=tuple(command)
+            time=time.time(),
+            hostname=socket.gethostname(),
+            pid=os.getpid(),
+            resumed=resumed,
+            command=tuple(command),
+            job_id=job_id,
+            steps_saved=saved_steps(self.checkpoints_dir),
         )
         earlier = self.attempts()
         lines = [known.model_dump_json() for known in (*earlier, attempt)]
@@ -172,6 +255,36 @@ class RunFolder:
             return [Attempt.model_validate_json(line) for line in complete_lines(self.attempts_path)]
         except ValidationError:
             raise UserError(f"{self.attempts_path} is damaged", fix="remove it; it only counts the starts") from None
+
+    def note_job(self, job: SubmittedJob) -> None:
+        """Append a job that was submitted for this run. The job itself may append at the same moment, elsewhere."""
+        append_line(self.jobs_path, job.model_dump_json())
+
+    def jobs(self) -> list[SubmittedJob]:
+        """All jobs that were submitted for this run, in order; a requeued one stands there once per requeue."""
+        if not self.jobs_path.exists():
+            return []
+        try:
+            return [SubmittedJob.model_validate_json(line) for line in complete_lines(self.jobs_path)]
+        except ValidationError:
+            raise UserError(f"{self.jobs_path} is damaged", fix="remove the damaged line; it only names jobs") from None
+
+    def ask_to_stop(self) -> None:
+        """No job of this run shall go on by itself, until it is submitted again."""
+        write_text(self.stop_path, f"asked on {socket.gethostname()}, {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
+
+    def is_asked_to_stop(self) -> bool:
+        """Whether a person asked for it."""
+        return self.stop_path.exists()
+
+    def heartbeat(self) -> float | None:
+        """Unix time (s) of the last sign of life, of any rank or any host's monitor; None where there is none."""
+        files = [*self.events_dir.glob("rank_*.jsonl"), *self.monitor_dir.glob("*.csv")]
+        times = []
+        for file in files:
+            with suppress(OSError):  # replaced at this moment
+                times.append(file.stat().st_mtime)
+        return max(times, default=None)
 
     @contextmanager
     def lock(self) -> Iterator[None]:

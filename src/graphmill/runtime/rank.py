@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from graphmill.base.errors import UserError
 
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+LAUNCHER = "GRAPHMILL_LAUNCHER"  # our scripts set it to srun: then Slurm's variables tell the rank
+_OF_SRUN = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +25,12 @@ ALONE = Rank(rank=0, local_rank=0, world_size=1, local_world_size=1, num_hosts=1
 
 
 def current_rank(environ: Mapping[str, str]) -> Rank:
-    """The rank that `environ` describes; one rank alone where none of the variables is set."""
+    """The rank that `environ` describes; one rank alone where none of the variables is set.
+
+    Slurm's variables are those of the process that srun started, not of the batch script, where they say 0 everywhere.
+    """
+    if environ.get(LAUNCHER) == "srun":
+        return _rank_of_srun(environ)
     missing = [name for name in VARIABLES if not environ.get(name)]
     if len(missing) == len(VARIABLES):
         return ALONE
@@ -35,6 +42,26 @@ def current_rank(environ: Mapping[str, str]) -> Rank:
             fix=f"start with `graphmill train` or torchrun, which set all four, or `unset {' '.join(given)}`",
         )
     rank, local_rank, world_size, local_world_size = (_count(environ, name) for name in VARIABLES)
+    return _checked(rank, local_rank, world_size, local_world_size)
+
+
+def _rank_of_srun(environ: Mapping[str, str]) -> Rank:
+    missing = [name for name in _OF_SRUN if not environ.get(name)]
+    if missing:
+        raise UserError(
+            f"{LAUNCHER} is srun, but {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set",
+            fix=f"start the ranks with srun, or `unset {LAUNCHER}`",
+        )
+    rank, local_rank, world_size, num_hosts = (_count(environ, name) for name in _OF_SRUN)
+    if not num_hosts or world_size % num_hosts:
+        raise UserError(
+            f"srun started {world_size} ranks on {num_hosts} hosts, and every host must start as many",
+            fix="start a multiple of the hosts, with --ntasks-per-node",
+        )
+    return _checked(rank, local_rank, world_size, world_size // num_hosts)
+
+
+def _checked(rank: int, local_rank: int, world_size: int, local_world_size: int) -> Rank:
     if not (rank < world_size and local_rank < local_world_size <= world_size):
         raise UserError(
             f"RANK={rank} of WORLD_SIZE={world_size} with LOCAL_RANK={local_rank} of"

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import fsync_file, fsync_folder, write_json
+from graphmill.record.manifest import Manifest, Position, file_checksum, in_words
 from graphmill.sync.group import Group
-from graphmill.train.manifest import Manifest, Position, file_checksum, in_words
 
 _MODEL = "model.safetensors"
 _MAKING, _REMOVING, _REPLACED = ".making", ".removing", ".replaced"  # what hidden names end in

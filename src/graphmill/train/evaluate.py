@@ -17,12 +17,12 @@ from rich.table import Table
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
+from graphmill.record.manifest import hash_text
 from graphmill.record.run_folder import RunFolder, plan_text
 from graphmill.runtime.machine import machine_facts
 from graphmill.sync.group import Group
 from graphmill.tasks.node_classification.task import NodeClassification
 from graphmill.train.checkpoint import CheckpointStore
-from graphmill.train.manifest import hash_text
 
 Split = Literal["train", "val", "test"]
 Which = Literal["best", "latest"]

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 import torch
-from pydantic import BaseModel, ConfigDict
 
 from graphmill.base.errors import UserError
+from graphmill.record.manifest import Books, Counters
 from graphmill.record.metrics import Cell
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import MIB, Group, interface_bytes
@@ -21,27 +21,6 @@ from graphmill.tasks.node_classification.task import LoaderTimes
 Item = TypeVar("Item")
 
 BYTES_OF = {"fp16": 2, "fp32": 4, "fp64": 8}
-
-
-class Counters(BaseModel):
-    """What was exchanged since the run began, over all attempts."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    num_syncs: int = 0
-    payload_bytes: int = 0
-    interface_bytes: int = 0
-
-
-class Books(BaseModel):
-    """What a ledger carries over from one attempt to the next."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    loss_sum: float  # of this rank's seeds in this epoch so far, nats
-    epoch_s: float  # spent on this epoch so far
-    counters: Counters
-    before_epoch: Counters
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from itertools import islice
 import torch
 
 from graphmill.graph.batch import MiniBatch
+from graphmill.record.manifest import Best, Position
 from graphmill.record.run_folder import Status
 from graphmill.runtime.stop import StopRequest
 from graphmill.spec.plan import Plan
@@ -19,7 +20,6 @@ from graphmill.train.checkpoint import CheckpointStore, State
 from graphmill.train.journal import Journal
 from graphmill.train.learner import Learner
 from graphmill.train.ledger import Ledger, evaluation_cells
-from graphmill.train.manifest import Best, Position
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ import argparse
 import gc
 import os
 import signal
+import socket
 import sys
 import time
 import traceback
@@ -23,7 +24,9 @@ from graphmill import _native
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.record.events import EventWriter
+from graphmill.record.manifest import hash_text
 from graphmill.record.run_folder import Outcome, RunFolder, Status, plan_text
+from graphmill.record.seal import seal_of
 from graphmill.runtime.rank import Rank, current_rank
 from graphmill.runtime.stop import StopRequest
 from graphmill.spec.plan import Plan
@@ -35,7 +38,6 @@ from graphmill.train.journal import Journal
 from graphmill.train.learner import Learner
 from graphmill.train.ledger import Ledger
 from graphmill.train.loop import Training
-from graphmill.train.manifest import hash_text
 from graphmill.train.progress import Progress
 
 EXIT_OF: Final[dict[Status, int]] = {
@@ -142,7 +144,9 @@ def _train(training: Training, *, resume: bool, began: float) -> int:
     try:
         resumed = resume and training.restore()
         parameters = training.learner.replica.num_parameters
-        journal.events.write("start", resumed=resumed, steps_done=training.steps_done, parameters=parameters)
+        journal.events.write(
+            "start", resumed=resumed, steps_done=training.steps_done, parameters=parameters, **_as_it_is(training)
+        )
         progress.resume(training.steps_done)
         progress.say(_opening(training, resumed=resumed))
         status = training.run()
@@ -152,9 +156,21 @@ def _train(training: Training, *, resume: bool, began: float) -> int:
     message = _why_stopped(training) if status == "out_of_time" else ""
     if training.group.rank == 0:
         journal.folder.write_outcome(_outcome(training, status, message, began, test))
-    journal.events.write("finish" if status == "done" else "stop", steps_done=training.steps_done, status=status)
+    seal = {"seal": seal_of(journal.folder, training.group.rank)} if status == "done" else {}
+    journal.events.write("finish" if seal else "stop", steps_done=training.steps_done, status=status, **seal)
     progress.say(_closing(training, test))
     return EXIT_OF[status]
+
+
+def _as_it_is(training: Training) -> dict[str, object]:
+    """Where this rank runs and with whom it talks; not what was planned."""
+    return {
+        "hostname": socket.gethostname(),
+        "pid": os.getpid(),
+        "world_size": dist.get_world_size() if dist.is_initialized() else 1,
+        "backend": dist.get_backend() if dist.is_initialized() else None,
+        "plan_hash": training.checkpoints.plan_hash,
+    }
 
 
 def _outcome(

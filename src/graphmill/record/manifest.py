@@ -1,5 +1,6 @@
 """What a checkpoint's manifest says: where the run stood, which files belong to it, the proof that they are whole."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -7,13 +8,29 @@ import xxhash
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from graphmill.base.files import write_json
-from graphmill.train.ledger import Books
 
 MANIFEST = "manifest.json"
 
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Counters(_Frozen):
+    """What was exchanged since the run began, over all attempts."""
+
+    num_syncs: int = 0
+    payload_bytes: int = 0
+    interface_bytes: int = 0
+
+
+class Books(_Frozen):
+    """What a ledger carries over from one attempt to the next."""
+
+    loss_sum: float  # of this rank's seeds in this epoch so far, nats
+    epoch_s: float  # spent on this epoch so far
+    counters: Counters
+    before_epoch: Counters
 
 
 class Best(_Frozen):
@@ -85,6 +102,15 @@ class _Sealed(BaseModel):
 
     content: dict[str, Any]
     xxh3: str
+
+
+def saved_steps(checkpoints: Path) -> int:
+    """Steps of each rank in the checkpoint that is furthest on, by the manifests in the folder; 0: there is none."""
+    found = [0]
+    for path in checkpoints.glob(f"step_*/{MANIFEST}"):
+        with suppress(OSError, ValueError):  # damaged: whoever resumes says so and passes it over
+            found.append(Manifest.read(path.parent).steps_done)
+    return max(found)
 
 
 def in_words(error: OSError | ValueError) -> str:

@@ -1,0 +1,1 @@
+"""Slurm: scripts, jobs, and what runs inside a job (control plane: never imports torch)."""

@@ -1,0 +1,32 @@
+"""The seal: what a rank that is done says of the files as it leaves them, in its last event.
+
+It finds what an accident did to a finished run: a bad copy, an edit in the wrong window, a disk. It is no signature:
+whoever means to forge a run can write a new seal, too.
+"""
+
+from pathlib import Path
+
+from graphmill.record.manifest import file_checksum, hash_text
+from graphmill.record.run_folder import RunFolder
+
+
+def seal_of(folder: RunFolder, rank: int) -> dict[str, str]:
+    """Name → xxh3 of the files that this rank answers for, and of its own events so far."""
+    checksums = {path.name: file_checksum(path) for path in _answered_for(folder, rank) if path.exists()}
+    return {**checksums, "events": file_checksum(folder.events_path(rank))}
+
+
+def broken_seals(folder: RunFolder, rank: int, seal: dict[str, str], events_before: str) -> list[str]:
+    """Names of the files that are not what the seal says; `events_before` is the text before the event that has it."""
+    now = {"events": hash_text(events_before)}
+    for path in _answered_for(folder, rank):
+        if path.exists():
+            now[path.name] = file_checksum(path)
+    names = {"events": folder.events_path(rank).name}
+    return [names.get(name, name) for name, checksum in now.items() if seal.get(name) != checksum]
+
+
+def _answered_for(folder: RunFolder, rank: int) -> list[Path]:
+    """Every rank has read the plan; rank 0 wrote the rest."""
+    others = [folder.provenance_path, folder.metrics_path, folder.outcome_path] if rank == 0 else []
+    return [folder.plan_path, *others]

@@ -1,0 +1,78 @@
+"""How long have I got? When the scheduler will end this job, and how much of that time must be kept back."""
+
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+_ASK_TIMEOUT_S: Final = 20.0
+_MARGIN: Final = 1.5  # a round or a save may take longer than the longest one so far
+_FLOOR_S: Final = 2.0  # for what is not measured: the vote, the outcome, the interpreter's exit
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """The moment at which the scheduler ends the job."""
+
+    end_time: float | None  # Unix time, s; None: there is no limit
+    source: str  # who said so, in words
+
+    def remaining_s(self) -> float:
+        """Seconds left; infinity where there is no limit."""
+        return float("inf") if self.end_time is None else self.end_time - time.time()
+
+
+def job_deadline(environ: Mapping[str, str]) -> Deadline:
+    """The end of the Slurm job this process runs in: SLURM_JOB_END_TIME, else what squeue says. Asked once.
+
+    A limit that is changed later moves the signal that Slurm sends before the end, which the ranks heed as well.
+    """
+    job = environ.get("SLURM_JOB_ID")
+    if not job:
+        return Deadline(None, "no job of a scheduler")
+    told = environ.get("SLURM_JOB_END_TIME", "")
+    if told.isascii() and told.isdecimal():
+        return Deadline(float(told), "SLURM_JOB_END_TIME")
+    command = ["squeue", "--noheader", "--jobs", job, "--format", "%L"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        return Deadline(None, f"unknown: neither SLURM_JOB_END_TIME nor squeue says it ({type(error).__name__})")
+    left = slurm_seconds(answer.stdout)
+    if left is None:
+        return Deadline(None, f"no limit: squeue says {answer.stdout.strip() or 'nothing'}")
+    return Deadline(time.time() + left, "squeue")
+
+
+def slurm_seconds(text: str) -> float | None:
+    """Seconds in one of Slurm's spans (`MM:SS`, `HH:MM:SS`, `D-HH:MM:SS`); None for UNLIMITED, NOT_SET, INVALID …"""
+    days, dash, clock = text.strip().rpartition("-")
+    parts = clock.split(":")
+    if not all(part.isascii() and part.isdecimal() for part in [*parts, *([days] if dash else [])]):
+        return None
+    if not 2 <= len(parts) <= 3:
+        return None
+    hours, minutes, seconds = ([0] if len(parts) == 2 else []) + [int(part) for part in parts]
+    return float(((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds)
+
+
+@dataclass(slots=True)
+class Reserve:
+    """What must be left of the time to end in good order: one round and one save, as they were measured here."""
+
+    longest_round_s: float = 0.0
+    longest_save_s: float = 0.0
+
+    def saw_round(self, seconds: float) -> None:
+        """A round took so long, from one sync to the next, the evaluation between them included."""
+        self.longest_round_s = max(self.longest_round_s, seconds)
+
+    def saw_save(self, seconds: float) -> None:
+        """A checkpoint took so long."""
+        self.longest_save_s = max(self.longest_save_s, seconds)
+
+    @property
+    def needed_s(self) -> float:
+        """Seconds to keep back."""
+        return _FLOOR_S + _MARGIN * (self.longest_round_s + self.longest_save_s)

@@ -1,0 +1,58 @@
+"""Which network interface leads where, and which port is free."""
+
+import socket
+from collections.abc import Iterator
+from typing import Final
+
+from graphmill.base.errors import UserError
+
+FIRST_PORT: Final = 20000
+NUM_PORTS: Final = 12000  # below the range from which Linux takes the ports of connections
+_STRIDE: Final = 1009  # prime: retries of neighbouring jobs do not meet again and again
+
+
+def interface_towards(address: str) -> str:
+    """The name of the interface whose address this host shows to `address`; `lo` for an address of its own.
+
+    gloo and NCCL guess by the host's name, which on many systems is that of 127.0.1.1: other hosts then cannot connect.
+    """
+    import psutil
+
+    own = address_towards(address)
+    for name, addresses in psutil.net_if_addrs().items():  # type: ignore[no-untyped-call]  # psutil ships no types
+        if any(entry.address.split("%")[0] == own for entry in addresses):
+            return str(name)
+    raise UserError(
+        f"no network interface of {socket.gethostname()} has the address {own}, which leads to {address}",
+        fix="name the interface in slurm.interface",
+    )
+
+
+def address_towards(address: str) -> str:
+    """The address of this host that `address` would see. Nothing is sent: the system only picks the route."""
+    try:
+        family, _, _, _, target = socket.getaddrinfo(address, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as asked:
+            asked.connect(target)
+            return str(asked.getsockname()[0])
+    except OSError as error:
+        raise UserError(
+            f"{socket.gethostname()} finds no way to {address}: {error.strerror or error}",
+            fix="see whether the host's name resolves there: `getent hosts NAME`",
+        ) from None
+
+
+def candidate_ports(key: int) -> Iterator[int]:
+    """Ports to try, in an order that depends on `key` alone (a job id): different jobs begin at different ports."""
+    for trial in range(NUM_PORTS):
+        yield FIRST_PORT + (key + trial * _STRIDE) % NUM_PORTS
+
+
+def is_free(port: int, host: str = "") -> bool:
+    """Whether nobody listens on the port here."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
+        try:
+            trial.bind((host, port))
+        except OSError:
+            return False
+    return True

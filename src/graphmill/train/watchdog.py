@@ -1,0 +1,108 @@
+"""Does every rank still live? A rank that is stopped, or whose host is gone, would leave the others waiting for ever.
+
+Every rank has two threads. One tells the ranks' store, every now and then, that its process lives. The other judges:
+on rank 0 whether all ranks were heard from lately, on the others whether the store (which rank 0 keeps) answered
+lately, on all whether the own loop got on. Where the answer is no, it says which rank on which host is missing, and
+ends its process: the main thread may be inside a collective that never returns. The launcher then ends the others.
+"""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from types import TracebackType
+from typing import Final
+
+from torch.distributed.distributed_c10d import PrefixStore, Store
+
+from graphmill.base import exits
+
+STALL_S: Final = 1800.0  # without a step of our own, as long as a collective may take
+_BEATS: Final = 10  # in the time after which a silent rank is lost
+_LONGEST_BEAT_S: Final = 2.0
+
+
+@dataclass(slots=True)
+class Watchdog:
+    """Watches from `start` until the block it is entered for ends."""
+
+    store: Store  # a connection of its own: a call that blocks must block nobody else
+    rank: int
+    hostnames: list[str]  # by rank
+    silence_s: float  # after so long without a sign of life a rank is lost
+    on_lost: Callable[[str], None]  # told why, before the process ends
+    stall_s: float = STALL_S
+    _progress_at: float = field(default_factory=time.monotonic)
+    _answered_at: float = field(default_factory=time.monotonic)
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def __enter__(self) -> "Watchdog":
+        board = PrefixStore("graphmill.watchdog", self.store)
+        board.set_timeout(timedelta(seconds=self.silence_s))
+        for work in (self._beat, self._judge):
+            threading.Thread(target=work, args=(board,), name=work.__name__, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+
+    def progress(self) -> None:
+        """The loop got on: a step, a piece of an evaluation."""
+        self._progress_at = time.monotonic()
+
+    @property
+    def _beat_s(self) -> float:
+        return min(_LONGEST_BEAT_S, self.silence_s / _BEATS)
+
+    def _beat(self, board: Store) -> None:
+        number = 0
+        while not self._over.is_set():
+            number += 1
+            try:
+                board.set(f"beat of {self.rank}", str(number))
+                board.get(f"beat of {self.rank}")  # a set may be taken by the socket alone; this waits for an answer
+                self._answered_at = time.monotonic()
+            except RuntimeError:  # the store is gone with rank 0, or did not answer for so long: the judge sees it
+                return
+            self._over.wait(self._beat_s)
+
+    def _judge(self, board: Store) -> None:
+        heard: dict[int, tuple[bytes, float]] = {}
+        looked_at = time.monotonic()
+        while not self._over.wait(self._beat_s):
+            now = time.monotonic()
+            if now - looked_at > self.silence_s / 2:  # this process itself was stopped: nobody could be heard
+                heard.clear()
+                self._answered_at = self._progress_at = now
+            looked_at = now
+            why = self._what_is_lost(board, heard, now)
+            if why and not self._over.is_set():
+                self.on_lost(why)
+                sys.stderr.flush()
+                os._exit(exits.LOST_A_RANK)
+
+    def _what_is_lost(self, board: Store, heard: dict[int, tuple[bytes, float]], now: float) -> str:
+        if now - self._progress_at > self.stall_s:
+            return f"no step was done for {now - self._progress_at:.0f} s, though all ranks give signs of life"
+        if self.rank:
+            silent_s = now - self._answered_at
+            return self._named([0], silent_s) if silent_s > self.silence_s else ""
+        for rank in range(1, len(self.hostnames)):
+            key = f"beat of {rank}"
+            word = board.get(key) if board.check([key]) else b""
+            if rank not in heard or heard[rank][0] != word:
+                heard[rank] = (word, now)
+        lost = [rank for rank, (_, at) in heard.items() if now - at > self.silence_s]
+        return self._named(lost, max(now - heard[rank][1] for rank in lost)) if lost else ""
+
+    def _named(self, ranks: list[int], silent_s: float) -> str:
+        names = ", ".join(f"rank {rank} on {self.hostnames[rank]}" for rank in ranks)
+        return (
+            f"{names} gave no sign of life for {silent_s:.0f} s: stopped, swapping, or its host or network is gone"
+            " (train.hang_timeout_s)"
+        )

@@ -1,0 +1,64 @@
+"""How long have I got, and how much of it is kept back."""
+
+import os
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphmill.runtime.deadline import Reserve, job_deadline, slurm_seconds
+
+
+@given(days=st.integers(0, 400), hours=st.integers(0, 23), minutes=st.integers(0, 59), seconds=st.integers(0, 59))
+def test_slurm_spans_are_read_back(days, hours, minutes, seconds):
+    text = f"{days}-{hours:02d}:{minutes:02d}:{seconds:02d}" if days else f"{hours}:{minutes:02d}:{seconds:02d}"
+    assert slurm_seconds(text) == ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+@pytest.mark.parametrize("text", ["", "UNLIMITED", "INVALID", "NOT_SET", "1:2:3:4", "-1:00", "5", "a:b"])
+def test_no_limit(text):
+    assert slurm_seconds(text) is None
+
+
+def test_minutes_and_seconds():
+    assert slurm_seconds("9:58\n") == 598
+
+
+def test_outside_a_job_there_is_no_limit():
+    assert job_deadline({}).remaining_s() == float("inf")
+
+
+def test_the_variable_is_believed():
+    end = int(time.time()) + 1000
+    deadline = job_deadline({"SLURM_JOB_ID": "1", "SLURM_JOB_END_TIME": str(end)})
+    assert (deadline.end_time, deadline.source) == (end, "SLURM_JOB_END_TIME")
+
+
+@pytest.mark.parametrize(("said", "left"), [("2:05", 125), ("UNLIMITED", None)])
+def test_squeue_is_asked_where_the_variable_is_missing(tmp_path, monkeypatch, said, left):
+    program = tmp_path / "squeue"
+    program.write_text(f'#!/bin/sh\n[ "$3" = 17 ] && echo {said}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    deadline = job_deadline({"SLURM_JOB_ID": "17"})
+    if left is None:
+        assert deadline.end_time is None
+        assert "UNLIMITED" in deadline.source
+    else:
+        assert left - 60 < deadline.remaining_s() <= left
+
+
+def test_without_squeue_that_is_said(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "unknown" in job_deadline({"SLURM_JOB_ID": "17"}).source
+
+
+@given(st.lists(st.floats(0, 1e4)), st.lists(st.floats(0, 1e4)))
+def test_the_reserve_covers_the_longest_round_and_save(rounds, saves):
+    reserve = Reserve()
+    for seconds in rounds:
+        reserve.saw_round(seconds)
+    for seconds in saves:
+        reserve.saw_save(seconds)
+    assert reserve.needed_s >= max(rounds, default=0) + max(saves, default=0)
