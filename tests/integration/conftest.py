@@ -19,7 +19,7 @@ import pytest
 from graphmill.graph.store import write_store
 from graphmill.record.events import read_events
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.experiment import Experiment
+from graphmill.spec.experiment import NodeClassificationExperiment
 from graphmill.spec.plan import Plan
 from graphmill.tasks.node_classification.prepare import prepare
 from graphmill.tasks.node_classification.sources.generate import generate
@@ -70,7 +70,7 @@ def planned(data_root: Path):
         own = {"kind": "graphsage", "hidden_channels": 8, "num_layers": 2, "dropout": 0.5}
         settings = {"epochs": 2, "batch_size": 10, "num_neighbors": [3, 3], "lr": 0.01, "threads": 1}
         wanted = model or {}
-        experiment = Experiment.model_validate(
+        experiment = NodeClassificationExperiment.model_validate(
             {
                 "dataset": {"name": dataset},
                 "model": wanted if "kind" in wanted else {**own, **wanted},

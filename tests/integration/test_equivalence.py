@@ -10,7 +10,7 @@ from graphmill.graph.batch import MiniBatch, SparseRows
 from graphmill.record.metrics import read_metrics
 from graphmill.sync.group import Group
 from graphmill.sync.replica import Replica
-from graphmill.tasks.node_classification.task import NodeClassification
+from graphmill.tasks.build import build_task
 from graphmill.train.evaluate import evaluate
 
 pytestmark = pytest.mark.distributed
@@ -62,7 +62,7 @@ def test_weights_and_measures_are_close_to_those_of_one_process(data_parallel, l
         torch.testing.assert_close(together[name], tensor, rtol=0, atol=2e-3)
     one, other = (data_parallel[number].read_outcome().test for number in (1, ranks))
     assert other["micro_f1"] == pytest.approx(one["micro_f1"], abs=0.003)
-    assert other["num_nodes"] == one["num_nodes"]
+    assert other["num_seeds"] == one["num_seeds"]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
@@ -80,7 +80,7 @@ class Simulated:
     """One rank of a local-SGD run in this process."""
 
     def __init__(self, plan, rank: int) -> None:
-        self.task = NodeClassification(plan, Group(rank, plan.ranks, torch.device("cpu")))
+        self.task = build_task(plan, Group(rank, plan.ranks, torch.device("cpu")))
         self.replica = Replica(self.task.model)
         flat = torch.nn.Parameter(self.replica.values)
         flat.grad = self.replica.grads
@@ -146,7 +146,7 @@ def test_batches_do_not_depend_on_prefetch_or_threads(planned):
     found = []
     for prefetch, threads in ((0, 1), (2, 1), (3, 2)):
         plan = planned("run", ranks=2, prefetch=prefetch, threads=threads)
-        task = NodeClassification(plan, Group(1, 2, torch.device("cpu")))
+        task = build_task(plan, Group(1, 2, torch.device("cpu")))
         batches = task.batches(1, 2)
         found.append([(batch.node_ids.clone(), batch.labels.clone(), numbers(batch).clone()) for batch in batches])
     for other in found[1:]:
@@ -158,6 +158,7 @@ def test_the_store_must_be_the_one_that_was_planned_with(planned, data_root: Pat
     from graphmill.base.errors import UserError
 
     plan = planned("run")
-    other = plan.model_copy(update={"dataset": plan.dataset.model_copy(update={"checksum": "0" * 16})})
+    moved = plan.dataset.model_copy(update={"checksum": "0" * 16})
+    other = plan.model_copy(update={"task": plan.task.model_copy(update={"dataset": moved})})
     with pytest.raises(UserError, match="was prepared anew"):
-        NodeClassification(other, Group(0, 1, torch.device("cpu")))
+        build_task(other, Group(0, 1, torch.device("cpu")))

@@ -79,7 +79,7 @@ def test_measured_bytes_are_those_of_the_formula(cells, syncs, cell):
 def parameters_of(folder) -> int:
     """By formula, from the plan: self and neighbour weight and bias of two layers."""
     plan = folder.read_plan()
-    hidden, classes = plan.model.hidden_channels, plan.dataset.num_classes
+    hidden, classes = plan.task.model.hidden_channels, plan.dataset.num_classes
     return 2 * plan.dataset.num_features * hidden + hidden + 2 * hidden * classes + classes
 
 

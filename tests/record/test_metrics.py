@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphmill.base.errors import UserError
+from graphmill.record.columns import columns_markdown
 from graphmill.record.metrics import (
     COLUMNS,
     SEED_000_COLUMNS,
-    columns_markdown,
     format_cell,
     read_metrics,
     read_table,
@@ -36,7 +36,7 @@ def test_the_columns_of_the_original_come_first_in_its_order():
 
 
 def test_every_column_is_described_in_the_generated_reference():
-    rows = columns_markdown().splitlines()[2:]
+    rows = columns_markdown("node_classification").splitlines()[2:]
     assert [re.match(r"\| `(\w+)` \|", row).group(1) for row in rows] == list(COLUMNS)
     assert all(column.description and "|" not in column.description for column in COLUMNS.values())
 

@@ -6,16 +6,16 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.record.run_folder import Outcome, RunFolder, find_runs, plan_text
-from graphmill.spec.experiment import Experiment
-from graphmill.spec.plan import DatasetFacts, MachineFacts, Plan, resolve
+from graphmill.spec.experiment import NodeClassificationExperiment
+from graphmill.spec.plan import GraphFacts, MachineFacts, Plan, resolve
 
 
 def make_plan(run_id: str = "run") -> Plan:
-    facts = DatasetFacts(
+    facts = GraphFacts(
         name="toy", path="/nowhere/toy", checksum="0" * 16, synthetic=False, num_nodes=100, num_edges=400,
         num_features=8, num_classes=3, num_train=60, has_sparse_features=False,
     )  # fmt: skip
-    experiment = Experiment.model_validate({"train": {"epochs": 2}})
+    experiment = NodeClassificationExperiment.model_validate({"train": {"epochs": 2}})
     return resolve(experiment, machine=MachineFacts(num_cores=2, num_gpus=0), dataset=facts, run_id=run_id)
 
 

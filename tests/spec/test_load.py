@@ -88,7 +88,11 @@ def test_a_section_is_replaced_as_a_whole(file):
             "{f}:1: batch_size is not a known key; did you mean train.batch_size?",
             "write train.batch_size",
         ),
-        ("zzzz: 4\n", "{f}:1: zzzz is not a known key; known: dataset, model, name, task, train", "remove zzzz"),
+        (
+            "zzzz: 4\n",
+            "{f}:1: zzzz is not a known key; known: dataset, model, name, slurm, stage, task, train",
+            "remove zzzz",
+        ),
         ("train:\n  epochs: four\n", '{f}:2: train.epochs is "four", but it takes a whole number > 0, or null', None),
         ("train:\n  epochs: 4.0\n", "{f}:2: train.epochs is 4.0, but it takes a whole number > 0, or null", None),
         ("train:\n  epochs: '4'\n", '{f}:2: train.epochs is "4", but it takes a whole number > 0, or null', None),

@@ -4,18 +4,18 @@ import math
 
 import pytest
 
-from graphmill.spec.experiment import Experiment
+from graphmill.spec.experiment import NodeClassificationExperiment
 from graphmill.spec.modelled import modelled
-from graphmill.spec.plan import DatasetFacts, MachineFacts, resolve
+from graphmill.spec.plan import GraphFacts, MachineFacts, resolve
 
-REDDIT = DatasetFacts(
+REDDIT = GraphFacts(
     name="reddit", path="/r", checksum="0", synthetic=False, num_nodes=232_965, num_edges=114_615_892, num_features=602,
     num_classes=41, num_train=153_431, has_sparse_features=False,
 )  # fmt: skip
 
 
 def plan(dataset=REDDIT, **train):
-    experiment = Experiment.model_validate({"train": {"ranks": 4, "epochs": 1, **train}})
+    experiment = NodeClassificationExperiment.model_validate({"train": {"ranks": 4, "epochs": 1, **train}})
     return resolve(experiment, machine=MachineFacts(num_cores=8, num_gpus=0), dataset=dataset, run_id="r")
 
 
@@ -63,7 +63,9 @@ def test_seeds_seen():
 
 
 def test_a_strangers_model_has_no_size_yet():
-    experiment = Experiment.model_validate({"model": {"kind": "custom", "target": "a.B"}, "train": {"epochs": 1}})
+    experiment = NodeClassificationExperiment.model_validate(
+        {"model": {"kind": "custom", "target": "a.B"}, "train": {"epochs": 1}}
+    )
     made = resolve(experiment, machine=MachineFacts(num_cores=1, num_gpus=0), dataset=REDDIT, run_id="r")
     figures = modelled(made)
     assert figures.num_parameters is None

@@ -3,10 +3,10 @@
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.spec.experiment import Experiment, TrainSpec
-from graphmill.spec.plan import DatasetFacts, MachineFacts, resolve
+from graphmill.spec.experiment import NodeClassificationExperiment, SampledTrainSpec
+from graphmill.spec.plan import GraphFacts, MachineFacts, resolve
 
-GRAPH = DatasetFacts(
+GRAPH = GraphFacts(
     name="g",
     path="/data/g",
     checksum="0",
@@ -21,7 +21,7 @@ GRAPH = DatasetFacts(
 
 
 def plan(*, hosts=1, num_cores=8, num_gpus=0, **train):
-    experiment = Experiment(train=TrainSpec(epochs=1, batch_size=5, **train))
+    experiment = NodeClassificationExperiment(train=SampledTrainSpec(epochs=1, batch_size=5, **train))
     machine = MachineFacts(num_cores=num_cores, num_gpus=num_gpus)
     return resolve(experiment, machine=machine, dataset=GRAPH, run_id="r", hosts=hosts)
 

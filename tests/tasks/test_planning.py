@@ -8,7 +8,7 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.graph.store import GraphStore
-from graphmill.spec.experiment import DatasetSpec, Experiment, TrainSpec
+from graphmill.spec.experiment import GraphDatasetSpec, NodeClassificationExperiment, SampledTrainSpec
 from graphmill.tasks.node_classification.prepare import prepare
 from graphmill.tasks.planning import open_dataset, plan_experiment
 
@@ -16,7 +16,8 @@ SBM = {"num_nodes": 100, "num_edges": 400, "features": 4}
 
 
 def experiment(name):
-    return Experiment(dataset=DatasetSpec(name=name), train=TrainSpec(epochs=2, batch_size=10, ranks=2, device="cpu"))
+    train = SampledTrainSpec(epochs=2, batch_size=10, ranks=2, device="cpu")
+    return NodeClassificationExperiment(dataset=GraphDatasetSpec(name=name), train=train)
 
 
 def test_a_plan_has_the_facts_of_the_store(tmp_path):

@@ -10,23 +10,25 @@ from torch import nn
 
 from graphmill.base.errors import UserError
 from graphmill.record.manifest import Counters
-from graphmill.spec.experiment import Experiment
-from graphmill.spec.plan import DatasetFacts, MachineFacts, Plan, resolve
+from graphmill.spec.experiment import NodeClassificationExperiment
+from graphmill.spec.plan import GraphFacts, MachineFacts, Plan, resolve
 from graphmill.sync.group import MIB, Group
 from graphmill.sync.schemes import Step
-from graphmill.tasks.node_classification.task import LoaderTimes
-from graphmill.train.learner import Learner, learning_rate
+from graphmill.tasks.task import LoaderTimes
+from graphmill.train.learner import Learner, learning_rate, limit_norm
 from graphmill.train.ledger import Ledger
 
 CPU = torch.device("cpu")
 
 
 def plan_of(**train) -> Plan:
-    facts = DatasetFacts(
+    facts = GraphFacts(
         name="toy", path="/nowhere", checksum="0", synthetic=False, num_nodes=100, num_edges=400, num_features=8,
         num_classes=3, num_train=60, has_sparse_features=False,
     )  # fmt: skip
-    experiment = Experiment.model_validate({"train": {"epochs": 2, "batch_size": 10, "ranks": 1, **train}})
+    experiment = NodeClassificationExperiment.model_validate(
+        {"train": {"epochs": 2, "batch_size": 10, "ranks": 1, **train}}
+    )
     return resolve(experiment, machine=MachineFacts(num_cores=2, num_gpus=0), dataset=facts, run_id="run")
 
 
@@ -55,13 +57,42 @@ def test_a_cosine_rate_falls_from_the_planned_one_towards_zero():
     assert rates[-1] == pytest.approx(0.01 * (1 + math.cos(math.pi * 11 / 12)))
 
 
+def test_a_rate_in_steps_falls_after_whole_epochs():
+    plan = plan_of(lr=0.08, epochs=5, lr_schedule="multistep", lr_milestones=[1, 3], lr_gamma=0.5)
+    assert plan.steps_per_epoch == 6
+    rates = [learning_rate(plan, step) for step in range(plan.steps_per_rank)]
+    assert rates == [0.08] * 6 + [0.04] * 12 + [0.02] * 12
+
+
+@pytest.mark.parametrize("sync", [{"scheme": "deferred_allreduce"}, {"scheme": "diloco"}, {"scheme": "local_sgd"}])
+def test_every_scheme_limits_the_norm_of_the_mean_gradient(sync):
+    learner = learner_of(plan_of(max_grad_norm=0.5, sync=sync))
+    learner.replica.grads.copy_(torch.arange(15.0))
+    learner.update(Step(5, 5, closes_round=True), 0)
+    mean = torch.arange(15.0) / 5
+    limited = mean * 0.5 / mean.norm()
+    torch.testing.assert_close(learner.state()["optimizer.exp_avg"], 0.1 * limited)
+
+
+def test_a_small_gradient_is_left_as_it_is():
+    parameter = nn.Parameter(torch.zeros(15))
+    for norm in (0.1, 3.0):
+        grads = torch.sin(torch.arange(15.0))
+        grads *= norm / grads.norm()
+        parameter.grad = grads.clone()
+        nn.utils.clip_grad_norm_([parameter], 1.0)
+        limit_norm(grads, 1.0)
+        torch.testing.assert_close(grads, parameter.grad)
+        assert float(grads.norm()) == pytest.approx(min(norm, 1.0), rel=1e-5)
+
+
 def test_it_is_adam():
     """Flat or in parts, the same updates as torch's own Adam."""
-    plan = plan_of(lr=0.01, weight_decay=0.1)
+    plan = plan_of(lr=0.01, weight_decay=0.1, adam_eps=1e-4)
     learner = learner_of(plan)
     torch.manual_seed(1)
     reference = nn.Linear(4, 3)
-    optimizer = torch.optim.Adam(reference.parameters(), lr=0.01, weight_decay=0.1)
+    optimizer = torch.optim.Adam(reference.parameters(), lr=0.01, weight_decay=0.1, eps=1e-4)
     for step in range(5):
         gradient = torch.sin(torch.arange(15.0) + step)
         reference.weight.grad, reference.bias.grad = (gradient[:12] / 5).view(3, 4).clone(), gradient[12:] / 5
@@ -105,7 +136,7 @@ def test_a_row_tells_of_its_epoch_alone():
     ledger.begin_epoch()
     times.sample_s, times.gather_s = 5.5, 7.25
     ledger.group.traffic.num_syncs, ledger.group.traffic.payload_bytes = 5, 5 * MIB
-    row = ledger.row(epoch=1, steps_done=9, loss_sum=90.0, num_seeds=(30, 90))
+    row = ledger.facts(epoch=1, steps_done=9, loss=3.0, num_seeds=(30, 90))
     assert (row["epoch"], row["epoch_steps"], row["local_steps"], row["loss"]) == (2, 3, 9, 3.0)
     assert (row["syncs"], row["syncs_cum"]) == (3, 9)
     assert (row["measured_mib_epoch"], row["measured_mib_cum"]) == (3.0, 9.0)
@@ -159,7 +190,7 @@ def test_a_loss_that_is_no_number_ends_the_run(loss):
     with pytest.raises(UserError, match="has diverged"):
         ledger.books(3, mid_epoch=True)
     with pytest.raises(UserError, match="by step 6"):
-        ledger.row(epoch=0, steps_done=6, loss_sum=loss, num_seeds=(60, 60))
+        ledger.facts(epoch=0, steps_done=6, loss=loss, num_seeds=(60, 60))
 
 
 def test_progress_in_a_log_is_one_line_per_epoch(capsys):
@@ -168,7 +199,7 @@ def test_progress_in_a_log_is_one_line_per_epoch(capsys):
     progress = Progress(plan_of(ranks=2), shown=True)
     progress.resume(3)
     progress.step(0, 1, 10)
-    row = {"epoch": 1, "loss": 1.25, "microF1": 0.5, "best_microF1": 0.75, "seeds_per_s": 1234.5, "time": 2.0}
+    row = {"epoch": 1, "loss": 1.25, "val_micro_f1": 0.5, "best_val_micro_f1": 0.75, "seeds_per_s": 1234.5, "time": 2.0}
     progress.epoch({**row, "syncs": 6, "measured_mib_epoch": 1.5})
     progress.close()
     Progress(plan_of(), shown=False).say("a silent rank")
@@ -182,7 +213,7 @@ def test_a_journal_tells_what_it_passes_over(tmp_path):
 
     said: list[str] = []
     with EventWriter(tmp_path / "rank_0.jsonl", rank=0) as events:
-        journal = Journal(None, 0, events, SimpleNamespace(say=said.append))
+        journal = Journal(None, 0, events, SimpleNamespace(say=said.append), "node_classification")
         journal.damaged("step_0000000005", "manifest.json is damaged")
     (event,) = read_events(tmp_path / "rank_0.jsonl")
     assert (event["kind"], event["damaged"], event["problem"]) == (

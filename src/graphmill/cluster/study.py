@@ -15,7 +15,7 @@ from graphmill.spec.plan import Plan
 from graphmill.spec.problems import Problem, refuse
 from graphmill.spec.study import Cell, Study, expand, load_cell
 
-CellStatus = Literal["new", "done", "failed", "interrupted", "out_of_time", "unfinished"]
+CellStatus = Literal["new", "done", "failed", "interrupted", "out_of_time", "lost", "unfinished"]
 Planner = Callable[[Experiment, str], Plan]
 """Makes the plan of one run from its experiment and run id. The caller has it, for it must open the dataset."""
 

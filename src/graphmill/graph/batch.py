@@ -108,3 +108,8 @@ class MiniBatch:
     num_edges_per_hop: tuple[int, ...]
     inputs: Inputs
     labels: Tensor  # int64 [num_seeds]
+
+    @property
+    def num_seeds(self) -> int:
+        """Nodes to classify; 0 where the rank has no share of the step."""
+        return len(self.seeds.ids)

@@ -18,6 +18,7 @@ class Purpose(IntEnum):
     NEIGHBOURS = 2
     DROPOUT = 3
     INITIAL_WEIGHTS = 4
+    SCHEDULED_SAMPLING = 5
 
 
 def key_of(seed: int, purpose: Purpose, *coordinates: int) -> int:

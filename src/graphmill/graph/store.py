@@ -17,7 +17,7 @@ from graphmill.graph.raw import RawGraph
 from graphmill.graph.topology import Topology
 from graphmill.graph.verify import verify_contents
 from graphmill.graph.write import write_checked
-from graphmill.spec.plan import DatasetFacts
+from graphmill.spec.plan import GraphFacts
 
 __all__ = [
     "DenseFeatures",
@@ -79,9 +79,9 @@ class GraphStore:
         """Ascending global ids of the nodes of a split."""
         return np.flatnonzero(self._array("split") == SPLIT_CODES[split]).astype(np.int64, copy=False)
 
-    def facts(self) -> DatasetFacts:
+    def facts(self) -> GraphFacts:
         """What the planner must know."""
-        return DatasetFacts(
+        return GraphFacts(
             name=self.metadata.name,
             path=str(self.path.resolve()),
             checksum=self.metadata.checksum,

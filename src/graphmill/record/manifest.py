@@ -27,7 +27,7 @@ class Counters(_Frozen):
 class Books(_Frozen):
     """What a ledger carries over from one attempt to the next."""
 
-    loss_sum: float  # of this rank's seeds in this epoch so far, nats
+    loss_sum: float  # of this rank in this epoch so far
     epoch_s: float  # spent on this epoch so far
     counters: Counters
     before_epoch: Counters
@@ -38,8 +38,11 @@ class Best(_Frozen):
 
     step: int  # steps_done of its checkpoint
     epoch: int
-    micro_f1: float
-    macro_f1: float  # the best so far, perhaps of another epoch
+    values: dict[str, float]  # of each measure the best so far; all but the first perhaps of another epoch
+
+    def facts(self) -> dict[str, float | int]:
+        """All of it by name, as outcome.json tells it."""
+        return {"step": self.step, "epoch": self.epoch, **self.values}
 
 
 class Position(_Frozen):

@@ -64,7 +64,7 @@ def collect_provenance(
     return Provenance(
         time_utc=datetime.now(UTC).isoformat(timespec="seconds"),
         command=tuple(command),
-        code=_code_state(),
+        code=code_state(),
         workdir=git_state(Path.cwd()),
         versions=_versions(),
         hostname=machine.hostname,
@@ -95,7 +95,8 @@ def installed_version(package: str) -> str | None:
         return None
 
 
-def _code_state() -> GitState | None:
+def code_state() -> GitState | None:
+    """The state of the checkout that graphmill runs from, or None where it is installed."""
     package = Path(graphmill.__file__).parent
     root = package.parents[1]  # of a checkout, src/graphmill's; an environment inside some other checkout is not ours
     return git_state(root) if (root / "pyproject.toml").is_file() and package.parent.name == "src" else None

@@ -6,7 +6,9 @@ whoever means to forge a run can write a new seal, too.
 
 from pathlib import Path
 
-from graphmill.record.manifest import file_checksum, hash_text
+import xxhash
+
+from graphmill.record.manifest import file_checksum
 from graphmill.record.run_folder import RunFolder
 
 
@@ -16,9 +18,12 @@ def seal_of(folder: RunFolder, rank: int) -> dict[str, str]:
     return {**checksums, "events": file_checksum(folder.events_path(rank))}
 
 
-def broken_seals(folder: RunFolder, rank: int, seal: dict[str, str], events_before: str) -> list[str]:
-    """Names of the files that are not what the seal says; `events_before` is the text before the event that has it."""
-    now = {"events": hash_text(events_before)}
+def broken_seals(folder: RunFolder, rank: int, seal: dict[str, str], events_before: bytes) -> list[str]:
+    """Names of the files that are not what the seal says.
+
+    `events_before`: what the rank's own file held before the event that has the seal.
+    """
+    now = {"events": xxhash.xxh3_64_hexdigest(events_before)}
     for path in _answered_for(folder, rank):
         if path.exists():
             now[path.name] = file_checksum(path)
@@ -27,6 +32,9 @@ def broken_seals(folder: RunFolder, rank: int, seal: dict[str, str], events_befo
 
 
 def _answered_for(folder: RunFolder, rank: int) -> list[Path]:
-    """Every rank has read the plan; rank 0 wrote the rest."""
-    others = [folder.provenance_path, folder.metrics_path, folder.outcome_path] if rank == 0 else []
-    return [folder.plan_path, *others]
+    """Every rank has read the plan; rank 0 speaks for the rest, none of which changes once a run is done."""
+    if rank > 0:
+        return [folder.plan_path]
+    return [
+        folder.plan_path, folder.provenance_path, folder.attempts_path, folder.metrics_path, folder.outcome_path,
+    ]  # fmt: skip

@@ -15,6 +15,7 @@ from pathlib import Path
 from graphmill.base.errors import UserError
 from graphmill.base.files import replacing, write_text
 from graphmill.base.names import did_you_mean
+from graphmill.record.columns import task_of
 from graphmill.record.metrics import SEED_000_COLUMNS, Table, read_table
 from graphmill.report.table import MERGED_METRICS, Value, frame_of, typed_rows, widen
 
@@ -99,6 +100,13 @@ def _common_header(tables: Sequence[Table]) -> tuple[str, ...]:
     first = tables[0]
     for table in tables[1:]:
         if table.header != first.header:
+            tasks = task_of(first.header), task_of(table.header)
+            if None not in tasks:
+                raise UserError(
+                    f"{first.path} is of a {tasks[0]} run, {table.path} of a {tasks[1]} run,"
+                    " and one table cannot hold both",
+                    fix="merge each task's runs apart: --input-root FOLDER, or --pattern, and another --output",
+                )
             raise UserError(
                 f"{first.path} and {table.path} have different columns: {_difference(first, table)}",
                 fix="merge them apart (--pattern, --output), or leave one out",

@@ -1,6 +1,6 @@
 """Colours, markers and words of all figures. The colours can be told apart without red or green vision."""
 
-from graphmill.record.metrics import COLUMNS
+from graphmill.record.columns import ANY_COLUMN
 from graphmill.report.chart import Marker
 
 MARKERS: tuple[Marker, ...] = ("circle", "square", "triangle", "diamond", "down", "pentagon")
@@ -51,7 +51,7 @@ def axis_words(column: str) -> str:
     """Label of the axis that shows a column of metrics.csv."""
     if column in _AXES:
         return _AXES[column]
-    unit = COLUMNS[column].unit
+    unit = ANY_COLUMN[column].unit
     return f"{column} ({unit})" if unit else column
 
 

@@ -11,7 +11,9 @@ import polars as pl
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
+from graphmill.record.columns import ANY_COLUMN, COLUMNS_OF, task_of
 from graphmill.record.metrics import COLUMNS, SEED_000_COLUMNS, Kind, Table, read_table
+from graphmill.spec.experiment import DEFAULT_TASK
 
 MERGED_METRICS = Path("results/metrics.csv")
 
@@ -35,13 +37,19 @@ _MEANINGS: dict[Kind, str] = {
 
 
 def load_metrics(path: Path = MERGED_METRICS, *, runs: str = "*") -> pl.DataFrame:
-    """The typed rows of runs whose run_id matches the glob `runs`, with at least all of `COLUMNS` (null: unsaid)."""
+    """The typed rows of runs whose run_id matches the glob `runs`, with all columns of all tasks (null: unsaid).
+
+    A fact that the run's own task shows under another name stands under that of node classification too: `time`.
+    """
     if not path.exists():
         raise UserError(f"{path} does not exist", fix=f"graphmill merge --input-root logs --output {path}")
     table = widen(read_table(path))
     frame = frame_of(table.header, typed_rows(table))
+    shown = {column.shows or name: name for name, column in COLUMNS_OF[task_of(table.header) or DEFAULT_TASK].items()}
     absent = [
-        pl.lit(None, dtype=_DTYPES[column.kind]).alias(name) for name, column in COLUMNS.items() if name not in frame
+        _shown_or_null(frame, shown.get(column.shows or name), _DTYPES[column.kind]).alias(name)
+        for name, column in ANY_COLUMN.items()
+        if name not in frame
     ]
     frame = frame.with_columns(absent)
     if frame.is_empty():
@@ -53,6 +61,10 @@ def load_metrics(path: Path = MERGED_METRICS, *, runs: str = "*") -> pl.DataFram
             f"no run of {path} matches {runs!r}; {did_you_mean(runs, known)}", fix="give --runs another pattern"
         )
     return frame.filter(pl.Series(chosen))
+
+
+def _shown_or_null(frame: pl.DataFrame, name: str | None, dtype: pl.DataType) -> pl.Expr:
+    return pl.lit(None, dtype=dtype) if name is None or name not in frame else pl.col(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +93,7 @@ def by_dataset(frame: pl.DataFrame) -> list[OfDataset]:
 
 def check_number_columns(columns: Iterable[str]) -> None:
     """Refuse a column to compute with that does not exist or holds no numbers."""
-    numbers = [name for name, column in COLUMNS.items() if column.kind in ("integer", "number")]
+    numbers = [name for name, column in ANY_COLUMN.items() if column.kind in ("integer", "number")]
     for name in columns:
         if name not in numbers:
             raise UserError(f"metrics.csv has no column of numbers named {name!r}", fix=did_you_mean(name, numbers))
@@ -109,7 +121,7 @@ def frame_of(header: tuple[str, ...], rows: list[tuple[Value, ...]]) -> pl.DataF
 
 
 def _kind(column: str) -> Kind:
-    return COLUMNS[column].kind if column in COLUMNS else "text"  # a column that is not ours
+    return ANY_COLUMN[column].kind if column in ANY_COLUMN else "text"  # a column that is not ours
 
 
 def _cell(path: Path, line: int, column: str, text: str) -> Value:

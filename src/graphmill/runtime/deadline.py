@@ -23,16 +23,16 @@ class Deadline:
         return float("inf") if self.end_time is None else self.end_time - time.time()
 
 
-def job_deadline(environ: Mapping[str, str]) -> Deadline:
-    """The end of the Slurm job this process runs in: SLURM_JOB_END_TIME, else what squeue says. Asked once.
+def job_deadline(environ: Mapping[str, str], *, moved: bool = False) -> Deadline:
+    """The end of the Slurm job this process runs in: SLURM_JOB_END_TIME, else what squeue says.
 
-    A limit that is changed later moves the signal that Slurm sends before the end, which the ranks heed as well.
+    `moved`: the end may have changed since the job began, so the variable is not believed.
     """
     job = environ.get("SLURM_JOB_ID")
     if not job:
         return Deadline(None, "no job of a scheduler")
     told = environ.get("SLURM_JOB_END_TIME", "")
-    if told.isascii() and told.isdecimal():
+    if told.isascii() and told.isdecimal() and not moved:
         return Deadline(float(told), "SLURM_JOB_END_TIME")
     command = ["squeue", "--noheader", "--jobs", job, "--format", "%L"]
     try:

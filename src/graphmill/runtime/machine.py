@@ -46,6 +46,14 @@ def machine_facts(environ: Mapping[str, str] | None = None) -> MachineFacts:
     )
 
 
+def host_name(environ: Mapping[str, str]) -> str:
+    """What the files of this host are called by: Slurm's name for it, else its own.
+
+    Several of Slurm's hosts may be one machine with one name, as in tests.
+    """
+    return environ.get("SLURMD_NODENAME") or socket.gethostname()
+
+
 def num_cores() -> int:
     """Cores we may compute on: the affinity mask, and no more than the control group's quota lets run at once."""
     affinity = len(os.sched_getaffinity(0))

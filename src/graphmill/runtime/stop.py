@@ -5,24 +5,27 @@ from types import FrameType
 from typing import Final
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+WARNING: Final = signal.SIGUSR2  # not USR1: NCCL catches it
 
 
 class StopRequest:
-    """Remembers that SIGTERM or SIGINT came.
+    """Remembers that SIGTERM or SIGINT came, or the scheduler's warning that time runs out.
 
-    The loop reads `asked` where all ranks are aligned, and they decide together. A second SIGINT raises
+    The loop reads `asked` and `warned` where all ranks are aligned, and they decide together. A second SIGINT raises
     `KeyboardInterrupt` at once, for the person who does not want to wait for the checkpoint.
     """
 
     def __init__(self) -> None:
         self.asked = False
+        self.warned = False
         self.signal: signal.Signals | None = None  # the first one that came
         self._interrupts = 0
 
     def install(self) -> None:
-        """Take over SIGTERM and SIGINT. Only the main thread can."""
+        """Take over SIGTERM, SIGINT and USR2. Only the main thread can."""
         for number in SIGNALS:
             signal.signal(number, self._remember)
+        signal.signal(WARNING, self._remember_warning)
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         del frame
@@ -32,3 +35,7 @@ class StopRequest:
             self._interrupts += 1
             if self._interrupts > 1:
                 raise KeyboardInterrupt
+
+    def _remember_warning(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        self.warned = True

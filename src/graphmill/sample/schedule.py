@@ -25,6 +25,11 @@ class SeedSchedule:
     _order: dict[int, NDArray[np.int64]] = field(default_factory=dict, repr=False)  # of the latest epoch asked for
 
     @property
+    def num_seeds(self) -> int:
+        """Of a whole epoch, over all ranks."""
+        return len(self.train_ids)
+
+    @property
     def steps_per_epoch(self) -> int:
         """Steps of each rank in one epoch."""
         return -(-len(self.train_ids) // (self.batch_size * self.world_size))

@@ -11,22 +11,60 @@ from pydantic_core import ErrorDetails
 
 from graphmill.base.names import did_you_mean, nearest
 from graphmill.spec.draft import Draft
-from graphmill.spec.keys import Model, choices, default_tag, keys_of, section_members, tag_of, takes, takes_each
+from graphmill.spec.keys import (
+    Model,
+    choices,
+    default_tag,
+    keys_of,
+    mapped_model,
+    section_members,
+    tag_of,
+    takes,
+    takes_each,
+)
 from graphmill.spec.problems import KeyPath, Problem, dotted, refuse
 
 T = TypeVar("T", bound=BaseModel)
 
 
-def checked(model: type[T], draft: Draft, source: str) -> T:
-    """The model that `draft` describes, or one `UserError` with all of its problems."""
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """The model that was chosen, and those that were not, by what would choose them: `task=traffic`."""
+
+    model: Model
+    others: Mapping[str, Model]
+    chosen: str  # "task is node_classification"; "" where there was no choice
+
+    def owners(self, path: KeyPath) -> list[str]:
+        """What would make the key at `path` a known one."""
+        key = dotted(tuple(part for part in path if not isinstance(part, int)))
+        return [choice for choice, model in self.others.items() if key in _sections_and_keys(model)]
+
+
+def checked(
+    model: type[T], draft: Draft, source: str, *, others: Mapping[str, Model] | None = None, chosen: str = ""
+) -> T:
+    """The model that `draft` describes, or one `UserError` with all of its problems.
+
+    `others`: models that were not chosen, by what would choose them; a key of theirs is told as such.
+    """
+    result, problems = examined(model, draft, source, others=others, chosen=chosen)
+    refuse(problems, source)
+    assert result is not None  # else there is a problem
+    return result
+
+
+def examined(
+    model: type[T], draft: Draft, source: str, *, others: Mapping[str, Model] | None = None, chosen: str = ""
+) -> tuple[T | None, list[Problem]]:
+    """The model that `draft` describes, and all of its problems: for a file that holds several models."""
+    family = _Family(model, others or {}, chosen)
     value = _with_default_tags(model, draft.value)
     problems = list(draft.problems)
     try:
-        result = model.model_validate_json(json.dumps(value), strict=True)
+        return model.model_validate_json(json.dumps(value), strict=True), problems
     except ValidationError as error:
-        problems += _problems(model, error, draft, source)
-    refuse(problems, source)
-    return result
+        return None, problems + _problems(family, error, draft, source)
 
 
 def _by_line(problem: Problem) -> int:
@@ -66,6 +104,10 @@ def _place(model: Model, loc: tuple[int | str, ...]) -> _Place:
     while rest:
         name = rest.pop(0)
         path, field = (*path, name), section.model_fields.get(str(name))
+        mapped = mapped_model(field) if field else None
+        if mapped is not None and rest:
+            path, section, union = (*path, rest.pop(0)), mapped, None
+            continue
         members = section_members(field) if field else ()
         if not members or not rest:
             break
@@ -81,11 +123,11 @@ def _place(model: Model, loc: tuple[int | str, ...]) -> _Place:
     return _Place((*path, *indices), section, only_with, field, union)
 
 
-def _problems(model: Model, error: ValidationError, draft: Draft, source: str) -> list[Problem]:
+def _problems(family: _Family, error: ValidationError, draft: Draft, source: str) -> list[Problem]:
     told: dict[KeyPath, Problem] = {}  # a plain union tells once per member; the person wants to hear once
     for detail in error.errors(include_url=False):
-        place = _named(detail, _place(model, detail["loc"]))
-        what, fix = _sentence(model, detail, place)
+        place = _named(detail, _place(family.model, detail["loc"]))
+        what, fix = _sentence(family, detail, place)
         where = draft.where(place.path, otherwise=source)
         told.setdefault(place.path, Problem(where, what, fix))
     return sorted(told.values(), key=_by_line)
@@ -104,11 +146,11 @@ def _named(detail: ErrorDetails, place: _Place) -> _Place:
     return replace(place, path=(*place.path, word)) if any(word in member.model_fields for member in members) else place
 
 
-def _sentence(model: Model, detail: ErrorDetails, place: _Place) -> tuple[str, str]:
+def _sentence(family: _Family, detail: ErrorDetails, place: _Place) -> tuple[str, str]:
     """What clashes, then what to type."""
     key, field, kind = dotted(place.path), place.field, detail["type"]
     if kind == "extra_forbidden":
-        return _unknown_key(model, key, place)
+        return _unknown_key(family, key, place)
     if kind == "value_error":  # of our own validators, which name the key
         reason, name = _reason(detail), str(place.path[-1]) if key else ""
         begins_with_name = name != "" and reason.startswith(f"{name} ")
@@ -119,11 +161,11 @@ def _sentence(model: Model, detail: ErrorDetails, place: _Place) -> tuple[str, s
     if kind == "missing":
         return f"{key} is missing; it takes {takes(field)}", f"add {key}: {field.description or '…'}"
     if kind == "union_tag_invalid":
-        return _unknown_tag(detail, key, field)
+        return _unknown_tag(detail, key, field, family)
     return _wrong_value(detail, key, field)
 
 
-def _unknown_key(model: Model, key: str, place: _Place) -> tuple[str, str]:
+def _unknown_key(family: _Family, key: str, place: _Place) -> tuple[str, str]:
     name = str(place.path[-1])
     if place.union is not None:
         owners = [member for member in place.union[1] if name in member.model_fields]
@@ -135,12 +177,16 @@ def _unknown_key(model: Model, key: str, place: _Place) -> tuple[str, str]:
                 f"{key} belongs to {section}={tags}, but {section} is {tag}",
                 f"remove {key}, set {section}={tags}, or give the section whole: -O '{whole}={{…}}'",
             )
+    elsewhere = family.owners(place.path)
+    if elsewhere:
+        choices = " or ".join(elsewhere)
+        return f"{key} belongs to {choices}, but {family.chosen}", f"remove {key}, or set {choices}"
     siblings = list(place.section.model_fields)
     near = nearest(name, siblings)
-    elsewhere = sorted(known for known in _sections_and_keys(model) if known.endswith(f".{name}"))
+    nested = sorted(known for known in _sections_and_keys(family.model) if known.endswith(f".{name}"))
     scope = f" with {place.only_with}" if place.only_with else ""
-    if near is None and elsewhere:
-        return f"{key} is not a known key{scope}; did you mean {' or '.join(elsewhere)}?", f"write {elsewhere[0]}"
+    if near is None and nested:
+        return f"{key} is not a known key{scope}; did you mean {' or '.join(nested)}?", f"write {nested[0]}"
     if near is None:
         return f"{key} is not a known key{scope}; {did_you_mean(name, siblings)}", f"remove {key}"
     return f"{key} is not a known key{scope}; did you mean {near!r}?", f"write {dotted((*place.path[:-1], near))}"
@@ -151,11 +197,25 @@ def _sections_and_keys(model: Model) -> set[str]:
     return {".".join(parts[:length]) for parts in words for length in range(1, len(parts) + 1)}
 
 
-def _unknown_tag(detail: ErrorDetails, key: str, field: FieldInfo) -> tuple[str, str]:
+def _unknown_tag(detail: ErrorDetails, key: str, field: FieldInfo, family: _Family) -> tuple[str, str]:
     tag = str(field.discriminator)
     known = [tag_of(member, tag) for member in section_members(field)]
     given = detail["input"].get(tag) if isinstance(detail["input"], Mapping) else None
-    return _not_one_of(key, given, known)
+    section = key.rpartition(".")[0]
+    owners = [choice for choice, model in family.others.items() if given in _tags(model, section)]
+    if owners:
+        choices = " or ".join(owners)
+        what = f"{key}={given} belongs to {choices}, but {family.chosen}"
+        return what, f"set {key} to one of {', '.join(known)}, or {choices}"
+    return not_one_of(key, given, known)
+
+
+def _tags(model: Model, section: str) -> list[str]:
+    """The words that choose a member of the union at the top-level key `section`."""
+    field = model.model_fields.get(section)
+    if field is None or field.discriminator is None:
+        return []
+    return [tag_of(member, str(field.discriminator)) for member in section_members(field)]
 
 
 def _wrong_value(detail: ErrorDetails, key: str, field: FieldInfo) -> tuple[str, str]:
@@ -169,13 +229,14 @@ def _wrong_value(detail: ErrorDetails, key: str, field: FieldInfo) -> tuple[str,
         )
     words = choices(field)
     if isinstance(detail["input"], str) and detail["type"] == "literal_error" and takes(field).startswith("one of"):
-        return _not_one_of(key, detail["input"], words)
+        return not_one_of(key, detail["input"], words)
     what = f"{key} is {_shown(detail['input'])}, but it takes {takes(field)}"
     near = nearest(detail["input"], words) if isinstance(detail["input"], str) else None
     return what, f"set {key}={near}" if near else f"set {key} to {takes(field)}"
 
 
-def _not_one_of(key: str, given: object, known: list[str]) -> tuple[str, str]:
+def not_one_of(key: str, given: object, known: list[str]) -> tuple[str, str]:
+    """What clashes, then what to type, where a word is none of those known."""
     near = nearest(str(given), known)
     return (
         f"{key} is {_shown(given)}, but it is one of {', '.join(known)}",

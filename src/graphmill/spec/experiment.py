@@ -1,21 +1,30 @@
-"""The experiment file: what a person asks for. A field may say "auto"; the plan never does."""
+"""The experiment file: what a person asks for. A field may say "auto"; the plan never does.
 
-from typing import Annotated, Any, Literal
+Each task has an experiment of its own, with the sections and keys that make sense for it: `Experiment` is any of them.
+"""
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+from itertools import pairwise
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from graphmill.spec.frozen import Spec
+from graphmill.spec.slurm import SlurmSpec, StageSpec
+
+TaskName = Literal["node_classification", "traffic"]
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 FeatureTransform = Literal["as_stored", "binary", "row_normalised"]
 Payload = Literal["fp32", "fp16", "bf16"]
 
 
-class Spec(BaseModel):
-    """Frozen, and strict about names: an unknown key is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
 class DatasetSpec(Spec):
+    """Which prepared data to train on."""
+
+    name: str = Field(description="name of a prepared dataset, or a path to its folder")
+
+
+class GraphDatasetSpec(DatasetSpec):
     """Which prepared graph to train on."""
 
     name: str = Field("debian-packages", description="name of a prepared dataset, or a path to a GraphStore")
@@ -24,6 +33,17 @@ class DatasetSpec(Spec):
         "as_stored",
         description="what is done to sparse features when they are read: binary sets values to 1, "
         "row_normalised makes each row sum to 1",
+    )
+
+
+class TrafficDatasetSpec(DatasetSpec):
+    """Which prepared sensor readings to forecast, and how they are cut into windows."""
+
+    name: str = Field("metr-la", description="name of a prepared dataset, or a path to its folder")
+    history: PositiveInt = Field(12, description="time steps that a forecast looks back on")
+    horizon: PositiveInt = Field(12, description="time steps that are forecast")
+    graph: Literal["as_stored", "identity"] = Field(
+        "as_stored", description="identity: no sensor sees another, the no-graph ablation"
     )
 
 
@@ -37,8 +57,23 @@ class GraphSageSpec(Spec):
     input_dropout: Fraction = Field(0.0, description="probability of dropping an input feature")
 
 
+class DcrnnSpec(Spec):
+    """Diffusion-convolutional recurrent network, encoder and decoder (Li et al. 2018, arXiv 1707.01926)."""
+
+    kind: Literal["dcrnn"] = "dcrnn"
+    rnn_units: PositiveInt = Field(64, description="hidden channels of every recurrent layer")
+    num_layers: PositiveInt = Field(2, description="recurrent layers of the encoder, and of the decoder")
+    max_diffusion_step: PositiveInt = Field(2, description="K: hops along either direction that one gate sees")
+    cl_decay_steps: float = Field(
+        2000,
+        ge=0,
+        description="scheduled sampling: by how many steps of a rank the decoder weans itself of true readings "
+        "(inverse sigmoid); 0: it never sees them",
+    )
+
+
 class CustomModelSpec(Spec):
-    """Any PyTorch or PyG model by dotted path, called as model(x, edge_index) → logits per node."""
+    """Any PyTorch or PyG model by dotted path; how it is called, and what it gives, is the task's to say."""
 
     kind: Literal["custom"]
     target: str = Field(description="dotted path, for example torch_geometric.nn.models.GCN")
@@ -46,6 +81,7 @@ class CustomModelSpec(Spec):
 
 
 ModelSpec = Annotated[GraphSageSpec | CustomModelSpec, Field(discriminator="kind")]
+ForecasterSpec = Annotated[DcrnnSpec | CustomModelSpec, Field(discriminator="kind")]
 
 
 class DeferredAllreduceSpec(Spec):
@@ -94,18 +130,25 @@ class CheckpointSpec(Spec):
 
 
 class TrainSpec(Spec):
-    """How to train."""
+    """How to train, whatever the task."""
 
     ranks: PositiveInt | Literal["auto"] = Field("auto", description="processes; auto: one per GPU, one on a CPU")
     epochs: PositiveInt | None = Field(None, description="stop after so many passes over the training set")
     max_steps: PositiveInt | None = Field(None, description="stop after so many steps counted over all ranks")
     batch_size: PositiveInt = Field(1024, description="seeds per rank and step")
-    num_neighbors: tuple[int, ...] = Field((25, 10), description="fan-outs, first hop first; -1: all neighbours")
     lr: float = Field(0.01, gt=0, description="learning rate of Adam")
-    lr_schedule: Literal["constant", "cosine"] = Field(
-        "constant", description="cosine: falls to zero over the steps of the run"
+    lr_schedule: Literal["constant", "cosine", "multistep"] = Field(
+        "constant",
+        description="cosine: falls to zero over the steps of the run; multistep: is multiplied by lr_gamma after "
+        "each of lr_milestones",
     )
+    lr_milestones: tuple[int, ...] = Field((), description="with multistep: after so many epochs, ascending")
+    lr_gamma: float = Field(0.1, gt=0, lt=1, description="with multistep: the factor")
     weight_decay: float = Field(0.0, ge=0, description="L2 penalty, as Adam applies it")
+    adam_eps: float = Field(1e-8, gt=0, description="added to the denominator of Adam's update")
+    max_grad_norm: PositiveFloat | None = Field(
+        None, description="the mean gradient of an update is scaled down to this L2 norm; null: never"
+    )
     seed: int = Field(1234, ge=0, lt=2**63, description="of weights, order of seeds, sampling and dropout")
     precision: Literal["fp32", "bf16"] = Field(
         "fp32",
@@ -123,9 +166,30 @@ class TrainSpec(Spec):
     sync: SyncSpec = DeferredAllreduceSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
     evaluate_every_epochs: int = Field(1, ge=0, description="0: only at the end")
+    hang_timeout_s: float = Field(
+        45.0, ge=5, le=3600, description="a rank that gives no sign of life for so long is lost, and ends the attempt"
+    )
 
     @model_validator(mode="after")
-    def _fanouts_are_counts(self) -> "TrainSpec":
+    def _milestones_are_for_multistep(self) -> Self:
+        if self.lr_schedule == "multistep" and not self.lr_milestones:
+            raise ValueError("lr_milestones is empty, but lr_schedule is multistep")
+        if self.lr_schedule != "multistep":
+            for name in ("lr_milestones", "lr_gamma"):
+                if name in self.model_fields_set and getattr(self, name) != type(self).model_fields[name].default:
+                    raise ValueError(f"{name} is for lr_schedule multistep, but that is {self.lr_schedule}")
+        if any(one >= other for one, other in pairwise((0, *self.lr_milestones))):
+            raise ValueError(f"lr_milestones {list(self.lr_milestones)} must hold epochs > 0 that ascend")
+        return self
+
+
+class SampledTrainSpec(TrainSpec):
+    """How to train on sampled neighbourhoods."""
+
+    num_neighbors: tuple[int, ...] = Field((25, 10), description="fan-outs, first hop first; -1: all neighbours")
+
+    @model_validator(mode="after")
+    def _fanouts_are_counts(self) -> Self:
         if not self.num_neighbors or any(k == 0 or k < -1 for k in self.num_neighbors):
             raise ValueError(
                 f"num_neighbors {list(self.num_neighbors)} must hold positive fan-outs, or -1 for all neighbours"
@@ -133,11 +197,51 @@ class TrainSpec(Spec):
         return self
 
 
-class Experiment(Spec):
-    """One experiment, as written."""
+class TrafficTrainSpec(TrainSpec):
+    """How to train a forecaster; its defaults are DCRNN's."""
+
+    batch_size: PositiveInt = Field(64, description="windows per rank and step")
+    adam_eps: float = Field(1e-3, gt=0, description="added to the denominator of Adam's update")
+    max_grad_norm: PositiveFloat | None = Field(
+        5.0, description="the mean gradient of an update is scaled down to this L2 norm; null: never"
+    )
+
+
+class _OfAnyTask(Spec):
+    """What the experiments of all tasks have in common."""
 
     name: str = Field("experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="stem of the run's name")
+    task: TaskName
+    dataset: DatasetSpec
+    model: Spec
+    train: TrainSpec
+    slurm: SlurmSpec = SlurmSpec()
+    stage: StageSpec = StageSpec()
+
+
+class NodeClassificationExperiment(_OfAnyTask):
+    """Which class is each node of a graph of?"""
+
     task: Literal["node_classification"] = Field("node_classification", description="the learning problem")
-    dataset: DatasetSpec = DatasetSpec()
+    dataset: GraphDatasetSpec = GraphDatasetSpec()
     model: ModelSpec = GraphSageSpec()
-    train: TrainSpec = TrainSpec()
+    train: SampledTrainSpec = SampledTrainSpec()
+
+
+class TrafficExperiment(_OfAnyTask):
+    """What will the sensors of a road network read?"""
+
+    task: Literal["traffic"] = Field("traffic", description="the learning problem")
+    dataset: TrafficDatasetSpec = TrafficDatasetSpec()
+    model: ForecasterSpec = DcrnnSpec()
+    train: TrafficTrainSpec = TrafficTrainSpec()
+
+
+Experiment = NodeClassificationExperiment | TrafficExperiment
+"""One experiment, as written."""
+
+DEFAULT_TASK: Final = "node_classification"
+EXPERIMENTS: Final[dict[TaskName, type[NodeClassificationExperiment] | type[TrafficExperiment]]] = {
+    "node_classification": NodeClassificationExperiment,
+    "traffic": TrafficExperiment,
+}

@@ -58,6 +58,13 @@ def section_members(field: FieldInfo) -> tuple[Model, ...]:
     return ()
 
 
+def mapped_model(field: FieldInfo) -> Model | None:
+    """The model of every value, where a field maps names that the person chooses to sections; else None."""
+    arguments = get_args(field.annotation) if get_origin(field.annotation) is dict else ()
+    values = arguments[1] if arguments else None
+    return values if isinstance(values, type) and issubclass(values, BaseModel) else None
+
+
 def tag_of(member: Model, discriminator: str) -> str:
     """The value of the discriminator that chooses `member`."""
     return str(get_args(member.model_fields[discriminator].annotation)[0])
@@ -94,7 +101,7 @@ def _takes(annotation: Any, metadata: Sequence[Any]) -> str:  # noqa: ANN401  # 
     if origin is Annotated:
         return _takes(arguments[0], [*metadata, *arguments[1:]])
     if _is_union(annotation):
-        return ", or ".join(_takes(argument, metadata) for argument in arguments)
+        return ", or ".join(_takes(argument, () if argument is type(None) else metadata) for argument in arguments)
     if origin is Literal:
         return str(arguments[0]) if len(arguments) == 1 else "one of " + ", ".join(str(word) for word in arguments)
     if origin in (tuple, list):

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.base.errors import UserError
-from graphmill.spec.check import checked
+from graphmill.spec.check import checked, not_one_of
 from graphmill.spec.draft import Draft
-from graphmill.spec.experiment import Experiment
+from graphmill.spec.experiment import DEFAULT_TASK, EXPERIMENTS, Experiment
+from graphmill.spec.problems import Problem, refuse
 from graphmill.spec.recipes import STUDY_KEYS, find_recipe
 from graphmill.spec.yaml_text import read_document
 
@@ -35,4 +36,9 @@ def inline_experiment(value: Mapping[str, Any], source: str, overrides: Sequence
 def _experiment(draft: Draft, source: str, overrides: Sequence[str]) -> Experiment:
     for text in overrides:
         draft.override(text)
-    return checked(Experiment, draft, source)
+    task = draft.value.get("task", DEFAULT_TASK)
+    if not isinstance(task, str) or task not in EXPERIMENTS:
+        where = draft.where(("task",), otherwise=source)
+        refuse([*draft.problems, Problem(where, *not_one_of("task", task, list(EXPERIMENTS)))], source)
+    others = {f"task={name}": model for name, model in EXPERIMENTS.items() if name != task}
+    return checked(EXPERIMENTS[task], draft, source, others=others, chosen=f"task is {task}")

@@ -1,7 +1,7 @@
 """The plan: an experiment with every choice made. Pure: no clock, no file, no environment (house rule 1)."""
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -10,11 +10,15 @@ from graphmill.spec.experiment import (
     CheckpointSpec,
     Experiment,
     FeatureTransform,
+    ForecasterSpec,
     GraphSageSpec,
     ModelSpec,
-    Spec,
+    NodeClassificationExperiment,
     SyncSpec,
+    TaskName,
+    TrafficExperiment,
 )
+from graphmill.spec.frozen import Spec
 
 
 class MachineFacts(Spec):
@@ -25,18 +29,60 @@ class MachineFacts(Spec):
 
 
 class DatasetFacts(Spec):
-    """What the planner must know about the prepared graph."""
+    """What the planner must know about any prepared data."""
 
     name: str
     path: str
     checksum: str
     synthetic: bool
+    num_train: int = Field(description="seeds of a whole epoch: training nodes, or windows")
+
+
+class GraphFacts(DatasetFacts):
+    """What the planner must know about a prepared graph."""
+
     num_nodes: int
     num_edges: int
     num_features: int
     num_classes: int
-    num_train: int
     has_sparse_features: bool
+
+
+class TrafficFacts(DatasetFacts):
+    """What the planner must know about prepared sensor readings, for one history and horizon."""
+
+    num_sensors: int
+    num_edges: int
+    num_steps: int = Field(description="rows of the readings, all splits together")
+    interval_s: int = Field(description="seconds between two rows")
+    unit: str = Field(description="of a reading, such as mph")
+    num_val: int = Field(description="windows")
+    num_test: int = Field(description="windows")
+
+
+class NodeClassificationPlan(Spec):
+    """What only the ranks of a node classification need."""
+
+    kind: Literal["node_classification"] = "node_classification"
+    dataset: GraphFacts
+    undirected: bool
+    features: FeatureTransform
+    model: ModelSpec
+    num_neighbors: tuple[int, ...]
+
+
+class TrafficPlan(Spec):
+    """What only the ranks of a traffic forecast need."""
+
+    kind: Literal["traffic"] = "traffic"
+    dataset: TrafficFacts
+    history: int
+    horizon: int
+    graph: Literal["as_stored", "identity"]
+    model: ForecasterSpec
+
+
+TaskPlan = Annotated[NodeClassificationPlan | TrafficPlan, Field(discriminator="kind")]
 
 
 class Plan(Spec):
@@ -44,21 +90,20 @@ class Plan(Spec):
 
     name: str
     run_id: str
-    task: Literal["node_classification"]
-    dataset: DatasetFacts
-    undirected: bool
-    features: FeatureTransform
-    model: ModelSpec
+    task: TaskPlan
     hosts: int = Field(description="machines; each starts the same number of ranks")
     ranks: int = Field(description="processes over all hosts")
     epochs: int = Field(description="passes over the training set, the last one perhaps cut short by steps_per_rank")
     steps_per_epoch: int = Field(description="steps of each rank in one epoch")
     steps_per_rank: int = Field(description="steps of each rank in the whole run")
     batch_size: int
-    num_neighbors: tuple[int, ...]
     lr: float
-    lr_schedule: Literal["constant", "cosine"]
+    lr_schedule: Literal["constant", "cosine", "multistep"]
+    lr_milestones: tuple[int, ...]
+    lr_gamma: float
     weight_decay: float
+    adam_eps: float
+    max_grad_norm: float | None
     seed: int
     precision: Literal["fp32", "bf16"]
     device: Literal["cpu", "cuda"]
@@ -68,6 +113,22 @@ class Plan(Spec):
     sync: SyncSpec
     checkpoint: CheckpointSpec
     evaluate_every_epochs: int
+    hang_timeout_s: float
+
+    @property
+    def dataset(self) -> DatasetFacts:
+        """What is known of the data, whatever the task; `task.dataset` knows more."""
+        return self.task.dataset
+
+    def reading_from(self, path: str) -> "Plan":
+        """The same plan over a copy of its data."""
+        dataset = self.task.dataset.model_copy(update={"path": path})
+        return self.model_copy(update={"task": self.task.model_copy(update={"dataset": dataset})})
+
+    @property
+    def task_name(self) -> TaskName:
+        """Which learning problem."""
+        return self.task.kind
 
     @property
     def ranks_per_host(self) -> int:
@@ -84,31 +145,23 @@ def resolve(
     ranks = _ranks(train.ranks, device, machine, hosts)
     steps_per_epoch = math.ceil(dataset.num_train / (train.batch_size * ranks))
     steps_per_rank = _steps_per_rank(experiment, ranks, steps_per_epoch)
-    if len(train.num_neighbors) != _num_hops(experiment.model, len(train.num_neighbors)):
-        layers = _num_hops(experiment.model, len(train.num_neighbors))
-        raise UserError(
-            f"train.num_neighbors has {len(train.num_neighbors)} fan-outs, but model.num_layers is {layers},"
-            " and each layer reads one hop",
-            fix=f"give {layers} fan-outs, or set model.num_layers={len(train.num_neighbors)}",
-        )
     return Plan(
         name=experiment.name,
         run_id=run_id,
-        task=experiment.task,
-        dataset=dataset,
-        undirected=experiment.dataset.undirected,
-        features=_features(experiment, dataset),
-        model=experiment.model,
+        task=_task_plan(experiment, dataset),
         hosts=hosts,
         ranks=ranks,
         epochs=math.ceil(steps_per_rank / steps_per_epoch),
         steps_per_epoch=steps_per_epoch,
         steps_per_rank=steps_per_rank,
         batch_size=train.batch_size,
-        num_neighbors=train.num_neighbors,
         lr=train.lr,
         lr_schedule=train.lr_schedule,
+        lr_milestones=train.lr_milestones,
+        lr_gamma=train.lr_gamma,
         weight_decay=train.weight_decay,
+        adam_eps=train.adam_eps,
+        max_grad_norm=train.max_grad_norm,
         seed=train.seed,
         precision=train.precision,
         device=device,
@@ -118,6 +171,7 @@ def resolve(
         sync=train.sync,
         checkpoint=train.checkpoint,
         evaluate_every_epochs=train.evaluate_every_epochs,
+        hang_timeout_s=train.hang_timeout_s,
     )
 
 
@@ -179,15 +233,40 @@ def _steps_per_rank(experiment: Experiment, ranks: int, steps_per_epoch: int) ->
     return min(limits)
 
 
-def _num_hops(model: ModelSpec, num_fanouts: int) -> int:
-    return model.num_layers if isinstance(model, GraphSageSpec) else num_fanouts
+def _task_plan(experiment: Experiment, dataset: DatasetFacts) -> TaskPlan:
+    match experiment, dataset:
+        case NodeClassificationExperiment(), GraphFacts():
+            return _node_classification(experiment, dataset)
+        case TrafficExperiment(), TrafficFacts():
+            asked = experiment.dataset
+            return TrafficPlan(
+                dataset=dataset,
+                history=asked.history,
+                horizon=asked.horizon,
+                graph=asked.graph,
+                model=experiment.model,
+            )
+        case _:
+            raise TypeError(f"{type(dataset).__name__} are no facts for a {type(experiment).__name__}")
 
 
-def _features(experiment: Experiment, dataset: DatasetFacts) -> FeatureTransform:
-    asked = experiment.dataset.features
-    if asked != "as_stored" and not dataset.has_sparse_features:
+def _node_classification(experiment: NodeClassificationExperiment, dataset: GraphFacts) -> NodeClassificationPlan:
+    model, fanouts, features = experiment.model, experiment.train.num_neighbors, experiment.dataset.features
+    if isinstance(model, GraphSageSpec) and len(fanouts) != model.num_layers:
         raise UserError(
-            f"dataset.features is {asked}, which is for sparse features, but those of {dataset.name} are dense",
+            f"train.num_neighbors has {len(fanouts)} fan-outs, but model.num_layers is {model.num_layers},"
+            " and each layer reads one hop",
+            fix=f"give {model.num_layers} fan-outs, or set model.num_layers={len(fanouts)}",
+        )
+    if features != "as_stored" and not dataset.has_sparse_features:
+        raise UserError(
+            f"dataset.features is {features}, which is for sparse features, but those of {dataset.name} are dense",
             fix="set dataset.features=as_stored",
         )
-    return asked
+    return NodeClassificationPlan(
+        dataset=dataset,
+        undirected=experiment.dataset.undirected,
+        features=features,
+        model=model,
+        num_neighbors=fanouts,
+    )

@@ -15,7 +15,8 @@ from pydantic import Field
 from graphmill.base.errors import UserError
 from graphmill.spec.check import checked
 from graphmill.spec.draft import Draft
-from graphmill.spec.experiment import Experiment, Spec
+from graphmill.spec.experiment import Experiment
+from graphmill.spec.frozen import Spec
 from graphmill.spec.load import DEFAULT_RECIPE, inline_experiment, load_experiment
 from graphmill.spec.problems import Problem, refuse
 from graphmill.spec.recipes import find_recipe

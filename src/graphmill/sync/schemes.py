@@ -21,7 +21,7 @@ PAYLOAD_DTYPE: dict[Payload, torch.dtype] = {"fp32": torch.float32, "fp16": torc
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of one rank, as a scheme sees it."""
+    """One step of one rank, as a scheme sees it. A seed is whatever the loss adds up: see `tasks.task.Task.weights`."""
 
     num_seeds: int  # on this rank
     num_seeds_global: int
@@ -97,7 +97,7 @@ class DeferredAllreduce:
         if not step.closes_round:
             return False
         grads = self.replica.grads
-        grads /= self.num_seeds_in_round
+        grads /= max(1, self.num_seeds_in_round)
         _all_reduce_as(grads, self.payload, self.group)
         self.optimizer.step()
         grads.zero_()

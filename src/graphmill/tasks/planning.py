@@ -1,15 +1,17 @@
-"""From an experiment to a plan, with the facts of this machine and of the prepared graph. Never imports torch."""
+"""From an experiment to a plan, with the facts of this machine and of the prepared data. Never imports torch."""
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import assert_never
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import nearest
 from graphmill.graph.store import GraphStore
 from graphmill.runtime.machine import machine_facts
-from graphmill.spec.experiment import Experiment
-from graphmill.spec.plan import MachineFacts, Plan, resolve
+from graphmill.spec.experiment import Experiment, NodeClassificationExperiment, TrafficExperiment
+from graphmill.spec.plan import DatasetFacts, GraphFacts, MachineFacts, Plan, resolve
 from graphmill.tasks.node_classification.prepare import known_datasets, prepare, prepared_datasets, store_path
+from graphmill.tasks.traffic.prepare import open_traffic
 
 EMBEDDED = "debian-packages"  # shipped with the package: prepared when first asked for, and said
 
@@ -27,14 +29,26 @@ def plan_experiment(
 
     `machine`: what each of the `hosts` has; this machine where it is None.
     """
-    store = open_dataset(experiment.dataset.name, dataset_root, say=say or _print)
+    match experiment:
+        case NodeClassificationExperiment():
+            dataset: DatasetFacts = _graph_facts(experiment.dataset.name, dataset_root, say=say or _print)
+        case TrafficExperiment():
+            asked = experiment.dataset
+            dataset = open_traffic(asked.name, dataset_root).facts(asked.history, asked.horizon)
+        case _:
+            assert_never(experiment)
+    return resolve(experiment, machine=machine or _this_machine(), dataset=dataset, run_id=run_id, hosts=hosts)
+
+
+def _graph_facts(name: str, root: Path, *, say: Callable[[str], None]) -> GraphFacts:
+    store = open_dataset(name, root, say=say)
     for split in ("val", "test"):
         if store.metadata.splits[split] == 0:
             raise UserError(
                 f"{store.metadata.name} has no {split} nodes, and the best checkpoint is chosen by val, judged by test",
                 fix=f"prepare it with such nodes, or with --random-split (see graphmill inspect {store.path})",
             )
-    return resolve(experiment, machine=machine or _this_machine(), dataset=store.facts(), run_id=run_id, hosts=hosts)
+    return store.facts()
 
 
 def _this_machine() -> MachineFacts:

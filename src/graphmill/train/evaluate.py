@@ -7,7 +7,6 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
@@ -21,10 +20,10 @@ from graphmill.record.manifest import hash_text
 from graphmill.record.run_folder import RunFolder, plan_text
 from graphmill.runtime.machine import machine_facts
 from graphmill.sync.group import Group
-from graphmill.tasks.node_classification.task import NodeClassification
+from graphmill.tasks.build import build_task
+from graphmill.tasks.task import Split, never_pause
 from graphmill.train.checkpoint import CheckpointStore
 
-Split = Literal["train", "val", "test"]
 Which = Literal["best", "latest"]
 Facts = dict[str, str | int | float | bool]
 
@@ -66,7 +65,7 @@ def evaluate(folder: RunFolder, *, split: Split, which: Which) -> Facts:
             fix=f"give --checkpoint latest, or continue it with `graphmill train --resume {folder.path}`",
         )
     steps_done = best.step if which == "best" and best is not None else latest.steps_done
-    task = NodeClassification(plan, group)
+    task = build_task(plan, group)
     task.model.load_state_dict(store.load_model(steps_done))
     return {
         "run": plan.run_id,
@@ -75,7 +74,7 @@ def evaluate(folder: RunFolder, *, split: Split, which: Which) -> Facts:
         "split": split,
         "checkpoint": which,
         "steps_per_rank": steps_done,
-        **asdict(task.evaluate(split)),
+        **task.evaluate(split, never_pause).facts(),
     }
 
 

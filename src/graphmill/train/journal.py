@@ -1,13 +1,15 @@
 """What a rank tells of its run while it goes on: events, rows of metrics.csv, lines and bars for a person."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Literal
 
+from graphmill.record.columns import Cell, cells_of
 from graphmill.record.events import EventWriter
-from graphmill.record.metrics import Cell, read_metrics, write_metrics
+from graphmill.record.metrics import read_metrics, write_metrics
 from graphmill.record.run_folder import RunFolder
-from graphmill.tasks.node_classification.metrics import Measures
+from graphmill.spec.experiment import TaskName
+from graphmill.tasks.task import Measures
 from graphmill.train.progress import Progress
 
 
@@ -19,6 +21,7 @@ class Journal:
     rank: int
     events: EventWriter
     progress: Progress
+    task: TaskName
     rows: list[Mapping[str, Cell]] = field(default_factory=list)  # of the epochs so far; rank 0 only
 
     def reopen(self, num_epochs: int) -> None:
@@ -29,21 +32,21 @@ class Journal:
 
     def evaluated(self, epoch: int, split: Literal["val", "test"], measures: Measures) -> None:
         """A split was evaluated with the weights at the end of `epoch`."""
-        self.events.write("evaluate", epoch=epoch, split=split, **asdict(measures))
+        self.events.write("evaluate", epoch=epoch, split=split, **measures.facts())
 
-    def epoch_ended(self, row: Mapping[str, Cell]) -> None:
-        """An epoch is over, with this row."""
+    def epoch_ended(self, facts: Mapping[str, Cell]) -> None:
+        """An epoch is over, with these facts of it."""
         if self.rank == 0:
-            self.rows.append(row)
-            write_metrics(self.folder.metrics_path, self.rows)
+            self.rows.append(cells_of(self.task, facts))
+            write_metrics(self.folder.metrics_path, self.rows, task=self.task)
         self.events.write(
             "epoch",
-            epoch=row["epoch"],
-            steps_done=row["local_steps"],
-            loss=row["loss"],
-            num_seeds=row["seed_nodes_epoch_global"],
+            epoch=facts["epoch"],
+            steps_done=facts["local_steps"],
+            loss=facts["loss"],
+            num_seeds=facts["num_seeds_epoch"],
         )
-        self.progress.epoch(row)
+        self.progress.epoch(facts)
 
     def damaged(self, checkpoint: str, problem: str) -> None:
         """A checkpoint cannot be used; the one before it is. Said, not silent."""

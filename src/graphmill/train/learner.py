@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import assert_never
 
 import torch
 from torch import Tensor, nn
@@ -30,13 +31,18 @@ class Learner:
         replica = Replica(model)
         flat = nn.Parameter(replica.values)
         flat.grad = replica.grads
-        optimizer = torch.optim.Adam([flat], lr=plan.lr, weight_decay=plan.weight_decay, fused=True)
+        optimizer = torch.optim.Adam([flat], lr=plan.lr, eps=plan.adam_eps, weight_decay=plan.weight_decay, fused=True)
         # What Adam would make at its first step, so that a rank without seeds has moments to exchange and to save.
         optimizer.state[flat] = {
             "step": torch.zeros((), device=flat.device),
             "exp_avg": torch.zeros_like(flat, requires_grad=False),
             "exp_avg_sq": torch.zeros_like(flat, requires_grad=False),
         }
+        if plan.max_grad_norm is not None:
+            # Every scheme steps the optimizer once the gradient is the mean it should be: over the round's seeds on all
+            # ranks, the same on each, or over this rank's own where it updates alone.
+            limit = plan.max_grad_norm
+            optimizer.register_step_pre_hook(lambda *_: limit_norm(replica.grads, limit))
         return cls(plan, replica, optimizer, build_scheme(plan.sync, replica, optimizer, group))
 
     def update(self, step: Step, steps_done: int) -> bool:
@@ -63,9 +69,22 @@ class Learner:
 
 def learning_rate(plan: Plan, steps_done: int) -> float:
     """The rate of the step after `steps_done`: a function of the position alone."""
-    if plan.lr_schedule == "constant":
-        return plan.lr
-    return plan.lr * (1 + math.cos(math.pi * steps_done / plan.steps_per_rank)) / 2
+    match plan.lr_schedule:
+        case "constant":
+            return plan.lr
+        case "cosine":
+            return plan.lr * (1 + math.cos(math.pi * steps_done / plan.steps_per_rank)) / 2
+        case "multistep":
+            epochs_done = steps_done // plan.steps_per_epoch
+            return plan.lr * plan.lr_gamma ** sum(milestone <= epochs_done for milestone in plan.lr_milestones)
+        case _:
+            assert_never(plan.lr_schedule)
+
+
+def limit_norm(grads: Tensor, limit: float) -> None:
+    """Scale `grads` down, in place, where their L2 norm is above `limit`; as torch's clip_grad_norm_ does."""
+    norm = torch.linalg.vector_norm(grads)
+    grads.mul_((limit / (norm + 1e-6)).clamp(max=1.0))
 
 
 def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -1,26 +1,37 @@
-"""What one epoch cost and gave: collected while it runs, written as a row of metrics.csv when it ends."""
+"""What one epoch cost and gave: collected while it runs, told as facts (see `record.columns`) when it ends."""
 
 import math
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import torch
 
 from graphmill.base.errors import UserError
+from graphmill.record.columns import Cell
 from graphmill.record.manifest import Books, Counters
-from graphmill.record.metrics import Cell
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import MIB, Group, interface_bytes
-from graphmill.tasks.node_classification.metrics import Measures
-from graphmill.tasks.node_classification.task import LoaderTimes
+from graphmill.tasks.task import LoaderTimes, Measures
 
 Item = TypeVar("Item")
 
 BYTES_OF = {"fp16": 2, "fp32": 4, "fp64": 8}
+
+
+class Utilisation(Protocol):
+    """How busy the machines were over a span of time; None: not measured."""
+
+    @property
+    def cpu_util_avg(self) -> float | None:
+        """Percent of all cores."""
+
+    @property
+    def gpu_util_avg(self) -> float | None:
+        """Percent, over the GPUs."""
 
 
 @dataclass(slots=True)
@@ -34,6 +45,7 @@ class Ledger:
     interface: str | None  # the network interface to watch; None: ranks exchange nothing, or not over a socket
     attempt: int
     num_hosts: int
+    utilisation: Callable[[float, float], Utilisation] | None = None  # between two Unix times, s; None: unwatched
     earlier: Counters = field(default_factory=Counters)  # before this attempt
     before_epoch: Counters = field(default_factory=Counters)
     loss_sum: float = 0.0  # of this epoch
@@ -41,17 +53,30 @@ class Ledger:
     compute_s: float = 0.0
     wait_s: float = 0.0
     _began: float = 0.0
-    _interface_zero: int = 0
+    _began_at: float = 0.0  # Unix time, s
+    _interface_zero: int = 0  # what had crossed the interface when the attempt began, or has crossed it aside
     _sync_wait_zero: float = 0.0
     _times_zero: LoaderTimes = field(default_factory=LoaderTimes)
 
     def begin_attempt(self) -> None:
         """Count what crosses the interface from here on."""
-        self._interface_zero = interface_bytes(self.interface) if self.interface else 0
+        self._interface_zero = self._crossed()
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """What crosses the interface inside is no training: an evaluation, a checkpoint."""
+        before = self._crossed()
+        try:
+            yield
+        finally:  # an evaluation that is given up has crossed it, too
+            self._interface_zero += self._crossed() - before
+
+    def _crossed(self) -> int:
+        return interface_bytes(self.interface) if self.interface else 0
 
     def begin_epoch(self) -> None:
         """Start the clocks of an epoch, or of what is left of one after a resume."""
-        self._began = time.perf_counter()
+        self._began, self._began_at = time.perf_counter(), time.time()
         self.compute_s = self.wait_s = 0.0
         self._sync_wait_zero = self.group.traffic.wait_s
         self._times_zero = LoaderTimes(self.times.sample_s, self.times.gather_s)
@@ -80,11 +105,10 @@ class Ledger:
 
     def counters(self) -> Counters:
         """Everything exchanged so far."""
-        here = interface_bytes(self.interface) - self._interface_zero if self.interface else 0
         return Counters(
             num_syncs=self.earlier.num_syncs + self.group.traffic.num_syncs,
             payload_bytes=self.earlier.payload_bytes + self.group.traffic.payload_bytes,
-            interface_bytes=self.earlier.interface_bytes + here,
+            interface_bytes=self.earlier.interface_bytes + self._crossed() - self._interface_zero,
         )
 
     def elapsed_s(self) -> float:
@@ -102,23 +126,23 @@ class Ledger:
         self.loss_sum, self.earlier_s = books.loss_sum, books.epoch_s
         self.earlier, self.before_epoch = books.counters, books.before_epoch
 
-    def row(self, *, epoch: int, steps_done: int, loss_sum: float, num_seeds: tuple[int, int]) -> dict[str, Cell]:
-        """The row of an epoch, without its evaluation.
+    def facts(self, *, epoch: int, steps_done: int, loss: float, num_seeds: tuple[int, int]) -> dict[str, Cell]:
+        """What is known of an epoch, without its evaluation.
 
-        `loss_sum` is over all ranks. `num_seeds`: of all ranks in this epoch, and so far.
+        `loss` is the mean over all ranks. `num_seeds`: of all ranks in this epoch, and so far.
         """
-        refuse_divergence(loss_sum, steps_done)
+        refuse_divergence(loss, steps_done)
         plan, train_s, now = self.plan, self.elapsed_s(), self.counters()
         return {
             "run_id": plan.run_id,
             "sync_every": plan.sync.every,
             "epoch": epoch + 1,
-            "loss": loss_sum / num_seeds[0],
+            "loss": loss,
             "local_steps": steps_done,
             "epoch_steps": steps_done - epoch * plan.steps_per_epoch,
             "effective_global_steps": steps_done * plan.ranks,
-            "seed_nodes_epoch_global": num_seeds[0],
-            "seed_nodes_cum_global": num_seeds[1],
+            "num_seeds_epoch": num_seeds[0],
+            "num_seeds_cum": num_seeds[1],
             "target_global_steps": plan.steps_per_rank * plan.ranks,
             "world_size": plan.ranks,
             "time": train_s,
@@ -138,8 +162,15 @@ class Ledger:
             "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             "peak_gpu_mib": torch.cuda.max_memory_allocated() / MIB if plan.device == "cuda" else None,
             "attempt": self.attempt,
+            **self._busy(),
             **self._exchanged(now),
         }
+
+    def _busy(self) -> dict[str, Cell]:
+        if self.utilisation is None:
+            return {}
+        found = self.utilisation(self._began_at, time.time())
+        return {"cpu_util_avg": found.cpu_util_avg, "gpu_util_avg": found.gpu_util_avg}
 
     def _exchanged(self, now: Counters) -> dict[str, Cell]:
         before, watched = self.before_epoch, self.interface is not None
@@ -169,13 +200,11 @@ def refuse_divergence(loss_sum: float, steps_done: int) -> None:
         )
 
 
-def evaluation_cells(measures: Measures, best: tuple[float, float], eval_s: float) -> dict[str, Cell]:
-    """The cells that an evaluation after the epoch fills in; `best`: micro- and macro-F1 so far."""
+def evaluation_facts(measures: Measures, best: dict[str, float], eval_s: float) -> dict[str, Cell]:
+    """What an evaluation after the epoch adds; `best`: of each measure the best so far."""
     return {
-        "microF1": measures.micro_f1,
-        "macroF1": measures.macro_f1,
+        **{f"val_{name}": value for name, value in measures.values.items()},
+        **{f"best_val_{name}": value for name, value in best.items()},
         "val_loss": measures.loss,
-        "best_microF1": best[0],
-        "best_macroF1": best[1],
         "eval_s": eval_s,
     }

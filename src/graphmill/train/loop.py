@@ -1,25 +1,25 @@
 """The loop: what one rank does from its first step to its last."""
 
 import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 
 import torch
 
-from graphmill.graph.batch import MiniBatch
+from graphmill.record.columns import MEASURES
 from graphmill.record.manifest import Best, Position
 from graphmill.record.run_folder import Status
-from graphmill.runtime.stop import StopRequest
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.sync.schemes import Step
-from graphmill.tasks.node_classification.metrics import Measures
-from graphmill.tasks.node_classification.task import NodeClassification
+from graphmill.tasks.task import AnyTask, Batch, EvaluationStopped, Measures, Split
 from graphmill.train.checkpoint import CheckpointStore, State
 from graphmill.train.journal import Journal
 from graphmill.train.learner import Learner
-from graphmill.train.ledger import Ledger, evaluation_cells
+from graphmill.train.ledger import Ledger, evaluation_facts
+from graphmill.train.time_left import TimeLeft
 
 
 @dataclass(slots=True)
@@ -28,62 +28,82 @@ class Training:
 
     plan: Plan
     group: Group
-    task: NodeClassification
+    task: AnyTask
     learner: Learner
     checkpoints: CheckpointStore
     ledger: Ledger
     journal: Journal
-    stop: StopRequest
+    time_left: TimeLeft
+    alive: Callable[[], None]  # told at every step that this rank gets on
     epoch: int = 0
     step: int = 0  # within the epoch
     steps_done: int = 0
     best: Best | None = None
     saved_at: int = 0  # steps_done of the latest checkpoint
+    keeps_latest: bool = False  # whether the checkpoint that the attempt began with is kept for good
 
     def run(self) -> Status:
         """Train to the end of the plan, or until the ranks agree to stop."""
         self.ledger.begin_attempt()
-        while self.epoch < self.plan.epochs:
-            if not self._train_epoch():
-                self._save()
+        try:
+            if not self._begin():
                 return "out_of_time"
-            self._finish_epoch()
+            while self.epoch < self.plan.epochs:
+                if not self._train_epoch():
+                    self._save()
+                    return "out_of_time"
+                self._finish_epoch()
+        except EvaluationStopped:
+            self._save()
+            return "out_of_time"
         return "done"
+
+    def _begin(self) -> bool:
+        """Before the first step. Against a time limit, see how long a checkpoint takes, and that one can be written."""
+        votes = self.group.gather_numbers([int(self.time_left.is_up()), int(self.time_left.has_end)])
+        if any(vote[0] for vote in votes):
+            return False
+        if any(vote[1] for vote in votes):
+            self._save(keep=self.keeps_latest)
+        return True
 
     def _train_epoch(self) -> bool:
         """What is left of the epoch. False: the ranks agreed to stop before its end."""
         self.ledger.begin_epoch()
+        self.time_left.begin_round()
         steps_left = self.plan.steps_per_rank - self.steps_done
         with closing(self.task.batches(self.epoch, self.step)) as batches:
             for batch in islice(self.ledger.timed(batches), steps_left):
                 with self.ledger.computing():
                     self._forward_and_backward(batch)
                     synchronised = self._after_backward()
-                self.journal.progress.step(self.epoch, self.step, len(batch.seeds.ids))
+                self.journal.progress.step(self.epoch, self.step, batch.num_seeds)
+                self.alive()
                 if synchronised and not self._go_on():
                     return False
         return True
 
-    def _forward_and_backward(self, batch: MiniBatch) -> None:
-        """Add the loss and the gradients of the batch's seeds. The model never sees a batch without seeds."""
-        if len(batch.seeds.ids):
+    def _forward_and_backward(self, batch: Batch) -> None:
+        """Add the loss and the gradients of a batch. The model never sees a batch without seeds."""
+        if batch.num_seeds:
             loss = self.task.loss_sum(batch)
             loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
             self.ledger.loss_sum += float(loss.detach())
 
     def _after_backward(self) -> bool:
-        counts = self.task.schedule.counts(self.step)
+        weights = self.task.weights(self.epoch, self.step)
         is_last = self.step + 1 == self.plan.steps_per_epoch or self.steps_done + 1 == self.plan.steps_per_rank
         closes_round = is_last or (self.step + 1) % self.plan.sync.every == 0
-        synchronised = self.learner.update(Step(counts[self.group.rank], sum(counts), closes_round), self.steps_done)
+        synchronised = self.learner.update(Step(weights[self.group.rank], sum(weights), closes_round), self.steps_done)
         self.step += 1
         self.steps_done += 1
         return synchronised
 
     def _go_on(self) -> bool:
         """After a sync: see that the replicas agree, and decide together whether to go on (invariants 3 and 10)."""
+        self.time_left.end_round()
         digest = self.learner.replica.hash()
-        votes = self.group.gather_numbers([digest - 2**63, int(self.stop.asked)])
+        votes = self.group.gather_numbers([digest - 2**63, int(self.time_left.is_up())])
         agree = all(vote[0] == votes[0][0] for vote in votes)
         traffic = self.group.traffic
         self.journal.events.write(
@@ -108,40 +128,53 @@ class Training:
 
     def _finish_epoch(self) -> None:
         loss_sum = float(self.group.sum_numbers(torch.tensor([self.ledger.loss_sum], dtype=torch.float64))[0])
-        row = self.ledger.row(
-            epoch=self.epoch, steps_done=self.steps_done, loss_sum=loss_sum, num_seeds=self._num_seeds()
+        terms = sum(sum(self.task.weights(self.epoch, step)) for step in range(self.step))
+        facts = self.ledger.facts(
+            epoch=self.epoch, steps_done=self.steps_done, loss=loss_sum / max(1, terms), num_seeds=self._num_seeds()
         )
         is_last = self.steps_done == self.plan.steps_per_rank
         every = self.plan.evaluate_every_epochs
         improved = False
         if is_last or (every and (self.epoch + 1) % every == 0):
             began = time.perf_counter()
-            measures = self.task.evaluate("val")
+            measures = self._evaluate("val")
             improved, self.best = self._compared(measures)
-            best_so_far = (self.best.micro_f1, self.best.macro_f1)
-            row |= evaluation_cells(measures, best_so_far, time.perf_counter() - began)
+            facts |= evaluation_facts(measures, self.best.values, time.perf_counter() - began)
             self.journal.evaluated(self.epoch + 1, "val", measures)
-        self.journal.epoch_ended(row)
+        self.journal.epoch_ended(facts)
         self.epoch, self.step = self.epoch + 1, 0
         self.ledger.end_epoch()
         self._save_after_epoch(needed=improved or is_last)
 
+    def _evaluate(self, split: Split) -> Measures:
+        with self.ledger.aside():
+            return self.task.evaluate(split, self._pause)
+
+    def _pause(self) -> None:
+        """In the middle of an evaluation: give it up where a rank wants to stop."""
+        self.alive()
+        if any(vote[0] for vote in self.group.gather_numbers([int(self.time_left.is_up())])):
+            raise EvaluationStopped
+
     def _num_seeds(self) -> tuple[int, int]:
         """Seeds of all ranks in this epoch, and so far."""
         in_epoch = sum(sum(self.task.schedule.counts(step)) for step in range(self.step))
-        return in_epoch, self.epoch * len(self.task.schedule.train_ids) + in_epoch
+        return in_epoch, self.epoch * self.task.schedule.num_seeds + in_epoch
 
     def _compared(self, measures: Measures) -> tuple[bool, Best]:
         """Whether `measures` are better than the best so far, and the best with them."""
-        best = self.best
-        if best is None:
-            return True, Best(
-                step=self.steps_done, epoch=self.epoch + 1, micro_f1=measures.micro_f1, macro_f1=measures.macro_f1
-            )
-        macro_f1 = max(best.macro_f1, measures.macro_f1)
-        if measures.micro_f1 > best.micro_f1:
-            return True, Best(step=self.steps_done, epoch=self.epoch + 1, micro_f1=measures.micro_f1, macro_f1=macro_f1)
-        return False, best.model_copy(update={"macro_f1": macro_f1})
+        known = MEASURES[self.plan.task_name]
+        values = dict(self.best.values) if self.best else {}
+        better = {
+            measure.name
+            for measure in known
+            if measure.name in measures.values
+            and (measure.name not in values or measure.is_better(measures.values[measure.name], values[measure.name]))
+        }
+        values |= {name: measures.values[name] for name in better}
+        if self.best is None or known[0].name in better:
+            return True, Best(step=self.steps_done, epoch=self.epoch + 1, values=values)
+        return False, self.best.model_copy(update={"values": values})
 
     def _save_after_epoch(self, *, needed: bool) -> None:
         settings = self.plan.checkpoint
@@ -160,9 +193,13 @@ class Training:
         )
         replica = self.learner.replica
         state = State(dict(replica.named_tensors()), self.learner.state(), position)
-        self.checkpoints.save(state, parameter_hash=replica.hash(), keep=keep)
+        began = time.perf_counter()
+        with self.ledger.aside():
+            self.checkpoints.save(state, parameter_hash=replica.hash(), keep=keep)
         self.saved_at = self.steps_done
         self._prune()
+        self.time_left.reserve.saw_save(time.perf_counter() - began)
+        self.time_left.begin_round()
         self.journal.events.write("checkpoint", epoch=self.epoch, step=self.step, steps_done=self.steps_done)
 
     def _prune(self) -> None:
@@ -185,7 +222,7 @@ class Training:
         self.ledger.reopen(position.books)
         self.journal.reopen(position.epoch)
         self.epoch, self.step, self.steps_done = position.epoch, position.step, position.steps_done
-        self.best, self.saved_at = position.best, position.steps_done
+        self.best, self.saved_at, self.keeps_latest = position.best, position.steps_done, manifest.keep
         self._prune()  # an attempt that was killed right after its last checkpoint did not come to it
         return True
 
@@ -193,6 +230,6 @@ class Training:
         """Measures of the test split with the weights of the best checkpoint."""
         assert self.best is not None
         self.learner.replica.load(self.checkpoints.load_model(self.best.step))
-        measures = self.task.evaluate("test")
+        measures = self._evaluate("test")
         self.journal.evaluated(self.best.epoch, "test", measures)
         return measures

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from graphmill.record.metrics import Cell
+from graphmill.record.columns import MEASURES, SEEDS_ARE, Cell
 from graphmill.spec.plan import Plan
 
 
@@ -17,6 +17,7 @@ class Progress:
 
     def __init__(self, plan: Plan, *, shown: bool) -> None:
         self._plan, self._shown = plan, shown
+        self._seeds_are = SEEDS_ARE[plan.task_name]
         self._console = Console(file=sys.stdout, highlight=False)
         self._bars: Bars | None = None
         if shown and self._console.is_terminal:
@@ -43,20 +44,26 @@ class Progress:
         if self._bars is None:
             return
         self._seeds += num_seeds * self._plan.ranks
-        rate = f"{self._seeds / (time.perf_counter() - self._since):,.0f} seeds/s"
+        rate = f"{self._seeds / (time.perf_counter() - self._since):,.0f} {self._seeds_are}/s"
         self._bars.update(self._overall, advance=1, rate=rate)
         self._bars.update(self._epoch, description=f"epoch {epoch + 1}/{self._plan.epochs}", completed=step, rate="")
 
-    def epoch(self, row: Mapping[str, Cell]) -> None:
+    def epoch(self, facts: Mapping[str, Cell]) -> None:
         """An epoch is over: say what it gave."""
         if not self._shown:
             return
-        text = f"epoch {row['epoch']}/{self._plan.epochs}  loss {float(str(row['loss'])):.4f}"
-        if row.get("microF1") is not None:
-            text += f"  val micro-F1 {float(str(row['microF1'])):.4f}  best {float(str(row['best_microF1'])):.4f}"
-        text += f"  {float(str(row['seeds_per_s'])):,.0f} seeds/s  {float(str(row['time'])):.1f} s"
+
+        def number(name: str) -> float:
+            return float(str(facts[name]))
+
+        text = f"epoch {facts['epoch']}/{self._plan.epochs}  loss {number('loss'):.4f}"
+        primary = MEASURES[self._plan.task_name][0]
+        value, best = f"val_{primary.name}", f"best_val_{primary.name}"
+        if facts.get(value) is not None:
+            text += f"  val {primary.words} {number(value):.4f}  best {number(best):.4f}"
+        text += f"  {number('seeds_per_s'):,.0f} {self._seeds_are}/s  {number('time'):.1f} s"
         if self._plan.ranks > 1:
-            text += f"  {row['syncs']} syncs  {float(str(row['measured_mib_epoch'])):.1f} MiB"
+            text += f"  {facts['syncs']} syncs  {number('measured_mib_epoch'):.1f} MiB"
         self.say(text)
 
     def say(self, text: str) -> None:

@@ -1,6 +1,7 @@
 """What a rank runs: `python -m graphmill.train.worker RUN_FOLDER [--resume]`, started by the launcher.
 
-Exit status: 0 done · 75 stopped after a checkpoint, resume me · 2 the request was wrong · 1 failed · 130 interrupted.
+Exit status: 0 done · 75 stopped after a checkpoint, resume me · 74 a rank fell silent, resume me · 69 the port was
+taken · 2 the request was wrong · 1 failed · 130 interrupted.
 """
 
 import argparse
@@ -11,8 +12,9 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -23,27 +25,37 @@ from torch.distributed.distributed_c10d import Store
 from graphmill import _native
 from graphmill.base import exits
 from graphmill.base.errors import UserError
+from graphmill.record.columns import MEASURES
 from graphmill.record.events import EventWriter
 from graphmill.record.manifest import hash_text
+from graphmill.record.monitor import start_monitor
+from graphmill.record.monitor_summary import MonitorFolder
 from graphmill.record.run_folder import Outcome, RunFolder, Status, plan_text
 from graphmill.record.seal import seal_of
-from graphmill.runtime.rank import Rank, current_rank
+from graphmill.record.staged import staged_store_path
+from graphmill.runtime.deadline import job_deadline
+from graphmill.runtime.rank import LAUNCHER, Rank, current_rank
 from graphmill.runtime.stop import StopRequest
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
-from graphmill.tasks.node_classification.metrics import Measures
-from graphmill.tasks.node_classification.task import NodeClassification
+from graphmill.tasks.build import build_task
+from graphmill.tasks.task import EvaluationStopped, Measures
 from graphmill.train.checkpoint import CheckpointStore
 from graphmill.train.journal import Journal
 from graphmill.train.learner import Learner
 from graphmill.train.ledger import Ledger
 from graphmill.train.loop import Training
+from graphmill.train.meeting import PortBusyError, choose_interface, introduce, open_store
 from graphmill.train.progress import Progress
+from graphmill.train.time_left import TimeLeft
+from graphmill.train.watchdog import Watchdog
 
+_MOST_SCORES: Final = 6  # in the last line; outcome.json holds all
 EXIT_OF: Final[dict[Status, int]] = {
     "done": exits.DONE,
     "out_of_time": exits.OUT_OF_TIME,
-    "failed": 1,
+    "lost": exits.LOST_A_RANK,
+    "failed": exits.ANSWER_IS_NO,
     "interrupted": 128 + signal.SIGINT,
 }
 
@@ -72,26 +84,79 @@ def work(folder: RunFolder, rank: Rank, *, resume: bool, store: Store | None = N
             f"plan.json asks for {plan.ranks} ranks, but {rank.world_size} were started",
             fix=f"start {plan.ranks} ranks",
         )
+    outcome = folder.read_outcome()
+    if outcome is not None and outcome.status == "done":
+        return exits.DONE
     stop = StopRequest()
     stop.install()
     torch.set_num_threads(plan.threads)
     _native.keep_freed_memory()
-    if plan.ranks > 1:
-        dist.init_process_group(plan.backend, store=store, rank=rank.rank, world_size=rank.world_size)
-    try:
-        with EventWriter(folder.events_path(rank.rank), rank=rank.rank) as events:
-            return _train_or_say_why(folder, plan, rank, stop, events, resume=resume)
-    finally:
-        gc.collect()  # nothing may hold the process group when it is destroyed
-        if dist.is_initialized():
-            dist.destroy_process_group()
+    with ExitStack() as until_the_end:
+        if rank.rank == 0 and os.environ.get(LAUNCHER) == "srun":  # else the launcher holds it
+            until_the_end.enter_context(folder.lock())
+        events = until_the_end.enter_context(EventWriter(folder.events_path(rank.rank), rank=rank.rank))
+        until_the_end.callback(_leave_group)
+        return _train_or_say_why(_Setting(folder, plan, rank, stop, events, store), resume=resume)
 
 
-def build(folder: RunFolder, plan: Plan, rank: Rank, stop: StopRequest, events: EventWriter) -> Training:
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """What a rank is, before it trains."""
+
+    folder: RunFolder
+    plan: Plan
+    rank: Rank
+    stop: StopRequest
+    events: EventWriter
+    store: Store | None
+
+    def failed(self, training: Training | None, status: Status, message: str, began: float, code: int) -> int:
+        """Say what went wrong, in the events and, on rank 0, as the outcome."""
+        self.events.write("error", message=message, exit_code=code)
+        if self.rank.rank == 0:
+            self.folder.write_outcome(_outcome(training, status, message, began))
+        return code
+
+
+def _leave_group() -> None:
+    gc.collect()  # nothing may hold the process group when it is destroyed
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+@contextmanager
+def _together(setting: _Setting) -> Iterator[Callable[[], None]]:
+    """Meet the other ranks, and see that they stay alive as long as this lasts. Yields what is told of each step."""
+    plan, rank = setting.plan, setting.rank
+    if rank.local_rank == 0:
+        start_monitor(setting.folder.path)
+    if plan.ranks == 1:
+        yield lambda: None
+        return
+    store = setting.store if setting.store is not None else open_store(rank)
+    hostnames = introduce(store, rank, os.environ)
+    interface = choose_interface(hostnames, rank, os.environ)
+    if interface is not None:
+        os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
+    dist.init_process_group(plan.backend, store=store, rank=rank.rank, world_size=rank.world_size)
+    began = time.perf_counter()
+
+    def lost(why: str) -> None:
+        sys.stderr.write(f"error: {why}\n")
+        setting.failed(None, "lost", why, began, exits.LOST_A_RANK)
+
+    own_connection = store.clone()  # type: ignore[attr-defined]  # torch's stubs lack it
+    with Watchdog(own_connection, rank.rank, hostnames, plan.hang_timeout_s, lost) as watchdog:
+        yield watchdog.progress
+
+
+def build(setting: _Setting, alive: Callable[[], None]) -> Training:
     """Everything one rank trains with."""
+    folder, plan, rank = setting.folder, setting.plan, setting.rank
     device = torch.device("cuda", rank.local_rank) if plan.device == "cuda" else torch.device("cpu")
     group = Group(rank.rank, rank.world_size, device)
-    task = NodeClassification(plan, group)
+    staged = staged_store_path(plan, os.environ, folder)
+    task = build_task(plan if staged is None else plan.reading_from(str(staged)), group)
     learner = Learner.build(plan, task.model, group)
     ledger = Ledger(
         plan=plan,
@@ -101,6 +166,7 @@ def build(folder: RunFolder, plan: Plan, rank: Rank, stop: StopRequest, events: 
         interface=_interface(plan, rank),
         attempt=max(1, len(folder.attempts())),
         num_hosts=rank.num_hosts,
+        utilisation=MonitorFolder(folder.monitor_dir).summarise if rank.rank == 0 else None,
     )
     return Training(
         plan=plan,
@@ -109,34 +175,39 @@ def build(folder: RunFolder, plan: Plan, rank: Rank, stop: StopRequest, events: 
         learner=learner,
         checkpoints=CheckpointStore(folder.checkpoints_dir, hash_text(plan_text(plan)), group),
         ledger=ledger,
-        journal=Journal(folder, rank.rank, events, Progress(plan, shown=rank.rank == 0)),
-        stop=stop,
+        journal=Journal(folder, rank.rank, setting.events, Progress(plan, shown=rank.rank == 0), plan.task_name),
+        time_left=_time_left(setting),
+        alive=alive,
     )
 
 
-def _train_or_say_why(
-    folder: RunFolder, plan: Plan, rank: Rank, stop: StopRequest, events: EventWriter, *, resume: bool
-) -> int:
+def _time_left(setting: _Setting) -> TimeLeft:
+    if setting.rank.rank:
+        return TimeLeft(setting.stop)
+    return TimeLeft(setting.stop, job_deadline(os.environ), ask_again=lambda: job_deadline(os.environ, moved=True))
+
+
+def _train_or_say_why(setting: _Setting, *, resume: bool) -> int:
     began = time.perf_counter()
     training: Training | None = None
 
-    def fail(status: Status, message: str) -> int:
-        events.write("error", message=message)
-        if rank.rank == 0:
-            folder.write_outcome(_outcome(training, status, message, began))
-        return EXIT_OF[status]
+    def fail(status: Status, message: str, code: int) -> int:
+        return setting.failed(training, status, message, began, code)
 
     try:
-        training = build(folder, plan, rank, stop, events)
-        return _train(training, resume=resume, began=began)
+        with _together(setting) as alive:
+            training = build(setting, alive)
+            return _train(training, resume=resume, began=began)
     except KeyboardInterrupt:
-        return fail("interrupted", "a second interrupt ended the run at once")
+        return fail("interrupted", "a second interrupt ended the run at once", EXIT_OF["interrupted"])
+    except PortBusyError as error:
+        return fail("failed", str(error), exits.PORT_BUSY)
     except UserError as error:
-        fail("failed", str(error))
+        fail("failed", str(error), exits.BAD_REQUEST)
         raise
     except Exception as error:  # noqa: BLE001  # whatever it is, the run folder is to say it
         traceback.print_exc()
-        return fail("failed", f"{type(error).__name__}: {error}")
+        return fail("failed", f"{type(error).__name__}: {error}", EXIT_OF["failed"])
 
 
 def _train(training: Training, *, resume: bool, began: float) -> int:
@@ -149,11 +220,10 @@ def _train(training: Training, *, resume: bool, began: float) -> int:
         )
         progress.resume(training.steps_done)
         progress.say(_opening(training, resumed=resumed))
-        status = training.run()
-        test = training.test_best() if status == "done" else None
+        status, test = _run_and_test(training)
     finally:
         progress.close()
-    message = _why_stopped(training) if status == "out_of_time" else ""
+    message = training.time_left.why() if status == "out_of_time" else ""
     if training.group.rank == 0:
         journal.folder.write_outcome(_outcome(training, status, message, began, test))
     seal = {"seal": seal_of(journal.folder, training.group.rank)} if status == "done" else {}
@@ -173,6 +243,14 @@ def _as_it_is(training: Training) -> dict[str, object]:
     }
 
 
+def _run_and_test(training: Training) -> tuple[Status, Measures | None]:
+    status = training.run()
+    try:
+        return status, training.test_best() if status == "done" else None
+    except EvaluationStopped:  # all steps are saved: the next attempt only judges the test split
+        return "out_of_time", None
+
+
 def _outcome(
     training: Training | None, status: Status, message: str, began: float, test: Measures | None = None
 ) -> Outcome:
@@ -182,16 +260,11 @@ def _outcome(
         exit_code=EXIT_OF[status],
         epochs=training.epoch if training else 0,
         steps_per_rank=training.steps_done if training else 0,
-        test=asdict(test) if test else None,
-        best=best.model_dump() if best else None,
+        test=test.facts() if test else None,
+        best=best.facts() if best else None,
         wall_s=time.perf_counter() - began,
         message=message,
     )
-
-
-def _why_stopped(training: Training) -> str:
-    signal_name = training.stop.signal.name if training.stop.signal else "a signal to another rank"
-    return f"stopped on {signal_name}"
 
 
 def _opening(training: Training, *, resumed: bool) -> str:
@@ -213,8 +286,9 @@ def _opening(training: Training, *, resumed: bool) -> str:
 def _closing(training: Training, test: Measures | None) -> str:
     if test is None or training.best is None:
         return f"stopped after step {training.steps_done} of {training.plan.steps_per_rank}; a checkpoint is there"
-    scores = f"test micro-F1 {test.micro_f1:.4f}  macro-F1 {test.macro_f1:.4f}"
-    return f"{scores}  (best checkpoint: epoch {training.best.epoch})"
+    known = [measure for measure in MEASURES[training.plan.task_name] if measure.name in test.values]
+    scores = "  ".join(f"{measure.words} {test.values[measure.name]:.4f}" for measure in known[:_MOST_SCORES])
+    return f"test {scores}  (best checkpoint: epoch {training.best.epoch})"
 
 
 def _counted(number: int, noun: str) -> str:

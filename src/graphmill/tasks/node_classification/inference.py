@@ -4,7 +4,6 @@ Layer by layer no neighbourhood is computed twice, and only the rows that the wa
 all.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +19,7 @@ from graphmill.nn.graphsage import GraphSage, MeanLayer
 from graphmill.nn.operators import RELU, Activation
 from graphmill.sample.collect import gather_sparse
 from graphmill.sync.group import Group
+from graphmill.tasks.task import Pause, never_pause
 
 _ROWS_AT_A_TIME = 8192  # rows whose inputs are in memory together
 
@@ -32,6 +32,7 @@ class LayerwiseInference:
     topology: Topology
     features: Features
     group: Group
+    pause: Pause = never_pause  # called by all ranks before every block of rows
 
     @torch.no_grad()
     def logits(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], Tensor]:
@@ -40,13 +41,11 @@ class LayerwiseInference:
         wanted = self._wanted_rows(nodes, len(layers))
         h: Tensor | None = None
         for number, layer in enumerate(layers[:-1]):
-            mine = self._share(wanted[number])
             counts = [len(self._share(wanted[number], rank)) for rank in range(self.group.world_size)]
-            rows = self.group.gather_rows(self._layer_rows(layer, h, mine, RELU), counts)
+            rows = self.group.gather_rows(self._layer_rows(layer, h, wanted[number], RELU), counts)
             h = torch.zeros(self.topology.num_nodes, layer.out_channels)
             h[torch.from_numpy(wanted[number])] = rows.cpu()
-        mine = self._share(nodes)
-        return mine, self._layer_rows(layers[-1], h, mine, None)
+        return self._share(nodes), self._layer_rows(layers[-1], h, nodes, None)
 
     def _share(self, nodes: NDArray[np.int64], rank: int | None = None) -> NDArray[np.int64]:
         return np.array_split(nodes, self.group.world_size)[self.group.rank if rank is None else rank]
@@ -62,11 +61,20 @@ class LayerwiseInference:
         return wanted
 
     def _layer_rows(
-        self, layer: MeanLayer, h: Tensor | None, ids: NDArray[np.int64], activation: Activation | None
+        self, layer: MeanLayer, h: Tensor | None, nodes: NDArray[np.int64], activation: Activation | None
     ) -> Tensor:
-        """Rows `ids` of a layer's result; `h` [num_nodes, …] is the result before it, None: the features."""
-        blocks = [self._block(layer, h, block, activation) for block in _blocks(ids)]
-        return torch.cat(blocks) if blocks else torch.empty(0, layer.out_channels)
+        """This rank's share of the rows `nodes` of a layer's result.
+
+        `h` [num_nodes, …] is the result of the layer before it; None: the features.
+        """
+        ids = self._share(nodes)
+        rows = [torch.empty(0, layer.out_channels)]
+        for begin in range(0, len(self._share(nodes, 0)), _ROWS_AT_A_TIME):  # rank 0's share is never the smaller
+            self.pause()
+            block = ids[begin : begin + _ROWS_AT_A_TIME]
+            if len(block):
+                rows.append(self._block(layer, h, block, activation))
+        return torch.cat(rows)
 
     def _block(
         self, layer: MeanLayer, h: Tensor | None, ids: NDArray[np.int64], activation: Activation | None
@@ -106,8 +114,3 @@ def in_edges(topology: Topology, ids: NDArray[np.int64]) -> tuple[NDArray[np.int
     np.cumsum(lengths, out=indptr[1:])
     positions = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], lengths)
     return indptr, topology.indices[positions].astype(np.int32, copy=False)
-
-
-def _blocks(ids: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    for begin in range(0, len(ids), _ROWS_AT_A_TIME):
-        yield ids[begin : begin + _ROWS_AT_A_TIME]

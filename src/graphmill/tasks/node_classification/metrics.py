@@ -1,19 +1,9 @@
 """Measures of a classification, from a confusion matrix: sums that any number of ranks can add up."""
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-
-@dataclass(frozen=True, slots=True)
-class Measures:
-    """How well a split was classified."""
-
-    micro_f1: float  # = accuracy: every node has one label
-    macro_f1: float  # mean F1 over all classes; a class that neither occurs nor is predicted counts 0, as in seed 000
-    loss: float  # mean cross-entropy, nats
-    num_nodes: int
+from graphmill.tasks.task import Measures
 
 
 def tally(logits: Tensor, labels: Tensor) -> Tensor:
@@ -26,14 +16,17 @@ def tally(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def measures(total: Tensor, num_classes: int) -> Measures:
-    """The measures of tallies added up over the ranks."""
+    """The measures of tallies added up over the ranks.
+
+    micro_f1 is the accuracy, for every node has one label. macro_f1 is the mean F1 over all classes; a class that
+    neither occurs nor is predicted counts 0, as in seed 000.
+    """
     confusion = total[1:].view(num_classes, num_classes)
     hits, truths, guesses = confusion.diagonal(), confusion.sum(dim=1), confusion.sum(dim=0)
     num_nodes = confusion.sum()
     f1 = 2 * hits / (truths + guesses).clamp(min=1)
     return Measures(
-        micro_f1=float(hits.sum() / num_nodes),
-        macro_f1=float(f1.mean()),
         loss=float(total[0] / num_nodes),
-        num_nodes=int(num_nodes),
+        values={"micro_f1": float(hits.sum() / num_nodes), "macro_f1": float(f1.mean())},
+        num_seeds=int(num_nodes),
     )

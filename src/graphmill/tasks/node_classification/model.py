@@ -1,20 +1,16 @@
 """The models of node classification: GraphSAGE, or anybody's model by dotted path."""
 
-import importlib
-import inspect
-from collections.abc import Callable
-from typing import Any, assert_never
+from typing import assert_never
 
 import torch
 from torch import Tensor, nn
 
-from graphmill.base.errors import UserError
-from graphmill.base.names import did_you_mean
 from graphmill.graph.batch import DenseRows, InputForm, MiniBatch, SelfAndMean, SparseRows
 from graphmill.graph.keys import Purpose, key_of
 from graphmill.nn.graphsage import GraphSage
 from graphmill.spec.experiment import CustomModelSpec, GraphSageSpec
-from graphmill.spec.plan import Plan
+from graphmill.spec.plan import NodeClassificationPlan, Plan
+from graphmill.tasks.custom_model import construct
 
 DTYPE_OF = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -48,14 +44,14 @@ class EdgeIndexModel(nn.Module):
         return out[: len(batch.seeds.ids)]
 
 
-def build_model(plan: Plan, *, rank: int) -> "GraphSage | EdgeIndexModel":
+def build_model(plan: Plan, own: NodeClassificationPlan, *, rank: int) -> "GraphSage | EdgeIndexModel":
     """The plan's model with its initial weights, the same on every rank."""
-    match plan.model:
+    match own.model:
         case GraphSageSpec() as spec:
             return GraphSage(
-                in_channels=plan.dataset.num_features,
+                in_channels=own.dataset.num_features,
                 hidden_channels=spec.hidden_channels,
-                out_channels=plan.dataset.num_classes,
+                out_channels=own.dataset.num_classes,
                 num_layers=spec.num_layers,
                 dropout=spec.dropout,
                 input_dropout=spec.input_dropout,
@@ -64,10 +60,10 @@ def build_model(plan: Plan, *, rank: int) -> "GraphSage | EdgeIndexModel":
             )
         case CustomModelSpec() as spec:
             torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS) >> 1)
-            channels = {"in_channels": plan.dataset.num_features, "out_channels": plan.dataset.num_classes}
-            return EdgeIndexModel(_construct(spec, channels), seed=plan.seed, rank=rank, dtype=DTYPE_OF[plan.precision])
+            channels = {"in_channels": own.dataset.num_features, "out_channels": own.dataset.num_classes}
+            return EdgeIndexModel(construct(spec, channels), seed=plan.seed, rank=rank, dtype=DTYPE_OF[plan.precision])
         case _:
-            assert_never(plan.model)
+            assert_never(own.model)
 
 
 def edge_index(batch: MiniBatch) -> Tensor:
@@ -91,36 +87,3 @@ def dense_rows(batch: MiniBatch) -> Tensor:
             raise AssertionError("a model that reads rows was given averages")
         case _:
             assert_never(batch.inputs)
-
-
-def _construct(spec: CustomModelSpec, channels: dict[str, int]) -> nn.Module:
-    factory = _load(spec.target)
-    try:
-        model = factory(**{**channels, **spec.options})
-    except TypeError as error:
-        accepted = list(inspect.signature(factory).parameters)
-        raise UserError(
-            f"{spec.target} does not take model.options {sorted(spec.options)} with in_channels and out_channels:"
-            f" {error}",
-            fix=f"set model.options; it takes {', '.join(accepted)}",
-        ) from None
-    if not isinstance(model, nn.Module):
-        raise UserError(
-            f"{spec.target} made a {type(model).__name__}, not a torch.nn.Module", fix="name a class of modules"
-        )
-    return model
-
-
-def _load(target: str) -> Callable[..., Any]:
-    module_name, _, name = target.rpartition(".")
-    try:
-        module = importlib.import_module(module_name)
-    except (ImportError, ValueError) as error:
-        raise UserError(
-            f"model.target {target!r} cannot be imported: {error}",
-            fix="install it, or give a dotted path such as torch_geometric.nn.GCN",
-        ) from None
-    if not hasattr(module, name):
-        raise UserError(f"{module_name} has no {name!r}; {did_you_mean(name, dir(module))}", fix="mend model.target")
-    factory: Callable[..., Any] = getattr(module, name)
-    return factory

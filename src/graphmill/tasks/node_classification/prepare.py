@@ -1,7 +1,7 @@
 """From a raw dataset to a GraphStore under the dataset root."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,18 @@ from graphmill.base.errors import UserError
 from graphmill.graph.features import FeatureDtype, SparseFeatures, stored_as
 from graphmill.graph.store import GraphStore, RawGraph, write_store
 from graphmill.tasks.node_classification.known import KnownDataset, known_datasets
-from graphmill.tasks.node_classification.read import Request, Say, quiet, read_raw
 from graphmill.tasks.node_classification.sources.splits import random_split as draw_split
 
 __all__ = ["KnownDataset", "known_datasets", "prepare", "prepared_datasets", "store_path"]
 
+Say = Callable[[str], None]
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 _DOWNLOADS = ".downloads"  # under the dataset root; kept, so that --force does not download again
+
+
+def _quiet(_: str) -> None:
+    """Say nothing."""
 
 
 def prepare(
@@ -30,7 +35,7 @@ def prepare(
     random_split: bool = False,
     split_seed: int = 0,
     force: bool = False,
-    say: Say = quiet,
+    say: Say = _quiet,
 ) -> GraphStore:
     """Build the store `root/name` (or `root/save_as`), whole or not at all.
 
@@ -48,6 +53,9 @@ def prepare(
             )
         say(f"{existing.metadata.name} is prepared already: {path}")
         return existing
+    # Here and not above: planning a job opens a store in a blink, and polars alone takes longer than that to load.
+    from graphmill.tasks.node_classification.read import Request, read_raw
+
     request = Request(
         name=name,
         stored_name=save_as or name,

@@ -5,7 +5,6 @@ from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -22,21 +21,14 @@ from graphmill.sample.neighbor import NeighborSampler
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule
 from graphmill.spec.experiment import FeatureTransform
-from graphmill.spec.plan import Plan
+from graphmill.spec.plan import GraphFacts, NodeClassificationPlan, Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.node_classification.inference import LayerwiseInference
-from graphmill.tasks.node_classification.metrics import Measures, measures, tally
+from graphmill.tasks.node_classification.metrics import measures, tally
 from graphmill.tasks.node_classification.model import DTYPE_OF, EdgeIndexModel, build_model
+from graphmill.tasks.task import LoaderTimes, Measures, Pause, Split, never_pause
 
 _EVALUATION_BATCH = 512  # seeds whose whole neighbourhood is in memory together, for models that are not layer-wise
-
-
-@dataclass(slots=True)
-class LoaderTimes:
-    """Seconds spent making batches so far; they may overlap the step."""
-
-    sample_s: float = 0.0
-    gather_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -44,6 +36,7 @@ class NodeClassification:
     """One rank's share of the problem that a plan describes."""
 
     plan: Plan
+    own: NodeClassificationPlan
     group: Group
     times: LoaderTimes = field(default_factory=LoaderTimes)
     model: GraphSage | EdgeIndexModel = field(init=False)
@@ -55,16 +48,16 @@ class NodeClassification:
     collector: Collector = field(init=False)
 
     def __post_init__(self) -> None:
-        plan = self.plan
-        self.store = _same_store(plan)
-        self.features = transformed(self.store.features, plan.features)
+        plan, own = self.plan, self.own
+        self.store = _same_store(own.dataset)
+        self.features = transformed(self.store.features, own.features)
         self.labels = torch.from_numpy(np.array(self.store.labels))
-        self.model = build_model(plan, rank=self.group.rank).to(self.group.device)
+        self.model = build_model(plan, own, rank=self.group.rank).to(self.group.device)
         self.schedule = SeedSchedule(self.store.nodes_in("train"), plan.batch_size, plan.ranks, plan.seed)
-        topology = self.store.topology(undirected=plan.undirected)
+        topology = self.store.topology(undirected=own.undirected)
         resample = isinstance(self.model, GraphSage)
         # One thread samples while others compute: a batch is a millisecond's work, and waking helpers takes a share.
-        self.sampler = NeighborSampler(topology, plan.num_neighbors, plan.seed, num_threads=1, resample=resample)
+        self.sampler = NeighborSampler(topology, own.num_neighbors, plan.seed, num_threads=1, resample=resample)
         self.collector = Collector(
             self.features,
             self.labels.numpy(),
@@ -80,17 +73,22 @@ class NodeClassification:
             for batch in batches:
                 yield to_device(batch, self.group.device)
 
+    def weights(self, epoch: int, step: int) -> tuple[int, ...]:
+        """Every seed counts alike."""
+        del epoch
+        return self.schedule.counts(step)
+
     def loss_sum(self, batch: MiniBatch) -> Tensor:
         """Cross-entropy summed over the seeds of a batch, nats."""
         return F.cross_entropy(self.model(batch).float(), batch.labels, reduction="sum")
 
-    def evaluate(self, split: Literal["train", "val", "test"]) -> Measures:
+    def evaluate(self, split: Split, pause: Pause = never_pause) -> Measures:
         """Measures of a split by exact inference, the same on every rank; all ranks must call it."""
         self.model.eval()
-        nodes, logits = self._exact_logits(self.store.nodes_in(split))
+        nodes, logits = self._exact_logits(self.store.nodes_in(split), pause)
         total = self.group.sum_numbers(tally(logits, self.labels[torch.from_numpy(nodes)]))
         self.model.train()
-        return measures(total, self.plan.dataset.num_classes)
+        return measures(total, self.own.dataset.num_classes)
 
     def _make(self, epoch: int, first_step: int) -> Iterator[MiniBatch]:
         for step in range(first_step, self.schedule.steps_per_epoch):
@@ -102,28 +100,32 @@ class NodeClassification:
             self.times.gather_s += time.perf_counter() - sampled_at
             yield batch
 
-    def _exact_logits(self, nodes: np.ndarray) -> tuple[np.ndarray, Tensor]:
+    def _exact_logits(self, nodes: np.ndarray, pause: Pause) -> tuple[np.ndarray, Tensor]:
         if isinstance(self.model, GraphSage):
-            return LayerwiseInference(self.model, self.sampler.topology, self.features, self.group).logits(nodes)
-        mine = np.array_split(nodes, self.group.world_size)[self.group.rank]
-        sampler = replace(self.sampler, fanouts=(-1,) * len(self.plan.num_neighbors))
+            inference = LayerwiseInference(self.model, self.sampler.topology, self.features, self.group, pause)
+            return inference.logits(nodes)
+        shares = np.array_split(nodes, self.group.world_size)
+        mine = shares[self.group.rank]
+        sampler = replace(self.sampler, fanouts=(-1,) * len(self.own.num_neighbors))
         collector = replace(self.collector, prefetch=0, dtype=torch.float32)
-        logits = [torch.empty(0, self.plan.dataset.num_classes)]
+        logits = [torch.empty(0, self.own.dataset.num_classes)]
         with torch.no_grad():
-            for begin in range(0, len(mine), _EVALUATION_BATCH):
+            for begin in range(0, len(shares[0]), _EVALUATION_BATCH):  # the first share is never the smaller
+                pause()
                 seeds = Seeds(0, 0, GlobalIds(mine[begin : begin + _EVALUATION_BATCH]))
-                batch = collector.collect(sampler.sample(seeds))
-                logits.append(self.model(to_device(batch, self.group.device)).float().cpu())
+                if len(seeds.ids):
+                    batch = collector.collect(sampler.sample(seeds))
+                    logits.append(self.model(to_device(batch, self.group.device)).float().cpu())
         return mine, torch.cat(logits)
 
 
-def _same_store(plan: Plan) -> GraphStore:
+def _same_store(planned: GraphFacts) -> GraphStore:
     """The store that was planned with: a run is not to go on with another graph under the same path."""
-    store = GraphStore.open(Path(plan.dataset.path))
-    if store.metadata.checksum != plan.dataset.checksum:
+    store = GraphStore.open(Path(planned.path))
+    if store.metadata.checksum != planned.checksum:
         raise UserError(
-            f"{plan.dataset.path} was prepared anew since the run was planned: its checksum is"
-            f" {store.metadata.checksum}, and plan.json says {plan.dataset.checksum}",
+            f"{planned.path} was prepared anew since the run was planned: its checksum is"
+            f" {store.metadata.checksum}, and plan.json says {planned.checksum}",
             fix="restore that dataset, or start a new run",
         )
     return store

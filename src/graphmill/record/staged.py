@@ -1,0 +1,149 @@
+"""Copies of the dataset near the ranks: where a rank finds its host's, and what making it took.
+
+staged/<hostname>.json of a run says what became of the copy. The copy itself carries `.staged.json`, the mark of what
+was verified: whoever opens it later sees without reading it whether a file has changed since.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from graphmill.base.errors import UserError
+from graphmill.base.files import write_json
+from graphmill.record.run_folder import RunFolder
+from graphmill.runtime.machine import host_name
+from graphmill.spec.plan import Plan
+
+ROOT_VARIABLE: Final = "GRAPHMILL_STAGED_ROOT"
+MARK_FILE: Final = ".staged.json"
+_DIGITS: Final = 12  # of the checksum, in the folder's name
+
+
+class FileState(BaseModel):
+    """What the system says of a file without reading it. Whatever writes to it changes one of these."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    bytes: int
+    mtime_ns: int
+    ctime_ns: int
+
+    @classmethod
+    def of(cls, path: Path) -> "FileState":
+        """Of the file at `path`, now."""
+        stat = path.stat()
+        return cls(bytes=stat.st_size, mtime_ns=stat.st_mtime_ns, ctime_ns=stat.st_ctime_ns)
+
+
+class StagedMark(BaseModel):
+    """`.staged.json`: every file of a copy, as it was when its content had just been verified."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    checksum: str = Field(description="of the dataset, as its metadata.json says")
+    source: str
+    hostname: str = Field(description="who copied it")
+    time: float = Field(description="Unix time of the verification, s")
+    files: dict[str, FileState]
+    xxh3: dict[str, str] = Field(description="xxh3-128 of each of the files")
+
+
+class StagedHost(BaseModel):
+    """staged/<hostname>.json: what staging did on one host, and what it took."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    hostname: str
+    time: float = Field(description="Unix time, s")
+    outcome: Literal["copied", "reused", "use_shared"]
+    source: str = Field(description="folder that was copied")
+    to: str = Field(description="folder that the ranks read")
+    checksum: str
+    bytes: int = Field(description="of the dataset")
+    seconds: float = Field(description="from start to end: waiting, copying, verifying")
+    copy_s: float = Field(description="of it, moving bytes")
+    mib_per_s: float | None = Field(description="bytes ÷ copy_s; null where nothing was copied")
+    verified: Literal["checksums", "sizes and times", "nothing"] = Field(description="of the copy, in this job")
+    message: str = ""
+
+
+def staged_name(name: str, checksum: str) -> str:
+    """Folder of a dataset below the staged root. Another content is another folder: it disturbs no job that reads.
+
+    >>> staged_name("../cora", "0123456789abcdef")
+    '_.._cora-0123456789ab'
+    """
+    plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
+    return f"{'_' if plain.startswith('.') else ''}{plain}-{checksum[:_DIGITS]}"
+
+
+def staged_store_path(plan: Plan, environ: Mapping[str, str], folder: RunFolder) -> Path | None:
+    """The copy of the plan's dataset on this host, or None where the ranks read the dataset itself.
+
+    That is so where GRAPHMILL_STAGED_ROOT is not set, and where staging failed and the job goes on as
+    `stage.on_failure: use_shared` asks. Raises `UserError` where a copy should be and is not, or has been changed since
+    it was verified. Costs one look at each file, and no reading.
+    """
+    root = environ.get(ROOT_VARIABLE)
+    if not root:
+        return None
+    record = folder.staged_path(host_name(environ))
+    if record.exists() and _parsed(record, StagedHost).outcome == "use_shared":
+        return None
+    path = Path(root) / staged_name(plan.dataset.name, plan.dataset.checksum)
+    problem = staged_problem(path, plan.dataset.checksum)
+    if problem:
+        again = f"python -m graphmill.cluster.stage {folder.path}"
+        raise UserError(f"{path}: {problem}", fix=f"stage it again: `{again}`, or `unset {ROOT_VARIABLE}`")
+    return path
+
+
+def staged_problem(path: Path, checksum: str) -> str | None:
+    """What is wrong with the copy in `path`, without reading its files; None: nothing that can be seen so."""
+    mark = read_mark(path)
+    if mark is None:
+        return "there is no verified copy of the dataset here"
+    if mark.checksum != checksum:
+        return f"it is a copy of {mark.checksum}, and the plan's dataset is {checksum}"
+    for name, state in mark.files.items():
+        try:
+            now = FileState.of(path / name)
+        except OSError as error:
+            return f"{name} cannot be read: {error.strerror}"
+        if now != state:
+            return f"{name} was changed after it was verified"
+    return None
+
+
+def read_mark(path: Path) -> StagedMark | None:
+    """What was vouched for, or None where there is nothing, or nothing that can be read."""
+    try:
+        return StagedMark.model_validate_json((path / MARK_FILE).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def write_mark(path: Path, mark: StagedMark) -> None:
+    """Vouch for the copy in `path`."""
+    write_json(path / MARK_FILE, mark.model_dump(mode="json"))
+
+
+def write_staged(folder: RunFolder, staged: StagedHost) -> None:
+    """Say in the run folder what staging did on this host."""
+    write_json(folder.staged_path(staged.hostname), staged.model_dump(mode="json"))
+
+
+def read_staged(folder: RunFolder) -> list[StagedHost]:
+    """What staging did on each host, by name; a damaged file is refused."""
+    return [_parsed(path, StagedHost) for path in sorted(folder.staged_dir.glob("*.json"))]
+
+
+def _parsed(path: Path, model: type[StagedHost]) -> StagedHost:
+    try:
+        return model.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        raise UserError(f"{path} is damaged", fix=f"remove it: rm {os.fspath(path)}") from None

@@ -1,0 +1,108 @@
+"""The seam between training and a learning problem: what the loop asks of a task, and nothing else.
+
+A task is one rank's share of a problem that a plan describes. It makes batches, says what a batch loses, and judges a
+split; the loop steps, synchronises, saves and records without knowing what is learnt.
+"""
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeVar
+
+from torch import Tensor, nn
+
+Split = Literal["train", "val", "test"]
+Pause = Callable[[], None]
+"""Called by all ranks together now and then during an evaluation; raises `EvaluationStopped` on all or none."""
+
+
+def never_pause() -> None:
+    """The pause of an evaluation that nobody will stop."""
+
+
+class EvaluationStopped(Exception):  # noqa: N818  # nothing went wrong: it is done again later
+    """The ranks agreed to stop in the middle of an evaluation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """How well a split was done: exact over the split, the same on every rank, no padding counted."""
+
+    loss: float  # mean
+    values: dict[str, float]  # by the names of `record.columns.MEASURES`; the first of them must be there
+    num_seeds: int  # nodes or windows that were judged
+
+    def facts(self) -> dict[str, float | int]:
+        """All of it by name, as events and outcome.json tell it."""
+        return {**self.values, "loss": self.loss, "num_seeds": self.num_seeds}
+
+
+@dataclass(slots=True)
+class LoaderTimes:
+    """Seconds spent making batches so far; they may overlap the step."""
+
+    sample_s: float = 0.0
+    gather_s: float = 0.0
+
+
+class Batch(Protocol):
+    """What one step of one rank computes on."""
+
+    @property
+    def num_seeds(self) -> int:
+        """Nodes, or windows, of this batch; 0 where the rank has no share of the step."""
+
+
+class Schedule(Protocol):
+    """How many seeds each rank has at each step; `sample.schedule.SeedSchedule` is one."""
+
+    @property
+    def num_seeds(self) -> int:
+        """Seeds of a whole epoch, over all ranks."""
+
+    def counts(self, step: int) -> tuple[int, ...]:
+        """Seeds of every rank at a step of an epoch; the same in every epoch."""
+
+
+B = TypeVar("B", bound=Batch)
+
+
+class Task(Protocol[B]):
+    """One rank's share of the problem that a plan describes."""
+
+    @property
+    def model(self) -> nn.Module:
+        """With its initial weights, the same on every rank, on the rank's device. The loop owns its parameters."""
+
+    @property
+    def times(self) -> LoaderTimes:
+        """What making batches has cost so far."""
+
+    @property
+    def schedule(self) -> Schedule:
+        """Who has how many seeds when."""
+
+    def batches(self, epoch: int, first_step: int) -> Generator[B]:
+        """This rank's batches from a step of an epoch to the epoch's end, one per step, also where it has no seeds.
+
+        Each is a function of (seed, epoch, step, rank, number of ranks) alone, whatever was drawn before (invariant 1).
+        """
+
+    def weights(self, epoch: int, step: int) -> tuple[int, ...]:
+        """How many terms `loss_sum` adds up at a step on every rank: the same on all ranks, without asking them.
+
+        The update's gradient is the sum over ranks divided by the sum of these. Seeds where every seed counts alike;
+        observed targets where some are missing.
+        """
+
+    def loss_sum(self, batch: B) -> Tensor:
+        """The loss summed over the terms of a batch, to be differentiated; never asked of a batch without seeds."""
+
+    def evaluate(self, split: Split, pause: Pause) -> Measures:
+        """Measures of a split, the same on every rank; all ranks must call it. Leaves the model in training mode.
+
+        All ranks call `pause` equally often, every few seconds or more often: it is where they agree to stop.
+        """
+
+
+AnyTask = Task[Any]
+"""A task as the loop holds it: whatever its batches are."""

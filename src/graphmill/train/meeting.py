@@ -1,0 +1,85 @@
+"""Where the ranks of a run meet, and what they see to before they train: same code, a network between their hosts."""
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Final
+
+import torch
+from torch.distributed import DistNetworkError
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
+
+from graphmill.base.errors import UserError
+from graphmill.runtime.code import code_checksum
+from graphmill.runtime.machine import host_name
+from graphmill.runtime.network import interface_towards
+from graphmill.runtime.rank import Rank
+
+_INTERFACES: Final = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+
+
+class PortBusyError(Exception):
+    """Somebody else listens on the port that was meant for the ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What a rank says of itself."""
+
+    hostname: str
+    code: str  # checksum of graphmill's own files
+    torch: str
+    python: str
+
+
+def open_store(rank: Rank) -> Store:
+    """The store at MASTER_ADDR:MASTER_PORT, which rank 0 keeps, or torchrun's agent."""
+    try:
+        store: Store = next(iter(rendezvous("env://", rank.rank, rank.world_size)))[0]
+    except DistNetworkError as error:
+        if rank.rank == 0 and ("EADDRINUSE" in str(error) or "in use" in str(error)):
+            raise PortBusyError(f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} is in use") from None
+        raise
+    return store
+
+
+def introduce(store: Store, rank: Rank, environ: Mapping[str, str]) -> list[str]:
+    """Show every rank's card to all; the host names by rank. Ranks of different code are refused, by all of them."""
+    board = PrefixStore("graphmill.meeting", store)
+    python = ".".join(str(part) for part in sys.version_info[:3])
+    mine = Card(hostname=host_name(environ), code=code_checksum(), torch=torch.__version__, python=python)
+    board.set(str(rank.rank), json.dumps(asdict(mine)))
+    texts = board.multi_get([str(number) for number in range(rank.world_size)])
+    cards = [Card(**json.loads(text)) for text in texts]
+    for field in ("code", "torch", "python"):
+        _refuse_differences(field, cards)
+    return [card.hostname for card in cards]
+
+
+def _refuse_differences(field: str, cards: list[Card]) -> None:
+    found: dict[str, set[str]] = {}
+    for card in cards:
+        found.setdefault(getattr(card, field), set()).add(card.hostname)
+    if len(found) == 1:
+        return
+    names = {"code": "graphmill's code", "torch": "torch", "python": "python"}
+    # The fewest first: most often one host is behind.
+    listed = [f"{what} on {', '.join(sorted(on))}" for what, on in sorted(found.items(), key=lambda pair: len(pair[1]))]
+    raise UserError(
+        f"the hosts do not run the same program: {names[field]} is {'; '.join(listed)}",
+        fix="install the same version on every host, or let all use one environment on a shared file system",
+    )
+
+
+def choose_interface(hostnames: list[str], rank: Rank, environ: Mapping[str, str]) -> str | None:
+    """The network interface towards another host of the run; None: on one host, or where the environment names one.
+
+    Not by this host's own name: on many systems that is 127.0.1.1, where no other host can connect.
+    """
+    others = [name for name in hostnames if name != hostnames[rank.rank]]
+    if not others or any(environ.get(name) for name in _INTERFACES):
+        return None
+    return interface_towards(others[0])

@@ -1,0 +1,60 @@
+"""Is it time to stop? What this rank knows of it: a signal, or the scheduler's clock against what ending takes."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from graphmill.runtime.deadline import Deadline, Reserve
+from graphmill.runtime.stop import StopRequest
+
+NO_DEADLINE = Deadline(None, "another rank watches the clock")
+
+
+@dataclass(slots=True)
+class TimeLeft:
+    """One rank's. Only rank 0 knows the deadline: the ranks vote, and one vote to stop is enough."""
+
+    stop: StopRequest
+    deadline: Deadline = NO_DEADLINE
+    ask_again: Callable[[], Deadline] | None = None  # for the deadline, which may have moved
+    reserve: Reserve = field(default_factory=Reserve)
+    _round_began: float = 0.0
+
+    @property
+    def has_end(self) -> bool:
+        """Whether this rank knows when the job ends."""
+        return self.deadline.end_time is not None
+
+    def is_up(self) -> bool:
+        """Whether this rank wants to stop now.
+
+        A warning makes it ask when the job ends, for that may have changed; where nobody can say, it means now.
+        """
+        if self.stop.warned and self.ask_again is not None:
+            self.stop.warned = False
+            self.deadline = self.ask_again()
+            if not self.has_end:
+                self.stop.asked = True
+        return self.stop.asked or self.deadline.remaining_s() < self.reserve.needed_s
+
+    def begin_round(self) -> None:
+        """A round begins: what came before it is not of it."""
+        self._round_began = time.perf_counter()
+
+    def end_round(self) -> None:
+        """A round is over, and the next begins."""
+        self.reserve.saw_round(time.perf_counter() - self._round_began)
+        self.begin_round()
+
+    def why(self) -> str:
+        """Why this rank stopped, or that another one did."""
+        if self.stop.signal is not None:
+            return f"stopped on {self.stop.signal.name}"
+        if self.stop.asked:
+            return f"stopped on SIGUSR2, and the end of the job is unknown ({self.deadline.source})"
+        if self.deadline.remaining_s() < self.reserve.needed_s:
+            return (
+                f"{max(0.0, self.deadline.remaining_s()):.0f} s were left of the job ({self.deadline.source}); a round"
+                f" took up to {self.reserve.longest_round_s:.1f} s here, a checkpoint {self.reserve.longest_save_s:.1f}"
+            )
+        return "stopped on a signal to another rank"

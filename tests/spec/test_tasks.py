@@ -1,0 +1,115 @@
+"""Each task has an experiment of its own: what makes no sense for it is refused; its plan says what its ranks need."""
+
+import pytest
+from pydantic import ValidationError
+
+from graphmill.base.errors import UserError
+from graphmill.spec.differences import flat, plan_differences
+from graphmill.spec.experiment import EXPERIMENTS, DcrnnSpec, GraphSageSpec, TrafficExperiment
+from graphmill.spec.load import inline_experiment, load_experiment
+from graphmill.spec.modelled import modelled
+from graphmill.spec.plan import GraphFacts, MachineFacts, Plan, TrafficFacts, resolve
+from graphmill.spec.recipes import list_recipes
+
+MACHINE = MachineFacts(num_cores=2, num_gpus=0)
+METR_LA = TrafficFacts(
+    name="metr-la", path="/m", checksum="0", synthetic=False, num_train=23_974, num_sensors=207, num_edges=1515,
+    num_steps=34_272, interval_s=300, unit="mph", num_val=3425, num_test=6850,
+)  # fmt: skip
+GRAPH = GraphFacts(
+    name="toy", path="/t", checksum="0", synthetic=False, num_train=60, num_nodes=100, num_edges=400, num_features=8,
+    num_classes=3, has_sparse_features=False,
+)  # fmt: skip
+
+
+def traffic(value=None, **train) -> Plan:
+    experiment = inline_experiment({"task": "traffic", "train": {"epochs": 2, **train}, **(value or {})}, "mine")
+    return resolve(experiment, machine=MACHINE, dataset=METR_LA, run_id="r")
+
+
+def test_the_task_decides_what_a_section_left_out_means():
+    assert inline_experiment({}, "mine").model == GraphSageSpec()
+    experiment = inline_experiment({"task": "traffic", "model": {"rnn_units": 8}}, "mine")
+    assert isinstance(experiment, TrafficExperiment)
+    assert experiment.model == DcrnnSpec(rnn_units=8)
+    assert (experiment.train.batch_size, experiment.train.max_grad_norm, experiment.train.adam_eps) == (64, 5.0, 1e-3)
+
+
+def test_recipes_of_node_classification_name_no_task():
+    for recipe in list_recipes():
+        if recipe.kind == "experiment":
+            assert load_experiment(recipe.name).task in EXPERIMENTS
+
+
+@pytest.mark.parametrize(
+    ("value", "message", "fix"),
+    [
+        ({"task": "trafic"}, 'task is "trafic", but it is one of node_classification, traffic', "set task=traffic"),
+        ({"task": ["traffic"]}, 'task is ["traffic"], but it is one of', None),
+        (
+            {"task": "traffic", "train": {"num_neighbors": [3]}},
+            "train.num_neighbors belongs to task=node_classification, but task is traffic",
+            "remove train.num_neighbors, or set task=node_classification",
+        ),
+        ({"task": "traffic", "dataset": {"undirected": True}}, "dataset.undirected belongs to task=node_class", None),
+        ({"task": "traffic", "model": {"hidden_channels": 8}}, "model.hidden_channels belongs to task=node_cl", None),
+        ({"dataset": {"horizon": 3}}, "dataset.horizon belongs to task=traffic, but task is node_classific", None),
+        ({"model": {"kind": "dcrnn"}}, "model.kind=dcrnn belongs to task=traffic, but task is node_classific", None),
+        ({"train": {"lr_milestones": [3]}}, "train.lr_milestones is for lr_schedule multistep, but that is con", None),
+        ({"train": {"lr_gamma": 0.5}}, "train.lr_gamma is for lr_schedule multistep", None),
+        ({"train": {"lr_schedule": "multistep"}}, "train.lr_milestones is empty, but lr_schedule is multistep", None),
+        (
+            {"train": {"lr_schedule": "multistep", "lr_milestones": [3, 3]}},
+            "train.lr_milestones [3, 3] must hold epochs > 0 that ascend",
+            None,
+        ),
+    ],
+)
+def test_what_makes_no_sense_for_the_task_is_refused(value, message, fix):
+    with pytest.raises(UserError) as refused:
+        inline_experiment(value, "mine")
+    assert refused.value.message.startswith(f"mine: {message}")
+    assert fix is None or refused.value.fix == fix
+
+
+def test_an_override_may_choose_the_task():
+    experiment = inline_experiment({"dataset": {"name": "pems-bay"}}, "mine", ["task=traffic", "dataset.horizon=3"])
+    assert (experiment.dataset.name, experiment.dataset.horizon) == ("pems-bay", 3)
+
+
+def test_a_plan_of_each_task_reads_back():
+    graph = resolve(inline_experiment({"train": {"epochs": 1}}, "g"), machine=MACHINE, dataset=GRAPH, run_id="r")
+    for plan in (traffic(), graph):
+        assert Plan.model_validate_json(plan.model_dump_json()) == plan
+    assert (traffic().task_name, graph.task_name) == ("traffic", "node_classification")
+    assert traffic().dataset is not None
+    assert traffic().steps_per_epoch == -(-23_974 // 64)
+    with pytest.raises(ValidationError):
+        Plan.model_validate({**traffic().model_dump(), "task": {"kind": "assignment"}})
+
+
+def test_facts_of_another_task_are_our_own_bug():
+    with pytest.raises(TypeError, match="GraphFacts are no facts for a TrafficExperiment"):
+        resolve(
+            inline_experiment({"task": "traffic"}, "m", ["train.epochs=1"]), machine=MACHINE, dataset=GRAPH, run_id=""
+        )
+
+
+def test_differences_are_told_without_the_tasks_section():
+    one, other = traffic(), traffic({"dataset": {"horizon": 3}}, lr=0.5)
+    assert plan_differences(one, other) == ["horizon is 12 there and 3 here", "lr is 0.01 there and 0.5 here"]
+    moved = one.task.model_copy(update={"dataset": one.dataset.model_copy(update={"path": "/elsewhere"})})
+    assert plan_differences(one, one.model_copy(update={"task": moved})) == []
+    assert flat(one)["task"] == "traffic"
+    assert flat(one)["model.rnn_units"] == 64
+
+
+def test_dcrnns_size_by_formula():
+    """The published model of METR-LA: 372,353 parameters with 2 input channels; each further one adds 5 × 3 × 64."""
+    figures = modelled(traffic())
+    assert figures.num_parameters == 372_353 + 2 * 5 * 3 * 64
+    assert figures.nodes_per_batch is None
+    assert figures.seeds_seen == 2 * METR_LA.num_train
+    assert modelled(traffic(batch_size=128)).memory_per_rank_mib > figures.memory_per_rank_mib > 350
+    strange = traffic({"model": {"kind": "custom", "target": "a.B"}})
+    assert modelled(strange).memory_per_rank_mib is modelled(strange).num_parameters is None

@@ -1,0 +1,240 @@
+"""The loop knows no task: here it trains one of another kind, judged by an error, with targets that may be missing."""
+
+import dataclasses
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from graphmill.record.columns import COLUMNS_OF
+from graphmill.record.events import EventWriter, read_events
+from graphmill.record.manifest import hash_text
+from graphmill.record.metrics import read_metrics
+from graphmill.record.run_folder import RunFolder, plan_text
+from graphmill.runtime.rank import ALONE
+from graphmill.runtime.stop import StopRequest
+from graphmill.sample.schedule import SeedSchedule
+from graphmill.spec.experiment import TrafficExperiment
+from graphmill.spec.plan import MachineFacts, Plan, TrafficFacts, resolve
+from graphmill.sync.group import Group
+from graphmill.tasks.task import LoaderTimes, Measures, Pause, never_pause
+from graphmill.train.checkpoint import CheckpointStore
+from graphmill.train.journal import Journal
+from graphmill.train.learner import Learner
+from graphmill.train.ledger import Ledger
+from graphmill.train.loop import Training
+from graphmill.train.progress import Progress
+from graphmill.train.time_left import TimeLeft
+
+CPU = torch.device("cpu")
+NUM_WINDOWS, BATCH = 50, 8
+
+
+def plan_of(run_id: str = "run", **train) -> Plan:
+    facts = TrafficFacts(
+        name="toy", path="/nowhere", checksum="0", synthetic=True, num_train=NUM_WINDOWS, num_sensors=1, num_edges=0,
+        num_steps=80, interval_s=300, unit="mph", num_val=10, num_test=10,
+    )  # fmt: skip
+    train = {"epochs": 4, "batch_size": BATCH, "ranks": 1, "lr": 0.3, **train}
+    experiment = TrafficExperiment.model_validate({"dataset": {"horizon": 1}, "train": train})
+    return resolve(experiment, machine=MachineFacts(num_cores=1, num_gpus=0), dataset=facts, run_id=run_id)
+
+
+@dataclass
+class Windows:
+    """A batch: rows of a table, and what is to be forecast for them; NaN where nobody read it."""
+
+    x: Tensor
+    y: Tensor
+
+    @property
+    def num_seeds(self) -> int:
+        return len(self.x)
+
+
+@dataclass
+class Readings:
+    """y = x · (1, 2, 3), one target in three missing; `val_errors`, where given, is what validation finds in turn."""
+
+    plan: Plan
+    val_errors: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        generator = torch.Generator().manual_seed(7)
+        self.x = torch.randn(NUM_WINDOWS, 3, generator=generator)
+        self.y = self.x @ torch.tensor([1.0, 2.0, 3.0])
+        self.y[::3] = torch.nan
+        torch.manual_seed(1)
+        self.model = nn.Linear(3, 1)
+        self.times = LoaderTimes()
+        self.schedule = SeedSchedule(np.arange(NUM_WINDOWS), BATCH, self.plan.ranks, self.plan.seed)
+
+    def batches(self, epoch: int, first_step: int) -> Generator[Windows]:
+        for step in range(first_step, self.schedule.steps_per_epoch):
+            rows = torch.from_numpy(self.schedule.seeds(epoch, step, 0).ids)
+            yield Windows(self.x[rows], self.y[rows])
+
+    def weights(self, epoch: int, step: int) -> tuple[int, ...]:
+        rows = torch.from_numpy(self.schedule.seeds(epoch, step, 0).ids)
+        return (int((~self.y[rows].isnan()).sum()),)
+
+    def loss_sum(self, batch: Windows) -> Tensor:
+        error = (self.model(batch.x)[:, 0] - batch.y).abs()
+        return torch.where(batch.y.isnan(), 0, error).sum()
+
+    @torch.no_grad()
+    def evaluate(self, split: str, pause: Pause = never_pause) -> Measures:
+        pause()
+        known = ~self.y.isnan()
+        error = float((self.model(self.x)[:, 0] - self.y)[known].abs().mean())
+        if self.val_errors and split == "val":
+            error = self.val_errors.pop(0)
+        return Measures(loss=error, values={"mae": error, "rmse": 2 * error}, num_seeds=int(known.sum()))
+
+
+@pytest.fixture
+def training_of(tmp_path):
+    """Makes what one rank trains with, in a folder of its own; None of it is of node classification."""
+    opened = []
+
+    def make(plan: Plan, *, again: bool = False, **fields) -> Training:
+        folder = RunFolder.open(tmp_path / plan.run_id) if again else RunFolder.create(plan, tmp_path)
+        group = Group(ALONE.rank, ALONE.world_size, CPU)
+        task = Readings(plan, fields.pop("val_errors", []))
+        learner = Learner.build(plan, task.model, group)
+        opened.append(events := EventWriter(folder.events_path(0), rank=0))
+        given = {"interface": None, "attempt": 1, "num_hosts": 1, **fields}
+        ledger = Ledger(
+            plan=plan, group=group, times=task.times, num_parameters=learner.replica.num_parameters, **given
+        )
+        store = CheckpointStore(folder.checkpoints_dir, hash_text(plan_text(plan)), group)
+        journal = Journal(folder, 0, events, Progress(plan, shown=True), plan.task_name)
+        return Training(plan, group, task, learner, store, ledger, journal, TimeLeft(StopRequest()), lambda: None)
+
+    yield make
+    for events in opened:
+        events.close()
+
+
+def rows_of(training: Training) -> list[dict[str, str]]:
+    return read_metrics(training.journal.folder.metrics_path)
+
+
+def test_a_run_of_another_task_has_its_own_columns_and_says_so(training_of, capsys):
+    training = training_of(plan_of())
+    assert training.run() == "done"
+    rows = rows_of(training)
+    assert list(rows[0]) == list(COLUMNS_OF["traffic"])
+    assert [row["samples_epoch_global"] for row in rows] == ["50"] * 4
+    assert rows[-1]["samples_cum_global"] == "200"
+    assert float(rows[-1]["train_loss"]) < float(rows[0]["train_loss"])
+    assert float(rows[0]["val_rmse"]) == 2 * float(rows[0]["val_mae"])
+    assert (rows[0]["val_mae_15min"], rows[0]["synthetic"]) == ("", "true")
+    assert "val MAE" in (said := capsys.readouterr().out)
+    assert "windows/s" in said
+    evaluations = [e for e in read_events(training.journal.folder.events_path(0)) if e["kind"] == "evaluate"]
+    assert {"mae", "rmse", "loss", "num_seeds"} <= evaluations[0].keys()
+
+
+def test_the_mean_loss_counts_what_was_there_to_be_forecast(training_of):
+    """With a rate of nothing the loss of an epoch is the error of the initial weights, over observed targets alone."""
+    training = training_of(plan_of(lr=1e-30, epochs=1))
+    expected = training.task.evaluate("train").loss
+    training.run()
+    assert float(rows_of(training)[0]["train_loss"]) == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_best_is_the_lowest_error(training_of):
+    training = training_of(plan_of(), val_errors=[3.0, 1.0, 2.0, 1.5])
+    training.run()
+    assert [row["best_val_mae"] for row in rows_of(training)] == ["3.0", "1.0", "1.0", "1.0"]
+    assert (training.best.epoch, training.best.step) == (2, 2 * training.plan.steps_per_epoch)
+    assert training.best.facts() == {"step": 14, "epoch": 2, "mae": 1.0, "rmse": 2.0}
+    kept = {path.name for path in training.checkpoints.folder.glob("step_*")}
+    assert kept == {"step_0000000014", "step_0000000028"}
+
+
+def test_it_resumes_to_the_bit(training_of):
+    whole = training_of(plan_of("whole", lr_schedule="multistep", lr_milestones=[1, 3]))
+    whole.run()
+    plan = plan_of("halved", lr_schedule="multistep", lr_milestones=[1, 3])
+    first = training_of(plan)
+    first.journal.progress = StopAt(first, steps=10)
+    assert first.run() == "out_of_time"
+    second = training_of(plan, again=True)
+    assert second.restore()
+    assert second.steps_done == 10
+    assert second.run() == "done"
+    assert torch.equal(second.learner.replica.values, whole.learner.replica.values)
+    same = ("epoch", "train_loss", "val_mae", "best_val_mae", "samples_cum_global")
+    assert [[row[name] for name in same] for row in rows_of(second)] == [
+        [row[name] for name in same] for row in rows_of(whole)
+    ]
+
+
+class StopAt(Progress):
+    """Asks for a stop as a signal would, in the middle of an epoch."""
+
+    def __init__(self, training: Training, steps: int) -> None:
+        super().__init__(training.plan, shown=False)
+        self.training, self.steps = training, steps
+
+    def step(self, epoch: int, step: int, num_seeds: int) -> None:
+        if self.training.steps_done == self.steps:
+            self.training.time_left.stop.asked = True
+
+
+def test_what_the_monitor_saw_of_an_epoch_stands_in_its_row(training_of):
+    spans = []
+
+    def busy(begin: float, end: float):
+        spans.append((begin, end))
+        return SimpleNamespace(cpu_util_avg=50.0 + len(spans), gpu_util_avg=None)
+
+    training = training_of(plan_of(epochs=2), utilisation=busy)
+    training.run()
+    assert [(row["cpu_util_avg"], row["gpu_util_avg"]) for row in rows_of(training)] == [("51.0", ""), ("52.0", "")]
+    assert all(begin <= end for begin, end in spans)
+    assert spans[0][1] <= spans[1][0]
+
+
+def test_what_crosses_the_interface_while_it_evaluates_is_no_training(training_of, monkeypatch):
+    crossed = [1000]
+    monkeypatch.setattr("graphmill.train.ledger.interface_bytes", lambda name: crossed[0])
+    training = training_of(plan_of(epochs=3), interface="lo")
+
+    def also(method, num_bytes: int):
+        def call(*arguments, **options):
+            crossed[0] += num_bytes
+            return method(*arguments, **options)
+
+        return call
+
+    training.task.evaluate = also(training.task.evaluate, 7 << 20)
+    training.task.loss_sum = also(training.task.loss_sum, 1 << 20)
+    checkpoints = SimpleNamespace(save=also(training.checkpoints.save, 5 << 20), prune=training.checkpoints.prune)
+    training = dataclasses.replace(training, checkpoints=checkpoints)
+    training.run()
+    rows = rows_of(training)
+    assert [row["interface_mib_epoch"] for row in rows] == ["7.0"] * 3, "one MiB in each of seven steps"
+    assert [row["interface_mib_cum"] for row in rows] == ["7.0", "14.0", "21.0"]
+
+
+def test_an_evaluation_that_is_given_up_is_no_training_either(training_of, monkeypatch):
+    crossed = [0]
+    monkeypatch.setattr("graphmill.train.ledger.interface_bytes", lambda name: crossed[0])
+    training = training_of(plan_of(), interface="lo")
+
+    def stop_midway(split: str, pause: Pause) -> Measures:
+        crossed[0] += 7 << 20
+        training.time_left.stop.asked = True
+        pause()
+        raise AssertionError("the ranks agreed to stop")
+
+    training.task.evaluate = stop_midway
+    assert training.run() == "out_of_time"
+    assert training.ledger.counters().interface_bytes == 0
