@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ("real_slurm",)  # tests/plugins; see `pythonpath` in pyproject.toml
+
 GOLDENS = Path(__file__).parent / "goldens"
 
 

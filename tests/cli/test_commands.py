@@ -85,11 +85,11 @@ def test_plan_takes_the_flags_of_seed_000(graphmill, toy):
     ]
     plan = facts(graphmill("plan", "toy.yaml", "--ranks", "2", "--json", *words))["plan"]
     assert plan["steps_per_rank"] == 4
-    assert plan["num_neighbors"] == [3, 2]
+    assert plan["task"]["num_neighbors"] == [3, 2]
     assert plan["sync"]["scheme"] == "local_sgd"
-    assert plan["model"]["hidden_channels"] == 4
+    assert plan["task"]["model"]["hidden_channels"] == 4
     before = facts(graphmill("plan", "--num_neighbors", "3", "2", "toy.yaml", "--batch-size=32", "--json"))["plan"]
-    assert (before["num_neighbors"], before["batch_size"], before["epochs"]) == ([3, 2], 32, 2)
+    assert (before["task"]["num_neighbors"], before["batch_size"], before["epochs"]) == ([3, 2], 32, 2)
 
 
 def test_plan_is_the_same_bytes_twice(graphmill, toy):

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.experiment import Experiment
-from graphmill.spec.plan import DatasetFacts, MachineFacts, Plan, resolve
+from graphmill.spec.experiment import NodeClassificationExperiment
+from graphmill.spec.plan import GraphFacts, MachineFacts, Plan, resolve
 
 STAND_IN = Path(__file__).parent / "programs" / "rank.py"
 
 
-def planned(experiment: Experiment, run_id: str) -> Plan:
+def planned(experiment: NodeClassificationExperiment, run_id: str) -> Plan:
     """What `plan_experiment` does, on a machine and a dataset that are not there."""
-    facts = DatasetFacts(
+    facts = GraphFacts(
         name="toy", path="/nowhere/toy", checksum="0" * 16, synthetic=False, num_nodes=100, num_edges=400,
         num_features=8, num_classes=3, num_train=60, has_sparse_features=False,
     )  # fmt: skip
@@ -30,7 +30,7 @@ def planner():
 def make_plan():
     def make(run_id: str = "run", *, ranks: int = 2, **train) -> Plan:
         train = {"ranks": ranks, "epochs": 2, "batch_size": 10, **train}
-        return planned(Experiment.model_validate({"train": train}), run_id)
+        return planned(NodeClassificationExperiment.model_validate({"train": train}), run_id)
 
     return make
 

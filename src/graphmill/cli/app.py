@@ -7,7 +7,25 @@ from typing import Annotated
 import typer
 
 import graphmill
-from graphmill.cli import bench, data, doctor, plan, reports, study, train, verify
+from graphmill.cli import (
+    bench,
+    data,
+    devcluster,
+    doctor,
+    launch,
+    list_runs,
+    plan,
+    pull,
+    reports,
+    script,
+    stage,
+    stop,
+    study,
+    submit,
+    train,
+    verify,
+    watch,
+)
 from graphmill.cli.tree import Commands, tell_bug
 
 app = typer.Typer(
@@ -19,7 +37,25 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 100},
 )
-for module in (data, plan, train, study, reports, verify, doctor, bench):
+for module in (
+    data,
+    stage,
+    plan,
+    train,
+    launch,
+    study,
+    script,
+    submit,
+    watch,
+    stop,
+    list_runs,
+    pull,
+    reports,
+    verify,
+    devcluster,
+    doctor,
+    bench,
+):
     module.register(app)
 
 

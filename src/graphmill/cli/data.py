@@ -177,6 +177,7 @@ def _run_at(target: str, logs_root: Path) -> Any:  # noqa: ANN401  # a RunFolder
 
 
 def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
+    from graphmill.record.columns import MEASURES, facts_of
     from graphmill.record.metrics import read_metrics
 
     plan, outcome = run.read_plan(), run.read_outcome()
@@ -187,6 +188,8 @@ def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
         print_json({"path": run.path, "plan": plan, "outcome": outcome, "attempts": attempts, "last_epoch": last})
         return
     status = "under way, or died without a word" if outcome is None else outcome.status
+    primary = MEASURES[plan.task_name][0]
+    best = facts_of(plan.task_name, rows[-1]).get(f"best_val_{primary.name}") if rows else None
     facts = [
         ("folder", str(run.path)),
         ("status", status),
@@ -195,7 +198,7 @@ def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
         ("ranks", plan.ranks),
         ("epochs", f"{len(rows)} of {plan.epochs}"),
         ("attempts", len(attempts)),
-        ("best val micro-F1", float(rows[-1]["best_microF1"]) if rows and rows[-1]["best_microF1"] else None),
+        (f"best val {primary.words}", float(best) if best else None),
     ]
     print_facts(facts, title=plan.run_id)
 

@@ -30,6 +30,27 @@ def find_several(text: str | None, logs_root: Path) -> list[RunFolder]:
     return [find_run(text, logs_root)]
 
 
+def find_by_name_or_job(text: str | None, logs_root: Path) -> list[RunFolder]:
+    """The runs that `text` names: by folder, by run id, by study, or by the number of a job that was submitted."""
+    if text is not None and _is_job_id(text) and not any(path.exists() for path in (Path(text), logs_root / text)):
+        found = [run for run in find_runs(logs_root) if any(_belongs(job.job_id, text) for job in run.jobs())]
+        if not found:
+            raise UserError(
+                f"no run in {logs_root} was submitted as job {text}", fix="name the run, or give --logs-root"
+            )
+        return found
+    return find_several(text, logs_root)
+
+
+def _is_job_id(text: str) -> bool:
+    return all(part.isascii() and part.isdecimal() for part in text.split("_", 1))
+
+
+def _belongs(job_id: str, text: str) -> bool:
+    """17 names the job 17 and all tasks of the array 17."""
+    return text in (job_id, job_id.partition("_")[0])
+
+
 def latest_run(logs_root: Path) -> RunFolder:
     """The run that was started last."""
     runs = find_runs(logs_root)

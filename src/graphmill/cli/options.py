@@ -40,6 +40,12 @@ ExperimentName = Annotated[
         help="A YAML file, or the name of a recipe; debian-packages-sage if left out.",
     ),
 ]
+After = Annotated[
+    str | None,
+    typer.Option(
+        "--after", metavar="JOB|RUN", show_default=False, help="Start only when this job, or run, has succeeded."
+    ),
+]
 
 
 def resolved_dataset_root(option: Path | None) -> Path:

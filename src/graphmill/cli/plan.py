@@ -70,18 +70,14 @@ def say(text: str) -> None:
 
 def show_plan(resolved: "Plan", *, json: bool) -> None:
     """Print a plan and its modelled figures."""
+    from graphmill.spec.differences import flat
     from graphmill.spec.modelled import modelled
 
     figures = modelled(resolved)
     if json:
         print_json({"plan": resolved, "modelled": figures})
         return
-    choices: list[tuple[str, Cell]] = []
-    for key, value in resolved.model_dump(mode="json", exclude={"run_id"}).items():
-        if isinstance(value, dict):
-            choices += [(f"{key}.{inner}", _text(item)) for inner, item in value.items()]
-        else:
-            choices.append((key, _text(value)))
+    choices = [(key, _text(value)) for key, value in flat(resolved).items() if key != "run_id"]
     print_facts(choices, title="plan")
     print_line("")
     print_facts(

@@ -48,13 +48,19 @@ def _help_of(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]:
 
 def experiment_markdown() -> str:
     """Every key of an experiment file, then of a study file."""
-    from graphmill.spec.experiment import Experiment
-    from graphmill.spec.keys import keys_of
+    from graphmill.spec.experiment import DEFAULT_TASK, EXPERIMENTS
+    from graphmill.spec.keys import Key, keys_of
     from graphmill.spec.study import Study
 
     lines = [_GENERATED, "", "# Keys of an experiment", ""]
     lines += ["Every key may stand in the YAML file, or be given as `-O key=value`.", ""]
-    lines += _key_table(list(keys_of(Experiment)))
+    by_task = {task: list(keys_of(model)) for task, model in EXPERIMENTS.items()}
+    shared = [key for key in next(iter(by_task.values())) if all(key in keys for keys in by_task.values())]
+    tasks = Key("task", f"one of {', '.join(EXPERIMENTS)}", DEFAULT_TASK, False, "the learning problem", "")
+    lines += _key_table([tasks, *shared])
+    for task, keys in by_task.items():
+        lines += ["", f"## With `task: {task}`", ""]
+        lines += _key_table([key for key in keys if key not in shared and key.dotted != "task"])
     lines += ["", "# Keys of a study", "", *_key_table(list(keys_of(Study))), ""]
     return "\n".join(lines)
 
@@ -72,9 +78,10 @@ def _key_table(keys: Sequence[Any]) -> list[str]:
 
 def columns_page() -> str:
     """Every column of metrics.csv."""
-    from graphmill.record.metrics import columns_markdown
+    from graphmill.record.columns import COLUMNS_OF, columns_markdown
 
-    return f"{_GENERATED}\n\n# Columns of metrics.csv\n\n{columns_markdown().strip()}\n"
+    parts = [f"## Of a run of `task: {task}`\n\n{columns_markdown(task).strip()}\n" for task in COLUMNS_OF]
+    return "\n".join([f"{_GENERATED}\n\n# Columns of metrics.csv\n", *parts])
 
 
 PAGES = {"cli": cli_markdown, "experiment": experiment_markdown, "columns": columns_page}

@@ -1,11 +1,12 @@
-"""`study run|list`: one experiment in many cells."""
+"""`study run|submit|list`: one experiment in many cells."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from graphmill.cli.options import DatasetRoot, Json, LogsRoot
+from graphmill.cli.job_options import takes_job_options
+from graphmill.cli.options import After, DatasetRoot, Json, LogsRoot, Overrides
 from graphmill.cli.plan import make_plan, say
 from graphmill.cli.show import print_json, print_line, print_table
 from graphmill.cli.tree import Commands
@@ -15,6 +16,7 @@ def register(app: typer.Typer) -> None:
     """Add the group."""
     group = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None)
     group.command("run")(run)
+    group.command("submit")(takes_job_options(submit))
     group.command("list")(list_)
     group.callback()(study)
     app.add_typer(group, name="study")
@@ -26,6 +28,7 @@ def study() -> None:
     \b
     Example:
       graphmill study run study-demo
+      graphmill study submit study-demo --at-once 4
     """
 
 
@@ -71,6 +74,57 @@ def run(
         raise typer.Exit(code)
     print_line(
         f"{loaded.name}: done; `graphmill merge --input-root {logs_root}` and `graphmill schemes` compare the cells"
+    )
+
+
+def submit(
+    name: Annotated[str, typer.Argument(metavar="STUDY", help="A YAML file, or the name of a recipe.")],
+    *,
+    at_once: Annotated[
+        int | None,
+        typer.Option("--at-once", metavar="N", min=1, show_default=False, help="Cells that run at a time; else all."),
+    ] = None,
+    chain: Annotated[
+        str | None,
+        typer.Option(
+            "--chain",
+            metavar="afterok|afterany",
+            show_default=False,
+            help="One job per cell; each starts when the one before it succeeded, or ended.",
+        ),
+    ] = None,
+    after: After = None,
+    override: Overrides = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the jobs and their scripts; ask Slurm, change nothing.")
+    ] = False,
+    root: DatasetRoot = None,
+    logs_root: LogsRoot = Path("logs"),
+    json: Json = False,
+    job: list[str],
+) -> None:
+    """Submit the cells of a study as an array job of Slurm.
+
+    Each task of the array is one cell, a run of its own. Cells that ask for other hosts than the rest stand in an array
+    of their own. Done cells are skipped, and those whose jobs wait or run.
+
+    \b
+    Example:
+      graphmill study submit study-demo --at-once 4 --time 00:30:00
+      graphmill study submit study-demo --chain afterok --dry-run
+    """
+    from graphmill.cli.study_submit import submit_study
+
+    submit_study(
+        name,
+        overrides=[*(override or []), *job],
+        at_once=at_once,
+        chain=chain,
+        after=after,
+        dataset_root=root,
+        logs_root=logs_root.absolute(),
+        dry_run=dry_run,
+        json=json,
     )
 
 

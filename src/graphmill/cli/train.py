@@ -64,14 +64,14 @@ def train(
     from graphmill.cluster.run import start_run
 
     asked = load(experiment, overrides, ranks)
-    plan = make_plan(asked, root, _default_run_id(asked.name) if run_id is None else run_id)
+    plan = make_plan(asked, root, default_run_id(asked.name) if run_id is None else run_id)
     if dry_run:
         show_plan(plan, json=False)
         return
     from graphmill.record.run_folder import RunFolder, checked_run_id
 
     code = start_run(plan, logs_root=logs_root)
-    _finish(RunFolder(logs_root / checked_run_id(plan.run_id)), code)
+    finish(RunFolder(logs_root / checked_run_id(plan.run_id)), code)
 
 
 def evaluate(
@@ -106,7 +106,8 @@ def evaluate(
         print_facts(list(facts.items()), title=f"{folder.path}: {split}")
 
 
-def _default_run_id(name: str) -> str:
+def default_run_id(name: str) -> str:
+    """The experiment's name and this second."""
     return f"{name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
 
 
@@ -137,7 +138,7 @@ def _resume(
     if dry_run:
         show_plan(planned, json=False)
         return
-    _finish(folder, resume_run(folder, say=say))
+    finish(folder, resume_run(folder, say=say))
 
 
 def _run_to_resume(experiment: str | None, logs_root: Path, run_id: str | None) -> tuple["RunFolder", bool]:
@@ -162,14 +163,14 @@ def _run_to_resume(experiment: str | None, logs_root: Path, run_id: str | None) 
     )
 
 
-def _finish(folder: "RunFolder", code: int) -> None:
-    """Say how it ended, and end so."""
-    from graphmill.cluster.local import NOT_READY, STOPPED_AT_ONCE
+def finish(folder: "RunFolder", code: int, *, resume_with: str = "graphmill train --resume") -> None:
+    """Say how it ended, and end so. `resume_with`: what continues the run, before its folder."""
+    from graphmill.cluster.first_failure import NOT_READY, STOPPED_AT_ONCE
 
     outcome = folder.read_outcome()
     if code == exits.DONE and outcome is not None:  # rank 0 has told the measures
         print_line(f"{folder.path}: {outcome.epochs} epochs, {outcome.wall_s:.1f} s")
     elif outcome is not None and (code == exits.OUT_OF_TIME or outcome.message in (NOT_READY, STOPPED_AT_ONCE)):
-        say(f"{folder.path}: {outcome.message}; continue with `graphmill train --resume {folder.path}`")
+        say(f"{folder.path}: {outcome.message}; continue with `{resume_with} {folder.path}`")
     if code != exits.DONE:
         raise typer.Exit(code)

@@ -13,8 +13,24 @@ from graphmill.spec.flags import SEED_FLAGS, SeedFlags, split_seed_flags, unknow
 
 INTERRUPTED = 130
 READING_ORDER = (
-    *("datasets", "prepare", "inspect", "plan", "train", "evaluate", "study"),
-    *("merge", "pareto", "figures", "schemes", "verify", "doctor", "bench"),
+    *(
+        "datasets",
+        "prepare",
+        "inspect",
+        "stage",
+        "plan",
+        "train",
+        "launch",
+        "evaluate",
+        "study",
+        "script",
+        "submit",
+        "watch",
+        "stop",
+        "list",
+        "pull",
+    ),
+    *("merge", "pareto", "figures", "schemes", "verify", "devcluster", "doctor", "bench"),
 )
 _SEED_FLAGS_KEY = "graphmill.seed_flags"
 

@@ -1,13 +1,18 @@
 """`verify`: is a run whole and true to its plan?"""
 
+from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from graphmill.base import exits
 from graphmill.cli.options import Json, LogsRoot
 from graphmill.cli.show import print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from graphmill.cluster.verify.check import Check
+    from graphmill.record.run_folder import RunFolder
 
 
 def register(app: typer.Typer) -> None:
@@ -19,9 +24,9 @@ def verify(
     run: Annotated[
         str | None,
         typer.Argument(
-            metavar="RUN",
+            metavar="[RUN|JOB]",
             show_default=False,
-            help="A run id, a run folder, or a folder of runs; else the latest run.",
+            help="A run id, a run folder, a folder of runs, or the id of a Slurm job; else the latest run.",
         ),
     ] = None,
     logs_root: LogsRoot = Path("logs"),
@@ -29,24 +34,58 @@ def verify(
 ) -> None:
     """Check that runs are whole and true to their plan.
 
-    Files, outcome, epochs, steps, seeds, losses, replicas, ranks, data. Exit status 1 where a check fails.
+    Files, job, metrics, ranks, data, checkpoints: one line per check. Exit status 1 where one fails.
 
     \b
     Example:
       graphmill verify
       graphmill verify logs/demo --json
+      graphmill verify 4711
     """
-    from graphmill.cli.find_run import find_several
-    from graphmill.cluster.verify import verify_run
+    from graphmill.cluster.verify.run import verify_run
 
-    results = [(folder, verify_run(folder)) for folder in find_several(run, logs_root)]
+    results = [(folder, verify_run(folder)) for folder in _meant(run, logs_root)]
     is_true = all(check.result != "fail" for _, checks in results for check in checks)
     if json:
         print_json({"ok": is_true, "runs": [{"run": folder.path, "checks": checks} for folder, checks in results]})
     else:
         for folder, checks in results:
-            if len(results) > 1:
-                print_line(str(folder.path))
-            print_table(("check", "result", "detail"), [[check.name, check.result, check.detail] for check in checks])
+            _print(folder, checks)
     if not is_true:
         raise typer.Exit(exits.ANSWER_IS_NO)
+
+
+def _meant(text: str | None, logs_root: Path) -> list["RunFolder"]:
+    from graphmill.base.errors import UserError
+    from graphmill.cli.find_run import find_several
+    from graphmill.cluster.slurm.commands import is_job_id
+    from graphmill.cluster.verify.find_job import find_job
+    from graphmill.record.run_folder import RunFolder
+
+    try:
+        return find_several(text, logs_root)
+    except UserError:
+        if text is None:
+            raise
+        for path in (Path(text), logs_root / text):
+            if RunFolder(path).metrics_path.exists() or RunFolder(path).events_dir.exists():
+                return [RunFolder(path)]  # a run that lost its plan
+        found = find_job(text, logs_root) if is_job_id(text) else None
+        if found is None:
+            raise
+        return [found]
+
+
+def _print(folder: "RunFolder", checks: list["Check"]) -> None:
+    print_line(str(folder.path))
+    rows, shown = [], ""
+    for check in checks:
+        rows.append(["" if check.group == shown else check.group, check.name, check.result, check.detail])
+        shown = check.group
+    print_table(("", "check", "result", "detail"), rows)
+    counts = Counter(check.result for check in checks)
+    warned = f", {counts['warn']} could not be looked at" if counts["warn"] else ""
+    if counts["fail"]:
+        print_line(f"{counts['fail']} of {len(checks)} checks failed{warned}")
+    else:
+        print_line(f"true to its plan: {counts['ok']} checks passed{warned}")

@@ -17,7 +17,7 @@ from graphmill.base.errors import UserError
 
 _PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
-_ERROR_BEGINS: Final = (b"Traceback ", b"error:", b"terminate called", b"Fatal Python error")
+ERROR_BEGINS: Final = (b"Traceback ", b"error:", b"terminate called", b"Fatal Python error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +37,37 @@ class RankExit:
         """For a message."""
         if self.code >= 0:
             return f"exit status {self.code}"
-        name = signal.Signals(-self.code).name
+        name = signal_name(-self.code)
         hint = ", as the system does when memory runs out" if -self.code == signal.SIGKILL else ""
         return f"killed by {name}{hint}"
+
+
+def signal_name(number: int) -> str:
+    """SIGKILL for 9; the number where it has no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class RankProcess:
     """A started rank. It is the leader of a session of its own, so that Ctrl-C reaches it once, through the launcher.
 
-    It dies with the launcher, however that ends. Its standard error is kept in `log`; rank 0's is shown as well, and
-    its standard output is the terminal's.
+    It dies with the launcher, however that ends. Its output is kept in `log`. Rank 0's standard output is the
+    terminal's, and its standard error is shown as well as kept, unless `on_terminal` is false.
     """
 
-    def __init__(self, rank: int, command: Sequence[str], environ: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self,
+        rank: int,
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        log: Path,
+        *,
+        on_terminal: bool | None = None,
+    ) -> None:
         self.rank = rank
+        shown = rank == 0 if on_terminal is None else on_terminal
         self.log = log
         self._log_file = log.open("ab", buffering=0)
         self.log_begin = self._log_file.seek(0, os.SEEK_END)  # of this attempt
@@ -60,8 +77,8 @@ class RankProcess:
                 command,
                 env=dict(environ),
                 stdin=subprocess.DEVNULL,
-                stdout=None if rank == 0 else self._log_file,
-                stderr=subprocess.PIPE if rank == 0 else self._log_file,
+                stdout=None if shown else self._log_file,
+                stderr=subprocess.PIPE if shown else self._log_file,
                 start_new_session=True,
                 preexec_fn=self._die_with_launcher,  # noqa: PLW1509  # no thread runs yet when ranks are started
             )
@@ -69,6 +86,11 @@ class RankProcess:
             self._log_file.close()
             raise UserError(f"rank {rank} could not be started: {error.strerror}", fix="start fewer ranks") from None
         self.shown = ShownErrors(self._process.stderr, self._log_file) if self._process.stderr else None
+
+    @property
+    def pid(self) -> int:
+        """Of the process, and of its session."""
+        return self._process.pid
 
     def _die_with_launcher(self) -> None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -150,7 +172,7 @@ class ShownErrors:
             self._held += chunk
             return
         lines = chunk.splitlines(keepends=True)
-        first = next((index for index, line in enumerate(lines) if line.startswith(_ERROR_BEGINS)), len(lines))
+        first = next((index for index, line in enumerate(lines) if line.startswith(ERROR_BEGINS)), len(lines))
         _show(b"".join(lines[:first]))
         if first < len(lines):
             self._held_since = time.monotonic()

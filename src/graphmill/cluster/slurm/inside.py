@@ -14,6 +14,7 @@ import os
 import socket
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -139,6 +140,8 @@ def _end(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     folder = RunFolder.open(options.run)
     end = judge(folder, options.status, environ)
     decision = decide(end, goes_on_by=options.goes_on_by, max_attempts=options.max_attempts)
+    if decision.step == "go_on" and folder.is_asked_to_stop():
+        decision = replace(decision, step="give_up", reason="a person asked it to stop (graphmill stop)")
     if decision.step != "try_again":
         tell(folder, end, decision, environ)
     if decision.step == "go_on":

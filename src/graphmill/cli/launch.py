@@ -1,0 +1,153 @@
+"""`launch`: train on several hosts, started over SSH."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphmill.base import exits
+from graphmill.base.errors import UserError
+from graphmill.cli.options import DatasetRoot, ExperimentName, LogsRoot, Overrides, resolved_dataset_root
+from graphmill.cli.plan import load, say, show_plan
+from graphmill.cli.show import print_line, print_table
+from graphmill.cli.train import default_run_id, finish
+from graphmill.cli.tree import SeedFlagsCommand, seed_flags_text, with_seed_flags
+
+if TYPE_CHECKING:
+    from graphmill.cluster.ssh.hosts import HostList
+    from graphmill.cluster.ssh.launch import HostRow
+    from graphmill.record.run_folder import RunFolder
+    from graphmill.spec.experiment import Experiment
+    from graphmill.spec.plan import MachineFacts, Plan
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(cls=SeedFlagsCommand, epilog=f"Also the flags of seed 000: {seed_flags_text()}")(launch)
+
+
+def launch(
+    ctx: typer.Context,
+    experiment: ExperimentName = None,
+    *,
+    hosts: Annotated[
+        Path, typer.Option("--hosts", metavar="FILE", help="YAML list of hosts; seed 004's launch files are read, too.")
+    ] = Path("hosts.yaml"),
+    override: Overrides = None,
+    run_id: Annotated[
+        str | None,
+        typer.Option("--run-id", metavar="ID", show_default=False, help="Name of the run; else <name>-<UTC time>."),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Continue an interrupted run: name it in place of EXPERIMENT, or with --run-id."),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Log in, compare the hosts, show the plan, and start nothing.")
+    ] = False,
+    ssh_config: Annotated[
+        Path | None,
+        typer.Option("--ssh-config", metavar="FILE", show_default=False, help="In place of ~/.ssh/config."),
+    ] = None,
+    root: DatasetRoot = None,
+    logs_root: LogsRoot = Path("logs"),
+) -> None:
+    """Train an experiment on several hosts over SSH.
+
+    Your keys, your agent, your ssh config and known hosts: nothing is asked for, and an unknown host is refused.
+    All hosts share the logs folder and the dataset, at the same paths. Ctrl-C stops the ranks everywhere after a
+    checkpoint (exit status 75); a second one at once. Ranks do not outlive the connection.
+
+    \b
+    Example:
+      graphmill launch debian-packages-sage --hosts hosts.yaml --dry-run
+      graphmill launch debian-packages-sage --hosts hosts.yaml
+      graphmill launch --resume logs/debian-packages-sage-20261121T081500Z --hosts hosts.yaml
+
+    \b
+    hosts.yaml:
+      defaults: {user: me, python: /shared/graphmill/.venv/bin/python, ranks: 2}
+      hosts:
+        - address: node1
+        - {address: 10.0.0.2, port: 2222, devices: "2,3", environment: {NCCL_DEBUG: INFO}}
+
+    Exit status: as of train; 74 where a host was lost.
+    """
+    from graphmill.cluster.ssh.hosts import read_hosts
+    from graphmill.cluster.ssh.launch import Launch
+    from graphmill.record.run_folder import checked_run_id
+
+    overrides = with_seed_flags(ctx, override or [])
+    listed = read_hosts(hosts)
+    folder = _run_to_resume(experiment, overrides, run_id, logs_root) if resume else None
+    asked = None if resume else _experiment(experiment, overrides, listed)
+    name = "" if asked is None else checked_run_id(run_id or default_run_id(asked.name))
+
+    def make_plan(machine: "MachineFacts") -> "Plan":
+        from graphmill.tasks.planning import plan_experiment
+
+        assert asked is not None, "a new run"
+        return plan_experiment(
+            asked,
+            dataset_root=resolved_dataset_root(root),
+            run_id=name,
+            machine=machine,
+            hosts=len(listed.hosts),
+            say=say,
+        )
+
+    resume_with = f"graphmill launch --hosts {shlex.quote(str(hosts))} --resume"
+    code = Launch(
+        hosts=listed,
+        logs_root=logs_root,
+        make_plan=None if resume else make_plan,
+        resume=folder,
+        say=say,
+        ssh_config=ssh_config,
+        show=_show if dry_run else None,
+        resume_with=resume_with,
+    ).run()
+    if not dry_run:
+        from graphmill.record.run_folder import RunFolder
+
+        finish(folder or RunFolder(logs_root / name), code, resume_with=resume_with)
+    elif code != exits.DONE:
+        raise typer.Exit(code)
+
+
+def _experiment(experiment: str | None, overrides: list[str], hosts: "HostList") -> "Experiment":
+    """With the ranks that the hosts are to start."""
+    from graphmill.cluster.ssh.hosts import refuse_ranks
+
+    asked = load(experiment, overrides, None)
+    if hosts.num_ranks is None:
+        return asked
+    refuse_ranks(hosts, asked.train.ranks, asked.name)
+    return asked.model_copy(update={"train": asked.train.model_copy(update={"ranks": hosts.num_ranks})})
+
+
+def _run_to_resume(experiment: str | None, overrides: list[str], run_id: str | None, logs_root: Path) -> "RunFolder":
+    from graphmill.cli.find_run import find_run
+
+    if overrides or (experiment is None) == (run_id is None):
+        raise UserError(
+            "--resume continues a run as it was planned: it wants one run's name, and no overrides",
+            fix="graphmill launch --resume RUN --hosts FILE",
+        )
+    return find_run(experiment or run_id or "", logs_root)
+
+
+def _show(plan: "Plan", rows: Sequence["HostRow"]) -> None:
+    show_plan(plan, json=False)
+    print_line("")
+    print_table(
+        ("host", "ranks", "cores", "GPUs", "interface", "python"),
+        [(row.name, _ranks(row.ranks), row.num_cores, row.num_gpus, row.interface, row.python) for row in rows],
+        title="hosts",
+    )
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    return str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]} to {ranks[-1]}"

@@ -1,0 +1,54 @@
+"""`list`: all runs of a logs root and what they do."""
+
+from pathlib import Path
+
+import typer
+
+from graphmill.base.errors import UserError
+from graphmill.cli.options import Json, LogsRoot
+from graphmill.cli.show import Cell, print_json, print_line, print_table
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("list")(list_)
+
+
+def list_(logs_root: LogsRoot = Path("logs"), json: Json = False) -> None:
+    """List all runs: state, job, epoch, and who said so.
+
+    Slurm is asked once for all of them; where it does not know a job, the run folder tells.
+
+    \b
+    Example:
+      graphmill list
+      graphmill list --logs-root /scratch/logs --json
+    """
+    from graphmill.cluster.slurm.watch import Watcher
+    from graphmill.record.run_folder import find_runs
+
+    if not logs_root.is_dir():
+        raise UserError(f"{logs_root} is no folder", fix="give --logs-root, or run something first")
+    watcher = Watcher(find_runs(logs_root), root=logs_root)
+    views = watcher.look()
+    for trouble in watcher.queue.troubles:
+        typer.echo(trouble, err=True)
+    if json:
+        print_json({"runs": views, "troubles": watcher.queue.troubles})
+        return
+    if not views:
+        print_line(f"{logs_root} holds no runs")
+        return
+    rows: list[list[Cell]] = [
+        [
+            view.run,
+            view.state,
+            view.job_id or None,
+            f"{view.progress.epoch if view.progress else 0}/{view.epochs}",
+            view.attempts,
+            view.source,
+            view.detail or None,
+        ]
+        for view in views
+    ]
+    print_table(("run", "state", "job", "epoch", "attempts", "source", "detail"), rows)

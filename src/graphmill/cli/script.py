@@ -1,0 +1,168 @@
+"""`script`: what sbatch takes, written without a cluster in sight."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from graphmill.base.errors import UserError
+from graphmill.cli.job_options import joined_values, takes_job_options
+from graphmill.cli.options import DatasetRoot, ExperimentName, LogsRoot, Overrides
+from graphmill.cli.plan import say
+from graphmill.cli.show import print_line
+from graphmill.cli.tree import SeedFlagsCommand, seed_flags_text, with_seed_flags
+from graphmill.spec.flags import TrainRequest, parse_train_request
+
+if TYPE_CHECKING:
+    from graphmill.spec.job import Job
+
+_TRAINING_KEY = "graphmill.training"
+_NODES_LIST = "--nodes-list"
+_NOT_FOR_TRAINING = ("slurm.", "stage.", "slurm=", "stage=", "train.ranks=")
+
+
+class ScriptCommand(SeedFlagsCommand):
+    """Reads `--nodes-list 1 2 4 8`, which typer cannot, and keeps what stands after `--` for training."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
+        """Take both apart before typer sees the rest."""
+        words = joined_values(args)  # first: `--` may be the value of an option
+        cut = words.index("--") if "--" in words else len(words)
+        ctx.meta[_TRAINING_KEY] = words[cut + 1 :]
+        return super().parse_args(ctx, _joined_nodes_list(words[:cut]))
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    epilog = f"Also the flags of seed 000, before or after `--`: {seed_flags_text()}"
+    app.command(cls=ScriptCommand, epilog=epilog)(takes_job_options(script))
+
+
+def script(
+    ctx: typer.Context,
+    experiment: ExperimentName = None,
+    *,
+    nodes_list: Annotated[
+        str | None,
+        typer.Option(
+            _NODES_LIST, metavar="N …", show_default=False, help="Write one script for each number of hosts: 1 2 4 8."
+        ),
+    ] = None,
+    output_dir: Annotated[
+        Path, typer.Option("--output-dir", metavar="FOLDER", help="Where --nodes-list writes <prefix>_n<N>.sbatch.")
+    ] = Path("slurm"),
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", show_default=False, help="Write the script; else print it."),
+    ] = None,
+    override: Overrides = None,
+    root: DatasetRoot = None,
+    logs_root: LogsRoot = Path("logs"),
+    job: list[str],
+) -> None:
+    """Write the script of a Slurm job.
+
+    Needs no cluster and no run: the job makes its run folder itself, and goes on in it after its time limit. What
+    stands after `--` goes to training. A request that the site cannot meet is refused, with the site's own numbers.
+
+    \b
+    Example:
+      graphmill script debian-packages-sage --hosts 2 --time 01:00:00 -o train.sbatch
+      graphmill script my.yaml --site pitzer --account PAS1266 --gres gpu:v100:1 --cpus-per-host 8 --mem 85G
+      graphmill script --site perlmutter --nodes-list 1 2 4 8 --allocation m1234 --mail-user you@org.edu
+        --mail-type END,FAIL --job-name-prefix reddit-strong --output-dir slurm --setup-line "module load pytorch"
+        -- --max_steps 4000 --batch_size 1024 --sync_every 1 --sync_scheme deferred_allreduce
+    """
+    asked = _training(ctx.meta[_TRAINING_KEY], with_seed_flags(ctx, override or []), experiment)
+    counts = _counts(nodes_list)
+    folders = [str(logs_root) if asked.logs_root == Path("logs") else str(asked.logs_root)]
+    folders += [str(path) for path in (asked.dataset_root or root,) if path]
+    jobs = [_job(asked, [*job, *(() if count is None else (f"slurm.hosts={count}",))], folders) for count in counts]
+    for remark in dict.fromkeys(remark for each in jobs for remark in each.remarks):
+        say(remark)
+    if nodes_list is not None:
+        _write_each(jobs, output_dir)
+        return
+    from graphmill.cluster.slurm.script import render_script
+
+    text = render_script(jobs[0])
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    _write(output, text)
+
+
+def _joined_nodes_list(args: Sequence[str]) -> list[str]:
+    """`--nodes-list 1 2 4` → `--nodes-list=1 2 4`; further values in the forms 1,2,4 are left to `_counts`."""
+    words: list[str] = []
+    queue = list(args)
+    while queue:
+        word = queue.pop(0)
+        if word != _NODES_LIST:
+            words.append(word)
+            continue
+        values = []
+        while queue and queue[0].replace(",", "").isdecimal():
+            values.append(queue.pop(0))
+        words.append(f"{_NODES_LIST}={' '.join(values)}")
+    return words
+
+
+def _counts(nodes_list: str | None) -> list[int | None]:
+    """The numbers of hosts; one None where the experiment says it."""
+    if nodes_list is None:
+        return [None]
+    words = nodes_list.replace(",", " ").split()
+    if not words or not all(word.isascii() and word.isdecimal() and int(word) for word in words):
+        raise UserError(
+            f"{_NODES_LIST} {nodes_list!r} holds no numbers of hosts", fix=f"write, for example, {_NODES_LIST} 1 2 4 8"
+        )
+    if len(set(words)) < len(words):
+        raise UserError(f"{_NODES_LIST} names a number twice", fix="name each once; each gets a script of its own")
+    return [int(word) for word in words]
+
+
+def _training(words: Sequence[str], overrides: Sequence[str], experiment: str | None) -> TrainRequest:
+    """What stands after `--`, and what stands before it, as one request to training."""
+    given = [part for text in overrides for part in ("-O", text)]
+    named = [] if experiment is None else [experiment]
+    request = parse_train_request([*named, *words, *given])
+    if request.resume or request.run_id is not None:
+        what = "--resume" if request.resume else "--run-id"
+        raise UserError(f"{what} is for a run that exists; this script makes its own", fix=f"leave out {what}")
+    return request
+
+
+def _job(asked: TrainRequest, job: Sequence[str], folders: Sequence[str]) -> "Job":
+    """One job; `folders`: the logs root, then the dataset root if one is given."""
+    from graphmill.cluster.sites import find_site
+    from graphmill.spec.job import Begin, resolve_job
+    from graphmill.spec.load import DEFAULT_RECIPE, load_experiment
+
+    experiment = load_experiment(asked.experiment, [*asked.overrides, *job])
+    begin = Begin(
+        experiment=asked.experiment or DEFAULT_RECIPE,
+        overrides=tuple(text for text in asked.overrides if not text.startswith(_NOT_FOR_TRAINING)),
+        logs_root=folders[0],
+        dataset_root=folders[1] if len(folders) > 1 else None,
+    )
+    return resolve_job(experiment, find_site(experiment.slurm.site), begin=begin)
+
+
+def _write_each(jobs: Sequence["Job"], folder: Path) -> None:
+    from graphmill.cluster.slurm.script import render_script, script_name
+
+    for job, text in [(job, render_script(job)) for job in jobs]:
+        path = folder / script_name(job)
+        _write(path, text)
+        print_line(f"sbatch {path}")
+
+
+def _write(path: Path, text: str) -> None:
+    from graphmill.base.files import write_text
+
+    try:
+        write_text(path, text)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}", fix="name a file that you may write") from None

@@ -1,0 +1,162 @@
+"""What `study submit` does once its options are read."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import typer
+
+from graphmill.base import exits
+from graphmill.base.errors import UserError
+from graphmill.cli.options import resolved_dataset_root
+from graphmill.cli.plan import say
+from graphmill.cli.show import print_json, print_line
+from graphmill.cli.submit import LOOK_S, dependency_of
+
+if TYPE_CHECKING:
+    from graphmill.cluster.slurm.study import Array, CellPlan
+    from graphmill.record.run_folder import SubmittedJob
+
+
+def submit_study(
+    name: str,
+    *,
+    overrides: Sequence[str],
+    at_once: int | None,
+    chain: str | None,
+    after: str | None,
+    dataset_root: Path | None,
+    logs_root: Path,
+    dry_run: bool,
+    json: bool,
+) -> None:
+    """Plan all cells, then submit them, or show what would be."""
+    from graphmill.cluster.sites import find_site
+    from graphmill.cluster.slurm.study import make_arrays, plan_cells
+    from graphmill.spec.study import load_study
+
+    how = _chain(chain, at_once)
+    dependency = "" if after is None else dependency_of(after, logs_root)
+    study = load_study(name)
+    plans = plan_cells(
+        study,
+        logs_root=logs_root,
+        dataset_root=resolved_dataset_root(dataset_root),
+        overrides=overrides,
+        find_site=find_site,
+        say=say,
+    )
+    if not plans:
+        print_line(f"{study.name}: nothing is left to submit")
+        return
+    if how is not None:
+        _chained(plans, how, dependency, dry_run=dry_run, json=json)
+        return
+    arrays = make_arrays(plans, study=study, logs_root=logs_root, at_once=at_once, dependency=dependency)
+    if dry_run:
+        _show_arrays(arrays, json=json)
+        return
+    _submit_arrays(arrays, study.name, json=json)
+
+
+def _chain(text: str | None, at_once: int | None) -> Literal["afterok", "afterany"] | None:
+    if text is None:
+        return None
+    if text not in ("afterok", "afterany"):
+        raise UserError(f"--chain {text} is neither afterok nor afterany", fix="give one of the two")
+    if at_once is not None:
+        raise UserError("--chain runs one cell at a time, so --at-once says nothing", fix="leave out one of the two")
+    return "afterok" if text == "afterok" else "afterany"
+
+
+def _submit_arrays(arrays: "Sequence[Array]", name: str, *, json: bool) -> None:
+    from graphmill.cluster.slurm.study import submit_array
+
+    told = []
+    first: SubmittedJob | None = None
+    for array in arrays:
+        jobs = submit_array(array, os.environ)
+        first = first or jobs[0]
+        for request, job in zip(array.requests, jobs, strict=True):
+            told.append({"job_id": job.job_id, "run": request.folder.path})
+            if not json:
+                print_line(f"job {job.job_id}: {request.folder.path}")
+    if json:
+        print_json({"jobs": told})
+    _tell_first(first, name, json=json)
+
+
+def _chained(
+    plans: "Sequence[CellPlan]",
+    chain: Literal["afterok", "afterany"],
+    dependency: str,
+    *,
+    dry_run: bool,
+    json: bool,
+) -> None:
+    from graphmill.cluster.slurm.study import submit_chain
+
+    if dry_run:
+        for plan in plans:
+            command = " ".join(plan.request.submission.command)
+            print_line(f"{plan.request.folder.path}: {command}, {chain} the one before")
+        print_line("nothing was written, and nothing submitted")
+        return
+    told = []
+    first: SubmittedJob | None = None
+    for plan, job in submit_chain(plans, chain=chain, dependency=dependency, environ=os.environ):
+        first = first or job
+        told.append({"job_id": job.job_id, "run": plan.request.folder.path, "dependency": job.dependency})
+        if not json:
+            waits = f", {job.dependency}" if job.dependency else ""
+            print_line(f"job {job.job_id}: {plan.request.folder.path}{waits}")
+    if json:
+        print_json({"jobs": told})
+    _tell_first(first, plans[0].state.run_id.partition("/")[0], json=json)
+
+
+def _tell_first(job: "SubmittedJob | None", name: str, *, json: bool) -> None:
+    """What Slurm makes of the first job, which stands for all."""
+    from graphmill.cluster.slurm.states import in_words
+    from graphmill.cluster.slurm.submit import first_state
+
+    if job is None:
+        return
+    reading = first_state(job, within_s=LOOK_S)
+    if reading is not None and reading.phase == "waits":
+        reason = in_words(reading.reason)
+        if reason.is_hopeless:
+            say(f"warning: as it stands job {job.job_id} will never start: {reason.meaning}\n  → {reason.advice}")
+            raise typer.Exit(exits.ANSWER_IS_NO)
+        if not json:
+            print_line(f"job {job.job_id} waits: {reason.meaning}")
+    if not json:
+        print_line(f"watch them with `graphmill watch {name}`")
+
+
+def _show_arrays(arrays: "Sequence[Array]", *, json: bool) -> None:
+    """The whole request, and what Slurm says to it."""
+    from graphmill.cluster.slurm.commands import SlurmMissingError
+    from graphmill.cluster.slurm.submit import check_with_slurm
+
+    shown = []
+    for array in arrays:
+        try:
+            answer: str | None = check_with_slurm(array.submission, os.environ)
+        except SlurmMissingError as error:
+            answer = None
+            say(f"not checked: {error.message}")
+        runs = [request.folder.path for request in array.requests]
+        shown.append({"runs": runs, "script_path": array.script_path, "script": array.script, "slurm_says": answer})
+        if json:
+            continue
+        print_line(f"{array.script_path}: {len(runs)} cells")
+        print_line("".join(f"  {line}\n" for line in array.script.splitlines()))
+        print_line(f"command: {' '.join(array.submission.command)}")
+        if answer is not None:
+            print_line(f"slurm says: {answer}")
+    if json:
+        print_json({"arrays": shown})
+    else:
+        print_line("nothing was written, and nothing submitted")

@@ -1,0 +1,265 @@
+"""`submit`: an experiment as a job of Slurm."""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from graphmill.base import exits
+from graphmill.base.errors import UserError
+from graphmill.cli.job_options import joined_values, takes_job_options
+from graphmill.cli.options import (
+    After,
+    DatasetRoot,
+    ExperimentName,
+    Json,
+    LogsRoot,
+    Overrides,
+    Ranks,
+    resolved_dataset_root,
+)
+from graphmill.cli.plan import load, say
+from graphmill.cli.show import Cell, print_facts, print_json, print_line
+from graphmill.cli.tree import SeedFlagsCommand, seed_flags_text, with_seed_flags
+
+if TYPE_CHECKING:
+    from graphmill.cluster.slurm.submit import Request
+    from graphmill.record.run_folder import RunFolder, SubmittedJob
+
+LOOK_S = 3.0  # at the reason why a new job waits; sbatch takes many a job that can never start
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    epilog = f"Also the flags of seed 000: {seed_flags_text()}"
+    app.command(cls=SubmitCommand, epilog=epilog)(takes_job_options(submit))
+
+
+class SubmitCommand(SeedFlagsCommand):
+    """A value that looks like an option stays a value: `--sbatch-arg --licenses=a`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
+        """Join such values to their options before anybody reads them."""
+        return super().parse_args(ctx, joined_values(args))
+
+
+def submit(
+    ctx: typer.Context,
+    experiment: ExperimentName = None,
+    *,
+    ranks: Ranks = None,
+    after: After = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Continue an ended run: name it in place of EXPERIMENT, or with --run-id."),
+    ] = False,
+    override: Overrides = None,
+    root: DatasetRoot = None,
+    logs_root: LogsRoot = Path("logs"),
+    run_id: Annotated[
+        str | None,
+        typer.Option("--run-id", metavar="ID", show_default=False, help="Name of the run; else <name>-<UTC time>."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the job, its script and the command; ask Slurm, change nothing.")
+    ] = False,
+    json: Json = False,
+    job: list[str],
+) -> None:
+    """Submit an experiment as a job of Slurm.
+
+    What the job asks for stands in the experiment's section `slurm` and in the site's profile. The run folder is made
+    here, with the plan, the job and its script; the number of the job is kept in it.
+
+    \b
+    Example:
+      graphmill submit debian-packages-sage --hosts 2 --time 00:30:00 --dry-run
+      graphmill submit debian-packages-sage --hosts 2 --site perlmutter --account m1234 --qos regular
+      graphmill submit my.yaml --after logs/first-run
+      graphmill submit --resume logs/my-run-20261121T081500Z
+    """
+    from graphmill.cluster.slurm.submit import resubmit, submit_new
+
+    overrides = [*with_seed_flags(ctx, override or []), *job, *([] if ranks is None else [f"train.ranks={ranks}"])]
+    dependency = "" if after is None else dependency_of(after, logs_root)
+    if resume:
+        request = _resumed(experiment, overrides, root, logs_root, run_id, dependency)
+        if request is None:
+            return
+    else:
+        request = _new(experiment, overrides, root, logs_root, run_id, dependency)
+    if dry_run:
+        show_request(request, is_new=not resume, json=json)
+        return
+    _say_what_counts(request)
+    submitted = resubmit(request, os.environ) if resume else submit_new(request, os.environ)
+    tell_submitted(request.folder, submitted, json=json)
+
+
+def _new(
+    experiment: str | None,
+    overrides: list[str],
+    root: Path | None,
+    logs_root: Path,
+    run_id: str | None,
+    dependency: str,
+) -> "Request":
+    from graphmill.cluster.sites import find_site
+    from graphmill.cluster.slurm.submit import folder_for, plan_request, refuse_taken
+
+    asked = load(experiment, overrides, None)
+    name = run_id or f"{asked.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    request = plan_request(
+        asked,
+        find_site(asked.slurm.site),
+        dataset_root=resolved_dataset_root(root),
+        folder=folder_for(name, logs_root),
+        logs_root=logs_root.absolute(),
+        dependency=dependency,
+        say=say,
+    )
+    refuse_taken(request)
+    return request
+
+
+def _resumed(
+    experiment: str | None,
+    overrides: list[str],
+    root: Path | None,
+    logs_root: Path,
+    run_id: str | None,
+    dependency: str,
+) -> "Request | None":
+    """What continues a run; None where it is done."""
+    from graphmill.cli.find_run import find_run
+    from graphmill.cluster.sites import find_site
+    from graphmill.cluster.slurm.submit import plan_request, refuse_alive, request_of
+    from graphmill.record.run_folder import RunFolder, refuse_other_plan
+
+    named = experiment if run_id is None else run_id
+    if named is None:
+        raise UserError("--resume does not say which run", fix="graphmill submit --resume logs/RUN")
+    folder = RunFolder(find_run(named, logs_root).path.absolute())
+    outcome = folder.read_outcome()
+    if outcome is not None and outcome.status == "done":
+        print_line(f"{folder.path} is done already: {outcome.epochs} epochs")
+        return None
+    refuse_alive(folder)
+    if run_id is None:
+        if overrides:
+            raise UserError(
+                f"{folder.path} goes on as it was submitted; to change its job the experiment must be named",
+                fix=f"graphmill submit EXPERIMENT --resume --run-id {experiment}, with the same options",
+            )
+        return request_of(folder, dependency=dependency)
+    planned = folder.read_plan()
+    top = folder.path.parents[planned.run_id.count("/")]
+    asked = load(experiment, overrides, None)
+    request = plan_request(
+        asked,
+        find_site(asked.slurm.site),
+        dataset_root=resolved_dataset_root(root),
+        folder=folder,
+        logs_root=top,
+        dependency=dependency,
+        say=say,
+    )
+    refuse_other_plan(folder, planned, request.plan)
+    return request
+
+
+def dependency_of(text: str, logs_root: Path) -> str:
+    """What `--after` means to sbatch."""
+    from graphmill.cli.find_run import find_run
+    from graphmill.cluster.slurm.commands import is_job_id
+    from graphmill.cluster.slurm.submit import after
+
+    return after(text, None if is_job_id(text) else find_run(text, logs_root))
+
+
+def _say_what_counts(request: "Request") -> None:
+    """Of the person's own defaults for sbatch: those that fill what the script leaves open."""
+    from graphmill.cluster.slurm.submit import sbatch_environment
+
+    for name in sbatch_environment(request.script, os.environ)[1]:
+        say(f"{name}={os.environ[name]} counts, for the script leaves it open")
+    for remark in request.job.remarks:
+        say(remark)
+
+
+def show_request(request: "Request", *, is_new: bool, json: bool) -> None:
+    """The whole request, and what Slurm says to it."""
+    from graphmill.cluster.slurm.commands import SlurmMissingError
+    from graphmill.cluster.slurm.submit import check_with_slurm
+
+    try:
+        answer: str | None = check_with_slurm(request.submission, os.environ)
+    except SlurmMissingError as error:
+        answer = None
+        say(f"not checked: {error.message}")
+    if json:
+        print_json(
+            {
+                "run": request.folder.path,
+                "plan": request.plan,
+                "job": request.job,
+                "script_path": request.folder.script_path,
+                "script": request.script,
+                "command": request.submission.command,
+                "slurm_says": answer,
+            }
+        )
+        return
+    facts: list[tuple[str, Cell]] = [
+        (key, _text(value)) for key, value in request.job.model_dump(mode="json").items() if value not in (None, [], {})
+    ]
+    print_facts(facts, title="job")
+    print_line(f"\n{request.folder.script_path}{'' if is_new else ' (there already)'}")
+    print_line("".join(f"  {line}\n" for line in request.script.splitlines()))
+    _say_what_counts(request)
+    print_line(f"command: {' '.join(request.submission.command)}")
+    if answer is not None:
+        print_line(f"slurm says: {answer}")
+    print_line("nothing was written, and nothing submitted")
+
+
+def tell_submitted(folder: "RunFolder", job: "SubmittedJob", *, json: bool) -> None:
+    """The number of the job at once, then what Slurm makes of it."""
+    from graphmill.cluster.slurm.states import in_words
+    from graphmill.cluster.slurm.submit import first_state
+
+    if not json:
+        print_line(f"job {job.job_id}: {folder.path}")
+    reading = first_state(job, within_s=LOOK_S)
+    reason = in_words(reading.reason) if reading is not None and reading.phase == "waits" else None
+    if json:
+        print_json(
+            {
+                "job_id": job.job_id,
+                "cluster": job.cluster,
+                "run": folder.path,
+                "dependency": job.dependency,
+                "state": reading.state if reading else None,
+                "reason": reading.reason if reading else None,
+                "meaning": reason.meaning if reason else None,
+                "hopeless": reason.is_hopeless if reason else False,
+            }
+        )
+    elif reading is not None and reason is None:
+        print_line(f"it {'runs on ' + reading.hosts if reading.phase == 'runs' else 'has ended: ' + reading.state}")
+    elif reason is not None and reason.is_hopeless:
+        say(f"warning: as it stands it will never start: {reason.meaning}\n  → {reason.advice}")
+    elif reason is not None:
+        print_line(f"it waits: {reason.meaning}")
+    if not json:
+        print_line(f"watch it with `graphmill watch {folder.path}`")
+    if reason is not None and reason.is_hopeless:
+        raise typer.Exit(exits.ANSWER_IS_NO)
+
+
+def _text(value: object) -> Cell:
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in value)
+    return str(value)

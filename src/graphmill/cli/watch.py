@@ -1,0 +1,275 @@
+"""`watch`: what runs do, shown until they end."""
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from graphmill.base import exits
+from graphmill.cli.options import Json, LogsRoot
+from graphmill.cli.show import print_json, print_line
+from graphmill.cli.tree import INTERRUPTED
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from graphmill.cluster.slurm.watch import RunView, Watcher
+
+MIN_INTERVAL_S = 1.0
+_MAX_TAIL = 8
+_STYLES = {
+    **dict.fromkeys(("running", "starting", "ending"), "cyan"),
+    "waiting": "yellow",
+    "done": "green",
+    "planned": "dim",
+    "out_of_time": "yellow",
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(watch)
+
+
+def watch(
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN|JOB]",
+            show_default=False,
+            help="A run, a folder of runs, or the number of a job; else all that run or wait, or the latest.",
+        ),
+    ] = None,
+    logs_root: LogsRoot = Path("logs"),
+    interval: Annotated[
+        float, typer.Option("--interval", metavar="S", min=MIN_INTERVAL_S, help="Seconds between two looks.")
+    ] = 5.0,
+    once: Annotated[bool, typer.Option("--once", help="Look once.")] = False,
+    json: Json = False,
+) -> None:
+    """Watch runs until they end.
+
+    State, why a job waits, progress, the tail of the log; lines instead of a table without a terminal. Slurm is asked
+    once per interval, however many runs there are; where it has forgotten a job, or is away, the run folder tells.
+    Ctrl-C ends the watching, not the runs. Exit status 0: all are done; 75: some stopped and can be continued; 1: some
+    failed.
+
+    \b
+    Example:
+      graphmill watch
+      graphmill watch 4711
+      graphmill watch logs/sync-ablation --once --json
+    """
+    watcher = _watcher(run, logs_root)
+    if once:
+        _look_once(watcher, json=json)
+        return
+    try:
+        views = _follow(watcher, interval, json=json)
+    except KeyboardInterrupt:
+        typer.echo("no longer watched; what runs goes on (`graphmill stop` ends it)", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    code = _exit_code(views)
+    if code:
+        raise typer.Exit(code)
+
+
+def _look_once(watcher: "Watcher", *, json: bool) -> None:
+    views = watcher.look()
+    _tell_troubles(watcher.queue.troubles)
+    if json:
+        print_json(_json(views, watcher.queue.troubles))
+    else:
+        _print_once(views)
+
+
+def _watcher(run: str | None, logs_root: Path) -> "Watcher":
+    from graphmill.cli.find_run import find_by_name_or_job, latest_run
+    from graphmill.cluster.slurm.watch import Watcher
+    from graphmill.record.run_folder import find_runs
+
+    if run is not None:
+        return Watcher(find_by_name_or_job(run, logs_root), root=logs_root)
+    everything = Watcher(find_runs(logs_root), root=logs_root)
+    living = {view.folder for view in everything.look() if view.is_alive}
+    folders = [folder for folder in everything.folders if folder.path in living] or [latest_run(logs_root)]
+    return Watcher(folders, root=logs_root, queue=everything.queue)
+
+
+def _follow(watcher: "Watcher", interval: float, *, json: bool) -> "Sequence[RunView]":
+    if not json and sys.stdout.isatty():
+        return _follow_on_terminal(watcher, interval)
+    told: dict[Path, str] = {}
+    troubles: tuple[str, ...] = ()
+    while True:
+        views = watcher.look()
+        if watcher.queue.troubles != troubles:
+            troubles = watcher.queue.troubles
+            _tell_troubles(troubles or ("Slurm answers again",))
+        if json:
+            print_json(_json(views, troubles))
+        for view in () if json else views:
+            line = plain_line(view)
+            if told.get(view.folder) != _what_counts(view):
+                told[view.folder] = _what_counts(view)
+                print_line(f"{time.strftime('%H:%M:%S')}  {line}")
+        if not any(view.is_alive for view in views):
+            return views
+        time.sleep(interval)
+
+
+def _follow_on_terminal(watcher: "Watcher", interval: float) -> "Sequence[RunView]":
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console()
+    views = watcher.look()
+    with Live(drawn(views, watcher.queue.troubles, height=console.height), console=console, auto_refresh=False) as live:
+        while any(view.is_alive for view in views):
+            time.sleep(interval)
+            views = watcher.look()
+            live.update(drawn(views, watcher.queue.troubles, height=console.height), refresh=True)
+    return views
+
+
+def drawn(views: "Sequence[RunView]", troubles: Sequence[str], *, height: int) -> "Group":
+    """A table of the runs, why they wait or failed, and the tail of the log where it is one run."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    from graphmill.cluster.slurm.watch import tail
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("run", "job", "state", "time", "hosts"):
+        table.add_column(name, overflow="fold")
+    for name in ("epoch", "loss", "seeds/s", "MiB"):
+        table.add_column(name, justify="right")
+    room = max(3, height - 8 - len(troubles))
+    shown = _most_telling(views, room)
+    for view in shown:
+        cells = [Text(cell) for cell in _cells(view)]
+        cells[2].stylize(_STYLES.get(view.state, "bold red"))
+        table.add_row(*cells)
+    below = [Text(f"… and {len(views) - len(shown)} more")] if len(shown) < len(views) else []
+    notes = _notes(shown)
+    below += [Text(note) for note in notes[: max(0, room - len(shown))]]
+    if len(views) == 1 and views[0].log is not None:
+        below += [Text(f"\n{views[0].log}", style="dim")]
+        below += [Text(line, overflow="ellipsis", no_wrap=True) for line in tail(views[0].log, _MAX_TAIL)]
+    below += [Text(f"{trouble}; it is asked again", style="yellow") for trouble in troubles]
+    below.append(Text(f"{time.strftime('%H:%M:%S')}  Ctrl-C ends the watching, not the runs", style="dim"))
+    return Group(table, *below)
+
+
+def _most_telling(views: "Sequence[RunView]", room: int) -> "Sequence[RunView]":
+    """All that fit: those that run before those that wait, and these before those that ended."""
+    if len(views) <= room:
+        return views
+    order = {"running": 0, "starting": 0, "ending": 0, "failed": 1, "waiting": 2}
+    return sorted(views, key=lambda view: order.get(view.state, 3))[:room]
+
+
+def _notes(views: "Sequence[RunView]") -> list[str]:
+    """Why runs wait or ended: each text once, with the runs that it is true of."""
+    runs: dict[tuple[str, str, bool], list[str]] = {}
+    for view in views:
+        if view.detail:
+            runs.setdefault((view.detail, view.advice, view.is_hopeless), []).append(view.job_id or view.run)
+    notes = []
+    for (detail, advice, is_hopeless), names in runs.items():
+        who = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        never = "will never start: " if is_hopeless else ""
+        notes.append(f"{who}: {never}{detail}{f' → {advice}' if advice else ''}")
+    return notes
+
+
+def _cells(view: "RunView") -> list[str]:
+    progress = view.progress
+    return [
+        view.run,
+        view.job_id or "-",
+        view.state,
+        clock(view.elapsed_s, view.limit_s),
+        view.hosts or "-",
+        f"{progress.epoch}/{view.epochs}" if progress else f"0/{view.epochs}",
+        _number(progress.loss if progress else None, ".4f"),
+        _number(progress.seeds_per_s if progress else None, ",.0f"),
+        _number(progress.peak_rss_mib if progress else None, ",.0f"),
+    ]
+
+
+def plain_line(view: "RunView") -> str:
+    """One run in one line."""
+    words = [view.run, *([f"job {view.job_id}"] if view.job_id else []), view.state]
+    if view.detail:
+        words.append(f"({'will never start: ' if view.is_hopeless else ''}{view.detail})")
+    if view.elapsed_s is not None:
+        words.append(clock(view.elapsed_s, view.limit_s))
+    if view.hosts:
+        words.append(f"on {view.hosts}")
+    progress = view.progress
+    if progress is not None:
+        words.append(f"epoch {progress.epoch}/{view.epochs}")
+        words += [f"loss {progress.loss:.4f}"] if progress.loss is not None else []
+        words += [f"{progress.seeds_per_s:,.0f} seeds/s"] if progress.seeds_per_s is not None else []
+        words += [f"{progress.peak_rss_mib:,.0f} MiB"] if progress.peak_rss_mib is not None else []
+    words.append(f"[{view.source}]")
+    return "  ".join(words)
+
+
+def clock(elapsed_s: float | None, limit_s: float | None) -> str:
+    """Time used of the limit.
+
+    >>> clock(61, 7200), clock(None, None)
+    ('0:01:01 of 2:00:00', '-')
+    """
+    if elapsed_s is None:
+        return "-"
+    return _hms(elapsed_s) + (f" of {_hms(limit_s)}" if limit_s is not None else "")
+
+
+def _hms(seconds: float) -> str:
+    hours, rest = divmod(int(seconds), 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}"
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _what_counts(view: "RunView") -> str:
+    """What must change for a new line: not the clock."""
+    epoch = view.progress.epoch if view.progress else 0
+    detail = "" if view.state == "running" else view.detail
+    return f"{view.job_id} {view.state} {view.slurm_reason} {detail} {epoch} {view.source}"
+
+
+def _print_once(views: "Sequence[RunView]") -> None:
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        Console().print(drawn(views, (), height=10_000))
+        return
+    for view in views:
+        print_line(plain_line(view))
+
+
+def _json(views: "Sequence[RunView]", troubles: Sequence[str]) -> dict[str, object]:
+    return {"runs": list(views), "troubles": list(troubles)}
+
+
+def _tell_troubles(troubles: Sequence[str]) -> None:
+    for trouble in troubles:
+        typer.echo(trouble, err=True)
+
+
+def _exit_code(views: "Sequence[RunView]") -> int:
+    states = {view.state for view in views}
+    if states <= {"done"}:
+        return exits.DONE
+    return exits.OUT_OF_TIME if states <= {"done", "out_of_time"} else exits.ANSWER_IS_NO

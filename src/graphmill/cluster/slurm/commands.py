@@ -1,0 +1,303 @@
+"""Slurm's own programs, called with lists of arguments: never a shell, never without a time limit.
+
+Tried with 22.05 and 24.11. What a program prints is asked for in a form that we choose, and nothing of the person's
+environment may change it: SQUEUE_FORMAT and its like are left out, times come as seconds.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from graphmill.base.errors import UserError
+
+QUERY_TIMEOUT_S: Final = 20.0  # squeue itself tries for a minute when the controller is away
+SUBMIT_TIMEOUT_S: Final = 120.0
+MAX_IDS: Final = 8000  # of one query: 128 KiB is the longest single argument that Linux passes on
+
+# Where Slurm is, who we are to it, and how it speaks; all else of SLURM_* belongs to a job we may be sitting in.
+_KEPT: Final = re.compile(r"SLURM_(CONF|CONF_SERVER|CLUSTERS|JWT|DEBUG.*)")
+_OUR_FORMAT: Final = {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
+_JOB_ID: Final = re.compile(r"[0-9]+(_[0-9]+)?")
+_SUBMITTED: Final = re.compile(r"([0-9]+)(?:;(\S+))?")
+_UNREACHABLE: Final = re.compile(
+    r"[Uu]nable to contact|[Cc]onnect(ion)? (failure|refused|timed out)|[Ss]ocket timed out|[Tt]imed out|"
+    r"[Tt]ransport endpoint|[Zz]ero [Bb]ytes|in standby|Protocol authentication error|[Mm]unge|slurmdbd"
+)
+
+
+class SlurmError(UserError):
+    """One of Slurm's programs gave no useful answer."""
+
+
+class SlurmMissingError(SlurmError):
+    """The program is not on this machine, or the service behind it was never set up."""
+
+
+class SlurmSilentError(SlurmError):
+    """The program got no answer in time: the service behind it may be back in a moment."""
+
+
+class SlurmRefusedError(SlurmError):
+    """The program was answered, and the answer is no."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What sbatch said of a new job."""
+
+    job_id: str
+    cluster: str  # empty where sbatch named none, which is the rule
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedJob:
+    """A line of squeue. Times are Unix times in seconds; None stands for what Slurm does not know yet."""
+
+    job_id: str  # 17, or 17_3
+    state: str  # PENDING, RUNNING, COMPLETING, …
+    reason: str
+    elapsed_s: int | None
+    limit_s: int | None
+    num_hosts: int
+    hosts: str  # as Slurm writes them: node[1-2]
+    submitted: int | None
+    start: int | None  # of a pending job: when Slurm expects it to start
+    end: int | None
+    slurm_partition: str
+    command: str  # the path of the script, as sbatch was given it
+
+
+@dataclass(frozen=True, slots=True)
+class AccountedJob:
+    """A line of sacct: one run of a job; a requeued job has several."""
+
+    job_id: str
+    state: str  # one word: "CANCELLED by 1000" is CANCELLED here
+    exit_code: int
+    signal: int
+    elapsed_s: int | None
+    limit_s: int | None
+    submitted: int | None
+    start: int | None
+    end: int | None
+    num_hosts: int
+    hosts: str
+
+
+def is_installed(program: str) -> bool:
+    """Whether `program` is on PATH."""
+    return shutil.which(program) is not None
+
+
+def is_job_id(text: str) -> bool:
+    """Whether `text` is written as a job id is: 17, or 17_3 for a task of an array."""
+    return _JOB_ID.fullmatch(text) is not None
+
+
+def call(
+    program: str,
+    arguments: Sequence[str],
+    *,
+    stdin: str | None = None,
+    timeout_s: float = QUERY_TIMEOUT_S,
+    environ: Mapping[str, str] | None = None,
+) -> tuple[str, str]:
+    """Run one of Slurm's programs. Returns what it wrote to standard output and to standard error.
+
+    Raises `SlurmMissingError`, `SlurmSilentError` or `SlurmRefusedError`; the message holds the program's own words.
+    """
+    path = shutil.which(program)
+    if path is None:
+        raise SlurmMissingError(
+            f"{program} is not on PATH here", fix="go to a login node of the cluster, or `module load slurm`"
+        )
+    try:
+        done = subprocess.run(
+            [path, *arguments],
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            env=environment(os.environ if environ is None else environ),
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise SlurmSilentError(
+            f"{program} gave no answer within {timeout_s:.0f} s",
+            fix="try again in a moment; `sinfo` says whether Slurm is up",
+        ) from None
+    except OSError as error:
+        raise SlurmMissingError(
+            f"{path} cannot be run: {error.strerror}", fix="ask the administrators of the cluster"
+        ) from None
+    if done.returncode == 0:
+        return done.stdout, done.stderr
+    said = " ".join((done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}").split())
+    if re.search(r"accounting storage is disabled|[Ss]lurm_accounting_storage|AccountingStorageType", said):
+        raise SlurmMissingError(
+            f"{program}: {said}", fix="this cluster keeps no accounts; squeue and the run folder are left"
+        )
+    kind = SlurmSilentError if _UNREACHABLE.search(said) else SlurmRefusedError
+    fix = (
+        "try again in a moment"
+        if kind is SlurmSilentError
+        else "change what it names; `--dry-run` shows the whole request"
+    )
+    raise kind(f"{program}: {said}", fix=fix)
+
+
+def environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """`environ` without what changes the answers of Slurm's programs, or tells a new job of the one we sit in."""
+    dropped = ("SQUEUE_", "SACCT_", "SINFO_", "SCONTROL_")
+    kept = {
+        name: value
+        for name, value in environ.items()
+        if not name.startswith(dropped) and (not name.startswith("SLURM_") or _KEPT.fullmatch(name))
+    }
+    return {**kept, **_OUR_FORMAT}
+
+
+def sbatch(script: Path, *, options: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> Submitted:
+    """Submit a script."""
+    out, _ = call("sbatch", ["--parsable", *options, str(script)], timeout_s=SUBMIT_TIMEOUT_S, environ=environ)
+    answers = [match for line in out.splitlines() if (match := _SUBMITTED.fullmatch(line.strip()))]
+    if not answers:
+        raise SlurmRefusedError(
+            f"sbatch named no job id, but said: {out.strip()!r}", fix="look with `squeue --me` for the job"
+        )
+    return Submitted(answers[-1][1], answers[-1][2] or "")
+
+
+def sbatch_test_only(script_text: str, *, options: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> str:
+    """Ask sbatch whether it would take a script, which need not be a file yet. Returns what it said."""
+    out, err = call("sbatch", ["--test-only", *options], stdin=script_text, timeout_s=SUBMIT_TIMEOUT_S, environ=environ)
+    return " ".join((err or out).split()).removeprefix("sbatch: ")
+
+
+_SQUEUE_FIELDS: Final = "%i|%T|%M|%l|%D|%N|%V|%S|%e|%P|%r|%o"
+
+
+def squeue(job_ids: Iterable[str], *, cluster: str = "") -> list[QueuedJob]:
+    """What the controller knows of these jobs, in one call; jobs it has forgotten are left out.
+
+    Array jobs come one line per task. With no ids: all jobs of this user.
+    """
+    ids = sorted(set(job_ids))
+    asked = ["--me"] if not ids or len(ids) > MAX_IDS else [f"--jobs={','.join(ids)}"]
+    where = [f"--clusters={cluster}"] if cluster else []
+    arguments = ["--noheader", "--array", "--states=all", f"--format={_SQUEUE_FIELDS}", *asked, *where]
+    try:
+        out, _ = call("squeue", arguments)
+    except SlurmRefusedError as error:
+        if "Invalid job id" in error.message:  # of one job, long ended
+            return []
+        raise
+    return [job for line in out.splitlines() if (job := _queued(line)) is not None]
+
+
+def _queued(line: str) -> QueuedJob | None:
+    cells = line.split("|", 11)  # the command may hold anything, so it comes last
+    if len(cells) < 12 or not is_job_id(cells[0]):
+        return None
+    return QueuedJob(
+        job_id=cells[0],
+        state=cells[1],
+        reason=cells[10],
+        elapsed_s=seconds(cells[2]),
+        limit_s=seconds(cells[3]),
+        num_hosts=int(cells[4]) if cells[4].isdecimal() else 0,
+        hosts=cells[5],
+        submitted=_moment(cells[6]),
+        start=_moment(cells[7]),
+        end=_moment(cells[8]),
+        slurm_partition=cells[9],
+        command=cells[11],
+    )
+
+
+_SACCT_FIELDS: Final = (
+    *("JobID", "State", "ExitCode", "ElapsedRaw", "TimelimitRaw", "Submit", "Start", "End", "NNodes", "NodeList"),
+)
+
+
+def sacct(job_ids: Iterable[str], *, cluster: str = "") -> list[AccountedJob]:
+    """What the accounts hold of these jobs, all their runs, oldest first; it may lag behind by seconds."""
+    ids = sorted(set(job_ids))
+    if not ids:
+        return []
+    where = [f"--clusters={cluster}"] if cluster else []
+    options = ["--parsable2", "--noheader", "--allocations", "--duplicates", "--array"]
+    try:
+        return _sacct([*options, *where], ids)
+    except SlurmRefusedError as error:
+        if "--array" not in error.message and "option" not in error.message:
+            raise
+    return _sacct([*options[:-1], *where], ids)  # before 22.05 there is no --array
+
+
+def _sacct(options: Sequence[str], ids: Sequence[str]) -> list[AccountedJob]:
+    out, _ = call("sacct", [*options, f"--format={','.join(_SACCT_FIELDS)}", f"--jobs={','.join(ids)}"])
+    rows = [job for line in out.splitlines() if (job := _accounted(line)) is not None]
+    return sorted(rows, key=lambda job: (job.submitted or 0, job.start or 0))
+
+
+def _accounted(line: str) -> AccountedJob | None:
+    cells = line.split("|")
+    if len(cells) != len(_SACCT_FIELDS) or not is_job_id(cells[0]):
+        return None
+    code, _, number = cells[2].partition(":")
+    minutes = cells[4]
+    return AccountedJob(
+        job_id=cells[0],
+        state=cells[1].split()[0] if cells[1] else "",
+        exit_code=int(code) if code.isdecimal() else 0,
+        signal=int(number) if number.isdecimal() else 0,
+        elapsed_s=int(cells[3]) if cells[3].isdecimal() else None,
+        limit_s=int(minutes) * 60 if minutes.isdecimal() else None,
+        submitted=_moment(cells[5]),
+        start=_moment(cells[6]),
+        end=_moment(cells[7]),
+        num_hosts=int(cells[8]) if cells[8].isdecimal() else 0,
+        hosts="" if cells[9] == "None assigned" else cells[9],
+    )
+
+
+def scontrol(arguments: Sequence[str]) -> str:
+    """Run `scontrol`; returns what it printed."""
+    return call("scontrol", arguments)[0]
+
+
+def scancel(job_ids: Sequence[str], *, signal: str = "", cluster: str = "") -> None:
+    """End jobs, or, with `signal`, send it to the steps of running ones. Ended and unknown jobs are no error."""
+    how = [f"--signal={signal}"] if signal else []
+    where = [f"--clusters={cluster}"] if cluster else []
+    try:
+        call("scancel", [*how, *where, *job_ids])
+    except SlurmRefusedError as error:
+        if "Invalid job id" not in error.message and "already completing" not in error.message:
+            raise
+
+
+def seconds(text: str) -> int | None:
+    """Slurm's `D-HH:MM:SS`, `HH:MM:SS` or `MM:SS` in seconds; None for UNLIMITED, INVALID, NOT_SET and the like.
+
+    >>> seconds("1-02:00:01"), seconds("10:00"), seconds("UNLIMITED")
+    (93601, 600, None)
+    """
+    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text.strip())
+    if match is None:
+        return None
+    days, hours, minutes, rest = (int(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + rest
+
+
+def _moment(text: str) -> int | None:
+    """A time as SLURM_TIME_FORMAT=%s has it; Slurm writes N/A, Unknown or None for no time, or 0."""
+    return int(text) if text.isdecimal() and int(text) > 0 else None

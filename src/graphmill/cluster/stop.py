@@ -1,0 +1,134 @@
+"""Stop a run wherever it runs: ask for a checkpoint first, insist later."""
+
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from graphmill.base.errors import UserError
+from graphmill.cluster.local_process import launcher_of
+from graphmill.cluster.slurm.commands import SlurmError, scancel
+from graphmill.cluster.slurm.queue import JobReading, Queue, alive
+from graphmill.record.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    import psutil
+
+Say = Callable[[str], None]
+
+ASK_WITH: Final = "TERM"  # USR2 only makes a run look at its clock: it may have hours left
+_LOOK_EVERY_S: Final = 1.0
+_TO_LEAVE_S: Final = 60.0  # a cancelled job gets SIGTERM, then SIGKILL after KillWait, 30 s as a rule
+_TICK_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What of a run is alive."""
+
+    folder: RunFolder
+    jobs: tuple[JobReading, ...]
+    process: "psutil.Process | None"
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether there is anything to stop."""
+        return bool(self.jobs) or self.process is not None
+
+    def in_words(self) -> str:
+        """What would be stopped."""
+        jobs = [f"job {job.job_id} ({job.state.lower()}{' on ' + job.hosts if job.hosts else ''})" for job in self.jobs]
+        return ", ".join([*jobs, *([f"process {self.process.pid}"] if self.process is not None else [])])
+
+
+def find_targets(folders: list[RunFolder]) -> list[Target]:
+    """What of these runs is alive: one look into the queue for all. Raises where Slurm cannot be asked."""
+    jobs = {folder.path: folder.jobs() for folder in folders}
+    queue = Queue()
+    everything = [job for known in jobs.values() for job in known]
+    readings = queue.read(everything) if everything else {}
+    if queue.troubles and any(job.job_id not in readings for job in everything):
+        raise UserError(
+            f"nobody can say which jobs live: {'; '.join(queue.troubles)}", fix="try again when Slurm answers"
+        )
+    return [Target(folder, tuple(alive(jobs[folder.path], readings)), launcher_of(folder)) for folder in folders]
+
+
+def stop(targets: list[Target], *, now: bool, grace_s: float, say: Say) -> None:
+    """Stop everything that is alive in `targets`.
+
+    Running ranks are asked to save and leave, and get `grace_s` for it; a job that waits has nothing to save and is
+    cancelled at once. With `now`, everything is.
+    """
+    for target in targets:
+        if target.jobs:
+            target.folder.ask_to_stop()  # first, or the job would go on by itself after its checkpoint
+    _cancel([job for target in targets for job in target.jobs if now or job.phase == "waits"])
+    asked = [] if now else [target for target in targets if any(job.phase == "runs" for job in target.jobs)]
+    running = [job for target in asked for job in target.jobs if job.phase == "runs"]
+    if running:
+        say(f"asked for a checkpoint: job {', '.join(job.job_id for job in running)}; waiting up to {grace_s:.0f} s")
+        scancel([job.job_id for job in running], signal=ASK_WITH)
+    for target in targets:
+        if target.process is not None:
+            _ask_process(target.process, now=now)
+    until = time.monotonic() + grace_s
+    _await_processes([target.process for target in targets if target.process is not None], until, say)
+    left = _await_jobs(asked, until)
+    if left:
+        say(f"still there, so it is cancelled: job {', '.join(job.job_id for job in left)}")
+        _cancel(left)
+    late = _await_jobs([target for target in targets if target.jobs], time.monotonic() + _TO_LEAVE_S)
+    if late:
+        say(f"cancelled, but not gone yet: job {', '.join(job.job_id for job in late)}")
+
+
+def _cancel(jobs: list[JobReading]) -> None:
+    if jobs:
+        scancel([job.job_id for job in jobs])
+
+
+def _ask_process(process: "psutil.Process", *, now: bool) -> None:
+    """Its launcher passes SIGTERM on to the ranks; two interrupts mean: at once."""
+    import psutil
+
+    with suppress(psutil.NoSuchProcess):
+        if not now:
+            process.send_signal(signal.SIGTERM)  # type: ignore[no-untyped-call]  # psutil ships no types
+            return
+        process.send_signal(signal.SIGINT)  # type: ignore[no-untyped-call]  # psutil ships no types
+        time.sleep(_TICK_S)  # two at once would count as one
+        process.send_signal(signal.SIGINT)  # type: ignore[no-untyped-call]  # psutil ships no types
+
+
+def _await_processes(processes: "list[psutil.Process]", until: float, say: Say) -> None:
+    import psutil
+
+    for process in processes:
+        try:
+            process.wait(timeout=max(_TICK_S, until - time.monotonic()))  # type: ignore[no-untyped-call]
+        except psutil.TimeoutExpired:
+            say(f"process {process.pid} is still there, so it is killed; its ranks go with it")
+            process.kill()  # type: ignore[no-untyped-call]
+
+
+def _await_jobs(targets: list[Target], until: float) -> list[JobReading]:
+    """Wait for the jobs to leave. Returns those that did not."""
+    queue = Queue()
+    jobs = [job for target in targets for job in target.folder.jobs()]
+    left = [job for target in targets for job in target.jobs]
+    while left:
+        with suppress(SlurmError):
+            readings = queue.read(jobs)
+            if not queue.troubles:
+                left = alive(jobs, readings)
+        waiting = [job for job in left if job.phase == "waits"]
+        if waiting:  # it was requeued before it saw that it shall not be
+            _cancel(waiting)
+        if left and time.monotonic() >= until:
+            return left
+        if left:
+            time.sleep(_LOOK_EVERY_S if time.monotonic() + _LOOK_EVERY_S < until else _TICK_S)
+    return []

@@ -1,0 +1,114 @@
+"""`submit`, `watch`, `stop` and `list` where there is no Slurm: what is said, and what is left alone."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from graphmill.record.run_folder import RunFolder
+
+
+@pytest.fixture(autouse=True)
+def _no_slurm(tmp_path, monkeypatch):
+    empty = tmp_path / "empty-path"
+    empty.mkdir()
+    monkeypatch.setenv("PATH", str(empty))
+
+
+def test_submit_without_slurm_changes_nothing(graphmill, toy):
+    done = graphmill("submit", toy, "--run-id", "one")
+    assert done.code == 2
+    assert "sbatch is not on PATH" in done.err
+    assert not (toy.parent / "logs").exists()
+
+
+def test_a_dry_run_without_slurm_shows_the_job(graphmill, toy):
+    done = graphmill("submit", toy, "--run-id", "one", "--hosts", "2", "--ranks", "4", "--dry-run", "--json")
+    assert done.code == 0, done.err
+    answer = json.loads(done.out)
+    assert (answer["plan"]["ranks"], answer["plan"]["hosts"], answer["job"]["ranks_per_host"]) == (4, 2, 2)
+    assert answer["slurm_says"] is None
+    assert answer["command"][-1] == answer["script_path"] == str(toy.parent / "logs/one/job.sbatch")
+    assert "not checked" in done.err
+    assert not (toy.parent / "logs").exists()
+
+
+def test_a_plan_is_made_for_the_hosts_of_the_job(graphmill, toy):
+    toy.write_text(toy.read_text().replace(", threads: 1", ""))
+    done = graphmill("submit", toy, "--cpus-per-host", "12", "--ranks-per-host", "3", "--dry-run", "--json")
+    assert json.loads(done.out)["plan"]["threads"] == 4
+
+
+def test_submitting_over_a_run_is_refused(graphmill, toy):
+    assert graphmill("train", toy, "--run-id", "one", "--dry-run").code == 0
+    RunFolder(toy.parent / "logs" / "one").path.mkdir(parents=True)
+    (toy.parent / "logs" / "one" / "plan.json").write_text("{}")
+    done = graphmill("submit", toy, "--run-id", "one", "--dry-run")
+    assert done.code == 2
+    assert "holds a run already" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["stop", "nothing"], "holds no runs"),
+        (["watch", "4711"], "was submitted as job 4711"),
+        (["watch"], "holds no runs"),
+        (["submit", "--resume"], "does not say which run"),
+        (["study", "submit", "study-demo", "--chain", "sometimes"], "neither afterok nor afterany"),
+        (["study", "submit", "study-demo", "--chain", "afterok", "--at-once", "2"], "says nothing"),
+    ],
+)
+def test_mistakes(graphmill, toy, words, told):
+    (toy.parent / "logs").mkdir()
+    done = graphmill(*words)
+    assert done.code == 2
+    assert told in done.err
+
+
+def test_list_without_a_folder(graphmill, toy):
+    assert "is no folder" in graphmill("list").err
+
+
+def test_a_local_run_is_listed_and_stopped(graphmill, toy, source_environ):
+    command = [sys.executable, "-m", "graphmill.cli", "train", str(toy), "--run-id", "one", "--epochs", "100000"]
+    launcher = subprocess.Popen(
+        command, cwd=toy.parent, env=source_environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    metrics = toy.parent / "logs" / "one" / "metrics.csv"
+    until = time.monotonic() + 120
+    while not metrics.exists() and launcher.poll() is None and time.monotonic() < until:
+        time.sleep(0.1)
+    run = json.loads(graphmill("list", "--json").out)["runs"][0]
+    assert (run["state"], run["source"]) == ("running", "process")
+    assert f"process {launcher.pid}" in graphmill("stop", "one", "--dry-run").out
+    assert launcher.poll() is None
+    done = graphmill("stop", "one")
+    assert done.code == 0, done.err
+    assert launcher.wait(timeout=60) == 75
+    run = json.loads(graphmill("list", "--json").out)["runs"][0]
+    assert (run["state"], run["source"]) == ("out_of_time", "run folder")
+    assert graphmill("stop", "one").code == 2
+
+
+def test_a_process_that_is_not_ours_is_left_alone(graphmill, toy, tmp_path):
+    """The same number, on the same host, but another process: it began later, and holds no lock."""
+    from tests.record.test_run_folder import make_plan
+
+    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    folder = RunFolder.create(make_plan("one"), tmp_path / "logs")
+    folder.begin_attempt(resumed=False, command=["graphmill", "train"])
+    attempts = folder.attempts_path.read_text()
+    number = json.loads(attempts)["pid"]
+    folder.attempts_path.write_text(attempts.replace(f'"pid":{number}', f'"pid":{stranger.pid}'))
+    done = graphmill("stop", "one", "--now")
+    assert done.code == 2
+    assert "nothing of" in done.err
+    assert stranger.poll() is None
+    run = json.loads(graphmill("list", "--json").out)["runs"][0]
+    assert (run["state"], run["source"]) == ("failed", "process")
+    stranger.send_signal(signal.SIGKILL)
+    stranger.wait()

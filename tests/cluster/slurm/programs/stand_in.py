@@ -1,0 +1,44 @@
+"""Stands where a script calls python or apptainer: writes down what it was given, then does the least that goes on."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+record = Path(os.environ["RECORD"]) / os.environ["CASE"]
+record.mkdir(parents=True, exist_ok=True)
+words = sys.argv[1:]
+
+
+def note(what: str) -> None:
+    seen = {
+        "called": os.fsencode(sys.argv[0]).hex(),
+        "words": [os.fsencode(word).hex() for word in words],
+        "cwd": os.fsencode(Path.cwd()).hex(),
+        "hostile": os.environb.get(b"HOSTILE", b"").hex(),
+    }
+    (record / f"{what}.json").write_text(json.dumps(seen))
+
+
+if Path(sys.argv[0]).name == "apptainer":
+    note(f"apptainer-{os.environ['SLURM_PROCID']}")
+    tail = words.index("-m")
+    os.execv(words[tail - 1], words[tail - 1 :])
+elif "begin" in words:
+    note("begin")
+    root = next(word.partition("=")[2] for word in words if word.startswith("--logs-root="))
+    run = record / "logs" / root.lstrip("/") / "run"
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+    except OSError:  # no such name on this file system
+        run = record / "logs" / "run"
+        run.mkdir(parents=True)
+    sys.stdout.buffer.write(os.fsencode(run) + b"\n")
+elif "meet" in words:
+    sys.stdout.write("localhost:12345\n")
+elif "end" in words:
+    sys.exit(int(words[words.index("end") + 2]))
+else:
+    note(f"rank-{os.environ['SLURM_PROCID']}")
+    (record / "run").write_bytes(os.fsencode(words[words.index("-m") + 2]))
+    sys.stdout.write("a rank was here\n")

@@ -1,0 +1,190 @@
+"""`submit`, on a real Slurm."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from graphmill.record.run_folder import RunFolder
+
+
+def test_a_dry_run_asks_slurm_and_changes_nothing(cluster, toy, tmp_path):
+    done = cluster.graphmill("submit", toy, "--hosts", "2", "--run-id", "dry", "--dry-run", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert "#SBATCH --nodes=2" in done.out
+    assert f"command: sbatch --parsable {tmp_path}/logs/dry/job.sbatch" in done.out
+    assert "slurm says: Job " in done.out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["toy.yaml"]
+
+
+def test_a_run_from_submit_to_done(cluster, toy, tmp_path):
+    done = cluster.graphmill("submit", toy, "--hosts", "2", "--run-id", "one", "--json", cwd=tmp_path)
+    assert done.code == 0, done.err
+    answer = json.loads(done.out)
+    folder = RunFolder(tmp_path / "logs" / "one")
+    assert answer["run"] == str(folder.path)
+    assert [(job.job_id, job.how) for job in folder.jobs()] == [(answer["job_id"], "submit")]
+    assert folder.script_path.exists()
+    assert json.loads(folder.job_path.read_text())["hosts"] == 2
+    assert folder.read_plan().hosts == 2
+
+    again = cluster.graphmill("submit", toy, "--run-id", "one", cwd=tmp_path)
+    assert again.code == 2
+    assert f"was submitted already, as job {answer['job_id']}" in again.err
+    resumed = cluster.graphmill("submit", "--resume", "one", cwd=tmp_path)
+    assert resumed.code == 2
+    assert f"job {answer['job_id']}" in resumed.err
+
+    watched = cluster.graphmill("watch", answer["job_id"], "--interval", "1", cwd=tmp_path)
+    assert watched.code == 0, watched.out
+    assert "epoch 2/2" in watched.out.splitlines()[-1]
+    listed = json.loads(cluster.graphmill("list", "--json", cwd=tmp_path).out)["runs"]
+    assert [(run["run"], run["state"]) for run in listed] == [("one", "done")]
+    assert "is done already" in cluster.graphmill("submit", "--resume", "one", cwd=tmp_path).out
+
+
+@pytest.mark.parametrize(
+    "options", [["--partition", "nope"], ["--gres", "gpu:a100:1"], ["--constraint", "nothing"], ["--mem", "900G"]]
+)
+def test_what_sbatch_refuses_leaves_nothing_behind(cluster, toy, tmp_path, options):
+    done = cluster.graphmill("submit", toy, "--site", "generic-cpu", "--run-id", "bad", *options, cwd=tmp_path)
+    assert done.code == 2, done.out
+    assert "sbatch: " in done.err
+    assert not any((tmp_path / "logs").glob("*"))
+
+
+def test_an_sbatch_that_fails_leaves_nothing_behind(cluster, toy, tmp_path):
+    path = program(tmp_path, "sbatch", 'case " $* " in *" --test-only "*) exit 0;; esac; echo nonsense; exit 0')
+    done = cluster.graphmill("submit", toy, "--run-id", "bad", cwd=tmp_path, PATH=f"{path}:{cluster.environ['PATH']}")
+    assert done.code == 2
+    assert "named no job id" in done.err
+    assert not any((tmp_path / "logs").glob("*"))
+
+
+def test_a_job_whose_answer_got_lost_is_found_by_its_script(cluster, toy, tmp_path):
+    real = "exec /usr/bin/sbatch"
+    lost = 'echo "sbatch: error: Unable to contact slurm controller" >&2; exit 1'
+    body = f'case " $* " in *" --test-only "*) {real} "$@";; esac; /usr/bin/sbatch "$@" >{tmp_path}/number; {lost}'
+    path = program(tmp_path, "sbatch", body)
+    done = cluster.graphmill(
+        "submit", toy, "--run-id", "lost", "--sbatch-arg=--hold", cwd=tmp_path,
+        PATH=f"{path}:{cluster.environ['PATH']}",
+    )  # fmt: skip
+    number = (tmp_path / "number").read_text().strip()
+    assert done.out.startswith(f"job {number}: "), done.err
+    assert [job.job_id for job in RunFolder(tmp_path / "logs" / "lost").jobs()] == [number]
+    assert cluster.graphmill("stop", "lost", cwd=tmp_path).code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--hosts", "2", "--time", "90-00:00:00"], "more time than its Slurm partition allows"),
+        (["--sbatch-arg=--hold"], "somebody holds it back"),
+    ],
+)
+def test_what_sbatch_takes_though_hopeless_is_said(cluster, toy, tmp_path, options, told):
+    done = cluster.graphmill("submit", toy, "--site", "generic-cpu", "--run-id", "h", *options, cwd=tmp_path)
+    assert done.code == 1, done.out
+    assert "will never start" in done.err
+    assert told in done.err
+    assert cluster.graphmill("stop", "h", cwd=tmp_path).code == 0
+    assert cluster.wait_for(tmp_path, "h", "cancelled")["job_id"]
+
+
+def test_jobs_that_wait_for_others(cluster, toy, tmp_path):
+    first = cluster.graphmill("submit", toy, "--run-id", "a", "--sbatch-arg=--hold", "--json", cwd=tmp_path)
+    number = json.loads(first.out)["job_id"]
+    second = cluster.graphmill("submit", toy, "--run-id", "b", "--after", "a", "--json", cwd=tmp_path)
+    answer = json.loads(second.out)
+    assert (second.code, answer["dependency"], answer["reason"]) == (0, f"afterok:{number}", "Dependency")
+    assert cluster.graphmill("stop", "a", cwd=tmp_path).code == 0
+    assert cluster.wait_for(tmp_path, "a", "cancelled")
+    third = cluster.graphmill("submit", toy, "--run-id", "c", "--after", number, cwd=tmp_path)
+    assert third.code == 2
+    assert "has ended as CANCELLED" in third.err
+    unknown = cluster.graphmill("submit", toy, "--run-id", "c", "--after", "987654", cwd=tmp_path)
+    assert unknown.code == 2
+    assert "does not know job 987654" in unknown.err
+    never = cluster.graphmill("watch", "b", "--once", cwd=tmp_path).out
+    assert "will never start" in never
+    assert cluster.graphmill("stop", "b", cwd=tmp_path).code == 0
+
+
+def test_an_ended_run_is_continued_by_another_job(cluster, toy, tmp_path):
+    first = cluster.graphmill("submit", toy, "--run-id", "a", "--sbatch-arg=--hold", "--json", cwd=tmp_path)
+    assert cluster.graphmill("stop", "a", cwd=tmp_path).code == 0
+    folder = RunFolder(tmp_path / "logs" / "a")
+    assert folder.is_asked_to_stop()
+    again = cluster.graphmill("submit", toy, "--resume", "--run-id", "a", "--json", cwd=tmp_path)
+    assert again.code == 0, again.err
+    assert "--hold" not in folder.script_path.read_text()
+    assert not folder.is_asked_to_stop()
+    numbers = [json.loads(done.out)["job_id"] for done in (first, again)]
+    assert [job.job_id for job in folder.jobs()] == numbers
+    other = cluster.graphmill("stop", "a", "--now", cwd=tmp_path)
+    assert other.code == 0, other.err
+    changed = cluster.graphmill("submit", toy, "--resume", "--run-id", "a", "-O", "train.lr=0.5", cwd=tmp_path)
+    assert changed.code == 2
+    assert "planned otherwise" in changed.err
+
+
+def test_a_persons_defaults_fill_gaps_and_change_nothing_else(cluster, toy, tmp_path):
+    own = {"SBATCH_PARTITION": "nope", "SBATCH_TIMELIMIT": "1", "SQUEUE_FORMAT": "%j", "SLURM_MEM_PER_NODE": "7"}
+    done = cluster.graphmill("submit", toy, "--run-id", "e", "--sbatch-arg=--hold", cwd=tmp_path, **own)
+    assert done.code == 2
+    assert "invalid partition specified: nope" in done.err
+    del own["SBATCH_PARTITION"]
+    done = cluster.graphmill("submit", toy, "--run-id", "e", "--sbatch-arg=--hold", "--json", cwd=tmp_path, **own)
+    answer = json.loads(done.out)
+    assert answer["state"] == "PENDING"
+    limit = cluster.run("/usr/bin/squeue", "-h", "-o", "%l", "-j", answer["job_id"], cwd=tmp_path).out
+    assert limit == "10:00\n"
+    cluster.graphmill("stop", "e", cwd=tmp_path)
+
+
+def test_a_study_is_an_array(cluster, toy, tmp_path):
+    study = "name: s\nexperiment: toy.yaml\nset: {train.epochs: 1}\nvary: {train.lr: [0.01, 0.02]}\nseeds: [1, 2]\n"
+    (tmp_path / "s.yaml").write_text(study)
+    dry = cluster.graphmill("study", "submit", "s.yaml", "--at-once", "2", "--dry-run", cwd=tmp_path)
+    assert "#SBATCH --array=0-3%2" in dry.out, dry.err
+    assert not (tmp_path / "logs").exists()
+    done = cluster.graphmill("study", "submit", "s.yaml", "--at-once", "2", "--json", cwd=tmp_path)
+    assert done.code == 0, done.err
+    jobs = json.loads(done.out)["jobs"]
+    number = jobs[0]["job_id"].partition("_")[0]
+    assert [job["job_id"] for job in jobs] == [f"{number}_{index}" for index in range(4)]
+    again = cluster.graphmill("study", "submit", "s.yaml", cwd=tmp_path)
+    assert "nothing is left to submit" in again.out
+    watched = cluster.graphmill("watch", number, "--interval", "1", cwd=tmp_path, timeout_s=240)
+    assert watched.code == 0, watched.out + watched.err
+    states = {run["state"] for run in json.loads(cluster.graphmill("list", "--json", cwd=tmp_path).out)["runs"]}
+    assert states == {"done"}
+    assert "nothing is left" in cluster.graphmill("study", "submit", "s.yaml", cwd=tmp_path).out
+
+
+def test_cells_on_other_hosts_stand_in_another_array(cluster, toy, tmp_path):
+    (tmp_path / "s.yaml").write_text("name: s\nexperiment: toy.yaml\nvary: {slurm.hosts: [1, 2]}\nseeds: [1, 2]\n")
+    done = cluster.graphmill("study", "submit", "s.yaml", "--sbatch-arg=--hold", "--json", cwd=tmp_path)
+    jobs = json.loads(done.out)["jobs"]
+    assert len({job["job_id"].partition("_")[0] for job in jobs}) == 2
+    assert cluster.graphmill("stop", "s", cwd=tmp_path).code == 0
+
+
+def test_a_chain(cluster, toy, tmp_path):
+    (tmp_path / "s.yaml").write_text("name: s\nexperiment: toy.yaml\nseeds: [1, 2, 3]\n")
+    options = ["--chain", "afterany", "--sbatch-arg=--hold", "--json"]
+    done = cluster.graphmill("study", "submit", "s.yaml", *options, cwd=tmp_path)
+    jobs = json.loads(done.out)["jobs"]
+    assert [job["dependency"] for job in jobs] == ["", *(f"afterany:{job['job_id']}" for job in jobs[:-1])]
+    assert cluster.graphmill("stop", "s", cwd=tmp_path).code == 0
+
+
+def program(folder: Path, name: str, body: str) -> Path:
+    """A program on PATH; returns the folder that holds it."""
+    bin_folder = folder / "bin"
+    bin_folder.mkdir(exist_ok=True)
+    path = bin_folder / name
+    path.write_text(f"#!/bin/bash\n{body}\n")
+    path.chmod(0o755)
+    return bin_folder
