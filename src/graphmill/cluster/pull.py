@@ -1,0 +1,276 @@
+"""Fetch runs from another machine: rsync over ssh. Nothing here is deleted, nothing half-written is fetched.
+
+What is there is listed first; what the list names is fetched. So a run that ends meanwhile comes with the outcome of
+the list's moment: an outcome never stands here beside metrics that are older than it.
+"""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final, Literal
+
+from graphmill.base.errors import UserError
+from graphmill.record.manifest import MANIFEST, Manifest
+from graphmill.record.run_folder import PLAN_FILE
+
+PARTIAL: Final = ".pull-partial"
+State = Literal["new", "changed", "unchanged"]
+_SOURCE: Final = re.compile(
+    r"(?:(?P<user>[^@:/\s-][^@:/\s]*)@)?(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.%]+\]):(?P<path>.*)", re.S
+)
+_VANISHED: Final = 24  # of rsync: files that the list named are gone; they were replaced or removed meanwhile
+_SSH_FAILED: Final = 255
+_CHECKPOINTS: Final = "checkpoints"
+_MARKS: Final = (PLAN_FILE, "metrics.csv")
+_ESCAPED: Final = re.compile(r"\\#([0-7]{3})")
+# Written whole, or only ever appended to.
+_KNOWN: Final = (
+    *(PLAN_FILE, "provenance.json", "attempts.jsonl", "outcome.json", "metrics.csv", "rank_*.log", "events/*.jsonl"),
+    *("job.json", "job.sbatch", "jobs.jsonl", "slurm-*.out", "monitor/*.csv", "staged/*.json"),
+    *("sacct.json", "sacct_summary.txt", "epilog.json", "epilog.txt", "raw/*.log"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """`[USER@]HOST:PATH`."""
+
+    login: str
+    path: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Source":
+        """Read it, or say in a `UserError` what it should look like."""
+        match = _SOURCE.fullmatch(text)
+        is_daemon = "://" in text or (match is not None and match["path"].startswith(":"))
+        if match is None or match["host"].startswith("-") or is_daemon or not text.isprintable():
+            raise UserError(f"{text!r} does not name a folder on another machine", fix="write USER@HOST:PATH")
+        user = f"{match['user']}@" if match["user"] else ""
+        path = match["path"].removeprefix("~/")  # what is not absolute begins at the home directory anyway
+        if path == "~" or not path:
+            path = "."
+        if path.startswith("-"):
+            path = f"./{path}"
+        return cls(user + match["host"], path.rstrip("/") or "/")
+
+    @property
+    def rsync_name(self) -> str:
+        """What is in the folder, for rsync."""
+        return f"{self.login}:{self.path.rstrip('/')}/"
+
+
+@dataclass(frozen=True, slots=True)
+class PulledRun:
+    """One run of the other machine, and what fetching it did or would do."""
+
+    name: str  # its folder below the source; empty where the source is a run itself
+    state: State
+    num_files: int  # new or changed
+    is_finished: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    path: str
+    is_new: bool
+    is_changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """What a person asked for."""
+
+    source: Source
+    to: Path
+    checkpoints: bool = False
+    everything: bool = False  # also files that are not ours
+    ssh_config: Path | None = None
+
+    def run(self, *, dry_run: bool = False) -> list[PulledRun]:
+        """Fetch, and say what became of each run. `dry_run`: only say it."""
+        _need_rsync()
+        entries = self._list()
+        if "" in _runs(entries):  # the source is a run itself: it goes below `to` under its own name
+            inside = Pull(self.source, self._folder_of_one(), self.checkpoints, self.everything, self.ssh_config)
+            return inside._fetch(inside._list(), dry_run=dry_run)
+        return self._fetch(entries, dry_run=dry_run)
+
+    def _folder_of_one(self) -> Path:
+        name = PurePosixPath(self.source.path).name
+        if name in ("", ".", ".."):
+            raise UserError(
+                f"{self.source.login}:{self.source.path} is a run, but its name is not said", fix="write its path"
+            )
+        return self.to if self.to.name == name else self.to / name
+
+    def _fetch(self, entries: Sequence[_Entry], *, dry_run: bool) -> list[PulledRun]:
+        by_run = _by_run(entries)
+        sealed = {str(PurePosixPath(entry.path).parent) for entry in entries if _name(entry.path) == MANIFEST}
+        changed = {
+            run: [entry for entry in files if entry.is_changed and self._is_wanted(entry.path, run, sealed)]
+            for run, files in by_run.items()
+        }
+        paths = [entry.path for files in changed.values() for entry in files]
+        if paths and not dry_run:
+            self.to.mkdir(parents=True, exist_ok=True)
+            seals = [path for path in paths if _name(path) == MANIFEST]  # say that a checkpoint is whole: the last
+            self._copy([path for path in paths if _name(path) != MANIFEST])
+            self._copy(seals)
+            _refuse_torn(self.to, seals)
+        runs = sorted(run for run in by_run if run is not None)
+        return [_pulled(run, by_run[run], len(changed[run])) for run in runs]
+
+    def _is_wanted(self, path: str, run: str | None, sealed: set[str]) -> bool:
+        if run is None:
+            return self.everything
+        inside = PurePosixPath(path.removeprefix(f"{run}/"))
+        if inside.parts[0] == _CHECKPOINTS:
+            return self.checkpoints and str(PurePosixPath(path).parent) in sealed
+        return self.everything or any(
+            inside.match(known) and len(inside.parts) == len(PurePosixPath(known).parts) for known in _KNOWN
+        )
+
+    def _list(self) -> list[_Entry]:
+        """Every file there that is not hidden, and whether it is new or changed."""
+        options = ["--dry-run", "-ii", "--8-bit-output", "--out-format=%i %n", "--exclude=.*", "--exclude=*.tmp"]
+        if not self.checkpoints:
+            options.append(f"--exclude={_CHECKPOINTS}/")
+        out = self._rsync(options, [])
+        return [entry for line in out.splitlines() if (entry := _entry(line)) is not None]
+
+    def _copy(self, paths: Iterable[str]) -> None:
+        names = list(paths)
+        if names:
+            options = ["--from0", "--files-from=-", f"--partial-dir={PARTIAL}"]
+            self._rsync(options, names)
+
+    def _rsync(self, options: Sequence[str], names: Sequence[str]) -> str:
+        command = [
+            *("rsync", "-rt", "--protect-args", "--no-motd", "-e", self._ssh()),
+            *options,
+            *("--", self.source.rsync_name, f"{self.to}/"),
+        ]
+        listed = "".join(f"{name}\0" for name in names).encode("utf-8", errors="surrogateescape")
+        environ = {**os.environ, "LC_ALL": "C"}  # its words are read below
+        done = subprocess.run(command, input=listed, capture_output=True, env=environ, check=False)
+        if done.returncode not in (0, _VANISHED):
+            raise _failure(self.source, done.returncode, done.stderr.decode(errors="replace"), self.ssh_config)
+        return done.stdout.decode("utf-8", errors="surrogateescape")
+
+    def _ssh(self) -> str:
+        """For rsync, which splits it into words at spaces and knows quotes; no shell reads it."""
+        words = ["ssh", "-o", "StrictHostKeyChecking=yes", "-o", "BatchMode=yes"]
+        if self.ssh_config is not None:
+            words += ["-F", "'" + str(self.ssh_config).replace("'", "''") + "'"]
+        return " ".join(words)
+
+
+def _need_rsync() -> None:
+    if shutil.which("rsync") is None or shutil.which("ssh") is None:
+        raise UserError(
+            "rsync or ssh is not installed here", fix="install both (Debian: apt-get install rsync openssh-client)"
+        )
+
+
+def _entry(line: str) -> _Entry | None:
+    """A line of `--out-format='%i %n'`: `>f+++++++++ events/rank_0.jsonl`; eleven marks, a space, a name.
+
+    Marks are blanks where nothing differs.
+    """
+    marks, name = line[:11], line[12:]
+    if not name or marks[1] != "f":
+        return None
+    name = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), name)
+    return _Entry(name, is_new="+" in marks, is_changed=marks[0] != ".")
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _runs(entries: Sequence[_Entry]) -> set[str]:
+    """Folders that hold a plan, and those of seed 000, which have metrics and no plan. The source itself is ""."""
+    return {entry.path.rpartition("/")[0] for entry in entries if _name(entry.path) in _MARKS}
+
+
+def _by_run(entries: Sequence[_Entry]) -> dict[str | None, list[_Entry]]:
+    """The files of each run; under None those of no run."""
+    runs = _runs(entries)
+    found: dict[str | None, list[_Entry]] = {run: [] for run in runs}
+    for entry in entries:
+        parents = (str(parent) for parent in PurePosixPath(entry.path).parents)
+        run = "" if "" in runs else next((parent for parent in parents if parent in runs), None)
+        found.setdefault(run, []).append(entry)
+    found.setdefault(None, [])
+    return found
+
+
+def _refuse_torn(to: Path, seals: Sequence[str]) -> None:
+    """A checkpoint that was replaced while it was fetched is taken back: it is ours, and it is not whole."""
+    torn = []
+    for seal in seals:
+        folder = (to / seal).parent
+        try:
+            problem = Manifest.read(folder).damage(folder)
+        except (OSError, ValueError) as error:
+            problem = str(error)
+        if problem is not None:
+            shutil.rmtree(folder)
+            torn.append(f"{folder.relative_to(to)}")
+    if torn:
+        raise UserError(
+            f"{', '.join(torn)} changed while it was fetched, and is left out", fix="give the same command once more"
+        )
+
+
+def _pulled(run: str, files: Sequence[_Entry], num_changed: int) -> PulledRun:
+    is_new = any(entry.is_new for entry in files if _name(entry.path) in _MARKS)
+    state: State = "unchanged" if not num_changed else "new" if is_new else "changed"
+    outcome = f"{run}/outcome.json" if run else "outcome.json"
+    return PulledRun(run, state, num_changed, any(entry.path == outcome for entry in files))
+
+
+def _failure(source: Source, code: int, said: str, config: Path | None) -> UserError:
+    lines = [line for line in said.splitlines() if line.strip()]
+    told = "".join(f"\n  | {line}" for line in lines[-6:])
+    host = source.login.rpartition("@")[2]
+    option = f"-F {shlex.quote(str(config))} " if config else ""
+    if "Host key verification failed" in said:
+        scan, file = _accepting(source, config)
+        return UserError(
+            f"the host key of {host} is not known, or not the known one, so nobody can tell that it is that host{told}",
+            fix=f"compare its fingerprint (`{scan} | ssh-keygen -lf -`) with what its owner says,"
+            f" then accept it: `{scan} >> {file}`",
+        )
+    if "Permission denied" in said:
+        return UserError(
+            f"{source.login} lets us in with none of your keys{told}",
+            fix=f"`ssh-copy-id {source.login}`, or `ssh-add` the key",
+        )
+    if code == _SSH_FAILED:
+        return UserError(f"{host} cannot be reached{told}", fix=f"see what `ssh {option}{source.login}` says")
+    if "rsync: command not found" in said or "rsync: not found" in said:
+        return UserError(f"{host} has no rsync", fix=f"install rsync on {host}")
+    if "No such file or directory" in said and "change_dir" in said:
+        return UserError(f"there is no folder {source.path} on {host}", fix="name the logs folder there")
+    return UserError(
+        f"rsync ended with exit status {code}{told}", fix="mend that, and give the same command again: it goes on"
+    )
+
+
+def _accepting(source: Source, config: Path | None) -> tuple[str, str]:
+    """The command that prints the host's key, and the file that it belongs into, as ssh itself resolves them."""
+    command = ["ssh", "-G", *(["-F", str(config)] if config else []), "--", source.login]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    told = dict(line.partition(" ")[::2] for line in done.stdout.splitlines())
+    host, port = told.get("hostname", source.login.rpartition("@")[2]), told.get("port", "22")
+    scan = f"ssh-keyscan {'' if port == '22' else f'-p {port} '}{shlex.quote(host)}"
+    if alias := told.get("hostkeyalias"):
+        scan += f" | sed {shlex.quote(f's/^[^ ]*/{alias}/')}"
+    file = told.get("userknownhostsfile", "~/.ssh/known_hosts").split(" ")[0]
+    return scan, file if file.startswith("~/") else shlex.quote(file)

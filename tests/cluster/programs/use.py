@@ -1,0 +1,40 @@
+"""A rank that uses what it is told to: `use.py RUN_FOLDER --mib M --cores N --seconds S`. Its host is monitored."""
+
+import argparse
+import multiprocessing
+import time
+from pathlib import Path
+
+from graphmill.record.monitor import start_monitor
+from graphmill.record.run_folder import Outcome, RunFolder
+
+
+def burn(seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        sum(range(10_000))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--mib", type=int, default=0)
+    parser.add_argument("--cores", type=int, default=0)
+    parser.add_argument("--seconds", type=float, required=True)
+    options = parser.parse_args()
+    start_monitor(options.run)
+    held = bytearray(options.mib << 20)
+    held[::4096] = b"\1" * len(held[::4096])  # touch every page
+    busy = [multiprocessing.Process(target=burn, args=(options.seconds,)) for _ in range(options.cores)]
+    for process in busy:
+        process.start()
+    if not busy:
+        time.sleep(options.seconds)
+    for process in busy:
+        process.join()
+    done = Outcome(status="done", exit_code=0, epochs=1, steps_per_rank=1, wall_s=options.seconds)
+    RunFolder(options.run).write_outcome(done)
+
+
+if __name__ == "__main__":
+    main()

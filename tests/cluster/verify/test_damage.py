@@ -1,0 +1,401 @@
+"""Every kind of damage to a finished run is found, with exit status 1 and the reason.
+
+Each is done to a copy of a real run. Where the seal was renewed after the damage, the other
+witnesses alone must find it.
+"""
+
+import json
+import shutil
+
+import pytest
+from typer.testing import CliRunner
+
+from graphmill.base import exits
+from graphmill.cli.app import app
+from graphmill.record.manifest import Manifest
+from graphmill.record.metrics import read_table
+
+CLI = CliRunner()
+
+
+def cut(path, size):
+    path.write_bytes(path.read_bytes()[:size])
+
+
+def flip(path, position):
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(bytes(content))
+
+
+def swap_rows(run):
+    with run.rows() as rows:
+        rows[0], rows[1] = rows[1], rows[0]
+
+
+def remove_row(run):
+    with run.rows() as rows:
+        del rows[1]
+
+
+def repeat_row(run):
+    with run.rows() as rows:
+        rows.insert(1, dict(rows[1]))
+
+
+def remove_column(run):
+    table = read_table(run.folder.metrics_path)
+    column = table.header.index("seeds_per_s")
+    lines = [",".join((*row[:column], *row[column + 1 :])) for row in (table.header, *table.rows)]
+    run.folder.metrics_path.write_text("\n".join(lines) + "\n")
+
+
+def no_text(run):
+    run.folder.events_path(1).write_bytes(b"\xff\0\n")
+
+
+def torn_checkpoint(run):
+    cut(run.checkpoint() / "rank_0.safetensors", -8)
+
+
+def only_a_header(run):
+    cut(run.folder.metrics_path, run.folder.metrics_path.read_text().index("\n") + 1)
+
+
+def a_blank_more(run):
+    run.folder.plan_path.write_text(run.folder.plan_path.read_text() + " ")
+
+
+def an_earlier_checkpoint(run):
+    shutil.rmtree(run.checkpoint())
+    shutil.copytree(run.checkpoint(0), run.folder.checkpoints_dir / "step_0000000099")
+
+
+def a_later_attempt(run):
+    attempt = json.loads(run.folder.attempts_path.read_text())
+    run.folder.attempts_path.write_text(json.dumps({**attempt, "time": 4e9}) + "\n")
+
+
+def constant_loss(run):
+    """As consistent as can be: metrics.csv and both witnesses."""
+    with run.rows() as rows:
+        for row in rows:
+            row["loss"] = "1.5"
+    for rank in (0, 1):
+        run.events(rank, lambda known: [e.update(loss=1.5) for e in known if e["kind"] == "epoch"])
+
+
+def remove_syncs(run):
+    run.events(1, lambda known: known.__setitem__(slice(None), [e for e in known if e["kind"] != "sync"]))
+
+
+def remove_one_sync(run):
+    def change(known):
+        known.remove([e for e in known if e["kind"] == "sync"][1])
+
+    run.events(1, change)
+
+
+def events_of_another_run(run, other, ranks=(0, 1)):
+    for rank in ranks:
+        shutil.copy(other.events_path(rank), run.folder.events_path(rank))
+
+
+def silent_rank(run):
+    """Rank 1 of the last attempt: nothing after its start."""
+    run.events(1, lambda known: known.__setitem__(slice(1, None), []))
+
+
+def clock_back(run):
+    def change(known):
+        for event in known[len(known) // 2 :]:
+            event["time"] -= 3600
+
+    run.events(1, change)
+
+
+def one_host_more(run):
+    run.event(1, "start", hostname="elsewhere")
+
+
+def cells(row, **changes):
+    return lambda run: run.edit(row, **changes)
+
+
+def event(rank, kind, number=-1, **changes):
+    return lambda run: run.event(rank, kind, number, **changes)
+
+
+def plan(**changes):
+    return lambda run: run.json(run.folder.plan_path, **changes)
+
+
+def outcome(**changes):
+    return lambda run: run.json(run.folder.outcome_path, **changes)
+
+
+def provenance(**changes):
+    return lambda run: run.json(run.folder.provenance_path, **changes)
+
+
+def manifest(**changes):
+    """A manifest that is in order, and says something else."""
+    return lambda run: Manifest.read(run.checkpoint()).model_copy(update=changes).write(run.checkpoint())
+
+
+def gone(name):
+    return lambda run: (run.path / name).unlink()
+
+
+def copied(source, target):
+    return lambda run: shutil.copy(run.path / source, run.path / target)
+
+
+def torn(name, size):
+    return lambda run: cut(run.path / name, size)
+
+
+# name: (damage, failed check, words of the reason)
+DAMAGES = {
+    # files
+    "provenance.json is missing": (gone("provenance.json"), "files/required", "provenance.json"),
+    "attempts.jsonl is missing": (gone("attempts.jsonl"), "files/required", "attempts.jsonl"),
+    "metrics.csv is missing": (gone("metrics.csv"), "files/required", "metrics.csv"),
+    "outcome.json is missing": (gone("outcome.json"), "job/outcome", "under way, or died"),
+    "checkpoints are missing": (lambda r: shutil.rmtree(r.folder.checkpoints_dir), "checkpoints/whole", "none is"),
+    "events of a rank are missing": (gone("events/rank_1.jsonl"), "distributed/ranks", "rank 1 was never"),
+    "events of one rank too many": (
+        copied("events/rank_1.jsonl", "events/rank_2.jsonl"), "files/required", "events of rank 2",
+    ),
+    # plan
+    "plan: another seed": (plan(seed=9), "files/plan", "not the plan that rank 0 read"),
+    "plan: another learning rate": (plan(lr=0.5), "files/plan", "not the plan that rank 0"),
+    "plan: fewer epochs": (plan(epochs=2), "files/plan", "are not 2 epochs"),
+    "plan: more ranks": (plan(ranks=3), "files/plan", "on 3 ranks take"),
+    "plan: no ranks": (plan(ranks=0), "files/plan", "ranks is 0"),
+    "plan: another dataset": (plan(task__dataset__checksum="0" * 32), "data/dataset", "has checksum"),
+    "plan: torn": (torn("plan.json", 400), "files/plan", "plan.json is damaged"),
+    "plan: one blank more": (a_blank_more, "files/seal", "plan.json changed"),
+    # outcome
+    "outcome: failed": (outcome(status="failed"), "job/outcome", "failed after 3 epochs"),
+    "outcome: done with exit code 1": (outcome(exit_code=1), "job/outcome", "exit code is 1"),
+    "outcome: fewer steps": (outcome(steps_per_rank=3), "job/outcome", "after 3 steps"),
+    "outcome: no test": (outcome(test=None), "job/outcome", "test split was not evaluated"),
+    "outcome: better test scores": (
+        outcome(test__micro_f1=0.999), "metrics/scores", "test micro_f1 is 0.999",
+    ),
+    "outcome: better best": (outcome(best__micro_f1=0.999), "metrics/scores", "best micro_f1 is 0.999 in outcome"),
+    "outcome: another best epoch": (outcome(best__epoch=7), "metrics/scores", "to be the best"),
+    "outcome: faster": (outcome(wall_s=-1.5), "job/outcome", "done in -1.5 s, but rank 0 worked"),
+    "outcome: torn": (torn("outcome.json", 60), "job/outcome", "damaged"),
+    # metrics.csv
+    "metrics: torn": (torn("metrics.csv", -40), "metrics/table", "middle of a line"),
+    "metrics: zero bytes": (lambda r: r.folder.metrics_path.write_bytes(b"\0" * 99), "metrics/table", "zero bytes"),
+    "metrics: no rows": (only_a_header, "metrics/table", "no epoch"),
+    "metrics: a column is gone": (remove_column, "metrics/table", "no column seeds_per_s"),
+    "metrics: a row is gone": (remove_row, "metrics/epochs", "2 rows, but 3 epochs"),
+    "metrics: a row twice": (repeat_row, "metrics/epochs", "4 rows, but 3 epochs"),
+    "metrics: rows swapped": (swap_rows, "metrics/epochs", "row 1 is that of epoch 2"),
+    "metrics: loss NaN": (cells(1, loss="nan"), "metrics/losses", "epoch 2: loss is nan"),
+    "metrics: loss empty": (cells(1, loss=""), "metrics/losses", "epoch 2: loss is empty"),
+    "metrics: val_loss infinite": (cells(2, val_loss="inf"), "metrics/losses", "epoch 3: val_loss is inf"),
+    "metrics: constant loss": (constant_loss, "metrics/losses", "1.5 in all 3 epochs"),
+    "metrics: lower loss": (cells(2, loss="0.01"), "metrics/events", "loss is 0.01, but"),
+    "metrics: higher microF1": (cells(2, microF1="0.99"), "metrics/events", "microF1 is 0.99, but"),
+    "metrics: higher best": (cells(2, best_macroF1="0.99"), "metrics/sums", "best_macroF1 is not the best"),
+    "metrics: seeds dropped": (
+        cells(1, seed_nodes_epoch_global="30"), "metrics/seeds", "epoch 2 saw 30 seeds of",
+    ),
+    "metrics: seeds doubled": (
+        cells(1, seed_nodes_epoch_global="999"), "metrics/seeds", "epoch 2 saw 999 seeds of",
+    ),
+    "metrics: fewer steps": (cells(1, epoch_steps="1"), "metrics/epochs", "epoch_steps is 1, but"),
+    "metrics: other total": (cells(2, seed_nodes_cum_global="7"), "metrics/sums", "is 7, but it comes to"),
+    "metrics: higher throughput": (cells(2, seeds_per_s="1e+06"), "metrics/table", "written '1e+06'"),
+    "metrics: higher throughput, well written": (
+        cells(2, seeds_per_s="1000000.0"), "metrics/sums", "seeds_per_s is 1000000.0, but it comes to",
+    ),
+    "metrics: fewer bytes": (cells(2, measured_mib_cum="0.001"), "metrics/sums", "measured_mib_cum is 0.001"),
+    "metrics: a negative time": (cells(1, eval_s="-3.0"), "metrics/sums", "eval_s is -3.0"),
+    "metrics: replicas disagree": (
+        cells(1, replicas_agree="false"), "metrics/agreement", "epoch 2: replicas_agree is false",
+    ),
+    "metrics: no word of replicas": (cells(1, replicas_agree=""), "metrics/agreement", "is empty"),
+    "metrics: another run's name": (cells(0, run_id="other"), "metrics/identity", "run_id is other, but mine"),
+    "metrics: another seed": (cells(0, seed="7"), "metrics/identity", "seed is 7, but 1 in the plan"),
+    "metrics: another number of hosts": (cells(0, num_hosts="2"), "metrics/identity", "num_hosts is 2, but 1"),
+    "metrics: synthetic data": (
+        cells(0, synthetic="true"), "data/synthetic", "real data was promised, but metrics.csv says synthetic",
+    ),
+    "metrics: a word for a number": (cells(1, local_steps="many"), "metrics/table", "no whole number"),
+    "metrics: a phase that nobody else tells of": (
+        cells(1, gather_s="0.125"), "files/seal", "metrics.csv changed after rank 0 was done",
+    ),
+    # ranks
+    "a rank is silent": (silent_rank, "distributed/ranks", "rank 1 did not finish: its last word is start"),
+    "a rank is silent: seal": (silent_rank, "files/seal", "rank 1 left no seal"),
+    "events: torn": (torn("events/rank_1.jsonl", -30), "distributed/ranks", "middle of a line"),
+    "events: no text": (no_text, "distributed/ranks", "not an event"),
+    "events: not what an event is": (
+        event(1, "sync", parameter_hash=[3]), "distributed/ranks", "parameter_hash: Input should be",
+    ),
+    "events: a hash differs": (
+        event(1, "sync", parameter_hash="0" * 16), "distributed/replicas", "differ after the sync at step",
+    ),
+    "events: replicas disagree": (
+        event(1, "sync", 2, replicas_agree=False), "distributed/replicas", "replicas did not agree",
+    ),
+    "events: no sync": (remove_syncs, "distributed/replicas", "rank 1 tells of no sync at step 2"),
+    "events: a sync is gone": (remove_one_sync, "metrics/sums", "but rank 1 tells of"),
+    "events: another loss": (event(1, "epoch", 0, loss=9.0), "metrics/events", "9.0 in the events of rank 1"),
+    "events: other seeds": (event(0, "epoch", 0, num_seeds=3), "metrics/events", "3 in the events of rank 0"),
+    "events: another world size": (
+        event(1, "start", world_size=1), "distributed/world size", "rank 1 was one of 1, but 2",
+    ),
+    "events: another backend": (
+        event(0, "start", backend="nccl"), "distributed/backend", "talked by nccl, but gloo",
+    ),
+    "events: two hosts instead of one": (one_host_more, "distributed/hosts", "ran on 2 hosts"),
+    "events: the clock goes back": (clock_back, "distributed/clock", "its time is 3"),
+    "events: rank 0's instead of rank 1's": (
+        copied("events/rank_0.jsonl", "events/rank_1.jsonl"), "distributed/ranks", "events of rank 0",
+    ),
+    # data
+    "provenance: another dataset": (
+        provenance(dataset_checksum="f" * 32), "data/provenance", "with checksum ffff",
+    ),
+    "provenance: synthetic data": (
+        provenance(synthetic=True), "data/synthetic", "provenance.json says synthetic",
+    ),
+    "provenance: torn": (torn("provenance.json", 99), "data/provenance", "damaged"),
+    # checkpoints
+    "checkpoint: a bit of the weights": (
+        lambda r: flip(r.checkpoint() / "model.safetensors", -5), "checkpoints/whole", "does not match its checksum",
+    ),
+    "checkpoint: a rank's file is gone": (
+        lambda r: (r.checkpoint() / "rank_1.safetensors").unlink(), "checkpoints/whole", "cannot be read",
+    ),
+    "checkpoint: torn file": (torn_checkpoint, "checkpoints/whole", "match its checksum"),
+    "checkpoint: no manifest": (
+        lambda r: (r.checkpoint() / "manifest.json").unlink(), "checkpoints/whole", "manifest.json is missing",
+    ),
+    "checkpoint: manifest edited": (
+        lambda r: r.json(r.checkpoint() / "manifest.json", content__keep="no"), "checkpoints/whole", "is damaged",
+    ),
+    "checkpoint: manifest emptied": (
+        lambda r: (r.checkpoint() / "manifest.json").write_text("{}"), "checkpoints/whole", "is damaged",
+    ),
+    "checkpoint: manifest of no rank": (
+        manifest(positions=()), "checkpoints/whole", "nothing of any rank",
+    ),
+    "checkpoint: manifest names other weights": (
+        manifest(parameter_hash="0" * 16), "checkpoints/weights", "but rank 0 had",
+    ),
+    "checkpoint: of more ranks": (manifest(world_size=4), "checkpoints/whole", "by 4 ranks"),
+    "checkpoint: of another plan": (manifest(plan_hash="0"), "files/plan", "by another plan"),
+    "checkpoint: the last is gone": (lambda r: shutil.rmtree(r.checkpoint()), "checkpoints/end", "plan ends at step"),
+    "checkpoint: an earlier one under its name": (
+        an_earlier_checkpoint, "checkpoints/whole", "its manifest is that of step",
+    ),
+    # attempts
+    "attempts: none": (lambda r: r.folder.attempts_path.write_text(""), "job/attempts", "tells of no start"),
+    "attempts: torn": (lambda r: r.folder.attempts_path.write_text("{\n"), "job/attempts", "damaged"),
+    "attempts: one later": (
+        a_later_attempt, "distributed/ranks", "before the last attempt began",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damage_is_found_and_named(run, name):
+    damage, check, words = DAMAGES[name]
+    damage(run)
+    found = run.failures()
+    assert words in found.get(check, ""), found
+    assert CLI.invoke(app, ["verify", str(run.path)]).exit_code == exits.ANSWER_IS_NO
+
+
+def test_nothing_is_found_where_nothing_is_damaged(run):
+    assert [check for check in run.checks() if check.result != "ok"] == []
+    result = CLI.invoke(app, ["verify", str(run.path)])
+    assert result.exit_code == 0, result.output
+    assert "true to its plan" in result.output
+
+
+# These would be found by the seal alone; without it the ranks' files, the plan and the checkpoints still contradict.
+@pytest.mark.parametrize(
+    "name",
+    [name for name, (_, check, _) in DAMAGES.items() if check != "files/seal" and name.split(":")[0] in (
+        "plan", "outcome", "metrics", "events", "provenance")],
+)  # fmt: skip
+def test_damage_is_found_when_the_seal_was_renewed(run, name):
+    damage, check, words = DAMAGES[name]
+    damage(run)
+    try:
+        run.seal_again()
+    except (ValueError, OSError):
+        pytest.skip("too damaged to be sealed")
+    found = run.failures()
+    assert words in found.get(check, ""), found
+    assert name == "metrics: constant loss" or "files/seal" not in found or "finish" in found["files/seal"]
+
+
+@pytest.mark.parametrize("ranks", [(0, 1), (1,)])
+def test_events_of_another_run(run, other, ranks):
+    events_of_another_run(run, other, ranks)
+    found = run.failures()
+    assert f"not the plan that rank {ranks[0]} read" in found["files/plan"]
+    assert f"changed after rank {ranks[-1]}" in found["files/seal"]
+    assert f"in the events of rank {ranks[0]}" in found["metrics/events"]
+    assert "holds parameters" in found["checkpoints/weights"]
+
+
+@pytest.mark.parametrize("file", ["metrics.csv", "outcome.json", "plan.json"])
+def test_a_file_of_another_run(run, other, file):
+    shutil.copy(other.path / file, run.path / file)
+    found = run.failures()
+    assert file in found["files/seal"]
+    assert len(found) > 1, "not only the seal tells"
+
+
+def test_a_run_that_lost_its_plan(run):
+    run.folder.plan_path.unlink()
+    result = CLI.invoke(app, ["verify", str(run.path)])
+    assert result.exit_code == exits.ANSWER_IS_NO
+    assert "plan.json is missing" in result.output
+
+
+def test_what_is_no_run_is_a_wrong_request(tmp_path):
+    assert CLI.invoke(app, ["verify", str(tmp_path)]).exit_code == exits.BAD_REQUEST
+
+
+def test_synthetic_data_where_real_was_promised(run, trained, tmp_path):
+    """The dataset itself says so; plan, provenance and metrics do not."""
+    del trained
+    plan = run.folder.read_plan()
+    data = tmp_path / "data"
+    shutil.copytree(plan.dataset.path, data)
+    metadata = json.loads((data / "metadata.json").read_text())
+    from graphmill.graph.metadata import StoreMetadata, seal, write_metadata
+
+    write_metadata(data, seal(StoreMetadata.model_validate({**metadata, "synthetic": True})))
+    run.json(run.folder.plan_path, task__dataset__path=str(data))
+    assert "has checksum" in run.failures()["data/dataset"]
+
+
+def test_a_dataset_that_is_elsewhere_is_said(run, tmp_path):
+    run.json(run.folder.plan_path, task__dataset__path=str(tmp_path / "gone"))
+    results = {f"{check.group}/{check.name}": check for check in run.checks()}
+    assert results["data/dataset"].result == "warn"
+    assert "not here to be compared" in results["data/dataset"].detail
+
+
+def test_json_tells_the_same(run):
+    run.edit(1, loss="nan")
+    result = CLI.invoke(app, ["verify", str(run.path), "--json"])
+    answer = json.loads(result.stdout)
+    assert result.exit_code == exits.ANSWER_IS_NO
+    assert answer["ok"] is False
+    failed = [check for check in answer["runs"][0]["checks"] if check["result"] == "fail"]
+    assert {"group", "name", "result", "detail"} == set(failed[0])
+    assert "losses" in {check["name"] for check in failed}
