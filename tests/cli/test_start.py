@@ -52,7 +52,7 @@ def test_under_half_a_second(source_environ, program):
         "graphmill.record.run_folder",
         "graphmill.record.provenance",
         "graphmill.cluster.study",
-        "graphmill.cluster.verify",
+        "graphmill.cluster.verify.run",
         "graphmill.report.merge",
         "graphmill.report.pareto",
         "graphmill.report.figures",

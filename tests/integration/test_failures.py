@@ -189,3 +189,22 @@ def test_another_plan_does_not_continue_a_run(zygote, interrupted):
     interrupted.plan_path.write_text(plan.model_copy(update={"lr": 0.5}).model_dump_json())
     assert zygote.wait(zygote.start(interrupted, resume=True)) == [2]
     assert "was written by another plan" in zygote.said(interrupted)
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_rank_that_is_stopped_is_missed_by_name_and_the_run_goes_on_later(zygote, planned, tmp_path, victim):
+    plan = planned("run", ranks=2, epochs=400, hang_timeout_s=5, evaluate_every_epochs=0)
+    folder = RunFolder.create(plan, tmp_path)
+    pids = zygote.start(folder, resume=False)
+    path = folder.events_path(1 - victim)
+    while not (path.exists() and any(event["kind"] == "sync" for event in read_events(path))):
+        time.sleep(0.05)
+    zygote.kill([pids[victim]], signal.SIGSTOP)
+    while not errors_of(folder, 1 - victim):
+        time.sleep(0.1)
+    zygote.kill([pids[victim]])
+    assert zygote.wait(pids, patience_s=60)[1 - victim] == 74
+    said = errors_of(folder, 1 - victim)[0]
+    assert re.search(rf"rank {victim} on \S+ gave no sign of life for \d+ s: stopped, swapping", said)
+    if victim:
+        assert folder.read_outcome().status == "lost"

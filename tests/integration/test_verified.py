@@ -116,7 +116,7 @@ def forecast(zygote, tmp_path_factory):
     experiment = TrafficExperiment.model_validate(
         {
             "dataset": {"name": str(store.path)},
-            "model": {"rnn_units": 8, "num_layers": 1},
+            "model": {"kind": "dcrnn", "rnn_units": 8, "num_layers": 1},
             "train": {"ranks": 2, "epochs": 3, "batch_size": 16, "threads": 1},
         }
     )

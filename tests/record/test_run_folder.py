@@ -1,11 +1,12 @@
 import json
+import os
 import subprocess
 import sys
 
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.record.run_folder import Outcome, RunFolder, find_runs, plan_text
+from graphmill.record.run_folder import Outcome, RunFolder, SubmittedJob, find_runs, plan_text
 from graphmill.spec.experiment import NodeClassificationExperiment
 from graphmill.spec.plan import GraphFacts, MachineFacts, Plan, resolve
 
@@ -134,3 +135,33 @@ def test_a_lock_goes_with_its_process(tmp_path, source_environ):
     holder.wait()
     with folder.lock():
         pass
+
+
+def test_jobs_are_appended_and_a_torn_line_does_no_harm(tmp_path):
+    folder = RunFolder.create(make_plan(), tmp_path)
+    assert folder.jobs() == []
+    folder.note_job(SubmittedJob(job_id="17", time=1.0))
+    with folder.jobs_path.open("a") as file:
+        file.write('{"job_id": "1')
+    folder.note_job(SubmittedJob(job_id="17", time=2.0, how="requeue"))
+    assert [(job.job_id, job.how) for job in folder.jobs()] == [("17", "submit"), ("17", "requeue")]
+    folder.jobs_path.write_text("[]\n")
+    with pytest.raises(UserError, match="damaged"):
+        folder.jobs()
+
+
+def test_the_last_sign_of_life(tmp_path):
+    folder = RunFolder.create(make_plan(), tmp_path)
+    assert folder.heartbeat() is None
+    for path, moment in ((folder.events_path(0), 100.0), (folder.monitor_path("host1"), 200.0)):
+        path.parent.mkdir()
+        path.touch()
+        os.utime(path, (moment, moment))
+    assert folder.heartbeat() == 200.0
+
+
+def test_a_wish_to_stop(tmp_path):
+    folder = RunFolder.create(make_plan(), tmp_path)
+    assert not folder.is_asked_to_stop()
+    folder.ask_to_stop()
+    assert folder.is_asked_to_stop()

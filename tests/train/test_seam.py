@@ -15,6 +15,7 @@ from graphmill.record.events import EventWriter, read_events
 from graphmill.record.manifest import hash_text
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder, plan_text
+from graphmill.runtime.deadline import Deadline
 from graphmill.runtime.rank import ALONE
 from graphmill.runtime.stop import StopRequest
 from graphmill.sample.schedule import SeedSchedule
@@ -28,7 +29,7 @@ from graphmill.train.learner import Learner
 from graphmill.train.ledger import Ledger
 from graphmill.train.loop import Training
 from graphmill.train.progress import Progress
-from graphmill.train.time_left import TimeLeft
+from graphmill.train.time_left import NO_DEADLINE, TimeLeft
 
 CPU = torch.device("cpu")
 NUM_WINDOWS, BATCH = 50, 8
@@ -238,3 +239,44 @@ def test_an_evaluation_that_is_given_up_is_no_training_either(training_of, monke
     training.task.evaluate = stop_midway
     assert training.run() == "out_of_time"
     assert training.ledger.counters().interface_bytes == 0
+
+
+class UpAtQuestion(TimeLeft):
+    """Time is up when it is asked for the n-th time, wherever in the run that is; never for n = 0."""
+
+    def __init__(self, question: int, *, has_end: bool = False) -> None:
+        super().__init__(StopRequest(), Deadline(4e9, "a test") if has_end else NO_DEADLINE)
+        self.question, self.asked = question, 0
+
+    def is_up(self) -> bool:
+        self.asked += 1
+        return self.asked == self.question
+
+
+@pytest.mark.parametrize("has_end", [False, True], ids=["no deadline", "with a deadline"])
+def test_a_stop_at_any_moment_costs_nothing(training_of, has_end):
+    """At the start, after a sync, in the middle of an evaluation, in the last one: saved, and resumed to the bit."""
+    whole = training_of(plan_of("whole", epochs=2))
+    whole.time_left = UpAtQuestion(0)
+    whole.run()
+    assert whole.time_left.asked > 2 * whole.plan.steps_per_epoch + 2  # once at the start, and in evaluations
+    for question in range(1, whole.time_left.asked + 1):
+        plan = plan_of(f"stopped-at-{question}", epochs=2)
+        first = training_of(plan)
+        first.time_left = UpAtQuestion(question, has_end=has_end)
+        assert first.run() == "out_of_time"
+        second = training_of(plan, again=True)
+        assert second.restore() or question == 1
+        assert second.steps_done == first.steps_done
+        assert second.run() == "done"
+        assert torch.equal(second.learner.replica.values, whole.learner.replica.values)
+        assert [row["val_mae"] for row in rows_of(second)] == [row["val_mae"] for row in rows_of(whole)]
+
+
+def test_against_a_deadline_the_first_checkpoint_comes_before_the_first_step(training_of):
+    training = training_of(plan_of())
+    training.time_left = UpAtQuestion(2, has_end=True)
+    training.run()
+    saved = [e["steps_done"] for e in read_events(training.journal.folder.events_path(0)) if e["kind"] == "checkpoint"]
+    assert saved == [0, 1]
+    assert training.time_left.reserve.longest_save_s > 0

@@ -33,7 +33,7 @@ def fsync_file(path: Path) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary sibling that takes the place of `path` only if the block succeeds."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{socket.gethostname()}@{os.getpid()}.tmp")
     try:
         yield temporary
         fsync_file(temporary)

@@ -20,7 +20,12 @@ _LOST_A_PEER: Final = re.compile(
     r"by peer|[Bb]roken pipe|remote (process|worker|rank)|ncclRemoteError|[Ss]ocket closed"
 )
 _STOPPED_HARD: Final = (-signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGINT)
-_STATUS: Final[Mapping[int, Status]] = {exits.OUT_OF_TIME: "out_of_time", INTERRUPTED: "interrupted"}
+_STATUS: Final[Mapping[int, Status]] = {
+    exits.OUT_OF_TIME: "out_of_time",
+    exits.LOST_A_RANK: "lost",
+    INTERRUPTED: "interrupted",
+}
+_PASSED_ON: Final = (exits.BAD_REQUEST, exits.LOST_A_RANK)  # the run's status is that of the rank that failed first
 
 
 def first_failure(
@@ -69,7 +74,7 @@ def exit_status(
         return INTERRUPTED
     if stopped:  # asked to stop before the ranks could listen: nothing is lost
         return exits.OUT_OF_TIME
-    return exits.BAD_REQUEST if first is not None and first.code == exits.BAD_REQUEST else exits.ANSWER_IS_NO
+    return first.code if first is not None and first.code in _PASSED_ON else exits.ANSWER_IS_NO
 
 
 def failure_report(first: RankExit, num_ranks: int, said: Sequence[str], *, log: str | None, resume: str) -> str:
@@ -97,17 +102,27 @@ def note_outcome(
             test=None if known is None else known.test,
             best=None if known is None else known.best,
             wall_s=time.time() - started,
-            message=_reason(result, first) if message is None else message,
+            message=_reason(folder, result, first) if message is None else message,
         )
     )
 
 
-def _reason(result: int, first: RankExit | None) -> str:
+def _reason(folder: RunFolder, result: int, first: RankExit | None) -> str:
     if result == exits.OUT_OF_TIME:
         return NOT_READY
     if result == INTERRUPTED or first is None:
         return STOPPED_AT_ONCE
+    if result == exits.LOST_A_RANK:  # that rank lives, and says whom it misses
+        return _last_error(folder, first.rank) or f"rank {first.rank} heard nothing of another"
     return f"rank {first.rank} failed first: {first.in_words()}"
+
+
+def _last_error(folder: RunFolder, rank: int) -> str:
+    try:
+        errors = [event for event in read_events(folder.events_path(rank)) if event["kind"] == "error"]
+    except (OSError, UserError):
+        return ""
+    return str(errors[-1].get("message", "")) if errors else ""
 
 
 def _progress(folder: RunFolder) -> tuple[int, int]:

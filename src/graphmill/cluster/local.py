@@ -38,8 +38,8 @@ def run_ranks(
 ) -> int:
     """Start `plan.ranks` ranks, pass signals on to them, and wait for all.
 
-    Returns 0 when all are done, 75 when they stopped after a checkpoint, 2 when the first error was the person's to
-    mend, 130 after a second Ctrl-C, else 1. One failed rank ends the others within `grace_s`; its error is told first.
+    Returns 0 when all are done, 75 when they stopped after a checkpoint, 74 when a rank gave no sign of life any more,
+    2 when the first error was the person's to mend, 130 after a second Ctrl-C, else 1. One failed rank ends the others within `grace_s`; its error is told first.
     The caller holds `folder.lock()` and has noted the attempt.
     """
     started = time.time()
@@ -66,7 +66,7 @@ def run_ranks(
         sys.stdout.write(_SHOW_CURSOR)  # a killed rank 0 cannot take back its progress bars' wish to hide it
     first = first_failure(folder, ended, started, killed)
     result = exit_status(ended, first, asked_to_stop=bool(signals.received), num_interrupts=signals.num_interrupts)
-    if result in (exits.ANSWER_IS_NO, exits.BAD_REQUEST) and first is not None:
+    if result in (exits.ANSWER_IS_NO, exits.BAD_REQUEST, exits.LOST_A_RANK) and first is not None:
         _tell(first, ranks, folder)
     elif ranks[0].shown is not None and not signals.received:
         ranks[0].shown.release()

@@ -35,6 +35,8 @@ class RankExit:
 
     def in_words(self) -> str:
         """For a message."""
+        if self.code == exits.LOST_A_RANK:
+            return "another rank gave no sign of life any more"
         if self.code >= 0:
             return f"exit status {self.code}"
         name = signal_name(-self.code)

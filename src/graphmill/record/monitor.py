@@ -78,7 +78,8 @@ def _sample_until_the_end(run: Path, path: Path, life: "_Life", interval_s: floa
     due = time.monotonic() + interval_s
     while life.lasts_until(due):
         lines.append(sampler.sample())
-        due = max(due + interval_s, time.monotonic())  # a host that stood still makes up for nothing
+        # A host that stood still makes up for nothing, and two samples are never so close that rates mean nothing.
+        due = max(due + interval_s, time.monotonic() + interval_s / 2)
     if due - time.monotonic() < interval_s / 2:  # what was used since the last sample, unless it is next to nothing
         lines.append(sampler.sample())
     lines.close()

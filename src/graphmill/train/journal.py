@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from graphmill.record.columns import Cell, cells_of
 from graphmill.record.events import EventWriter
@@ -11,6 +11,10 @@ from graphmill.record.run_folder import RunFolder
 from graphmill.spec.experiment import TaskName
 from graphmill.tasks.task import Measures
 from graphmill.train.progress import Progress
+
+
+_CLOCKS: Final = ("wait_s", "compute_s", "sync_s", "sample_s", "gather_s", "eval_s")
+"""What an event tells of every rank, and metrics.csv of rank 0 alone: without it nobody sees one rank lag behind."""
 
 
 @dataclass(slots=True)
@@ -45,6 +49,8 @@ class Journal:
             steps_done=facts["local_steps"],
             loss=facts["loss"],
             num_seeds=facts["num_seeds_epoch"],
+            train_s=facts["time"],
+            **{name: facts[name] for name in _CLOCKS if name in facts},
         )
         self.progress.epoch(facts)
 

@@ -143,6 +143,7 @@ def test_a_persons_defaults_fill_gaps_and_change_nothing_else(cluster, toy, tmp_
     cluster.graphmill("stop", "e", cwd=tmp_path)
 
 
+@pytest.mark.slow  # four whole runs
 def test_a_study_is_an_array(cluster, toy, tmp_path):
     study = "name: s\nexperiment: toy.yaml\nset: {train.epochs: 1}\nvary: {train.lr: [0.01, 0.02]}\nseeds: [1, 2]\n"
     (tmp_path / "s.yaml").write_text(study)

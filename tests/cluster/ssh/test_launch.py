@@ -264,7 +264,7 @@ def test_a_network_that_is_cut_for_five_seconds_is_survived(hosts, hosts_file, l
 
 def test_ctrl_c_saves_a_checkpoint_and_the_run_goes_on_as_if_nothing_had_been(hosts, hosts_file, launch):
     path = hosts_file(2)
-    words = (*EXPERIMENT, "-O", "train.epochs=600", "-O", "train.evaluate_every_epochs=300")
+    words = (*EXPERIMENT, "-O", "train.epochs=60", "-O", "train.batch_size=8", "-O", "train.evaluate_every_epochs=30")
     whole = launch(path, *words, run_id="whole")
     assert whole.wait() == 0, whole.output
     stopped = until_it_trains(launch(path, *words, run_id="stopped"))

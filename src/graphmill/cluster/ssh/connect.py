@@ -16,8 +16,8 @@ from graphmill.base.errors import UserError
 from graphmill.cluster.ssh.hosts import Host
 
 _LOGIN_S: Final = 20.0
-_ALIVE_S: Final = 4  # between two signs of life that ssh itself asks for
-_MOST_MISSED: Final = 3
+_ALIVE_S: Final = 5  # between two signs of life of ssh itself: for the time before the agent gives its own
+_MOST_MISSED: Final = 4
 _KNOWN_HOSTS: Final = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
 _KNOWN_HOSTS_OF_ALL: Final = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 

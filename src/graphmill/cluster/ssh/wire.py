@@ -7,7 +7,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from graphmill.spec.frozen import Spec
 
 BEAT_S: Final = 1.0  # between two signs of life
-SILENCE_S: Final = 12.0  # without one, the other end counts as lost; a network that is cut for 5 s is survived
+SILENCE_S: Final = 15.0  # without one, the other end counts as lost; TCP may need 10 s to get over a cut of 5 s
 
 
 class Beat(Spec):

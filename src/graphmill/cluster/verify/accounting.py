@@ -2,7 +2,9 @@
 
 import json
 import re
+import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,6 +14,9 @@ from graphmill.cluster.slurm.spent import ask_for_rows
 from graphmill.cluster.verify.check import in_a_line
 from graphmill.record.run_folder import RunFolder
 
+NOT_ENDED: Final = ("RUNNING", "COMPLETING", "PENDING")
+_LAG_S: Final = 10.0  # of the accounts behind the end of a job
+_JUST_NOW_S: Final = 60.0
 _STEP: Final = re.compile(r"([0-9]+(?:_[0-9]+)?)\.(\S+)")
 
 
@@ -52,20 +57,36 @@ class Accounts:
 
 
 def accounts_of(folder: RunFolder) -> Accounts:
-    """What is known of the run's jobs; `UserError` says why nothing is."""
+    """What is known of the run's jobs; `UserError` says why nothing is. Waits a moment for a job that is just ending."""
     ids = sorted({job.job_id for job in folder.jobs() if is_job_id(job.job_id)})
     why = "jobs.jsonl names no job"
     if ids:
         try:
-            entries = from_rows(ask_for_rows(ids))
+            accounts = _asked(ids, time.monotonic() + (_LAG_S if _ended_just_now(folder) else 0))
             why = f"sacct does not know job {', '.join(ids)}"
-            if any(not entry.step for entry in entries):
-                return Accounts(entries, "sacct", is_record=False)
+            if accounts.last is not None:
+                return accounts
         except SlurmError as error:
             why = error.message
     if not folder.sacct_path.exists():
         raise UserError(f"{why}, and sacct.json is not there", fix="run verify on the cluster, where sacct answers")
     return Accounts(read_accounts(folder.sacct_path.read_bytes()), f"sacct.json; {why}", is_record=True)
+
+
+def _asked(ids: list[str], until: float) -> Accounts:
+    while True:
+        accounts = Accounts(from_rows(ask_for_rows(ids)), "sacct", is_record=False)
+        last = accounts.last
+        if (last is not None and last.state not in NOT_ENDED) or time.monotonic() >= until:
+            return accounts
+        time.sleep(0.5)
+
+
+def _ended_just_now(folder: RunFolder) -> bool:
+    """The ranks are done, and the accounts may not know yet."""
+    with suppress(OSError):
+        return time.time() - folder.outcome_path.stat().st_mtime < _JUST_NOW_S
+    return False
 
 
 def read_accounts(content: bytes) -> list[Accounted]:

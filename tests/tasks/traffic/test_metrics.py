@@ -1,0 +1,67 @@
+"""Errors: exact sums, nothing missing counted."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphmill.base.errors import UserError
+from graphmill.tasks.traffic.metrics import empty_tally, horizons, measures, tally
+
+
+def random_forecast(windows: int, horizon: int = 12, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    rng = np.random.default_rng(seed)
+    targets = rng.uniform(1, 70, (windows, horizon, 3)) * (rng.random((windows, horizon, 3)) < 0.8)
+    return torch.from_numpy(targets + rng.normal(0, 5, targets.shape)).float(), torch.from_numpy(targets).float()
+
+
+def test_against_numpy() -> None:
+    forecasts, targets = random_forecast(40)
+    values = measures(tally(forecasts, targets, targets != 0), 300)
+    f, t = forecasts.double().numpy(), targets.double().numpy()
+    for label, column in (("", slice(None)), ("_15min", 2), ("_30min", 5), ("_60min", 11)):
+        known = t[:, column] != 0
+        error, truth = (f[:, column] - t[:, column])[known], t[:, column][known]
+        assert values[f"mae{label}"] == pytest.approx(np.abs(error).mean(), rel=1e-6)
+        assert values[f"rmse{label}"] == pytest.approx(np.sqrt((error**2).mean()), rel=1e-6)
+        assert values[f"mape{label}"] == pytest.approx(100 * np.abs(error / truth).mean(), rel=1e-6)
+    assert len(values) == 12
+
+
+@given(st.integers(1, 30), st.lists(st.integers(0, 30), max_size=4))
+def test_shares_of_ranks_add_up(windows: int, cuts: list[int]) -> None:
+    forecasts, targets = random_forecast(windows)
+    known = targets != 0
+    edges = [0, *sorted(min(cut, windows) for cut in cuts), windows]
+    total = empty_tally(12)
+    for begin, end in pairwise(edges):
+        total += tally(forecasts[begin:end], targets[begin:end], known[begin:end])
+    torch.testing.assert_close(total, tally(forecasts, targets, known), rtol=1e-12, atol=1e-9)
+
+
+def test_what_is_missing_may_be_anything() -> None:
+    forecasts, targets = random_forecast(5)
+    wild = torch.where(targets == 0, torch.tensor(float("nan")), forecasts)
+    torch.testing.assert_close(tally(wild, targets, targets != 0), tally(forecasts, targets, targets != 0))
+
+
+def test_nothing_known() -> None:
+    with pytest.raises(UserError, match="no reading"):
+        measures(empty_tally(12), 300)
+
+
+@pytest.mark.parametrize(
+    ("horizon", "interval", "labels"),
+    [
+        (12, 300, [("15min", 2), ("30min", 5), ("60min", 11)]),
+        (3, 300, [("15min", 2)]),
+        (1, 300, [("step1", 0)]),
+        (2, 1800, [("30min", 0), ("60min", 1)]),
+        (1, 7200, [("step1", 0)]),
+    ],
+)
+def test_labels(horizon: int, interval: int, labels: list[tuple[str, int]]) -> None:
+    assert horizons(horizon, interval) == labels

@@ -1,0 +1,73 @@
+"""Is it time to stop? Signals, clocks and what a warning means."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from graphmill.runtime.deadline import Deadline
+from graphmill.runtime.stop import StopRequest
+from graphmill.train.time_left import NO_DEADLINE, TimeLeft
+
+
+def ends_in(seconds: float) -> Deadline:
+    return Deadline(time.time() + seconds, "a test")
+
+
+def warned() -> StopRequest:
+    stop = StopRequest()
+    stop.warned = True
+    return stop
+
+
+def test_without_a_deadline_only_a_signal_stops():
+    time_left = TimeLeft(StopRequest())
+    assert not time_left.is_up()
+    time_left.stop.asked = True
+    assert time_left.is_up()
+
+
+@pytest.mark.parametrize(("left_s", "is_up"), [(1000, False), (100, True), (-5, True)])
+def test_the_reserve_is_what_was_measured(left_s, is_up):
+    time_left = TimeLeft(StopRequest(), ends_in(left_s))
+    time_left.reserve.saw_round(60)
+    time_left.reserve.saw_save(30)
+    assert time_left.is_up() is is_up
+    if is_up:
+        assert "a round took up to 60.0 s here, a checkpoint 30.0" in time_left.why()
+
+
+def test_a_warning_makes_it_ask_again_and_go_on_where_there_is_time():
+    asked = []
+    time_left = TimeLeft(warned(), ends_in(1000), lambda: asked.append(1) or ends_in(500))
+    assert not time_left.is_up()
+    assert not time_left.is_up()
+    assert len(asked) == 1
+    assert 490 < time_left.deadline.remaining_s() < 501
+
+
+def test_a_limit_that_was_shortened_is_found_by_the_warning():
+    assert TimeLeft(warned(), ends_in(1000), lambda: ends_in(1)).is_up()
+
+
+def test_where_nobody_knows_the_end_a_warning_means_now():
+    time_left = TimeLeft(warned(), ends_in(1000), lambda: Deadline(None, "unknown: no squeue"))
+    assert time_left.is_up()
+    assert "unknown: no squeue" in time_left.why()
+
+
+def test_ranks_that_do_not_watch_the_clock_leave_a_warning_to_rank_0():
+    assert not TimeLeft(warned(), NO_DEADLINE).is_up()
+
+
+def test_the_warning_is_usr2_and_sets_a_flag(monkeypatch):
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)}
+    try:
+        stop = StopRequest()
+        stop.install()
+        os.kill(os.getpid(), signal.SIGUSR2)
+        assert (stop.warned, stop.asked) == (True, False)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
