@@ -12,8 +12,8 @@ from graphmill import _native
 from graphmill.graph.batch import Block, DenseRows, InputForm, Inputs, MiniBatch, Sampled, SelfAndMean, SparseRows
 from graphmill.graph.features import Features, SparseFeatures
 
-# As many batches as can be alive at once: being made, waiting in the queue, being computed on.
-_BATCHES_IN_MAKING_AND_USE = 2
+# As many batches as can be alive at once beside those in the queue: being made, being copied to a GPU, computed on.
+_BATCHES_IN_MAKING_AND_USE = 3
 
 
 @dataclass(slots=True)
@@ -22,6 +22,7 @@ class BufferRing:
 
     size: int
     dtype: torch.dtype
+    pinned: bool = False  # page-locked: a GPU copies from it while the step computes
     _slots: list[Tensor] = field(default_factory=list, init=False, repr=False)
     _next: int = field(default=0, init=False, repr=False)
 
@@ -31,7 +32,7 @@ class BufferRing:
         if self._next == len(self._slots):
             self._slots.append(torch.empty(0, dtype=self.dtype))
         if self._slots[self._next].numel() < wanted:
-            self._slots[self._next] = torch.empty(wanted + wanted // 8, dtype=self.dtype)
+            self._slots[self._next] = torch.empty(wanted + wanted // 8, dtype=self.dtype, pin_memory=self.pinned)
         taken = self._slots[self._next][:wanted].view(num_rows, num_columns)
         self._next = (self._next + 1) % self.size
         return taken
@@ -41,7 +42,7 @@ class BufferRing:
 class Collector:
     """Features and labels for sampled neighbourhoods.
 
-    The feature memory of a batch serves again `prefetch` + 2 batches later, so batches are to be used in order and not
+    The feature memory of a batch serves again `prefetch` + 3 batches later, so batches are to be used in order and not
     kept.
     """
 
@@ -51,10 +52,13 @@ class Collector:
     dtype: torch.dtype  # of dense inputs: float32 or bfloat16
     num_threads: int
     prefetch: int
+    pinned: bool = False
     _ring: BufferRing = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_ring", BufferRing(self.prefetch + _BATCHES_IN_MAKING_AND_USE, self.dtype))
+        object.__setattr__(
+            self, "_ring", BufferRing(self.prefetch + _BATCHES_IN_MAKING_AND_USE, self.dtype, self.pinned)
+        )
 
     def collect(self, sampled: Sampled) -> MiniBatch:
         """The mini-batch of a sampled neighbourhood, on the CPU."""

@@ -9,6 +9,17 @@ from graphmill.graph.batch import GlobalIds, Seeds
 from graphmill.graph.keys import Purpose, key_of, keys_below
 
 
+def drawn(train_ids: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
+    """So many of the training nodes [count], ascending: those with the smallest keyed hashes of their ids.
+
+    A larger draw with the same seed holds every smaller one, so a run on more data has seen what the other saw.
+    """
+    if count >= len(train_ids):
+        return train_ids
+    keys = keys_below(key_of(seed, Purpose.TRAINING_SUBSET), train_ids)
+    return np.sort(train_ids[np.argsort(keys, kind="stable")[:count]])
+
+
 @dataclass(frozen=True, slots=True)
 class SeedSchedule:
     """The order of the training nodes, cut into global batches, each cut among the ranks.

@@ -12,14 +12,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import Block, DenseRows, GlobalIds, Inputs, MiniBatch, Seeds, SelfAndMean, SparseRows
+from graphmill.graph.batch import GlobalIds, MiniBatch, Seeds
 from graphmill.graph.features import Features, SparseFeatures
 from graphmill.graph.store import GraphStore
 from graphmill.nn.graphsage import GraphSage
 from graphmill.sample.collect import Collector
+from graphmill.sample.feed import feed, to_device
 from graphmill.sample.neighbor import NeighborSampler
 from graphmill.sample.prefetch import prefetch
-from graphmill.sample.schedule import SeedSchedule
+from graphmill.sample.schedule import SeedSchedule, drawn
 from graphmill.spec.experiment import FeatureTransform
 from graphmill.spec.plan import GraphFacts, NodeClassificationPlan, Plan
 from graphmill.sync.group import Group
@@ -53,7 +54,8 @@ class NodeClassification:
         self.features = transformed(self.store.features, own.features)
         self.labels = torch.from_numpy(np.array(self.store.labels))
         self.model = build_model(plan, own, rank=self.group.rank).to(self.group.device)
-        self.schedule = SeedSchedule(self.store.nodes_in("train"), plan.batch_size, plan.ranks, plan.seed)
+        train_ids = drawn(self.store.nodes_in("train"), own.dataset.num_train, plan.seed)
+        self.schedule = SeedSchedule(train_ids, plan.batch_size, plan.ranks, plan.seed)
         topology = self.store.topology(undirected=own.undirected)
         resample = isinstance(self.model, GraphSage)
         # One thread samples while others compute: a batch is a millisecond's work, and waking helpers takes a share.
@@ -65,13 +67,13 @@ class NodeClassification:
             DTYPE_OF[plan.precision] if self.model.input_form == "self_and_mean" else torch.float32,
             plan.threads,
             plan.prefetch,
+            pinned=self.group.device.type == "cuda",
         )
 
     def batches(self, epoch: int, first_step: int) -> Generator[MiniBatch]:
         """The mini-batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
         with closing(prefetch(lambda: self._make(epoch, first_step), self.plan.prefetch)) as batches:
-            for batch in batches:
-                yield to_device(batch, self.group.device)
+            yield from feed(batches, self.group.device)
 
     def weights(self, epoch: int, step: int) -> tuple[int, ...]:
         """Every seed counts alike."""
@@ -142,37 +144,3 @@ def transformed(features: Features, transform: FeatureTransform) -> Features:
     np.add.at(sums, np.repeat(np.arange(len(lengths)), lengths), features.values)
     sums[sums == 0] = 1
     return replace(features, values=np.divide(features.values, np.repeat(sums, lengths), dtype=np.float32))
-
-
-def to_device(batch: MiniBatch, device: torch.device) -> MiniBatch:
-    """The batch on `device`, copied without waiting where the memory allows it."""
-    if device.type == "cpu":
-        return batch
-    return replace(
-        batch,
-        blocks=tuple(_block_to(block, device) for block in batch.blocks),
-        labels=_copy(batch.labels, device),
-        inputs=_inputs_to(batch.inputs, device),
-    )
-
-
-def _block_to(block: Block, device: torch.device) -> Block:
-    """Only the block's own edges: on the CPU all blocks share one array of them."""
-    first, last = int(block.indptr[0]), int(block.indptr[-1])
-    return Block(_copy(block.indptr - first, device), _copy(block.indices[first:last], device))
-
-
-def _inputs_to(inputs: Inputs, device: torch.device) -> Inputs:
-    match inputs:
-        case DenseRows(x):
-            return DenseRows(_copy(x, device))
-        case SelfAndMean(x):
-            return SelfAndMean(_copy(x, device))
-        case SparseRows() as x:
-            return SparseRows(
-                _copy(x.indptr, device), _copy(x.indices, device), _copy(x.values, device), x.num_features
-            )
-
-
-def _copy(tensor: Tensor, device: torch.device) -> Tensor:
-    return tensor.pin_memory().to(device, non_blocking=True)

@@ -1,0 +1,58 @@
+"""Feeding a device: on the CPU nothing is copied; on a GPU the batches are the same."""
+
+from dataclasses import fields, is_dataclass
+
+import pytest
+import torch
+
+from graphmill.graph.batch import Block, DenseRows, GlobalIds, MiniBatch, Seeds, SparseRows
+from graphmill.sample.feed import feed
+
+CPU = torch.device("cpu")
+
+
+def batch_of(step: int, *, sparse: bool) -> MiniBatch:
+    generator = torch.Generator().manual_seed(step)
+    indices = torch.randint(0, 9, (12,), generator=generator, dtype=torch.int32)
+    block = Block(torch.tensor([0, 5, 8, 12]), indices)
+    x = torch.randn(9, 4, generator=generator)
+    rows = SparseRows(torch.arange(10), indices[:9] % 4, x[:, 0].contiguous(), 4)
+    return MiniBatch(
+        seeds=Seeds(0, step, GlobalIds(torch.arange(3).numpy())),
+        node_ids=torch.arange(9),
+        blocks=(block,),
+        num_nodes_per_hop=(3, 6),
+        num_edges_per_hop=(12,),
+        inputs=rows if sparse else DenseRows(x),
+        labels=torch.arange(3) + step,
+    )
+
+
+def tensors_of(value) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value.cpu()]
+    if isinstance(value, tuple):
+        return [tensor for item in value for tensor in tensors_of(item)]
+    if is_dataclass(value):
+        return [tensor for field in fields(value) for tensor in tensors_of(getattr(value, field.name))]
+    return []
+
+
+def test_on_the_cpu_they_are_the_very_batches():
+    batches = [batch_of(step, sparse=False) for step in range(3)]
+    assert all(fed is batch for fed, batch in zip(feed(iter(batches), CPU), batches, strict=True))
+
+
+def test_nothing_is_fed_from_nothing():
+    assert list(feed(iter([]), CPU)) == []
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+@pytest.mark.parametrize("sparse", [False, True])
+def test_on_a_gpu_they_are_equal_and_in_order(sparse):
+    batches = [batch_of(step, sparse=sparse) for step in range(20)]
+    device = torch.device("cuda")
+    for fed, batch in zip(feed(iter(batches), device), batches, strict=True):
+        assert fed.labels.device.type == "cuda"
+        for ours, theirs in zip(tensors_of(fed), tensors_of(batch), strict=True):
+            assert torch.equal(ours, theirs)
