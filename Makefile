@@ -14,6 +14,8 @@ LOCAL_LOGS_DIR ?= logs
 MERGED_CSV ?= results/metrics.csv
 TEX_FILE ?=
 PLOT_BUILD_DIR ?= plots/build
+REMOTE_HOST ?=
+REMOTE_LOGS_DIR ?=
 TEST_ARGS ?=
 
 DEMO = results/demo
@@ -21,10 +23,11 @@ DEMO = results/demo
 # Ranks on few cores lose time to OpenMP threads that wait by spinning; the launcher sets this for ranks, and tests are ranks too.
 export OMP_WAIT_POLICY ?= PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export REMOTE_HOST REMOTE_LOGS_DIR LOCAL_LOGS_DIR # read by the shell as variables: no value is ever part of a command
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow check format docs install merge-metrics figures pareto pareto-data pareto-figure all clean-demo
+.PHONY: help demo test test-slow check format docs install sync-metrics merge-metrics figures pareto pareto-data pareto-figure all clean-demo
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,6 +76,11 @@ docs: install ## write docs/reference anew from the code
 	$(BIN)/python -m graphmill.cli.reference --write docs/reference
 
 # --- seed 000's targets --------------------------------------------------------------------------------------------
+
+sync-metrics: install ## fetch the runs in REMOTE_LOGS_DIR on REMOTE_HOST (user@host) into LOCAL_LOGS_DIR
+	@test -n "$$REMOTE_HOST" && test -n "$$REMOTE_LOGS_DIR" || \
+	  { echo 'say where the runs are. → make sync-metrics REMOTE_HOST=user@host REMOTE_LOGS_DIR=/path/to/logs' >&2; exit 2; }
+	$(GRAPHMILL) pull --to "$$LOCAL_LOGS_DIR" -- "$$REMOTE_HOST:$$REMOTE_LOGS_DIR"
 
 merge-metrics: install ## merge the runs in LOCAL_LOGS_DIR into MERGED_CSV
 	$(GRAPHMILL) merge --input-root $(LOCAL_LOGS_DIR) --output $(MERGED_CSV)

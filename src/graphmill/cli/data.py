@@ -30,6 +30,7 @@ def datasets(root: DatasetRoot = None, json: Json = False) -> None:
       graphmill datasets --json --dataset-root /scratch/data
     """
     from graphmill.tasks.node_classification.prepare import known_datasets, prepared_datasets
+    from graphmill.tasks.traffic.prepare import KNOWN, LAYOUT, prepared_traffic
 
     folder = resolved_dataset_root(root)
     prepared = {store.path.relative_to(folder).as_posix(): store.metadata for store in prepared_datasets(folder)}
@@ -46,6 +47,20 @@ def datasets(root: DatasetRoot = None, json: Json = False) -> None:
             "from": known[name].layout if name in known else "",
         }
         for name in [*known, *sorted(prepared.keys() - known.keys())]
+    ]
+    traffic = {store.path.relative_to(folder).as_posix(): store.metadata for store in prepared_traffic(folder)}
+    rows += [
+        {
+            "name": name,
+            "prepared": name in traffic,
+            "origin": "traffic" if name in KNOWN else "own traffic",
+            "nodes": traffic[name].num_sensors if name in traffic else KNOWN[name],
+            "edges": traffic[name].num_edges if name in traffic else None,
+            "classes": None,
+            "synthetic": traffic[name].synthetic if name in traffic else name.startswith("synthetic/"),
+            "from": "" if name.startswith("synthetic/") else LAYOUT,
+        }
+        for name in [*KNOWN, *sorted(traffic.keys() - KNOWN.keys())]
     ]
     if json:
         print_json({"dataset_root": str(folder), "datasets": rows})
@@ -81,12 +96,23 @@ def prepare(
     ] = False,
     split_seed: Annotated[int, typer.Option(metavar="N", help="Seed of a drawn split.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Build it again where it is prepared already.")] = False,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TASK", show_default=False, help="node_classification or traffic; known names need not say."
+        ),
+    ] = None,
+    adjacency: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", show_default=False, help="Traffic: the road graph, where --from is readings."),
+    ] = None,
+    unit: Annotated[str, typer.Option(metavar="UNIT", help="Traffic: what the readings are in.")] = "mph",
     root: DatasetRoot = None,
     json: Json = False,
 ) -> None:
-    """Turn a raw dataset into a GraphStore.
+    """Turn a raw dataset into a store.
 
-    A GraphStore is a folder of memory-mapped arrays with checksums, shared by the ranks of a host.
+    A store is a folder of memory-mapped arrays with checksums, shared by the ranks of a host.
 
     \b
     Example:
@@ -95,7 +121,16 @@ def prepare(
       graphmill prepare ogbn-products --from ~/ogb/products
       graphmill prepare mine --from graph.npz --random-split
       graphmill prepare synthetic/sbm --as sbm-100k -o num_nodes=100000 -o num_edges=2000000
+      graphmill prepare metr-la --from ~/metr-la/metr-la.h5 --adjacency ~/metr-la/adj_mx.pkl
     """
+    if _is_traffic(name, task):
+        others = {"--as": save_as, "--feature-dtype": feature_dtype, "--random-split": random_split or None}
+        if given := [flag for flag, value in others.items() if value is not None]:
+            raise UserError(f"{' and '.join(given)} are for graphs, and {name} is traffic", fix="leave them out")
+        _prepare_traffic(name, source, adjacency, unit, _options(option or []), root, force=force, json=json)
+        return
+    if adjacency is not None:
+        raise UserError(f"--adjacency is for traffic, and {name} is a graph", fix="add --task traffic, or leave it out")
     from graphmill.tasks.node_classification.prepare import prepare as build
 
     dtypes = ("float32", "float16", "bfloat16")
@@ -119,6 +154,45 @@ def prepare(
         print_json({"path": str(store.path), **store.metadata.model_dump(mode="json")})
     else:
         print_facts(_store_facts(store), title=f"prepared {store.metadata.name}")
+
+
+def _is_traffic(name: str, task: str | None) -> bool:
+    from graphmill.tasks.traffic.prepare import KNOWN
+
+    if task not in (None, "node_classification", "traffic"):
+        raise UserError(f"--task {task} is no task", fix="give node_classification or traffic")
+    return task == "traffic" or (task is None and name in KNOWN)
+
+
+def _prepare_traffic(
+    name: str,
+    source: Path | None,
+    adjacency: Path | None,
+    unit: str,
+    options: dict[str, Any],
+    root: Path | None,
+    *,
+    force: bool,
+    json: bool,
+) -> None:
+    from graphmill.tasks.traffic.prepare import prepare_traffic
+
+    folder = resolved_dataset_root(root)
+    with _progress(f"preparing {name}") as say:
+        store = prepare_traffic(
+            name,
+            root=folder,
+            from_path=source,
+            adjacency_path=adjacency,
+            unit=unit,
+            options=options,
+            force=force,
+            say=say,
+        )
+    if json:
+        print_json({"path": str(store.path), **store.metadata.model_dump(mode="json")})
+    else:
+        print_facts(_traffic_facts(store), title=f"prepared {store.metadata.name}")
 
 
 def inspect(
@@ -153,17 +227,19 @@ def inspect(
     if json:
         print_json({"path": str(store.path), "checked": check, **store.metadata.model_dump(mode="json")})
         return
-    print_facts(_store_facts(store), title=store.metadata.name)
+    is_graph = hasattr(store.metadata, "num_nodes")
+    print_facts(_store_facts(store) if is_graph else _traffic_facts(store), title=store.metadata.name)
     if check:
         print_line("checksums and structure are as they should be")
 
 
-def _store_at(target: str, root: Path) -> Any:  # noqa: ANN401  # a GraphStore, whose module is imported here
+def _store_at(target: str, root: Path) -> Any:  # noqa: ANN401  # a GraphStore or TrafficStore, imported here
     from graphmill.graph.store import GraphStore
+    from graphmill.tasks.traffic.store import TrafficStore, is_traffic_store
 
     for path in (Path(target), root / target):
         if (path / "metadata.json").is_file():
-            return GraphStore.open(path)
+            return TrafficStore.open(path) if is_traffic_store(path) else GraphStore.open(path)
     return None
 
 
@@ -220,6 +296,25 @@ def _store_facts(store: Any) -> Sequence[tuple[str, Any]]:  # noqa: ANN401  # a 
         ("isolated nodes", known.num_isolated_nodes),
         ("duplicate edges merged", known.num_duplicate_edges),
         ("self-loops", known.num_self_loops),
+        ("size", f"{size:,.1f} MiB"),
+        ("checksum", known.checksum),
+    ]
+
+
+def _traffic_facts(store: Any) -> Sequence[tuple[str, Any]]:  # noqa: ANN401  # a TrafficStore
+    known = store.metadata
+    size = sum(record.bytes for record in known.arrays.values()) / (1 << 20)
+    share = known.num_missing / (known.num_steps * known.num_sensors)
+    return [
+        ("folder", str(store.path)),
+        ("source", known.source),
+        ("synthetic", known.synthetic),
+        ("sensors", known.num_sensors),
+        ("edges", known.num_edges),
+        ("steps", f"{known.num_steps:,} of {known.interval_s} s, {known.begin} to {known.end}"),
+        ("gaps in time", known.num_gaps),
+        ("missing", f"{known.num_missing:,} readings ({share:.1%}); {known.num_nan:,} were NaN"),
+        ("training mean ± std", f"{known.mean:.2f} ± {known.std:.2f} {known.unit}"),
         ("size", f"{size:,.1f} MiB"),
         ("checksum", known.checksum),
     ]

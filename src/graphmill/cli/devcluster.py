@@ -56,7 +56,7 @@ OnMemory = Annotated[
     OutOfMemory,
     typer.Option("--out-of-memory", help="A job above its memory: left alone, killed by Slurm, or by the kernel."),
 ]
-RequeueDelay = Annotated[int, typer.Option("--requeue-delay-s", min=1, help="How long a requeued job waits.")]
+RequeueDelay = Annotated[int, typer.Option("--requeue-delay-s", min=5, help="How long a requeued job waits.")]
 SlurmdTimeout = Annotated[int, typer.Option("--slurmd-timeout-s", min=5, help="A host silent for so long is down.")]
 MinJobAge = Annotated[int, typer.Option("--min-job-age-s", min=2, help="squeue forgets ended jobs after this.")]
 Enforce = Annotated[

@@ -30,7 +30,7 @@ READING_ORDER = (
         "list",
         "pull",
     ),
-    *("merge", "pareto", "figures", "schemes", "verify", "devcluster", "doctor", "bench"),
+    *("merge", "pareto", "figures", "schemes", "scaling", "bottleneck", "verify", "devcluster", "doctor", "bench"),
 )
 _SEED_FLAGS_KEY = "graphmill.seed_flags"
 

@@ -24,7 +24,7 @@ def verify(
     run: Annotated[
         str | None,
         typer.Argument(
-            metavar="[RUN|JOB]",
+            metavar="RUN|JOB",
             show_default=False,
             help="A run id, a run folder, a folder of runs, or the id of a Slurm job; else the latest run.",
         ),
@@ -34,7 +34,8 @@ def verify(
 ) -> None:
     """Check that runs are whole and true to their plan.
 
-    Files, job, metrics, ranks, data, checkpoints: one line per check. Exit status 1 where one fails.
+    Files, job, metrics, ranks, data, checkpoints: one line per check. Exit status 1 where one fails. What every rank
+    wrote on its own is compared, and each seals its files when it is done: that finds accidents, not forgers.
 
     \b
     Example:

@@ -25,7 +25,8 @@ _STATUS: Final[Mapping[int, Status]] = {
     exits.LOST_A_RANK: "lost",
     INTERRUPTED: "interrupted",
 }
-_PASSED_ON: Final = (exits.BAD_REQUEST, exits.LOST_A_RANK)  # the run's status is that of the rank that failed first
+# The run's status is that of the rank that failed first.
+_PASSED_ON: Final = (exits.BAD_REQUEST, exits.PORT_BUSY, exits.LOST_A_RANK)
 
 
 def first_failure(
@@ -56,10 +57,12 @@ def order_of_failure(
     except UserError:  # a damaged file says nothing about the order
         events = []
     ahead = ahead_s.get(rank.rank, 0.0)
+    lost_a_peer = rank.code == exits.LOST_A_RANK
     errors = [event for event in events if event["kind"] == "error" and event["time"] - ahead >= started]
     if not errors:
-        return False, rank.time
-    return _LOST_A_PEER.search(str(errors[0].get("message"))) is not None, min(rank.time, errors[0]["time"] - ahead)
+        return lost_a_peer, rank.time
+    says_so = _LOST_A_PEER.search(str(errors[0].get("message"))) is not None
+    return lost_a_peer or says_so, min(rank.time, errors[0]["time"] - ahead)
 
 
 def exit_status(
@@ -70,9 +73,9 @@ def exit_status(
     if codes <= {exits.DONE, exits.OUT_OF_TIME}:
         return exits.OUT_OF_TIME if exits.OUT_OF_TIME in codes else exits.DONE
     stopped = asked_to_stop and (first is None or first.code in _STOPPED_HARD)
-    if stopped and num_interrupts:
+    if stopped and num_interrupts > 1:
         return INTERRUPTED
-    if stopped:  # asked to stop before the ranks could listen: nothing is lost
+    if stopped:  # asked to stop before a rank could listen: nothing is lost
         return exits.OUT_OF_TIME
     return first.code if first is not None and first.code in _PASSED_ON else exits.ANSWER_IS_NO
 
@@ -89,7 +92,8 @@ def note_outcome(
 ) -> None:
     """Say how the run ended where rank 0 could not, or did not know of the others' end."""
     known = folder.read_outcome()
-    told_by_rank_0 = known is not None and known.exit_code == result and (first is None or first.rank == 0)
+    knows_all = first is None or first.rank == 0 or result == exits.OUT_OF_TIME
+    told_by_rank_0 = known is not None and known.exit_code == result and knows_all
     if result == exits.DONE or (told_by_rank_0 and message is None):
         return
     epochs, steps = _progress(folder)

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Final
 
 from graphmill.base import exits
-from graphmill.cluster.first_failure import exit_status, failure_report, first_failure, note_outcome
+from graphmill.cluster.first_failure import INTERRUPTED, exit_status, failure_report, first_failure, note_outcome
 from graphmill.cluster.rank_process import RankExit, RankProcess
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import Plan
@@ -39,8 +39,9 @@ def run_ranks(
     """Start `plan.ranks` ranks, pass signals on to them, and wait for all.
 
     Returns 0 when all are done, 75 when they stopped after a checkpoint, 74 when a rank gave no sign of life any more,
-    2 when the first error was the person's to mend, 130 after a second Ctrl-C, else 1. One failed rank ends the others within `grace_s`; its error is told first.
-    The caller holds `folder.lock()` and has noted the attempt.
+    69 when the ranks could not meet on their port, 2 when the first error was the person's to mend, 130 after a second
+    Ctrl-C, else 1. One failed rank ends the others within `grace_s`; its error is told first. The caller holds
+    `folder.lock()` and has noted the attempt.
     """
     started = time.time()
     arguments = [*command, str(folder.path), *(["--resume"] if resume else [])]
@@ -66,7 +67,7 @@ def run_ranks(
         sys.stdout.write(_SHOW_CURSOR)  # a killed rank 0 cannot take back its progress bars' wish to hide it
     first = first_failure(folder, ended, started, killed)
     result = exit_status(ended, first, asked_to_stop=bool(signals.received), num_interrupts=signals.num_interrupts)
-    if result in (exits.ANSWER_IS_NO, exits.BAD_REQUEST, exits.LOST_A_RANK) and first is not None:
+    if first is not None and result not in (exits.DONE, exits.OUT_OF_TIME, INTERRUPTED):
         _tell(first, ranks, folder)
     elif ranks[0].shown is not None and not signals.received:
         ranks[0].shown.release()

@@ -14,6 +14,7 @@ from graphmill.spec.experiment import Experiment
 from graphmill.spec.plan import Plan
 from graphmill.spec.problems import Problem, refuse
 from graphmill.spec.study import Cell, Study, expand, load_cell
+from graphmill.spec.study_kinds import refuse_hosts_here
 
 CellStatus = Literal["new", "done", "failed", "interrupted", "out_of_time", "lost", "unfinished"]
 Planner = Callable[[Experiment, str], Plan]
@@ -43,6 +44,7 @@ def run_study(study: Study, *, logs_root: Path, planner: Planner, say: Say, comm
     Every cell is planned before the first one runs, so a wrong value in the last cell costs no hours. A cell that fails
     is left as failed and the study goes on: 1 at the end. A stop (75, or 130) stops the study; start it again to go on.
     """
+    refuse_hosts_here(study)
     states = cell_states(study, logs_root)
     plans = _plans(study, states, planner)
     failed: list[str] = []

@@ -79,7 +79,7 @@ def test_a_job_whose_answer_got_lost_is_found_by_its_script(cluster, toy, tmp_pa
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--hosts", "2", "--time", "90-00:00:00"], "more time than its Slurm partition allows"),
+        (["--hosts", "2", "--time", "90-00:00:00"], "its Slurm partition"),  # PartitionTimeLimit or PartitionConfig
         (["--sbatch-arg=--hold"], "somebody holds it back"),
     ],
 )

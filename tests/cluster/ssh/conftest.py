@@ -14,7 +14,6 @@ import yaml
 
 PROGRAM = Path(__file__).parent / "programs" / "hosts.sh"
 NUM_HOSTS = 4
-AGENT, WORKER = "graphmill.cluster.ssh.remote", "graphmill.train.worker"
 TOOLS = ("sshd", "ssh-keygen", "ssh-keyscan", "rsync", "unshare", "nsenter", "ip")
 
 
@@ -91,9 +90,9 @@ class Hosts:
         return {pid: line for pid, line in found.items() if word in line and line}
 
     def ours(self) -> dict[int, str]:
-        """Agents and ranks on all hosts."""
+        """Agents, ranks and what they started, on all hosts."""
         every = [self.processes(i) for i in range(1, NUM_HOSTS + 1)]
-        return {pid: line for found in every for pid, line in found.items() if AGENT in line or WORKER in line}
+        return {pid: line for found in every for pid, line in found.items() if " -m graphmill." in line}
 
     def down(self) -> None:
         os.killpg(self._process.pid, signal.SIGKILL)

@@ -44,8 +44,9 @@ class Description(BaseModel):
     """Folders that each host has for itself, beside /run/local."""
     private_mib: Annotated[int, Field(ge=1)] = 1024
     """The size of each private folder on each host; they are held in memory, and full when they are full."""
-    requeue_delay_s: Annotated[int, Field(ge=1)] = 5
-    """How long a requeued job waits before it may start again (Slurm's cred_expire, 120 s by default)."""
+    requeue_delay_s: Annotated[int, Field(ge=5)] = 5
+    """How long a requeued job waits before it may start again (Slurm's cred_expire: 120 s by default, also where less
+    than 5 is asked for)."""
     slurmd_timeout_s: Annotated[int, Field(ge=5)] = 20
     """A host that is silent for this long is down."""
     min_job_age_s: Annotated[int, Field(ge=2)] = 300

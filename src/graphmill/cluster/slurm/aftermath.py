@@ -36,13 +36,18 @@ class Failure:
     host: str
     what: str
     log: Path
+    is_of_another: bool = False  # it says that another rank fell silent
 
     def in_words(self) -> str:
         """For a message."""
+        if self.is_of_another:
+            return f"{self.what}; so says rank {self.rank} on {self.host}"
         return f"rank {self.rank}{f' on {self.host}' if self.host else ''} failed first: {self.what}"
 
     def tail(self) -> list[str]:
-        """The last lines that the rank wrote."""
+        """The last lines that the rank wrote; none where they only repeat what is said already."""
+        if self.is_of_another:
+            return []
         try:
             lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
@@ -123,7 +128,9 @@ def first_failure(folder: RunFolder, attempt: Attempt, environ: Mapping[str, str
 
 def _told(folder: RunFolder, event: dict[str, Any], by_rank: list[Events]) -> Failure:
     rank = int(event["rank"])
-    return Failure(rank, _host(by_rank[rank]), str(event.get("message")).splitlines()[0], folder.log_path(rank))
+    what = (str(event.get("message")).splitlines() or [""])[0]
+    is_of_another = event.get("exit_code") == exits.LOST_A_RANK
+    return Failure(rank, _host(by_rank[rank]), what, folder.log_path(rank), is_of_another)
 
 
 def _host(events: Events) -> str:

@@ -13,6 +13,7 @@ from typing import Final
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.cluster.first_failure import (
+    INTERRUPTED,
     exit_status,
     failure_report,
     first_failure,
@@ -293,7 +294,7 @@ def _ending(
         return exits.LOST_A_RANK, _lost_report(seen.lost, lost, resume)
     result = exit_status(seen.ended, first, asked_to_stop=bool(seen.received), num_interrupts=seen.num_interrupts)
     note_outcome(folder, result, first, started)
-    if first is None or result not in (exits.ANSWER_IS_NO, exits.BAD_REQUEST):
+    if first is None or result in (exits.DONE, exits.OUT_OF_TIME, INTERRUPTED):
         return result, None
     said = seen.shown.tail(first.rank)
     if result == exits.BAD_REQUEST:  # the rank has said what clashes and what to type

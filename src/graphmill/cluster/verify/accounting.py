@@ -57,7 +57,7 @@ class Accounts:
 
 
 def accounts_of(folder: RunFolder) -> Accounts:
-    """What is known of the run's jobs; `UserError` says why nothing is. Waits a moment for a job that is just ending."""
+    """What is known of the run's jobs; `UserError` says why nothing is. A job that is just ending is waited for."""
     ids = sorted({job.job_id for job in folder.jobs() if is_job_id(job.job_id)})
     why = "jobs.jsonl names no job"
     if ids:

@@ -3,7 +3,6 @@
 The ranks' own files are compared with each other; that a flag says `true` is not enough.
 """
 
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
@@ -138,9 +137,7 @@ def _may_sync(plan: Plan, steps: int) -> bool:
     if steps <= getattr(plan.sync, "warmup_steps", 0):  # the first steps of local SGD may sync every time
         return True
     in_epoch = (steps - 1) % plan.steps_per_epoch + 1
-    return (
-        in_epoch in (plan.steps_per_epoch, math.inf) or steps == plan.steps_per_rank or not in_epoch % plan.sync.every
-    )
+    return not in_epoch % plan.sync.every or in_epoch == plan.steps_per_epoch or steps == plan.steps_per_rank
 
 
 def _clock(evidence: Evidence) -> Iterator[str]:
