@@ -280,20 +280,21 @@ inline void finish_row(float* c, const V (&acc)[kTileVectors], int64_t row, int6
 }
 
 template <int Rows>
-void multiply_tile(float* c, const float* a, const float* packed, int64_t row, int64_t column, int64_t n, int64_t k,
+void multiply_tile(float* c, const float* a, int64_t a_stride, const float* packed, int64_t row, int64_t column, int64_t n, int64_t k,
                    int64_t first_row, const Epilogue& epilogue) {
   V acc[kTileRows][kTileVectors] = {};
-  tile<Rows>(acc, a + row * k, k, 1, packed + column * k, k);
+  tile<Rows>(acc, a + row * a_stride, a_stride, 1, packed + column * k, k);
   for (int r = 0; r < Rows; ++r) finish_row(c + (row + r) * n + column, acc[r], first_row + row + r, column, n, epilogue);
 }
 
-void multiply(float* c, const float* a, const float* packed, int64_t m, int64_t n, int64_t k, int64_t first_row,
+void multiply(float* c, const float* a, int64_t a_stride, const float* packed, int64_t m, int64_t n, int64_t k, int64_t first_row,
               const Epilogue& epilogue) {
   for (int64_t column = 0; column < n; column += kTileColumns) {
     int64_t row = 0;
-    for (; row + kTileRows <= m; row += kTileRows) multiply_tile<kTileRows>(c, a, packed, row, column, n, k, first_row, epilogue);
-    for (; row + 2 <= m; row += 2) multiply_tile<2>(c, a, packed, row, column, n, k, first_row, epilogue);
-    for (; row < m; ++row) multiply_tile<1>(c, a, packed, row, column, n, k, first_row, epilogue);
+    for (; row + kTileRows <= m; row += kTileRows)
+      multiply_tile<kTileRows>(c, a, a_stride, packed, row, column, n, k, first_row, epilogue);
+    for (; row + 2 <= m; row += 2) multiply_tile<2>(c, a, a_stride, packed, row, column, n, k, first_row, epilogue);
+    for (; row < m; ++row) multiply_tile<1>(c, a, a_stride, packed, row, column, n, k, first_row, epilogue);
   }
 }
 
@@ -310,15 +311,15 @@ void pack_gradients(float* packed, const float* g, const float* out, float scale
   }
 }
 
-void add_outer(float* dw, const float* packed_g, const float* a, int64_t begin, int64_t end, int64_t n, int64_t k, int64_t column,
-               float* scratch) {
+void add_outer(float* dw, const float* packed_g, const float* a, int64_t a_stride, int64_t begin, int64_t end, int64_t n, int64_t k,
+               int64_t column, float* scratch) {
   const int64_t num_rows = end - begin, width = k - column < kTileColumns ? k - column : kTileColumns;
   for (int64_t i = 0; i < num_rows; ++i) {
     float* line = scratch + i * kTileColumns;
-    const float* from = a + (begin + i) * k + column;
+    const float* from = a + (begin + i) * a_stride + column;
     if (i + kRowsAhead < num_rows) {  // rows are far apart: the hardware does not see the pattern
-      for (int64_t f = 0; f < width; f += 16) __builtin_prefetch(from + kRowsAhead * k + f);
-      __builtin_prefetch(from + kRowsAhead * k + width - 1);
+      for (int64_t f = 0; f < width; f += 16) __builtin_prefetch(from + kRowsAhead * a_stride + f);
+      __builtin_prefetch(from + kRowsAhead * a_stride + width - 1);
     }
     if (width == kTileColumns) {
       for (int v = 0; v < kTileVectors; ++v) store(line + v * kLanes, load(from + v * kLanes));
@@ -343,6 +344,8 @@ void add_outer(float* dw, const float* packed_g, const float* a, int64_t begin, 
   }
 }
 
+#include "recurrent_kernels.inc"
+
 }  // namespace
 
 #define GRAPHMILL_TEXT2(x) #x
@@ -352,6 +355,7 @@ extern const Kernels GRAPHMILL_JOIN(kernels_, GRAPHMILL_ISA);
 const Kernels GRAPHMILL_JOIN(kernels_, GRAPHMILL_ISA) = {
     GRAPHMILL_TEXT(GRAPHMILL_ISA), kTileRows, kTileColumns, draw_below_each, add_rows, store_row, convert_row, add_scaled, relu_dropout,
     relu_dropout_backward, pack_weights, multiply, pack_gradients, add_outer,
+    combine_rows, gru_reset, gru_update, gru_update_backward, gru_reset_backward,
 };
 
 }  // namespace graphmill

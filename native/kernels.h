@@ -17,6 +17,23 @@ struct Epilogue {
 
 constexpr int64_t kDrawsPerBlock = 8;
 
+struct StridedRows {
+  float* data;
+  int64_t stride;
+};
+
+struct ConstStridedRows {
+  const float* data;
+  int64_t stride;
+};
+
+struct SparseRows {  // compressed sparse rows
+  const int64_t* indptr;
+  const int32_t* indices;
+  const float* values;
+  int64_t num_rows;
+};
+
 struct Kernels {
   const char* name;
   int tile_rows;     // rows of a micro-tile of the products below
@@ -41,17 +58,28 @@ struct Kernels {
 
   // w [n, k] row-major → panels of tile_columns columns: packed[panel][k][tile_columns], zero-padded.
   void (*pack_weights)(float* packed, const float* w, int64_t n, int64_t k);
-  // c [m, n] = epilogue(a [m, k] · wᵀ), w as packed above.
-  void (*multiply)(float* c, const float* a, const float* packed, int64_t m, int64_t n, int64_t k, int64_t first_row,
-                   const Epilogue& epilogue);
+  // c [m, n] = epilogue(a [m, k] · wᵀ), w as packed above; a's rows begin `a_stride` floats apart.
+  void (*multiply)(float* c, const float* a, int64_t a_stride, const float* packed, int64_t m, int64_t n, int64_t k,
+                   int64_t first_row, const Epilogue& epilogue);
   // g [m, n] rows [begin, end) → packed[panel of tile_rows columns][row][tile_rows], zero-padded, each value behind the
   // backward of dropout(relu(.)) where `out`, its result, is given. sums[n] += the rows. `line` holds n + tile_rows floats.
   void (*pack_gradients)(float* packed, const float* g, const float* out, float scale, int64_t begin, int64_t end, int64_t n,
                          float* sums, float* line);
-  // dw [n, k] columns [column, column + tile_columns) += gᵀ · a over rows [begin, end), g packed as above.
-  // `scratch` holds (end - begin) * tile_columns floats.
-  void (*add_outer)(float* dw, const float* packed_g, const float* a, int64_t begin, int64_t end, int64_t n, int64_t k,
-                    int64_t column, float* scratch);
+  // dw [n, k] columns [column, column + tile_columns) += gᵀ · a over rows [begin, end), g packed as above; a's rows begin
+  // `a_stride` floats apart. `scratch` holds (end - begin) * tile_columns floats.
+  void (*add_outer)(float* dw, const float* packed_g, const float* a, int64_t a_stride, int64_t begin, int64_t end, int64_t n,
+                    int64_t k, int64_t column, float* scratch);
+
+  // out[r] = start[r] + the sum of values[e] * in[indices[e]] over e in [indptr[r], indptr[r + 1]); rows of n floats; a null
+  // `start` is zero, and `start` may be `out`.
+  void (*combine_rows)(const SparseRows& matrix, StridedRows out, ConstStridedRows in, ConstStridedRows start, int64_t n);
+  // The elementwise halves of a gated recurrent unit, `m` rows of `units` each; see dcgru.h for the letters.
+  void (*gru_reset)(float* gates, const float* h, StridedRows reset_h, int64_t m, int64_t units, bool activate);
+  void (*gru_update)(float* candidate, const float* gates, const float* h, float* new_h, int64_t m, int64_t units);
+  void (*gru_update_backward)(const float* grad_new, const float* gates, const float* candidate, const float* h, float* grad_before,
+                              float* grad_h, int64_t m, int64_t units);
+  void (*gru_reset_backward)(const float* grad_reset_h, const float* gates, const float* h, float* grad_before, float* grad_h,
+                             int64_t m, int64_t units);
 };
 
 // The best that this processor runs; GRAPHMILL_ISA=generic|avx2|avx512 asks for one.

@@ -15,6 +15,7 @@
 #include <string>
 #include <variant>
 
+#include "dcgru.h"
 #include "operators.h"
 #include "random.h"
 #include "sampler.h"
@@ -228,10 +229,65 @@ void bind_products(nb::module_& m) {
   }, nb::arg("grad_out"), nb::arg("out"), nb::arg("p"), nb::arg("grad_in").noconvert(), nb::arg("num_threads"));
 }
 
+void bind_recurrent(nb::module_& m) {
+  nb::class_<Walks>(m, "Walks", "The random walks of a graph and how many steps of each a diffusion convolution takes.")
+      .def("__init__", [](Walks* self, const Ids& indptr, const Locals& indices, const Array<const float, 1>& values, int64_t num_nodes, int64_t num_steps) {
+        const SparseMatrix stacked = sparse_of(indptr, indices, values);
+        require(num_nodes >= 1 && num_steps >= 1, "a walk has nodes and steps");
+        require(stacked.num_rows % num_nodes == 0, "indptr must hold num_walks * num_nodes + 1 offsets");
+        require(stacked.indptr[0] == 0 && stacked.indptr[stacked.num_rows] == static_cast<int64_t>(indices.shape(0)), "indptr must start at 0 and end at the number of values");
+        for (int64_t row = 0; row < stacked.num_rows; ++row) require(stacked.indptr[row] <= stacked.indptr[row + 1], "indptr must not fall");
+        for (size_t i = 0; i < indices.shape(0); ++i) require(indices.data()[i] >= 0 && indices.data()[i] < num_nodes, "an index is no node");
+        new (self) Walks({stacked.indptr, stacked.indices, stacked.values, stacked.num_rows}, num_nodes, num_steps);
+      }, nb::arg("indptr"), nb::arg("indices"), nb::arg("values"), nb::arg("num_nodes"), nb::arg("num_steps"))
+      .def_prop_ro("num_slots", &Walks::num_slots);
+  nb::class_<DcgruWeights>(m, "DcgruWeights", "The weights of a DCGRU cell, packed for the products of all steps of a sequence.")
+      .def("__init__", [](DcgruWeights* self, const Floats& gate_weight, const Array<const float, 1>& gate_bias, const Floats& candidate_weight, const Array<const float, 1>& candidate_bias, int64_t num_slots) {
+        const auto units = static_cast<int64_t>(candidate_weight.shape(0)), k = static_cast<int64_t>(candidate_weight.shape(1));
+        require(num_slots >= 1 && k % num_slots == 0 && k / num_slots > units, "weights must have num_slots * (units + channels) columns");
+        require(static_cast<int64_t>(gate_weight.shape(0)) == 2 * units && static_cast<int64_t>(gate_weight.shape(1)) == k, "gate_weight must be [2 * units, columns]");
+        require(static_cast<int64_t>(gate_bias.shape(0)) == 2 * units && static_cast<int64_t>(candidate_bias.shape(0)) == units, "biases must be [2 * units] and [units]");
+        new (self) DcgruWeights(gate_weight.data(), gate_bias.data(), candidate_weight.data(), candidate_bias.data(), num_slots, k / num_slots - units, units);
+      }, nb::arg("gate_weight"), nb::arg("gate_bias"), nb::arg("candidate_weight"), nb::arg("candidate_bias"), nb::arg("num_slots"));
+  const auto check = [](const Walks& walks, const DcgruWeights& w, const Floats& x, const Floats& h, const Array<float, 2>& gates, const Array<float, 2>& candidate) {
+    const auto rows = static_cast<int64_t>(h.shape(0));
+    require(walks.num_slots() == w.num_slots, "the weights are for another number of slots");
+    require(rows % walks.num_nodes == 0, "rows must be whole samples");
+    require(static_cast<int64_t>(x.shape(0)) == rows && static_cast<int64_t>(x.shape(1)) == w.channels, "x must be [rows, channels]");
+    require(static_cast<int64_t>(h.shape(1)) == w.units, "h must be [rows, units]");
+    require(static_cast<int64_t>(gates.shape(0)) == rows && static_cast<int64_t>(gates.shape(1)) == 2 * w.units, "gates must be [rows, 2 * units]");
+    require(static_cast<int64_t>(candidate.shape(0)) == rows && static_cast<int64_t>(candidate.shape(1)) == w.units, "candidate must be [rows, units]");
+  };
+  m.def("dcgru_forward", [check](const Walks& walks, const DcgruWeights& w, const Floats& x, const Floats& h, Array<float, 2> gates, Array<float, 2> candidate, Array<float, 2> new_h, int num_threads) {
+    check(walks, w, x, h, gates, candidate);
+    require(new_h.shape(0) == h.shape(0) && new_h.shape(1) == h.shape(1), "new_h must be [rows, units]");
+    const DcgruState state{static_cast<int64_t>(h.shape(0)) / walks.num_nodes, x.data(), h.data(), gates.data(), candidate.data()};
+    nb::gil_scoped_release release;
+    dcgru_forward(walks, w, state, new_h.data(), num_threads);
+  }, nb::arg("walks"), nb::arg("weights"), nb::arg("x"), nb::arg("h"), nb::arg("gates").noconvert(), nb::arg("candidate").noconvert(), nb::arg("new_h").noconvert(), nb::arg("num_threads"));
+  m.def("dcgru_backward", [check](const Walks& walks, const DcgruWeights& w, const Floats& x, const Floats& h, Array<float, 2> gates, Array<float, 2> candidate, const Floats& grad_new,
+                                  Array<float, 2> grad_h, std::optional<Array<float, 2>> grad_x, Array<float, 2> grad_gate_weight, Array<float, 1> grad_gate_bias,
+                                  Array<float, 2> grad_candidate_weight, Array<float, 1> grad_candidate_bias, int num_threads) {
+    check(walks, w, x, h, gates, candidate);
+    const auto k = static_cast<size_t>(w.num_slots * (w.units + w.channels)), units = static_cast<size_t>(w.units);
+    require(grad_new.shape(0) == h.shape(0) && grad_new.shape(1) == h.shape(1), "grad_new must be [rows, units]");
+    require(grad_h.shape(0) == h.shape(0) && grad_h.shape(1) == h.shape(1), "grad_h must be [rows, units]");
+    require(!grad_x || (grad_x->shape(0) == x.shape(0) && grad_x->shape(1) == x.shape(1)), "grad_x must be [rows, channels]");
+    require(grad_gate_weight.shape(0) == 2 * units && grad_gate_weight.shape(1) == k && grad_candidate_weight.shape(0) == units && grad_candidate_weight.shape(1) == k, "gradients of weights have their shapes");
+    require(grad_gate_bias.shape(0) == 2 * units && grad_candidate_bias.shape(0) == units, "gradients of biases have their shapes");
+    const DcgruState state{static_cast<int64_t>(h.shape(0)) / walks.num_nodes, x.data(), h.data(), gates.data(), candidate.data()};
+    const DcgruGrads grads{grad_new.data(), grad_h.data(), grad_x ? grad_x->data() : nullptr, grad_gate_weight.data(), grad_gate_bias.data(), grad_candidate_weight.data(), grad_candidate_bias.data()};
+    nb::gil_scoped_release release;
+    dcgru_backward(walks, w, state, grads, num_threads);
+  }, nb::arg("walks"), nb::arg("weights"), nb::arg("x"), nb::arg("h"), nb::arg("gates").noconvert(), nb::arg("candidate").noconvert(), nb::arg("grad_new"), nb::arg("grad_h").noconvert(), nb::arg("grad_x").noconvert().none(),
+     nb::arg("grad_gate_weight").noconvert(), nb::arg("grad_gate_bias").noconvert(), nb::arg("grad_candidate_weight").noconvert(), nb::arg("grad_candidate_bias").noconvert(), nb::arg("num_threads"));
+}
+
 }  // namespace
 
 NB_MODULE(_native, m) {
-  m.doc() = "Graphmill's core: sampling, gathering, segment and matrix operators. Needs numpy, not torch.";
+  nb::set_leak_warnings(false);  // a model that a script still holds when the interpreter ends is no leak
+  m.doc() = "Graphmill's core: sampling, gathering, segment and matrix operators, a recurrent cell. Needs numpy, not torch.";
   m.def("keep_freed_memory",
         [] { return mallopt(M_MMAP_THRESHOLD, 32 << 20) == 1 && mallopt(M_TRIM_THRESHOLD, 1 << 30) == 1; },
         "Keep what is freed (up to 1 GiB, in pieces of up to 32 MiB) for the next step instead of handing it to the system and faulting it in again.");
@@ -240,4 +296,5 @@ NB_MODULE(_native, m) {
   bind_gathers(m);
   bind_segments(m);
   bind_products(m);
+  bind_recurrent(m);
 }

@@ -161,7 +161,7 @@ void linear(const float* a, int64_t m, int64_t k, const float* w, int64_t n, con
   const int64_t chunk = 8 * kernel.tile_rows;
   for_rows(m, chunk, num_threads, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; row += chunk)
-      kernel.multiply(out + row * n, a + row * k, packed.data.get(), std::min(chunk, end - row), n, k, row, epilogue);
+      kernel.multiply(out + row * n, a + row * k, k, packed.data.get(), std::min(chunk, end - row), n, k, row, epilogue);
   });
 }
 
@@ -190,7 +190,7 @@ void linear_backward(const float* grad_out, const float* out, float scale, const
     float* scratch = scratch_floats(kBlock * kernel.tile_columns);
     for (int64_t row = 0; row < m; row += kBlock)
       for (int64_t strip = begin; strip < end; ++strip)
-        kernel.add_outer(dw, packed.data.get() + row * width, a, row, std::min(row + kBlock, m), n, k, strip * kernel.tile_columns, scratch);
+        kernel.add_outer(dw, packed.data.get() + row * width, a, k, row, std::min(row + kBlock, m), n, k, strip * kernel.tile_columns, scratch);
   });
 }
 

@@ -19,12 +19,7 @@ struct Segments {  // compressed sparse rows of local ids
   int64_t num_rows;
 };
 
-struct SparseMatrix {
-  const int64_t* indptr;
-  const int32_t* indices;
-  const float* values;
-  int64_t num_rows;
-};
+using SparseMatrix = SparseRows;
 
 // out[i] = table[ids[i]].
 void gather_rows(const Matrix& table, const int64_t* ids, int64_t num_ids, void* out, RowType out_type, int num_threads);

@@ -1,4 +1,4 @@
-"""The C++ core: sampling, gathering, segment and matrix operators. Arrays are C-contiguous, on the CPU."""
+"""The C++ core: sampling, gathering, segment and matrix operators, a recurrent cell on a graph. Arrays are C-contiguous, on the CPU."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -37,6 +37,16 @@ class NeighborSampler:
         with_edge_ids: bool = False,
         num_threads: int = 1,
     ) -> Neighbourhood: ...
+
+class Walks:
+    def __init__(self, indptr: Array, indices: Array, values: Array, num_nodes: int, num_steps: int) -> None: ...
+    @property
+    def num_slots(self) -> int: ...
+
+class DcgruWeights:
+    def __init__(
+        self, gate_weight: Array, gate_bias: Array, candidate_weight: Array, candidate_bias: Array, num_slots: int
+    ) -> None: ...
 
 def isa() -> str: ...
 def keep_freed_memory() -> bool: ...
@@ -78,3 +88,29 @@ def linear_backward(
 ) -> None: ...
 def relu_dropout(x: Array, row_keys: Array, p: float, out: Array, num_threads: int) -> None: ...
 def relu_dropout_backward(grad_out: Array, out: Array, p: float, grad_in: Array, num_threads: int) -> None: ...
+def dcgru_forward(
+    walks: Walks,
+    weights: DcgruWeights,
+    x: Array,
+    h: Array,
+    gates: Array,
+    candidate: Array,
+    new_h: Array,
+    num_threads: int,
+) -> None: ...
+def dcgru_backward(
+    walks: Walks,
+    weights: DcgruWeights,
+    x: Array,
+    h: Array,
+    gates: Array,
+    candidate: Array,
+    grad_new: Array,
+    grad_h: Array,
+    grad_x: Array | None,
+    grad_gate_weight: Array,
+    grad_gate_bias: Array,
+    grad_candidate_weight: Array,
+    grad_candidate_bias: Array,
+    num_threads: int,
+) -> None: ...

@@ -9,8 +9,8 @@ from graphmill.cluster.attempt import AttemptEnd, decide, ending_of
 ENDINGS = ("done", "out_of_time", "lost", "port_busy", "failed", "bad_request", "interrupted")
 
 
-def end(ending, *, number=1, before=0, saved=10):
-    return AttemptEnd(ending=ending, number=number, steps_before=before, steps_saved=saved)
+def end(ending, *, number=1, before=0, saved=10, after_idle=False):
+    return AttemptEnd(ending, number, steps_before=before, steps_saved=saved, after_idle=after_idle)
 
 
 def after(ending, *, by="requeue", most=5, **facts):
@@ -49,11 +49,15 @@ def test_the_last_attempt_gives_up(ending):
     assert "attempt 5 of 5 (slurm.max_attempts)" in decision.reason
 
 
-@pytest.mark.parametrize("ending", ["out_of_time", "lost"])
-def test_an_attempt_without_progress_gives_up(ending):
-    decision = after(ending, before=10, saved=10)
+@pytest.mark.parametrize(("ending", "after_idle"), [("out_of_time", False), ("out_of_time", True), ("lost", True)])
+def test_an_attempt_without_progress_gives_up(ending, after_idle):
+    decision = after(ending, before=10, saved=10, after_idle=after_idle)
     assert decision.step == "give_up"
     assert "no progress" in decision.reason
+
+
+def test_a_rank_may_be_lost_once_before_anything_was_saved():
+    assert after("lost", before=0, saved=0).step == "go_on"
 
 
 @pytest.mark.parametrize("ending", ["out_of_time", "lost"])
@@ -68,12 +72,13 @@ def test_nothing_follows_where_the_plan_says_so(ending):
     number=st.integers(1, 60),
     before=st.integers(0, 100),
     gained=st.integers(0, 100),
+    after_idle=st.booleans(),
 )
-def test_a_run_never_goes_on_for_ever_and_never_claims_to_be_done(ending, by, most, number, before, gained):
-    facts = {"number": number, "before": before, "saved": before + gained}
+def test_a_run_never_goes_on_for_ever_and_never_claims_to_be_done(ending, by, most, number, before, gained, after_idle):
+    facts = {"number": number, "before": before, "saved": before + gained, "after_idle": after_idle}
     decision = after(ending, by=by, most=most, **facts)
     if decision.step == "go_on":
-        assert gained > 0
+        assert gained > 0 or (ending == "lost" and not after_idle)
         assert number < most
         assert ending in ("out_of_time", "lost")
     assert (decision.exit_code == 0) == (ending == "done")

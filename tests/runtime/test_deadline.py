@@ -54,11 +54,11 @@ def test_without_squeue_that_is_said(tmp_path, monkeypatch):
     assert "unknown" in job_deadline({"SLURM_JOB_ID": "17"}).source
 
 
-@given(st.lists(st.floats(0, 1e4)), st.lists(st.floats(0, 1e4)))
-def test_the_reserve_covers_the_longest_round_and_save(rounds, saves):
-    reserve = Reserve()
+@given(st.lists(st.floats(0, 1e4)), st.lists(st.floats(0, 1e4)), st.floats(0, 1e3))
+def test_the_reserve_covers_the_longest_round_the_longest_save_and_one_more_process(rounds, saves, start_s):
+    reserve = Reserve(start_s=start_s)
     for seconds in rounds:
         reserve.saw_round(seconds)
     for seconds in saves:
         reserve.saw_save(seconds)
-    assert reserve.needed_s >= max(rounds, default=0) + max(saves, default=0)
+    assert reserve.needed_s >= max(rounds, default=0) + max(saves, default=0) + start_s

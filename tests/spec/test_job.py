@@ -75,7 +75,7 @@ def test_seed_001_asks_pitzer_for_a_v100_and_hears_what_its_memory_costs():
         ("generic-cpu", {"ranks": 4}, {"hosts": 2, "ranks_per_host": 4}, "leave out one of the two"),
         ("generic-cpu", {}, {"ranks_per_host": 3, "cpus_per_host": 8}, "set slurm.cpus_per_host=6 or 9"),
         ("generic-cpu", {}, {"gres": "gpu:2", "gpus_per_host": 1}, "leave out one of them"),
-        ("generic-cpu", {}, {"time": 2}, "set slurm.signal_before_s=30"),
+        ("generic-cpu", {}, {"time": 2, "signal_before_s": 120}, "set slurm.signal_before_s=30"),
         ("generic-cpu", {}, {"time": "30:00"}, "minutes, HH:MM:SS or D-HH:MM:SS"),
         ("generic-cpu", {}, {"mem": "lots"}, "an amount such as 85G"),
         ("generic-cpu", {}, {"account": "a b"}, "slurm.account: is 'a b', but it takes a name"),

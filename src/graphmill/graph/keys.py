@@ -19,6 +19,7 @@ class Purpose(IntEnum):
     DROPOUT = 3
     INITIAL_WEIGHTS = 4
     SCHEDULED_SAMPLING = 5
+    TRAINING_SUBSET = 6
 
 
 def key_of(seed: int, purpose: Purpose, *coordinates: int) -> int:

@@ -22,6 +22,9 @@ class DatasetSpec(Spec):
     """Which prepared data to train on."""
 
     name: str = Field(description="name of a prepared dataset, or a path to its folder")
+    train_limit: PositiveInt | None = Field(
+        None, description="train on so many training nodes or windows, drawn by train.seed; null: on all"
+    )
 
 
 class GraphDatasetSpec(DatasetSpec):
@@ -204,6 +207,9 @@ class TrafficTrainSpec(TrainSpec):
     adam_eps: float = Field(1e-3, gt=0, description="added to the denominator of Adam's update")
     max_grad_norm: PositiveFloat | None = Field(
         5.0, description="the mean gradient of an update is scaled down to this L2 norm; null: never"
+    )
+    prefetch: int = Field(
+        0, ge=0, description="batches made ahead by a background thread; 0: none, for a window is cheaply copied"
     )
 
 

@@ -45,6 +45,7 @@ __all__ = [
     "StageSpec",
     "resolve_job",
 ]
+_SIGNAL_BEFORE_S: Final = 120
 _GPUS_IN_GRES: Final = re.compile(r"(?:^|,)gpu(?::([A-Za-z][A-Za-z0-9_.-]*))?(?::([0-9]+))?(?=,|$)")
 
 
@@ -156,6 +157,7 @@ def resolve_job(
         cpus_per_rank=sizes.cpus_per_rank,
         gpus_per_host=sizes.asked.gpus,
         gres=slurm.gres or (f"gpu:{sizes.asked.gpus}" if site.gpus_as == "gres" and sizes.asked.gpus else None),
+        signal_before_s=_signal_before_s(slurm, sizes.asked.time_s),
         output_dir=slurm.output_dir or _output_dir(run_folders),
         env={key: str(slurm.env[key]) for key in sorted(slurm.env)},
         python=slurm.python or python,
@@ -173,7 +175,7 @@ def resolve_job(
 _AS_ASKED: Final = (
     *("account", "qos", "slurm_partition", "constraint", "hosts", "mem", "mail_user", "mail_type", "work_dir"),
     *("exclusive", "reservation", "dependency", "array", "nice", "comment", "modules", "setup_lines", "container"),
-    *("sbatch_args", "launcher", "goes_on_by", "max_attempts", "signal", "signal_before_s"),
+    *("sbatch_args", "launcher", "goes_on_by", "max_attempts", "signal"),
 )
 
 
@@ -295,6 +297,12 @@ def _cpus(
     return ranks * (site.defaults.cpus_per_rank if threads == "auto" else threads)
 
 
+def _signal_before_s(slurm: SlurmSpec, time_s: int) -> int:
+    if slurm.signal_before_s != "auto":
+        return slurm.signal_before_s
+    return max(1, min(_SIGNAL_BEFORE_S, time_s // 4))
+
+
 def _stage(experiment: Experiment, site: Site, problems: list[Problem]) -> Stage | None:
     to = experiment.stage.to
     if to == "nowhere":
@@ -347,7 +355,7 @@ def _clashes(slurm: SlurmSpec, sizes: _Sizes, run_folders: Sequence[str]) -> Ite
         yield Problem(
             "slurm.gres", f"is {slurm.gres}, but slurm.gpus_per_host is {slurm.gpus_per_host}", "leave out one of them"
         )
-    if 0 < asked.time_s <= slurm.signal_before_s:
+    if slurm.signal_before_s != "auto" and 0 < asked.time_s <= slurm.signal_before_s:
         yield Problem(
             "slurm.signal_before_s",
             f"is {slurm.signal_before_s} s, but the job has {asked.time_s} s in all",

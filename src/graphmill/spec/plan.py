@@ -35,7 +35,9 @@ class DatasetFacts(Spec):
     path: str
     checksum: str
     synthetic: bool
-    num_train: int = Field(description="seeds of a whole epoch: training nodes, or windows")
+    num_train: int = Field(
+        description="seeds of a whole epoch: training nodes, or windows; fewer than there are where train_limit says so"
+    )
 
 
 class GraphFacts(DatasetFacts):
@@ -141,6 +143,7 @@ def resolve(
 ) -> Plan:
     """Make every choice, or refuse with a `UserError` that says what clashes. `machine`: of each of the `hosts`."""
     train = experiment.train
+    dataset = _limited(dataset, experiment.dataset.train_limit)
     device = _device(train.device, machine)
     ranks = _ranks(train.ranks, device, machine, hosts)
     steps_per_epoch = math.ceil(dataset.num_train / (train.batch_size * ranks))
@@ -173,6 +176,18 @@ def resolve(
         evaluate_every_epochs=train.evaluate_every_epochs,
         hang_timeout_s=train.hang_timeout_s,
     )
+
+
+def _limited(dataset: DatasetFacts, limit: int | None) -> DatasetFacts:
+    """The facts with as many training seeds as the experiment wants of them."""
+    if limit is None:
+        return dataset
+    if limit > dataset.num_train:
+        raise UserError(
+            f"dataset.train_limit is {limit}, but {dataset.name} has {dataset.num_train} to train on",
+            fix=f"set dataset.train_limit={dataset.num_train} or less, or leave it out",
+        )
+    return dataset.model_copy(update={"num_train": limit})
 
 
 def _device(asked: Literal["auto", "cpu", "cuda"], machine: MachineFacts) -> Literal["cpu", "cuda"]:

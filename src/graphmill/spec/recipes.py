@@ -10,7 +10,7 @@ from graphmill.base.names import did_you_mean
 from graphmill.spec.yaml_text import read_document
 
 SUFFIXES = (".yaml", ".yml")
-STUDY_KEYS = {"vary", "cells", "seeds", "set"}
+STUDY_KEYS = {"kind", "vary", "cells", "seeds", "repeats", "set"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,9 @@ class SlurmSpec(Spec):
     )
     max_attempts: PositiveInt = Field(20, description="starts of one run, the first among them")
     signal: Literal["USR2"] = Field("USR2", description="tells the ranks that time runs out; NCCL catches USR1")
-    signal_before_s: PositiveInt = Field(120, le=65535, description="seconds before the limit that it is sent")
+    signal_before_s: Annotated[int, Field(gt=0, le=65535)] | Literal["auto"] = Field(
+        "auto", description="seconds before the limit that it is sent; auto: 120, or a quarter of a short limit"
+    )
     python: str | None = Field(
         None, description="interpreter of the job: a path or a name; null: the one that submits, else python3"
     )

@@ -1,4 +1,4 @@
-"""A study: one experiment, run in several cells. Expanding it is pure."""
+"""A study: one experiment, run in several cells. Expanding it is pure. What each kind asks for: `study_kinds`."""
 
 import hashlib
 import itertools
@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from graphmill.base.errors import UserError
 from graphmill.spec.check import checked
@@ -20,6 +20,7 @@ from graphmill.spec.frozen import Spec
 from graphmill.spec.load import DEFAULT_RECIPE, inline_experiment, load_experiment
 from graphmill.spec.problems import Problem, refuse
 from graphmill.spec.recipes import find_recipe
+from graphmill.spec.study_kinds import StudyKind, axis_cells, check_experiment, kind_problems
 from graphmill.spec.yaml_text import read_document
 
 MAX_CELLS = 1000
@@ -32,6 +33,11 @@ class Study(Spec):
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="folder of the study's runs in the logs root"
     )
+    kind: StudyKind = Field(
+        "sweep",
+        description="strong: the same work on more ranks; weak: work that grows with the ranks; "
+        "sensitivity: every combination of `vary`, to see which key matters; sweep: any cells",
+    )
     experiment: str | dict[str, Any] = Field(
         DEFAULT_RECIPE,
         description="a recipe, a YAML file (also relative to the study's own), or an experiment in place",
@@ -39,7 +45,34 @@ class Study(Spec):
     set: dict[str, Any] = Field({}, description="dotted keys that all cells share, laid over the experiment")
     vary: dict[str, list[Any]] = Field({}, description="dotted key: values; every combination is a cell")
     cells: list[dict[str, Any]] = Field([], description="further cells by hand: dotted key: value, and perhaps a name")
+    ranks: list[PositiveInt] = Field([], description="strong, weak: a cell for each number of ranks, on one host")
+    hosts: list[PositiveInt] = Field([], description="strong, weak: a cell for each number of hosts, instead of ranks")
+    ranks_per_host: PositiveInt = Field(1, description="with hosts")
+    global_batch: PositiveInt | None = Field(
+        None, description="strong: seeds per step over all ranks; train.batch_size of a cell is this ÷ ranks"
+    )
+    train_per_rank: PositiveInt | None = Field(
+        None, description="weak: training nodes or windows per rank; dataset.train_limit of a cell is that times ranks"
+    )
     seeds: list[int] = Field([], description="every cell is run once with each of these seeds")
+    repeats: PositiveInt | None = Field(
+        None, description="every cell is run with the seeds 1, 2, … so many; or `seeds`"
+    )
+
+    @property
+    def all_seeds(self) -> list[int]:
+        """The seeds that every cell is run with; empty: the experiment's own."""
+        return list(range(1, self.repeats + 1)) if self.repeats else self.seeds
+
+    @property
+    def axis(self) -> Literal["ranks", "hosts"]:
+        """What grows in a strong or weak study."""
+        return "hosts" if self.hosts else "ranks"
+
+    @property
+    def sizes(self) -> list[int]:
+        """Ranks or hosts of a strong or weak study, rising."""
+        return sorted(self.hosts or self.ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +96,19 @@ def load_study(source: str | Path) -> Study:
 
 
 def expand(study: Study) -> list[Cell]:
-    """All cells of a study, in order: combinations of `vary`, then `cells`; each with every seed."""
+    """All cells of a study, in order: combinations of `vary`, then `cells`; each with every seed.
+
+    The cells of a sweep are repeated one by one; of other kinds, whose times are compared, all cells, then all again.
+    """
     problems = list(_problems(study))
     refuse(problems, f"study {study.name}")
     shared = [_override(key, value) for key, value in study.set.items()]
     labels = _labels([*study.vary, *(key for cell in study.cells for key in cell if key != "name")])
-    combinations = [dict(zip(study.vary, values, strict=True)) for values in itertools.product(*study.vary.values())]
-    drawn = combinations if study.vary or not study.cells else []
-    seeds: list[int | None] = [*study.seeds] or [None]
-    cells = [_cell(settings, seed, shared, labels) for settings in (*drawn, *study.cells) for seed in seeds]
+    seeds: list[int | None] = [*study.all_seeds] or [None]
+    pairs = [(settings, seed) for settings in _settings(study) for seed in seeds]
+    if study.kind != "sweep":  # in rounds: a machine that slows down in between slows all sizes down alike
+        pairs = [(settings, seed) for seed in seeds for settings in _settings(study)]
+    cells = [_cell(settings, seed, shared, labels) for settings, seed in pairs]
     _refuse_twins(cells, study)
     return cells
 
@@ -79,8 +116,19 @@ def expand(study: Study) -> list[Cell]:
 def load_cell(study: Study, cell: Cell) -> Experiment:
     """The experiment that one cell runs."""
     if isinstance(study.experiment, str):
-        return load_experiment(study.experiment, cell.overrides)
-    return inline_experiment(study.experiment, f"study {study.name}", cell.overrides)
+        experiment = load_experiment(study.experiment, cell.overrides)
+    else:
+        experiment = inline_experiment(study.experiment, f"study {study.name}", cell.overrides)
+    check_experiment(study, experiment)
+    return experiment
+
+
+def _settings(study: Study) -> list[dict[str, Any]]:
+    """What each cell sets beside what all share, whatever its seed."""
+    if study.kind in ("strong", "weak"):
+        return axis_cells(study)
+    combinations = [dict(zip(study.vary, values, strict=True)) for values in itertools.product(*study.vary.values())]
+    return [*(combinations if study.vary or not study.cells else []), *study.cells]
 
 
 def _refuse_experiment(value: Mapping[str, Any], source: str) -> None:
@@ -93,6 +141,7 @@ def _refuse_experiment(value: Mapping[str, Any], source: str) -> None:
 
 def _problems(study: Study) -> Iterator[Problem]:
     where = f"study {study.name}"
+    yield from kind_problems(study, where)
     if "name" in study.vary:
         yield Problem(where, "vary.name varies nothing: runs are named after their cells", "remove it")
     for key, values in study.vary.items():
@@ -104,11 +153,13 @@ def _problems(study: Study) -> Iterator[Problem]:
         yield Problem(where, f"{key} is both set and varied", "keep one of the two")
     for key in [key for cell in study.cells for key in cell if key in study.set]:
         yield Problem(where, f"{key} is both set for all cells and given by one", "keep one of the two")
-    if study.seeds and any("train.seed" in keys for keys in (study.set, study.vary, *study.cells)):
+    if study.seeds and study.repeats:
+        yield Problem(where, "seeds and repeats both choose the seeds", "keep one of the two")
+    if study.all_seeds and any("train.seed" in keys for keys in (study.set, study.vary, *study.cells)):
         yield Problem(where, "seeds and train.seed both choose the seed", "keep one of the two")
     if len(set(study.seeds)) < len(study.seeds):
         yield Problem(where, "seeds holds a seed twice", "give each seed once")
-    count = math.prod(len(values) for values in study.vary.values()) * max(1, len(study.seeds))
+    count = math.prod(len(values) for values in study.vary.values()) * max(1, len(study.all_seeds))
     if count > MAX_CELLS:
         yield Problem(where, f"{count} cells are more than {MAX_CELLS}", "vary fewer values, or make several studies")
 

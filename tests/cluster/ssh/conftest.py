@@ -1,5 +1,6 @@
 """Hosts with a real sshd each, in namespaces of their own: nothing of this machine's ssh or network is touched."""
 
+import ctypes
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ import yaml
 
 PROGRAM = Path(__file__).parent / "programs" / "hosts.sh"
 NUM_HOSTS = 4
+PR_SET_PDEATHSIG = 1
 TOOLS = ("sshd", "ssh-keygen", "ssh-keyscan", "rsync", "unshare", "nsenter", "ip")
 
 
@@ -22,6 +24,10 @@ def wait_until(true: Callable[[], object], *, what: str, timeout_s: float = 60.0
     while not true():
         assert time.monotonic() < end, f"{what} did not happen within {timeout_s} s"
         time.sleep(0.05)
+
+
+def _die_with_the_tests() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 class Hosts:
@@ -39,7 +45,7 @@ class Hosts:
             ["unshare", "--net", "--mount", "--uts", "--pid", "--mount-proc", "--fork", "--kill-child=KILL",
              "bash", str(PROGRAM), str(folder), str(NUM_HOSTS)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            start_new_session=True,
+            start_new_session=True, preexec_fn=_die_with_the_tests,  # noqa: PLW1509  # before any thread
         )  # fmt: skip
         wait_until(self._is_settled, what="the hosts' start")
         if self._process.poll() is not None:

@@ -105,7 +105,10 @@ def parameter_hash(run: Path) -> str:
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize(("num_hosts", "per_host"), [(2, 1), pytest.param(4, 1, marks=pytest.mark.slow), (2, 2)])
+@pytest.mark.parametrize(
+    ("num_hosts", "per_host"),
+    [(2, 1), pytest.param(4, 1, marks=pytest.mark.slow), pytest.param(2, 2, marks=pytest.mark.slow)],
+)
 def test_hosts_train_what_one_machine_trains(
     hosts_file, launch, tmp_path, source_environ, num_hosts: int, per_host: int
 ):
@@ -237,7 +240,7 @@ def test_a_killed_agent_leaves_no_orphan_and_its_host_is_lost(hosts, hosts_file,
     assert "host2 was lost" in launched.outcome["message"]
 
 
-@pytest.mark.parametrize("host", [1, 2])
+@pytest.mark.parametrize("host", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_network_that_is_cut_for_good_ends_the_run(hosts, hosts_file, launch, host: int):
     launched = until_it_trains(launch(hosts_file(2), *LONG))
     hosts.set_link(host, "down")
@@ -247,6 +250,7 @@ def test_a_network_that_is_cut_for_good_ends_the_run(hosts, hosts_file, launch, 
     assert launched.outcome["exit_code"] == 74
 
 
+@pytest.mark.slow
 def test_a_network_that_is_cut_for_five_seconds_is_survived(hosts, hosts_file, launch):
     launched = until_it_trains(launch(hosts_file(2), *LONG))
     hosts.set_link(2, "down")

@@ -1,0 +1,247 @@
+"""One training step of DCRNN on METR-LA's road graph, against torch-geometric-temporal's cell in the same arrangement.
+
+    python benchmarks/traffic_step.py --peer FOLDER [--rounds 7] [--threads 2]
+
+207 sensors, batch 64, 12 steps in and 12 out, 64 units, 2 layers, diffusion of 2 steps in both directions, two input
+channels, float32; forward, masked MAE, backward, Adam. FOLDER is where `pip install --no-deps --target FOLDER
+torch-geometric-temporal` put it: only its file of the DCRNN cell is loaded. The peer's cell is called as its own
+BatchedDCRNN calls it, with the graph of a whole batch made once. In each round both take a step, and the machine's rate
+of the product that a gate makes is measured too.
+
+Then the memory of the data path: a process of its own reads every batch of an epoch of [34272, 207] readings, and its
+peak is compared with the size of that array.
+"""
+
+import argparse
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import psutil
+import torch
+from torch import Tensor, nn
+
+from graphmill import _native
+from graphmill.tasks.traffic.model import Dcrnn
+from graphmill.tasks.traffic.walks import RandomWalks
+from harness import Rounds, Spread, interleave, print_table, write_result
+
+NODES, BATCH, INPUTS, HORIZON, CHANNELS, UNITS, LAYERS, STEPS = 207, 64, 12, 12, 2, 64, 2, 2
+SHARED = Path(__file__).parents[2] / "shared" / "data" / "traffic" / "metr_la_adj.npz"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peer", type=Path, help="folder of torch-geometric-temporal")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--adjacency", type=Path, default=SHARED, help=".npz with adj; made up where it is not there")
+    parser.add_argument("--memory-of", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.memory_of:
+        sys.stdout.write(json.dumps(data_path_memory(options.memory_of)) + "\n")
+        return
+    torch.set_num_threads(options.threads)
+    _native.keep_freed_memory()
+    adjacency, graph = load_adjacency(options.adjacency)
+    torch.manual_seed(0)
+    batch = torch.randn(BATCH, INPUTS, NODES, CHANNELS), torch.randn(BATCH, HORIZON, NODES)
+    ours = Step(our_model(adjacency), batch)
+    contenders: dict[str, Callable[[int], object]] = {"graphmill": ours}
+    if options.peer:
+        contenders["torch-geometric-temporal"] = Step(PeerDcrnn(load_peer(options.peer), adjacency), batch)
+    rates: list[float] = []
+    contenders["product"] = lambda _: rates.append(product_rate(options.threads))
+    rounds = interleave(contenders, rounds=options.rounds, warmup=1)
+    write_result("traffic_step", report(rounds, rates[1:], graph, options.threads) | {"data_path": run_data_path()})
+
+
+def load_adjacency(path: Path) -> tuple[np.ndarray, str]:
+    if path.is_file():
+        with np.load(path, allow_pickle=False) as archive:
+            return archive["adj"], "METR-LA"
+    rng = np.random.default_rng(0)
+    made_up = (rng.random((NODES, NODES)) * (rng.random((NODES, NODES)) < 0.035)).astype(np.float32)
+    return made_up + np.eye(NODES, dtype=np.float32), "synthetic"
+
+
+def our_model(adjacency: np.ndarray) -> nn.Module:
+    edges = np.nonzero(adjacency)
+    walks = RandomWalks.of(np.stack(edges).astype(np.int32), adjacency[edges], NODES, STEPS)
+    return Dcrnn(
+        walks,
+        horizon=HORIZON,
+        rnn_units=UNITS,
+        num_layers=LAYERS,
+        cl_decay_steps=0,
+        seed=0,
+        in_channels=CHANNELS,
+    )
+
+
+def load_peer(folder: Path) -> ModuleType:
+    """The file of the cell alone: the package's other modules want more dependencies."""
+    path = folder / "torch_geometric_temporal" / "nn" / "recurrent" / "dcrnn.py"
+    spec = importlib.util.spec_from_file_location("peer_dcrnn", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # PyG looks it up by name
+    spec.loader.exec_module(module)
+    return module
+
+
+class PeerDcrnn(nn.Module):
+    """The same encoder and decoder around the peer's cell; rows of a batch stand one after the other, as it wants."""
+
+    def __init__(self, peer: ModuleType, adjacency: np.ndarray) -> None:
+        super().__init__()
+        self.encoder = nn.ModuleList(peer.BatchedDCRNN(c, UNITS, STEPS + 1) for c in (CHANNELS, UNITS))
+        self.decoder = nn.ModuleList(peer.BatchedDCRNN(c, UNITS, STEPS + 1) for c in (1, UNITS))
+        self.projection = nn.Linear(UNITS, 1)
+        rows, columns = np.nonzero(adjacency)
+        edges = torch.from_numpy(np.stack([rows, columns]))
+        self.edges = torch.cat([edges + number * NODES for number in range(BATCH)], dim=1)
+        self.weights = torch.from_numpy(adjacency[rows, columns]).repeat(BATCH)
+        self.is_cached = False
+
+    def cell(self, cell: nn.Module, x: Tensor, h: Tensor) -> Tensor:
+        graph, cached = (self.edges, self.weights), self.is_cached
+        z = cell._calculate_update_gate(x, *graph, h, cached)
+        r = cell._calculate_reset_gate(x, *graph, h, cached)
+        return cell._calculate_hidden_state(z, h, cell._calculate_candidate_state(x, *graph, h, r, cached))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        states = [inputs.new_zeros(BATCH * NODES, UNITS) for _ in self.encoder]
+        for t in range(INPUTS):
+            self.advance(self.encoder, states, inputs[:, t].reshape(BATCH * NODES, CHANNELS))
+        previous, forecasts = inputs.new_zeros(BATCH * NODES, 1), []
+        for _ in range(HORIZON):
+            previous = self.projection(self.advance(self.decoder, states, previous))
+            forecasts.append(previous.view(BATCH, NODES))
+            self.is_cached = True  # every cell has made its normalised edges by now
+        return torch.stack(forecasts, dim=1)
+
+    def advance(self, cells: nn.ModuleList, states: list[Tensor], x: Tensor) -> Tensor:
+        for number, cell in enumerate(cells):
+            states[number] = x = self.cell(cell, x, states[number])
+        return x
+
+
+class Step:
+    """Forward, loss, backward, update."""
+
+    def __init__(self, model: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
+        self.model, self.batch = model, batch
+        self.optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
+
+    def __call__(self, _: int) -> None:
+        inputs, targets = self.batch
+        self.optimizer.zero_grad()
+        (self.model(inputs) - targets).abs().mean().backward()
+        self.optimizer.step()
+
+
+def product_rate(threads: int) -> float:
+    """GFLOP/s of the native product of one gate, the best of three."""
+    m, k, n = BATCH * NODES, 5 * 2 * UNITS, 2 * UNITS
+    a, w, out = torch.randn(m, k), torch.randn(n, k), torch.empty(m, n)
+    seconds = []
+    for _ in range(4):
+        begin = time.perf_counter()
+        _native.linear(a, w, None, out, False, None, 0.0, threads)
+        seconds.append(time.perf_counter() - begin)
+    return 2 * m * k * n / min(seconds) / 1e9
+
+
+def gflop() -> float:
+    """Products of one step: forward, weight gradients, input gradients; 2 per multiply-add."""
+    slots, rows = 1 + 2 * STEPS, BATCH * NODES
+    widths = [CHANNELS, *[UNITS] * (LAYERS - 1)] * INPUTS + [1, *[UNITS] * (LAYERS - 1)] * HORIZON
+    return 3 * sum(2 * rows * slots * (UNITS + width) * 3 * UNITS for width in widths) / 1e9
+
+
+def report(rounds: Rounds, rates: list[float], graph: str, threads: int) -> dict[str, object]:
+    names = [name for name in rounds.seconds if name != "product"]
+    table = []
+    for name in names:
+        spread = rounds.spread(name)
+        table.append(
+            [name, f"{spread.median:.2f}", f"{BATCH / spread.median:.1f}", str(rounds.ratio(name, "graphmill"))]
+        )
+    title = f"one step on {graph}'s graph, {threads} threads; others used {rounds.foreign_cores:.2f} cores"
+    print_table(title, ["form", "s", "samples/s", "time ÷ graphmill (quartiles)"], table)
+    achieved = [gflop() / seconds for seconds in rounds.seconds["graphmill"]]
+    share = Spread.of([rate / possible for rate, possible in zip(achieved, rates, strict=True)])
+    print_table(
+        f"{gflop():.0f} GFLOP a step",
+        ["GFLOP/s of the step", "of the native product", "share"],
+        [[str(Spread.of(achieved)), str(Spread.of(rates)), str(share)]],
+    )
+    return {
+        "graph": graph,
+        "threads": threads,
+        "rounds": len(rates),
+        "foreign_cores": rounds.foreign_cores,
+        "contenders": {
+            name: {
+                "seconds": rounds.spread(name),
+                "samples_per_s": BATCH / rounds.spread(name).median,
+                "ratio_to_graphmill": rounds.ratio(name, "graphmill"),
+            }
+            for name in names
+        },
+        "gflop": gflop(),
+        "gflops_achieved": Spread.of(achieved),
+        "gflops_product": Spread.of(rates),
+        "share_of_product": share,
+    }
+
+
+def run_data_path() -> dict[str, float]:
+    from graphmill.tasks.traffic.generate import generate
+    from graphmill.tasks.traffic.store import write_traffic
+
+    with tempfile.TemporaryDirectory() as folder:
+        write_traffic(generate(num_sensors=NODES, num_steps=34_272), Path(folder) / "store")
+        command = [sys.executable, __file__, "--memory-of", str(Path(folder) / "store")]
+        result: dict[str, float] = json.loads(
+            subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        )
+    rows = [[f"{result['raw_mib']:.1f}", f"{result['peak_mib']:.1f}", f"{result['peak_over_raw']:.2f}"]]
+    print_table("data path, one epoch of batches", ["raw array MiB", "peak above start MiB", "peak ÷ raw"], rows)
+    return result
+
+
+def data_path_memory(path: Path) -> dict[str, float]:
+    """Peak resident memory, mapped pages included, above what the process had before it opened the store."""
+    from graphmill.sample.prefetch import prefetch
+    from graphmill.sample.schedule import SeedSchedule
+    from graphmill.spec.experiment import TrafficTrainSpec
+    from graphmill.tasks.traffic.store import TrafficStore
+    from graphmill.tasks.traffic.windows import TrafficWindows
+
+    prefetched = TrafficTrainSpec().prefetch  # as training does unless told otherwise
+    torch.zeros(8).sum()
+    start = psutil.Process().memory_info().rss
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    store = TrafficStore.open(path)
+    windows = TrafficWindows(store, INPUTS, HORIZON)
+    schedule = SeedSchedule(windows.starts, BATCH, 1, 0)  # all windows: the whole array is read
+    steps = range(schedule.steps_per_epoch)
+    for _ in prefetch(lambda: (windows.batch(schedule.seeds(0, step, 0)) for step in steps), prefetched):
+        pass
+    status = Path("/proc/self/status").read_text()
+    peak = next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+    raw = store.values.nbytes
+    return {"raw_mib": raw / 2**20, "peak_mib": (peak - start) / 2**20, "peak_over_raw": (peak - start) / raw}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Traffic forecasting: prepare, windows, model, task and metrics of one problem."""

@@ -1,0 +1,193 @@
+"""Forecasters: DCRNN (Li et al. 2018, arXiv 1707.01926), an encoder and a decoder of diffusion convolutional GRUs, or
+anybody's model by dotted path, behind one face that knows the scale of the readings.
+"""
+
+import math
+from typing import assert_never
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from graphmill.base.errors import UserError
+from graphmill.graph.keys import Purpose, key_of
+from graphmill.spec.experiment import CustomModelSpec, DcrnnSpec
+from graphmill.spec.plan import Plan, TrafficPlan
+from graphmill.tasks.custom_model import construct
+from graphmill.tasks.traffic.dcgru import CellAt, DcgruCell
+from graphmill.tasks.traffic.store import TrafficStore
+from graphmill.tasks.traffic.walks import RandomWalks
+from graphmill.tasks.traffic.windows import WindowBatch
+
+INPUT_CHANNELS = 4  # scaled reading, 1 where there is one, time of day, day of the week
+
+
+class Dcrnn(nn.Module):
+    """Readings of the last steps → readings of the next `horizon` steps, every sensor at once.
+
+    Inputs and outputs are scaled; `Forecaster` takes them back to the unit of the data.
+    """
+
+    def __init__(
+        self,
+        walks: RandomWalks,
+        *,
+        horizon: int,
+        rnn_units: int,
+        num_layers: int,
+        cl_decay_steps: float,
+        seed: int,
+        in_channels: int = INPUT_CHANNELS,
+    ) -> None:
+        """`cl_decay_steps`: τ of the scheduled sampling; the share of true inputs is half at step τ · ln τ; 0: none."""
+        super().__init__()
+        self.walks, self.horizon, self.units, self.seed = walks, horizon, rnn_units, seed
+        self.cl_decay_steps = cl_decay_steps
+        widths = [in_channels, *[rnn_units] * (num_layers - 1)]
+        self.encoder = nn.ModuleList(self._cell(width) for width in widths)
+        self.decoder = nn.ModuleList(self._cell(width) for width in [1, *widths[1:]])
+        self.projection = nn.Linear(rnn_units, 1)
+        self._reset_parameters()
+
+    def _cell(self, channels: int) -> DcgruCell:
+        return DcgruCell(channels=channels, units=self.units, num_slots=self.walks.num_slots)
+
+    def _reset_parameters(self) -> None:
+        generator = torch.Generator().manual_seed(key_of(self.seed, Purpose.INITIAL_WEIGHTS) >> 1)
+        for cell in [*self.encoder, *self.decoder]:
+            assert isinstance(cell, DcgruCell)
+            cell.reset_parameters(generator)
+        nn.init.xavier_uniform_(self.projection.weight, generator=generator)
+        nn.init.zeros_(self.projection.bias)
+
+    def forward(
+        self, inputs: Tensor, targets: Tensor | None = None, is_known: Tensor | None = None, step: int = 0
+    ) -> Tensor:
+        """Scaled forecasts [num_windows, horizon, num_nodes].
+
+        `inputs` [num_windows, num_inputs, num_nodes, in_channels]. In training the decoder is fed the true readings
+        `targets` [num_windows, horizon, num_nodes] at a share of its steps that falls with the training step `step`,
+        where they are known (`is_known`, the same shape); else, and always in evaluation, its own forecasts.
+        """
+        encoder, decoder = self._at(self.encoder), self._at(self.decoder)
+        windows, _, nodes, _ = inputs.shape
+        states = [inputs.new_zeros(windows, nodes, self.units) for _ in encoder]
+        for t in range(inputs.shape[1]):
+            _advance(encoder, states, inputs[:, t])
+        is_true = self.true_inputs(step) if self.training and targets is not None else [False] * self.horizon
+        previous = inputs.new_zeros(windows, nodes)  # the GO symbol
+        forecasts = []
+        for t in range(self.horizon):
+            forecast = self.projection(_advance(decoder, states, previous.unsqueeze(-1))).squeeze(-1).float()
+            forecasts.append(forecast)
+            previous = forecast
+            if is_true[t] and targets is not None and is_known is not None:
+                previous = torch.where(is_known[:, t], targets[:, t], forecast)
+        return torch.stack(forecasts, dim=1)
+
+    def _at(self, cells: nn.ModuleList) -> list[CellAt]:
+        return [cell.at(self.walks) for cell in cells if isinstance(cell, DcgruCell)]
+
+    def true_share(self, step: int) -> float:
+        """Probability that a decoder's input is the true reading: τ / (τ + exp(step / τ)), the inverse sigmoid."""
+        if self.cl_decay_steps <= 0:
+            return 0.0
+        tau = self.cl_decay_steps
+        return tau / (tau + math.exp(min(step / tau, 700.0)))
+
+    def true_inputs(self, step: int) -> list[bool]:
+        """Whether the input after each forecast is the true reading, one draw per decoder step for the whole batch.
+
+        Keyed by (seed, step, decoder step): the same on every rank, for any number of ranks, after a resume.
+        """
+        share = self.true_share(step)
+        keys = (key_of(self.seed, Purpose.SCHEDULED_SAMPLING, step, t) for t in range(self.horizon))
+        return [key / 2**64 < share for key in keys]
+
+
+class AnyForecaster(nn.Module):
+    """A model that is called as model(x, edge_index, edge_weight), as PyTorch Geometric Temporal's are.
+
+    `x` [num_windows, history, num_nodes, 4] → [num_windows, horizon, num_nodes], a last dimension of 1 allowed.
+    Its own dropout draws from torch's generator, which is seeded by (seed, step, rank) before every training step.
+    """
+
+    def __init__(
+        self, inner: nn.Module, edge_index: Tensor, edge_weight: Tensor, *, horizon: int, seed: int, rank: int
+    ) -> None:
+        super().__init__()
+        self.inner, self.horizon, self.seed, self.rank = inner, horizon, seed, rank
+        self.edges = (edge_index, edge_weight)  # no buffers: they are the store's, not the checkpoint's
+
+    def forward(self, inputs: Tensor, targets: Tensor, is_known: Tensor, step: int) -> Tensor:
+        """Scaled forecasts [num_windows, horizon, num_nodes]; the true readings are not shown to it."""
+        del targets, is_known
+        if self.training:
+            torch.manual_seed(key_of(self.seed, Purpose.DROPOUT, step, self.rank) >> 1)
+        edge_index, edge_weight = (each.to(inputs.device) for each in self.edges)
+        out: Tensor = self.inner(inputs, edge_index, edge_weight).float()
+        wanted = (len(inputs), self.horizon, inputs.shape[2])
+        if out.shape not in (wanted, (*wanted, 1)):
+            raise UserError(
+                f"{type(self.inner).__name__} made {list(out.shape)} from {list(inputs.shape)}",
+                fix=f"let it make {list(wanted)}: windows, horizon, sensors",
+            )
+        return out.view(wanted)
+
+
+class Forecaster(nn.Module):
+    """A model of scaled readings, and the scale it was trained on.
+
+    `mean` and `std` of the training readings are buffers, so that a checkpoint holds them.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, net: Dcrnn | AnyForecaster, *, mean: float, std: float) -> None:
+        super().__init__()
+        self.net = net
+        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32))
+        self.register_buffer("std", torch.tensor(std, dtype=torch.float32))
+
+    def forward(self, batch: WindowBatch, step: int = 0) -> Tensor:
+        """Forecasts [num_windows, horizon, num_sensors] in the unit of the data; `step`: the training step."""
+        inputs, targets = batch.inputs(self.mean, self.std), (batch.targets - self.mean) / self.std
+        forecasts: Tensor = self.net(inputs, targets, batch.is_known, step)
+        return forecasts * self.std + self.mean
+
+
+def build_model(plan: Plan, own: TrafficPlan, store: TrafficStore, *, rank: int) -> Forecaster:
+    """The plan's model with its initial weights, the same on every rank."""
+    metadata = store.metadata
+    edge_index, edge_weight = store.edge_index, store.edge_weight
+    if own.graph == "identity":
+        loops = np.arange(metadata.num_sensors, dtype=np.int32)
+        edge_index, edge_weight = np.stack([loops, loops]), np.ones(metadata.num_sensors, dtype=np.float32)
+    net: Dcrnn | AnyForecaster
+    match own.model:
+        case DcrnnSpec() as spec:
+            walks = RandomWalks.of(edge_index, edge_weight, metadata.num_sensors, spec.max_diffusion_step)
+            net = Dcrnn(
+                walks,
+                horizon=own.horizon,
+                rnn_units=spec.rnn_units,
+                num_layers=spec.num_layers,
+                cl_decay_steps=spec.cl_decay_steps,
+                seed=plan.seed,
+            )
+        case CustomModelSpec() as spec:
+            torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS) >> 1)
+            inner = construct(spec, {"in_channels": INPUT_CHANNELS, "out_channels": 1})
+            edges = (torch.from_numpy(edge_index.astype(np.int64)), torch.from_numpy(np.array(edge_weight)))
+            net = AnyForecaster(inner, *edges, horizon=own.horizon, seed=plan.seed, rank=rank)
+        case _:
+            assert_never(own.model)
+    return Forecaster(net, mean=metadata.mean, std=metadata.std)
+
+
+def _advance(cells: list[CellAt], states: list[Tensor], x: Tensor) -> Tensor:
+    """One step through all layers: `states` are replaced; the last one is returned."""
+    for number, cell in enumerate(cells):
+        states[number] = x = cell(x, states[number])
+    return x

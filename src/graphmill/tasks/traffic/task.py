@@ -1,0 +1,106 @@
+"""Traffic forecasting as the loop sees it: batches, a loss, measures."""
+
+import time
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from graphmill.base.errors import UserError
+from graphmill.graph.batch import GlobalIds, Seeds
+from graphmill.sample.prefetch import prefetch
+from graphmill.sample.schedule import SeedSchedule, drawn
+from graphmill.spec.plan import Plan, TrafficFacts, TrafficPlan
+from graphmill.sync.group import Group
+from graphmill.tasks.task import LoaderTimes, Measures, Pause, Split, never_pause
+from graphmill.tasks.traffic.metrics import empty_tally, measures, tally
+from graphmill.tasks.traffic.model import Forecaster, build_model
+from graphmill.tasks.traffic.store import TrafficStore
+from graphmill.tasks.traffic.windows import TrafficWindows, WindowBatch
+
+_EVALUATION_BATCH = 256  # windows in memory together
+
+
+@dataclass(slots=True)
+class Traffic:
+    """One rank's share of the forecasting problem that a plan describes."""
+
+    plan: Plan
+    own: TrafficPlan
+    group: Group
+    times: LoaderTimes = field(default_factory=LoaderTimes)
+    windows: TrafficWindows = field(init=False)
+    num_known: NDArray[np.int64] = field(init=False)  # [num_steps]: see TrafficWindows.num_known
+    model: Forecaster = field(init=False)
+    schedule: SeedSchedule = field(init=False)
+
+    def __post_init__(self) -> None:
+        plan, own = self.plan, self.own
+        store = _same_store(own.dataset)
+        self.windows = TrafficWindows(store, own.history, own.horizon)
+        self.num_known = self.windows.num_known()
+        self.model = build_model(plan, own, store, rank=self.group.rank).to(self.group.device)
+        starts = drawn(self.windows.of("train"), own.dataset.num_train, plan.seed)
+        self.schedule = SeedSchedule(starts, plan.batch_size, plan.ranks, plan.seed)
+
+    def batches(self, epoch: int, first_step: int) -> Generator[WindowBatch]:
+        """The batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
+        with closing(prefetch(lambda: self._make(epoch, first_step), self.plan.prefetch)) as batches:
+            for batch in batches:
+                yield batch.to(self.group.device)
+
+    def weights(self, epoch: int, step: int) -> tuple[int, ...]:
+        """Readings to be forecast that are not missing, of every rank."""
+        return tuple(
+            int(self.num_known[self.schedule.seeds(epoch, step, rank).ids].sum()) for rank in range(self.plan.ranks)
+        )
+
+    def loss_sum(self, batch: WindowBatch) -> Tensor:
+        """Absolute error in the unit of the data, summed over the readings of a batch that are not missing."""
+        step = batch.seeds.epoch * self.plan.steps_per_epoch + batch.seeds.step
+        is_mixed = self.plan.precision == "bf16"
+        with torch.autocast(self.group.device.type, torch.bfloat16, enabled=is_mixed):
+            forecasts = self.model(batch, step)
+        return torch.where(batch.is_known, forecasts - batch.targets, 0.0).abs().sum()
+
+    def evaluate(self, split: Split, pause: Pause = never_pause) -> Measures:
+        """Measures of a split, each window counted once; the same on every rank, and all ranks must call it."""
+        self.model.eval()
+        starts = self.windows.of(split)
+        shares = np.array_split(starts, self.group.world_size)
+        mine = shares[self.group.rank]
+        total = empty_tally(self.own.horizon)
+        with torch.no_grad():
+            for begin in range(0, len(shares[0]), _EVALUATION_BATCH):  # the first share is never the smaller
+                pause()
+                seeds = Seeds(0, 0, GlobalIds(mine[begin : begin + _EVALUATION_BATCH]))
+                if len(seeds.ids):
+                    batch = self.windows.batch(seeds).to(self.group.device)
+                    total += tally(self.model(batch), batch.targets, batch.is_known)
+        self.model.train()
+        values = measures(self.group.sum_numbers(total), self.own.dataset.interval_s)
+        return Measures(loss=values["mae"], values=values, num_seeds=len(starts))
+
+    def _make(self, epoch: int, first_step: int) -> Iterator[WindowBatch]:
+        for step in range(first_step, self.schedule.steps_per_epoch):
+            begin = time.perf_counter()
+            batch = self.windows.batch(self.schedule.seeds(epoch, step, self.group.rank))
+            self.times.gather_s += time.perf_counter() - begin
+            yield batch
+
+
+def _same_store(planned: TrafficFacts) -> TrafficStore:
+    """The store that was planned with: a run is not to go on with other readings under the same path."""
+    store = TrafficStore.open(Path(planned.path))
+    if store.metadata.checksum != planned.checksum:
+        raise UserError(
+            f"{planned.path} was prepared anew since the run was planned: its checksum is"
+            f" {store.metadata.checksum}, and plan.json says {planned.checksum}",
+            fix="restore that dataset, or start a new run",
+        )
+    return store

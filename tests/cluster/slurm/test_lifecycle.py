@@ -1,0 +1,226 @@
+"""A run outlives what befalls its jobs: limits, lost ranks, cancelled jobs. On real Slurm, with real ranks.
+
+Whatever happened, the last checkpoint is bit for bit that of a run that was left alone.
+"""
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from graphmill.record.events import read_events
+from graphmill.record.run_folder import Outcome, RunFolder
+from graphmill.tasks.node_classification.prepare import prepare
+
+EXPERIMENT = """
+name: life
+dataset: {name: synthetic/sbm}
+model: {hidden_channels: 16}
+train:
+  {epochs: 30, batch_size: 50, num_neighbors: [5, 5], threads: 1, device: cpu, evaluate_every_epochs: 10,
+   hang_timeout_s: 6, sync: {scheme: local_sgd, every: 2}, checkpoint: {every_steps: 6}}
+slurm: {site: devcluster, hosts: 2, time: 5}
+"""
+EARLY = 12  # steps done when something happens
+LONG_S = 240.0  # for a machine that others use as well
+
+
+class Life:
+    """A run on the cluster, from outside."""
+
+    def __init__(self, slurm, folder: RunFolder) -> None:
+        self.slurm, self.folder = slurm, folder
+
+    @property
+    def job(self) -> str:
+        return self.folder.jobs()[-1].job_id
+
+    @property
+    def outcome(self) -> Outcome:
+        outcome = self.folder.read_outcome()
+        assert outcome is not None, self.log()
+        return outcome
+
+    def log(self) -> str:
+        return "".join(path.read_text() for path in sorted(self.folder.path.glob("slurm-*.out")))
+
+    def events(self, kind: str, rank: int = 0) -> list[dict]:
+        path = self.folder.events_path(rank)
+        return [event for event in read_events(path) if event["kind"] == kind] if path.exists() else []
+
+    def wait_for_steps(self, steps: int = EARLY) -> None:
+        def are_done() -> bool:
+            return any(event["steps_done"] >= steps for event in self.events("sync"))
+
+        self.slurm.wait_until(are_done, f"step {steps}", LONG_S)
+
+    def wait_done(self) -> None:
+        def is_done() -> bool:
+            outcome = self.folder.read_outcome()
+            return outcome is not None and outcome.status == "done"
+
+        self.slurm.wait_until(is_done, "the run to be done", LONG_S)
+        assert self.slurm.wait_for_state(self.job, timeout_s=LONG_S) == "COMPLETED"
+
+    def process(self, rank: int) -> psutil.Process:
+        """Of a rank; the head sees the processes of all hosts."""
+        for process in psutil.process_iter(["cmdline"]):
+            words = process.info["cmdline"] or []
+            is_rank = str(self.folder.path) in words and "graphmill.train.worker" in words and words[0] != "bash"
+            if is_rank and process.environ().get("SLURM_PROCID") == str(rank):
+                return process
+        raise AssertionError("the rank does not run")
+
+    def resume(self) -> None:
+        assert graphmill("submit", "--resume", self.folder.path).returncode == 0
+
+    def steps_redone(self) -> int:
+        """By the latest attempt."""
+        start = self.events("start")[-1]
+        reached = max(event["steps_done"] for event in self.events("sync") if event["time"] < start["time"])
+        return reached - start["steps_done"]
+
+
+def graphmill(*words: object, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "graphmill.cli", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environ})
+
+
+def digests(folder: Path) -> dict[str, str]:
+    last = max((folder / "checkpoints").glob("step_*"))
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(last.glob("*.safetensors"))}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    """The dataset, the experiment, and a run that was left alone."""
+    root = tmp_path_factory.mktemp("life")
+    prepare("synthetic/sbm", root=root / "data", options={"num_nodes": 1500, "num_edges": 6000, "features": 16})
+    (root / "life.yaml").write_text(EXPERIMENT)
+    where = ("--dataset-root", root / "data", "--logs-root", root / "logs")
+    alone = graphmill("train", root / "life.yaml", "--run-id", "alone", *where, "-O", "train.ranks=2")
+    assert alone.returncode == 0, alone.stderr
+    return root
+
+
+@pytest.fixture
+def begin(slurm, root: Path, request: pytest.FixtureRequest) -> Callable[..., Life]:
+    """Submits the run; `settings` are further overrides."""
+
+    def begin(*settings: str) -> Life:
+        name = request.node.name.replace("[", "-").replace("]", "")
+        options = [word for setting in settings for word in ("-O", setting)]
+        where = ("--dataset-root", root / "data", "--logs-root", root / "logs")
+        done = graphmill("submit", root / "life.yaml", "--run-id", name, *where, *options)
+        assert done.returncode == 0, done.stderr
+        life = Life(slurm, RunFolder(root / "logs" / name))
+        life.wait_for_steps()
+        return life
+
+    return begin
+
+
+@pytest.fixture
+def is_unharmed(root: Path) -> Callable[[Life], bool]:
+    return lambda life: digests(life.folder.path) == digests(root / "logs" / "alone")
+
+
+@pytest.mark.parametrize("way", ["requeue", "follow_up"])
+def test_a_run_goes_on_after_its_time_limit(slurm, begin, is_unharmed, way):
+    life = begin(f"slurm.goes_on_by={way}")
+    # A limit that moves under its feet: the ranks ask again when they are warned, and stop when their reserve begins.
+    slurm.call("scontrol", "update", f"jobid={life.job}", "endtime=now+8seconds")
+    slurm.call("scancel", "--signal=USR2", life.job)
+    life.wait_done()
+    assert is_unharmed(life)
+    assert len(life.folder.attempts()) > 1
+    assert (len({job.job_id for job in life.folder.jobs()}) > 1) == (way == "follow_up")
+    assert f"steps further, by {way}" in life.log()
+    assert life.steps_redone() == 0
+
+
+def test_a_killed_rank_ends_the_job_and_is_named_first(slurm, begin, is_unharmed):
+    life = begin()
+    host = life.events("start", 1)[0]["hostname"]
+    life.process(1).kill()
+    assert slurm.wait_for_state(life.job) == "FAILED"
+    assert (life.outcome.status, life.outcome.exit_code) == ("failed", 1)
+    assert life.outcome.message == f"rank 1 on {host} failed first: killed"
+    errors = [line for line in life.log().splitlines() if line.startswith("error: ")]
+    assert errors == [f"error: {life.outcome.message}"]
+    life.resume()
+    life.wait_done()
+    assert is_unharmed(life)
+
+
+def test_a_silent_rank_is_missed_and_the_run_goes_on_without_being_asked(slurm, begin, is_unharmed):
+    life = begin()
+    host = life.events("start", 1)[0]["hostname"]
+    life.process(1).suspend()
+    life.wait_done()
+    assert is_unharmed(life)
+    assert f"error: rank 1 on {host} gave no sign of life" in life.log()
+    assert "by requeue" in life.log()
+
+
+def test_a_cancelled_job_is_not_started_again_but_its_run_can_go_on(slurm, begin, is_unharmed):
+    life = begin()
+    slurm.call("scancel", life.job)
+    assert slurm.wait_for_state(life.job) == "CANCELLED"
+    assert len(life.folder.attempts()) == 1
+    life.resume()
+    life.wait_done()
+    assert is_unharmed(life)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_after_limits_that_nobody_shortened(begin, is_unharmed):
+    life = begin("slurm.time=1", 'slurm.setup_lines=["sleep 25"]', "train.epochs=30")
+    life.wait_done()
+    assert is_unharmed(life)
+
+
+@pytest.mark.slow
+def test_a_preempted_run_goes_on_when_there_is_room_again(slurm, begin, is_unharmed):
+    life = begin("slurm.slurm_partition=preempt")
+    slurm.call("sbatch", f"-N{len(slurm.hosts)}", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 2")
+    life.wait_done()
+    assert is_unharmed(life)
+    assert len(life.folder.attempts()) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("fault", ["crash", "cut"])
+def test_a_run_goes_on_elsewhere_when_it_loses_a_host(slurm, begin, is_unharmed, fault, rank):
+    life = begin()
+    lost = life.events("start", rank)[0]["hostname"]
+    {"crash": slurm.crash, "cut": slurm.cut}[fault](lost)
+    life.wait_done()
+    assert is_unharmed(life)
+    assert lost not in {life.events("start", number)[-1]["hostname"] for number in (0, 1)}
+
+
+@pytest.mark.slow
+def test_hosts_with_different_code_are_refused_by_name(slurm, root, begin, tmp_path):
+    import graphmill.sync.schemes as victim
+
+    changed = tmp_path / "changed.py"
+    changed.write_text(Path(victim.__file__).read_text() + "\nCHANGED = True\n")
+    slurm.run_on("host2", "mount", "--bind", str(changed), victim.__file__)
+    try:
+        where = ("--dataset-root", root / "data", "--logs-root", root / "logs", "--run-id", "other-code")
+        option = 'slurm.sbatch_args=["--nodelist=host1,host2"]'
+        assert graphmill("submit", root / "life.yaml", *where, "-O", option).returncode == 0
+        life = Life(slurm, RunFolder(root / "logs" / "other-code"))
+        assert slurm.wait_for_state(life.job) == "FAILED"
+    finally:
+        slurm.run_on("host2", "umount", victim.__file__)
+    assert (life.outcome.status, life.outcome.exit_code) == ("failed", 2)
+    assert "graphmill's code is" in life.outcome.message
+    assert "host2" in life.outcome.message
