@@ -140,6 +140,42 @@ def kills(result: dict[str, Any]) -> str:
     ) + source(result, "python benchmarks/kills.py")
 
 
+def limits(result: dict[str, Any]) -> str:
+    lines = [
+        f"**Time limits of {result['limit_s']} s**, two hosts, dev cluster: the same run without a limit, and cut into"
+        " attempts\n",
+        "| run | ended | attempts | jobs | steps made twice, at worst | last checkpoint |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in result["runs"]:
+        lost = str(max(row["steps_lost"], default=0))
+        same = {True: "bit-identical", False: "DIFFERS", None: ""}[row.get("identical")]
+        lines.append(
+            f"| {row['name']} | {row['status'].replace('_', ' ')} | {row['attempts']} | {row['jobs']} | {lost} | {same} |"
+        )
+    return "\n".join(lines) + "\n\n" + source(result, "python benchmarks/limits.py")
+
+
+def faults(result: dict[str, Any]) -> str:
+    """Detection is the first rank's own word; over, that the job no longer runs."""
+    lines = [
+        f"**Faults** at random moments of two-host runs on the dev cluster; `train.hang_timeout_s` {result['hang_timeout_s']},"
+        f" a checkpoint every {result['checkpoint_every_steps']} steps. Median (longest); s from the fault\n",
+        "| fault | then | as promised | bit-identical in the end | a rank said so, s | attempt over, s | steps lost |",
+        "|" + "---|" * 7,
+    ]
+    then = {"unharmed": "not harmed", "itself": "goes on by itself", "resume": "ends; `submit --resume`"}
+    for kind in result["kinds"].values():
+        spreads = [f"{p[0]:.0f} ({p[1]:.0f})" if (p := kind[k]) else "" for k in ("told_s", "over_s", "steps_lost")]
+        counts = [f"{kind[key]} of {kind['trials']}" for key in ("as_promised", "identical")]
+        lines.append("| " + " | ".join([kind["words"], then[kind["goes_on"]], *counts, *spreads]) + " |")
+    lines.append(
+        f"\n{result['num_trials']} trials: {result['num_damaged_checkpoints']} damaged checkpoints,"
+        f" {len(result['completed_without_outcome'])} jobs COMPLETED without the outcome `done`."
+    )
+    return "\n".join(lines) + " " + source(result, "python benchmarks/faults.py")
+
+
 TABLES = {
     "sampler": lambda r: samplers(r, "Raw sampling", "python benchmarks/sampler.py"),
     "sampler_dgl": lambda r: samplers(r, "Raw block sampling", "python benchmarks/sampler_dgl.py"),
@@ -147,6 +183,8 @@ TABLES = {
     "accuracy": accuracy,
     "schemes": schemes,
     "kills": kills,
+    "limits": limits,
+    "faults": faults,
     "startup": startup,
 }
 

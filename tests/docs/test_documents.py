@@ -183,7 +183,7 @@ def test_yaml_in_documents_is_an_experiment_or_a_part_of_one(tmp_path):
         ):
             file = tmp_path / f"{path.stem}-{number}.yaml"
             file.write_text(body, encoding="utf-8")
-            if re.search(r"^(vary|cells):", body, re.MULTILINE):
+            if re.search(r"^(vary|cells|kind):", body, re.MULTILINE):
                 load_study(file)
             elif re.search(r"^defaults:", body, re.MULTILINE):
                 load_site(str(file), folders=[])

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphmill.sample.schedule import SeedSchedule
+from graphmill.sample.schedule import SeedSchedule, drawn
 
 train_sets = st.sets(st.integers(0, 2000), min_size=1, max_size=300).map(
     lambda ids: np.array(sorted(ids), dtype=np.int64)
@@ -71,3 +71,12 @@ def test_epochs_and_seeds_differ_and_orders_are_fair():
 def test_the_order_is_pinned():
     """Golden: a change here makes every run of the past impossible to repeat."""
     assert SeedSchedule(np.arange(10), 10, 1, 1234).order(0).tolist() == [9, 7, 6, 3, 0, 8, 4, 2, 1, 5]
+
+
+@given(st.integers(1, 200), st.integers(0, 200), st.integers(0, 200), st.integers(0, 2**62))
+def test_a_larger_draw_holds_the_smaller_one(num_train, one, other, seed):
+    train_ids = np.arange(num_train, dtype=np.int64) * 3
+    few, many = (drawn(train_ids, count, seed) for count in sorted((one, other)))
+    assert set(few) <= set(many) <= set(train_ids)
+    assert len(many) == min(max(one, other), num_train)
+    assert list(many) == sorted(many)

@@ -9,6 +9,7 @@ import typer
 import graphmill
 from graphmill.cli import (
     bench,
+    bottleneck,
     data,
     devcluster,
     doctor,
@@ -53,6 +54,7 @@ for module in (
     pull,
     reports,
     scaling,
+    bottleneck,
     verify,
     devcluster,
     doctor,

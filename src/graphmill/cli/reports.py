@@ -12,8 +12,24 @@ from graphmill.cli.show import print_json, print_line, print_table
 _RESULTS = Path("results")
 _METRICS = _RESULTS / "metrics.csv"
 
-CommColumn = Annotated[str, typer.Option("--comm-column", metavar="COLUMN", help="The cost, to be small.")]
-AccColumn = Annotated[str, typer.Option("--acc-column", metavar="COLUMN", help="The accuracy, to be large.")]
+CommColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--comm-column",
+        metavar="COLUMN",
+        show_default=False,
+        help="The cost, to be small; else commMB_cum_fp32, of forecasts measured_mib_cum.",
+    ),
+]
+AccColumn = Annotated[
+    str | None,
+    typer.Option(
+        "--acc-column",
+        metavar="COLUMN",
+        show_default=False,
+        help="An accuracy, to be large, or an error, to be small; else best_microF1, of forecasts best_val_mae.",
+    ),
+]
 Runs = Annotated[str, typer.Option("--runs", metavar="GLOB", help="Only runs whose id matches, such as 'ablation/*'.")]
 Metrics = Annotated[Path, typer.Option("--metrics", metavar="FILE", help="What `merge` wrote.")]
 
@@ -68,14 +84,14 @@ def pareto(
     *,
     metrics: Metrics = _METRICS,
     output_dir: Annotated[Path, typer.Option("--output-dir", metavar="FOLDER", help="Where to write.")] = _RESULTS,
-    comm_column: CommColumn = "commMB_cum_fp32",
-    acc_column: AccColumn = "best_microF1",
+    comm_column: CommColumn = None,
+    acc_column: AccColumn = None,
     runs: Runs = "*",
     json: Json = False,
 ) -> None:
     """Find the accuracy that communication buys.
 
-    A point is on the frontier where no other has both more accuracy and less communication.
+    A point is on the frontier where no other has both more accuracy (or less error) and less communication.
 
     \b
     Example:
@@ -108,8 +124,8 @@ def figures(
             help="sync_ablation, accuracy_vs_communication or pareto_frontier. Repeatable.",
         ),
     ] = None,
-    comm_column: CommColumn = "commMB_cum_fp32",
-    acc_column: AccColumn = "best_microF1",
+    comm_column: CommColumn = None,
+    acc_column: AccColumn = None,
     runs: Runs = "*",
     images_dir: Annotated[Path, typer.Option("--images-dir", metavar="FOLDER", help="For PNG and PDF.")] = _RESULTS
     / "figures",

@@ -110,7 +110,9 @@ def _print_scaling(found: "Scaling") -> None:
     print_table((*columns, f"val {measure_words(found)}", "oversubscribed"), rows)
     for words, fit in (("all points", found.fit), ("points with a core per thread", found.fit_own_cores)):
         if fit is not None:
-            residual = "exact, for there are only two" if fit.residual is None else f"residual {100 * fit.residual:.1f} %"
+            residual = (
+                "exact, for there are only two" if fit.residual is None else f"residual {100 * fit.residual:.1f} %"
+            )
             print_line(f"{fit.law.capitalize()}, {words}: serial share {100 * fit.serial_share:.1f} %, {residual}")
 
 

@@ -69,9 +69,10 @@ def script(
     \b
     Example:
       graphmill script debian-packages-sage --hosts 2 --time 01:00:00 -o train.sbatch
-      graphmill script my.yaml --site pitzer --account PAS1266 --gres gpu:v100:1 --cpus-per-host 8 --mem 85G
+      graphmill script my.yaml --site pitzer --account PAS1266 --gres gpu:v100:1 --mem 85G
       graphmill script --site perlmutter --nodes-list 1 2 4 8 --allocation m1234 --mail-user you@org.edu
-        --mail-type END,FAIL --job-name-prefix reddit-strong --output-dir slurm --setup-line "module load pytorch"
+        --mail-type END,FAIL --job-name-prefix reddit-strong --output-dir slurm
+        --setup-line "module load pytorch"
         -- --max_steps 4000 --batch_size 1024 --sync_every 1 --sync_scheme deferred_allreduce
     """
     asked = _training(ctx.meta[_TRAINING_KEY], with_seed_flags(ctx, override or []), experiment)

@@ -8,8 +8,9 @@
                           └─an error, a killed rank, no memory───▶ failed         gives up, with the first error
 
 An attempt that would go on gives up instead where it was the last one allowed, or got no further than the one before:
-the next would stand where this one did. A host that dies takes the batch script with it, or its job is ended by Slurm:
-then Slurm itself requeues the job (`#SBATCH --requeue`) and nothing here is asked; the next attempt resumes.
+the next would stand where this one did. A rank may be lost at any moment, on any host, so there it takes two. A host
+that dies takes the batch script with it, or its job is ended by Slurm: then Slurm itself requeues the job (`#SBATCH
+--requeue`) and nothing here is asked; the next attempt resumes.
 """
 
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ class AttemptEnd:
     number: int  # from 1
     steps_before: int  # of each rank, by the checkpoint it began with
     steps_saved: int  # of each rank, by the latest checkpoint now
+    after_idle: bool = False  # the attempt before it had saved nothing new either
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +77,16 @@ def _goes_on(end: AttemptEnd, *, goes_on_by: Way, max_attempts: int) -> Decision
     if end.number >= max_attempts:
         return Decision("give_up", f"this was attempt {end.number} of {max_attempts} (slurm.max_attempts)", code)
     if end.steps_saved <= end.steps_before:
-        return Decision(
-            "give_up",
-            f"the attempt made no progress: it began after step {end.steps_before} and saved nothing later, so another"
-            " would end there too; give it more time, or a smaller checkpoint or round",
-            code,
-        )
+        return _without_progress(end, goes_on_by, code)
     return Decision("go_on", f"{end.steps_saved - end.steps_before} steps further, by {goes_on_by}", code)
+
+
+def _without_progress(end: AttemptEnd, way: Way, code: int) -> Decision:
+    began = f"it began after step {end.steps_before} and saved nothing later"
+    if end.ending == "out_of_time":
+        why = f"the attempt made no progress: {began}, so another would end there too; give it more time, or a smaller"
+        return Decision("give_up", f"{why} checkpoint or round", code)
+    if end.after_idle:
+        why = f"no progress twice running: {began}, as the attempt before it; leave out the hosts that fail"
+        return Decision("give_up", f"{why} (--sbatch-arg --exclude=…), or save more often", code)
+    return Decision("go_on", f"no step was saved yet, but that need not be so again; by {way}", code)

@@ -243,6 +243,18 @@ def facts_of(task: TaskName, row: Mapping[str, str]) -> dict[str, str]:
     return {column.shows or name: row[name] for name, column in COLUMNS_OF[task].items() if name in row}
 
 
+def is_lower_better(name: str) -> bool:
+    """Whether less is better of a column or a fact: a loss, or a measure that is an error; best ones included.
+
+    >>> [is_lower_better(name) for name in ("best_microF1", "val_mae", "best_val_mae", "train_loss", "seeds_per_s")]
+    [False, True, True, True, False]
+    """
+    column = ANY_COLUMN.get(name)
+    fact = ((column.shows if column else "") or name).removeprefix("best_")
+    errors = {f"val_{measure.name}" for of in MEASURES.values() for measure in of if not measure.higher_is_better}
+    return fact in errors or fact in ("loss", "val_loss")
+
+
 def task_of(header: Iterable[str]) -> TaskName | None:
     """Whose columns a header has, all and in order; None: nobody's that is known here."""
     names = tuple(header)

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-Form = Literal["line", "cloud", "stairs", "means"]
-"""line: joined markers, with a band; cloud: faint dots; stairs: a frontier; means: markers with error bars, names."""
+Form = Literal["line", "cloud", "stairs", "means", "rule", "dashes", "dots", "bars", "crosses"]
+"""line: joined markers, with a band; cloud: faint dots; stairs: a frontier; means: markers with error bars, names;
+rule, dashes, dots: lines without markers; bars: on top of `base`, `width` wide; crosses: what is not there, names.
+"""
 
 Marker = Literal["circle", "square", "triangle", "diamond", "down", "pentagon"]
 
@@ -26,7 +28,9 @@ class Series:
     y: tuple[float, ...]
     x_sd: tuple[float, ...] = ()  # empty where there is nothing to average
     y_sd: tuple[float, ...] = ()
-    names: tuple[str, ...] = ()  # written below the points, below their error bars; "" for none
+    names: tuple[str, ...] = ()  # written below the points, below their error bars; above crosses; "" for none
+    base: tuple[float, ...] = ()  # of bars: where each begins; y is its height
+    width: float = 0.0  # of bars
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ class Axis:
     upper: float
     ticks: tuple[float, ...]
     is_log: bool = False
+    tick_texts: tuple[str, ...] = ()  # one per tick, where they are no numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,8 @@ def log_axis(label: str, lower: float, upper: float) -> Axis:
 
 def tick_text(axis: Axis, tick: float) -> str:
     """The tick as a person writes it: thousands apart, as many decimals as the ticks of the axis need."""
+    if axis.tick_texts:
+        return axis.tick_texts[axis.ticks.index(tick)]
     step = min((b - a for a, b in zip(axis.ticks, axis.ticks[1:], strict=False)), default=abs(tick) or 1.0)
     smallest = abs(tick) if axis.is_log else step
     decimals = 0
@@ -123,12 +130,15 @@ def with_room(axis: Axis, share: float) -> Axis:
     return replace(axis, upper=axis.upper + share * (axis.upper - axis.lower))
 
 
-def focus(curves: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Lower and upper limit for curves that climb steeply and then level out.
+def focus(curves: Sequence[Sequence[float]], *, falling: bool = False) -> tuple[float, float]:
+    """Lower and upper limit for curves that climb (or fall) steeply and then level out.
 
-    The first quarter of every curve may lie below the axis where it would take up more than half of it: what is worth
-    comparing happens later.
+    The first quarter of every curve may lie below (or above) the axis where it would take up more than half of it: what
+    is worth comparing happens later.
     """
+    if falling:
+        lower, upper = focus([[-value for value in curve] for curve in curves])
+        return -upper, -lower
     upper = max(max(curve) for curve in curves)
     lowest = min(min(curve) for curve in curves)
     lowest_later = min(min(curve[len(curve) // 4 :]) for curve in curves)

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from graphmill.base.errors import UserError
+from graphmill.record.columns import is_lower_better
 from graphmill.report.chart import LOG_SPAN, Axis, Chart, Panel, Series, focus, linear_axis, log_axis
-from graphmill.report.pareto import DEFAULT_COMM, GROUP, RUN, column_tag
+from graphmill.report.pareto import DEFAULT_ACC, DEFAULT_COMM, GROUP, RUN, column_tag, measure_column
 from graphmill.report.style import (
     MARKERS,
     OKABE_ITO,
@@ -37,10 +38,11 @@ class Curve:
 
 
 def sync_ablation(part: OfDataset) -> Chart:
-    """Validation micro-F1 against steps of all ranks."""
-    curves = mean_curves(part, "effective_global_steps", "microF1")
+    """What the task is judged by, on the validation split, against steps of all ranks."""
+    measure = measure_column(part.frame)
+    curves = mean_curves(part, "effective_global_steps", measure)
     x = linear_axis(axis_words("effective_global_steps"), 0, max(curve.x[-1] for curve in curves), from_zero=True)
-    return _chart(part, f"sync_ablation{part.suffix}", curves, x, _accuracy_axis(curves, "microF1"))
+    return _chart(part, f"sync_ablation{part.suffix}", curves, x, _accuracy_axis(curves, measure))
 
 
 def accuracy_vs_communication(part: OfDataset, comm: str, acc: str) -> Chart:
@@ -48,10 +50,11 @@ def accuracy_vs_communication(part: OfDataset, comm: str, acc: str) -> Chart:
     curves = mean_curves(part, comm, acc)
     y = _accuracy_axis(curves, acc)
     points = [point for curve in curves for point in zip(curve.x, curve.y, strict=True)]
-    x = communication_axis(comm, [cost for cost, accuracy in points if accuracy >= y.lower])
+    x = communication_axis(comm, [cost for cost, accuracy in points if y.lower <= accuracy <= y.upper])
     shown = [right_of_zero(curve) for curve in curves if curve.x[-1] > 0] if x.is_log else curves
     tag = "" if comm == DEFAULT_COMM else f"_{column_tag(comm)}"
-    chart = _chart(part, f"best_microf1_vs_total_comm{tag}{part.suffix}", shown, x, y)
+    name = "best_microf1" if acc == DEFAULT_ACC else acc.lower()  # seed 000's name for its figure
+    chart = _chart(part, f"{name}_vs_total_comm{tag}{part.suffix}", shown, x, y)
     hidden = "runs without communication are not on the logarithmic axis" if len(shown) < len(curves) else ""
     return replace(chart, note="; ".join(filter(None, (chart.note, hidden))))
 
@@ -147,7 +150,7 @@ def _accuracy_axis(curves: Sequence[Curve], column: str) -> Axis:
         for curve, spread in zip(curves, spreads, strict=True)
         for sign in (-1, 1)
     ]
-    return linear_axis(axis_words(column), *focus(bounds))
+    return linear_axis(axis_words(column), *focus(bounds, falling=is_lower_better(column)))
 
 
 def _chart(part: OfDataset, name: str, curves: Sequence[Curve], x: Axis, y: Axis) -> Chart:

@@ -183,6 +183,42 @@ def _draw_series(axes: Axes, series: Series) -> None:
             axes.step(series.x, series.y, where="post", color=colour, linewidth=1.1, label=series.label)
         case "means":
             _draw_means(axes, series)
+        case "rule" | "dashes" | "dots":
+            style = {"rule": "-", "dashes": (0, (5, 3)), "dots": (0, (1, 2))}[series.form]
+            axes.plot(series.x, series.y, linestyle=style, color=colour, linewidth=1.1, label=series.label)
+        case "bars":
+            axes.bar(
+                series.x,
+                series.y,
+                width=series.width,
+                bottom=series.base,
+                color=colour,
+                edgecolor="white",
+                linewidth=0.5,
+                label=series.label,
+                zorder=2,
+            )
+        case "crosses":
+            _draw_crosses(axes, series)
+
+
+def _draw_crosses(axes: Axes, series: Series) -> None:
+    axes.plot(
+        series.x,
+        series.y,
+        linestyle="",
+        marker="x",
+        markersize=6,
+        markeredgewidth=1.6,
+        color=f"#{series.colour}",
+        label=series.label,
+        clip_on=False,
+        zorder=4,
+    )
+    for x, y, name in zip(series.x, series.y, series.names, strict=True):
+        axes.annotate(
+            name, (x, y), xytext=(0, 6), textcoords="offset points", ha="center", va="bottom", fontsize=8.5, zorder=4
+        )
 
 
 def _draw_means(axes: Axes, series: Series) -> None:

@@ -14,7 +14,7 @@ from graphmill.report.chart import Chart
 from graphmill.report.curves import accuracy_vs_communication, sync_ablation
 from graphmill.report.frontier_chart import pareto_frontier
 from graphmill.report.latex import INSTALL, build_tex, find_latex
-from graphmill.report.pareto import DEFAULT_ACC, DEFAULT_COMM, final_points, same_seed_notes, usable_points
+from graphmill.report.pareto import chosen_columns, final_points, same_seed_notes, usable_points
 from graphmill.report.pgf import MARKER_LINE, render_tex
 from graphmill.report.table import MERGED_METRICS, OfDataset, by_dataset, check_number_columns, load_metrics
 
@@ -35,8 +35,8 @@ def figures(
     metrics: Path = MERGED_METRICS,
     *,
     only: Sequence[str] = FIGURES,
-    comm_column: str = DEFAULT_COMM,
-    acc_column: str = DEFAULT_ACC,
+    comm_column: str | None = None,
+    acc_column: str | None = None,
     runs: str = "*",
     images_dir: Path = Path("results/figures"),
     plots_dir: Path = Path("plots"),
@@ -47,7 +47,7 @@ def figures(
     """Draw the figures named in `only`, and compile their .tex, or only `tex_file`.
 
     A `tex_file` that was not written here is compiled as it is, and nothing is drawn. `build_dir` is
-    `<plots_dir>/build` unless given.
+    `<plots_dir>/build` unless given. A column that is None is chosen by the task of the runs.
     """
     build_dir = build_dir or plots_dir / "build"
     if tex_file and not is_ours(tex_file):
@@ -55,9 +55,9 @@ def figures(
     for name in only:
         if name not in FIGURES:
             raise UserError(f"there is no figure named {name!r}", fix=did_you_mean(name, FIGURES))
-    check_number_columns([comm_column, acc_column])
-    parts = by_dataset(load_metrics(metrics, runs=runs))
-    charts, notes = _charts(parts, metrics, only, comm_column, acc_column)
+    check_number_columns([name for name in (comm_column, acc_column) if name is not None])
+    frame = load_metrics(metrics, runs=runs)
+    charts, notes = _charts(by_dataset(frame), metrics, only, *chosen_columns(frame, comm_column, acc_column))
     tex_files = [plots_dir / f"{chart.name}.tex" for chart in charts]
     _check_tex_files(tex_files, tex_file)
     from graphmill.report.draw import draw_chart

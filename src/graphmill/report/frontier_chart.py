@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from graphmill.record.columns import is_lower_better
 from graphmill.report.chart import Chart, Panel, Series, focus, linear_axis, with_room
 from graphmill.report.curves import Variant, communication_axis, title_of, variant_labels
 from graphmill.report.pareto import RUN, column_tag, final_points, frontier, summary
@@ -29,7 +30,9 @@ def pareto_frontier(part: OfDataset, points: pl.DataFrame, comm: str, acc: str) 
     """Draw the sorted `points` of one dataset (report.pareto.usable_points)."""
     means = _means(points, comm, acc)
     y = linear_axis(axis_words(acc), *_limits(points, acc, means))
-    x = with_room(communication_axis(comm, points.filter(pl.col(acc) >= y.lower)[comm].to_list()), 0.06)
+    x = with_room(
+        communication_axis(comm, points.filter(pl.col(acc).is_between(y.lower, y.upper))[comm].to_list()), 0.06
+    )
     shown = points.filter(pl.col(comm) > 0) if x.is_log else points
     means = [mean for mean in means if mean.x > 0 or not x.is_log]
     labels = variant_labels([mean.variant for mean in means])
@@ -52,7 +55,8 @@ def pareto_frontier(part: OfDataset, points: pl.DataFrame, comm: str, acc: str) 
 
 
 def _limits(points: pl.DataFrame, acc: str, means: Sequence[_Mean]) -> tuple[float, float]:
-    lower, upper = focus([run[acc].to_list() for run in points.sort("epoch").partition_by(RUN)])
+    runs = [run[acc].to_list() for run in points.sort("epoch").partition_by(RUN)]
+    lower, upper = focus(runs, falling=is_lower_better(acc))
     lower = min(lower, *(mean.y - mean.y_sd for mean in means))
     upper = max(upper, *(mean.y + mean.y_sd for mean in means))
     return lower - 0.05 * (upper - lower), upper  # room for the names of the points

@@ -1,4 +1,4 @@
-"""Accuracy against communication: which points no other point beats on both.
+"""Accuracy, or error, against communication: which points no other point beats on both.
 
 Points are pooled over the runs of one dataset; datasets are never pooled. The two files of seed 000 hold a point per
 epoch and run; ours add one point per run, and mean and standard deviation over the seeds of each scheme.
@@ -11,10 +11,13 @@ import polars as pl
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import replacing
+from graphmill.record.columns import is_lower_better
 from graphmill.report.table import MERGED_METRICS, OfDataset, by_dataset, check_number_columns, load_metrics
 
 DEFAULT_COMM = "commMB_cum_fp32"
 DEFAULT_ACC = "best_microF1"
+TRAFFIC_COLUMNS = "measured_mib_cum", "best_val_mae"
+"""What is compared of forecasts, which have neither of the above."""
 
 RUN = ("run_id", "sync_scheme", "payload", "sync_every", "world_size", "seed")
 """What tells two runs of one dataset apart: the original kept a whole sweep under one run_id."""
@@ -41,25 +44,44 @@ def pareto(
     metrics: Path = MERGED_METRICS,
     *,
     output_dir: Path = Path("results"),
-    comm_column: str = DEFAULT_COMM,
-    acc_column: str = DEFAULT_ACC,
+    comm_column: str | None = None,
+    acc_column: str | None = None,
     runs: str = "*",
 ) -> list[ParetoFiles]:
-    """Minimise `comm_column`, maximise `acc_column`; write four CSVs per dataset. `runs` is a glob on run_id."""
-    check_number_columns([comm_column, acc_column])
-    parts = by_dataset(load_metrics(metrics, runs=runs))
-    return [_write_dataset(part, metrics, output_dir, comm_column, acc_column) for part in parts]
+    """Minimise `comm_column`; maximise `acc_column`, or minimise it where it is an error. Four CSVs per dataset.
+
+    A column that is None is chosen by the task of the runs. `runs` is a glob on run_id.
+    """
+    check_number_columns([name for name in (comm_column, acc_column) if name is not None])
+    frame = load_metrics(metrics, runs=runs)
+    comm, acc = chosen_columns(frame, comm_column, acc_column)
+    return [_write_dataset(part, metrics, output_dir, comm, acc) for part in by_dataset(frame)]
+
+
+def chosen_columns(frame: pl.DataFrame, comm: str | None, acc: str | None) -> tuple[str, str]:
+    """Cost and measure as asked for; where they are not, as the task of the runs has them."""
+    is_traffic = frame[DEFAULT_ACC].count() == 0 and frame[TRAFFIC_COLUMNS[1]].count() > 0
+    usual = TRAFFIC_COLUMNS if is_traffic else (DEFAULT_COMM, DEFAULT_ACC)
+    return comm or usual[0], acc or usual[1]
+
+
+def measure_column(frame: pl.DataFrame) -> str:
+    """What the task of the runs is judged by after each epoch."""
+    return chosen_columns(frame, None, None)[1].removeprefix("best_")
 
 
 def points(frame: pl.DataFrame, comm: str, acc: str) -> pl.DataFrame:
-    """Every row that has both numbers, cheapest first, of equally cheap ones the best first."""
+    """Every row that has both numbers, cheapest first, of equally cheap ones the best first: see `is_lower_better`."""
     usable = frame.filter(pl.col(comm).is_finite(), pl.col(acc).is_finite())  # null is not finite
     order = [comm, acc, "sync_every", "epoch", *RUN]
-    return usable.sort(order, descending=[name == acc for name in order])
+    return usable.sort(order, descending=[name == acc and not is_lower_better(acc) for name in order])
 
 
 def frontier(points: pl.DataFrame, acc: str) -> pl.DataFrame:
     """The sorted points that beat every cheaper or equally cheap one; of equal points the first."""
+    if is_lower_better(acc):
+        best_before = pl.col(acc).cum_min().shift(1)
+        return points.filter(best_before.is_null() | (pl.col(acc) < best_before))
     best_before = pl.col(acc).cum_max().shift(1)
     return points.filter(best_before.is_null() | (pl.col(acc) > best_before))
 
@@ -103,7 +125,9 @@ def usable_points(part: OfDataset, metrics: Path, comm: str, acc: str) -> pl.Dat
         of_dataset = f" of {part.name}" if part.name else ""
         raise UserError(
             f"{metrics} has no row{of_dataset} with both {comm} and {acc}",
-            fix=f"choose other columns, for example --comm-column {DEFAULT_COMM} --acc-column {DEFAULT_ACC}",
+            fix="choose other columns, for example --comm-column {} --acc-column {}".format(
+                *chosen_columns(part.frame, None, None)
+            ),
         )
     return usable
 

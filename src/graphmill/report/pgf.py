@@ -80,6 +80,7 @@ class _PanelText:
     title: str
     series: tuple[Series, ...]
     names: tuple[_Name, ...]
+    missing: tuple[_Name, ...]
     x_texts: str
     y_texts: str
     has_legend: bool
@@ -113,6 +114,7 @@ def render_tex(chart: Chart, *, source: str) -> str:
         band=_band,
         points=_points,
         spread=_spread,
+        corners=_corners,
         every=lambda series: max(1, len(series.x) // 8),
     )
 
@@ -168,6 +170,7 @@ def _panel(chart: Chart, panel: Panel, place: int, columns: int) -> _PanelText:
         title=panel.title,
         series=panel.series,
         names=tuple(_names(panel)),
+        missing=tuple(_missing(panel)),
         x_texts=_tick_list(x_texts) if is_lowest else "",
         y_texts=_tick_list(y_texts) if is_first else "",
         has_legend=place == min(columns, count) - 1,
@@ -183,6 +186,22 @@ def _names(panel: Panel) -> Iterable[_Name]:
         for x, y, sd, text in zip(series.x, series.y, series.y_sd, series.names, strict=False):
             if text:
                 yield _Name(x, y - sd, text)
+
+
+def _missing(panel: Panel) -> Iterable[_Name]:
+    for series in panel.series:
+        if series.form == "crosses":
+            yield from (_Name(x, y, text) for x, y, text in zip(series.x, series.y, series.names, strict=True))
+
+
+def _corners(series: Series) -> list[str]:
+    """Each bar as a rectangle."""
+    half = series.width / 2
+    boxes = [(x - half, x + half, base, base + y) for x, y, base in zip(series.x, series.y, series.base, strict=True)]
+    return [
+        " ".join(f"({_number(x)},{_number(y)})" for x, y in ((left, low), (right, low), (right, high), (left, high)))
+        for left, right, low, high in boxes
+    ]
 
 
 def _points(series: Series) -> str:

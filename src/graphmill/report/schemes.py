@@ -37,6 +37,10 @@ class SchemeRow:
     val_micro_f1_sd: float | None  # None for a single run
     test_micro_f1: float | None  # from outcome.json, by the best checkpoint
     test_micro_f1_sd: float | None
+    val_mae: float | None  # the same of forecasts, in the unit of the readings
+    val_mae_sd: float | None
+    test_mae: float | None
+    test_mae_sd: float | None
     syncs: float | None
     modelled_mib: float | None  # parameters × syncs, in the number format of the payload
     measured_mib: float | None
@@ -71,15 +75,17 @@ def render_scheme_table(rows: Sequence[SchemeRow]) -> Group:
 def _end_of_run(run: pl.DataFrame, runs_root: Path | None) -> dict[str, Any]:
     """What the last rows of one run say; `run` is sorted by epoch."""
     last = run.row(-1, named=True)
-    evaluated = run["microF1"].drop_nulls()
+    tests = _test_measures(last["run_id"], runs_root)
     train_s, eval_s = float(run["time"].sum() or 0), float(run["eval_s"].sum() or 0)
     seeds, syncs = last["seed_nodes_cum_global"], run["syncs"].drop_nulls()
     size = "fp16" if last["payload"] in ("fp16", "bf16") else "fp32"
     return {
         **{name: last[name] for name in (*GROUP, "measured_mib_cum", "interface_mib_cum")},
         "synthetic": bool(run["synthetic"].any()),
-        "val": evaluated[-1] if len(evaluated) else None,
-        "test": _test_micro_f1(last["run_id"], runs_root),
+        "val_micro_f1": _last(run["microF1"]),
+        "val_mae": _last(run["val_mae"]),
+        "test_micro_f1": tests.get("micro_f1", tests.get("microF1")),
+        "test_mae": tests.get("mae"),
         "syncs": last["syncs_cum"] if last["syncs_cum"] is not None else syncs.sum() if len(syncs) else None,
         "modelled": last[f"commMB_cum_{size}"],
         "seeds_per_s": seeds / train_s if seeds and train_s else None,
@@ -88,16 +94,20 @@ def _end_of_run(run: pl.DataFrame, runs_root: Path | None) -> dict[str, Any]:
     }
 
 
-def _test_micro_f1(run_id: str | None, runs_root: Path | None) -> float | None:
+def _last(values: pl.Series) -> float | None:
+    known = values.drop_nulls()
+    return float(known[-1]) if len(known) else None
+
+
+def _test_measures(run_id: str | None, runs_root: Path | None) -> dict[str, Any]:
     if runs_root is None:
-        return None
+        return {}
     try:
         folder = RunFolder(runs_root / checked_run_id(run_id or ""))
     except UserError:  # a name that no run folder can have: the table was not made from these runs
-        return None
+        return {}
     outcome = folder.read_outcome()
-    test = outcome.test if outcome and outcome.test else {}
-    return next((float(test[name]) for name in ("micro_f1", "microF1") if test.get(name) is not None), None)
+    return outcome.test if outcome and outcome.test else {}
 
 
 def _row(key: tuple[Any, ...], members: Sequence[dict[str, Any]]) -> SchemeRow:
@@ -121,10 +131,14 @@ def _row(key: tuple[Any, ...], members: Sequence[dict[str, Any]]) -> SchemeRow:
         world_size=world_size,
         k=k,
         num_runs=len(members),
-        val_micro_f1=average("val"),
-        val_micro_f1_sd=spread("val"),
-        test_micro_f1=average("test"),
-        test_micro_f1_sd=spread("test"),
+        val_micro_f1=average("val_micro_f1"),
+        val_micro_f1_sd=spread("val_micro_f1"),
+        test_micro_f1=average("test_micro_f1"),
+        test_micro_f1_sd=spread("test_micro_f1"),
+        val_mae=average("val_mae"),
+        val_mae_sd=spread("val_mae"),
+        test_mae=average("test_mae"),
+        test_mae_sd=spread("test_mae"),
         syncs=average("syncs"),
         modelled_mib=average("modelled"),
         measured_mib=average("measured_mib_cum"),
@@ -147,6 +161,8 @@ def _table(rows: Sequence[SchemeRow], dataset: str | None) -> Table:
         ("runs", [_count(row.num_runs) for row in rows] if len({row.num_runs for row in rows}) > 1 else []),
         ("val\nF1", [_score(row.val_micro_f1, row.val_micro_f1_sd) for row in rows]),
         ("test\nF1", [_score(row.test_micro_f1, row.test_micro_f1_sd) for row in rows]),
+        ("val\nMAE", [_score(row.val_mae, row.val_mae_sd) for row in rows]),
+        ("test\nMAE", [_score(row.test_mae, row.test_mae_sd) for row in rows]),
         ("\nsyncs", [_count(row.syncs) for row in rows]),
         ("modelled\nMiB", [_size(row.modelled_mib) for row in rows]),
         ("measured\nMiB", [_size(row.measured_mib) for row in rows]),
@@ -167,7 +183,9 @@ def _table(rows: Sequence[SchemeRow], dataset: str | None) -> Table:
     filled = [(name, cells) for name, cells in numbers if any(cells)]
     table.add_column("\nscheme", no_wrap=True)
     for name, _ in filled:
-        table.add_column(name, justify="right", no_wrap=not name.endswith("F1"))  # a deviation may take a second line
+        table.add_column(
+            name, justify="right", no_wrap=not name.endswith(("F1", "MAE"))
+        )  # a deviation may take a second line
     schemes = [row.scheme for row in rows]
     for place, cells in enumerate(zip(*(cells for _, cells in filled), strict=True)):
         is_first = place == 0 or schemes[place - 1] != schemes[place]

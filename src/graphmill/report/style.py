@@ -20,6 +20,8 @@ _AXES = {
     "macroF1": "validation macro-F1",
     "best_microF1": "best validation micro-F1",
     "best_macroF1": "best validation macro-F1",
+    "val_mae": "validation MAE",
+    "best_val_mae": "best validation MAE",
     "effective_global_steps": "steps, all ranks together",
     "measured_mib_cum": "measured communication per rank (MiB)",
     "interface_mib_cum": "measured traffic on the host's interface (MiB)",

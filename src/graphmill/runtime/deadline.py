@@ -8,7 +8,7 @@ from typing import Final
 
 _ASK_TIMEOUT_S: Final = 20.0
 _MARGIN: Final = 1.5  # a round or a save may take longer than the longest one so far
-_FLOOR_S: Final = 2.0  # for what is not measured: the vote, the outcome, the interpreter's exit
+_FLOOR_S: Final = 2.0  # for what is not measured: the vote, the outcome, the requeue
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,13 @@ def slurm_seconds(text: str) -> float | None:
 
 @dataclass(slots=True)
 class Reserve:
-    """What must be left of the time to end in good order: one round and one save, as they were measured here."""
+    """What must be left of the time to end in good order, as it was measured here: one round, one save, and the end.
+
+    After the save the ranks leave, and the job's script starts an interpreter that decides what follows: that takes
+    about as long as starting this rank's interpreter took, on a busy machine as on an idle one.
+    """
+
+    start_s: float = 0.0
 
     longest_round_s: float = 0.0
     longest_save_s: float = 0.0
@@ -75,4 +81,4 @@ class Reserve:
     @property
     def needed_s(self) -> float:
         """Seconds to keep back."""
-        return _FLOOR_S + _MARGIN * (self.longest_round_s + self.longest_save_s)
+        return _FLOOR_S + _MARGIN * (self.longest_round_s + self.longest_save_s + self.start_s)

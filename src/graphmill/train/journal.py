@@ -12,7 +12,6 @@ from graphmill.spec.experiment import TaskName
 from graphmill.tasks.task import Measures
 from graphmill.train.progress import Progress
 
-
 _CLOCKS: Final = ("wait_s", "compute_s", "sync_s", "sample_s", "gather_s", "eval_s")
 """What an event tells of every rank, and metrics.csv of rank 0 alone: without it nobody sees one rank lag behind."""
 

@@ -54,7 +54,8 @@ class TimeLeft:
             return f"stopped on SIGUSR2, and the end of the job is unknown ({self.deadline.source})"
         if self.deadline.remaining_s() < self.reserve.needed_s:
             return (
-                f"{max(0.0, self.deadline.remaining_s()):.0f} s were left of the job ({self.deadline.source}); a round"
-                f" took up to {self.reserve.longest_round_s:.1f} s here, a checkpoint {self.reserve.longest_save_s:.1f}"
+                f"{max(0.0, self.deadline.remaining_s()):.0f} s were left of the job ({self.deadline.source});"
+                f" a round took up to {self.reserve.longest_round_s:.1f} s here, a checkpoint"
+                f" {self.reserve.longest_save_s:.1f}, the start of a process {self.reserve.start_s:.1f}"
             )
         return "stopped on a signal to another rank"

@@ -5,6 +5,7 @@ taken · 2 the request was wrong · 1 failed · 130 interrupted.
 """
 
 import argparse
+import errno
 import gc
 import os
 import signal
@@ -13,11 +14,12 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import psutil
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
@@ -33,9 +35,9 @@ from graphmill.record.monitor_summary import MonitorFolder
 from graphmill.record.run_folder import Outcome, RunFolder, Status, plan_text
 from graphmill.record.seal import seal_of
 from graphmill.record.staged import staged_store_path
-from graphmill.runtime.deadline import job_deadline
+from graphmill.runtime.deadline import Reserve, job_deadline
 from graphmill.runtime.rank import LAUNCHER, Rank, current_rank
-from graphmill.runtime.stop import StopRequest
+from graphmill.runtime.stop import SIGNALS, StopRequest
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
@@ -50,6 +52,7 @@ from graphmill.train.progress import Progress
 from graphmill.train.time_left import TimeLeft
 from graphmill.train.watchdog import Watchdog
 
+_CANNOT_BE_WRITTEN: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # no matter where in the code
 _MOST_SCORES: Final = 6  # in the last line; outcome.json holds all
 EXIT_OF: Final[dict[Status, int]] = {
     "done": exits.DONE,
@@ -66,17 +69,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("run_folder", type=Path)
     parser.add_argument("--resume", action="store_true")
     options = parser.parse_args(arguments)
+    created: float = psutil.Process().create_time()  # type: ignore[no-untyped-call]  # psutil ships no types
+    start_s = max(0.0, time.time() - created)
     try:
-        return work(RunFolder.open(options.run_folder), current_rank(os.environ), resume=options.resume)
+        folder, rank = RunFolder.open(options.run_folder), current_rank(os.environ)
+        return work(folder, rank, resume=options.resume, start_s=start_s)
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         return exits.BAD_REQUEST
+    finally:  # python takes its handlers back when it ends: a signal that comes late must not kill a rank that is done
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
 
 
-def work(folder: RunFolder, rank: Rank, *, resume: bool, store: Store | None = None) -> int:
+def work(folder: RunFolder, rank: Rank, *, resume: bool, store: Store | None = None, start_s: float = 0.0) -> int:
     """Train and write the outcome; the process group lives as long as this call. Returns the exit status.
 
-    The ranks meet in `store`, or where it is None by the addresses in the environment.
+    The ranks meet in `store`, or where it is None by the addresses in the environment. `start_s`: what starting this
+    process took, which ending the job will take once more.
     """
     plan = folder.read_plan()
     if rank.world_size != plan.ranks:
@@ -96,7 +106,7 @@ def work(folder: RunFolder, rank: Rank, *, resume: bool, store: Store | None = N
             until_the_end.enter_context(folder.lock())
         events = until_the_end.enter_context(EventWriter(folder.events_path(rank.rank), rank=rank.rank))
         until_the_end.callback(_leave_group)
-        return _train_or_say_why(_Setting(folder, plan, rank, stop, events, store), resume=resume)
+        return _train_or_say_why(_Setting(folder, plan, rank, stop, events, store, start_s), resume=resume)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +119,27 @@ class _Setting:
     stop: StopRequest
     events: EventWriter
     store: Store | None
+    start_s: float  # from the start of this process until it began to work
 
     def failed(self, training: Training | None, status: Status, message: str, began: float, code: int) -> int:
-        """Say what went wrong, in the events and, on rank 0, as the outcome."""
-        self.events.write("error", message=message, exit_code=code)
+        """Say what went wrong, in the events and, on rank 0, as the outcome.
+
+        A run folder that cannot be written may be the very thing that went wrong: the exit status still says so.
+        """
+        with _said_where_it_fails():
+            self.events.write("error", message=message, exit_code=code)
         if self.rank.rank == 0:
-            self.folder.write_outcome(_outcome(training, status, message, began))
+            with _said_where_it_fails():
+                self.folder.write_outcome(_outcome(training, status, message, began))
         return code
+
+
+@contextmanager
+def _said_where_it_fails() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        sys.stderr.write(f"error: and the run folder could not be told: {error}\n")
 
 
 def _leave_group() -> None:
@@ -184,7 +208,12 @@ def build(setting: _Setting, alive: Callable[[], None]) -> Training:
 def _time_left(setting: _Setting) -> TimeLeft:
     if setting.rank.rank:
         return TimeLeft(setting.stop)
-    return TimeLeft(setting.stop, job_deadline(os.environ), ask_again=lambda: job_deadline(os.environ, moved=True))
+    return TimeLeft(
+        setting.stop,
+        job_deadline(os.environ),
+        ask_again=lambda: job_deadline(os.environ, moved=True),
+        reserve=Reserve(start_s=setting.start_s),
+    )
 
 
 def _train_or_say_why(setting: _Setting, *, resume: bool) -> int:
@@ -205,6 +234,11 @@ def _train_or_say_why(setting: _Setting, *, resume: bool) -> int:
     except UserError as error:
         fail("failed", str(error), exits.BAD_REQUEST)
         raise
+    except OSError as error:
+        if error.errno not in _CANNOT_BE_WRITTEN:
+            traceback.print_exc()
+        sys.stderr.write(f"error: {error}\n")
+        return fail("failed", f"{type(error).__name__}: {error}", EXIT_OF["failed"])
     except Exception as error:  # noqa: BLE001  # whatever it is, the run folder is to say it
         traceback.print_exc()
         return fail("failed", f"{type(error).__name__}: {error}", EXIT_OF["failed"])
@@ -228,6 +262,8 @@ def _train(training: Training, *, resume: bool, began: float) -> int:
         journal.folder.write_outcome(_outcome(training, status, message, began, test))
     seal = {"seal": seal_of(journal.folder, training.group.rank)} if status == "done" else {}
     journal.events.write("finish" if seal else "stop", steps_done=training.steps_done, status=status, **seal)
+    with suppress(RuntimeError):  # srun kills the others as soon as one leaves with 75: all must have told by then
+        training.group.barrier()
     progress.say(_closing(training, test))
     return EXIT_OF[status]
 

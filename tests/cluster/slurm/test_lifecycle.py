@@ -134,8 +134,11 @@ def is_unharmed(root: Path) -> Callable[[Life], bool]:
 def test_a_run_goes_on_after_its_time_limit(slurm, begin, is_unharmed, way):
     life = begin(f"slurm.goes_on_by={way}")
     # A limit that moves under its feet: the ranks ask again when they are warned, and stop when their reserve begins.
-    slurm.call("scontrol", "update", f"jobid={life.job}", "endtime=now+8seconds")
+    slurm.call("scontrol", "update", f"jobid={life.job}", "endtime=now+30seconds")
     slurm.call("scancel", "--signal=USR2", life.job)
+    slurm.wait_until(lambda: f"by {way}" in life.log(), "the attempt to end", LONG_S)
+    if way == "requeue":  # the job keeps its shortened limit
+        slurm.call("scontrol", "update", f"jobid={life.job}", "timelimit=10")
     life.wait_done()
     assert is_unharmed(life)
     assert len(life.folder.attempts()) > 1

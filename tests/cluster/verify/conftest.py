@@ -125,7 +125,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunFolder]:
                 {"dataset": {"name": "people"}, "model": model, "train": train}
             )
             plan = plan_experiment(experiment, dataset_root=root / "data", run_id=run_id)
-            assert start_run(plan, logs_root=root / "logs") == 0
+            code = start_run(plan, logs_root=root / "logs")
+            said = sorted((root / "logs" / run_id).glob("*.log"))
+            assert code == 0, "\n".join(path.read_text() for path in said)
     finally:
         os.environ.clear()
         os.environ.update(environ)

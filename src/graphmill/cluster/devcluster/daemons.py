@@ -20,6 +20,7 @@ QOS: Final = ("high",)
 _MUNGE_SOCKET: Final = HOME / "munge/socket"
 _MARIADB_SOCKET: Final = HOME / "db.sock"
 _TICK_S: Final = 0.03
+_START_AGAIN_S: Final = 10.0
 
 
 def start_munge() -> None:
@@ -67,8 +68,16 @@ def start_database(cluster: Description) -> None:
 
 def start_accounting() -> None:
     """slurmdbd, and the cluster's name in it."""
-    _spawn("slurmdbd", ["slurmdbd"])
-    _wait_for("slurmdbd", lambda: _listens(Ports.slurmdbd))
+    started: list[float] = []
+
+    def listens() -> bool:
+        """It ends at once where the database does not answer in time, as on a very busy machine: started again then."""
+        if not started or (time.monotonic() - started[-1] > _START_AGAIN_S and process_of("slurmdbd") is None):
+            started.append(time.monotonic())
+            _spawn("slurmdbd", ["slurmdbd"])
+        return _listens(Ports.slurmdbd)
+
+    _wait_for("slurmdbd", listens)
     known = _run("sacctmgr", ["sacctmgr", "--noheader", "--parsable2", "show", "cluster", "format=cluster"]).split()
     if "devcluster" not in known:
         _run("sacctmgr", ["sacctmgr", "--immediate", "add", "cluster", "devcluster"])

@@ -1,10 +1,12 @@
 """After the ranks of a job have ended: how did it go, who failed first, what is said, what is set going."""
 
 import re
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +17,7 @@ from graphmill.cluster.attempt import AttemptEnd, Decision, Ending, Way, ending_
 from graphmill.record.events import read_events
 from graphmill.record.manifest import saved_steps
 from graphmill.record.run_folder import Attempt, Outcome, RunFolder, Status, SubmittedJob
+from graphmill.runtime.deadline import job_deadline
 
 Events = list[dict[str, Any]]
 
@@ -25,6 +28,7 @@ _TAIL_LINES: Final = 30
 _SAID_BY_SRUN: Final = re.compile(
     r"^srun: error: (?P<host>\S+): tasks? (?P<ranks>[\d,\- ]+): (?P<what>.+)$", re.MULTILINE
 )
+_EPILOG_NEEDS_S: Final = 20.0  # sacct may be slow, and what follows is worth more than a summary
 _REQUEUE_TIMEOUT_S: Final = 60.0
 
 
@@ -36,17 +40,19 @@ class Failure:
     host: str
     what: str
     log: Path
-    is_of_another: bool = False  # it says that another rank fell silent
+    code: int | None = None  # its exit status, by its own word
 
     def in_words(self) -> str:
         """For a message."""
-        if self.is_of_another:
+        if self.code == exits.LOST_A_RANK:  # it says that another rank fell silent
             return f"{self.what}; so says rank {self.rank} on {self.host}"
+        if self.code == exits.BAD_REQUEST:  # the plan, the dataset, the hosts: no matter which rank says so first
+            return self.what
         return f"rank {self.rank}{f' on {self.host}' if self.host else ''} failed first: {self.what}"
 
     def tail(self) -> list[str]:
         """The last lines that the rank wrote; none where they only repeat what is said already."""
-        if self.is_of_another:
+        if self.code == exits.LOST_A_RANK:
             return []
         try:
             lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -61,13 +67,23 @@ def judge(folder: RunFolder, status: int, environ: Mapping[str, str]) -> Attempt
     attempt = attempts[-1]
     ending = _ending(folder, status, attempt)
     if ending not in ("done", "port_busy"):
-        _note_outcome(folder, ending, status, attempt, environ)
+        with suppress(OSError):  # no room, or read-only: perhaps what ended the ranks, and that is told first
+            _note_outcome(folder, ending, status, attempt, environ)
     return AttemptEnd(
         ending=ending,
         number=len(attempts),
         steps_before=attempt.steps_saved,
         steps_saved=saved_steps(folder.checkpoints_dir),
+        after_idle=len(attempts) > 1 and attempts[-2].steps_saved >= attempt.steps_saved,
     )
+
+
+def is_ours(attempt: Attempt, environ: Mapping[str, str]) -> bool:
+    """Whether it is this job, on this host, that began the attempt.
+
+    A host that was cut off may outlive its job: Slurm has given it up, and the run goes on elsewhere.
+    """
+    return attempt.job_id == environ.get("SLURM_JOB_ID", "") and attempt.hostname == socket.gethostname()
 
 
 def _ending(folder: RunFolder, status: int, attempt: Attempt) -> Ending:
@@ -129,8 +145,7 @@ def first_failure(folder: RunFolder, attempt: Attempt, environ: Mapping[str, str
 def _told(folder: RunFolder, event: dict[str, Any], by_rank: list[Events]) -> Failure:
     rank = int(event["rank"])
     what = (str(event.get("message")).splitlines() or [""])[0]
-    is_of_another = event.get("exit_code") == exits.LOST_A_RANK
-    return Failure(rank, _host(by_rank[rank]), what, folder.log_path(rank), is_of_another)
+    return Failure(rank, _host(by_rank[rank]), what, folder.log_path(rank), event.get("exit_code"))
 
 
 def _host(events: Events) -> str:
@@ -187,8 +202,13 @@ def tell(folder: RunFolder, end: AttemptEnd, decision: Decision, environ: Mappin
         first = first_failure(folder, attempt, environ)
         lines += [f"error: {first.in_words() if first else 'the ranks failed and said nothing'}"]
         lines += [f"  | {line}" for line in (first.tail() if first else [])]
+        lines += [] if folder.read_outcome() else [f"graphmill: {folder.outcome_path} could not be written"]
     _print(lines)
-    _epilog(folder, environ)
+    left_s = job_deadline(environ).remaining_s()
+    if left_s < _EPILOG_NEEDS_S:  # Slurm would end the script in the middle of it, and call a good job TIMEOUT
+        _print([f"graphmill: no epilog: {max(0.0, left_s):.0f} s are left of the job"])
+    else:
+        _epilog(folder, environ)
     outcome = folder.read_outcome()
     told = f" ({outcome.message})" if outcome and outcome.message and end.ending == "out_of_time" else ""
     follows = f"{decision.step.replace('_', ' ')}: {decision.reason}"

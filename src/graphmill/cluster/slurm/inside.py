@@ -22,7 +22,7 @@ from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.cluster.attempt import decide
-from graphmill.cluster.slurm.aftermath import go_on, judge, tell
+from graphmill.cluster.slurm.aftermath import go_on, is_ours, judge, tell
 from graphmill.cluster.slurm.hostlist import expand_hostlist
 from graphmill.record.provenance import collect_provenance
 from graphmill.record.run_folder import RunFolder
@@ -48,6 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         return exits.BAD_REQUEST
+    except OSError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return exits.ANSWER_IS_NO
 
 
 def _add_begin(parser: argparse.ArgumentParser) -> None:
@@ -138,6 +141,9 @@ def _meet(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 def _end(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     folder = RunFolder.open(options.run)
+    if not is_ours(folder.attempts()[-1], environ):
+        _say("the run goes on in another attempt, so nothing is decided here: Slurm had given this one up")
+        return exits.LOST_A_RANK
     end = judge(folder, options.status, environ)
     decision = decide(end, goes_on_by=options.goes_on_by, max_attempts=options.max_attempts)
     if decision.step == "go_on" and folder.is_asked_to_stop():

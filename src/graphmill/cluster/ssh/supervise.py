@@ -16,6 +16,7 @@ from graphmill.cluster.ssh.wire import Ended, Kill, Line, Message, Signal
 
 _TICK_S: Final = 0.2
 _HOLD_S: Final = 2.0
+_GRACE_OF_LOST_S: Final = 1.0
 _NEVER: Final = float("inf")
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -66,8 +67,9 @@ class Supervision:
 
     def _decide(self) -> None:
         now = time.monotonic()
-        failed = self.lost or any(rank.failed for rank in self.ended)
-        if failed or self.num_interrupts > 1:
+        if self.lost:  # the others can only wait for its ranks; nothing of theirs is worth waiting for
+            self._give_up = min(self._give_up, now + _GRACE_OF_LOST_S)
+        elif self.num_interrupts > 1 or any(rank.failed for rank in self.ended):
             self._give_up = min(self._give_up, now + self.grace_s)
         else:
             self.shown.release(older_than_s=_HOLD_S)

@@ -1,0 +1,535 @@
+"""Faults: each kind at a random moment of short two-host runs on the dev cluster, then what became of run and job.
+
+    python benchmarks/faults.py [--trials 10] [--only KIND …] [--clusters 3] [--work DIR] [--again]
+
+Every trial is a line of DIR/trials.jsonl; a benchmark that was stopped goes on where it was (--again: anew). A trial
+is as promised where the attempt ended as docs/howto/time-limit.md says, the run was done in the end (by itself, or by
+`graphmill submit --resume` where a person is asked to), and its last checkpoint is that of an undisturbed run, bit for
+bit. Times count from the fault; the ranks' `train.hang_timeout_s` is 15, Slurm gives a silent host up after 20.
+"""
+
+import argparse
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from graphmill.cluster.devcluster import build, daemons, hosts
+from graphmill.cluster.devcluster.description import LOCAL, Description, Host
+from graphmill.cluster.verify.run import verify_run
+from harness import ForeignLoad, print_table, write_result
+from slurm_runs import Run, append, claim, freeze, in_cluster, rows_of, state_of, wait_until
+
+HANG_S = 15
+NO_HANG_S = 60
+EXPERIMENT = f"""name: faults
+dataset: {{name: synthetic/sbm}}
+model: {{hidden_channels: 32}}
+train:
+  {{epochs: 16, batch_size: 50, num_neighbors: [5, 5], threads: 1, device: cpu, evaluate_every_epochs: 5,
+   hang_timeout_s: {HANG_S}, sync: {{scheme: local_sgd, every: 2}}, checkpoint: {{every_steps: 20}}}}
+slurm: {{site: devcluster, hosts: 2, time: 10, mem: 1000M}}
+"""
+STEPS = 288
+EARLIEST, LATEST = 20, 180  # steps done when the fault comes
+
+
+@dataclass
+class Trial:
+    """One run, and what is done to it."""
+
+    number: int
+    run: Run
+    cluster: Description
+    chance: random.Random
+    mended: list[Callable[[], object]] = field(default_factory=list)  # to call, last first, once the job has ended
+
+    @property
+    def rank(self) -> int:
+        """Whom it strikes: the ranks take turns. Rank 0 is on the job's first host, where its script runs."""
+        return self.number % 2
+
+    def names(self) -> list[str]:
+        """The job's hosts, by rank."""
+        words = ["squeue", "--noheader", f"--jobs={self.run.jobs[-1]}", "--format=%N"]
+        said = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(
+            ["scontrol", "show", "hostnames", said], capture_output=True, text=True, check=True
+        ).stdout.split()
+
+    def host(self) -> Host:
+        """Where the struck rank is."""
+        return self.cluster.host(self.names()[self.rank])
+
+    def process(self) -> psutil.Process:
+        """The struck rank's process."""
+        for process in psutil.process_iter(["cmdline"]):
+            words = process.info["cmdline"] or []
+            if "graphmill.train.worker" in words and str(self.run.folder.path) in words and "-m" in words[:3]:
+                try:
+                    if process.environ().get("SLURM_PROCID") == str(self.rank) and words[0] != "bash":
+                        return process
+                except psutil.Error:
+                    continue
+        raise RuntimeError("the rank's process is not there")
+
+
+def crash(trial: Trial) -> None:
+    hosts.crash(trial.host())
+
+
+def cut_short(trial: Trial) -> None:
+    host = trial.host()
+    hosts.cut(host)
+    time.sleep(5)
+    hosts.heal(host)
+
+
+def cut(trial: Trial) -> None:
+    hosts.cut(trial.host())
+
+
+def kill(trial: Trial) -> None:
+    trial.process().kill()
+
+
+def stop(trial: Trial) -> None:
+    trial.process().suspend()
+
+
+def cancel(trial: Trial) -> None:
+    subprocess.run(["scancel", trial.run.jobs[-1]], check=True)
+
+
+def preempt(trial: Trial) -> None:
+    everywhere = [f"--nodes={len(trial.cluster.hosts)}", "--exclusive", "--partition=normal", "--output=/dev/null"]
+    subprocess.run(["sbatch", *everywhere, "--wrap=sleep 3"], check=True, capture_output=True)
+
+
+def fill(trial: Trial) -> None:
+    """The disk stays full until the job has ended."""
+    filler = subprocess.Popen(
+        [sys.executable, "-c", FILL, str(trial.run.folder.path.parent / "filler")], stdout=subprocess.DEVNULL
+    )
+
+    def empty() -> None:
+        filler.kill()
+        filler.wait()
+        (trial.run.folder.path.parent / "filler").unlink(missing_ok=True)
+
+    trial.mended.append(empty)
+
+
+FILL = """
+import sys, time
+with open(sys.argv[1], "ab", buffering=0) as file:
+    while True:
+        try:
+            file.write(bytes(4096))
+        except OSError:
+            time.sleep(0.002)
+"""
+
+
+def freeze_folder(trial: Trial) -> None:
+    """Read-only on every host, for whatever is opened from now on."""
+    run = str(trial.run.folder.path)
+    for host in trial.cluster.hosts:
+        script = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1"'
+        hosts.run_on(host, ["sh", "-c", script, "sh", run], check=True)
+        trial.mended.append(lambda host=host: hosts.run_on(host, ["umount", "--lazy", run], check=True))
+
+
+def restart(trial: Trial) -> None:
+    name, start = [("slurmctld", daemons.start_slurmctld), ("munged", daemons.start_munge)][trial.rank]
+    daemons.stop(name)
+    time.sleep(2)
+    start()
+
+
+def other_code(trial: Trial) -> None:
+    """Before the job: one host gets a copy of one source file with one line more."""
+    import graphmill.sync.schemes as victim
+
+    changed = trial.run.folder.path.parent / f"changed-{trial.number}.py"
+    changed.write_text(Path(victim.__file__).read_text() + "\nCHANGED = True\n")
+    host = trial.cluster.hosts[trial.number % 2]
+    hosts.run_on(host, ["mount", "--bind", str(changed), victim.__file__], check=True)
+    trial.mended.append(lambda: hosts.run_on(host, ["umount", victim.__file__], check=True))
+
+
+def corrupt(trial: Trial) -> None:
+    """Before the job: one byte of a file that an earlier job staged on one host."""
+    disk = trial.cluster.hosts[trial.number % 2].disk(LOCAL)
+    files = sorted(path for path in disk.rglob("*.npy") if path.stat().st_size > 1000)
+    path = trial.chance.choice(files)
+    content = bytearray(path.read_bytes())
+    content[trial.chance.randrange(200, len(content))] ^= 1 << trial.chance.randrange(8)
+    times = path.stat()
+    path.write_bytes(content)
+    import os
+
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # as a disk that returns other bytes
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A fault and what is promised."""
+
+    words: str
+    strike: Callable[[Trial], None]
+    goes_on: str  # "unharmed" | "itself" | "resume"
+    states: tuple[str, ...]  # what sacct may call the struck run of the job
+    says: str = ""  # in the outcome or in the job's log
+    before: bool = False  # it strikes before the job
+    small: bool = False
+    settings: tuple[str, ...] = ()
+    loss: int | None = None  # most steps that may be lost; None: those since the last checkpoint
+
+    def most_lost(self) -> int:
+        return 22 if self.loss is None else self.loss
+
+
+KINDS = {
+    "rank_killed": Kind("rank SIGKILLed", kill, "resume", ("FAILED",), "rank {rank} on {host} failed first"),
+    "rank_stopped": Kind("rank SIGSTOPped", stop, "itself", ("REQUEUED",), "rank {rank} on {host}"),
+    "scancel": Kind("scancel", cancel, "resume", ("CANCELLED",)),
+    "preempted": Kind(
+        "preempted", preempt, "itself", ("PREEMPTED", "REQUEUED"), settings=("slurm.slurm_partition=preempt",)
+    ),
+    "cut_5s": Kind("network cut 5 s", cut_short, "unharmed", (), loss=0),
+    "disk_full": Kind("disk full on checkpoint", fill, "resume", ("FAILED",), "No space left", small=True),
+    "read_only": Kind("run folder made read-only", freeze_folder, "resume", ("FAILED",), "Read-only file system"),
+    "daemons": Kind("slurmctld or munged restarted", restart, "unharmed", (), loss=0),
+    "other_code": Kind(
+        "other code on one host", other_code, "resume", ("FAILED",), "do not run the same program", before=True, loss=0
+    ),
+    "staged": Kind(
+        "staged file corrupted", corrupt, "unharmed", (), "is not what was copied there", before=True, loss=0,
+        settings=("stage.to=host_local",),
+    ),
+    "crashed": Kind("host crashed", crash, "itself", ("NODE_FAIL", "REQUEUED")),
+    "cut": Kind("network cut for good", cut, "itself", ("NODE_FAIL", "REQUEUED")),
+}  # fmt: skip
+
+
+# --- inside a cluster
+
+
+def inside(options: argparse.Namespace) -> None:
+    work, cluster = Path(options.work), Description.of_this_cluster()
+    experiment, trials = work / "faults.yaml", work / "trials.jsonl"
+    expected = undisturbed(work, experiment)
+    staged = False
+    for number in range(options.trials):
+        for name in options.only or KINDS:
+            done = {row["trial"] for row in rows_of(trials)}
+            if f"{name}-{number}" in done or not claim(work / "claims", f"{name}-{number}"):
+                continue
+            kind = KINDS[name]
+            if name == "staged" and not staged:
+                stage_first(work, experiment, kind)
+                staged = True
+            began = time.time()
+            try:
+                row = one(kind, name, number, work, cluster, expected)
+            except Exception as error:  # noqa: BLE001  # one trial must not end the others
+                row = {"as_promised": False, "problems": [f"{type(error).__name__}: {error}"]}
+            row = {"trial": f"{name}-{number}", "kind": name, "code": options.code, "time": began, **row}
+            row["trial_s"] = round(time.time() - began, 1)
+            append(trials, row)
+            verdict = "as promised" if row["as_promised"] else "; ".join(row["problems"])
+            times = f"over after {row.get('over_s')} s, lost {row.get('lost')} steps, {row['trial_s']} s in all"
+            print(f"{name}-{number}: {verdict} ({times})", flush=True)
+            settle(cluster)
+
+
+def undisturbed(work: Path, experiment: Path) -> dict[str, str]:
+    """The digests of a run that is left alone; the first cluster makes it, the others wait."""
+    path = work / "logs" / "undisturbed"
+    if claim(work / "claims", "undisturbed") and not (path / "outcome.json").exists():
+        run = Run.submit(experiment, "undisturbed", logs=work / "logs", data=work / "data")
+        must_be_done(run, 180)
+    run = Run(_folder(path))
+    wait_until(lambda: path.exists() and run.status() == "done", "the undisturbed run", 240)
+    time.sleep(1)
+    return run.digests()
+
+
+def must_be_done(run: Run, timeout_s: float) -> None:
+    """Wait for a run that nothing happens to."""
+    if not run.wait_over(timeout_s) or run.status() != "done":
+        raise RuntimeError(run.log())
+
+
+def _folder(path: Path) -> Any:
+    from graphmill.record.run_folder import RunFolder
+
+    return RunFolder(path)
+
+
+def stage_first(work: Path, experiment: Path, kind: Kind) -> None:
+    """A copy on the first two hosts, to be damaged."""
+    settings = [*kind.settings, "train.epochs=1", 'slurm.sbatch_args=["--nodelist=host1,host2"]']
+    name = f"stages-{time.time_ns()}"
+    run = Run.submit(experiment, name, logs=work / "logs", data=work / "data", settings=settings)
+    must_be_done(run, 180)
+
+
+def one(
+    kind: Kind, name: str, number: int, work: Path, cluster: Description, expected: dict[str, str]
+) -> dict[str, Any]:
+    """One trial."""
+    logs = work / ("small" if kind.small else "logs")
+    run_id = f"{name}-{number}"
+    shutil.rmtree(logs / run_id, ignore_errors=True)
+    settings = list(kind.settings)
+    if kind.small:  # what the job prints must have room
+        outputs = work / "out" / run_id
+        shutil.rmtree(outputs, ignore_errors=True)
+        outputs.mkdir(parents=True)
+        settings.append(f"slurm.output_dir={outputs}")
+    if kind.before:  # where it will run must be known
+        settings.append('slurm.sbatch_args=["--nodelist=host1,host2"]')
+    chance = random.Random(f"{name}-{number}")
+    run = Run(_folder(logs / run_id), outputs=outputs if kind.small else logs / run_id)
+    trial = Trial(number, run, cluster, chance)
+    try:
+        return _one(kind, trial, work, settings, expected)
+    finally:
+        for mend in reversed(trial.mended):
+            mend()
+        if kind.small:  # small: what is to be read must move away
+            shutil.copytree(logs / run_id, work / "logs" / run_id, dirs_exist_ok=True)
+            shutil.rmtree(logs / run_id, ignore_errors=True)
+
+
+def _one(kind: Kind, trial: Trial, work: Path, settings: list[str], expected: dict[str, str]) -> dict[str, Any]:
+    run = trial.run
+    name, logs = run.folder.path.name, run.folder.path.parent
+    if kind.before:
+        kind.strike(trial)
+    submitted = Run.submit(work / "faults.yaml", name, logs=logs, data=work / "data", settings=settings)
+    run.said += submitted.said
+    at_step = 0
+    if not kind.before:
+        at_step = trial.chance.randrange(EARLIEST, LATEST)
+        run.wait_running(steps=at_step)
+        struck_host = trial.host().name
+    else:
+        wait_until(lambda: state_of(run.jobs[-1]) in ("RUNNING", "COMPLETED", "FAILED"), "the job to run", 60)
+        struck_host = trial.cluster.hosts[trial.number % 2].name
+    struck, first_job = time.time(), run.jobs[-1]
+    if not kind.before:
+        kind.strike(trial)
+    healed = time.time()
+    over = wait_left_running(run, first_job, 180)
+    ended = run.wait_over(240) if kind.goes_on != "resume" else run.wait_over(90)
+    row: dict[str, Any] = {"at_step": at_step, "rank": trial.rank, "host": struck_host}
+    told = run.first_error_after(struck)
+    row["told_s"] = round(told - struck, 1) if told else None
+    row["over_s"] = round(over - struck, 1) if over else None
+    row["strike_s"] = round(healed - struck, 1)
+    row["states"] = run.accounted()
+    row["attempt_outcome"] = run.status()
+    outcome = run.outcome()
+    row["message"] = outcome.message if outcome else ""
+    row["log_lines"] = len(run.log().splitlines())
+    row["damaged"] = run.damaged_checkpoints()
+    row["attempts_alone"] = len(run.folder.attempts())
+    log = run.log()
+    for mend in reversed(trial.mended):
+        mend()
+    trial.mended.clear()
+    resumed = kind.goes_on == "resume"
+    if resumed:
+        run.resume()
+        ended = run.wait_over(120) and ended
+    row["ended"] = ended
+    row["done_s"] = round(time.time() - struck, 1)
+    row["lost"] = max(run.steps_lost(), default=0)
+    row["status"] = run.status()
+    row["identical"] = run.digests() == expected
+    row["states_all"] = run.accounted()
+    untrue = [
+        f"{check.group} {check.name}: {check.detail}" for check in verify_run(run.folder) if check.result == "fail"
+    ]
+    row["problems"] = problems_of(kind, trial, row, log + row["message"])
+    row["problems"] += [f"verify: {what}" for what in untrue]
+    row["as_promised"] = not row["problems"]
+    return row
+
+
+def wait_left_running(run: Run, job: str, timeout_s: float) -> float | None:
+    """When the job was seen not to run any more."""
+    until = time.monotonic() + timeout_s
+    while time.monotonic() < until:
+        state = state_of(job)
+        if state and state not in ("RUNNING", "CONFIGURING"):
+            return time.time()
+        time.sleep(0.2)
+    return None
+
+
+def problems_of(kind: Kind, trial: Trial, row: dict[str, Any], said: str) -> list[str]:
+    """What was promised and is not so."""
+    first = row["states"][0] if row["states"] else "nothing"
+    says = kind.says.format(rank=trial.rank, host=row["host"])
+    checks = {
+        "nothing ended within the time": row["ended"],
+        f"the run is {row['status']}": row["status"] == "done",
+        "not identical": row["identical"],
+        f"damaged: {row['damaged']}": not row["damaged"],
+        f"job {first}": not kind.states or first in kind.states,
+        f"harmed: {row['states']}, {row['attempts_alone']} attempts": kind.goes_on != "unharmed"
+        or row["attempts_alone"] == 1,
+        f"not by itself: {row['attempts_alone']} attempts": kind.goes_on != "itself" or row["attempts_alone"] > 1,
+        f"does not say {says!r}": says in said,
+        "the first error is not told": kind.states != ("FAILED",) or "\nerror: rank " in said,
+        f"lost {row['lost']} steps": row["lost"] <= kind.most_lost(),
+        f"the attempt was over only after {row['over_s']} s": kind.goes_on == "unharmed"
+        or (row["over_s"] or 999) <= NO_HANG_S,
+        f"COMPLETED, and the run was {row['attempt_outcome']}": "COMPLETED" not in row["states"]
+        or row["attempt_outcome"] == "done",
+    }
+    return [what for what, holds in checks.items() if not holds]
+
+
+def settle(cluster: Description) -> None:
+    """No job, all hosts idle."""
+    subprocess.run(["scancel", "--quiet", f"--user={cluster.user}"], check=False)
+    for host in cluster.hosts:
+        hosts.heal(host)
+        if hosts.first_process(host) is None:
+            build.boot(cluster, host)
+
+    def idle() -> bool:
+        words = ["sinfo", "--noheader", "--Node", "--partition=normal", "--format=%N %T"]
+        said = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+        states = dict(line.split() for line in said.splitlines())
+        for name, state in states.items():
+            if state in ("down", "drained"):
+                subprocess.run(["scontrol", "update", f"nodename={name}", "state=resume"], check=False)
+        return set(states.values()) == {"idle"}
+
+    wait_until(idle, "all hosts to be idle", 120)
+
+
+# --- outside
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=10)
+    parser.add_argument("--only", action="append", choices=list(KINDS))
+    parser.add_argument("--clusters", type=int, default=3)
+    parser.add_argument("--work", default=str(Path(tempfile.gettempdir()) / "graphmill-faults"))
+    parser.add_argument("--again", action="store_true", help="forget earlier trials")
+    parser.add_argument("--report", action="store_true", help="only write the result of the trials so far")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--code", default="", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.inside:
+        inside(options)
+        return
+    work = Path(options.work)
+    watch = ForeignLoad()
+    if not options.report:
+        run_clusters(options, work)
+    rows = rows_of(work / "trials.jsonl")
+    if options.only:
+        rows = [row for row in rows if row["kind"] in options.only]
+    report(rows, watch)
+
+
+def run_clusters(options: argparse.Namespace, work: Path) -> None:
+    from graphmill.runtime.code import code_checksum
+    from graphmill.tasks.node_classification.prepare import prepare
+
+    if options.again:
+        shutil.rmtree(work, ignore_errors=True)
+    (work / "logs").mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(work / "claims", ignore_errors=True)
+    (work / "faults.yaml").write_text(EXPERIMENT)
+    if not (work / "data").exists():
+        sizes = {"num_nodes": 3000, "num_edges": 15000, "features": 32}
+        prepare("synthetic/sbm", root=work / "data", options=sizes)
+    only = [word for kind in options.only or [] for word in ("--only", kind)]
+    words = [sys.executable, __file__, "--inside", f"--work={work}", f"--trials={options.trials}", *only]
+    frozen = freeze(work)
+    command = [*words, f"--code={code_checksum()}"]
+    running = [in_cluster(work, frozen, command, "--hosts=3") for _ in range(options.clusters)]
+    for process in running:
+        process.wait()
+
+
+def report(rows: list[dict[str, Any]], watch: ForeignLoad) -> None:
+    """Table and result."""
+    table, kinds = [], {}
+    for name, kind in KINDS.items():
+        mine = [row for row in rows if row["kind"] == name]
+        if not mine:
+            continue
+        kinds[name] = summary(kind, mine)
+        one_ = kinds[name]
+        table.append(
+            [kind.words, f"{one_['as_promised']} of {one_['trials']}", f"{one_['identical']} of {one_['trials']}"]
+            + [spread(one_[key]) for key in ("told_s", "over_s", "steps_lost")]
+        )
+    print_table(
+        "faults", ["fault", "as promised", "bit-identical", "told after s", "attempt over after s", "steps lost"], table
+    )
+    completed = [row["trial"] for row in rows if any("COMPLETED" in problem for problem in row["problems"])]
+    result = {
+        "kinds": kinds,
+        "num_trials": len(rows),
+        "num_as_promised": sum(row["as_promised"] for row in rows),
+        "num_identical": sum(bool(row.get("identical")) for row in rows),
+        "num_damaged_checkpoints": sum(len(row.get("damaged", [])) for row in rows),
+        "completed_without_outcome": completed,
+        "longest_s": max((row.get("over_s") or 0 for row in rows), default=0),
+        "steps_per_rank": STEPS,
+        "hang_timeout_s": HANG_S,
+        "checkpoint_every_steps": 20,
+        "codes": sorted({row["code"] for row in rows}),
+        "foreign_cores": watch.cores(),
+    }
+    write_result("faults", result)
+
+
+def summary(kind: Kind, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Of one kind."""
+    return {
+        "words": kind.words,
+        "goes_on": kind.goes_on,
+        "trials": len(rows),
+        "as_promised": sum(row["as_promised"] for row in rows),
+        "identical": sum(bool(row.get("identical")) for row in rows),
+        "told_s": median_max([row.get("told_s") for row in rows]),
+        "over_s": median_max([row.get("over_s") for row in rows if kind.goes_on != "unharmed"]),
+        "steps_lost": median_max([row.get("lost") for row in rows]),
+        "problems": [{row["trial"]: row["problems"]} for row in rows if row["problems"]],
+    }
+
+
+def median_max(values: list[float | None]) -> list[float] | None:
+    """Median and maximum of those that are there."""
+    known = [value for value in values if value is not None]
+    return [statistics.median(known), max(known)] if known else None
+
+
+def spread(pair: list[float] | None) -> str:
+    return f"{pair[0]:.0f} (max {pair[1]:.0f})" if pair else ""
+
+
+if __name__ == "__main__":
+    main()
