@@ -151,7 +151,8 @@ def limits(result: dict[str, Any]) -> str:
         lost = str(max(row["steps_lost"], default=0))
         same = {True: "bit-identical", False: "DIFFERS", None: ""}[row.get("identical")]
         lines.append(
-            f"| {row['name']} | {row['status'].replace('_', ' ')} | {row['attempts']} | {row['jobs']} | {lost} | {same} |"
+            f"| {row['name']} | {row['status'].replace('_', ' ')} | {row['attempts']} | {row['jobs']} | {lost}"
+            f" | {same} |"
         )
     return "\n".join(lines) + "\n\n" + source(result, "python benchmarks/limits.py")
 
@@ -159,8 +160,9 @@ def limits(result: dict[str, Any]) -> str:
 def faults(result: dict[str, Any]) -> str:
     """Detection is the first rank's own word; over, that the job no longer runs."""
     lines = [
-        f"**Faults** at random moments of two-host runs on the dev cluster; `train.hang_timeout_s` {result['hang_timeout_s']},"
-        f" a checkpoint every {result['checkpoint_every_steps']} steps. Median (longest); s from the fault\n",
+        f"**Faults** at random moments of two-host runs on the dev cluster; `train.hang_timeout_s`"
+        f" {result['hang_timeout_s']}, a checkpoint every {result['checkpoint_every_steps']} steps."
+        " Median (longest); s from the fault\n",
         "| fault | then | as promised | bit-identical in the end | a rank said so, s | attempt over, s | steps lost |",
         "|" + "---|" * 7,
     ]

@@ -140,5 +140,5 @@ def test_without_clocks_in_the_events_rank_0s_metrics_are_read(new_run):
 
 def test_a_run_without_an_epoch_is_refused(new_run):
     folder, _ = new_run(ranks=2)
-    with pytest.raises(UserError, match="no epoch of .* was recorded"):
+    with pytest.raises(UserError, match=r"no epoch of .* was recorded"):
         measured_of(folder)

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphmill.base.errors import UserError
-from graphmill.spec.plan import GraphFacts, MachineFacts, Plan, resolve
 from graphmill.spec.differences import flat
+from graphmill.spec.plan import GraphFacts, MachineFacts, Plan, resolve
 from graphmill.spec.study import Study, expand, load_cell
 from graphmill.spec.study_kinds import refuse_hosts_here
 

@@ -22,11 +22,11 @@ name: life
 dataset: {name: synthetic/sbm}
 model: {hidden_channels: 16}
 train:
-  {epochs: 30, batch_size: 50, num_neighbors: [5, 5], threads: 1, device: cpu, evaluate_every_epochs: 10,
-   hang_timeout_s: 6, sync: {scheme: local_sgd, every: 2}, checkpoint: {every_steps: 6}}
+  {epochs: 100, batch_size: 50, num_neighbors: [5, 5], threads: 1, device: cpu, evaluate_every_epochs: 20,
+   hang_timeout_s: 6, sync: {scheme: local_sgd, every: 2}, checkpoint: {every_steps: 18}}
 slurm: {site: devcluster, hosts: 2, time: 5}
 """
-EARLY = 12  # steps done when something happens
+EARLY = 24  # steps done when something happens
 LONG_S = 240.0  # for a machine that others use as well
 
 
@@ -134,7 +134,8 @@ def is_unharmed(root: Path) -> Callable[[Life], bool]:
 def test_a_run_goes_on_after_its_time_limit(slurm, begin, is_unharmed, way):
     life = begin(f"slurm.goes_on_by={way}")
     # A limit that moves under its feet: the ranks ask again when they are warned, and stop when their reserve begins.
-    slurm.call("scontrol", "update", f"jobid={life.job}", "endtime=now+30seconds")
+    started_in_s = life.events("start")[0]["time"] - life.folder.attempts()[0].time  # the reserve grows with it
+    slurm.call("scontrol", "update", f"jobid={life.job}", f"endtime=now+{round(3 + started_in_s)}seconds")
     slurm.call("scancel", "--signal=USR2", life.job)
     slurm.wait_until(lambda: f"by {way}" in life.log(), "the attempt to end", LONG_S)
     if way == "requeue":  # the job keeps its shortened limit
@@ -183,7 +184,7 @@ def test_a_cancelled_job_is_not_started_again_but_its_run_can_go_on(slurm, begin
 
 @pytest.mark.slow
 def test_a_run_goes_on_after_limits_that_nobody_shortened(begin, is_unharmed):
-    life = begin("slurm.time=1", 'slurm.setup_lines=["sleep 25"]', "train.epochs=30")
+    life = begin("slurm.time=1", 'slurm.setup_lines=["sleep 25"]')
     life.wait_done()
     assert is_unharmed(life)
 
