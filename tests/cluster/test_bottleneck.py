@@ -17,7 +17,7 @@ def clock(rank: int = 0, *, train=100.0, compute=90.0, wait=0.0, sync=0.0, sampl
 
 def measured(*clocks: Clock, **keys) -> Measured:
     usual = {
-        "eval_s": 0.0, "num_epochs": 3, "num_ranks": len(clocks), "ranks_per_host": len(clocks), "threads": 1,
+        "eval_s": 0.0, "warms_up": False, "num_ranks": len(clocks), "ranks_per_host": len(clocks), "threads": 1,
         "sync_every": 1, "prefetch": 2, "batch_size": 64, "cores_per_host": 8,
     }  # fmt: skip
     return Measured(clocks=clocks, **{**usual, **keys})
@@ -75,7 +75,7 @@ def test_the_slow_rank_and_what_it_does_are_named():
 def test_what_may_not_be_the_runs_own_is_said():
     caveats = " ".join(
         find_bottleneck(
-            measured(clock(), num_ranks=4, ranks_per_host=4, cores_per_host=2, others_cores=1.5, num_epochs=1)
+            measured(clock(), num_ranks=4, ranks_per_host=4, cores_per_host=2, others_cores=1.5, warms_up=True)
         ).caveats
     )
     for words in ("oversubscribed", "other processes kept 1.5 cores", "only rank 0's clocks", "a single epoch"):
@@ -118,7 +118,7 @@ def test_every_rank_is_read_and_the_first_epoch_left_out(new_run):
     write_epochs(folder, 1, [WARM_UP, {**STEADY, "compute_s": 5.0}, {**STEADY, "compute_s": 4.0}])
     found = measured_of(folder)
     assert [each.compute_s for each in found.clocks] == [18.0, 9.0]
-    assert (found.eval_s, found.num_epochs, found.clocks[0].train_s) == (2.0, 2, 20.0)
+    assert (found.eval_s, found.warms_up, found.clocks[0].train_s) == (2.0, False, 20.0)
 
 
 def test_an_epoch_that_was_done_again_counts_once(new_run):

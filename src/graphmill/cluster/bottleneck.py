@@ -51,7 +51,7 @@ class Measured:
 
     clocks: tuple[Clock, ...]  # of every rank; of rank 0 alone where the events do not tell of the others
     eval_s: float
-    num_epochs: int  # that the sums are over
+    warms_up: bool  # the sums hold the first epoch, for there is no other
     num_ranks: int
     ranks_per_host: int
     threads: int  # of each rank
@@ -68,8 +68,8 @@ class Measured:
 
     @property
     def total_s(self) -> float:
-        """Of a rank: training and evaluation."""
-        return statistics.fmean(clock.train_s for clock in self.clocks) + self.eval_s
+        """Of the slowest rank: training and evaluation."""
+        return max(clock.train_s for clock in self.clocks) + self.eval_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +247,6 @@ def _caveats(measured: Measured) -> Sequence[str]:
         caveats.append(f"other processes kept {measured.others_cores:.1f} cores of a host busy meanwhile")
     if len(measured.clocks) < measured.num_ranks:
         caveats.append("only rank 0's clocks were recorded: whether ranks differ is not known")
-    if measured.num_epochs == 1:
-        caveats.append("a single epoch was measured, and it may be the one that warms up")
+    if measured.warms_up:
+        caveats.append("a single epoch was measured, the one that warms up")
     return caveats

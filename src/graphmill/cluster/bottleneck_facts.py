@@ -34,7 +34,7 @@ def measured_of(folder: RunFolder) -> Measured:
     return Measured(
         clocks=known,
         eval_s=eval_s,
-        num_epochs=len(counted),
+        warms_up=counted == [1],
         num_ranks=plan.ranks,
         ranks_per_host=plan.ranks_per_host,
         threads=plan.threads,

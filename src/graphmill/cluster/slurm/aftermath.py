@@ -154,7 +154,8 @@ def _host(events: Events) -> str:
 
 def _seen_by_srun(folder: RunFolder, environ: Mapping[str, str]) -> Failure | None:
     """The first rank that srun reports as ended badly, in the job's log."""
-    log = folder.job_log_path(_job_name(environ))
+    own = Path("/proc/self/fd/2").resolve()  # what the script prints, wherever that goes
+    log = own if own.is_file() else folder.job_log_path(_job_name(environ))
     try:
         text = log.read_text(encoding="utf-8", errors="replace")
     except OSError:
