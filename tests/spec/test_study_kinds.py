@@ -78,7 +78,10 @@ def test_several_hosts_are_not_run_on_one():
         ({"kind": "strong", "ranks": [2], "global_batch": 8}, "nothing to compare it with"),
         ({"kind": "strong", "ranks": [2, 2], "global_batch": 8}, "a number twice"),
         ({"kind": "strong", "ranks": [1, 2], "global_batch": 8, "vary": {"train.lr": [1]}}, "differ in size alone"),
-        ({"kind": "strong", "ranks": [1, 2], "global_batch": 8, "set": {"train.batch_size": 3}}, "set.train.batch_size"),
+        (
+            {"kind": "strong", "ranks": [1, 2], "global_batch": 8, "set": {"train.batch_size": 3}},
+            "set.train.batch_size",
+        ),
         ({"kind": "strong", "ranks": [1, 2], "global_batch": 8, "ranks_per_host": 2}, "is for the axis hosts"),
         ({"kind": "weak", "ranks": [1, 2]}, "train_per_rank does not say"),
         ({"kind": "weak", "ranks": [1, 2], "train_per_rank": 9, "global_batch": 8}, "belongs to kind strong"),

@@ -1,5 +1,6 @@
 """How long have I got? When the scheduler will end this job, and how much of that time must be kept back."""
 
+import os
 import subprocess
 import time
 from collections.abc import Mapping
@@ -34,15 +35,33 @@ def job_deadline(environ: Mapping[str, str], *, moved: bool = False) -> Deadline
     told = environ.get("SLURM_JOB_END_TIME", "")
     if told.isascii() and told.isdecimal() and not moved:
         return Deadline(float(told), "SLURM_JOB_END_TIME")
-    command = ["squeue", "--noheader", "--jobs", job, "--format", "%L"]
+    command = ["squeue", "--noheader", "--jobs", job, "--format", "%L|%e"]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=True)
+        answer = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_ASK_TIMEOUT_S,
+            check=True,
+            env={**os.environ, "SLURM_TIME_FORMAT": "standard"},
+        )
     except (OSError, subprocess.SubprocessError) as error:
         return Deadline(None, f"unknown: neither SLURM_JOB_END_TIME nor squeue says it ({type(error).__name__})")
-    left = slurm_seconds(answer.stdout)
-    if left is None:
-        return Deadline(None, f"no limit: squeue says {answer.stdout.strip() or 'nothing'}")
-    return Deadline(time.time() + left, "squeue")
+    left, _, end = answer.stdout.strip().partition("|")
+    left_s, end_time = slurm_seconds(left), slurm_time(end)
+    if left_s is None:
+        return Deadline(None, f"no limit: squeue says {left or 'nothing'}")
+    by_limit = time.time() + left_s
+    # An end that was moved, or a preemption's grace, shows in the end alone: the time left is of the limit, in minutes.
+    return Deadline(by_limit if end_time is None else min(by_limit, end_time), "squeue")
+
+
+def slurm_time(text: str) -> float | None:
+    """Unix time (s) of one of Slurm's times of day, which are local; None for N/A, NONE …"""
+    try:
+        return time.mktime(time.strptime(text.strip(), "%Y-%m-%dT%H:%M:%S"))
+    except (ValueError, OverflowError):
+        return None
 
 
 def slurm_seconds(text: str) -> float | None:
