@@ -95,8 +95,9 @@ class Run:
         wait_until(lambda: self.steps_done() >= steps or self.is_over(), f"step {steps}", timeout_s)
 
     def is_over(self) -> bool:
-        """Whether its latest job has ended and nothing follows."""
-        return self.state in ENDED
+        """Whether its latest job has ended and nothing follows. The controller forgets it after a while."""
+        state = self.state
+        return state in ENDED or (not state and bool(set(self.accounted()[-1:]) & ENDED))
 
     def wait_over(self, timeout_s: float) -> bool:
         """Until nothing goes on by itself any more. False: it still does after that long."""

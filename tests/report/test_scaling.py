@@ -29,7 +29,8 @@ FACTS = GraphFacts(
 
 
 def study(**keys) -> Study:
-    shared = {key: value for key, value in ONE_THREAD.items() if keys.get("kind") != "strong" or "batch" not in key}
+    taken = {"train.batch_size"} if keys.get("kind") == "strong" else set(keys.get("vary", ()))
+    shared = {key: value for key, value in ONE_THREAD.items() if key not in taken}
     return Study(**{"name": "s", "experiment": "debian-packages-sage", "set": shared, **keys})
 
 

@@ -49,7 +49,7 @@ AT = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 3000))
 )
 def test_squeue_is_asked_where_the_variable_is_missing(tmp_path, monkeypatch, said, left):
     program = tmp_path / "squeue"
-    program.write_text(f'#!/bin/sh\n[ "$3" = 17 ] && echo '{said}'\n')
+    program.write_text(f'#!/bin/sh\n[ "$3" = 17 ] && echo "{said}"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     deadline = job_deadline({"SLURM_JOB_ID": "17"})

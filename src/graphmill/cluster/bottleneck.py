@@ -179,7 +179,9 @@ def _loader(measured: Measured, share: float) -> tuple[str, tuple[str, ...]]:
         suggestions.append("keep the dataset near the host (stage.to=host_local)")
     if measured.prefetch and _is_crowded(measured):
         suggestions.insert(0, "leave the loader a core: fewer ranks or threads on a host")
-    return figure, (*suggestions, "fewer ranks of a host, so that each loader has more of its memory's bandwidth")
+    if measured.ranks_per_host > 1:
+        suggestions.append("fewer ranks on a host, so that each loader has more of its memory's bandwidth")
+    return figure, tuple(suggestions or ["larger batches (train.batch_size)"])
 
 
 def _sync(measured: Measured, share: float) -> tuple[str, tuple[str, ...]]:

@@ -22,6 +22,9 @@ PHASES: Final = ("compute_s", "wait_s", "sync_s")
 UTILISATION: Final = ("cpu_util_avg", "gpu_util_avg")
 """From the monitors, where a task's metrics.csv does not have them."""
 
+OVERLOAD: Final = 0.25
+"""Cores: where other processes kept more busy than this, the times are not the study's alone, and it is said."""
+
 
 @dataclass(frozen=True, slots=True)
 class Spread:
@@ -139,6 +142,11 @@ def refuse_other_keys(cells: Sequence[MeasuredCell], studied: Iterable[str]) -> 
                 f"{reference.path} and {cell.path} differ in more than the studied keys: {words}",
                 fix="compare runs that share these: remove the odd ones, or make a study of that key",
             )
+
+
+def disturbance(others_cores: float) -> str:
+    """That other processes took part of the machine, in words for a figure; "" where they hardly did."""
+    return f"not a quiet machine: others kept up to {others_cores:.1f} cores busy" if others_cores > OVERLOAD else ""
 
 
 def primary_measure(plan: Plan) -> str:

@@ -6,8 +6,8 @@ from typing import Final
 from graphmill.record.columns import SEEDS_ARE
 from graphmill.report.chart import LOG_SPAN, Axis, Chart, Panel, Series, linear_axis
 from graphmill.report.laws import Fit
-from graphmill.report.measured_cells import Spread
-from graphmill.report.scaling_points import OVERLOAD, Point, Scaling
+from graphmill.report.measured_cells import Spread, disturbance
+from graphmill.report.scaling_points import Point, Scaling
 from graphmill.report.style import FAINT, INK, OKABE_ITO, WARNING, shortened
 
 BLUE, ORANGE, GREEN, PINK, YELLOW, SKY = OKABE_ITO
@@ -54,7 +54,8 @@ def title_of(scaling: Scaling) -> str:
 
 def _disturbed(points: Sequence[Point]) -> str:
     busy = max((point.others_cores.mean for point in points if point.others_cores), default=0.0)
-    return f"; not a quiet machine: others kept up to {busy:.1f} cores busy" if busy > OVERLOAD else ""
+    words = disturbance(busy)
+    return f"; {words}" if words else ""
 
 
 def _speedup(scaling: Scaling) -> Chart:
@@ -233,6 +234,8 @@ def _fits(scaling: Scaling, of: Callable[[Fit, float], float]) -> list[Series]:
     steps = [low * (high / low) ** (place / 40) for place in range(41)]
     share, law = scaling.fit.serial_share, scaling.fit.law.capitalize()
     residual = "" if scaling.fit.residual is None else f", residual {100 * scaling.fit.residual:.0f} %"
+    if scaling.fit_own_cores is not None:
+        law = f"{law}, all points"
     label = f"{law}: serial share {100 * share:.0f} %{residual}"
     if not 0 <= share <= 1:
         label = f"{law} does not hold: serial share {100 * share:.0f} %"

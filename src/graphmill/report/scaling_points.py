@@ -9,6 +9,7 @@ from graphmill.base.errors import UserError
 from graphmill.record.columns import COLUMNS_OF, MEASURES
 from graphmill.report.laws import Fit, fit_amdahl, fit_gustafson
 from graphmill.report.measured_cells import (
+    OVERLOAD,
     PHASES,
     UTILISATION,
     MeasuredCell,
@@ -30,9 +31,6 @@ WEAK_COLUMNS: Final = (
     *("samples_per_node", "total_samples", "train_loss", "val_loss", "gpu_util_avg"),
 )
 """Seed 003's columns, under its names and in its order; ours follow them."""
-
-OVERLOAD: Final = 0.25
-"""Cores: where other processes kept more busy than this, the times are not the study's alone, and it is said."""
 
 
 @dataclass(frozen=True, slots=True)

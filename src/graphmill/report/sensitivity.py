@@ -2,14 +2,14 @@
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from graphmill.base.errors import UserError
 from graphmill.record.columns import SEEDS_ARE
 from graphmill.report.chart import Axis, Chart, Panel, Series, linear_axis
-from graphmill.report.measured_cells import MeasuredCell, Spread, primary_measure, refuse_other_keys
+from graphmill.report.measured_cells import MeasuredCell, Spread, disturbance, primary_measure, refuse_other_keys
 from graphmill.report.style import FAINT, MARKERS, OKABE_ITO, WARNING, shortened
 from graphmill.spec.differences import flat
 from graphmill.spec.plan import Plan
@@ -90,8 +90,16 @@ def sensitivity_of(cells: Sequence[MeasuredCell], *, keys: Sequence[str]) -> Sen
         effects=tuple(sorted((each for each in effects if each), key=lambda each: -each.spread)),
         plan=plan,
         measure=measure,
-        notes=tuple(f"cell {cell.name} is not counted: {cell.trouble}" for cell in cells if cell.trouble),
+        notes=tuple(_notes(cells)),
     )
+
+
+def _notes(cells: Sequence[MeasuredCell]) -> Iterator[str]:
+    for cell in cells:
+        if cell.trouble:
+            yield f"cell {cell.name} is not counted: {cell.trouble}"
+    if words := disturbance(max((cell.others_cores or 0.0 for cell in cells), default=0.0)):
+        yield f"{words}; run it again on a quiet machine"
 
 
 def csv_rows(found: Sensitivity) -> list[dict[str, Any]]:
@@ -149,10 +157,11 @@ def sensitivity_chart(found: Sensitivity) -> Chart:
     ]
     counts = {each.num_wanted - len(each.failed) for each in found.combinations}
     runs = f"mean ± s.d. of {max(counts)} runs" if max(counts) > 1 else "single runs"
+    words = disturbance(max((each.others_cores.mean for each in found.combinations if each.others_cores), default=0.0))
     ranks = "1 rank" if found.plan.ranks == 1 else f"{found.plan.ranks} ranks"
     return Chart(
         name="sensitivity_throughput",
-        title=f"{shortened(found.plan.dataset.name)}, {ranks}, {runs}",
+        title=f"{shortened(found.plan.dataset.name)}, {ranks}, {runs}" + (f"\n{words}" if words else ""),
         note="",
         is_synthetic=found.plan.dataset.synthetic,
         x=x,
