@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from graphmill.base.errors import UserError
 from graphmill.record.metrics import write_metrics
+from graphmill.report.figures import figures
 from graphmill.report.pareto import RUN, column_tag, frontier, pareto, points
+from graphmill.report.schemes import scheme_table
 
 FEW = st.integers(0, 6).map(float)  # so that ties are common
 PAIRS = st.lists(st.tuples(FEW, FEW), min_size=1, max_size=40)
@@ -183,3 +185,46 @@ def test_a_table_without_rows_is_refused(tmp_path: Path):
 @pytest.mark.parametrize(("name", "tag"), [("commMB_cum_fp32", "fp32"), ("interface_mib_cum", "interface")])
 def test_tags(name, tag):
     assert column_tag(name) == tag
+
+
+@settings(deadline=None)
+@given(PAIRS)
+def test_of_an_error_less_is_better(pairs):
+    frame = frame_of(pairs).rename({"acc": "best_val_mae"})
+    best = frontier(points(frame, "comm", "best_val_mae"), "best_val_mae")
+    dominated = {
+        (comm, mae)
+        for comm, mae in pairs
+        for other_comm, other_mae in pairs
+        if other_comm <= comm and other_mae <= mae and (other_comm, other_mae) != (comm, mae)
+    }
+    assert set(best.select("comm", "best_val_mae").iter_rows()) == set(pairs) - dominated
+
+
+def traffic_rows() -> list[dict]:
+    maes = (3.0, 2.5, 2.4)
+    return [
+        {
+            "run_id": f"t/k{k}", "epoch": epoch, "sync_every": k, "world_size": 2, "seed": 1,
+            "sync_scheme": "local_sgd", "payload": "fp32", "dataset": "test-roads", "val_mae": maes[epoch - 1] + 0.1 * k,
+            "best_val_mae": maes[epoch - 1] + 0.1 * k, "measured_mib_cum": 10.0 * epoch / k, "eval_s": 1.0,
+            "epoch_time_sec": 4.0, "effective_global_steps": 20 * epoch, "samples_cum_global": 100 * epoch,
+            "replicas_agree": True, "num_hosts": 1, "attempt": 1, "synthetic": True,
+        }
+        for k in (1, 4)
+        for epoch in (1, 2, 3)
+    ]  # fmt: skip
+
+
+def test_forecasts_have_a_frontier_figures_and_a_table(tmp_path: Path):
+    write_metrics(tmp_path / "metrics.csv", traffic_rows(), task="traffic")
+    (files,) = pareto(tmp_path / "metrics.csv", output_dir=tmp_path)
+    assert files.frontier.name == "pareto_frontier_measured.csv"
+    maes = [float(row["best_val_mae"]) for row in read(files.frontier)]
+    assert maes == sorted(maes, reverse=True), "what costs more has the smaller error"
+    drawn = figures(tmp_path / "metrics.csv", images_dir=tmp_path, plots_dir=tmp_path, compile_tex=False)
+    assert "best_val_mae_vs_total_comm_measured" in {path.stem for path in drawn.images}
+    rows = scheme_table(tmp_path / "metrics.csv", runs_root=None)
+    assert [row.val_mae for row in rows] == pytest.approx([2.5, 2.8])
+    assert all(row.val_micro_f1 is None for row in rows)
+    assert [row.seeds_per_s for row in rows] == [25.0, 25.0]

@@ -23,9 +23,9 @@ SEVERE: Final = 2.0
 """So many times its threshold, and a finding is severe: seed 003's marks for loading data are 15 % and 30 %."""
 
 THRESHOLDS: Final[dict[Bound, tuple[float, str]]] = {
-    "memory": (NEARLY_FULL, "peak of all ranks of a host ÷ the memory that is there, or that the job was given"),
+    "memory": (NEARLY_FULL, "peak of all ranks of a host ÷ its memory, or the job's"),
     "loader": (WAIT_SHARE, "time that steps stood waiting for their batch, mean over ranks"),
-    "sync": (SYNC_SHARE, "time in collectives of the rank that spends least there: the slowest one waits for nobody"),
+    "sync": (SYNC_SHARE, "time in collectives, of the rank that spends least there"),
     "imbalance": (IMBALANCE_SHARE, "computing and waiting for batches: slowest rank minus mean over ranks"),
     "evaluation": (EVALUATION_SHARE, "time of evaluations"),
 }
@@ -185,6 +185,7 @@ def _loader(measured: Measured, share: float) -> tuple[str, tuple[str, ...]]:
 
 
 def _sync(measured: Measured, share: float) -> tuple[str, tuple[str, ...]]:
+    """The rank that spends least in collectives: the slowest one waits for nobody, the others wait for it."""
     figure = f"even the rank that waits least spent {100 * share:.0f} % of the time in collectives"
     suggestions = [f"synchronise less often (train.sync.every={4 * measured.sync_every})", "train.sync.payload=fp16"]
     if _is_crowded(measured):
