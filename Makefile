@@ -54,10 +54,10 @@ clean-demo: ## forget the demo's runs and figures, so that `make demo` trains ag
 # --- test it -------------------------------------------------------------------------------------------------------
 
 test: install ## run the tests (under 15 minutes on 2 cores)
-	$(BIN)/python -m pytest -n 2 -m "not slow" $(TEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" $(TEST_ARGS)
 
 test-slow: install ## run the slow tests: full fuzz, many kills, big graphs
-	$(BIN)/python -m pytest -n 2 -m slow $(TEST_ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow $(TEST_ARGS)
 
 check: install ## format, lint, types, layers, docs
 	$(BIN)/ruff format --check .

@@ -160,8 +160,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
     option = config.option
-    if getattr(option, "numprocesses", None) and option.dist == "no":
-        option.dist = "loadgroup"  # one worker takes all tests that would wait for each other
     asked = not (option.no_devcluster or option.collectonly or option.help or option.version or option.showfixtures)
     if not asked or hosts.inside() or hasattr(config, "workerinput") or not asks_for_slurm(config.args) or why_not():
         return None
@@ -176,6 +174,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "slurm" in getattr(item, "fixturenames", ()) or item.path.is_relative_to(OTHERS):
             item.add_marker(pytest.mark.xdist_group(GROUP))
+        elif item.get_closest_marker("distributed"):  # what a module trains once is trained by one worker
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
 
 
 def asks_for_slurm(arguments: list[str]) -> bool:
