@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from graphmill.record.metrics import COLUMNS, read_metrics
+from graphmill.record.events import read_events
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import Plan
 
@@ -238,17 +239,22 @@ def test_a_second_interrupt_ends_the_run_at_once(zygote, long_run, tmp_path):
     assert_same(folder, reference)
 
 
+def num_syncs(folder: RunFolder) -> int:
+    path = folder.events_path(0)
+    return sum(event["kind"] == "sync" for event in read_events(path)) if path.exists() else 0
+
+
 def test_stopped_at_every_sync(zygote, planned, tmp_path):
-    """A stop asked for before the first step of each attempt: one round at a time, past the ends of epochs and run."""
+    """A stop asked for as soon as each attempt has synchronised: past the ends of epochs and run."""
     plan = planned("slow", epochs=2, batch_size=50, sync={"scheme": "local_sgd", "every": 2})
     reference = RunFolder.create(plan, tmp_path / "reference")
     assert zygote.wait(zygote.start(reference, resume=False)) == [0]
     folder = RunFolder.create(plan, tmp_path / "stopped")
     steps, resume = [], False
     while folder.read_outcome() is None or folder.read_outcome().status != "done":
-        before = len(steps) + 1
+        before = num_syncs(folder)
         pids = zygote.start(folder, resume=resume)
-        while not has_begun(folder, before) and folder.read_outcome() is None:
+        while num_syncs(folder) == before and folder.read_outcome() is None:
             time.sleep(0.0005)
         zygote.kill(pids, signal.SIGTERM)
         assert set(zygote.wait(pids)) <= {0, 75, -signal.SIGTERM}, zygote.said(folder)

@@ -206,7 +206,8 @@ def traffic_rows() -> list[dict]:
     return [
         {
             "run_id": f"t/k{k}", "epoch": epoch, "sync_every": k, "world_size": 2, "seed": 1,
-            "sync_scheme": "local_sgd", "payload": "fp32", "dataset": "test-roads", "val_mae": maes[epoch - 1] + 0.1 * k,
+            "sync_scheme": "local_sgd", "payload": "fp32", "dataset": "test-roads",
+            "val_mae": maes[epoch - 1] + 0.1 * k,
             "best_val_mae": maes[epoch - 1] + 0.1 * k, "measured_mib_cum": 10.0 * epoch / k, "eval_s": 1.0,
             "epoch_time_sec": 4.0, "effective_global_steps": 20 * epoch, "samples_cum_global": 100 * epoch,
             "replicas_agree": True, "num_hosts": 1, "attempt": 1, "synthetic": True,
