@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from graphmill.record.metrics import COLUMNS, read_metrics
 from graphmill.record.events import read_events
+from graphmill.record.metrics import COLUMNS, read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import Plan
 
