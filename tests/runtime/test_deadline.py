@@ -35,21 +35,20 @@ def test_the_variable_is_believed():
     assert (deadline.end_time, deadline.source) == (end, "SLURM_JOB_END_TIME")
 
 
-AT = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 3000))
-
-
 @pytest.mark.parametrize(
     ("said", "left"),
     [
         ("2:05|N/A", 125),
-        (f"2:05|{AT}", 125),
-        (f"2:00:00|{AT}", 3000),  # a moved end, or a preemption's grace
+        ("2:05|AT", 125),
+        ("2:00:00|AT", 3000),  # a moved end, or a preemption's grace
         ("UNLIMITED|N/A", None),
     ],
 )
 def test_squeue_is_asked_where_the_variable_is_missing(tmp_path, monkeypatch, said, left):
     program = tmp_path / "squeue"
-    program.write_text(f'#!/bin/sh\n[ "$3" = 17 ] && echo "{said}"\n')
+    in_50_minutes = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 3000))
+    answer = said.replace("AT", in_50_minutes)
+    program.write_text(f'#!/bin/sh\n[ "$3" = 17 ] && echo "{answer}"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     deadline = job_deadline({"SLURM_JOB_ID": "17"})
