@@ -170,6 +170,7 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     return subprocess.run([*command, *words], check=False, cwd=config.invocation_params.dir).returncode
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "slurm" in getattr(item, "fixturenames", ()) or item.path.is_relative_to(OTHERS):
