@@ -132,6 +132,21 @@ def startup(result: dict[str, Any]) -> str:
     return f"**Start-up**: {cells}. " + source(result, "python benchmarks/startup.py")
 
 
+def equality(result: dict[str, Any]) -> str:
+    differences = ", ".join(
+        f"{ranks} ranks {found['loss']:.1e} (validation {found['val_loss']:.1e})"
+        for ranks, found in result["largest_difference"].items()
+        if int(ranks) > 1
+    )
+    covered = all(result["seeds_are_the_training_set"].values())
+    worlds = len(result["seeds_are_the_training_set"])
+    return (
+        f"**Equality** on {result['experiment']}, one global batch of {result['global_batch']}, {result['epochs']} epochs,"
+        f" dropout on: largest difference of an epoch's loss from one process: {differences}. Seeds of an epoch are the"
+        f" training set, none twice, for 1 to {worlds} ranks: {'yes' if covered else 'no'}. "
+    ) + source(result, "python benchmarks/equality.py")
+
+
 def kills(result: dict[str, Any]) -> str:
     return (
         f"**Resume**: {result['num_kills']} SIGKILLs at random moments of {result['num_runs']} runs"
@@ -184,6 +199,7 @@ TABLES = {
     "step": step,
     "accuracy": accuracy,
     "schemes": schemes,
+    "equality": equality,
     "kills": kills,
     "limits": limits,
     "faults": faults,
