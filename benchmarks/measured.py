@@ -141,8 +141,8 @@ def equality(result: dict[str, Any]) -> str:
     covered = all(result["seeds_are_the_training_set"].values())
     worlds = len(result["seeds_are_the_training_set"])
     return (
-        f"**Equality** on {result['experiment']}, one global batch of {result['global_batch']}, {result['epochs']} epochs,"
-        f" dropout on: largest difference of an epoch's loss from one process: {differences}. Seeds of an epoch are the"
+        f"**Equality** on {result['experiment']}, one global batch of {result['global_batch']},"
+        f" {result['epochs']} epochs, dropout on: largest difference of an epoch's loss from one process: {differences}. Seeds of an epoch are the"
         f" training set, none twice, for 1 to {worlds} ranks: {'yes' if covered else 'no'}. "
     ) + source(result, "python benchmarks/equality.py")
 
