@@ -142,7 +142,8 @@ def equality(result: dict[str, Any]) -> str:
     worlds = len(result["seeds_are_the_training_set"])
     return (
         f"**Equality** on {result['experiment']}, one global batch of {result['global_batch']},"
-        f" {result['epochs']} epochs, dropout on: largest difference of an epoch's loss from one process: {differences}. Seeds of an epoch are the"
+        f" {result['epochs']} epochs, dropout on: largest difference of an epoch's loss from one process:"
+        f" {differences}. Seeds of an epoch are the"
         f" training set, none twice, for 1 to {worlds} ranks: {'yes' if covered else 'no'}. "
     ) + source(result, "python benchmarks/equality.py")
 
