@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from graphmill.base.errors import UserError
 from graphmill.graph.batch import GlobalIds, MiniBatch, Seeds
 from graphmill.graph.features import Features, SparseFeatures
 from graphmill.graph.store import GraphStore
@@ -27,6 +26,7 @@ from graphmill.sync.group import Group
 from graphmill.tasks.node_classification.inference import LayerwiseInference
 from graphmill.tasks.node_classification.metrics import measures, tally
 from graphmill.tasks.node_classification.model import DTYPE_OF, EdgeIndexModel, build_model
+from graphmill.tasks.same_data import refuse_other_data
 from graphmill.tasks.task import LoaderTimes, Measures, Pause, Split, never_pause
 
 _EVALUATION_BATCH = 512  # seeds whose whole neighbourhood is in memory together, for models that are not layer-wise
@@ -124,12 +124,7 @@ class NodeClassification:
 def _same_store(planned: GraphFacts) -> GraphStore:
     """The store that was planned with: a run is not to go on with another graph under the same path."""
     store = GraphStore.open(Path(planned.path))
-    if store.metadata.checksum != planned.checksum:
-        raise UserError(
-            f"{planned.path} was prepared anew since the run was planned: its checksum is"
-            f" {store.metadata.checksum}, and plan.json says {planned.checksum}",
-            fix="restore that dataset, or start a new run",
-        )
+    refuse_other_data(planned, store.metadata.checksum)
     return store
 
 

@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graphmill.base.errors import UserError
 from graphmill.graph.batch import GlobalIds, Seeds
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule, drawn
 from graphmill.spec.plan import Plan, TrafficFacts, TrafficPlan
 from graphmill.sync.group import Group
+from graphmill.tasks.same_data import refuse_other_data
 from graphmill.tasks.task import LoaderTimes, Measures, Pause, Split, never_pause
 from graphmill.tasks.traffic.metrics import empty_tally, measures, tally
 from graphmill.tasks.traffic.model import Forecaster, build_model
@@ -97,10 +97,5 @@ class Traffic:
 def _same_store(planned: TrafficFacts) -> TrafficStore:
     """The store that was planned with: a run is not to go on with other readings under the same path."""
     store = TrafficStore.open(Path(planned.path))
-    if store.metadata.checksum != planned.checksum:
-        raise UserError(
-            f"{planned.path} was prepared anew since the run was planned: its checksum is"
-            f" {store.metadata.checksum}, and plan.json says {planned.checksum}",
-            fix="restore that dataset, or start a new run",
-        )
+    refuse_other_data(planned, store.metadata.checksum)
     return store

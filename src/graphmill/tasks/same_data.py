@@ -1,0 +1,14 @@
+"""A run goes on with the data that it was planned with, or not at all."""
+
+from graphmill.base.errors import UserError
+from graphmill.spec.plan import DatasetFacts
+
+
+def refuse_other_data(planned: DatasetFacts, checksum: str) -> None:
+    """Raise a `UserError` where the data under the planned path has another checksum by now."""
+    if checksum != planned.checksum:
+        raise UserError(
+            f"{planned.path} was prepared anew since the run was planned: its checksum is {checksum}, and plan.json"
+            f" says {planned.checksum}",
+            fix="restore that dataset, or start a new run",
+        )
