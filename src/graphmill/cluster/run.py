@@ -6,7 +6,6 @@ from pathlib import Path
 
 from graphmill.base import exits
 from graphmill.cluster.local import WORKER, run_ranks
-from graphmill.record.provenance import collect_provenance
 from graphmill.record.run_folder import RunFolder, refuse_other_plan
 from graphmill.spec.plan import Plan
 
@@ -38,9 +37,5 @@ def resume_run(folder: RunFolder, *, say: Say, asked: Plan | None = None, comman
 
 def _attempt(folder: RunFolder, plan: Plan, *, resumed: bool, command: Sequence[str]) -> int:
     folder.begin_attempt(resumed=resumed, command=sys.argv)
-    if not folder.provenance_path.exists():
-        dataset = plan.dataset
-        folder.write_provenance(
-            collect_provenance(sys.argv, dataset_checksum=dataset.checksum, synthetic=dataset.synthetic)
-        )
+    folder.note_provenance(sys.argv)
     return run_ranks(folder, plan, resume=resumed, command=command)

@@ -17,7 +17,7 @@ from graphmill.base.errors import UserError
 from graphmill.base.files import fsync_folder, write_json, write_text
 from graphmill.record.events import append_line, complete_lines
 from graphmill.record.manifest import saved_steps
-from graphmill.record.provenance import Provenance
+from graphmill.record.provenance import Provenance, collect_provenance
 from graphmill.spec.differences import plan_differences
 from graphmill.spec.plan import Plan
 
@@ -225,6 +225,14 @@ class RunFolder:
     def write_outcome(self, outcome: Outcome) -> None:
         """Say how the run ended."""
         write_json(self.outcome_path, outcome.model_dump(mode="json"))
+
+    def note_provenance(self, command: Sequence[str]) -> None:
+        """Write down where the run begins, at its first start only."""
+        if not self.provenance_path.exists():
+            dataset = self.read_plan().dataset
+            self.write_provenance(
+                collect_provenance(command, dataset_checksum=dataset.checksum, synthetic=dataset.synthetic)
+            )
 
     def write_provenance(self, provenance: Provenance) -> None:
         """Write down where the run began."""

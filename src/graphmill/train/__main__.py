@@ -24,7 +24,6 @@ from torch.distributed.rendezvous import rendezvous
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
-from graphmill.record.provenance import collect_provenance
 from graphmill.record.run_folder import RunFolder, refuse_other_plan
 from graphmill.runtime.rank import Rank, current_rank
 from graphmill.runtime.roots import dataset_root
@@ -145,11 +144,7 @@ def _plan(request: TrainRequest, rank: Rank, run_id: str | None) -> Plan:
 
 def _note_attempt(folder: RunFolder, *, resumed: bool) -> None:
     folder.begin_attempt(resumed=resumed, command=sys.argv)
-    if not folder.provenance_path.exists():
-        dataset = folder.read_plan().dataset
-        folder.write_provenance(
-            collect_provenance(sys.argv, dataset_checksum=dataset.checksum, synthetic=dataset.synthetic)
-        )
+    folder.note_provenance(sys.argv)
 
 
 if __name__ == "__main__":

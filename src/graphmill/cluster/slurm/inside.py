@@ -24,7 +24,6 @@ from graphmill.base.files import write_text
 from graphmill.cluster.attempt import decide
 from graphmill.cluster.slurm.aftermath import go_on, is_ours, judge, tell
 from graphmill.cluster.slurm.hostlist import expand_hostlist
-from graphmill.record.provenance import collect_provenance
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.network import candidate_ports, is_free
 
@@ -84,11 +83,7 @@ def _begin(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
 def _note_attempt(folder: RunFolder, environ: Mapping[str, str]) -> None:
     resumed = bool(folder.attempts())
     number = folder.begin_attempt(resumed=resumed, command=sys.argv, job_id=environ.get("SLURM_JOB_ID", ""))
-    if not folder.provenance_path.exists():
-        dataset = folder.read_plan().dataset
-        folder.write_provenance(
-            collect_provenance(sys.argv, dataset_checksum=dataset.checksum, synthetic=dataset.synthetic)
-        )
+    folder.note_provenance(sys.argv)
     restarts = environ.get("SLURM_RESTART_COUNT")  # not set in a job's first run
     again = f", requeued {restarts} times" if restarts else ""
     clock = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
