@@ -141,16 +141,25 @@ class RealSlurm:
 
 
 @pytest.fixture
-def slurm(tmp_path: Path) -> Iterator[RealSlurm]:
+def alone_on_slurm() -> Iterator[None]:
+    """No other test of this session touches the cluster meanwhile, also where xdist does not group them."""
+    if not hosts.inside():
+        yield
+        return
+    with (HOME / "test-lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, alone_on_slurm: None) -> Iterator[RealSlurm]:
     """A real Slurm with idle hosts, for this test alone."""
     if not hosts.inside():
         pytest.skip(f"no dev cluster: {why_not() or 'switched off, or this session could not know that it needs one'}")
-    with (HOME / "test-lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        tmp_path.chmod(0o755)
-        cluster = RealSlurm(tmp_path)
-        yield cluster
-        cluster.settle()
+    tmp_path.chmod(0o755)
+    cluster = RealSlurm(tmp_path)
+    yield cluster
+    cluster.settle()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

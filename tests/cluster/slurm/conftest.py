@@ -101,9 +101,14 @@ class Cluster:
         return self._shell.stdout.readline()
 
 
+@pytest.fixture
+def cluster(login_host, alone_on_slurm) -> Cluster:
+    """A real Slurm with accounts, for this test alone, and a small dataset; $GRAPHMILL_DATA_ROOT names it."""
+    return login_host
+
+
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory) -> Iterator[Cluster]:
-    """A real Slurm with accounts, and a small dataset; $GRAPHMILL_DATA_ROOT names it."""
+def login_host(tmp_path_factory) -> Iterator[Cluster]:
     try:
         check_requirements(Description(ssh=False))
     except UserError as error:
