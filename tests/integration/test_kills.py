@@ -2,6 +2,7 @@
 
 import random
 import signal
+import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -10,15 +11,32 @@ from typing import Any
 
 import pytest
 
+from graphmill.record.columns import facts_of
 from graphmill.record.events import read_events
-from graphmill.record.metrics import COLUMNS, read_metrics
+from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import Plan
+from graphmill.tasks.traffic.prepare import prepare_traffic
 
 pytestmark = pytest.mark.distributed
 
 MEASURED = {"time", "seeds_per_s", "sample_s", "gather_s", "wait_s", "compute_s", "sync_s", "eval_s"}
 MEASURED |= {"interface_mib_epoch", "interface_mib_cum", "peak_rss_mib", "peak_gpu_mib", "attempt"}
+MEASURED |= {"cpu_util_avg", "gpu_util_avg"}
+
+FORECAST = """
+task: traffic
+dataset: {name: synthetic/traffic, history: 6, horizon: 6}
+model: {kind: dcrnn, rnn_units: 8, num_layers: 2, cl_decay_steps: 25}
+train:
+  epochs: 6
+  batch_size: 6
+  ranks: 2
+  threads: 1
+  device: cpu
+  sync: {scheme: local_sgd, every: 2}
+  checkpoint: {every_steps: 6}
+"""
 
 
 @dataclass
@@ -63,11 +81,11 @@ def undisturbed(planned, zygote, tmp_path_factory):
 def content(folder: RunFolder) -> dict[str, Any]:
     """All of a finished run that must not depend on what happened to it."""
     files = sorted(folder.checkpoints_dir.glob("*/*.safetensors"))
-    columns = [name for name in COLUMNS if name not in MEASURED]
+    rows = [facts_of(folder.read_plan().task_name, row) for row in read_metrics(folder.metrics_path)]
     outcome = folder.read_outcome()
     return {
         "files": {str(path.relative_to(folder.path)): path.read_bytes() for path in files},
-        "metrics": [[row[name] for name in columns] for row in read_metrics(folder.metrics_path)],
+        "metrics": [{name: row[name] for name in row.keys() - MEASURED} for row in rows],
         "outcome": (outcome.status, outcome.epochs, outcome.steps_per_rank, outcome.test, outcome.best),
         "leftovers": [path.name for path in folder.checkpoints_dir.glob(".*")],
     }
@@ -200,9 +218,13 @@ def long_run(planned, zygote, tmp_path_factory):
 
 
 def wait_for_step(folder: RunFolder, step: int) -> None:
-    path, text = folder.events_path(0), f'"steps_done": {step},'
-    while not path.exists() or text not in path.read_text():
+    while not has_done(folder, step):
         time.sleep(0.002)
+
+
+def has_done(folder: RunFolder, step: int) -> bool:
+    path = folder.events_path(0)
+    return path.exists() and f'"steps_done": {step},' in path.read_text()
 
 
 @pytest.mark.parametrize(("number", "ranks"), [(signal.SIGTERM, 1), (signal.SIGINT, 1), (signal.SIGTERM, 2)])
@@ -263,3 +285,40 @@ def test_stopped_at_every_sync(zygote, planned, tmp_path):
         assert len(steps) < 20
     assert steps == sorted(steps)
     assert_same(folder, reference)
+
+
+def graphmill(*words: str) -> list[str]:
+    return [sys.executable, "-m", "graphmill.cli", *words]
+
+
+def test_a_forecast_killed_in_the_middle(zygote, environ, tmp_path):
+    """`graphmill train`, killed with all its ranks between two checkpoints while the decoder is fed by chance."""
+    prepare_traffic("synthetic/traffic", root=tmp_path, options={"num_sensors": 6, "num_steps": 400})
+    (tmp_path / "forecast.yaml").write_text(FORECAST)
+    shared = ("--dataset-root", str(tmp_path), "--logs-root", str(tmp_path / "logs"))
+    command = graphmill("train", str(tmp_path / "forecast.yaml"), *shared, "--run-id", "killed")
+    with (tmp_path / "said").open("wb") as said:
+        launcher = subprocess.Popen(command, env=environ, cwd=tmp_path, stdout=said, stderr=said)
+        folder = RunFolder(tmp_path / "logs" / "killed")
+        give_up = time.monotonic() + 120
+        while not has_done(folder, 29):  # of 23 an epoch; rounds end at odd ones in the second
+            assert launcher.poll() is None, (tmp_path / "said").read_text()
+            assert time.monotonic() < give_up
+            time.sleep(0.002)
+        launcher.kill()  # its ranks die with it, by the kernel's hand
+        assert launcher.wait() == -signal.SIGKILL
+    plan = folder.read_plan()
+    assert folder.read_outcome() is None
+    steps = [event["steps_done"] for event in read_events(folder.events_path(0)) if event["kind"] == "checkpoint"]
+    assert 0 < steps[-1] < plan.steps_per_rank
+    assert steps[-1] % plan.steps_per_epoch, "a checkpoint within an epoch"
+
+    done = subprocess.run(
+        graphmill("train", "--resume", str(folder.path)), env=environ, cwd=tmp_path, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [attempt.resumed for attempt in folder.attempts()] == [False, True]
+    undisturbed = RunFolder.create(plan, tmp_path / "undisturbed")
+    assert zygote.wait(zygote.start(undisturbed, resume=False)) == [0, 0], zygote.said(undisturbed)
+    assert_same(folder, undisturbed)
