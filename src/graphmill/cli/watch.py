@@ -116,7 +116,7 @@ def _follow(watcher: "Watcher", interval: float, *, json: bool) -> "Sequence[Run
             if told.get(view.folder) != _what_counts(view):
                 told[view.folder] = _what_counts(view)
                 print_line(f"{time.strftime('%H:%M:%S')}  {line}")
-        if not any(view.is_alive for view in views):
+        if not any(view.is_alive for view in views) and not watcher.queue.is_silent:
             return views
         time.sleep(interval)
 
@@ -128,7 +128,7 @@ def _follow_on_terminal(watcher: "Watcher", interval: float) -> "Sequence[RunVie
     console = Console()
     views = watcher.look()
     with Live(drawn(views, watcher.queue.troubles, height=console.height), console=console, auto_refresh=False) as live:
-        while any(view.is_alive for view in views):
+        while any(view.is_alive for view in views) or watcher.queue.is_silent:
             time.sleep(interval)
             views = watcher.look()
             live.update(drawn(views, watcher.queue.troubles, height=console.height), refresh=True)

@@ -133,6 +133,16 @@ def test_state_comes_from_squeue_else_sacct_else_nobody_knows(programs):
     assert (reading.source, reading.reason, reading.is_alive, queue.troubles) == ("squeue", "Priority", True, ())
 
 
+def test_a_silent_queue_is_one_that_may_answer_yet(programs):
+    job = SubmittedJob(job_id="7", time=0.0)
+    queue = Queue()
+    assert (queue.read([job]), queue.is_silent) == ({}, False), "an absent program will not answer"
+    programs(squeue="echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1")
+    assert (queue.read([job]), queue.is_silent) == ({}, True)
+    programs(squeue="exit 0")
+    assert (queue.read([job]), queue.is_silent) == ({}, False)
+
+
 def test_accounts_that_lag_do_not_revive_a_job_that_left_the_queue(programs):
     programs(squeue="exit 0", sacct="echo '7|RUNNING|0:0|13|2|10|11|Unknown|2|node1'")
     assert Queue().read([SubmittedJob(job_id="7", time=0.0)]) == {}

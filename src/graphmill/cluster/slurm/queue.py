@@ -12,6 +12,7 @@ from graphmill.cluster.slurm.commands import (
     QueuedJob,
     SlurmError,
     SlurmMissingError,
+    SlurmSilentError,
     sacct,
     squeue,
 )
@@ -53,6 +54,7 @@ class Queue:
     """Reads jobs again and again; a job that has ended is not asked for twice."""
 
     troubles: tuple[str, ...] = ()  # of the last reading: what could not be asked, in words
+    is_silent: bool = False  # squeue got no answer then: a job of which nothing is known may live
     _ended: dict[str, JobReading] = field(default_factory=dict)
 
     def read(self, jobs: Iterable[SubmittedJob]) -> dict[str, JobReading]:
@@ -64,10 +66,9 @@ class Queue:
                 known[job.job_id] = self._ended[job.job_id]
             else:
                 clusters.setdefault(job.cluster, set()).add(job.job_id)
-        troubles: list[str] = []
+        self.troubles, self.is_silent = (), False
         for cluster, ids in clusters.items():
-            known.update(_read(ids, cluster, troubles))
-        self.troubles = tuple(troubles)
+            known.update(self._ask(ids, cluster))
         self._ended.update({job_id: reading for job_id, reading in known.items() if not reading.is_alive})
         return known
 
@@ -75,32 +76,32 @@ class Queue:
         """Ask for this job again: it was requeued after its end."""
         self._ended.pop(job_id, None)
 
-
-def _read(ids: set[str], cluster: str, troubles: list[str]) -> dict[str, JobReading]:
-    known: dict[str, JobReading] = {}
-    is_queue_known = True
-    try:
-        known = {job.job_id: _from_squeue(job) for job in squeue(ids, cluster=cluster) if job.job_id in ids}
-    except SlurmError as error:
-        is_queue_known = False
-        troubles.append(error.message)
-    missing = ids - known.keys()
-    if not missing:
+    def _ask(self, ids: set[str], cluster: str) -> dict[str, JobReading]:
+        known: dict[str, JobReading] = {}
+        is_queue_known = True
+        try:
+            known = {job.job_id: _from_squeue(job) for job in squeue(ids, cluster=cluster) if job.job_id in ids}
+        except SlurmError as error:
+            is_queue_known = False
+            self.is_silent |= isinstance(error, SlurmSilentError)
+            self.troubles += (error.message,)
+        missing = ids - known.keys()
+        if not missing:
+            return known
+        try:
+            accounted = {job.job_id: _from_sacct(job) for job in sacct(missing, cluster=cluster)}  # the last run counts
+        except SlurmMissingError as error:
+            if not is_queue_known:  # else the run folder says enough of a job that left the queue
+                self.troubles += (error.message,)
+            return known
+        except SlurmError as error:
+            self.troubles += (error.message,)
+            return known
+        for job_id, reading in accounted.items():
+            # The queue has forgotten it, so it has ended, whatever the accounts, which lag, still say.
+            if job_id in missing and not (is_queue_known and reading.is_alive):
+                known[job_id] = reading
         return known
-    try:
-        accounted = {job.job_id: _from_sacct(job) for job in sacct(missing, cluster=cluster)}  # the last run counts
-    except SlurmMissingError as error:
-        if not is_queue_known:  # else the run folder says enough of a job that left the queue
-            troubles.append(error.message)
-        return known
-    except SlurmError as error:
-        troubles.append(error.message)
-        return known
-    for job_id, reading in accounted.items():
-        # The queue has forgotten it, so it has ended, whatever the accounts, which lag, still say.
-        if job_id in missing and not (is_queue_known and reading.is_alive):
-            known[job_id] = reading
-    return known
 
 
 def _from_squeue(job: QueuedJob) -> JobReading:

@@ -70,7 +70,10 @@ ALIVE: Final = frozenset(("waiting", "starting", "running", "ending"))
 
 @dataclass(slots=True)
 class Watcher:
-    """Looks at many runs, again and again, with one call of squeue each time."""
+    """Looks at many runs, again and again, with one call of squeue each time.
+
+    Where `queue.is_silent` after a look, runs that seem to have ended may live: look again.
+    """
 
     folders: Sequence[RunFolder]
     root: Path | None = None  # names are shown relative to it
@@ -87,13 +90,13 @@ class Watcher:
             self._jobs[folder.path] = now
         finished = {folder.path for folder in self.folders if _is_long_done(folder)}
         asked = [job for path, jobs in self._jobs.items() if path not in finished for job in jobs]
-        readings = self.queue.read(asked) if asked else {}
+        readings = self.queue.read(asked)
         return [self._view(folder, readings) for folder in self.folders]
 
     def _view(self, folder: RunFolder, readings: Mapping[str, JobReading]) -> RunView:
         jobs = self._jobs[folder.path]
         reading = _current(jobs, readings)
-        verdict = judge(folder, reading, jobs)
+        verdict = judge(folder, reading, jobs, was_asked=not self.queue.troubles)
         job_id = reading.job_id if reading is not None else jobs[-1].job_id if jobs else ""
         return RunView(
             run=self._name(folder),
@@ -147,8 +150,11 @@ class Verdict:
     elapsed_s: float | None = None
 
 
-def judge(folder: RunFolder, reading: JobReading | None, jobs: Sequence[SubmittedJob]) -> Verdict:
-    """The state of one run. A living job decides; of an ended one the outcome tells more than Slurm does."""
+def judge(folder: RunFolder, reading: JobReading | None, jobs: Sequence[SubmittedJob], *, was_asked: bool) -> Verdict:
+    """The state of one run. A living job decides; of an ended one the outcome tells more than Slurm does.
+
+    `was_asked`: Slurm could be asked, so that a job without a reading is one that it has forgotten.
+    """
     outcome = _outcome(folder)
     if reading is not None and reading.is_alive:
         if outcome is not None and outcome.status == "done" and reading.phase == "runs":
@@ -161,7 +167,8 @@ def judge(folder: RunFolder, reading: JobReading | None, jobs: Sequence[Submitte
         told = f"Slurm says {reading.state}: {end_in_words(reading.state)}"
         return Verdict(state, reading.source, told, _resume_advice(folder), elapsed_s=reading.elapsed_s)
     if jobs:
-        return _by_signs_of_life(folder, f"Slurm does not know job {jobs[-1].job_id}")
+        told = "Slurm does not know job" if was_asked else "Slurm could not be asked about job"
+        return _by_signs_of_life(folder, f"{told} {jobs[-1].job_id}")
     return _local_verdict(folder)
 
 
