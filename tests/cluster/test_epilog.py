@@ -3,11 +3,14 @@
 import json
 
 from graphmill.cluster.epilog import epilog_text, main, write_epilog
+from graphmill.record.columns import cells_of
 from graphmill.record.metrics import write_metrics
 from graphmill.record.monitor import line
 from graphmill.record.monitor_columns import COLUMNS
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import StagedHost, write_staged
+from graphmill.spec.experiment import TrafficExperiment
+from graphmill.spec.plan import MachineFacts, Plan, TrafficFacts, resolve
 
 
 def fill(folder: RunFolder) -> None:
@@ -53,6 +56,27 @@ def test_what_was_measured_is_summed_up_without_slurm(new_run):
     assert folder.epilog_text_path.read_text() == epilog_text(epilog)
     assert "wait for batches 50 %" in epilog_text(epilog)
     assert "1 GiB in 4.0 s, 512 MiB/s" in epilog_text(epilog)
+
+
+def test_the_phases_of_traffic_are_found_under_its_own_columns(tmp_path):
+    folder = RunFolder.create(traffic_plan(), tmp_path)
+    folder.begin_attempt(resumed=False, command=("test",))
+    told = {"loss": 1.0, "time": 6.0, "wait_s": 1.0, "compute_s": 3.0, "sync_s": 2.0, "eval_s": 2.0, "attempt": 1}
+    rows = [cells_of("traffic", {"epoch": epoch, **told}) for epoch in (1, 2)]
+    write_metrics(folder.metrics_path, rows, task="traffic")
+    epilog = write_epilog(folder, None)
+    assert epilog.phases is not None
+    assert (epilog.phases["total_s"], epilog.phases["compute_s"], epilog.phases["wait_s"]) == (16, 6, 2)
+    assert "compute 38 %, wait for batches 12 %, sync 25 %, evaluate 25 %" in epilog_text(epilog)
+
+
+def traffic_plan() -> Plan:
+    facts = TrafficFacts(
+        name="toy", path="/nowhere", checksum="0", synthetic=True, num_train=50, num_sensors=1, num_edges=0,
+        num_steps=80, interval_s=300, unit="mph", num_val=10, num_test=10,
+    )  # fmt: skip
+    experiment = TrafficExperiment.model_validate({"train": {"epochs": 2, "ranks": 1}})
+    return resolve(experiment, machine=MachineFacts(num_cores=1, num_gpus=0), dataset=facts, run_id="run")
 
 
 def test_only_the_last_attempt_is_summed_up(new_run):

@@ -23,6 +23,7 @@ from graphmill.cluster.advice import Advice, Facts, Phases, advise
 from graphmill.cluster.epilog_text import epilog_text
 from graphmill.cluster.slurm.commands import SlurmError, is_installed
 from graphmill.cluster.slurm.spent import Spent, all_runs, ask_for_rows, last_run, summary_text
+from graphmill.record.columns import facts_of
 from graphmill.record.metrics import read_metrics
 from graphmill.record.monitor_summary import HostSummary, MonitorSummary, read_monitors, summarise
 from graphmill.record.run_folder import RunFolder
@@ -129,7 +130,8 @@ def _phases(folder: RunFolder, attempt: int, notes: list[str]) -> Phases | None:
     """Sums over the rows that the last attempt wrote."""
     try:
         rows = read_metrics(folder.metrics_path) if folder.metrics_path.exists() else []
-        own = [row for row in rows if row.get("attempt", str(attempt)) == str(attempt)]
+        facts = (facts_of(folder.read_plan().task_name, row) for row in rows)  # columns have each task's own names
+        own = [row for row in facts if row.get("attempt", str(attempt)) == str(attempt)]
         sums = {name: sum(float(row.get(name) or 0) for row in own) for name in (*_PHASES, "time")}
     except (UserError, ValueError) as error:
         notes.append(f"no phases: {error.message if isinstance(error, UserError) else error}")
