@@ -190,15 +190,24 @@ def _say_what_counts(request: "Request") -> None:
 
 
 def show_request(request: "Request", *, is_new: bool, json: bool) -> None:
-    """The whole request, and what Slurm says to it."""
-    from graphmill.cluster.slurm.commands import SlurmMissingError
+    """The whole request, and what Slurm says to it: also, and above all, where it refuses."""
+    from graphmill.cluster.slurm.commands import SlurmError, SlurmMissingError
     from graphmill.cluster.slurm.submit import check_with_slurm
 
+    answer: str | None = None
+    refusal: SlurmError | None = None
     try:
-        answer: str | None = check_with_slurm(request.submission, os.environ)
+        answer = check_with_slurm(request.submission, os.environ)
     except SlurmMissingError as error:
-        answer = None
         say(f"not checked: {error.message}")
+    except SlurmError as error:
+        answer, refusal = error.message, error
+    _print_request(request, answer, is_new=is_new, json=json)
+    if refusal is not None:
+        raise refusal
+
+
+def _print_request(request: "Request", answer: str | None, *, is_new: bool, json: bool) -> None:
     if json:
         print_json(
             {

@@ -18,6 +18,18 @@ def test_a_dry_run_asks_slurm_and_changes_nothing(cluster, toy, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["toy.yaml"]
 
 
+def test_a_dry_run_of_what_slurm_refuses_shows_what_was_asked(cluster, toy, tmp_path):
+    words = ("submit", toy, "--site", "generic-cpu", "--cpus-per-host", "64", "--run-id", "dry", "--dry-run")
+    done = cluster.graphmill(*words, cwd=tmp_path)
+    assert done.code == 2
+    assert "#SBATCH --cpus-per-task=64" in done.out
+    assert "Requested node configuration is not available" in done.err
+    told = cluster.graphmill(*words, "--json", cwd=tmp_path)
+    assert told.code == 2
+    assert "not available" in json.loads(told.out)["slurm_says"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["toy.yaml"]
+
+
 def test_a_run_from_submit_to_done(cluster, toy, tmp_path):
     done = cluster.graphmill("submit", toy, "--hosts", "2", "--run-id", "one", "--json", cwd=tmp_path)
     assert done.code == 0, done.err
