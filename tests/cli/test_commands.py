@@ -54,6 +54,20 @@ def test_prepare_and_inspect(graphmill, tmp_path):
     )
 
 
+def test_readings_are_told_from_a_graph_by_the_look_of_the_file(graphmill, tmp_path):
+    import numpy as np
+
+    times = np.arange(60, dtype=np.int64) * 300
+    values = np.full((60, 2), 50, dtype=np.float32) + np.arange(60, dtype=np.float32)[:, None]
+    ids, adj = np.array(["a", "b"]), np.ones((2, 2), dtype=np.float32)
+    np.savez(tmp_path / "mine.npz", values=values, timestamps=times, sensor_ids=ids, adj=adj)
+    words = ("--from", tmp_path / "mine.npz", "--dataset-root", "root")
+    assert facts(graphmill("prepare", "mine", *words, "--json"))["num_sensors"] == 2
+    as_graph = graphmill("prepare", "other", *words, "--task", "node_classification")
+    assert as_graph.code == 2
+    assert "lacks edge_index" in as_graph.err
+
+
 def test_inspect_check_finds_damage(graphmill, toy, tmp_path, monkeypatch):
     import os
 

@@ -99,7 +99,9 @@ def prepare(
     task: Annotated[
         str | None,
         typer.Option(
-            metavar="TASK", show_default=False, help="node_classification or traffic; known names need not say."
+            metavar="TASK",
+            show_default=False,
+            help="node_classification or traffic; else seen by the name or the files.",
         ),
     ] = None,
     adjacency: Annotated[
@@ -123,7 +125,7 @@ def prepare(
       graphmill prepare synthetic/sbm --as sbm-100k -o num_nodes=100000 -o num_edges=2000000
       graphmill prepare metr-la --from ~/metr-la/metr-la.h5 --adjacency ~/metr-la/adj_mx.pkl
     """
-    if _is_traffic(name, task):
+    if _is_traffic(name, task, source):
         others = {"--as": save_as, "--feature-dtype": feature_dtype, "--random-split": random_split or None}
         if given := [flag for flag, value in others.items() if value is not None]:
             raise UserError(f"{' and '.join(given)} are for graphs, and {name} is traffic", fix="leave them out")
@@ -156,12 +158,17 @@ def prepare(
         print_facts(_store_facts(store), title=f"prepared {store.metadata.name}")
 
 
-def _is_traffic(name: str, task: str | None) -> bool:
+def _is_traffic(name: str, task: str | None, source: Path | None) -> bool:
+    """By --task; else by a known name; else by what --from looks like."""
     from graphmill.tasks.traffic.prepare import KNOWN
 
     if task not in (None, "node_classification", "traffic"):
         raise UserError(f"--task {task} is no task", fix="give node_classification or traffic")
-    return task == "traffic" or (task is None and name in KNOWN)
+    if task is not None or name in KNOWN or source is None:
+        return task == "traffic" or (task is None and name in KNOWN)
+    from graphmill.tasks.traffic.read import holds_readings
+
+    return holds_readings(source)
 
 
 def _prepare_traffic(

@@ -83,7 +83,7 @@ def adjacency_for(adjacency: Adjacency, sensor_ids: tuple[str, ...], path: Path)
     if len(kept) > 1 and not (kept - np.diag(kept.diagonal())).any():
         raise UserError(
             f"{path}: no edge joins two of the {len(kept)} sensors",
-            fix="give another adjacency; the model without a graph is model.graph=identity",
+            fix="give another adjacency; the model without a graph is dataset.graph=identity",
         )
     return kept, note
 

@@ -29,6 +29,13 @@ def read_traffic(
     return RawTraffic(series, matrix, name, f"{series.source}; graph: {read.source}{note}", synthetic=False, unit=unit)
 
 
+def holds_readings(path: Path) -> bool:
+    """Whether a file is traffic by its look: pandas HDF, or an .npz with readings and their times."""
+    if path.suffix in (".h5", ".hdf5"):
+        return True
+    return path.suffix == ".npz" and path.is_file() and {"values", "timestamps"} <= set(npz_keys(path))
+
+
 def _series_files(folder: Path) -> list[Path]:
     readings = [path for path in folder.glob("*.npz") if "values" in npz_keys(path)]
     tables = [path for path in folder.glob("*.csv") if not path.name.startswith(("distances", "graph_sensor"))]
