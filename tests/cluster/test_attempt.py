@@ -9,8 +9,9 @@ from graphmill.cluster.attempt import AttemptEnd, decide, ending_of
 ENDINGS = ("done", "out_of_time", "lost", "port_busy", "failed", "bad_request", "interrupted")
 
 
-def end(ending, *, number=1, before=0, saved=10, after_idle=False):
-    return AttemptEnd(ending, number, steps_before=before, steps_saved=saved, after_idle=after_idle)
+def end(ending, *, number=1, before=0, saved=10, after_idle=False, tries_left=0):
+    facts = {"steps_before": before, "steps_saved": saved, "after_idle": after_idle, "tries_left": tries_left}
+    return AttemptEnd(ending, number, **facts)
 
 
 def after(ending, *, by="requeue", most=5, **facts):
@@ -33,7 +34,12 @@ def test_lost_goes_on_from_the_last_checkpoint():
 
 
 def test_a_busy_port_is_tried_again():
-    assert (after("port_busy").step, after("port_busy").exit_code) == ("try_again", 69)
+    decision = after("port_busy", tries_left=1)
+    assert (decision.step, decision.exit_code) == ("try_again", 69)
+
+
+def test_ports_are_not_tried_for_ever():
+    assert (after("port_busy").step, after("port_busy").exit_code) == ("give_up", 1)
 
 
 @pytest.mark.parametrize(("ending", "code"), [("failed", 1), ("bad_request", 2), ("interrupted", 130)])

@@ -3,6 +3,7 @@
     waiting ──starts──▶ training ──all steps done────────────────▶ done           job: exit 0
                           │
                           ├─time is nearly up, USR2 or SIGTERM──▶ out_of_time     saved; goes on: requeue or follow-up
+                          ├─the limit strikes within a round─────▶ out_of_time     goes on from the last checkpoint
                           ├─a rank or host fell silent───────────▶ lost           goes on from the last checkpoint
                           ├─the port was taken before step 1─────▶ port_busy      the ranks start again, other port
                           └─an error, a killed rank, no memory───▶ failed         gives up, with the first error
@@ -40,6 +41,7 @@ class AttemptEnd:
     steps_before: int  # of each rank, by the checkpoint it began with
     steps_saved: int  # of each rank, by the latest checkpoint now
     after_idle: bool = False  # the attempt before it had saved nothing new either
+    tries_left: int = 0  # other ports that the ranks may still try to meet at
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,8 @@ def decide(end: AttemptEnd, *, goes_on_by: Way, max_attempts: int) -> Decision:
         case "done":
             return Decision("finish", "the run is done", exits.DONE)
         case "port_busy":
+            if end.tries_left == 0:
+                return Decision("give_up", "every port that was tried was taken meanwhile", exits.ANSWER_IS_NO)
             return Decision("try_again", "the port was taken meanwhile", exits.PORT_BUSY)
         case "failed" | "bad_request" | "interrupted":
             code = {"failed": exits.ANSWER_IS_NO, "bad_request": exits.BAD_REQUEST, "interrupted": 130}[end.ending]

@@ -7,7 +7,9 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -146,6 +148,46 @@ def test_a_run_goes_on_after_its_time_limit(slurm, begin, is_unharmed, way):
     assert (len({job.job_id for job in life.folder.jobs()}) > 1) == (way == "follow_up")
     assert f"steps further, by {way}" in life.log()
     assert life.steps_redone() == 0
+
+
+@contextmanager
+def stopped(*processes: psutil.Process, held: bool) -> Iterator[None]:
+    """SIGSTOP. Slurm sends SIGCONT before it sends SIGTERM; `held`: that does not help them."""
+    over = threading.Event()
+
+    def hold() -> None:
+        while held and not over.wait(0.0005):
+            for process in processes:
+                with suppress(psutil.NoSuchProcess):
+                    process.suspend()
+
+    for process in processes:
+        process.suspend()
+    holder = threading.Thread(target=hold)
+    holder.start()
+    try:
+        yield
+    finally:
+        over.set()
+        holder.join()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("way", "held"), [("requeue", True), ("requeue", False), ("follow_up", True)])
+def test_a_round_that_outlasts_the_limit_does_not_end_the_run(slurm, begin, is_unharmed, way, held):
+    life = begin(f"slurm.goes_on_by={way}", "train.hang_timeout_s=600")
+    first = life.job
+    with stopped(life.process(0), life.process(1), held=held):
+        slurm.call("scontrol", "update", f"jobid={first}", "endtime=now+1seconds")
+        slurm.wait_until(lambda: f"by {way}" in life.log(), "the script to decide", LONG_S)
+    if way == "requeue":  # the job keeps its shortened limit
+        slurm.call("scontrol", "update", f"jobid={first}", "timelimit=10")
+    life.wait_done()
+    assert is_unharmed(life)
+    assert "the time limit has struck before the run had left" in life.log()
+    assert ("what they did since their last checkpoint is lost" in life.log()) == held
+    assert life.steps_redone() <= (18 if held else 0)  # the checkpoint's interval
+    slurm.wait_for_runs(first, *(["REQUEUED", "COMPLETED"] if way == "requeue" else ["TIMEOUT"]))
 
 
 def test_a_killed_rank_ends_the_job_and_is_named_first(slurm, begin, is_unharmed):

@@ -14,6 +14,7 @@ from typing import Any, Final
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.cluster.attempt import AttemptEnd, Decision, Ending, Way, ending_of
+from graphmill.cluster.slurm.commands import SlurmError, squeue
 from graphmill.record.events import read_events
 from graphmill.record.manifest import saved_steps
 from graphmill.record.run_folder import Attempt, Outcome, RunFolder, Status, SubmittedJob
@@ -30,6 +31,7 @@ _SAID_BY_SRUN: Final = re.compile(
 )
 _EPILOG_NEEDS_S: Final = 20.0  # sacct may be slow, and what follows is worth more than a summary
 _REQUEUE_TIMEOUT_S: Final = 60.0
+_TICK_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +63,19 @@ class Failure:
         return lines[-_TAIL_LINES:]
 
 
-def judge(folder: RunFolder, status: int, environ: Mapping[str, str]) -> AttemptEnd:
-    """How the latest attempt ended; `status` is srun's. The ranks' own word counts, where they left one."""
+def judge(
+    folder: RunFolder, status: int, environ: Mapping[str, str], *, tries_left: int = 0, struck: bool = False
+) -> AttemptEnd:
+    """How the latest attempt ended; `status` is srun's. The ranks' own word counts, where they left one.
+
+    `struck`: the time limit has struck, and the ranks are still in a round.
+    """
     attempts = folder.attempts()
     attempt = attempts[-1]
     ending = _ending(folder, status, attempt)
-    if ending not in ("done", "port_busy"):
+    if struck and ending == "failed":
+        ending = "out_of_time"
+    if ending != "done" and not (ending == "port_busy" and tries_left):
         with suppress(OSError):  # no room, or read-only: perhaps what ended the ranks, and that is told first
             _note_outcome(folder, ending, status, attempt, environ)
     return AttemptEnd(
@@ -75,7 +84,30 @@ def judge(folder: RunFolder, status: int, environ: Mapping[str, str]) -> Attempt
         steps_before=attempt.steps_saved,
         steps_saved=saved_steps(folder.checkpoints_dir),
         after_idle=len(attempts) > 1 and attempts[-2].steps_saved >= attempt.steps_saved,
+        tries_left=tries_left,
     )
+
+
+def is_at_time_limit(job_id: str) -> bool:
+    """Whether Slurm is ending this job because its time is up; False where Slurm gives no answer."""
+    try:
+        return any(job.reason == "TimeLimit" for job in squeue([job_id]))
+    except SlurmError:
+        return False
+
+
+def has_ended(pid: int, *, within_s: float) -> bool:
+    """Wait for a process that need not be a child. A dead one that its parent has not yet missed has ended, too."""
+    import psutil
+
+    give_up = time.monotonic() + within_s
+    while time.monotonic() < give_up:
+        with suppress(psutil.NoSuchProcess):
+            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:  # type: ignore[no-untyped-call]
+                time.sleep(_TICK_S)
+                continue
+        return True
+    return False
 
 
 def is_ours(attempt: Attempt, environ: Mapping[str, str]) -> bool:
@@ -190,9 +222,15 @@ def _note_outcome(folder: RunFolder, ending: Ending, status: int, attempt: Attem
             test=known.test if known else None,
             best=known.best if known else None,
             wall_s=time.time() - attempt.time,
-            message=first.in_words() if first else f"the ranks ended with status {status} and said nothing",
+            message=first.in_words() if first else _without_a_word(ending, status),
         )
     )
+
+
+def _without_a_word(ending: Ending, status: int) -> str:
+    if ending == "out_of_time":
+        return "the time limit struck within a round, which took longer than the time kept back for it"
+    return f"the ranks ended with status {status} and said nothing"
 
 
 def tell(folder: RunFolder, end: AttemptEnd, decision: Decision, environ: Mapping[str, str]) -> None:

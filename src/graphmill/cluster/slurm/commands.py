@@ -17,6 +17,7 @@ from graphmill.base.errors import UserError
 
 QUERY_TIMEOUT_S: Final = 20.0  # squeue itself tries for a minute when the controller is away
 SUBMIT_TIMEOUT_S: Final = 120.0
+KILL_WAIT_S: Final = 30.0  # of slurm.conf, where it says nothing else
 MAX_IDS: Final = 8000  # of one query: 128 KiB is the longest single argument that Linux passes on
 
 # Where Slurm is, who we are to it, and how it speaks; all else of SLURM_* belongs to a job we may be sitting in.
@@ -272,6 +273,15 @@ def _accounted(line: str) -> AccountedJob | None:
 def scontrol(arguments: Sequence[str]) -> str:
     """Run `scontrol`; returns what it printed."""
     return call("scontrol", arguments)[0]
+
+
+def kill_wait_s() -> float:
+    """Seconds between SIGTERM and SIGKILL for a job whose time is up; Slurm's default where it gives no answer."""
+    try:
+        found = re.search(r"^KillWait\s*=\s*([0-9]+)", scontrol(["show", "config"]), re.MULTILINE)
+    except SlurmError:
+        found = None
+    return float(found[1]) if found else KILL_WAIT_S
 
 
 def scancel(job_ids: Sequence[str], *, signal: str = "", cluster: str = "") -> None:

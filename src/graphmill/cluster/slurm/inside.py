@@ -4,13 +4,17 @@ begin RUN | begin --experiment E --run-id ID [--logs-root DIR] [--dataset-root D
     Note the attempt; make the run folder first where there is none. Prints the folder.
 meet [--try N]
     Where the ranks meet: prints `HOST:PORT`, the job's first host and a port that is free on it.
-end RUN STATUS [--goes-on-by requeue|follow_up|nothing] [--max-attempts N]
+end RUN STATUS [--goes-on-by requeue|follow_up|nothing] [--max-attempts N] [--tries-left N]
     How did it go? The first error first, then the epilog, then what follows: the run is done, goes on (the job is
     requeued, or a follow-up submitted), or is given up. The exit status is the job's; 69 asks for another port.
+struck RUN PID [--goes-on-by requeue|follow_up|nothing] [--max-attempts N]
+    Slurm has sent SIGTERM, and SIGKILL comes next. At the time limit, ranks that save in between leave by themselves:
+    exit status 0, and `end` is asked as ever. Else the run goes on from its last checkpoint. PID is srun's.
 """
 
 import argparse
 import os
+import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,13 +25,15 @@ from pathlib import Path
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
-from graphmill.cluster.attempt import decide
-from graphmill.cluster.slurm.aftermath import go_on, is_ours, judge, tell
+from graphmill.cluster.attempt import AttemptEnd, decide
+from graphmill.cluster.slurm.aftermath import go_on, has_ended, is_at_time_limit, is_ours, judge, tell
+from graphmill.cluster.slurm.commands import kill_wait_s
 from graphmill.cluster.slurm.hostlist import expand_hostlist
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.network import candidate_ports, is_free
 
 RUN_VARIABLE = "GRAPHMILL_RUN"  # a follow-up of a script without a run folder of its own finds it here
+_SAVE_WITHIN = 0.6  # of the time between SIGTERM and SIGKILL; the rest is for the requeue, or the follow-up
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -41,9 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _add_begin(verbs.add_parser("begin"))
     verbs.add_parser("meet").add_argument("--try", dest="trial", type=int, default=1)
     _add_end(verbs.add_parser("end"))
+    _add_struck(verbs.add_parser("struck"))
     options = parser.parse_args(arguments)
     try:
-        return {"begin": _begin, "meet": _meet, "end": _end}[options.verb](options, os.environ)
+        return {"begin": _begin, "meet": _meet, "end": _end, "struck": _struck}[options.verb](options, os.environ)
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         return exits.BAD_REQUEST
@@ -65,6 +72,17 @@ def _add_begin(parser: argparse.ArgumentParser) -> None:
 def _add_end(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("status", type=int)
+    parser.add_argument("--tries-left", type=int, default=0, help="other ports that the script will try")
+    _add_what_follows(parser)
+
+
+def _add_struck(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run", type=Path)
+    parser.add_argument("pid", type=int)
+    _add_what_follows(parser)
+
+
+def _add_what_follows(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--goes-on-by", choices=("requeue", "follow_up", "nothing"), default="requeue")
     parser.add_argument("--max-attempts", type=int, default=20)
 
@@ -139,7 +157,21 @@ def _end(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if not is_ours(folder.attempts()[-1], environ):
         _say("the run goes on in another attempt, so nothing is decided here: Slurm had given this one up")
         return exits.LOST_A_RANK
-    end = judge(folder, options.status, environ)
+    return _follow(judge(folder, options.status, environ, tries_left=options.tries_left), folder, options, environ)
+
+
+def _struck(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    if not is_at_time_limit(environ.get("SLURM_JOB_ID", "")):  # cancelled or preempted: what follows is not ours to say
+        return 128 + signal.SIGTERM
+    _say("the time limit has struck before the run had left; the ranks were asked to save at once")
+    if has_ended(options.pid, within_s=_SAVE_WITHIN * kill_wait_s()):
+        return exits.DONE
+    folder = RunFolder.open(options.run)
+    _say("they could not, within their round: what they did since their last checkpoint is lost")
+    return _follow(judge(folder, exits.OUT_OF_TIME, environ, struck=True), folder, options, environ)
+
+
+def _follow(end: AttemptEnd, folder: RunFolder, options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     decision = decide(end, goes_on_by=options.goes_on_by, max_attempts=options.max_attempts)
     if decision.step == "go_on" and folder.is_asked_to_stop():
         decision = replace(decision, step="give_up", reason="a person asked it to stop (graphmill stop)")

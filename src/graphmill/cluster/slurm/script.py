@@ -35,7 +35,7 @@ def render_script(job: Job) -> str:
         max_attempts=job.max_attempts,
         stage=job.stage,
         launcher=job.launcher,
-        tries=" ".join(str(number + 1) for number in range(TRIES)),
+        tries=TRIES,
         port=job.port or "${meeting##*:}",
         rank_step=_step(job.ranks_per_host, job.cpus_per_rank),
         host_step=_step(1, job.cpus_per_host),
