@@ -1,5 +1,8 @@
 """Traffic over real gloo ranks: the same losses and errors as one process with the same global batch."""
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,8 @@ from graphmill.tasks.traffic.prepare import prepare_traffic
 
 pytestmark = pytest.mark.distributed
 GLOBAL_BATCH = 24
+SMALL = {"kind": "dcrnn", "rnn_units": 8, "num_layers": 2, "cl_decay_steps": 10}
+OWN_MODEL = Path(__file__).parents[2] / "docs" / "howto" / "own-model.md"
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +32,7 @@ def _plan(root: Path, ranks: int) -> Plan:
     experiment = TrafficExperiment.model_validate(
         {
             "dataset": {"name": "synthetic/traffic", "history": 6, "horizon": 6},
-            "model": {"kind": "dcrnn", "rnn_units": 8, "num_layers": 2, "cl_decay_steps": 10},
+            "model": SMALL,
             "train": {"epochs": 3, "batch_size": GLOBAL_BATCH // ranks, "ranks": ranks, "threads": 1, "device": "cpu"},
         }
     )
@@ -54,3 +59,25 @@ def test_what_a_run_of_traffic_leaves_behind(runs: dict[str, RunFolder]) -> None
     assert outcome is not None
     assert outcome.test is not None
     assert {"mae", "rmse", "mape", "mae_15min", "mae_30min"} <= outcome.test.keys()
+
+
+def test_the_forecaster_of_the_how_to(environ, tmp_path: Path) -> None:
+    """As a person would: the document's module in the folder, named on the command line, over real ranks."""
+    blocks = re.findall(r"^```python\n(.*?)^```", OWN_MODEL.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    (code,) = (block for block in blocks if "class Tgcn" in block)
+    (tmp_path / "mytgcn.py").write_text(code)
+    prepare_traffic("synthetic/traffic", root=tmp_path / "data", options={"num_sensors": 6, "num_steps": 400})
+    model = "model={kind: custom, target: mytgcn.Tgcn, options: {hidden: 8}}"
+    losses = {}
+    for ranks in (1, 2):
+        size = ("--ranks", str(ranks), "-O", f"train.batch_size={GLOBAL_BATCH // ranks}", "-O", "train.threads=1")
+        words = ("train", "traffic-demo", *size, "-O", model, "--epochs", "3", "--run-id", f"own-{ranks}")
+        done = subprocess.run(
+            [sys.executable, "-m", "graphmill.cli", *words], cwd=tmp_path, env=environ, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        rows = read_metrics(tmp_path / "logs" / f"own-{ranks}" / "metrics.csv")
+        losses[ranks] = [float(row[column]) for row in rows for column in ("train_loss", "val_mae")]
+    assert losses[2] == pytest.approx(losses[1], rel=1e-5)
+    assert losses[1][-2] < losses[1][0]
