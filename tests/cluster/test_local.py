@@ -1,6 +1,7 @@
 """The launcher, with real processes: they start together, stop together and die together."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -100,6 +101,18 @@ def test_a_kill_by_the_system_is_named(new_run, stand_in, capfd):
     folder, plan = new_run(2)
     assert run_ranks(folder, plan, resume=False, command=stand_in("0:hang", "1:die"), grace_s=0.5) == 1
     assert "killed by SIGKILL, as the system does when memory runs out" in capfd.readouterr().err
+
+
+def test_a_run_folder_that_cannot_be_told_hides_no_first_error(new_run, stand_in, source_environ):
+    folder, _ = new_run(2)
+    launcher = launch(folder, stand_in("0:hang", "1:crash:1"), source_environ)
+    pids(folder, 2)
+    resource.prlimit(launcher.pid, resource.RLIMIT_FSIZE, (0, 0))  # the launcher's own disk is full, from now on
+    _, err = launcher.communicate(timeout=60)
+    assert launcher.returncode == 1
+    assert err.index("error: rank 1 of 2 failed first") < err.index("error: and the run folder could not be told: [Err")
+    assert "Traceback" not in err.split("could not be told")[1]
+    assert folder.read_outcome() is None
 
 
 def test_the_first_error_is_told_first_though_its_rank_dies_last(new_run, stand_in, capfd):

@@ -11,7 +11,7 @@ from graphmill.base.errors import UserError
 from graphmill.cluster.rank_process import RankExit
 from graphmill.record.events import read_events
 from graphmill.record.metrics import read_metrics
-from graphmill.record.run_folder import Outcome, RunFolder, Status
+from graphmill.record.run_folder import Outcome, RunFolder, Status, said_where_it_fails
 
 NOT_READY: Final = "stopped before the ranks were ready"
 STOPPED_AT_ONCE: Final = "stopped at once on a second interrupt"
@@ -90,25 +90,25 @@ def failure_report(first: RankExit, num_ranks: int, said: Sequence[str], *, log:
 def note_outcome(
     folder: RunFolder, result: int, first: RankExit | None, started: float, *, message: str | None = None
 ) -> None:
-    """Say how the run ended where rank 0 could not, or did not know of the others' end."""
+    """Say how the run ended where rank 0 could not, or did not know of the others' end. Call it after the report."""
     known = folder.read_outcome()
     knows_all = first is None or first.rank == 0 or result == exits.OUT_OF_TIME
     told_by_rank_0 = known is not None and known.exit_code == result and knows_all
     if result == exits.DONE or (told_by_rank_0 and message is None):
         return
     epochs, steps = _progress(folder)
-    folder.write_outcome(
-        Outcome(
-            status=_STATUS.get(result, "failed"),
-            exit_code=result,
-            epochs=epochs,
-            steps_per_rank=steps,
-            test=None if known is None else known.test,
-            best=None if known is None else known.best,
-            wall_s=time.time() - started,
-            message=_reason(folder, result, first) if message is None else message,
-        )
+    outcome = Outcome(
+        status=_STATUS.get(result, "failed"),
+        exit_code=result,
+        epochs=epochs,
+        steps_per_rank=steps,
+        test=None if known is None else known.test,
+        best=None if known is None else known.best,
+        wall_s=time.time() - started,
+        message=_reason(folder, result, first) if message is None else message,
     )
+    with said_where_it_fails():
+        folder.write_outcome(outcome)
 
 
 def _reason(folder: RunFolder, result: int, first: RankExit | None) -> str:

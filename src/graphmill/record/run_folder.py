@@ -4,6 +4,7 @@ import fcntl
 import os
 import re
 import socket
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -310,6 +311,15 @@ class RunFolder:
             file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
             file.flush()
             yield
+
+
+@contextmanager
+def said_where_it_fails() -> Iterator[None]:
+    """A run folder that cannot be written may be the very thing that went wrong: that is told, and ends nothing."""
+    try:
+        yield
+    except OSError as error:
+        sys.stderr.write(f"error: and the run folder could not be told: {error}\n")
 
 
 def plan_text(plan: Plan) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import psutil
 import torch
@@ -32,7 +32,7 @@ from graphmill.record.events import EventWriter
 from graphmill.record.manifest import hash_text
 from graphmill.record.monitor import start_monitor
 from graphmill.record.monitor_summary import MonitorFolder
-from graphmill.record.run_folder import Outcome, RunFolder, Status, plan_text
+from graphmill.record.run_folder import Outcome, RunFolder, Status, plan_text, said_where_it_fails
 from graphmill.record.seal import seal_of
 from graphmill.record.staged import staged_store_path
 from graphmill.runtime.deadline import Reserve, job_deadline
@@ -126,20 +126,12 @@ class _Setting:
 
         A run folder that cannot be written may be the very thing that went wrong: the exit status still says so.
         """
-        with _said_where_it_fails():
+        with said_where_it_fails():
             self.events.write("error", message=message, exit_code=code)
         if self.rank.rank == 0:
-            with _said_where_it_fails():
+            with said_where_it_fails():
                 self.folder.write_outcome(_outcome(training, status, message, began))
         return code
-
-
-@contextmanager
-def _said_where_it_fails() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        sys.stderr.write(f"error: and the run folder could not be told: {error}\n")
 
 
 def _leave_group() -> None:
@@ -338,5 +330,17 @@ def _interface(plan: Plan, rank: Rank) -> str | None:
     return os.environ.get("GLOO_SOCKET_IFNAME") or ("lo" if rank.num_hosts == 1 else None)
 
 
+def leave(status: int) -> NoReturn:
+    """End this process, and no thread of it before: python's own end would have them leave by unwinding.
+
+    The watchdog may be waiting for an answer of the store, seconds long after a network that was cut, and torch's C++
+    cannot be unwound there: the process would abort, and a rank that is done would count as failed.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # the disk of the log is full: the exit status still says what it is
+            stream.flush()
+    os._exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -223,6 +223,24 @@ def test_a_killed_rank_ends_all_and_is_told_first(hosts, hosts_file, launch):
     assert not hosts.ours()
 
 
+def test_a_read_only_run_folder_hides_no_first_error(hosts, hosts_file, launch):
+    launched = until_it_trains(launch(hosts_file(2), *LONG))
+    run = str(launched.run)
+    subprocess.run(["mount", "--bind", run, run], check=True)  # for the launcher alone: the hosts have their own mounts
+    try:
+        subprocess.run(["mount", "--options", "remount,bind,ro", run], check=True)
+        [victim] = hosts.processes(2, word="graphmill.train.worker")
+        os.kill(victim, signal.SIGKILL)
+        assert launched.wait(60) == 1, launched.output
+    finally:
+        subprocess.run(["umount", "--lazy", run], check=True)
+    first, last = (launched.output.index(words) for words in ("error: rank 1 of 2 failed first", "could not be told"))
+    assert first < last
+    assert "Read-only file system" in launched.output[last:]
+    assert "Traceback" not in launched.output
+    assert not hosts.ours()
+
+
 def test_a_killed_launcher_leaves_no_orphan(hosts, hosts_file, launch):
     launched = until_it_trains(launch(hosts_file(2), *LONG))
     assert len([line for line in hosts.ours().values() if "train.worker" in line]) == 2

@@ -247,14 +247,15 @@ async def _attempt(launch: Launch, ready: _Ready, folder: RunFolder) -> int:
         supervision = Supervision(running, sessions, shown)
         await supervision.run()
         ahead_s = {rank: session.ahead_s for rank, session in host_of.items()}
-        result, report = _ending(launch, folder, ready.plan, supervision, started, ahead_s)
-        if report is None and not supervision.received:
+        ending = _ending(launch, folder, ready.plan, supervision, started, ahead_s)
+        if ending.report is None and not supervision.received:
             shown.release()
     finally:
         shown.close()
-    if report is not None:
-        sys.stderr.write(report)
-    return result
+    if ending.report is not None:
+        sys.stderr.write(ending.report)
+    note_outcome(folder, ending.result, ending.first, started, message=ending.message)
+    return ending.result
 
 
 def _starts(launch: Launch, ready: _Ready, folder: RunFolder) -> list["asyncio.Future[Started]"]:
@@ -281,26 +282,34 @@ def _starts(launch: Launch, ready: _Ready, folder: RunFolder) -> list["asyncio.F
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """How an attempt ended."""
+
+    result: int  # exit status
+    report: str | None  # to tell the person; None: the ranks have said all
+    first: RankExit | None  # the rank that failed first
+    message: str | None = None  # for the outcome, in place of what follows from `first`
+
+
 def _ending(
     launch: Launch, folder: RunFolder, plan: Plan, seen: Supervision, started: float, ahead_s: dict[int, float]
-) -> tuple[int, str | None]:
-    """The exit status, and what to tell; the outcome is written."""
+) -> _Ending:
     first = first_failure(folder, seen.ended, started, seen.killed, ahead_s=ahead_s)
     lost = min(seen.lost, key=lambda host: host.last_sign, default=None)
     resume = f"{launch.resume_with} {folder.path}"
     if lost is not None and not _was_before(folder, first, lost, started, ahead_s):
         message = f"{lost.name} was lost: {lost.reason}"
-        note_outcome(folder, exits.LOST_A_RANK, None, started, message=message)
-        return exits.LOST_A_RANK, _lost_report(seen.lost, lost, resume)
+        return _Ending(exits.LOST_A_RANK, _lost_report(seen.lost, lost, resume), None, message)
     result = exit_status(seen.ended, first, asked_to_stop=bool(seen.received), num_interrupts=seen.num_interrupts)
-    note_outcome(folder, result, first, started)
     if first is None or result in (exits.DONE, exits.OUT_OF_TIME, INTERRUPTED):
-        return result, None
+        return _Ending(result, None, first)
     said = seen.shown.tail(first.rank)
     if result == exits.BAD_REQUEST:  # the rank has said what clashes and what to type
-        return result, "".join(f"{line}\n" for line in said)
+        return _Ending(result, "".join(f"{line}\n" for line in said), first)
     log = folder.log_path(first.rank)
-    return result, failure_report(first, plan.ranks, said, log=str(log) if log.exists() else None, resume=resume)
+    report = failure_report(first, plan.ranks, said, log=str(log) if log.exists() else None, resume=resume)
+    return _Ending(result, report, first)
 
 
 def _was_before(
