@@ -11,7 +11,8 @@ class Replica:
     """A model whose trainable parameters are views of one vector, and their gradients views of another.
 
     So a collective moves one tensor, the optimizer updates one tensor, and a hash reads one piece of memory. Buffers of
-    the model (running statistics, say) are averaged at every sync too, so that replicas agree as wholes.
+    the model (running statistics, say) are averaged at every sync too, so that replicas agree as wholes. What never
+    changes is a parameter that needs no gradient: saved with the others, exchanged with nobody.
     """
 
     def __init__(self, model: nn.Module) -> None:

@@ -8,6 +8,7 @@ import torch
 
 from graphmill.base.errors import UserError
 from graphmill.graph.batch import GlobalIds, Seeds
+from graphmill.sync.replica import Replica
 from graphmill.tasks.traffic.model import AnyForecaster, Dcrnn, Forecaster
 from graphmill.tasks.traffic.walks import RandomWalks
 from graphmill.tasks.traffic.windows import WindowBatch
@@ -84,6 +85,13 @@ def test_the_scale_is_in_the_checkpoint() -> None:
     batch = WindowBatch(Seeds(0, 0, GlobalIds(np.arange(3))), torch.rand(3, 9, NODES) + 60, torch.rand(3, 5, 2))
     scaled = other.net(batch.inputs(torch.tensor(50.0), torch.tensor(10.0)))
     torch.testing.assert_close(other(batch), scaled * 10 + 50)
+
+
+def test_the_scale_is_no_ranks_to_change() -> None:
+    replica = Replica(Forecaster(model(), mean=58.78, std=12.13))
+    assert replica.buffers == []
+    assert replica.num_parameters == Replica(model()).num_parameters
+    assert {"mean", "std"} <= dict(replica.named_tensors()).keys()
 
 
 class TwoLinear(torch.nn.Module):

@@ -138,17 +138,15 @@ class AnyForecaster(nn.Module):
 class Forecaster(nn.Module):
     """A model of scaled readings, and the scale it was trained on.
 
-    `mean` and `std` of the training readings are buffers, so that a checkpoint holds them.
+    `mean` and `std` of the training readings are frozen parameters: a checkpoint holds them, and no sync touches them.
+    A buffer would be averaged at every sync, and over three ranks (m + m + m) ÷ 3 is not always m.
     """
-
-    mean: Tensor
-    std: Tensor
 
     def __init__(self, net: Dcrnn | AnyForecaster, *, mean: float, std: float) -> None:
         super().__init__()
         self.net = net
-        self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32))
-        self.register_buffer("std", torch.tensor(std, dtype=torch.float32))
+        self.mean = nn.Parameter(torch.tensor(mean, dtype=torch.float32), requires_grad=False)
+        self.std = nn.Parameter(torch.tensor(std, dtype=torch.float32), requires_grad=False)
 
     def forward(self, batch: WindowBatch, step: int = 0) -> Tensor:
         """Forecasts [num_windows, horizon, num_sensors] in the unit of the data; `step`: the training step."""
