@@ -1,7 +1,8 @@
 """`plan`: every choice made, and what it implies, before anything runs."""
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +11,7 @@ from graphmill.cli.show import Cell, print_facts, print_json, print_line
 from graphmill.cli.tree import SeedFlagsCommand, seed_flags_text, with_seed_flags
 
 if TYPE_CHECKING:
+    from graphmill.cluster.trial import Trial
     from graphmill.spec.experiment import Experiment
     from graphmill.spec.plan import Plan
 
@@ -28,15 +30,22 @@ def plan(
     ranks: Ranks = None,
     override: Overrides = None,
     root: DatasetRoot = None,
+    trial: Annotated[
+        int | None,
+        typer.Option(
+            "--trial", metavar="STEPS", show_default=False, help="Run so many steps here: time and memory, measured."
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Show what an experiment resolves to.
 
-    Every choice, steps, rounds, and modelled bytes and memory. Nothing runs.
+    Every choice, steps, rounds, and modelled bytes and memory. Nothing runs, unless a trial is asked for.
 
     \b
     Example:
       graphmill plan debian-packages-sage --ranks 4 -O train.sync.scheme=local_sgd -O train.sync.every=8
+      graphmill plan traffic-metr-la --trial 10
 
     \b
     An experiment file:
@@ -46,7 +55,13 @@ def plan(
       train: {epochs: 50, batch_size: 64, num_neighbors: [10, 10], sync: {scheme: local_sgd, every: 4}}
     """
     asked = load(experiment, with_seed_flags(ctx, override or []), ranks)
-    show_plan(make_plan(asked, root, _RUN_ID_OF_A_PLAN), json=json)
+    resolved = make_plan(asked, root, _RUN_ID_OF_A_PLAN)
+    if trial is None:
+        show_plan(resolved, json=json)
+        return
+    from graphmill.cluster.trial import try_out
+
+    show_plan(resolved, json=json, trial=try_out(resolved, trial))
 
 
 def load(experiment: str | None, overrides: list[str], ranks: int | None) -> "Experiment":
@@ -68,14 +83,15 @@ def say(text: str) -> None:
     typer.echo(text, err=True)
 
 
-def show_plan(resolved: "Plan", *, json: bool) -> None:
-    """Print a plan and its modelled figures."""
+def show_plan(resolved: "Plan", *, json: bool, trial: "Trial | None" = None) -> None:
+    """Print a plan, its modelled figures, and those of a trial."""
     from graphmill.spec.differences import flat
     from graphmill.spec.modelled import modelled
 
     figures = modelled(resolved)
     if json:
-        print_json({"plan": resolved, "modelled": figures})
+        measured = {} if trial is None else {"trial": {**asdict(trial), "total_h": trial.total_h}}
+        print_json({"plan": resolved, "modelled": figures, **measured})
         return
     choices = [(key, _text(value)) for key, value in flat(resolved).items() if key != "run_id"]
     print_facts(choices, title="plan")
@@ -95,6 +111,21 @@ def show_plan(resolved: "Plan", *, json: bool) -> None:
         ],
         title="modelled (by formula, not measured)",
     )
+    if trial is not None:
+        print_line("")
+        print_facts(_trial_facts(trial), title=f"measured here, by a trial of {trial.steps} steps")
+
+
+def _trial_facts(trial: "Trial") -> list[tuple[str, Cell]]:
+    low, high = trial.step_spread_s
+    return [
+        ("s per step", f"{trial.step_s:.3g} ({low:.3g} to {high:.3g})"),
+        ("s per evaluation, val and test", f"{trial.val_s:.3g} and {trial.test_s:.3g}"),
+        ("hours of all steps", round(trial.train_h, 3)),
+        ("hours of all evaluations", round(trial.evaluate_h, 3)),
+        ("hours in all", round(trial.total_h, 3)),
+        ("MiB of memory per rank", round(trial.peak_rss_mib, 1)),
+    ]
 
 
 def _text(value: object) -> Cell:
