@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,12 +51,13 @@ class Trial:
     run: Run
     cluster: Description
     chance: random.Random
-    mended: list[Callable[[], object]] = field(default_factory=list)  # to call, last first, once the job has ended
+    rank_variable: str = "SLURM_PROCID"  # where a rank's environment says which one it is
+    mended: list[Callable[[], object]] = field(default_factory=list)  # to call once the attempt has ended
 
     @property
     def rank(self) -> int:
         """Whom it strikes: the ranks take turns. Rank 0 is on the job's first host, where its script runs."""
-        return self.number % 2
+        return self.number % self.run.num_ranks
 
     def names(self) -> list[str]:
         """The job's hosts, by rank."""
@@ -76,11 +77,16 @@ class Trial:
             words = process.info["cmdline"] or []
             if "graphmill.train.worker" in words and str(self.run.folder.path) in words and "-m" in words[:3]:
                 try:
-                    if process.environ().get("SLURM_PROCID") == str(self.rank) and words[0] != "bash":
+                    if process.environ().get(self.rank_variable) == str(self.rank) and words[0] != "bash":
                         return process
                 except psutil.Error:
                     continue
         raise RuntimeError("the rank's process is not there")
+
+    def mend(self) -> None:
+        """Undo what the fault left, last first."""
+        while self.mended:
+            self.mended.pop()()
 
 
 def crash(trial: Trial) -> None:
@@ -227,21 +233,36 @@ KINDS = {
 
 def inside(options: argparse.Namespace) -> None:
     work, cluster = Path(options.work), Description.of_this_cluster()
-    experiment, trials = work / "faults.yaml", work / "trials.jsonl"
-    expected = undisturbed(work, experiment)
-    staged = False
+    experiment = work / "faults.yaml"
+    expected = undisturbed(work, lambda: submit_undisturbed(work, experiment))
+    staged: list[bool] = []
+
+    def trial(kind: Kind, name: str, number: int) -> dict[str, Any]:
+        if name == "staged" and not staged:
+            stage_first(work, experiment, kind)
+            staged.append(True)
+        return one(kind, name, number, work, cluster, expected)
+
+    go_through(options, KINDS, trial, lambda: settle(cluster))
+
+
+def go_through(
+    options: argparse.Namespace,
+    kinds: Mapping[str, Kind],
+    trial: Callable[[Kind, str, int], dict[str, Any]],
+    settle: Callable[[], None],
+) -> None:
+    """Make the trials that are not made yet and that no other cluster is at: a line of trials.jsonl each."""
+    work = Path(options.work)
+    trials = work / "trials.jsonl"
     for number in range(options.trials):
-        for name in options.only or KINDS:
+        for name in options.only or kinds:
             done = {row["trial"] for row in rows_of(trials)}
             if f"{name}-{number}" in done or not claim(work / "claims", f"{name}-{number}"):
                 continue
-            kind = KINDS[name]
-            if name == "staged" and not staged:
-                stage_first(work, experiment, kind)
-                staged = True
             began = time.time()
             try:
-                row = one(kind, name, number, work, cluster, expected)
+                row = trial(kinds[name], name, number)
             except Exception as error:  # noqa: BLE001  # one trial must not end the others
                 row = {"as_promised": False, "problems": [f"{type(error).__name__}: {error}"]}
             row = {"trial": f"{name}-{number}", "kind": name, "code": options.code, "time": began, **row}
@@ -250,19 +271,22 @@ def inside(options: argparse.Namespace) -> None:
             verdict = "as promised" if row["as_promised"] else "; ".join(row["problems"])
             times = f"over after {row.get('over_s')} s, lost {row.get('lost')} steps, {row['trial_s']} s in all"
             print(f"{name}-{number}: {verdict} ({times})", flush=True)
-            settle(cluster)
+            settle()
 
 
-def undisturbed(work: Path, experiment: Path) -> dict[str, str]:
+def undisturbed(work: Path, make: Callable[[], None]) -> dict[str, str]:
     """The digests of a run that is left alone; the first cluster makes it, the others wait."""
     path = work / "logs" / "undisturbed"
     if claim(work / "claims", "undisturbed") and not (path / "outcome.json").exists():
-        run = Run.submit(experiment, "undisturbed", logs=work / "logs", data=work / "data")
-        must_be_done(run, 180)
+        make()
     run = Run(_folder(path))
     wait_until(lambda: path.exists() and run.status() == "done", "the undisturbed run", 240)
     time.sleep(1)
     return run.digests()
+
+
+def submit_undisturbed(work: Path, experiment: Path) -> None:
+    must_be_done(Run.submit(experiment, "undisturbed", logs=work / "logs", data=work / "data"), 180)
 
 
 def must_be_done(run: Run, timeout_s: float) -> None:
@@ -306,8 +330,7 @@ def one(
     try:
         return _one(kind, trial, work, settings, expected)
     finally:
-        for mend in reversed(trial.mended):
-            mend()
+        trial.mend()
         if kind.small:  # small: what is to be read must move away
             shutil.copytree(logs / run_id, work / "logs" / run_id, dirs_exist_ok=True)
             shutil.rmtree(logs / run_id, ignore_errors=True)
@@ -347,9 +370,7 @@ def _one(kind: Kind, trial: Trial, work: Path, settings: list[str], expected: di
     row["damaged"] = run.damaged_checkpoints()
     row["attempts_alone"] = len(run.folder.attempts())
     log = run.log()
-    for mend in reversed(trial.mended):
-        mend()
-    trial.mended.clear()
+    trial.mend()
     resumed = kind.goes_on == "resume"
     if resumed:
         run.resume()
@@ -404,13 +425,18 @@ def problems_of(kind: Kind, trial: Trial, row: dict[str, Any], said: str) -> lis
     return [what for what, holds in checks.items() if not holds]
 
 
-def settle(cluster: Description) -> None:
-    """No job, all hosts idle."""
-    subprocess.run(["scancel", "--quiet", f"--user={cluster.user}"], check=False)
+def revive(cluster: Description) -> None:
+    """Power and network for all hosts."""
     for host in cluster.hosts:
         hosts.heal(host)
         if hosts.first_process(host) is None:
             build.boot(cluster, host)
+
+
+def settle(cluster: Description) -> None:
+    """No job, all hosts idle."""
+    subprocess.run(["scancel", "--quiet", f"--user={cluster.user}"], check=False)
+    revive(cluster)
 
     def idle() -> bool:
         words = ["sinfo", "--noheader", "--Node", "--partition=normal", "--format=%N %T"]
@@ -427,55 +453,72 @@ def settle(cluster: Description) -> None:
 # --- outside
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=10)
-    parser.add_argument("--only", action="append", choices=list(KINDS))
-    parser.add_argument("--clusters", type=int, default=3)
-    parser.add_argument("--work", default=str(Path(tempfile.gettempdir()) / "graphmill-faults"))
-    parser.add_argument("--again", action="store_true", help="forget earlier trials")
-    parser.add_argument("--report", action="store_true", help="only write the result of the trials so far")
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--code", default="", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.inside:
-        inside(options)
-        return
-    work = Path(options.work)
-    watch = ForeignLoad()
-    if not options.report:
-        run_clusters(options, work)
-    rows = rows_of(work / "trials.jsonl")
-    if options.only:
-        rows = [row for row in rows if row["kind"] in options.only]
-    report(rows, watch)
+@dataclass(frozen=True)
+class Benchmark:
+    """What the faults under Slurm and those over SSH do not share."""
+
+    name: str  # of its script and of its result
+    doc: str
+    kinds: Mapping[str, Kind]
+    experiment: str
+    inside: Callable[[argparse.Namespace], None]  # what runs in each cluster
+    cluster: tuple[str, ...]  # options of `graphmill devcluster run`
+    columns: tuple[tuple[str, str], ...]  # heading, key of the summary
+    facts: Mapping[str, Any] = field(default_factory=dict)  # to note in the result
+
+    def main(self) -> None:
+        options = self.options()
+        if options.inside:
+            self.inside(options)
+            return
+        work = Path(options.work)
+        watch = ForeignLoad()
+        if not options.report:
+            self.run_clusters(options, work)
+        rows = rows_of(work / "trials.jsonl")
+        if options.only:
+            rows = [row for row in rows if row["kind"] in options.only]
+        report(self, rows, watch)
+
+    def options(self) -> argparse.Namespace:
+        parser = argparse.ArgumentParser(description=self.doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+        parser.add_argument("--trials", type=int, default=10)
+        parser.add_argument("--only", action="append", choices=list(self.kinds))
+        parser.add_argument("--clusters", type=int, default=3)
+        work = Path(tempfile.gettempdir()) / f"graphmill-{self.name.replace('_', '-')}"
+        parser.add_argument("--work", default=str(work))
+        parser.add_argument("--again", action="store_true", help="forget earlier trials")
+        parser.add_argument("--report", action="store_true", help="only write the result of the trials so far")
+        parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+        parser.add_argument("--code", default="", help=argparse.SUPPRESS)
+        return parser.parse_args()
+
+    def run_clusters(self, options: argparse.Namespace, work: Path) -> None:
+        from graphmill.runtime.code import code_checksum
+        from graphmill.tasks.node_classification.prepare import prepare
+
+        if options.again:
+            shutil.rmtree(work, ignore_errors=True)
+        (work / "logs").mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(work / "claims", ignore_errors=True)
+        (work / "faults.yaml").write_text(self.experiment)
+        if not (work / "data").exists():
+            sizes = {"num_nodes": 3000, "num_edges": 15000, "features": 32}
+            prepare("synthetic/sbm", root=work / "data", options=sizes)
+        only = [word for kind in options.only or [] for word in ("--only", kind)]
+        script = Path(__file__).with_name(f"{self.name}.py")
+        words = [sys.executable, str(script), "--inside", f"--work={work}", f"--trials={options.trials}", *only]
+        frozen = freeze(work)
+        command = [*words, f"--code={code_checksum()}"]
+        running = [in_cluster(work, frozen, command, *self.cluster) for _ in range(options.clusters)]
+        for process in running:
+            process.wait()
 
 
-def run_clusters(options: argparse.Namespace, work: Path) -> None:
-    from graphmill.runtime.code import code_checksum
-    from graphmill.tasks.node_classification.prepare import prepare
-
-    if options.again:
-        shutil.rmtree(work, ignore_errors=True)
-    (work / "logs").mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(work / "claims", ignore_errors=True)
-    (work / "faults.yaml").write_text(EXPERIMENT)
-    if not (work / "data").exists():
-        sizes = {"num_nodes": 3000, "num_edges": 15000, "features": 32}
-        prepare("synthetic/sbm", root=work / "data", options=sizes)
-    only = [word for kind in options.only or [] for word in ("--only", kind)]
-    words = [sys.executable, __file__, "--inside", f"--work={work}", f"--trials={options.trials}", *only]
-    frozen = freeze(work)
-    command = [*words, f"--code={code_checksum()}"]
-    running = [in_cluster(work, frozen, command, "--hosts=3") for _ in range(options.clusters)]
-    for process in running:
-        process.wait()
-
-
-def report(rows: list[dict[str, Any]], watch: ForeignLoad) -> None:
+def report(benchmark: Benchmark, rows: list[dict[str, Any]], watch: ForeignLoad) -> None:
     """Table and result."""
     table, kinds = [], {}
-    for name, kind in KINDS.items():
+    for name, kind in benchmark.kinds.items():
         mine = [row for row in rows if row["kind"] == name]
         if not mine:
             continue
@@ -483,11 +526,10 @@ def report(rows: list[dict[str, Any]], watch: ForeignLoad) -> None:
         one_ = kinds[name]
         table.append(
             [kind.words, f"{one_['as_promised']} of {one_['trials']}", f"{one_['identical']} of {one_['trials']}"]
-            + [spread(one_[key]) for key in ("told_s", "over_s", "steps_lost")]
+            + [spread(one_[key]) for _, key in benchmark.columns]
         )
-    print_table(
-        "faults", ["fault", "as promised", "bit-identical", "told after s", "attempt over after s", "steps lost"], table
-    )
+    headings = [heading for heading, _ in benchmark.columns]
+    print_table(benchmark.name, ["fault", "as promised", "bit-identical", *headings], table)
     completed = [row["trial"] for row in rows if any("COMPLETED" in problem for problem in row["problems"])]
     result = {
         "kinds": kinds,
@@ -496,14 +538,16 @@ def report(rows: list[dict[str, Any]], watch: ForeignLoad) -> None:
         "num_identical": sum(bool(row.get("identical")) for row in rows),
         "num_damaged_checkpoints": sum(len(row.get("damaged", [])) for row in rows),
         "completed_without_outcome": completed,
-        "longest_s": max((row.get("over_s") or 0 for row in rows), default=0),
+        "num_left": sum(len(row.get("left", [])) for row in rows),  # processes on the hosts, where they were looked for
+        "longest_s": max((row.get(key) or 0 for row in rows for key in ("over_s", "gone_s")), default=0),
         "steps_per_rank": STEPS,
         "hang_timeout_s": HANG_S,
         "checkpoint_every_steps": 20,
+        **benchmark.facts,
         "codes": sorted({row["code"] for row in rows}),
         "foreign_cores": watch.cores(),
     }
-    write_result("faults", result)
+    write_result(benchmark.name, result)
 
 
 def summary(kind: Kind, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -516,6 +560,7 @@ def summary(kind: Kind, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "identical": sum(bool(row.get("identical")) for row in rows),
         "told_s": median_max([row.get("told_s") for row in rows]),
         "over_s": median_max([row.get("over_s") for row in rows if kind.goes_on != "unharmed"]),
+        "gone_s": median_max([row.get("gone_s") for row in rows]),
         "steps_lost": median_max([row.get("lost") for row in rows]),
         "problems": [{row["trial"]: row["problems"]} for row in rows if row["problems"]],
     }
@@ -532,4 +577,12 @@ def spread(pair: list[float] | None) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    Benchmark(
+        name="faults",
+        doc=__doc__,
+        kinds=KINDS,
+        experiment=EXPERIMENT,
+        inside=inside,
+        cluster=("--no-ssh", "--hosts=3"),
+        columns=(("told after s", "told_s"), ("attempt over after s", "over_s"), ("steps lost", "steps_lost")),
+    ).main()

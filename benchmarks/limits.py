@@ -169,7 +169,7 @@ def main() -> None:
     words = [sys.executable, __file__, "--inside", f"--work={work}"]
     words += [f"--limits={options.limits}", f"--minutes={options.minutes}", f"--seconds={options.seconds}"]
     words += [] if options.epochs is None else [f"--epochs={options.epochs}"]
-    in_cluster(work, freeze(work), words, "--hosts=6").wait()
+    in_cluster(work, freeze(work), words, "--no-ssh", "--hosts=6").wait()
     report(rows_of(work / "runs.jsonl"), watch, options)
 
 

@@ -38,7 +38,7 @@ def in_cluster(work: Path, frozen: Path, command: Sequence[str], *options: str) 
     """Start `command` on the head of a dev cluster; `work`/small is its own small file system."""
     (work / "small").mkdir(exist_ok=True)
     script = f'mount --bind "$1" "$2" && mount -t tmpfs -o size={SMALL_MIB}m small "$3" && shift 3 && exec "$@"'
-    cluster = [sys.executable, "-m", "graphmill.cli", "devcluster", "run", "--no-ssh", *options]
+    cluster = [sys.executable, "-m", "graphmill.cli", "devcluster", "run", *options]
     mounted = ["sh", "-c", script, "sh", str(frozen), str(_sources()), str(work / "small")]
     return subprocess.Popen(["unshare", "--mount", *mounted, *cluster, "--", *command])
 
@@ -54,6 +54,7 @@ class Run:
     folder: RunFolder
     outputs: Path | None = None  # where its jobs print; None: the run folder
     said: list[str] = field(default_factory=list)  # what its commands printed
+    num_ranks: int = 2
 
     @classmethod
     def submit(cls, experiment: Path, name: str, *, logs: Path, data: Path, settings: Sequence[str] = ()) -> "Run":
@@ -150,7 +151,7 @@ class Run:
 
     def first_error_after(self, moment: float) -> float | None:
         """Unix time (s) of the first error that a rank told of."""
-        errors = [e["time"] for rank in (0, 1) for e in self.events(rank) if e["kind"] == "error"]
+        errors = [e["time"] for rank in range(self.num_ranks) for e in self.events(rank) if e["kind"] == "error"]
         return min((time_ for time_ in errors if time_ >= moment), default=None)
 
     def outcome(self) -> Outcome | None:
