@@ -15,7 +15,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -29,27 +28,15 @@ from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.record.columns import MEASURES
 from graphmill.record.events import EventWriter
-from graphmill.record.manifest import hash_text
 from graphmill.record.monitor import start_monitor
-from graphmill.record.monitor_summary import MonitorFolder
-from graphmill.record.run_folder import Outcome, RunFolder, Status, plan_text, said_where_it_fails
+from graphmill.record.run_folder import Outcome, RunFolder, Status, said_where_it_fails
 from graphmill.record.seal import seal_of
-from graphmill.record.staged import staged_store_path
-from graphmill.runtime.deadline import Reserve, job_deadline
 from graphmill.runtime.rank import LAUNCHER, Rank, current_rank
 from graphmill.runtime.stop import SIGNALS, StopRequest
-from graphmill.spec.plan import Plan
-from graphmill.sync.group import Group
-from graphmill.tasks.build import build_task
 from graphmill.tasks.task import EvaluationStopped, Measures
-from graphmill.train.checkpoint import CheckpointStore
-from graphmill.train.journal import Journal
-from graphmill.train.learner import Learner
-from graphmill.train.ledger import Ledger
 from graphmill.train.loop import Training
 from graphmill.train.meeting import PortBusyError, choose_interface, introduce, open_store
-from graphmill.train.progress import Progress
-from graphmill.train.time_left import TimeLeft
+from graphmill.train.setting import Setting, build
 from graphmill.train.watchdog import Watchdog
 
 _CANNOT_BE_WRITTEN: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # no matter where in the code
@@ -106,32 +93,7 @@ def work(folder: RunFolder, rank: Rank, *, resume: bool, store: Store | None = N
             until_the_end.enter_context(folder.lock())
         events = until_the_end.enter_context(EventWriter(folder.events_path(rank.rank), rank=rank.rank))
         until_the_end.callback(_leave_group)
-        return _train_or_say_why(_Setting(folder, plan, rank, stop, events, store, start_s), resume=resume)
-
-
-@dataclass(frozen=True, slots=True)
-class _Setting:
-    """What a rank is, before it trains."""
-
-    folder: RunFolder
-    plan: Plan
-    rank: Rank
-    stop: StopRequest
-    events: EventWriter
-    store: Store | None
-    start_s: float  # from the start of this process until it began to work
-
-    def failed(self, training: Training | None, status: Status, message: str, began: float, code: int) -> int:
-        """Say what went wrong, in the events and, on rank 0, as the outcome.
-
-        A run folder that cannot be written may be the very thing that went wrong: the exit status still says so.
-        """
-        with said_where_it_fails():
-            self.events.write("error", message=message, exit_code=code)
-        if self.rank.rank == 0:
-            with said_where_it_fails():
-                self.folder.write_outcome(_outcome(training, status, message, began))
-        return code
+        return _train_or_say_why(Setting(folder, plan, rank, stop, events, store, start_s), resume=resume)
 
 
 def _leave_group() -> None:
@@ -141,7 +103,7 @@ def _leave_group() -> None:
 
 
 @contextmanager
-def _together(setting: _Setting) -> Iterator[Callable[[], None]]:
+def _together(setting: Setting) -> Iterator[Callable[[], None]]:
     """Meet the other ranks, and see that they stay alive as long as this lasts. Yields what is told of each step."""
     plan, rank = setting.plan, setting.rank
     if rank.local_rank == 0:
@@ -159,61 +121,32 @@ def _together(setting: _Setting) -> Iterator[Callable[[], None]]:
 
     def lost(why: str) -> None:
         sys.stderr.write(f"error: {why}\n")
-        setting.failed(None, "lost", why, began, exits.LOST_A_RANK)
+        _failed(setting, None, "lost", why, began, exits.LOST_A_RANK)
 
     own_connection = store.clone()  # type: ignore[attr-defined]  # torch's stubs lack it
     with Watchdog(own_connection, rank.rank, hostnames, plan.hang_timeout_s, lost) as watchdog:
         yield watchdog.progress
 
 
-def build(setting: _Setting, alive: Callable[[], None]) -> Training:
-    """Everything one rank trains with."""
-    folder, plan, rank = setting.folder, setting.plan, setting.rank
-    device = torch.device("cuda", rank.local_rank) if plan.device == "cuda" else torch.device("cpu")
-    group = Group(rank.rank, rank.world_size, device)
-    staged = staged_store_path(plan, os.environ, folder)
-    task = build_task(plan if staged is None else plan.reading_from(str(staged)), group)
-    learner = Learner.build(plan, task.model, group)
-    ledger = Ledger(
-        plan=plan,
-        group=group,
-        times=task.times,
-        num_parameters=learner.replica.num_parameters,
-        interface=_interface(plan, rank),
-        attempt=max(1, len(folder.attempts())),
-        num_hosts=rank.num_hosts,
-        utilisation=MonitorFolder(folder.monitor_dir).summarise if rank.rank == 0 else None,
-    )
-    return Training(
-        plan=plan,
-        group=group,
-        task=task,
-        learner=learner,
-        checkpoints=CheckpointStore(folder.checkpoints_dir, hash_text(plan_text(plan)), group),
-        ledger=ledger,
-        journal=Journal(folder, rank.rank, setting.events, Progress(plan, shown=rank.rank == 0), plan.task_name),
-        time_left=_time_left(setting),
-        alive=alive,
-    )
+def _failed(setting: Setting, training: Training | None, status: Status, message: str, began: float, code: int) -> int:
+    """Say what went wrong, in the events and, on rank 0, as the outcome.
+
+    A run folder that cannot be written may be the very thing that went wrong: the exit status still says so.
+    """
+    with said_where_it_fails():
+        setting.events.write("error", message=message, exit_code=code)
+    if setting.rank.rank == 0:
+        with said_where_it_fails():
+            setting.folder.write_outcome(_outcome(training, status, message, began))
+    return code
 
 
-def _time_left(setting: _Setting) -> TimeLeft:
-    if setting.rank.rank:
-        return TimeLeft(setting.stop)
-    return TimeLeft(
-        setting.stop,
-        job_deadline(os.environ),
-        ask_again=lambda: job_deadline(os.environ, moved=True),
-        reserve=Reserve(start_s=setting.start_s),
-    )
-
-
-def _train_or_say_why(setting: _Setting, *, resume: bool) -> int:
+def _train_or_say_why(setting: Setting, *, resume: bool) -> int:
     began = time.perf_counter()
     training: Training | None = None
 
     def fail(status: Status, message: str, code: int) -> int:
-        return setting.failed(training, status, message, began, code)
+        return _failed(setting, training, status, message, began, code)
 
     try:
         with _together(setting) as alive:
@@ -321,13 +254,6 @@ def _closing(training: Training, test: Measures | None) -> str:
 
 def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' if number != 1 else ''}"
-
-
-def _interface(plan: Plan, rank: Rank) -> str | None:
-    """The network interface whose traffic is counted."""
-    if plan.ranks == 1 or plan.backend != "gloo":
-        return None
-    return os.environ.get("GLOO_SOCKET_IFNAME") or ("lo" if rank.num_hosts == 1 else None)
 
 
 def leave(status: int) -> NoReturn:

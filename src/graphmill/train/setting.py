@@ -1,0 +1,89 @@
+"""What a rank is given, and all that it trains with, put together."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch.distributed.distributed_c10d import Store
+
+from graphmill.record.events import EventWriter
+from graphmill.record.manifest import hash_text
+from graphmill.record.monitor_summary import MonitorFolder
+from graphmill.record.run_folder import RunFolder, plan_text
+from graphmill.record.staged import staged_store_path
+from graphmill.runtime.deadline import Reserve, job_deadline
+from graphmill.runtime.rank import Rank
+from graphmill.runtime.stop import StopRequest
+from graphmill.spec.plan import Plan
+from graphmill.sync.group import Group
+from graphmill.tasks.build import build_task
+from graphmill.train.checkpoint import CheckpointStore
+from graphmill.train.journal import Journal
+from graphmill.train.learner import Learner
+from graphmill.train.ledger import Ledger
+from graphmill.train.loop import Training
+from graphmill.train.progress import Progress
+from graphmill.train.time_left import TimeLeft
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a rank is, before it trains."""
+
+    folder: RunFolder
+    plan: Plan
+    rank: Rank
+    stop: StopRequest
+    events: EventWriter
+    store: Store | None  # where the ranks meet; None: by the addresses in the environment
+    start_s: float  # from the start of this process until it began to work
+
+
+def build(setting: Setting, alive: Callable[[], None]) -> Training:
+    """Everything one rank trains with; `alive` is told of each step."""
+    folder, plan, rank = setting.folder, setting.plan, setting.rank
+    device = torch.device("cuda", rank.local_rank) if plan.device == "cuda" else torch.device("cpu")
+    group = Group(rank.rank, rank.world_size, device)
+    staged = staged_store_path(plan, os.environ, folder)
+    task = build_task(plan if staged is None else plan.reading_from(str(staged)), group)
+    learner = Learner.build(plan, task.model, group)
+    ledger = Ledger(
+        plan=plan,
+        group=group,
+        times=task.times,
+        num_parameters=learner.replica.num_parameters,
+        interface=_interface(plan, rank),
+        attempt=max(1, len(folder.attempts())),
+        num_hosts=rank.num_hosts,
+        utilisation=MonitorFolder(folder.monitor_dir).summarise if rank.rank == 0 else None,
+    )
+    return Training(
+        plan=plan,
+        group=group,
+        task=task,
+        learner=learner,
+        checkpoints=CheckpointStore(folder.checkpoints_dir, hash_text(plan_text(plan)), group),
+        ledger=ledger,
+        journal=Journal(folder, rank.rank, setting.events, Progress(plan, shown=rank.rank == 0), plan.task_name),
+        time_left=_time_left(setting),
+        alive=alive,
+    )
+
+
+def _time_left(setting: Setting) -> TimeLeft:
+    if setting.rank.rank:
+        return TimeLeft(setting.stop)
+    return TimeLeft(
+        setting.stop,
+        job_deadline(os.environ),
+        ask_again=lambda: job_deadline(os.environ, moved=True),
+        reserve=Reserve(start_s=setting.start_s),
+    )
+
+
+def _interface(plan: Plan, rank: Rank) -> str | None:
+    """The network interface whose traffic is counted."""
+    if plan.ranks == 1 or plan.backend != "gloo":
+        return None
+    return os.environ.get("GLOO_SOCKET_IFNAME") or ("lo" if rank.num_hosts == 1 else None)
