@@ -11,7 +11,9 @@ def test_a_strong_study_of_real_ranks(graphmill, toy, tmp_path):
         "# Strong\nname: s\nkind: strong\nexperiment: toy.yaml\nranks: [1, 2]\nglobal_batch: 60\n"
         "set: {train.device: cpu}\n"
     )
-    assert graphmill("study", "run", "study.yaml").code == 0
+    ran = graphmill("study", "run", "study.yaml")
+    assert ran.code == 0
+    assert ran.out.endswith("s: done; `graphmill scaling logs/s` compares the cells\n")
     result = graphmill("scaling", "study.yaml", "--json")
     assert result.code == 0, result.err
     told = json.loads(result.out)

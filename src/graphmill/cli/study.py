@@ -72,9 +72,10 @@ def run(
     )
     if code:
         raise typer.Exit(code)
-    print_line(
-        f"{loaded.name}: done; `graphmill merge --input-root {logs_root}` and `graphmill schemes` compare the cells"
-    )
+    compare = f"`graphmill merge --input-root {logs_root}` and `graphmill schemes` compare"
+    if loaded.kind != "sweep":
+        compare = f"`graphmill scaling {logs_root / loaded.name}` compares"
+    print_line(f"{loaded.name}: done; {compare} the cells")
 
 
 def submit(
