@@ -1,19 +1,20 @@
-"""The measured figures of README.md, from benchmarks/results/*.json.
+"""The measured figures, from benchmarks/results/*.json: tables in docs/measurements.md, headlines in README.md.
 
 python benchmarks/measured.py            print them
-python benchmarks/measured.py --write    put them between the markers of README.md
-python benchmarks/measured.py --check    exit 1 where README.md says something else
+python benchmarks/measured.py --write    put them between the markers of both files
+python benchmarks/measured.py --check    exit 1 where one of them says something else
 """
 
 import argparse
 import json
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
 from harness import RESULTS
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
 BEGIN, END = "<!-- measured:begin -->", "<!-- measured:end -->"
 
 
@@ -22,22 +23,32 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
-    text = README.read_text()
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    section = f"{BEGIN}\n{markdown()}{END}"
-    if options.write:
-        README.write_text(before + section + after)
-    elif options.check:
-        sys.exit(0 if before + section + after == text else 1)
-    else:
-        sys.stdout.write(section + "\n")
+    for path, written in ((ROOT / "README.md", headlines()), (ROOT / "docs/measurements.md", tables())):
+        text = path.read_text()
+        before, _, rest = text.partition(BEGIN)
+        _, _, after = rest.partition(END)
+        section = f"{BEGIN}\n{written}{END}"
+        if options.write:
+            path.write_text(before + section + after)
+        elif not options.check:
+            sys.stdout.write(section + "\n")
+        elif before + section + after != text:
+            sys.exit(f"{path.name} says something else than benchmarks/results → python benchmarks/measured.py --write")
 
 
-def markdown() -> str:
+def tables() -> str:
     """All tables whose result is there."""
-    parts = [write(result) for name, write in TABLES.items() if (result := read(name))]
-    return "\n".join(parts)
+    return "\n".join(write(result) for name, write in TABLES.items() if (result := read(name)))
+
+
+def headlines() -> str:
+    """One line for each result that has one."""
+    lines = ["| what | measured | by |", "|---|---|---|"]
+    for name, tell in HEADLINES.items():
+        if result := read(name):
+            what, figure = tell(result)
+            lines.append(f"| {what} | {figure} | `benchmarks/{name}.py` |")
+    return "\n".join(lines) + "\n"
 
 
 def read(name: str) -> dict[str, Any] | None:
@@ -103,13 +114,57 @@ def step(result: dict[str, Any]) -> str:
 
 
 def accuracy(result: dict[str, Any]) -> str:
-    lines = ["**Accuracy on real data**: test micro-F1 of the best-val checkpoint, exact inference\n"]
-    lines += ["| recipe | mean ± sd | seeds | median wall s |", "|---|---|---|---|"]
+    lines = ["**Accuracy on real data**: test split, best-val checkpoint, mean ± sd. MAE is in the unit of the data\n"]
+    lines += [
+        "| recipe | measure | mean ± sd | last value repeated | seeds | median wall s |",
+        "|---|---|---|---|---|---|",
+    ]
     for name, value in result.items():
-        if isinstance(value, dict) and "test_micro_f1" in value:
-            wall = sorted(value["wall_s"])[len(value["wall_s"]) // 2]
-            lines.append(f"| {name} | {value['mean']:.4f} ± {value['sd']:.4f} | {len(value['seeds'])} | {wall:.0f} |")
+        if not isinstance(value, dict) or "test" not in value:
+            continue
+        for column, found in value["test"].items():
+            naive = f"{found['last_value']:.3f}" if "last_value" in found else ""
+            digits = 4 if column == "micro_f1" else 3
+            spread = f"{found['mean']:.{digits}f} ± {found['sd']:.{digits}f}"
+            wall = statistics.median(value["wall_s"])
+            lines.append(f"| {name} | {column} | {spread} | {naive} | {len(value['seeds'])} | {wall:.0f} |")
     return "\n".join(lines) + "\n\n" + source(result, "python benchmarks/accuracy.py")
+
+
+def traffic_step(result: dict[str, Any]) -> str:
+    share, rate, product = (result[key] for key in ("share_of_product", "gflops_achieved", "gflops_product"))
+    data = result["data_path"]
+    lines = [
+        f"**One training step of DCRNN**, {result['graph']}'s graph, batch 64, 12 → 12 steps, 64 units, 2 layers,"
+        f" {result['threads']} threads\n",
+        "| | s | samples/s | time ÷ graphmill (quartiles) |",
+        "|---|---|---|---|",
+    ]
+    for name, value in result["contenders"].items():
+        cells = [
+            f"{value['seconds']['median']:.2f}",
+            f"{value['samples_per_s']:.1f}",
+            ratio(value["ratio_to_graphmill"]),
+        ]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    lines.append(
+        f"\n{result['gflop']:.0f} GFLOP a step at {rate['median']:.0f} GFLOP/s, {share['median']:.0%} of what our own"
+        f" matrix product reaches here ({product['median']:.0f}). The data path holds {data['peak_mib']:.1f} MiB for"
+        f" {data['raw_mib']:.1f} MiB of readings: {data['peak_over_raw']:.2f} times.\n"
+    )
+    return "\n".join(lines) + "\n" + source(result, "python benchmarks/traffic_step.py --peer FOLDER")
+
+
+def submit(result: dict[str, Any]) -> str:
+    cells = ", ".join(f"{name} {spread['median']:.3f} s" for name, spread in result["seconds"].items())
+    return f"**Submitting** ({result['rounds']} rounds): {cells}. " + source(result, "python benchmarks/submit.py")
+
+
+def monitor(result: dict[str, Any]) -> str:
+    cells = ", ".join(f"{name} {case['core_share']:.2%} of a core" for name, case in result["cases"].items())
+    return f"**Monitor** at 1 Hz for {result['seconds']:.0f} s: {cells}. " + source(
+        result, "python benchmarks/monitor.py"
+    )
 
 
 def schemes(result: dict[str, Any]) -> str:
@@ -175,36 +230,121 @@ def limits(result: dict[str, Any]) -> str:
 
 def faults(result: dict[str, Any]) -> str:
     """Detection is the first rank's own word; over, that the job no longer runs."""
+    times = {"told_s": "a rank said so, s", "over_s": "attempt over, s"}
+    ends = f"{len(result['completed_without_outcome'])} jobs COMPLETED without the outcome `done`."
+    lines = faults_table(result, "two-host runs on the dev cluster", "submit", times)
+    return "\n".join([*lines, ends]) + " " + source(result, "python benchmarks/faults.py")
+
+
+def faults_ssh(result: dict[str, Any]) -> str:
+    """The launcher's end, and that of the last agent or rank on any host, one that is cut off or not."""
+    times = {"told_s": "a rank said so, s", "over_s": "launcher over, s", "gone_s": "no process left, s"}
+    runs = f"runs of `graphmill launch` on {result['num_hosts']} hosts of the dev cluster"
+    ends = f"{result['num_left']} processes left on a host."
+    lines = faults_table(result, runs, "launch", times)
+    return "\n".join([*lines, ends]) + " " + source(result, "python benchmarks/faults_ssh.py")
+
+
+def faults_table(result: dict[str, Any], runs: str, command: str, times: dict[str, str]) -> list[str]:
+    """`times`: headings of the columns, by the key of each kind's summary."""
+    columns = {**times, "steps_lost": "steps lost"}
     lines = [
-        f"**Faults** at random moments of two-host runs on the dev cluster; `train.hang_timeout_s`"
+        f"**Faults** at random moments of {runs}; `train.hang_timeout_s`"
         f" {result['hang_timeout_s']}, a checkpoint every {result['checkpoint_every_steps']} steps."
         " Median (longest); s from the fault\n",
-        "| fault | then | as promised | bit-identical in the end | a rank said so, s | attempt over, s | steps lost |",
-        "|" + "---|" * 7,
+        f"| fault | then | as promised | bit-identical in the end | {' | '.join(columns.values())} |",
+        "|" + "---|" * (4 + len(columns)),
     ]
-    then = {"unharmed": "not harmed", "itself": "goes on by itself", "resume": "ends; `submit --resume`"}
+    then = {"unharmed": "not harmed", "itself": "goes on by itself", "resume": f"ends; `{command} --resume`"}
     for kind in result["kinds"].values():
-        spreads = [f"{p[0]:.0f} ({p[1]:.0f})" if (p := kind[k]) else "" for k in ("told_s", "over_s", "steps_lost")]
+        spreads = [f"{pair[0]:.0f} ({pair[1]:.0f})" if (pair := kind[key]) else "" for key in columns]
         counts = [f"{kind[key]} of {kind['trials']}" for key in ("as_promised", "identical")]
         lines.append("| " + " | ".join([kind["words"], then[kind["goes_on"]], *counts, *spreads]) + " |")
-    lines.append(
-        f"\n{result['num_trials']} trials: {result['num_damaged_checkpoints']} damaged checkpoints,"
-        f" {len(result['completed_without_outcome'])} jobs COMPLETED without the outcome `done`."
-    )
-    return "\n".join(lines) + " " + source(result, "python benchmarks/faults.py")
+    lines.append(f"\n{result['num_trials']} trials: {result['num_damaged_checkpoints']} damaged checkpoints,")
+    return lines
 
 
 TABLES = {
     "sampler": lambda r: samplers(r, "Raw sampling", "python benchmarks/sampler.py"),
     "sampler_dgl": lambda r: samplers(r, "Raw block sampling", "python benchmarks/sampler_dgl.py"),
     "step": step,
+    "traffic_step": traffic_step,
     "accuracy": accuracy,
     "schemes": schemes,
     "equality": equality,
     "kills": kills,
     "limits": limits,
     "faults": faults,
+    "faults_ssh": faults_ssh,
+    "submit": submit,
+    "monitor": monitor,
     "startup": startup,
+}
+
+
+def sampler_headline(result: dict[str, Any]) -> tuple[str, str]:
+    graphs = [value for value in result.values() if isinstance(value, dict) and "contenders" in value]
+    found = []
+    for peer in graphs[0]["contenders"]:
+        if peer.startswith("graphmill"):
+            continue
+        medians = [graph["contenders"][peer]["ratio_to_graphmill"]["median"] for graph in graphs]
+        found.append(f"{min(medians):.2g} to {max(medians):.2g} times as fast as {peer}")
+    return f"sampling, {len(graphs)} graphs", "; ".join(found)
+
+
+def step_headline(result: dict[str, Any]) -> tuple[str, str]:
+    peers = {name: each for name, each in result["contenders"].items() if not name.startswith("graphmill")}
+    found = [f"{each['ratio_to_graphmill']['median']:.2g} times {name}" for name, each in peers.items()]
+    return "a GraphSAGE step", "as fast as " + ", ".join(found)
+
+
+def traffic_headline(result: dict[str, Any]) -> tuple[str, str]:
+    peer = result["contenders"]["torch-geometric-temporal"]["ratio_to_graphmill"]["median"]
+    return "a DCRNN step, 207 sensors", f"{peer:.2g} times as fast as torch-geometric-temporal"
+
+
+def accuracy_headline(result: dict[str, Any]) -> tuple[str, str]:
+    found = []
+    for name, column in (("debian-packages-sage", "micro_f1"), ("traffic-metr-la-10", "mae_30min")):
+        entry = result[name]["test"][column]
+        found.append(f"{name}: {column} {entry['mean']:.3g} ± {entry['sd']:.1g}")
+    return "test split, three seeds", "; ".join(found)
+
+
+def kills_headline(result: dict[str, Any]) -> tuple[str, str]:
+    return "killed and resumed", f"{result['num_identical']} of {result['num_runs']} runs ended bit-identical"
+
+
+def limits_headline(result: dict[str, Any]) -> tuple[str, str]:
+    cut = [row for row in result["runs"] if row["status"] == "done" and row["attempts"] > 1]
+    same = sum(bool(row["identical"]) for row in cut)
+    lost = max(max(row["steps_lost"], default=0) for row in cut)
+    attempts = " and ".join(str(row["attempts"]) for row in cut)
+    figure = f"{attempts} attempts each, {lost} steps made twice, {same} of {len(cut)} bit-identical in the end"
+    return f"cut by limits of {result['limit_s']} s on Slurm", figure
+
+
+def faults_headline(result: dict[str, Any]) -> tuple[str, str]:
+    promised = sum(kind["as_promised"] for kind in result["kinds"].values())
+    same = sum(kind["identical"] for kind in result["kinds"].values())
+    longest = max(kind["over_s"][1] for kind in result["kinds"].values() if kind["over_s"])
+    figure = (
+        f"{promised} of {result['num_trials']} trials of {len(result['kinds'])} kinds as promised, {same} bit-identical"
+        f" in the end, {result['num_damaged_checkpoints']} damaged checkpoints, over within {longest:.0f} s"
+    )
+    return "faults", figure
+
+
+HEADLINES = {
+    "sampler": sampler_headline,
+    "sampler_dgl": sampler_headline,
+    "step": step_headline,
+    "traffic_step": traffic_headline,
+    "accuracy": accuracy_headline,
+    "kills": kills_headline,
+    "limits": limits_headline,
+    "faults": faults_headline,
 }
 
 if __name__ == "__main__":
