@@ -40,7 +40,7 @@ def bench(
       graphmill bench sampler --help
     """
     folder = Path(graphmill.__file__).parents[2] / "benchmarks"
-    scripts = {path.stem: path for path in sorted(folder.glob("*.py")) if not path.stem.startswith("_")}
+    scripts = {path.stem: path for path in sorted(folder.glob("*.py")) if _runs(path)}
     if not scripts:
         raise UserError(
             f"no benchmarks stand in {folder}: they come with a checkout of graphmill only",
@@ -60,6 +60,11 @@ def bench(
     done = subprocess.run([sys.executable, str(scripts[name]), *(arguments or [])], check=False)
     if done.returncode:
         raise typer.Exit(done.returncode if done.returncode > 0 else 1)
+
+
+def _runs(path: Path) -> bool:
+    """Whether it is a script, and not what the scripts share."""
+    return '__name__ == "__main__"' in path.read_text(encoding="utf-8")
 
 
 def _first_line(path: Path) -> str:
