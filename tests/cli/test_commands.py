@@ -165,10 +165,13 @@ def test_bench_runs_a_script_and_passes_its_status_on(graphmill, tmp_path, monke
     folder = tmp_path / "checkout" / "benchmarks"
     folder.mkdir(parents=True)
     (folder / "quick.py").write_text(
-        '"""Quick and small."""\nimport sys\nopen("seen", "w").write(str(sys.argv[1:]))\nsys.exit(1)\n'
+        '"""Quick and small."""\nimport sys\nif __name__ == "__main__":\n'
+        '    open("seen", "w").write(str(sys.argv[1:]))\n    sys.exit(1)\n'
     )
+    (folder / "shared.py").write_text('"""What they share."""\n')
     monkeypatch.setattr(package, "__file__", str(tmp_path / "checkout" / "src" / "graphmill" / "__init__.py"))
     assert "Quick and small." in graphmill("bench").out
+    assert "What they share." not in graphmill("bench").out
     assert graphmill("bench", "quick", "--rounds", "3").code == 1
     assert (tmp_path / "seen").read_text() == "['--rounds', '3']"
     assert "did you mean 'quick'" in graphmill("bench", "quik").err
