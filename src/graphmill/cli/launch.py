@@ -9,7 +9,7 @@ import typer
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
-from graphmill.cli.options import DatasetRoot, ExperimentName, LogsRoot, Overrides, resolved_dataset_root
+from graphmill.cli.options import DatasetRoot, ExperimentName, LogsRoot, Overrides, RunId, resolved_dataset_root
 from graphmill.cli.plan import load, say, show_plan
 from graphmill.cli.show import print_line, print_table
 from graphmill.cli.train import default_run_id, finish
@@ -36,10 +36,7 @@ def launch(
         Path, typer.Option("--hosts", metavar="FILE", help="YAML list of hosts; seed 004's launch files are read, too.")
     ] = Path("hosts.yaml"),
     override: Overrides = None,
-    run_id: Annotated[
-        str | None,
-        typer.Option("--run-id", metavar="ID", show_default=False, help="Name of the run; else <name>-<UTC time>."),
-    ] = None,
+    run_id: RunId = None,
     resume: Annotated[
         bool,
         typer.Option("--resume", help="Continue an interrupted run: name it in place of EXPERIMENT, or with --run-id."),

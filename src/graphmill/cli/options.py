@@ -32,6 +32,10 @@ Ranks = Annotated[
     int | None,
     typer.Option("--ranks", metavar="N", show_default=False, help="Processes to start; the same as -O train.ranks=N."),
 ]
+RunId = Annotated[
+    str | None,
+    typer.Option("--run-id", metavar="ID", show_default=False, help="Name of the run; else <name>-<UTC time>."),
+]
 ExperimentName = Annotated[
     str | None,
     typer.Argument(

@@ -18,6 +18,7 @@ from graphmill.cli.options import (
     LogsRoot,
     Overrides,
     Ranks,
+    RunId,
     resolved_dataset_root,
 )
 from graphmill.cli.plan import load, say
@@ -58,10 +59,7 @@ def submit(
     override: Overrides = None,
     root: DatasetRoot = None,
     logs_root: LogsRoot = Path("logs"),
-    run_id: Annotated[
-        str | None,
-        typer.Option("--run-id", metavar="ID", show_default=False, help="Name of the run; else <name>-<UTC time>."),
-    ] = None,
+    run_id: RunId = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the job, its script and the command; ask Slurm, change nothing.")
     ] = False,

@@ -11,7 +11,7 @@ import typer
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
-from graphmill.cli.options import DatasetRoot, ExperimentName, Json, LogsRoot, Overrides, Ranks
+from graphmill.cli.options import DatasetRoot, ExperimentName, Json, LogsRoot, Overrides, Ranks, RunId
 from graphmill.cli.plan import load, make_plan, say, show_plan
 from graphmill.cli.show import Cell, print_facts, print_json, print_line
 from graphmill.cli.tree import SeedFlagsCommand, seed_flags_text, with_seed_flags
@@ -38,10 +38,7 @@ def train(
     override: Overrides = None,
     root: DatasetRoot = None,
     logs_root: LogsRoot = Path("logs"),
-    run_id: Annotated[
-        str | None,
-        typer.Option("--run-id", metavar="ID", show_default=False, help="Name of the run; else <name>-<UTC time>."),
-    ] = None,
+    run_id: RunId = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan and stop before anything is written.")
     ] = False,
