@@ -211,6 +211,42 @@ def kills(result: dict[str, Any]) -> str:
     ) + source(result, "python benchmarks/kills.py")
 
 
+def scaling(result: dict[str, Any]) -> str:
+    parts = ["**Scaling on this machine**, one thread a rank; mean ± sd over repeats, first epoch left out\n"]
+    for name, study in result.items():
+        if not isinstance(study, dict) or study.get("kind") not in ("strong", "weak"):
+            continue
+        parts.append(f"`{name}`: {study['work']}\n")
+        parts += [
+            "| ranks | s an epoch | samples/s | speed-up | these cores at best | efficiency | in collectives |",
+            "|" + "---|" * 7,
+        ]
+        for row in study["rows"]:
+            speedup = row.get("speedup", row.get("scaled_speedup"))
+            share = row["sync_sec"] / row["epoch_time_sec"]
+            parts.append(
+                f"| {row['ranks']} | {row['epoch_time_sec']:.2f} ± {row['epoch_time_sec_sd']:.2f} |"
+                f" {row['throughput_samples_per_sec']:,.0f} | {speedup:.2f} |"
+                f" {min(row['ranks'], row['cores_per_host'])} | {row['efficiency']:.0%} | {share:.0%} |"
+            )
+        busy = max(row["others_cores_avg"] for row in study["rows"])
+        parts.append(f"\nOther processes used up to {busy:.2f} cores meanwhile.\n")
+    return "\n".join(parts) + "\n" + source(result, "python benchmarks/scaling.py")
+
+
+def sensitivity(result: dict[str, Any]) -> str:
+    lines = []
+    for name, study in result.items():
+        if not isinstance(study, dict) or study.get("kind") != "sensitivity":
+            continue
+        lines += [f"**What the speed depends on**: `{name}`\n", "| " + " | ".join([*study["keys"], "samples/s"]) + " |"]
+        lines += ["|" + "---|" * (len(study["keys"]) + 1)]
+        for each in study["combinations"]:
+            rate = each["throughput"]
+            lines.append("| " + " | ".join([*each["values"], f"{rate['mean']:,.0f} ± {rate['sd']:,.0f}"]) + " |")
+    return "\n".join(lines) + "\n\n" + source(result, "python benchmarks/scaling.py") if lines else ""
+
+
 def limits(result: dict[str, Any]) -> str:
     lines = [
         f"**Time limits of {result['limit_s']} s**, two hosts, dev cluster: the same run without a limit, and cut into"
