@@ -13,7 +13,7 @@ def test_a_strong_study_of_real_ranks(graphmill, toy, tmp_path):
     )
     ran = graphmill("study", "run", "study.yaml")
     assert ran.code == 0
-    assert ran.out.endswith("s: done; `graphmill scaling logs/s` compares the cells\n")
+    assert ran.out.endswith("s: done; `graphmill scaling study.yaml` compares the cells\n")
     result = graphmill("scaling", "study.yaml", "--json")
     assert result.code == 0, result.err
     told = json.loads(result.out)

@@ -74,7 +74,8 @@ def run(
         raise typer.Exit(code)
     compare = f"`graphmill merge --input-root {logs_root}` and `graphmill schemes` compare"
     if loaded.kind != "sweep":
-        compare = f"`graphmill scaling {logs_root / loaded.name}` compares"
+        where = "" if logs_root == Path("logs") else f" --logs-root {logs_root}"
+        compare = f"`graphmill scaling {name}{where}` compares"
     print_line(f"{loaded.name}: done; {compare} the cells")
 
 
