@@ -114,3 +114,9 @@ def test_an_experiment_whose_cells_would_differ_in_more_is_refused(train, messag
 def test_a_limit_above_what_there_is_is_refused():
     with pytest.raises(UserError, match="train_limit is 4100, but toy has 4096"):
         plans(study(kind="weak", ranks=[1, 2], train_per_rank=2050))
+
+
+def test_a_sensitivity_study_needs_an_epoch_after_the_warm_up():
+    study = Study(name="s", kind="sensitivity", vary={"train.lr": [0.1, 0.2]}, set={"train.epochs": 1})
+    with pytest.raises(UserError, match="the first epoch is warm-up"):
+        load_cell(study, expand(study)[0])

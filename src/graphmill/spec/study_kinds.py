@@ -110,7 +110,7 @@ def check_experiment(study: KindOfStudy, experiment: Experiment) -> None:
             "train.max_steps counts steps over all ranks, so that a larger cell would do fewer",
             fix="add set: {train.max_steps: null, train.epochs: 3} to the study",
         )
-    if study.kind in ("strong", "weak") and train.epochs is not None and train.epochs < 2:
+    if study.kind != "sweep" and train.epochs is not None and train.epochs < 2:
         raise UserError(
             "train.epochs is 1, and the first epoch is warm-up, told apart from the others",
             fix="add set: {train.epochs: 3} to the study, or more",
