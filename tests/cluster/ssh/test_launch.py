@@ -11,12 +11,25 @@ from pathlib import Path
 
 import pytest
 
+from graphmill.tasks.node_classification.prepare import prepare
+
 REPO = Path(__file__).parents[3]
-DATA = REPO / "data"
-EXPERIMENT = ("cora-sage", "-O", "train.threads=1", "--dataset-root", str(DATA))
+DATASET = ("-O", "dataset.name=synthetic/sbm", "-O", "dataset.features=as_stored")  # Cora would have to be downloaded
+EXPERIMENT = ("cora-sage", *DATASET, "-O", "train.threads=1")
 LONG = (*EXPERIMENT, "-O", "train.epochs=100000", "-O", "train.evaluate_every_epochs=100000")
 
-pytestmark = pytest.mark.skipif(not (DATA / "planetoid" / "cora").exists(), reason="planetoid/cora is not prepared")
+
+@pytest.fixture(scope="module")
+def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The dataset, about as many training nodes as Cora's."""
+    root = tmp_path_factory.mktemp("data")
+    prepare("synthetic/sbm", root=root, options={"num_nodes": 280, "num_edges": 1500, "features": 32})
+    return root
+
+
+@pytest.fixture
+def source_environ(source_environ: dict[str, str], data_root: Path) -> dict[str, str]:
+    return {**source_environ, "GRAPHMILL_DATA_ROOT": str(data_root)}
 
 
 class Launched:

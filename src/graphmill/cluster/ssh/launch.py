@@ -35,7 +35,6 @@ from graphmill.cluster.ssh.session import Session
 from graphmill.cluster.ssh.shown import Shown
 from graphmill.cluster.ssh.supervise import LostHost, Supervision
 from graphmill.cluster.ssh.wire import Check, Checked, Start, Started
-from graphmill.record.provenance import collect_provenance
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import MachineFacts, Plan
 
@@ -225,13 +224,7 @@ async def _run(launch: Launch, ready: _Ready) -> int:
             launch.say(f"{folder.path} is done already: {outcome.epochs} epochs")
             return exits.DONE
         folder.begin_attempt(resumed=resume is not None, command=sys.argv)
-        if not folder.provenance_path.exists():
-            dataset = ready.plan.dataset
-            folder.write_provenance(
-                await asyncio.to_thread(
-                    lambda: collect_provenance(sys.argv, dataset_checksum=dataset.checksum, synthetic=dataset.synthetic)
-                )
-            )
+        await asyncio.to_thread(folder.note_provenance, sys.argv)
         return await _attempt(launch, ready, folder)
 
 
