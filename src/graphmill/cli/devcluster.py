@@ -4,7 +4,7 @@ import os
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -12,6 +12,9 @@ from graphmill.base import exits
 from graphmill.cli.options import Json
 from graphmill.cli.show import print_json, print_line, print_table
 from graphmill.cli.tree import Commands
+
+if TYPE_CHECKING:
+    from graphmill.cluster.devcluster.description import Description, Host
 
 _FOR_COMMANDS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
@@ -204,13 +207,13 @@ def node(
       graphmill devcluster node head -- sbatch job.sbatch
       graphmill devcluster node host2
     """
-    _be_inside()
-    from graphmill.cluster.devcluster.description import HEAD, Description
+    from graphmill.cluster.devcluster.description import HEAD
     from graphmill.cluster.devcluster.hosts import enter
 
+    _be_inside()
     words = (command or [])[(command or [])[:1] == ["--"] :] or [os.environ.get("SHELL", "/bin/sh")]
     if name != HEAD:
-        words = enter(Description.of_this_cluster().host(name), words)
+        words = enter(_there(name)[1], words)
     _become(words)
 
 
@@ -221,11 +224,9 @@ def crash(name: HostName) -> None:
     Example:
       graphmill devcluster crash host2
     """
-    _be_inside()
-    from graphmill.cluster.devcluster import hosts
-    from graphmill.cluster.devcluster.description import Description
+    from graphmill.cluster.devcluster.hosts import crash as crash_
 
-    hosts.crash(Description.of_this_cluster().host(name))
+    crash_(_there(name)[1])
 
 
 def boot(name: HostName) -> None:
@@ -235,12 +236,9 @@ def boot(name: HostName) -> None:
     Example:
       graphmill devcluster boot host2
     """
-    _be_inside()
     from graphmill.cluster.devcluster.build import boot as boot_
-    from graphmill.cluster.devcluster.description import Description
 
-    cluster = Description.of_this_cluster()
-    boot_(cluster, cluster.host(name))
+    boot_(*_there(name))
 
 
 def cut(name: HostName) -> None:
@@ -250,11 +248,9 @@ def cut(name: HostName) -> None:
     Example:
       graphmill devcluster cut host2
     """
-    _be_inside()
-    from graphmill.cluster.devcluster import hosts
-    from graphmill.cluster.devcluster.description import Description
+    from graphmill.cluster.devcluster.hosts import cut as cut_
 
-    hosts.cut(Description.of_this_cluster().host(name))
+    cut_(_there(name)[1])
 
 
 def heal(name: HostName) -> None:
@@ -264,11 +260,18 @@ def heal(name: HostName) -> None:
     Example:
       graphmill devcluster heal host2
     """
-    _be_inside()
-    from graphmill.cluster.devcluster import hosts
+    from graphmill.cluster.devcluster.hosts import heal as heal_
+
+    heal_(_there(name)[1])
+
+
+def _there(name: str) -> "tuple[Description, Host]":
+    """The cluster that this process is in, which it enters first, and its host of that name."""
     from graphmill.cluster.devcluster.description import Description
 
-    hosts.heal(Description.of_this_cluster().host(name))
+    _be_inside()
+    cluster = Description.of_this_cluster()
+    return cluster, cluster.host(name)
 
 
 def _be_inside() -> None:
