@@ -150,9 +150,14 @@ def freeze_folder(trial: Trial) -> None:
     """Read-only on every host, for whatever is opened from now on."""
     run = str(trial.run.folder.path)
     for host in trial.cluster.hosts:
-        script = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1"'
-        hosts.run_on(host, ["sh", "-c", script, "sh", run], check=True)
+        hosts.run_on(host, read_only_command(run), check=True)
         trial.mended.append(lambda host=host: hosts.run_on(host, ["umount", "--lazy", run], check=True))
+
+
+def read_only_command(folder: str) -> list[str]:
+    """Binds a folder over itself and makes that read-only, which is refused as long as a write is under way there."""
+    remount = 'for _ in $(seq 500); do mount -o remount,bind,ro "$1" && exit 0; sleep 0.01; done; exit 1'
+    return ["sh", "-c", f'mount --bind "$1" "$1" && {{ {remount}; }} 2>/dev/null', "sh", folder]
 
 
 def restart(trial: Trial) -> None:

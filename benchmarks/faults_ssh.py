@@ -168,9 +168,8 @@ def freeze_folder(trial: Trial) -> None:
     """On every host and on this one: the launcher reads and writes the run folder, too."""
     faults.freeze_folder(trial)
     run = str(trial.run.folder.path)
-    subprocess.run(["mount", "--bind", run, run], check=True)
+    subprocess.run(faults.read_only_command(run), check=True)
     trial.mended.append(lambda: subprocess.run(["umount", "--lazy", run], check=True))
-    subprocess.run(["mount", "--options", "remount,bind,ro", run], check=True)
 
 
 # `states` are the launcher's exit statuses here

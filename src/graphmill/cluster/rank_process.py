@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import signal
 import subprocess
 import threading
@@ -17,7 +18,15 @@ from graphmill.base.errors import UserError
 
 _PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
-ERROR_BEGINS: Final = (b"Traceback ", b"error:", b"terminate called", b"Fatal Python error")
+_ERROR_BEGINS: Final = re.compile(
+    rb"Traceback |error:|terminate called|Fatal Python error"
+    rb"|(\[rank\d+\]:)?\[W[^]]*\] \[c10d\] \w+ failed on SocketImpl"  # of torch's store, with 20 lines of C++ stack
+)
+
+
+def begins_error(line: bytes) -> bool:
+    """Whether a line that a rank printed is the first of an error's, or of what looks like one."""
+    return _ERROR_BEGINS.match(line) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +183,7 @@ class ShownErrors:
             self._held += chunk
             return
         lines = chunk.splitlines(keepends=True)
-        first = next((index for index, line in enumerate(lines) if line.startswith(ERROR_BEGINS)), len(lines))
+        first = next((index for index, line in enumerate(lines) if begins_error(line)), len(lines))
         _show(b"".join(lines[:first]))
         if first < len(lines):
             self._held_since = time.monotonic()

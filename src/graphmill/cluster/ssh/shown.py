@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Final
 
-from graphmill.cluster.rank_process import ERROR_BEGINS
+from graphmill.cluster.rank_process import begins_error
 
 _TAIL_LINES: Final = 30
 _END_S: Final = 5.0  # for a terminal that somebody has stopped
-_ERRORS: Final = tuple(text.decode() for text in ERROR_BEGINS)
 
 
 @dataclass(slots=True)
@@ -40,7 +39,7 @@ class Shown:
         """A rank printed a line."""
         known = self._ranks[rank]
         known.tail.append(text)
-        if not known.held and not text.startswith(_ERRORS):
+        if not known.held and not begins_error(text.encode()):
             self._queue.put(f"{known.prefix}{text}\n")
             return
         if not known.held:
