@@ -61,12 +61,12 @@ class Life:
 
         self.slurm.wait_until(are_done, f"step {steps}", LONG_S)
 
-    def wait_done(self) -> None:
+    def wait_done(self, timeout_s: float = LONG_S) -> None:
         def is_done() -> bool:
             outcome = self.folder.read_outcome()
             return outcome is not None and outcome.status == "done"
 
-        self.slurm.wait_until(is_done, "the run to be done", LONG_S)
+        self.slurm.wait_until(is_done, "the run to be done", timeout_s)
         assert self.slurm.wait_for_state(self.job, timeout_s=LONG_S) == "COMPLETED"
 
     def process(self, rank: int) -> psutil.Process:
@@ -225,10 +225,15 @@ def test_a_cancelled_job_is_not_started_again_but_its_run_can_go_on(slurm, begin
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_after_limits_that_nobody_shortened(begin, is_unharmed):
-    life = begin("slurm.time=1", 'slurm.setup_lines=["sleep 25"]')
-    life.wait_done()
-    assert is_unharmed(life)
+@pytest.mark.timeout(900)
+def test_a_run_goes_on_after_limits_that_nobody_shortened(root, begin):
+    longer = "train.epochs=600"  # half a minute of training at least, and the limit leaves less to an attempt
+    where = ("--dataset-root", root / "data", "--logs-root", root / "logs", "--run-id", "alone-longer")
+    assert graphmill("train", root / "life.yaml", *where, "-O", "train.ranks=2", "-O", longer).returncode == 0
+    life = begin("slurm.time=1", 'slurm.setup_lines=["sleep 25"]', longer)
+    life.wait_done(2 * LONG_S)
+    assert len(life.folder.attempts()) > 1
+    assert digests(life.folder.path) == digests(root / "logs" / "alone-longer")
 
 
 @pytest.mark.slow
