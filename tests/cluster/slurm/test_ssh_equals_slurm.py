@@ -31,9 +31,9 @@ def test_four_hosts_over_ssh_train_what_slurm_trains(slurm, tmp_path):
     del slurm
     prepare("synthetic/sbm", root=tmp_path / "data", options={"num_nodes": 300, "num_edges": 1500, "features": 8})
     (tmp_path / "toy.yaml").write_text(EXPERIMENT)
-    (tmp_path / "hosts.yaml").write_text("hosts: [{address: host1}, {address: host2}, {address: host3}]\n")
+    (tmp_path / "hosts.yaml").write_text("hosts: [{address: host1}, {address: host2}, {address: host3}, {address: host4}]\n")
     shared = ("toy.yaml", "--dataset-root", "data")
-    graphmill("submit", *shared, "--hosts", "3", "--run-id", "by-slurm", cwd=tmp_path)
+    graphmill("submit", *shared, "--hosts", "4", "--run-id", "by-slurm", cwd=tmp_path)
     graphmill("watch", "by-slurm", cwd=tmp_path)
     config = os.environ["GRAPHMILL_SSH_CONFIG"]
     graphmill("launch", *shared, "--hosts", "hosts.yaml", "--ssh-config", config, "--run-id", "over-ssh", cwd=tmp_path)
@@ -41,7 +41,7 @@ def test_four_hosts_over_ssh_train_what_slurm_trains(slurm, tmp_path):
     losses = [[(row["loss"], row["val_loss"]) for row in read_metrics(run.metrics_path)] for run in runs]
     assert losses[0] == losses[1]
     hashes = [
-        [event["parameter_hash"] for event in read_events(run.events_path(2)) if event["kind"] == "sync"]
+        [event["parameter_hash"] for event in read_events(run.events_path(3)) if event["kind"] == "sync"]
         for run in runs
     ]
     assert len(hashes[0]) == 6
