@@ -137,7 +137,7 @@ def _failed(setting: Setting, training: Training | None, status: Status, message
         setting.events.write("error", message=message, exit_code=code)
     if setting.rank.rank == 0:
         with said_where_it_fails():
-            setting.folder.write_outcome(_outcome(training, status, message, began))
+            setting.folder.write_outcome(_outcome(training, status, message, began, code))
     return code
 
 
@@ -184,7 +184,7 @@ def _train(training: Training, *, resume: bool, began: float) -> int:
         progress.close()
     message = training.time_left.why() if status == "out_of_time" else ""
     if training.group.rank == 0:
-        journal.folder.write_outcome(_outcome(training, status, message, began, test))
+        journal.folder.write_outcome(_outcome(training, status, message, began, EXIT_OF[status], test))
     seal = {"seal": seal_of(journal.folder, training.group.rank)} if status == "done" else {}
     journal.events.write("finish" if seal else "stop", steps_done=training.steps_done, status=status, **seal)
     with suppress(RuntimeError):  # srun kills the others as soon as one leaves with 75: all must have told by then
@@ -213,12 +213,12 @@ def _run_and_test(training: Training) -> tuple[Status, Measures | None]:
 
 
 def _outcome(
-    training: Training | None, status: Status, message: str, began: float, test: Measures | None = None
+    training: Training | None, status: Status, message: str, began: float, code: int, test: Measures | None = None
 ) -> Outcome:
     best = training.best if training else None
     return Outcome(
         status=status,
-        exit_code=EXIT_OF[status],
+        exit_code=code,
         epochs=training.epoch if training else 0,
         steps_per_rank=training.steps_done if training else 0,
         test=test.facts() if test else None,

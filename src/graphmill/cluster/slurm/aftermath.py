@@ -205,6 +205,14 @@ _STATUS: Final[Mapping[Ending, Status]] = {
     "interrupted": "interrupted",
 }
 
+_EXIT_CODE: Final[Mapping[Ending, int]] = {
+    "out_of_time": exits.OUT_OF_TIME,
+    "lost": exits.LOST_A_RANK,
+    "bad_request": exits.BAD_REQUEST,
+    "failed": exits.ANSWER_IS_NO,
+    "port_busy": exits.ANSWER_IS_NO,
+}
+
 
 def _note_outcome(folder: RunFolder, ending: Ending, status: int, attempt: Attempt, environ: Mapping[str, str]) -> None:
     """Write the outcome that the ranks could not write, or could not know."""
@@ -216,7 +224,7 @@ def _note_outcome(folder: RunFolder, ending: Ending, status: int, attempt: Attem
     folder.write_outcome(
         Outcome(
             status=wanted,
-            exit_code={"failed": exits.ANSWER_IS_NO, "lost": exits.LOST_A_RANK}.get(wanted, status),
+            exit_code=_EXIT_CODE.get(ending, status),
             epochs=known.epochs if known else 0,
             steps_per_rank=known.steps_per_rank if known else saved_steps(folder.checkpoints_dir),
             test=known.test if known else None,
