@@ -1,6 +1,6 @@
 """Slurm's own programs, called with lists of arguments: never a shell, never without a time limit.
 
-Tried with 22.05 and 24.11. What a program prints is asked for in a form that we choose, and nothing of the person's
+Tried with 22.05. What a program prints is asked for in a form that we choose, and nothing of the person's
 environment may change it: SQUEUE_FORMAT and its like are left out, times come as seconds.
 """
 
