@@ -31,7 +31,9 @@ def test_four_hosts_over_ssh_train_what_slurm_trains(slurm, tmp_path):
     del slurm
     prepare("synthetic/sbm", root=tmp_path / "data", options={"num_nodes": 300, "num_edges": 1500, "features": 8})
     (tmp_path / "toy.yaml").write_text(EXPERIMENT)
-    (tmp_path / "hosts.yaml").write_text("hosts: [{address: host1}, {address: host2}, {address: host3}, {address: host4}]\n")
+    (tmp_path / "hosts.yaml").write_text(
+        "hosts: [{address: host1}, {address: host2}, {address: host3}, {address: host4}]\n"
+    )
     shared = ("toy.yaml", "--dataset-root", "data")
     graphmill("submit", *shared, "--hosts", "4", "--run-id", "by-slurm", cwd=tmp_path)
     graphmill("watch", "by-slurm", cwd=tmp_path)
