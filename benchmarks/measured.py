@@ -309,6 +309,7 @@ TABLES = {
     "schemes": schemes,
     "equality": equality,
     "kills": kills,
+    "scaling": lambda r: "\n".join(filter(None, [scaling(r), sensitivity(r)])),
     "limits": limits,
     "faults": faults,
     "faults_ssh": faults_ssh,
@@ -325,19 +326,19 @@ def sampler_headline(result: dict[str, Any]) -> tuple[str, str]:
         if peer.startswith("graphmill"):
             continue
         medians = [graph["contenders"][peer]["ratio_to_graphmill"]["median"] for graph in graphs]
-        found.append(f"{min(medians):.2g} to {max(medians):.2g} times as fast as {peer}")
+        found.append(f"{min(medians):.3g} to {max(medians):.3g} times as fast as {peer}")
     return f"sampling, {len(graphs)} graphs", "; ".join(found)
 
 
 def step_headline(result: dict[str, Any]) -> tuple[str, str]:
     peers = {name: each for name, each in result["contenders"].items() if not name.startswith("graphmill")}
-    found = [f"{each['ratio_to_graphmill']['median']:.2g} times {name}" for name, each in peers.items()]
-    return "a GraphSAGE step", "as fast as " + ", ".join(found)
+    found = [f"{each['ratio_to_graphmill']['median']:.3g} times as fast as {name}" for name, each in peers.items()]
+    return "a GraphSAGE step", "; ".join(found)
 
 
 def traffic_headline(result: dict[str, Any]) -> tuple[str, str]:
     peer = result["contenders"]["torch-geometric-temporal"]["ratio_to_graphmill"]["median"]
-    return "a DCRNN step, 207 sensors", f"{peer:.2g} times as fast as torch-geometric-temporal"
+    return "a DCRNN step, 207 sensors", f"{peer:.3g} times as fast as torch-geometric-temporal"
 
 
 def accuracy_headline(result: dict[str, Any]) -> tuple[str, str]:
@@ -361,7 +362,7 @@ def limits_headline(result: dict[str, Any]) -> tuple[str, str]:
     return f"cut by limits of {result['limit_s']} s on Slurm", figure
 
 
-def faults_headline(result: dict[str, Any]) -> tuple[str, str]:
+def faults_headline(result: dict[str, Any], over: str) -> tuple[str, str]:
     promised = sum(kind["as_promised"] for kind in result["kinds"].values())
     same = sum(kind["identical"] for kind in result["kinds"].values())
     longest = max(kind["over_s"][1] for kind in result["kinds"].values() if kind["over_s"])
@@ -369,7 +370,7 @@ def faults_headline(result: dict[str, Any]) -> tuple[str, str]:
         f"{promised} of {result['num_trials']} trials of {len(result['kinds'])} kinds as promised, {same} bit-identical"
         f" in the end, {result['num_damaged_checkpoints']} damaged checkpoints, over within {longest:.0f} s"
     )
-    return "faults", figure
+    return f"faults, {over}", figure
 
 
 HEADLINES = {
@@ -380,7 +381,8 @@ HEADLINES = {
     "accuracy": accuracy_headline,
     "kills": kills_headline,
     "limits": limits_headline,
-    "faults": faults_headline,
+    "faults": lambda r: faults_headline(r, "on Slurm"),
+    "faults_ssh": lambda r: faults_headline(r, "over SSH"),
 }
 
 if __name__ == "__main__":
