@@ -94,7 +94,9 @@ def _watcher(run: str | None, logs_root: Path) -> "Watcher":
     if run is not None:
         return Watcher(find_by_name_or_job(run, logs_root), root=logs_root)
     everything = Watcher(find_runs(logs_root), root=logs_root)
-    living = {view.folder for view in everything.look() if view.is_alive}
+    views = everything.look()
+    unknown = "silent" if everything.queue.is_silent else None  # Slurm gives no answer: such a run may live
+    living = {view.folder for view in views if view.is_alive or view.state == unknown}
     folders = [folder for folder in everything.folders if folder.path in living] or [latest_run(logs_root)]
     return Watcher(folders, root=logs_root, queue=everything.queue)
 
