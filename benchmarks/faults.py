@@ -420,7 +420,7 @@ def problems_of(kind: Kind, trial: Trial, row: dict[str, Any], said: str) -> lis
         or row["attempts_alone"] == 1,
         f"not by itself: {row['attempts_alone']} attempts": kind.goes_on != "itself" or row["attempts_alone"] > 1,
         f"does not say {says!r}": says in said,
-        "the first error is not told": kind.states != ("FAILED",) or "\nerror: rank " in said,
+        "the first error is not told": kind.states != ("FAILED",) or "\nerror: " in said,
         f"lost {row['lost']} steps": row["lost"] <= kind.most_lost(),
         f"the attempt was over only after {row['over_s']} s": kind.goes_on == "unharmed"
         or (row["over_s"] or 999) <= NO_HANG_S,

@@ -63,3 +63,15 @@ def test_what_is_no_amount_is_none(text: str):
 
 def test_examples():
     assert doctest.testmod(spent).failed == 0
+
+
+def test_steps_that_are_heard_of_before_their_job_do_not_settle_it():
+    early = row(
+        JobID="7", State="PENDING", Submit="160", Start="Unknown", End="Unknown", ReqMem="18446744073709551614M"
+    )
+    step = row(JobID="7.0", State="FAILED", Submit="161", Start="161", End="162")
+    assert not spent._is_settled([early, step])
+    assert spent._is_settled([{**early, "Start": "160"}, step])
+    last = last_run([early, step], "7")
+    assert last is not None
+    assert last.asked.memory_mib is None

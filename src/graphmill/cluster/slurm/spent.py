@@ -24,6 +24,7 @@ _BETWEEN: Final = "\x1f"  # a job may be called anything, "|" included
 _AMOUNT: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGTP]?)[nc]?")
 _BYTES: Final = {"": 1, **{letter: 1024**power for power, letter in enumerate("KMGTP", start=1)}}
 _UNKNOWN: Final = ("", "Unknown", "None", "N/A", "0")
+_NO_VALUE: Final = 2.0**63  # in the accounts of a job whose start they have not heard of: Slurm's NO_VAL64
 _RETRY_S: Final = 0.5
 
 
@@ -98,9 +99,13 @@ def memory_mib(text: str) -> float | None:
 
     >>> memory_mib("2097152"), memory_mib("85G"), memory_mib("1000Mn"), memory_mib("")
     (2.0, 87040.0, 1000.0, None)
+    >>> memory_mib("18446744073709551614M") is None
+    True
     """
     match = _AMOUNT.fullmatch(text)
-    return None if match is None else float(match[1]) * _BYTES[match[2]] / 2**20
+    if match is None or float(match[1]) >= _NO_VALUE:
+        return None
+    return float(match[1]) * _BYTES[match[2]] / 2**20
 
 
 def cpu_seconds(text: str) -> float | None:
@@ -137,7 +142,9 @@ def _is_settled(rows: Sequence[Row]) -> bool:
     jobs = [row for row in rows if "." not in row["JobID"]]
     if jobs and all(row["End"] not in _UNKNOWN for row in jobs):
         return True
-    return bool(steps) and all(row["End"] not in _UNKNOWN for row in steps)
+    started = {row["JobID"] for row in jobs if row["Start"] not in _UNKNOWN}
+    is_known = all(row["JobID"].partition(".")[0] in started for row in steps)  # its steps may be heard of before a job
+    return is_known and bool(steps) and all(row["End"] not in _UNKNOWN for row in steps)
 
 
 def _spent(job: Row, rows: Sequence[Row]) -> Spent:
