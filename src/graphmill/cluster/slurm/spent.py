@@ -22,7 +22,7 @@ _SHOWN: Final = (
 )
 _BETWEEN: Final = "\x1f"  # a job may be called anything, "|" included
 _AMOUNT: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGTP]?)[nc]?")
-_BYTES: Final = {"": 1, **{letter: 1024**power for power, letter in enumerate("KMGTP", start=1)}}
+_BYTES: Final[Mapping[str, int]] = {"": 1, **{letter: 1024**power for power, letter in enumerate("KMGTP", start=1)}}
 _UNKNOWN: Final = ("", "Unknown", "None", "N/A", "0")
 _NO_VALUE: Final = 2.0**63  # in the accounts of a job whose start they have not heard of: Slurm's NO_VAL64
 _RETRY_S: Final = 0.5
