@@ -418,12 +418,14 @@ def problems_of(kind: Kind, trial: Trial, row: dict[str, Any], said: str) -> lis
         f"job {first}": not kind.states or first in kind.states,
         f"harmed: {row['states']}, {row['attempts_alone']} attempts": kind.goes_on != "unharmed"
         or row["attempts_alone"] == 1,
-        f"not by itself: {row['attempts_alone']} attempts": kind.goes_on != "itself" or row["attempts_alone"] > 1,
+        f"not by itself: {row['attempts_alone']} attempts": kind.goes_on != "itself"
+        or row["attempts_alone"] > 1
+        or row["attempt_outcome"] == "done",  # it reached its end before SIGKILL came
         f"does not say {says!r}": says in said,
         "the first error is not told": kind.states != ("FAILED",) or "\nerror: " in said,
         f"lost {row['lost']} steps": row["lost"] <= kind.most_lost(),
         f"the attempt was over only after {row['over_s']} s": kind.goes_on == "unharmed"
-        or (row["over_s"] or 999) <= NO_HANG_S,
+        or (row["over_s"] is not None and row["over_s"] <= NO_HANG_S),
         f"COMPLETED, and the run was {row['attempt_outcome']}": "COMPLETED" not in row["states"]
         or row["attempt_outcome"] == "done",
     }
