@@ -112,7 +112,7 @@ def follow(runs: dict[str, Run], timeout_s: float) -> None:
 def facts(run: Run) -> dict[str, Any]:
     """What became of a run."""
     plan, outcome = run.folder.read_plan(), run.outcome()
-    log = run.log()
+    log = run.log().replace(str(run.folder.path), run.folder.path.name)  # no path of this machine
     return {
         "status": outcome.status if outcome else "none",
         "message": outcome.message if outcome else "",
