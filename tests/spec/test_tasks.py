@@ -111,5 +111,7 @@ def test_dcrnns_size_by_formula():
     assert figures.nodes_per_batch is None
     assert figures.seeds_seen == 2 * METR_LA.num_train
     assert modelled(traffic(batch_size=128)).memory_per_rank_mib > figures.memory_per_rank_mib > 350
+    in_torch = modelled(traffic(precision="bf16", device="cpu"))  # it keeps what the native cell diffuses again
+    assert in_torch.memory_per_rank_mib > 2 * figures.memory_per_rank_mib
     strange = traffic({"model": {"kind": "custom", "target": "a.B"}})
     assert modelled(strange).memory_per_rank_mib is modelled(strange).num_parameters is None

@@ -128,7 +128,8 @@ def _memory_mib(plan: Plan, parameters: int) -> float:
         case NodeClassificationPlan() as task:
             batch, activations = _sampled_bytes(task, _nodes_per_hop(plan, task))
         case TrafficPlan() as task:
-            batch, activations = _forecast_bytes(task, plan.batch_size)
+            is_native = plan.device == "cpu" and plan.precision == "fp32"
+            batch, activations = _forecast_bytes(task, plan.batch_size, is_native=is_native)
         case _:
             assert_never(plan.task)
     return _PROCESS_MIB + (parameters * 4 * copies + batch * (plan.prefetch + 1) + activations) / _MIB
@@ -144,12 +145,16 @@ def _sampled_bytes(task: NodeClassificationPlan, hops: Sequence[int]) -> tuple[i
     return sum(hops) * 8 + rows * 8 + edges * 4 + inputs, activations
 
 
-def _forecast_bytes(task: TrafficPlan, batch_size: int) -> tuple[int, int]:
-    """Bytes of one batch of windows, and of what its backward pass needs: the diffused inputs of every gate."""
+def _forecast_bytes(task: TrafficPlan, batch_size: int, *, is_native: bool) -> tuple[int, int]:
+    """Bytes of one batch of windows, and of what its backward pass needs.
+
+    The native cell keeps its input, its state, two gates and the candidate, and diffuses again on the way back; torch
+    keeps the diffused inputs of every gate as well.
+    """
     rows = min(batch_size, task.dataset.num_train) * task.dataset.num_sensors
     batch = rows * (task.history * _FORECAST_INPUTS + 2 * task.horizon) * 4
     if not isinstance(task.model, DcrnnSpec):
         return batch, 0
     units, steps = task.model.rnn_units, task.history + task.horizon
-    diffused = 2 * 2 * units * _num_matrices(task.model)
+    diffused = 0 if is_native else 2 * 2 * units * _num_matrices(task.model)
     return batch, rows * steps * task.model.num_layers * (diffused + 6 * units) * 4
