@@ -181,6 +181,7 @@ def test_a_round_that_outlasts_the_limit_does_not_end_the_run(slurm, begin, is_u
         slurm.call("scontrol", "update", f"jobid={first}", "endtime=now+1seconds")
         slurm.wait_until(lambda: f"by {way}" in life.log(), "the script to decide", LONG_S)
     if way == "requeue":  # the job keeps its shortened limit
+        slurm.wait_for_state(first, "PENDING")
         slurm.call("scontrol", "update", f"jobid={first}", "timelimit=10")
     life.wait_done()
     assert is_unharmed(life)
