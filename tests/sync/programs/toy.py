@@ -17,6 +17,7 @@ from graphmill.spec.experiment import DeferredAllreduceSpec, DilocoSpec, LocalSg
 from graphmill.sync.group import Group
 from graphmill.sync.replica import Replica
 from graphmill.sync.schemes import Step, build_scheme
+from graphmill.train.worker import leave
 
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 CPU = torch.device("cpu")
@@ -95,7 +96,9 @@ def main() -> None:
         "collectives": collectives(),
     }
     (Path(sys.argv[2]) / f"{RANK}.json").write_text(json.dumps(results))
+    dist.barrier()  # whoever leaves first takes its connections along
     dist.destroy_process_group()
+    leave(0)  # as ranks do: torch's threads need not have gone when python ends, and then it aborts
 
 
 main()
