@@ -31,7 +31,7 @@ from graphmill.spec.flags import TrainRequest, parse_train_request
 from graphmill.spec.load import load_experiment
 from graphmill.spec.plan import Plan
 from graphmill.tasks.planning import plan_experiment
-from graphmill.train.worker import work
+from graphmill.train.worker import leave, work
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,4 +148,4 @@ def _note_attempt(folder: RunFolder, *, resumed: bool) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())
