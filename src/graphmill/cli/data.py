@@ -164,8 +164,10 @@ def _is_traffic(name: str, task: str | None, source: Path | None) -> bool:
 
     if task not in (None, "node_classification", "traffic"):
         raise UserError(f"--task {task} is no task", fix="give node_classification or traffic")
-    if task is not None or name in KNOWN or source is None:
-        return task == "traffic" or (task is None and name in KNOWN)
+    if task is not None:
+        return task == "traffic"
+    if name in KNOWN or source is None:
+        return name in KNOWN
     from graphmill.tasks.traffic.read import holds_readings
 
     return holds_readings(source)

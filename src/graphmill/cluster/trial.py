@@ -2,6 +2,7 @@
 
 import math
 import os
+import resource
 import statistics
 import sys
 import tempfile
@@ -35,7 +36,7 @@ class Trial:
     test_s: float
     train_h: float  # of all steps
     evaluate_h: float  # of all evaluations
-    peak_rss_mib: float  # of rank 0, from start to end
+    peak_rss_mib: float  # of the largest process that ran, from its start to its end, evaluations included
 
     @property
     def total_h(self) -> float:
@@ -90,7 +91,7 @@ def _read(folder: RunFolder, plan: Plan, steps: int) -> Trial:
         test_s=test_s,
         train_h=plan.steps_per_rank * quartiles[1] / 3600,
         evaluate_h=(num_evaluations * val_s + test_s) / 3600,
-        peak_rss_mib=max(float(row["peak_rss_mib"]) for row in rows),
+        peak_rss_mib=resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024,
     )
 
 
