@@ -14,7 +14,6 @@ from typing import Any, Final
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.cluster.attempt import AttemptEnd, Decision, Ending, Way, ending_of
-from graphmill.cluster.slurm.commands import SlurmError, squeue
 from graphmill.record.events import read_events
 from graphmill.record.manifest import saved_steps
 from graphmill.record.run_folder import Attempt, Outcome, RunFolder, Status, SubmittedJob
@@ -31,7 +30,6 @@ _SAID_BY_SRUN: Final = re.compile(
 )
 _EPILOG_NEEDS_S: Final = 20.0  # sacct may be slow, and what follows is worth more than a summary
 _REQUEUE_TIMEOUT_S: Final = 60.0
-_TICK_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,28 +84,6 @@ def judge(
         after_idle=len(attempts) > 1 and attempts[-2].steps_saved >= attempt.steps_saved,
         tries_left=tries_left,
     )
-
-
-def is_at_time_limit(job_id: str) -> bool:
-    """Whether Slurm is ending this job because its time is up; False where Slurm gives no answer."""
-    try:
-        return any(job.reason == "TimeLimit" for job in squeue([job_id]))
-    except SlurmError:
-        return False
-
-
-def has_ended(pid: int, *, within_s: float) -> bool:
-    """Wait for a process that need not be a child. A dead one that its parent has not yet missed has ended, too."""
-    import psutil
-
-    give_up = time.monotonic() + within_s
-    while time.monotonic() < give_up:
-        with suppress(psutil.NoSuchProcess):
-            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:  # type: ignore[no-untyped-call]
-                time.sleep(_TICK_S)
-                continue
-        return True
-    return False
 
 
 def is_ours(attempt: Attempt, environ: Mapping[str, str]) -> bool:

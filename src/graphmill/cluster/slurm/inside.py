@@ -17,7 +17,9 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,13 +28,14 @@ from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.cluster.attempt import AttemptEnd, decide
-from graphmill.cluster.slurm.aftermath import go_on, has_ended, is_at_time_limit, is_ours, judge, tell
-from graphmill.cluster.slurm.commands import kill_wait_s
+from graphmill.cluster.slurm.aftermath import go_on, is_ours, judge, tell
+from graphmill.cluster.slurm.commands import SlurmError, kill_wait_s, squeue
 from graphmill.cluster.slurm.hostlist import expand_hostlist
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.network import candidate_ports, is_free
 
 RUN_VARIABLE = "GRAPHMILL_RUN"  # a follow-up of a script without a run folder of its own finds it here
+_TICK_S = 0.05
 _SAVE_WITHIN = 0.6  # of the time between SIGTERM and SIGKILL; the rest is for the requeue, or the follow-up
 
 
@@ -161,14 +164,33 @@ def _end(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 
 def _struck(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    if not is_at_time_limit(environ.get("SLURM_JOB_ID", "")):  # cancelled or preempted: what follows is not ours to say
+    try:
+        is_time_up = any(job.reason == "TimeLimit" for job in squeue([environ.get("SLURM_JOB_ID", "")]))
+    except SlurmError as error:
+        _say(f"SIGTERM came, and nobody can say whether the time is up, so nothing follows: {error.message}")
+        is_time_up = False
+    if not is_time_up:  # cancelled or preempted: what follows is not ours to say
         return 128 + signal.SIGTERM
     _say("the time limit has struck before the run had left; the ranks were asked to save at once")
-    if has_ended(options.pid, within_s=_SAVE_WITHIN * kill_wait_s()):
+    if _has_ended(options.pid, within_s=_SAVE_WITHIN * kill_wait_s()):
         return exits.DONE
     folder = RunFolder.open(options.run)
     _say("they could not, within their round: what they did since their last checkpoint is lost")
     return _follow(judge(folder, exits.OUT_OF_TIME, environ, struck=True), folder, options, environ)
+
+
+def _has_ended(pid: int, *, within_s: float) -> bool:
+    """Wait for a process that need not be a child. A dead one that its parent has not yet missed has ended, too."""
+    import psutil
+
+    give_up = time.monotonic() + within_s
+    while time.monotonic() < give_up:
+        with suppress(psutil.NoSuchProcess):
+            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:  # type: ignore[no-untyped-call]
+                time.sleep(_TICK_S)
+                continue
+        return True
+    return False
 
 
 def _follow(end: AttemptEnd, folder: RunFolder, options: argparse.Namespace, environ: Mapping[str, str]) -> int:
