@@ -162,7 +162,7 @@ struct Sums {
 void add_product(const float* g, int64_t n, const float* a, int64_t a_stride, int64_t k, int64_t rows, float* dw, float* db,
                  float* packed, float* line, float* columns) {
   const Kernels& kernel = kernels();
-  kernel.pack_gradients(packed, g, nullptr, 1.0f, 0, rows, n, db, line);
+  kernel.pack_gradients(packed, g, 0, rows, n, db, line);
   for (int64_t column = 0; column < k; column += kernel.tile_columns)
     kernel.add_outer(dw, packed, a, a_stride, 0, rows, n, k, column, columns);
 }

@@ -38,6 +38,7 @@ struct Kernels {
   const char* name;
   int tile_rows;     // rows of a micro-tile of the products below
   int tile_columns;  // columns of a micro-tile
+  int strip_columns; // columns that combine_rows sums in registers at once
 
   // drawn[i] = draw_below(key, i, first_bound + i), the draws of Floyd's algorithm; all bounds below 2^32. Whole blocks are
   // written: `drawn` has room for `count` rounded up to a multiple of kDrawsPerBlock.
@@ -61,15 +62,19 @@ struct Kernels {
   // c [m, n] = epilogue(a [m, k] · wᵀ), w as packed above; a's rows begin `a_stride` floats apart.
   void (*multiply)(float* c, const float* a, int64_t a_stride, const float* packed, int64_t m, int64_t n, int64_t k,
                    int64_t first_row, const Epilogue& epilogue);
-  // g [m, n] rows [begin, end) → packed[panel of tile_rows columns][row][tile_rows], zero-padded, each value behind the
-  // backward of dropout(relu(.)) where `out`, its result, is given. sums[n] += the rows. `line` holds n + tile_rows floats.
-  void (*pack_gradients)(float* packed, const float* g, const float* out, float scale, int64_t begin, int64_t end, int64_t n,
-                         float* sums, float* line);
+  // g [m, n] rows [begin, end) → packed[panel of tile_rows columns][row][tile_rows], zero-padded. sums[n] += the rows.
+  // `line` holds n + tile_rows floats.
+  void (*pack_gradients)(float* packed, const float* g, int64_t begin, int64_t end, int64_t n, float* sums, float* line);
   // dw [n, k] columns [column, column + tile_columns) += gᵀ · a over rows [begin, end), g packed as above; a's rows begin
   // `a_stride` floats apart. `scratch` holds (end - begin) * tile_columns floats.
   void (*add_outer)(float* dw, const float* packed_g, const float* a, int64_t a_stride, int64_t begin, int64_t end, int64_t n,
                     int64_t k, int64_t column, float* scratch);
 
+  // The gradient behind dropout(relu(.)), where `out`, its result, is positive; elsewhere it is 0. By column: entries
+  // [starts[c], starts[c + 1]) of column c hold a row of g [num_rows, n] and its value there times `scale`, rows ascending.
+  // sums[n] += the values. `rows` and `values` have room for num_rows * n.
+  void (*collect_kept)(int64_t* starts, int32_t* rows, float* values, const float* g, const float* out, float scale, int64_t num_rows,
+                       int64_t n, float* sums);
   // out[r] = start[r] + the sum of values[e] * in[indices[e]] over e in [indptr[r], indptr[r + 1]); rows of n floats; a null
   // `start` is zero, and `start` may be `out`.
   void (*combine_rows)(const SparseRows& matrix, StridedRows out, ConstStridedRows in, ConstStridedRows start, int64_t n);

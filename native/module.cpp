@@ -208,13 +208,15 @@ void bind_products(nb::module_& m) {
         },
         nb::arg("a"), nb::arg("w"), nb::arg("bias").none(), nb::arg("out").noconvert(), nb::arg("relu"), nb::arg("row_keys").none(), nb::arg("p"), nb::arg("num_threads"));
   m.def("linear_backward",
-        [](const Floats& grad_out, std::optional<Floats> out, double p, const Floats& a, Array<float, 2> dw, Array<float, 1> db, int num_threads) {
+        [](const Floats& grad_out, std::optional<Floats> out, double p, const AnyRows& a, Array<float, 2> dw, Array<float, 1> db, int num_threads) {
+          const Matrix rows{a.data(), row_type(a.dtype()), static_cast<int64_t>(a.shape(0)), static_cast<int64_t>(a.shape(1))};
           require(grad_out.shape(0) == a.shape(0) && dw.shape(0) == grad_out.shape(1) && dw.shape(1) == a.shape(1), "dw must be [n, k] for grad_out [m, n] and a [m, k]");
           require(!out || (out->shape(0) == grad_out.shape(0) && out->shape(1) == grad_out.shape(1)), "out must be [m, n]");
+          require(out || rows.type == RowType::kFloat32, "a must be float32 where there is no activation");
           require(db.shape(0) == grad_out.shape(1), "db must be [n]");
           nb::gil_scoped_release release;
-          linear_backward(grad_out.data(), out ? out->data() : nullptr, static_cast<float>(1.0 / (1.0 - p)), a.data(), static_cast<int64_t>(a.shape(0)),
-                          static_cast<int64_t>(grad_out.shape(1)), static_cast<int64_t>(a.shape(1)), dw.data(), db.data(), num_threads);
+          linear_backward(grad_out.data(), out ? out->data() : nullptr, static_cast<float>(1.0 / (1.0 - p)), rows,
+                          static_cast<int64_t>(grad_out.shape(1)), dw.data(), db.data(), num_threads);
         },
         nb::arg("grad_out"), nb::arg("out").none(), nb::arg("p"), nb::arg("a"), nb::arg("dw").noconvert(), nb::arg("db").noconvert(), nb::arg("num_threads"));
   m.def("relu_dropout", [](const Floats& x, const Keys& row_keys, double p, Array<float, 2> out, int num_threads) {

@@ -32,10 +32,31 @@ float* scratch_floats(int64_t count) {
   return memory.get();
 }
 
-struct AlignedFloats {
-  explicit AlignedFloats(int64_t count)
-      : data(static_cast<float*>(std::aligned_alloc(64, (count * 4 + 63) / 64 * 64)), &std::free) {}
-  std::unique_ptr<float, decltype(&std::free)> data;
+template <class T>
+struct Aligned {  // uninitialised
+  explicit Aligned(int64_t count)
+      : data(static_cast<T*>(std::aligned_alloc(64, (std::max<int64_t>(count, 1) * sizeof(T) + 63) / 64 * 64)), &std::free) {}
+  std::unique_ptr<T, decltype(&std::free)> data;
+};
+
+// A strip of a matrix's columns. Its rows are far apart, so the hardware does not see the pattern and has to be told.
+struct Strip {
+  const Matrix& matrix;
+  int64_t column, width;
+
+  const char* row(int64_t number) const {
+    return static_cast<const char*>(matrix.data) + (number * matrix.num_columns + column) * bytes_of(matrix.type);
+  }
+  // Rows [begin, end) are on their way to the second cache when they are needed.
+  void fetch(int64_t begin, int64_t end) const {
+    const int64_t num_bytes = width * bytes_of(matrix.type);
+    for (int64_t number = begin; number < std::min(end, matrix.num_rows); ++number)
+      for (int64_t byte = 0; byte < num_bytes + 63; byte += 64) __builtin_prefetch(row(number) + std::min(byte, num_bytes - 1), 0, 2);
+  }
+  void copy(float* out, int64_t out_stride, int64_t begin, int64_t end) const {
+    for (int64_t number = begin; number < end; ++number, out += out_stride)
+      kernels().convert_row(out, RowType::kFloat32, row(number), matrix.type, width);
+  }
 };
 
 }  // namespace
@@ -156,7 +177,7 @@ void sparse_multiply_backward(const SparseMatrix& x, const float* grad_out, int6
 void linear(const float* a, int64_t m, int64_t k, const float* w, int64_t n, const Epilogue& epilogue, float* out, int num_threads) {
   const Kernels& kernel = kernels();
   const int64_t num_panels = (n + kernel.tile_columns - 1) / kernel.tile_columns;
-  const AlignedFloats packed(num_panels * kernel.tile_columns * k);
+  const Aligned<float> packed(num_panels * kernel.tile_columns * k);
   kernel.pack_weights(packed.data.get(), w, n, k);
   const int64_t chunk = 8 * kernel.tile_rows;
   for_rows(m, chunk, num_threads, [&](int64_t begin, int64_t end) {
@@ -165,23 +186,29 @@ void linear(const float* a, int64_t m, int64_t k, const float* w, int64_t n, con
   });
 }
 
-void linear_backward(const float* grad_out, const float* out, float scale, const float* a, int64_t m, int64_t n, int64_t k,
-                     float* dw, float* db, int num_threads) {
+namespace {
+
+// db: the sum over blocks of rows of what `sums` [num_blocks, n] holds of each; one order, any number of threads.
+void add_up(const float* sums, int64_t num_blocks, int64_t n, float* db) {
+  std::fill_n(db, n, 0.0f);
+  for (int64_t block = 0; block < num_blocks; ++block) kernels().add_scaled(db, sums + block * n, 1.0f, n);
+}
+
+void dense_backward(const float* g, const float* a, int64_t m, int64_t n, int64_t k, float* dw, float* db, int num_threads) {
   const Kernels& kernel = kernels();
   constexpr int64_t kBlock = 192;  // rows summed in registers before the result is touched
   const int64_t num_panels = (n + kernel.tile_rows - 1) / kernel.tile_rows, width = num_panels * kernel.tile_rows;
   const int64_t num_blocks = (m + kBlock - 1) / kBlock;
-  const AlignedFloats packed(m * width), sums(num_blocks * n);  // sums of each block on its own: one order, any threads
+  const Aligned<float> packed(m * width), sums(num_blocks * n);
   for_rows(m, kBlock, num_threads, [&](int64_t begin, int64_t end) {
     float* line = scratch_floats(n + kernel.tile_rows);
     for (int64_t row = begin; row < end; row += kBlock) {
       float* block_sums = sums.data.get() + row / kBlock * n;
       std::fill_n(block_sums, n, 0.0f);
-      kernel.pack_gradients(packed.data.get() + row * width, grad_out, out, scale, row, std::min(row + kBlock, end), n, block_sums, line);
+      kernel.pack_gradients(packed.data.get() + row * width, g, row, std::min(row + kBlock, end), n, block_sums, line);
     }
   });
-  std::fill_n(db, n, 0.0f);
-  for (int64_t block = 0; block < num_blocks; ++block) kernel.add_scaled(db, sums.data.get() + block * n, 1.0f, n);
+  add_up(sums.data.get(), num_blocks, n, db);
   std::fill_n(dw, n * k, 0.0f);
   const int64_t num_strips = (k + kernel.tile_columns - 1) / kernel.tile_columns;
   // Each chunk of strips reads all of `packed`: few chunks, but two a thread, for a core may be shared.
@@ -192,6 +219,64 @@ void linear_backward(const float* grad_out, const float* out, float scale, const
       for (int64_t strip = begin; strip < end; ++strip)
         kernel.add_outer(dw, packed.data.get() + row * width, a, k, row, std::min(row + kBlock, m), n, k, strip * kernel.tile_columns, scratch);
   });
+}
+
+// Behind ReLU half of the gradient is zero, behind dropout of a half three quarters: the product leaves them out. (A zero is
+// not multiplied, so an infinite input does not become NaN there.)
+void sparse_backward(const float* g, const float* out, float scale, const Matrix& a, int64_t n, float* dw, float* db, int num_threads) {
+  const Kernels& kernel = kernels();
+  constexpr int64_t kBlock = 64;  // rows of a strip of `a` that stay in the first cache
+  constexpr int64_t kParts = 8;   // of a block's work, with a part of the next block fetched before each
+  const int64_t m = a.num_rows, k = a.num_columns, num_blocks = (m + kBlock - 1) / kBlock;
+  const Aligned<float> values(m * n), sums(num_blocks * n);  // of the pages of `values` only those that are written exist
+  const Aligned<int32_t> rows(m * n);
+  const Aligned<int64_t> starts(num_blocks * (n + 1));
+  const auto starts_of = [&](int64_t block) { return starts.data.get() + block * (n + 1); };
+  for_rows(num_blocks, 1, num_threads, [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t first = block * kBlock * n;
+      float* block_sums = sums.data.get() + block * n;
+      std::fill_n(block_sums, n, 0.0f);
+      kernel.collect_kept(starts_of(block), rows.data.get() + first, values.data.get() + first, g + first, out + first, scale,
+                          std::min(kBlock, m - block * kBlock), n, block_sums);
+    }
+  });
+  add_up(sums.data.get(), num_blocks, n, db);
+
+  const int64_t width = kernel.strip_columns, num_strips = (k + width - 1) / width;
+  constexpr int64_t kFewestRows = 32;  // of dw for one thread: each copies the strip of `a` for itself
+  const int64_t shares = std::clamp<int64_t>(2 * num_threads / num_strips, 1, (n + kFewestRows - 1) / kFewestRows);
+  for_rows(num_strips * shares, 1, num_threads, [&](int64_t begin, int64_t end) {
+    const Aligned<float> columns(kBlock * width), total((n / shares + 1) * width);
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t column = task / shares * width, first = task % shares * n / shares, count = (task % shares + 1) * n / shares - first;
+      const Strip strip{a, column, std::min(width, k - column)};
+      const int64_t whole_vectors = std::min(width, (strip.width + kernel.tile_columns - 1) / kernel.tile_columns * kernel.tile_columns);
+      std::fill_n(columns.data.get(), kBlock * width, 0.0f);
+      std::fill_n(total.data.get(), count * width, 0.0f);
+      strip.fetch(0, kBlock);
+      for (int64_t block = 0; block < num_blocks; ++block) {
+        const int64_t row = block * kBlock, next = row + kBlock;
+        strip.copy(columns.data.get(), width, row, std::min(next, m));
+        for (int64_t part = 0; part < kParts; ++part) {
+          strip.fetch(next + part * kBlock / kParts, next + (part + 1) * kBlock / kParts);
+          const int64_t from = count * part / kParts, to = count * (part + 1) / kParts;
+          float* sum = total.data.get() + from * width;
+          kernel.combine_rows({starts_of(block) + first + from, rows.data.get() + row * n, values.data.get() + row * n, to - from},
+                              {sum, width}, {columns.data.get(), width}, {sum, width}, whole_vectors);
+        }
+      }
+      for (int64_t row = 0; row < count; ++row) std::copy_n(total.data.get() + row * width, strip.width, dw + (first + row) * k + column);
+    }
+  });
+}
+
+}  // namespace
+
+void linear_backward(const float* grad_out, const float* out, float scale, const Matrix& a, int64_t n, float* dw, float* db,
+                     int num_threads) {
+  if (out) sparse_backward(grad_out, out, scale, a, n, dw, db, num_threads);
+  else dense_backward(grad_out, static_cast<const float*>(a.data), a.num_rows, n, a.num_columns, dw, db, num_threads);
 }
 
 void relu_dropout(const float* in, int64_t m, int64_t n, const uint64_t* row_keys, uint32_t threshold, float scale, float* out,

@@ -48,14 +48,13 @@ def mean_matrix(indptr: Tensor, indices: Tensor, num_sources: int) -> Tensor:
 
 
 def for_any_threads(run, out: Tensor) -> Tensor:
-    """The result of `run(out, num_threads)`, which must be the same bits for 1, 2 and 3 threads."""
+    """The result of `run(out, num_threads)`, which must be the same bits for 1, 2, 3 and many threads."""
     results = []
-    for num_threads in (1, 2, 3):
+    for num_threads in (1, 2, 3, 20):
         out.fill_(float("nan"))
         run(out, num_threads)
         results.append(out.clone())
-    assert torch.equal(results[0], results[1])
-    assert torch.equal(results[0], results[2])
+    assert all(torch.equal(results[0], result) for result in results[1:])
     return results[0]
 
 
@@ -120,6 +119,28 @@ def check_linear(m: int, n: int, k: int, seed: int, *, relu: bool, has_bias: boo
     dw = for_any_threads(lambda o, t: _native.linear_backward(g, activated, p, a, o, db, t), torch.empty(n, k))
     close(dw, behind.t() @ a.double(), m)
     close(db, behind.sum(dim=0), m)
+
+
+@few
+@given(
+    m=st.integers(0, 200),
+    n=st.integers(1, 200),
+    k=st.integers(1, 300),
+    seed=seeds,
+    kept_share=st.sampled_from([0.0, 0.03, 0.25, 0.5, 1.0]),
+)
+def test_gradient_of_a_weight_behind_relu_and_dropout(m, n, k, seed, kept_share):
+    """From no value kept to all of them; half-wide inputs give what the same inputs give when they are widened."""
+    a, g = normal(m, k, seed=seed).bfloat16(), normal(m, n, seed=seed + 1)
+    activated = (torch.rand(m, n, generator=torch.Generator().manual_seed(seed)) < kept_share).float()
+    db, db_wide, dw_wide = torch.empty(n), torch.empty(n), torch.empty(n, k)
+    dw = for_any_threads(lambda o, t: _native.linear_backward(g, activated, 0.75, a, o, db, t), torch.empty(n, k))
+    _native.linear_backward(g, activated, 0.75, a.float(), dw_wide, db_wide, 2)
+    assert torch.equal(dw, dw_wide)
+    assert torch.equal(db, db_wide)
+    behind = g.double() * activated * 4
+    close(dw / 4, behind.t() @ a.double() / 4, m)
+    close(db / 4, behind.sum(dim=0) / 4, m)
 
 
 @few

@@ -143,13 +143,20 @@ def test_no_rows_at_all():
     assert product.shape == (0, 3)
 
 
-def test_bfloat16_inputs_meet_float32_weights():
-    x, w, b = normal(30, 16, seed=0), normal(8, 16, seed=1).requires_grad_(), normal(8, seed=2)
-    out = linear(x.bfloat16(), w, b, RELU)
-    assert out.dtype == torch.float32
-    torch.testing.assert_close(out, (x @ w.t() + b).relu(), rtol=0.05, atol=0.1)
-    out.sum().backward()
-    assert w.grad.dtype == torch.float32
+@pytest.mark.parametrize("activation", [None, RELU, Activation(torch.arange(30), 0.5)])
+def test_bfloat16_inputs_meet_float32_weights(activation):
+    """As float32 does with inputs and weights of that precision, but for the product's own rounding to bfloat16."""
+    x, w, b = normal(30, 16, seed=0).bfloat16(), normal(8, 16, seed=1), normal(8, seed=2)
+    results = {}
+    for name, inputs in (("bfloat16", x), ("float32", x.float())):
+        leaves = [inputs.clone().requires_grad_(), w.bfloat16().float().requires_grad_(), b.clone().requires_grad_()]
+        out = linear(*leaves, activation)
+        assert out.dtype == torch.float32
+        out.sum().backward()
+        assert [leaf.grad.dtype for leaf in leaves] == [leaf.dtype for leaf in leaves]
+        results[name] = [out.detach(), *(leaf.grad.float() for leaf in leaves)]
+    for narrow, wide in zip(results["bfloat16"], results["float32"], strict=True):
+        torch.testing.assert_close(narrow, wide, rtol=0.01, atol=0.05)
 
 
 def test_threads_change_no_bit():

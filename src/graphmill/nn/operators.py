@@ -45,14 +45,24 @@ def _unsigned(keys: Tensor | None) -> Tensor | None:
 
 
 class _Linear(torch.autograd.Function):
-    """dropout(relu(x · weightᵀ + bias)) in one pass over the result."""
+    """dropout(relu(x · weightᵀ + bias)) on the CPU: in one pass for float32, by torch's product for bfloat16.
+
+    The gradient of the weight leaves out what ReLU and dropout made zero, and is summed in float32.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, activation: Activation | None) -> Tensor:  # noqa: ANN401
-        out = x.new_empty(x.shape[0], weight.shape[0])
         keys, p = (None, 0.0) if activation is None else (_unsigned(activation.keys), activation.p)
         a, w, b = x.detach(), weight.detach(), bias.detach()
-        _native.linear(a, w, b, out, activation is not None, keys, p, torch.get_num_threads())
+        if x.dtype == torch.float32:
+            out = x.new_empty(x.shape[0], weight.shape[0])
+            _native.linear(a, w, b, out, activation is not None, keys, p, torch.get_num_threads())
+        else:
+            out = F.linear(a, w.to(x.dtype)).float().add_(b)
+            if keys is not None:
+                _native.relu_dropout(out, keys, p, out, torch.get_num_threads())
+            elif activation is not None:
+                out.relu_()
         ctx.save_for_backward(x, weight, None if activation is None else out)
         ctx.p = p
         return out
@@ -62,20 +72,24 @@ class _Linear(torch.autograd.Function):
         x, weight, activated = ctx.saved_tensors
         grad, threads = grads[0].contiguous(), torch.get_num_threads()
         grad_weight, grad_bias = torch.empty_like(weight), weight.new_empty(weight.shape[0])
-        _native.linear_backward(grad, activated, ctx.p, x.detach(), grad_weight, grad_bias, threads)
+        a = x.detach() if activated is not None else x.detach().float()
+        _native.linear_backward(grad, activated, ctx.p, a, grad_weight, grad_bias, threads)
         grad_x = None
         if ctx.needs_input_grad[0]:
             if activated is not None:
                 before = torch.empty_like(grad)
                 _native.relu_dropout_backward(grad, activated, ctx.p, before, threads)
                 grad = before
-            grad_x = grad @ weight
+            grad_x = grad.to(x.dtype) @ weight.to(x.dtype)
         return grad_x, grad_weight, grad_bias, None
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor, activation: Activation | None = None) -> Tensor:
-    """activation(x · weightᵀ + bias) → [n, num_out], float32; `x` [n, num_in], `weight` [num_out, num_in]."""
-    if is_native(x) and x.shape[0]:
+    """activation(x · weightᵀ + bias) → float32 [n, num_out] for x [n, num_in] and weight [num_out, num_in].
+
+    The product is made in the number format of `x`.
+    """
+    if (is_native(x) or (x.device.type == "cpu" and x.dtype == torch.bfloat16)) and x.shape[0]:
         return _apply(_Linear, x, weight, bias, activation)
     out = F.linear(x, weight.to(x.dtype)).float() + bias
     return out if activation is None else activate(out, activation)
