@@ -102,13 +102,15 @@ def step(result: dict[str, Any]) -> str:
         for name, rate in result["matrix_rates_gflops"].items()
     )
     shares = ", ".join(f"{name} {share:.1%}" for name, share in result["phases_share"].items())
-    lines.append(
-        f"\n{result['gflop']:.1f} GFLOP a step at {result['gflops_achieved']:.0f} GFLOP/s: {rates}. Phases: {shares}"
-    )
     ahead = result["pipelined"]
-    lines[-1] += (
-        " (gathering includes the first layer's mean over neighbours). With batches made ahead on a thread, as in"
-        f" training: {ahead['seconds_per_step'] * 1e3:.0f} ms a step, {ahead['waiting_share']:.1%} spent waiting.\n"
+    best = max(rate for name, rate in result["matrix_rates_gflops"].items() if name.endswith("float32"))
+    lines.append(
+        f"\n{result['gflop']:.1f} GFLOP a step in dense form at {result['gflops_achieved']:.0f} GFLOP/s: {rates}."
+        f" ({result['gflop_left_out']:.1f} of the {result['gflop']:.1f} are zeros that ReLU and dropout made: the gradient of"
+        f" the weight leaves them out.) Phases: {shares} (gathering includes the first layer's mean over neighbours). With"
+        f" batches made ahead on a thread, as in training: {ahead['seconds_per_step'] * 1e3:.0f} ms a step,"
+        f" {result['gflop'] / ahead['seconds_per_step'] / best:.0%} of the best float32 product's rate,"
+        f" {ahead['waiting_share']:.1%} of the time spent waiting.\n"
     )
     return "\n".join(lines) + "\n" + source(result, "python benchmarks/step.py")
 
