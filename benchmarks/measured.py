@@ -105,11 +105,12 @@ def step(result: dict[str, Any]) -> str:
     ahead = result["pipelined"]
     best = max(rate for name, rate in result["matrix_rates_gflops"].items() if name.endswith("float32"))
     gflop, left_out = result["gflop"], result["gflop_left_out"]
+    share_ahead = gflop / ahead["seconds_per_step"] / best
     lines.append(
-        f"\n{gflop:.1f} GFLOP a step in dense form at {result['gflops_achieved']:.0f} GFLOP/s: {rates}. ({left_out:.1f} of the"
-        f" {gflop:.1f} are zeros that ReLU and dropout made: the gradient of the weight leaves them out.) Phases: {shares}"
-        " (gathering includes the first layer's mean over neighbours). With batches made ahead on a thread, as in"
-        f" training: {ahead['seconds_per_step'] * 1e3:.0f} ms a step, {gflop / ahead['seconds_per_step'] / best:.0%} of the"
+        f"\n{gflop:.1f} GFLOP a step in dense form at {result['gflops_achieved']:.0f} GFLOP/s: {rates}."
+        f" ({left_out:.1f} of the {gflop:.1f} are zeros that ReLU and dropout made: the gradient of the weight leaves"
+        f" them out.) Phases: {shares} (gathering includes the first layer's mean over neighbours). With batches made"
+        f" ahead on a thread, as in training: {ahead['seconds_per_step'] * 1e3:.0f} ms a step, {share_ahead:.0%} of the"
         f" best float32 product's rate, {ahead['waiting_share']:.1%} of the time spent waiting.\n"
     )
     return "\n".join(lines) + "\n" + source(result, "python benchmarks/step.py")
