@@ -55,14 +55,22 @@ class Rounds:
         return Spread.of([a / b for a, b in zip(self.seconds[peer], self.seconds[ours], strict=True)])
 
 
-def interleave(contenders: Mapping[str, Callable[[int], object]], *, rounds: int, warmup: int = 2) -> Rounds:
-    """Time each contender once a round; each is called with the number of the round, its own warm-up rounds first."""
+def interleave(
+    contenders: Mapping[str, Callable[[int], object]], *, rounds: int, warmup: int = 2, calls: int = 1
+) -> Rounds:
+    """Time each contender once a round; each is called with the number of the call, its own warm-up rounds first.
+
+    Of its `calls` in a row only the last is timed: what the caches and the memory hold then is its own, not what the
+    contender before it left.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     watch = ForeignLoad()
     for number in range(-warmup, rounds):
         for name, run in contenders.items():
-            begin = time.perf_counter()
-            run(number + warmup)
+            first = (number + warmup) * calls
+            for call in range(first, first + calls):
+                begin = time.perf_counter()
+                run(call)
             if number >= 0:
                 seconds[name].append(time.perf_counter() - begin)
     return Rounds(seconds, watch.cores())
