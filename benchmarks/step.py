@@ -14,8 +14,8 @@ in one process:
                       it needs; edges as an edge_index or as a CSR matrix (the faster of the two counts)
 All use the same graph, features, batch size and fan-outs. Each makes two steps in a row, and the second is timed: in
 training a step follows its own kind, not a peer's that has just walked through gigabytes. Rates are against this
-machine's own matrix-product rate, measured here. GFLOP are those of the dense form; what graphmill leaves out (zeros that
-ReLU and dropout made, in the gradient of a weight) is printed beside them.
+machine's own matrix-product rate, measured here. GFLOP are those of the dense form; what graphmill leaves out (zeros
+that ReLU and dropout made, in the gradient of a weight) is printed beside them.
 """
 
 import argparse

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "pool.h"
@@ -121,23 +122,34 @@ void segment_mean(const float* x, int64_t num_columns, const Segments& segments,
 
 namespace {
 
-// Spread over strips of columns, not over edges: no two threads write the same value, and the order of the sums is fixed.
-// The mean's gradient of row r begins at grad_out[r * stride]; own, if given, at own[r * stride], goes to row r itself.
+// Row c of grad_x is the sum, over the segments that hold c, of their mean's gradient / their length: the segments transposed,
+// so each row is written once, by one thread, in the order of the segments. The mean's gradient of row r begins at
+// grad_out[r * stride]; own, if given, at own[r * stride], is added to row r itself.
 void spread_mean(const float* grad_out, const float* own, int64_t stride, int64_t num_columns, const Segments& segments,
                  float* grad_x, int64_t num_x_rows, int num_threads) {
-  for_rows(num_columns, kColumnsPerStrip, num_threads, [&](int64_t begin, int64_t end) {
-    const int64_t width = end - begin, num_own = own ? segments.num_rows : 0;
-    for (int64_t row = 0; row < num_own; ++row) std::copy_n(own + row * stride + begin, width, grad_x + row * num_columns + begin);
-    for (int64_t row = num_own; row < num_x_rows; ++row) std::fill_n(grad_x + row * num_columns + begin, width, 0.0f);
-    for (int64_t row = 0; row < segments.num_rows; ++row) {
-      const int64_t first = segments.indptr[row], last = segments.indptr[row + 1];
-      const float factor = last > first ? 1.0f / static_cast<float>(last - first) : 0.0f;
-      const float* from = grad_out + row * stride + begin;
-      for (int64_t i = first; i < last; ++i) {
-        if (i + 8 < last) __builtin_prefetch(grad_x + segments.indices[i + 8] * num_columns + begin, 1);
-        kernels().add_scaled(grad_x + segments.indices[i] * num_columns + begin, from, factor, width);
-      }
+  const int64_t first = segments.indptr[0], num_edges = segments.indptr[segments.num_rows] - first;
+  const Aligned<int32_t> holders(num_edges);
+  const Aligned<float> factors(num_edges);
+  std::vector<int64_t> starts(num_x_rows + 2, 0);  // of row c at c + 2, then as a place to write at c + 1, in the end at c
+  for (int64_t e = first; e < first + num_edges; ++e) ++starts[segments.indices[e] + 2];
+  std::partial_sum(starts.begin(), starts.end(), starts.begin());
+  for (int64_t row = 0; row < segments.num_rows; ++row) {
+    const float factor = 1.0f / static_cast<float>(segments.indptr[row + 1] - segments.indptr[row]);
+    for (int64_t e = segments.indptr[row]; e < segments.indptr[row + 1]; ++e) {
+      const int64_t at = starts[segments.indices[e] + 1]++;
+      holders.data.get()[at] = static_cast<int32_t>(row);
+      factors.data.get()[at] = factor;
     }
+  }
+  const auto spread = [&](int64_t begin, int64_t end, const float* start) {
+    if (begin >= end) return;
+    kernels().combine_rows({starts.data() + begin, holders.data.get(), factors.data.get(), end - begin},
+                           {grad_x + begin * num_columns, num_columns}, {grad_out, stride}, {start, stride}, num_columns);
+  };
+  const int64_t num_own = own ? segments.num_rows : 0;
+  for_rows(num_x_rows, kRowsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
+    spread(begin, std::min(end, num_own), own ? own + begin * stride : nullptr);
+    spread(std::max(begin, num_own), end, nullptr);
   });
 }
 
