@@ -14,7 +14,6 @@ namespace graphmill {
 namespace {
 
 constexpr int64_t kRowsPerChunk = 64;
-constexpr int64_t kColumnsPerStrip = 64;
 
 void for_rows(int64_t count, int64_t chunk, int num_threads, const std::function<void(int64_t, int64_t)>& body) {
   ThreadPool::instance().parallel_for(count, chunk, num_threads, body);
@@ -122,29 +121,41 @@ void segment_mean(const float* x, int64_t num_columns, const Segments& segments,
 
 namespace {
 
-// Row c of grad_x is the sum, over the segments that hold c, of their mean's gradient / their length: the segments transposed,
-// so each row is written once, by one thread, in the order of the segments. The mean's gradient of row r begins at
-// grad_out[r * stride]; own, if given, at own[r * stride], is added to row r itself.
-void spread_mean(const float* grad_out, const float* own, int64_t stride, int64_t num_columns, const Segments& segments,
-                 float* grad_x, int64_t num_x_rows, int num_threads) {
-  const int64_t first = segments.indptr[0], num_edges = segments.indptr[segments.num_rows] - first;
-  const Aligned<int32_t> holders(num_edges);
-  const Aligned<float> factors(num_edges);
-  std::vector<int64_t> starts(num_x_rows + 2, 0);  // of row c at c + 2, then as a place to write at c + 1, in the end at c
-  for (int64_t e = first; e < first + num_edges; ++e) ++starts[segments.indices[e] + 2];
-  std::partial_sum(starts.begin(), starts.end(), starts.begin());
-  for (int64_t row = 0; row < segments.num_rows; ++row) {
-    const float factor = 1.0f / static_cast<float>(segments.indptr[row + 1] - segments.indptr[row]);
-    for (int64_t e = segments.indptr[row]; e < segments.indptr[row + 1]; ++e) {
-      const int64_t at = starts[segments.indices[e] + 1]++;
-      holders.data.get()[at] = static_cast<int32_t>(row);
-      factors.data.get()[at] = factor;
+// Sparse rows by their columns, in the order of the rows.
+class Transposed {
+ public:
+  // value(row, e) is the value of entry e of a row.
+  template <class Value>
+  Transposed(const int64_t* indptr, const int32_t* indices, int64_t num_rows, int64_t num_columns, Value value)
+      : starts_(num_columns + 2, 0), rows_(indptr[num_rows] - indptr[0]), values_(indptr[num_rows] - indptr[0]) {
+    for (int64_t e = indptr[0]; e < indptr[num_rows]; ++e) ++starts_[indices[e] + 2];
+    std::partial_sum(starts_.begin(), starts_.end(), starts_.begin());  // column c's entries begin at starts_[c + 1], which moves on
+    for (int64_t row = 0; row < num_rows; ++row) {
+      for (int64_t e = indptr[row]; e < indptr[row + 1]; ++e) {
+        const int64_t at = starts_[indices[e] + 1]++;
+        rows_.data.get()[at] = static_cast<int32_t>(row);
+        values_.data.get()[at] = value(row, e);
+      }
     }
   }
+  SparseRows columns(int64_t begin, int64_t end) const { return {starts_.data() + begin, rows_.data.get(), values_.data.get(), end - begin}; }
+
+ private:
+  std::vector<int64_t> starts_;
+  Aligned<int32_t> rows_;
+  Aligned<float> values_;
+};
+
+// Row c of grad_x is the sum, over the segments that hold c, of their mean's gradient / their length. The mean's gradient of row
+// r begins at grad_out[r * stride]; own, if given, at own[r * stride], is added to row r itself.
+void spread_mean(const float* grad_out, const float* own, int64_t stride, int64_t num_columns, const Segments& segments,
+                 float* grad_x, int64_t num_x_rows, int num_threads) {
+  const Transposed holders(segments.indptr, segments.indices, segments.num_rows, num_x_rows, [&](int64_t row, int64_t) {
+    return 1.0f / static_cast<float>(segments.indptr[row + 1] - segments.indptr[row]);
+  });
   const auto spread = [&](int64_t begin, int64_t end, const float* start) {
     if (begin >= end) return;
-    kernels().combine_rows({starts.data() + begin, holders.data.get(), factors.data.get(), end - begin},
-                           {grad_x + begin * num_columns, num_columns}, {grad_out, stride}, {start, stride}, num_columns);
+    kernels().combine_rows(holders.columns(begin, end), {grad_x + begin * num_columns, num_columns}, {grad_out, stride}, {start, stride}, num_columns);
   };
   const int64_t num_own = own ? segments.num_rows : 0;
   for_rows(num_x_rows, kRowsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
@@ -167,22 +178,15 @@ void self_and_mean_backward(const float* grad_out, int64_t num_columns, const Se
 
 void sparse_multiply(const SparseMatrix& x, const float* w, int64_t n, float* out, int num_threads) {
   for_rows(x.num_rows, 4 * kRowsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      float* to = out + row * n;
-      std::fill_n(to, n, 0.0f);
-      for (int64_t i = x.indptr[row]; i < x.indptr[row + 1]; ++i)
-        kernels().add_scaled(to, w + x.indices[i] * n, x.values[i], n);
-    }
+    kernels().combine_rows({x.indptr + begin, x.indices, x.values, end - begin}, {out + begin * n, n}, {w, n}, {nullptr, 0}, n);
   });
 }
 
 void sparse_multiply_backward(const SparseMatrix& x, const float* grad_out, int64_t n, float* grad_w, int64_t num_features,
                               int num_threads) {
-  for_rows(n, kColumnsPerStrip, num_threads, [&](int64_t begin, int64_t end) {
-    for (int64_t feature = 0; feature < num_features; ++feature) std::fill(grad_w + feature * n + begin, grad_w + feature * n + end, 0.0f);
-    for (int64_t row = 0; row < x.num_rows; ++row)
-      for (int64_t i = x.indptr[row]; i < x.indptr[row + 1]; ++i)
-        kernels().add_scaled(grad_w + x.indices[i] * n + begin, grad_out + row * n + begin, x.values[i], end - begin);
+  const Transposed features(x.indptr, x.indices, x.num_rows, num_features, [&](int64_t, int64_t e) { return x.values[e]; });
+  for_rows(num_features, kRowsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
+    kernels().combine_rows(features.columns(begin, end), {grad_w + begin * n, n}, {grad_out, n}, {nullptr, 0}, n);
   });
 }
 
