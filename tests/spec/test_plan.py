@@ -20,9 +20,9 @@ GRAPH = GraphFacts(
 )
 
 
-def plan(*, hosts=1, num_cores=8, num_gpus=0, **train):
+def plan(*, hosts=1, num_cores=8, num_gpus=0, memory_mib=None, **train):
     experiment = NodeClassificationExperiment(train=SampledTrainSpec(epochs=1, batch_size=5, **train))
-    machine = MachineFacts(num_cores=num_cores, num_gpus=num_gpus)
+    machine = MachineFacts(num_cores=num_cores, num_gpus=num_gpus, memory_mib=memory_mib)
     return resolve(experiment, machine=machine, dataset=GRAPH, run_id="r", hosts=hosts)
 
 
@@ -40,6 +40,14 @@ def plan(*, hosts=1, num_cores=8, num_gpus=0, **train):
 def test_ranks_and_threads_are_counted_per_host(hosts, num_gpus, asked, ranks, threads):
     made = plan(hosts=hosts, num_gpus=num_gpus, ranks=asked)
     assert (made.ranks, made.ranks_per_host, made.threads) == (ranks, ranks // hosts, threads)
+
+
+def test_more_ranks_than_the_memory_holds_are_refused():
+    """A thousand ranks on a laptop would end in the system killing what it likes."""
+    with pytest.raises(UserError, match=r"(?s)1000 ranks on one machine need 146 GiB.*it has 24 GiB.*train\.ranks.*8"):
+        plan(ranks=1000, memory_mib=24 * 1024)
+    assert plan(ranks=100, memory_mib=24 * 1024).ranks == 100
+    assert plan(hosts=10, ranks=1000, memory_mib=24 * 1024).ranks == 1000
 
 
 def test_ranks_that_do_not_divide_among_the_hosts_are_refused():

@@ -21,11 +21,15 @@ from graphmill.spec.experiment import (
 from graphmill.spec.frozen import Spec
 
 
+RANK_MIB_AT_LEAST = 150  # of its own, beside what it shares with others: an interpreter that has imported torch
+
+
 class MachineFacts(Spec):
     """What the planner must know about each of the hosts that the run is for; they are alike."""
 
     num_cores: int
     num_gpus: int
+    memory_mib: float | None = None  # None: not known before the job has its hosts
 
 
 class DatasetFacts(Spec):
@@ -212,6 +216,13 @@ def _ranks(asked: int | Literal["auto"], device: str, machine: MachineFacts, hos
         raise UserError(
             f"{ranks} ranks want a GPU each, but {there}",
             fix=f"set train.ranks={machine.num_gpus * hosts}, or train.device=cpu",
+        )
+    needed = ranks // hosts * RANK_MIB_AT_LEAST
+    if machine.memory_mib is not None and needed > machine.memory_mib:
+        raise UserError(
+            f"{ranks // hosts} ranks on one machine need {needed / 1024:.0f} GiB before they hold any data, but it has"
+            f" {machine.memory_mib / 1024:.0f} GiB",
+            fix=f"set train.ranks to the number of cores, {machine.num_cores * hosts}, or fewer",
         )
     return ranks
 

@@ -53,7 +53,7 @@ def _graph_facts(name: str, root: Path, *, say: Callable[[str], None]) -> GraphF
 
 def _this_machine() -> MachineFacts:
     facts = machine_facts()
-    return MachineFacts(num_cores=facts.num_cores, num_gpus=facts.num_gpus)
+    return MachineFacts(num_cores=facts.num_cores, num_gpus=facts.num_gpus, memory_mib=facts.memory_bytes / (1 << 20))
 
 
 def open_dataset(name: str, root: Path, *, say: Callable[[str], None]) -> GraphStore:
