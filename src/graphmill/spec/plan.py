@@ -20,7 +20,6 @@ from graphmill.spec.experiment import (
 )
 from graphmill.spec.frozen import Spec
 
-
 RANK_MIB_AT_LEAST = 150  # of its own, beside what it shares with others: an interpreter that has imported torch
 
 
