@@ -218,3 +218,40 @@ def test_broken_input_nodes_are_refused(data, nodes):
 def test_a_state_of_another_seed_is_refused(data):
     with pytest.raises(UserError, match="seed 1, the loader of 2"):
         loader_of(data, seed=2).load_state_dict(loader_of(data, seed=1).state_dict())
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"input_nodes": torch.ones(299, dtype=torch.bool)}, r"mask of shape \[299\]"),
+        ({"input_nodes": torch.ones(2, 150, dtype=torch.bool)}, r"mask of shape \[2, 150\]"),
+        ({"input_nodes": torch.tensor([1.5, 2.0])}, "float32"),
+        ({"input_nodes": torch.zeros(300, dtype=torch.bool)}, "at least one"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"num_neighbors": [4, -2]}, "num_neighbors"),
+        ({"num_neighbors": [2.5]}, "num_neighbors"),
+        ({"num_neighbors": []}, "num_neighbors"),
+        ({"num_neighbors": 4}, "num_neighbors"),
+    ],
+)
+def test_what_would_be_taken_for_something_else_is_refused(data, options, says):
+    with pytest.raises(UserError, match=says):
+        loader_of(data, **options)
+
+
+def test_arguments_stand_where_pygs_do(data):
+    by_place = graphmill.NeighborLoader(data, [4, 3], data.train_mask, batch_size=25)
+    by_name = loader_of(data, input_nodes=data.train_mask)
+    assert all(same_batch(*pair) for pair in zip(by_place, by_name, strict=True))
+
+
+@pytest.mark.parametrize("form", [torch.as_tensor, list, lambda ids: ids.numpy()])
+def test_input_nodes_may_be_an_array_or_a_list(data, form):
+    seeds = torch.arange(40)
+    pairs = zip(loader_of(data, input_nodes=form(seeds)), loader_of(data, input_nodes=seeds), strict=True)
+    assert all(same_batch(*pair) for pair in pairs)
+
+
+def test_a_state_past_the_end_of_this_loaders_epochs_is_refused(data):
+    with pytest.raises(UserError, match="step 7"):
+        loader_of(data, batch_size=100).load_state_dict({"epoch": 0, "step": 7, "seed": 0})

@@ -27,7 +27,8 @@ class NeighborLoader:
     A batch is a `Data` with `x, y, edge_index, n_id, e_id, input_id, batch_size, num_sampled_nodes, num_sampled_edges`:
     seeds first, nodes in order of discovery, as in PyG. Every iteration over the loader is the next epoch. Which
     batches come is a function of (seed, epoch, step), so `state_dict()` is two numbers and a resumed loader goes on
-    mid-epoch.
+    mid-epoch. It differs from PyG's loader in two things: it shuffles unless `shuffle=False`, and it has threads
+    (`num_threads`, `prefetch`) in place of worker processes.
 
     Example:
         >>> loader = NeighborLoader(data, num_neighbors=[25, 10], batch_size=1024, input_nodes=data.train_mask)
@@ -38,24 +39,27 @@ class NeighborLoader:
     def __init__(
         self,
         data: Any,  # noqa: ANN401  # a PyG Data, which is an optional dependency
-        *,
         num_neighbors: Sequence[int],
+        input_nodes: Tensor | NDArray[Any] | Sequence[int] | None = None,
+        *,
         batch_size: int = 1,
-        input_nodes: Tensor | None = None,
         shuffle: bool = True,
         seed: int = 0,
         prefetch: int = 2,
         num_threads: int | None = None,
     ) -> None:
         """`input_nodes`: a boolean mask [num_nodes], node ids, or None for all nodes. -1 in `num_neighbors`: all."""
-        if data.edge_index is None:
-            raise UserError("the Data object has no edge_index", fix="give one with edge_index [2, num_edges]")
+        if getattr(data, "edge_index", None) is None:  # also a HeteroData, whose edges stand per type
+            raise UserError(f"the {type(data).__name__} has no edge_index", fix="give a Data with one [2, num_edges]")
+        if batch_size < 1:
+            raise UserError(f"batch_size is {batch_size}", fix="give at least 1")
         self._data = data
-        self._fanouts = [int(k) for k in num_neighbors]
+        self._fanouts = _checked_fanouts(num_neighbors)
         topology, self._edge_order = _topology_of(data)
         self._sampler = _native.NeighborSampler(topology.indptr, topology.indices)
-        self._input_ids = _ids_of(input_nodes, data.num_nodes)
-        by_mask = input_nodes is None or input_nodes.dtype == torch.bool
+        given = None if input_nodes is None else torch.as_tensor(input_nodes)
+        self._input_ids = _ids_of(given, data.num_nodes)
+        by_mask = given is None or given.dtype == torch.bool
         self._input_order = None if by_mask else np.argsort(self._input_ids)
         self._schedule = SeedSchedule(self._input_ids, batch_size, world_size=1, seed=seed)
         self._seed, self._shuffle, self._prefetch = seed, shuffle, prefetch
@@ -86,6 +90,11 @@ class NeighborLoader:
             raise UserError(
                 f"the state is of seed {state['seed']}, the loader of {self._seed}",
                 fix="make the loader with that seed",
+            )
+        if not 0 <= state["step"] < len(self):
+            raise UserError(
+                f"the state is of step {state['step']}, and this loader's epochs have {len(self)}",
+                fix="make the loader with the same input_nodes and batch_size",
             )
         self._epoch, self._step, self._is_under_way = state["epoch"], state["step"], False
 
@@ -160,9 +169,27 @@ def _topology_of(data: Any) -> tuple[Topology, Tensor]:  # noqa: ANN401  # a PyG
     return Topology(indptr.numpy(), edges[0][order].to(torch.int32).numpy()), order
 
 
+def _checked_fanouts(num_neighbors: Sequence[int]) -> list[int]:
+    """The fan-outs, as long as each says what to draw: 2.5 and -2 do not, and would be taken for 2 and all."""
+    fanouts = list(num_neighbors) if isinstance(num_neighbors, Sequence) else []
+    if not fanouts or any(fanout != int(fanout) or fanout < -1 for fanout in fanouts):
+        raise UserError(
+            f"num_neighbors is {num_neighbors}, and it holds how many neighbours to draw, hop by hop",
+            fix="give whole numbers, -1 for all neighbours: num_neighbors=[25, 10]",
+        )
+    return [int(fanout) for fanout in fanouts]
+
+
 def _ids_of(input_nodes: Tensor | None, num_nodes: int) -> NDArray[np.int64]:
     if input_nodes is None:
         return np.arange(num_nodes, dtype=np.int64)
+    if input_nodes.dtype == torch.bool and input_nodes.shape != (num_nodes,):
+        raise UserError(
+            f"input_nodes is a mask of shape {list(input_nodes.shape)}, and the graph has {num_nodes} nodes",
+            fix="give a mask [num_nodes], or node ids",
+        )
+    if input_nodes.is_floating_point() or input_nodes.is_complex():
+        raise UserError(f"input_nodes holds {input_nodes.dtype}", fix="give a boolean mask [num_nodes], or node ids")
     ids = torch.nonzero(input_nodes).reshape(-1) if input_nodes.dtype == torch.bool else input_nodes.reshape(-1)
     if ids.numel() == 0 or int(ids.min()) < 0 or int(ids.max()) >= num_nodes:
         raise UserError(
