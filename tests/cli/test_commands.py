@@ -204,6 +204,38 @@ def test_merge_pareto_figures(graphmill, tmp_path):
     assert all((tmp_path / image).stat().st_size > 1000 for image in drawn["images"])
 
 
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (("merge", "--output", "a-file/metrics.csv"), "a-file: File exists"),
+        (("merge", "--output", "a-folder.csv"), "a-folder.csv: Is a directory"),
+        (("pareto", "--output-dir", "a-file"), "a-file: File exists"),
+        (("figures", "--no-compile", "--images-dir", "a-file/deep"), "a-file/deep: Not a directory"),
+        (("figures", "--no-compile", "--plots-dir", "a-file"), "a-file"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_a_wrong_request(graphmill, tmp_path, command, says):
+    write_metrics(tmp_path / "logs" / "k1" / "metrics.csv", rows("k1", 1))
+    assert graphmill("merge").code == 0
+    (tmp_path / "a-file").write_text("")
+    (tmp_path / "a-folder.csv").mkdir()
+    result = graphmill(*command)
+    assert result.code == 2
+    assert says in result.err
+    assert "name a place that you may write to" in result.err
+    assert not list(tmp_path.rglob(".*.tmp"))
+
+
+def test_a_score_that_is_nan_is_null_in_json(graphmill, tmp_path):
+    for seed in (1, 2):
+        table = [row | {"seed": seed, "microF1": float("nan")} for row in rows(f"s{seed}", 1)]
+        write_metrics(tmp_path / "logs" / f"s{seed}" / "metrics.csv", table)
+    assert graphmill("merge").code == 0
+    (row,) = facts(graphmill("schemes", "--json"))
+    assert (row["num_runs"], row["val_micro_f1"], row["val_micro_f1_sd"]) == (2, None, None)
+    assert "nan" in graphmill("schemes").out
+
+
 def test_typos_of_commands_and_options_suggest_the_nearest(graphmill, toy):
     assert "Did you mean 'datasets'" in graphmill("dataset").err
     assert "Did you mean 'run'" in graphmill("study", "rnu", "x").err

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,9 +17,11 @@ def print_json(value: Any) -> None:  # noqa: ANN401  # whatever `plain` can turn
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401  # models, dataclasses, paths and what they hold
-    """`value` as JSON can carry it."""
+    """`value` as JSON can carry it: it has no NaN and no infinity, so those are null."""
     if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
+        return plain(value.model_dump(mode="json"))
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, dict):

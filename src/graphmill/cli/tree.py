@@ -1,5 +1,6 @@
 """How commands end: errors of the person without a traceback, our own bugs with one and where to send it."""
 
+import errno
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +13,10 @@ from graphmill.base.errors import UserError
 from graphmill.spec.flags import SEED_FLAGS, SeedFlags, split_seed_flags, unknown_flag
 
 INTERRUPTED = 130
+_NO_PLACE_TO_WRITE = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES),
+    *(errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
+)  # what a path that a person named may bring, no matter where in the code
 READING_ORDER = (
     *(
         "datasets",
@@ -49,6 +54,14 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except UserError as error:
             tell_error(error)
+            raise typer.Exit(exits.BAD_REQUEST) from None
+        except OSError as error:
+            if error.errno not in _NO_PLACE_TO_WRITE:
+                raise
+            place = error.filename2 or error.filename or "a file cannot be written"
+            tell_error(
+                UserError(f"{place}: {error.strerror}", fix="name a place that you may write to, with free space on it")
+            )
             raise typer.Exit(exits.BAD_REQUEST) from None
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -120,7 +121,8 @@ def _row(key: tuple[Any, ...], members: Sequence[dict[str, Any]]) -> SchemeRow:
         return mean(values(name)) if values(name) else None
 
     def spread(name: str) -> float | None:
-        return stdev(values(name)) if len(values(name)) > 1 else None
+        found = values(name)
+        return stdev(found) if len(found) > 1 and all(map(isfinite, found)) else None
 
     agree = [member["replicas_agree"] for member in members if member["replicas_agree"] is not None]
     return SchemeRow(
