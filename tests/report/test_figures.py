@@ -78,6 +78,12 @@ def test_synthetic_data_says_so_in_the_figure(plausible, without_latex):
         assert all(("synthetic data" in path.read_text()) == synthetic for path in drawn.tex)
 
 
+def test_a_column_below_zero_is_drawn(plausible, without_latex):
+    """Whatever a person compares: a gain, a logarithm."""
+    write_metrics(Path("metrics.csv"), [row | {"val_loss": -1.5} for row in plausible.run_rows(epochs=2)])
+    assert figures(Path("metrics.csv"), comm_column="val_loss", only=["pareto_frontier"], compile_tex=False).images
+
+
 def test_each_dataset_has_figures_of_its_own(plausible, without_latex):
     rows = plausible.run_rows(dataset="cora", epochs=2) + plausible.run_rows(dataset="sbm", synthetic=True, epochs=2)
     write_metrics(Path("metrics.csv"), rows)

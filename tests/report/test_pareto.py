@@ -163,12 +163,19 @@ def test_runs_that_share_a_seed_are_pointed_out_and_can_be_chosen_among(tmp_path
         ({"comm_column": "commMB_cum_fp31"}, "did you mean 'commMB_cum_fp32'"),
         ({"acc_column": "dataset"}, "no column of numbers named 'dataset'"),
         ({"comm_column": "peak_gpu_mib"}, "has no row of test-data with both peak_gpu_mib and best_microF1"),
+        ({"comm_column": "peak_gpu_mib"}, "for example --comm-column commMB_cum_fp32"),
         ({"runs": "nothing*"}, "no run of .* matches 'nothing"),
     ],
 )
 def test_a_wrong_request_is_refused(metrics_csv: Path, options, says):
     with pytest.raises(UserError, match=says):
         pareto(metrics_csv, output_dir=metrics_csv.parent, **options)
+
+
+def test_columns_that_were_refused_are_not_recommended(tmp_path: Path, plausible):
+    write_metrics(tmp_path / "metrics.csv", [row | {"best_microF1": float("nan")} for row in plausible.run_rows()])
+    with pytest.raises(UserError, match=r"(?s)no row.*commMB_cum_fp32 and best_microF1, each a finite.*→ train until"):
+        pareto(tmp_path / "metrics.csv", output_dir=tmp_path)
 
 
 def test_a_missing_table_names_the_command_that_makes_it(tmp_path: Path):

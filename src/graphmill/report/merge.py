@@ -86,7 +86,7 @@ def _find(root: Path, pattern: str, output: Path) -> list[Path]:
         found = sorted(path for path in root.glob(pattern) if path.is_file() and path.resolve() != output.resolve())
     except (ValueError, NotImplementedError) as error:
         raise UserError(
-            f"{pattern!r} is no pattern to look for below {root}: {error}", fix="--pattern '**/metrics.csv'"
+            f"{pattern!r} is no pattern to look for below {root}: {error}", fix="--glob '**/metrics.csv'"
         ) from None
     if not found:
         raise UserError(
@@ -105,11 +105,11 @@ def _common_header(tables: Sequence[Table]) -> tuple[str, ...]:
                 raise UserError(
                     f"{first.path} is of a {tasks[0]} run, {table.path} of a {tasks[1]} run,"
                     " and one table cannot hold both",
-                    fix="merge each task's runs apart: --input-root FOLDER, or --pattern, and another --output",
+                    fix="merge each task's runs apart: --input-root FOLDER, or --glob, and another --output",
                 )
             raise UserError(
                 f"{first.path} and {table.path} have different columns: {_difference(first, table)}",
-                fix="merge them apart (--pattern, --output), or leave one out",
+                fix="merge them apart (--glob, --output), or leave one out",
             )
     return first.header
 

@@ -123,11 +123,12 @@ def usable_points(part: OfDataset, metrics: Path, comm: str, acc: str) -> pl.Dat
     usable = points(part.frame, comm, acc)
     if usable.is_empty():
         of_dataset = f" of {part.name}" if part.name else ""
+        usual = chosen_columns(part.frame, None, None)
         raise UserError(
-            f"{metrics} has no row{of_dataset} with both {comm} and {acc}",
-            fix="choose other columns, for example --comm-column {} --acc-column {}".format(
-                *chosen_columns(part.frame, None, None)
-            ),
+            f"{metrics} has no row{of_dataset} with both {comm} and {acc}, each a finite number",
+            fix="train until an epoch has both, or choose other columns (--comm-column, --acc-column)"
+            if usual == (comm, acc)
+            else "choose other columns, for example --comm-column {} --acc-column {}".format(*usual),
         )
     return usable
 
