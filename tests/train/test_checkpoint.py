@@ -1,8 +1,10 @@
 """Checkpoints: what is saved comes back to the bit, and no damage goes unnoticed."""
 
+import errno
 import json
 import pickle
 import re
+import resource
 import shutil
 from pathlib import Path
 
@@ -48,6 +50,19 @@ def test_what_is_saved_comes_back(store, make_state, said):
     assert loaded.position == state.position
     assert same(store.load_model(12), state.model)
     assert said[0] == []
+
+
+def test_a_disk_that_takes_no_more_is_an_os_error_that_names_the_file(store, make_state):
+    """The worker tells those in a sentence; safetensors has an exception of its own. A limit stands for the disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
+    try:
+        with pytest.raises(OSError, match="safetensors") as caught:
+            save(store, make_state(12))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert caught.value.errno == errno.EFBIG
+    assert not folder_of(store, 12).exists()
 
 
 def test_the_same_state_makes_the_same_bytes(store, make_state, tmp_path):

@@ -10,6 +10,8 @@ before it is removed. So what stands under a plain name and is not whole was dam
 Which checkpoint is the latest or the best is read from manifests, never from names or times.
 """
 
+import os
+import re
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -58,7 +60,7 @@ class CheckpointStore:
         if self.group.rank == 0:
             mine[_MODEL] = state.model
         for name, tensors in mine.items():
-            save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, making / name)
+            _write_tensors(tensors, making / name)
             fsync_file(making / name)
         write_json(making / _position_of(self.group.rank), state.position.model_dump(mode="json"))
         self.group.barrier()
@@ -187,6 +189,18 @@ def _of_rank(rank: int) -> str:
 
 def _position_of(rank: int) -> str:
     return f".position_{rank}.json"
+
+
+def _write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write a file of tensors; a full disk is the same `OSError` as for every other file."""
+    try:
+        save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, path)
+    except SafetensorError as error:
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if number is None:
+            raise
+        code = int(number.group(1))
+        raise OSError(code, os.strerror(code), str(path)) from None
 
 
 def _hidden(path: Path, ending: str) -> Path:
