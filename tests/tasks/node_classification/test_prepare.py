@@ -70,9 +70,12 @@ def test_names_stay_under_the_root(tmp_path, name):
         store_path(name, tmp_path)
 
 
-def test_an_unknown_name_suggests_the_nearest(tmp_path):
-    with pytest.raises(UserError, match="did you mean 'planetoid/pubmed'"):
-        prepare("planetoid/pubmedd", root=tmp_path)
+@pytest.mark.parametrize(
+    ("name", "meant"), [("planetoid/pubmedd", "planetoid/pubmed"), ("cora", "planetoid/cora"), ("cs", "coauthor/cs")]
+)
+def test_an_unknown_name_suggests_the_nearest(tmp_path, name, meant):
+    with pytest.raises(UserError, match=f"did you mean '{meant}'"):
+        prepare(name, root=tmp_path)
 
 
 def test_an_unknown_layout_lists_the_known_ones(tmp_path):

@@ -62,7 +62,9 @@ def known(name: str) -> KnownDataset:
         if dataset.name == name:
             return dataset
     names = [dataset.name for dataset in _KNOWN]
+    same_end = [known_name for known_name in names if known_name.rpartition("/")[2] == name]
+    hint = f"did you mean {same_end[0]!r}?" if same_end else did_you_mean(name, names)
     raise UserError(
-        f"no dataset is called {name!r}: {did_you_mean(name, names)}",
+        f"no dataset is called {name!r}: {hint}",
         fix=f"prepare your own graph with --from PATH, where PATH is {OTHER_LAYOUTS}",
     )

@@ -117,8 +117,9 @@ def _edges(path: Path, ids: pl.Series) -> NDArray[np.int64]:
         if len(missing):
             row = int(missing[0])
             shown = read_table(path, (name,))[name][row]
+            what = "there is no node" if shown is None else f"node {shown!r} is not in the table of nodes"
             raise UserError(
-                f"{path}, {row_name(path, row)}, column {name}: node {shown!r} is not in the table of nodes",
+                f"{path}, {row_name(path, row)}, column {name}: {what}",
                 fix="add the node there, or drop the edge",
             )
     return np.stack(numbered)

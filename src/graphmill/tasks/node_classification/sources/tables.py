@@ -109,7 +109,8 @@ def numbers(
     if broken.any():
         row = cast("int", broken.arg_max())
         place = f"{path}, {row_name(path, row, has_header=has_header)}, column {column.name}"
-        raise UserError(f"{place}: {column[row]!r} is not {what}", fix=f"give {what} in every row")
+        found = "it is empty, and" if column[row] is None else repr(column[row])
+        raise UserError(f"{place}: {found} is not {what}", fix=f"give {what} in every row")
     return np.ascontiguousarray(cast_column.to_numpy())
 
 
