@@ -1,6 +1,7 @@
 """Each command does what it says, on real data in a temporary folder."""
 
 import json
+import resource
 import shutil
 
 import pytest
@@ -223,6 +224,22 @@ def test_a_place_that_cannot_be_written_is_a_wrong_request(graphmill, tmp_path, 
     assert result.code == 2
     assert says in result.err
     assert "name a place that you may write to" in result.err
+    assert not list(tmp_path.rglob(".*.tmp"))
+
+
+@pytest.mark.parametrize("command", [("merge",), ("pareto",), ("figures", "--no-compile")])
+def test_a_full_disk_is_told_in_a_sentence(graphmill, tmp_path, command):
+    """A limit on the size of files stands for the disk."""
+    write_metrics(tmp_path / "logs" / "k1" / "metrics.csv", rows("k1", 1))
+    assert graphmill("merge").code == 0
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16, before[1]))
+    try:
+        result = graphmill(*command)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert result.code == 2
+    assert "File too large" in result.err
     assert not list(tmp_path.rglob(".*.tmp"))
 
 

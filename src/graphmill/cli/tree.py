@@ -14,7 +14,7 @@ from graphmill.spec.flags import SEED_FLAGS, SeedFlags, split_seed_flags, unknow
 
 INTERRUPTED = 130
 _NO_PLACE_TO_WRITE = (
-    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES),
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES),
     *(errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
 )  # what a path that a person named may bring, no matter where in the code
 READING_ORDER = (

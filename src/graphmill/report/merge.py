@@ -183,5 +183,7 @@ def _write(output: Path, parquet: Path, header: tuple[str, ...], rows: Sequence[
     writer.writerow(header)
     writer.writerows(row.cells for row in rows)
     write_text(output, text.getvalue())
+    table = io.BytesIO()  # not to the file: polars' own errors of a full disk carry no number
+    frame_of(header, [row.values for row in rows]).write_parquet(table)
     with replacing(parquet) as temporary:
-        frame_of(header, [row.values for row in rows]).write_parquet(temporary)
+        temporary.write_bytes(table.getvalue())

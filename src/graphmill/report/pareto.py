@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from graphmill.base.errors import UserError
-from graphmill.base.files import replacing
+from graphmill.base.files import write_text
 from graphmill.record.columns import is_lower_better
 from graphmill.report.table import MERGED_METRICS, OfDataset, by_dataset, check_number_columns, load_metrics
 
@@ -167,5 +167,4 @@ def _write_dataset(part: OfDataset, metrics: Path, folder: Path, comm: str, acc:
 
 
 def _write_csv(path: Path, frame: pl.DataFrame) -> None:
-    with replacing(path) as temporary:
-        frame.write_csv(temporary, float_precision=6)
+    write_text(path, frame.write_csv(float_precision=6))  # polars' own errors of a full disk carry no number
