@@ -18,6 +18,11 @@ def row_keys(key: int, node_ids: Tensor) -> Tensor:
     return torch.from_numpy(keys_below(key, node_ids.cpu().numpy()).view(np.int64))
 
 
+def beside(keys: Tensor, x: Tensor) -> Tensor:
+    """Keys made on the CPU, on the device of `x`: copied without waiting for what the device has still to do."""
+    return keys if x.device.type == "cpu" else keys.pin_memory().to(x.device, non_blocking=True)
+
+
 def drawn_bits(keys: Tensor, columns: Tensor) -> Tensor:
     """32 random bits, as int64, for each (row key, column) pair of two broadcastable int64 tensors.
 

@@ -7,11 +7,12 @@ from torch import Tensor, nn
 
 from graphmill.graph.batch import Block, DenseRows, InputForm, Inputs, MiniBatch, SelfAndMean, SparseRows
 from graphmill.graph.keys import Purpose, key_of
-from graphmill.nn.draws import drop_values, row_keys
+from graphmill.nn.draws import beside, drop_values, row_keys
 from graphmill.nn.operators import (
     RELU,
     Activation,
     activate,
+    is_native,
     linear,
     segment_mean,
     self_and_mean,
@@ -51,12 +52,15 @@ class MeanLayer(nn.Module):
     def on_sparse(self, x: SparseRows, block: Block, activation: Activation | None) -> Tensor:
         """The layer on sparse rows [n, in_channels]: W is applied first, so the mean runs over short dense rows."""
         of_self, of_neighbours = (part.t().contiguous() for part in self.weight.chunk(2, dim=1))
-        own = SparseRows(x.indptr[: block.num_rows + 1], x.indices, x.values, x.num_features)
-        h = (
-            sparse_linear(own, of_self)
-            + segment_mean(sparse_linear(x, of_neighbours), block.indptr, block.indices)
-            + self.bias
-        )
+        if is_native(self.weight):
+            own = sparse_linear(
+                SparseRows(x.indptr[: block.num_rows + 1], x.indices, x.values, x.num_features), of_self
+            )
+            neighbours = sparse_linear(x, of_neighbours)
+        else:  # how many values the own rows have only the device knows: both parts of all rows at once, no waiting
+            both = sparse_linear(x, torch.cat([of_self, of_neighbours], dim=1))
+            own, neighbours = both[: block.num_rows, : self.out_channels], both[:, self.out_channels :].contiguous()
+        h = own + segment_mean(neighbours, block.indptr, block.indices) + self.bias
         return h if activation is None else activate(h, activation)
 
 
@@ -133,7 +137,7 @@ class GraphSage(nn.Module):
                 return sparse_dropout(x, keys, self.input_dropout)
             case DenseRows(x):
                 columns = torch.arange(x.shape[1], device=x.device)
-                return DenseRows(drop_values(x, keys.to(x.device).unsqueeze(1), columns, self.input_dropout))
+                return DenseRows(drop_values(x, beside(keys, x).unsqueeze(1), columns, self.input_dropout))
             case SelfAndMean():
                 raise AssertionError("inputs that were averaged already cannot be dropped one by one: ask for rows")
 

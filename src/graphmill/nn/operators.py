@@ -1,7 +1,8 @@
 """The operators of mean-aggregating layers, each with its backward.
 
 On the CPU in float32 the work is native: rows in compressed sparse form, no message per edge, results that do not
-depend on the number of threads. Elsewhere the same arithmetic is torch's.
+depend on the number of threads. Elsewhere the same arithmetic is torch's, of operators that never wait for the device
+and add up in the same order every time: a sum by `index_add_` would differ from run to run on a GPU.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from graphmill import _native
 from graphmill.graph.batch import SparseRows
-from graphmill.nn.draws import drop_values
+from graphmill.nn.draws import beside, drop_values
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ def activate(x: Tensor, activation: Activation) -> Tensor:
     if is_native(x):
         return _apply(_ReluDropout, x.contiguous(), activation.keys, activation.p)
     columns = torch.arange(x.shape[1], device=x.device)
-    return drop_values(torch.relu(x), activation.keys.to(x.device).unsqueeze(1), columns, activation.p)
+    return drop_values(torch.relu(x), beside(activation.keys, x).unsqueeze(1), columns, activation.p)
 
 
 class _SegmentMean(torch.autograd.Function):
@@ -144,16 +145,19 @@ def segment_mean(x: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:
     """Mean of the rows x[indices[indptr[r]:indptr[r + 1]]] → [num_rows, num_columns]; the mean of nothing is 0."""
     if is_native(x):
         return _apply(_SegmentMean, x.contiguous(), indptr, indices)
-    rows, used = _entries(indptr)
-    total = x.new_zeros(len(indptr) - 1, x.shape[1]).index_add_(0, rows, x.index_select(0, indices[used]))
-    return total / indptr.diff().clamp(min=1).unsqueeze(1).to(x.dtype)
+    begins, (entries,) = _own_entries(indptr, indices)
+    return F.embedding_bag(entries.long(), x, begins, mode="mean", include_last_offset=True)
 
 
-def _entries(indptr: Tensor) -> tuple[Tensor, slice]:
-    """The row of every entry of compressed sparse rows, and where the entries stand: not at 0 in a part of a matrix."""
-    first, last = indptr[[0, -1]].tolist()
-    numbers = torch.arange(len(indptr) - 1, device=indptr.device)
-    return torch.repeat_interleave(numbers, indptr.diff(), output_size=last - first), slice(first, last)
+def _own_entries(indptr: Tensor, *entries: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Rows that begin at 0, and no entries but theirs.
+
+    On a GPU they are so already (`sample.feed` copies nothing else), and to look would be to wait for it.
+    """
+    if indptr.device.type != "cpu":
+        return indptr, entries
+    first, last = int(indptr[0]), int(indptr[-1])
+    return indptr - first, tuple(each[first:last] for each in entries)
 
 
 class _SelfAndMean(torch.autograd.Function):
@@ -203,12 +207,13 @@ def sparse_linear(x: SparseRows, weight: Tensor) -> Tensor:
     """x · weight for sparse rows x [n, num_features] and weight [num_features, num_out] → [n, num_out]."""
     if is_native(weight):
         return _apply(_SparseLinear, x.indptr, x.indices, x.values, weight)
-    rows, used = _entries(x.indptr)
-    products = weight.index_select(0, x.indices[used]) * x.values[used].unsqueeze(1)
-    return weight.new_zeros(len(x.indptr) - 1, weight.shape[1]).index_add_(0, rows, products)
+    begins, (indices, values) = _own_entries(x.indptr, x.indices, x.values)
+    return F.embedding_bag(
+        indices.long(), weight, begins, mode="sum", include_last_offset=True, per_sample_weights=values
+    )
 
 
 def sparse_dropout(x: SparseRows, keys: Tensor, p: float) -> SparseRows:
     """Sparse rows with a share `p` of their values dropped; `keys` [n]: the key of each row."""
-    row_of_value = torch.repeat_interleave(keys.to(x.values.device), x.indptr.diff())
+    row_of_value = torch.repeat_interleave(beside(keys, x.values), x.indptr.diff(), output_size=len(x.values))
     return SparseRows(x.indptr, x.indices, drop_values(x.values, row_of_value, x.indices.long(), p), x.num_features)

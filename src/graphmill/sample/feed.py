@@ -10,7 +10,10 @@ from graphmill.graph.batch import Block, DenseRows, Inputs, MiniBatch, SelfAndMe
 
 
 def feed(batches: Iterator[MiniBatch], device: torch.device) -> Generator[MiniBatch]:
-    """The same batches on `device`, in order; two of them are there at once. On the CPU nothing is copied."""
+    """The same batches on `device`, in order. On the CPU nothing is copied.
+
+    Three are there at once: the one before, until the caller lets go of it, the one that is given, and the next.
+    """
     if device.type == "cpu":
         yield from batches
         return
@@ -24,6 +27,9 @@ def feed(batches: Iterator[MiniBatch], device: torch.device) -> Generator[MiniBa
         for tensor in _tensors(batch):
             tensor.record_stream(computing)  # its memory is not given out again before the step is done with it
         yield batch
+        # The step is over, so this is no waiting; but it says that the page-locked memory may be written again, which
+        # the prefetch thread does from the batch after the next on (see `collect.BufferRing`).
+        copied.synchronize()
 
 
 def _copied(

@@ -34,6 +34,7 @@ class Group:
         """Sum `tensor` over the ranks, in place. Its bytes are payload."""
         if self.world_size == 1:
             return
+        self._wait_for_device()  # what the device had still to compute is no time of the collective
         begin = time.perf_counter()
         dist.all_reduce(tensor)
         self._wait_for_device()
@@ -42,9 +43,9 @@ class Group:
 
     def gather_numbers(self, numbers: list[int]) -> list[list[int]]:
         """Every rank's 64-bit integers, by rank. Their bytes are control traffic."""
-        mine = torch.tensor(numbers, dtype=torch.int64, device=self.device)
         if self.world_size == 1:
-            return [mine.tolist()]
+            return [list(numbers)]
+        mine = torch.tensor(numbers, dtype=torch.int64, device=self.device)
         begin = time.perf_counter()
         everyone = [torch.empty_like(mine) for _ in range(self.world_size)]
         dist.all_gather(everyone, mine)

@@ -23,6 +23,7 @@ from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
 from graphmill.tasks.task import Split, never_pause
 from graphmill.train.checkpoint import CheckpointStore
+from graphmill.train.device import rank_device
 
 Which = Literal["best", "latest"]
 Facts = dict[str, str | int | float | bool]
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def evaluate(folder: RunFolder, *, split: Split, which: Which) -> Facts:
     """The measures of a split, and which checkpoint they are of."""
     plan = folder.read_plan()
-    device = _device(plan.device)
+    device = rank_device(plan.device, local_rank=0)
     torch.set_num_threads(machine_facts().num_cores)
     group = Group(rank=0, world_size=1, device=device)
     store = CheckpointStore(folder.checkpoints_dir, hash_text(plan_text(plan)), group)
@@ -76,14 +77,6 @@ def evaluate(folder: RunFolder, *, split: Split, which: Which) -> Facts:
         "steps_per_rank": steps_done,
         **task.evaluate(split, never_pause).facts(),
     }
-
-
-def _device(planned: str) -> torch.device:
-    if planned == "cuda" and not torch.cuda.is_available():
-        raise UserError(
-            "the run was planned for a GPU, and torch finds none here", fix="evaluate it on a machine with a GPU"
-        )
-    return torch.device(planned)
 
 
 def _warn(text: str) -> None:

@@ -160,7 +160,7 @@ class Ledger:
             "sync_s": self.group.traffic.wait_s - self._sync_wait_zero,
             "replicas_agree": True,  # a sync that left them unequal has ended the run
             "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-            "peak_gpu_mib": torch.cuda.max_memory_allocated() / MIB if plan.device == "cuda" else None,
+            "peak_gpu_mib": torch.cuda.max_memory_allocated(self.group.device) / MIB if plan.device == "cuda" else None,
             "attempt": self.attempt,
             **self._busy(),
             **self._exchanged(now),

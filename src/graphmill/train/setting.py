@@ -40,10 +40,9 @@ class Setting:
     start_s: float  # from the start of this process until it began to work
 
 
-def build(setting: Setting, alive: Callable[[], None]) -> Training:
-    """Everything one rank trains with; `alive` is told of each step."""
+def build(setting: Setting, device: torch.device, alive: Callable[[], None]) -> Training:
+    """Everything one rank trains with, on `device`; `alive` is told of each step."""
     folder, plan, rank = setting.folder, setting.plan, setting.rank
-    device = torch.device("cuda", rank.local_rank) if plan.device == "cuda" else torch.device("cpu")
     group = Group(rank.rank, rank.world_size, device)
     staged = staged_store_path(plan, os.environ, folder)
     task = build_task(plan if staged is None else plan.reading_from(str(staged)), group)

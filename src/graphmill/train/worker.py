@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -34,10 +35,11 @@ from graphmill.record.seal import seal_of
 from graphmill.runtime.rank import LAUNCHER, Rank, current_rank
 from graphmill.runtime.stop import SIGNALS, StopRequest
 from graphmill.tasks.task import EvaluationStopped, Measures
+from graphmill.train.device import rank_device
 from graphmill.train.loop import Training
 from graphmill.train.meeting import PortBusyError, choose_interface, introduce, open_store
 from graphmill.train.setting import Setting, build
-from graphmill.train.watchdog import Watchdog
+from graphmill.train.watchdog import STALL_S, Watchdog
 
 _CANNOT_BE_WRITTEN: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # no matter where in the code
 _MOST_SCORES: Final = 6  # in the last line; outcome.json holds all
@@ -92,13 +94,18 @@ def work(folder: RunFolder, rank: Rank, *, resume: bool, store: Store | None = N
         if rank.rank == 0 and os.environ.get(LAUNCHER) == "srun":  # else the launcher holds it
             until_the_end.enter_context(folder.lock())
         events = until_the_end.enter_context(EventWriter(folder.events_path(rank.rank), rank=rank.rank))
-        until_the_end.callback(_leave_group)
-        return _train_or_say_why(Setting(folder, plan, rank, stop, events, store, start_s), resume=resume)
+        code = exits.ANSWER_IS_NO
+        try:
+            code = _train_or_say_why(Setting(folder, plan, rank, stop, events, store, start_s), resume=resume)
+        finally:
+            _leave_group(together=code in (exits.DONE, exits.OUT_OF_TIME))
+        return code
 
 
-def _leave_group() -> None:
+def _leave_group(*, together: bool) -> None:
+    """`together`: the other ranks are about to leave, too. Nccl's end waits for all; one that failed just goes."""
     gc.collect()  # nothing may hold the process group when it is destroyed
-    if dist.is_initialized():
+    if dist.is_initialized() and (together or dist.get_backend() != "nccl"):
         dist.destroy_process_group()
 
 
@@ -116,7 +123,8 @@ def _together(setting: Setting) -> Iterator[Callable[[], None]]:
     interface = choose_interface(hostnames, rank, os.environ)
     if interface is not None:
         os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
-    dist.init_process_group(plan.backend, store=store, rank=rank.rank, world_size=rank.world_size)
+    timeout = timedelta(seconds=STALL_S)  # said, for torch lets nccl wait a third as long as gloo
+    dist.init_process_group(plan.backend, store=store, rank=rank.rank, world_size=rank.world_size, timeout=timeout)
     began = time.perf_counter()
 
     def lost(why: str) -> None:
@@ -149,8 +157,9 @@ def _train_or_say_why(setting: Setting, *, resume: bool) -> int:
         return _failed(setting, training, status, message, began, code)
 
     try:
+        device = rank_device(setting.plan.device, setting.rank.local_rank)
         with _together(setting) as alive:
-            training = build(setting, alive)
+            training = build(setting, device, alive)
             return _train(training, resume=resume, began=began)
     except KeyboardInterrupt:
         return fail("interrupted", "a second interrupt ended the run at once", EXIT_OF["interrupted"])

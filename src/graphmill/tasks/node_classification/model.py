@@ -69,8 +69,17 @@ def build_model(plan: Plan, own: NodeClassificationPlan, *, rank: int) -> "Graph
 def edge_index(batch: MiniBatch) -> Tensor:
     """The sampled edges as PyG writes them: int64 [2, num_edges], row 0 the source, row 1 the target, local ids."""
     block = batch.blocks[0]  # sampled without resampling, the first layer's block holds all edges
-    targets = torch.repeat_interleave(torch.arange(block.num_rows, device=block.indptr.device), block.indptr.diff())
+    targets = _row_of_entry(block.indptr, len(block.indices))
     return torch.stack([block.indices.long(), targets])
+
+
+def _row_of_entry(indptr: Tensor, num_entries: int) -> Tensor:
+    """The row that each entry of compressed sparse rows stands in, int64 [num_entries].
+
+    The number is told, not asked: a device would have to be waited for.
+    """
+    rows = torch.arange(len(indptr) - 1, device=indptr.device)
+    return torch.repeat_interleave(rows, indptr.diff(), output_size=num_entries)
 
 
 def dense_rows(batch: MiniBatch) -> Tensor:
@@ -79,7 +88,7 @@ def dense_rows(batch: MiniBatch) -> Tensor:
         case DenseRows(x):
             return x
         case SparseRows() as x:
-            rows = torch.repeat_interleave(torch.arange(len(x.indptr) - 1, device=x.values.device), x.indptr.diff())
+            rows = _row_of_entry(x.indptr, len(x.values))
             out = x.values.new_zeros(len(x.indptr) - 1, x.num_features)
             out[rows, x.indices.long()] = x.values
             return out

@@ -124,8 +124,9 @@ class AnyForecaster(nn.Module):
         del targets, is_known
         if self.training:
             torch.manual_seed(key_of(self.seed, Purpose.DROPOUT, step, self.rank) >> 1)
-        edge_index, edge_weight = (each.to(inputs.device) for each in self.edges)
-        out: Tensor = self.inner(inputs, edge_index, edge_weight).float()
+        if self.edges[0].device != inputs.device:  # copied once
+            self.edges = (self.edges[0].to(inputs.device), self.edges[1].to(inputs.device))
+        out: Tensor = self.inner(inputs, *self.edges).float()
         wanted = (len(inputs), self.horizon, inputs.shape[2])
         if out.shape not in (wanted, (*wanted, 1)):
             raise UserError(

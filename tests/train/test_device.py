@@ -1,0 +1,53 @@
+"""Where a rank trains is settled before it meets the others; what is missing is said."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from graphmill.base.errors import UserError
+from graphmill.record.run_folder import RunFolder
+from graphmill.spec.experiment import TrafficExperiment
+from graphmill.spec.plan import MachineFacts, TrafficFacts, resolve
+from graphmill.train.device import rank_device
+
+
+def test_a_run_on_cpus_asks_for_nothing():
+    assert rank_device("cpu", local_rank=3) == torch.device("cpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
+def test_a_torch_that_cannot_use_gpus_is_named():
+    with pytest.raises(UserError, match="cannot use any here") as caught:
+        rank_device("cuda", local_rank=0)
+    assert torch.__version__ in str(caught.value)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
+def test_a_rank_without_its_gpu_ends_with_a_sentence(tmp_path):
+    facts = TrafficFacts(
+        name="toy", path="/nowhere", checksum="0", synthetic=True, num_train=50, num_sensors=1, num_edges=0,
+        num_steps=80, interval_s=300, unit="mph", num_val=10, num_test=10,
+    )  # fmt: skip
+    experiment = TrafficExperiment.model_validate({"train": {"epochs": 1, "device": "cuda"}})
+    plan = resolve(experiment, machine=MachineFacts(num_cores=1, num_gpus=1), dataset=facts, run_id="run")
+    folder = RunFolder.create(plan, tmp_path)
+    command = [sys.executable, "-m", "graphmill.train.worker", folder.path]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert "cannot use any here" in done.stderr
+    assert "Traceback" not in done.stderr
+    outcome = folder.read_outcome()
+    assert outcome is not None
+    assert (outcome.status, outcome.exit_code) == ("failed", 2)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+def test_a_ranks_gpu_is_the_current_one():
+    number = torch.cuda.device_count()
+    device = rank_device("cuda", local_rank=number - 1)
+    assert (device.index, torch.cuda.current_device()) == (number - 1, number - 1)
+    if number > 1:
+        with pytest.raises(UserError, match="a GPU of its own"):
+            rank_device("cuda", local_rank=number)
