@@ -1,12 +1,14 @@
 """Each command does what it says, on real data in a temporary folder."""
 
 import json
+import re
 import resource
 import shutil
 
 import pytest
 
 from graphmill.record.metrics import write_metrics
+from graphmill.record.run_folder import Outcome, RunFolder
 
 
 def facts(result) -> dict:
@@ -292,7 +294,7 @@ def test_an_interrupt_is_exit_130(source_environ):
     assert "Traceback" not in done.stderr
 
 
-def test_tables_are_drawn_on_a_terminal(source_environ):
+def on_a_terminal(environ: dict[str, str], words: list[str], *, columns: int) -> str:
     """A real terminal: a pseudo-terminal pair, and what the program writes into it."""
     import os
     import pty
@@ -300,8 +302,8 @@ def test_tables_are_drawn_on_a_terminal(source_environ):
     import sys
 
     leader, follower = pty.openpty()
-    program = "import sys; sys.argv = ['graphmill', 'study', 'list']; from graphmill.cli import main; main()"
-    environ = {**source_environ, "TERM": "xterm-256color", "COLUMNS": "120"}
+    program = f"import sys; sys.argv = {['graphmill', *words]}; from graphmill.cli import main; main()"
+    environ = {**environ, "TERM": "xterm-256color", "COLUMNS": str(columns)}
     process = subprocess.Popen([sys.executable, "-c", program], env=environ, stdout=follower, stderr=follower)
     os.close(follower)
     shown = b""
@@ -312,8 +314,28 @@ def test_tables_are_drawn_on_a_terminal(source_environ):
         pass
     os.close(leader)
     assert process.wait(20) == 0
-    assert "─" in shown.decode()
-    assert "Recipes in" in shown.decode()
+    return shown.decode()
+
+
+def test_tables_are_drawn_on_a_terminal(source_environ):
+    shown = on_a_terminal(source_environ, ["study", "list"], columns=120)
+    assert "─" in shown
+    assert "Recipes in" in shown
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_table_of_schemes_fits_the_terminal(graphmill, source_environ, tmp_path, columns):
+    numbers = {"seed_nodes_cum_global": 234_612, "time": 2.0, "eval_s": 0.5, "interface_mib_cum": 5529.0, "syncs": 29}
+    for seed in (1, 2):
+        table = [row | numbers | {"seed": seed, "microF1": 0.8 + seed / 100} for row in rows(f"s{seed}", 16)]
+        table[-1]["replicas_agree"] = True
+        write_metrics(tmp_path / "logs" / f"s{seed}" / "metrics.csv", table)
+        outcome = Outcome(status="done", exit_code=0, epochs=3, steps_per_rank=1, test={"micro_f1": seed / 3}, wall_s=1)
+        RunFolder(tmp_path / "logs" / f"s{seed}").write_outcome(outcome)
+    assert graphmill("merge").code == 0
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", on_a_terminal(source_environ, ["schemes"], columns=columns))
+    assert max(len(line) for line in shown.splitlines()) <= columns
+    assert ("0.8150 ±.0071" in shown) == (columns == 120)
 
 
 @pytest.mark.parametrize("words", [["plan", "toy.yaml"], ["datasets"], ["study", "list"]])

@@ -204,4 +204,5 @@ def schemes(
         return
     from rich.console import Console
 
-    Console(width=100, highlight=False).print(render_scheme_table(rows))
+    wide = Console(highlight=False)  # as wide as the terminal; a log has no width of its own
+    (wide if wide.is_terminal else Console(width=100, highlight=False)).print(render_scheme_table(rows))
