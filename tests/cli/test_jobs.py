@@ -113,3 +113,15 @@ def test_a_process_that_is_not_ours_is_left_alone(graphmill, toy, tmp_path):
     assert (run["state"], run["source"]) == ("failed", "process")
     stranger.send_signal(signal.SIGKILL)
     stranger.wait()
+
+
+def test_a_damaged_run_does_not_hide_the_others(graphmill, toy, tmp_path):
+    from tests.record.test_run_folder import make_plan
+
+    folders = [RunFolder.create(make_plan(name), tmp_path / "logs") for name in ("one", "two")]
+    folders[0].plan_path.write_text('{"name": ')
+    states = {run["run"]: (run["state"], run["epochs"]) for run in json.loads(graphmill("list", "--json").out)["runs"]}
+    assert states == {"one": ("damaged", None), "two": ("planned", make_plan("two").epochs)}
+    shown = graphmill("list").out
+    assert "0/?" in shown
+    assert "plan.json" in shown

@@ -1,7 +1,9 @@
 """A store that is damaged is refused with the file's name, or still verifies; nothing else ever happens."""
 
 import json
+import os
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -33,6 +35,34 @@ def write(path, *, sparse_features=False):
 @pytest.fixture
 def store(tmp_path):
     return write(tmp_path / "s")
+
+
+def set_age(path, seconds):
+    then = time.time_ns() - seconds * 10**9
+    os.utime(path, ns=(then, then))
+
+
+@pytest.mark.parametrize("name", ["x", "indices", "y"])
+def test_data_changed_since_they_were_prepared_are_refused_when_opened(store, name):
+    path = store.path / f"{name}.npy"
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 0x10
+    path.write_bytes(data)
+    set_age(store.path / "metadata.json", 10)
+    with pytest.raises(UserError, match=rf"(?s){name}\.npy.*its checksum is"):
+        GraphStore.open(store.path)
+
+
+def test_a_copy_without_times_is_read_once(store):
+    metadata = store.path / "metadata.json"
+    for path in store.path.glob("*.npy"):
+        set_age(path, 5)
+    set_age(metadata, 10)
+    GraphStore.open(store.path)
+    sealed = metadata.stat().st_mtime_ns
+    assert sealed > max(path.stat().st_mtime_ns for path in store.path.glob("*.npy"))
+    GraphStore.open(store.path)
+    assert metadata.stat().st_mtime_ns == sealed, "no file was younger, so none was read"
 
 
 def refused(store, match):
@@ -74,11 +104,13 @@ def test_a_truncated_file_is_seen_on_opening(store):
         GraphStore.open(store.path)
 
 
-def test_a_flipped_bit_is_seen_on_verifying(store):
+def test_a_bit_that_the_disk_flipped_is_seen_on_verifying(store):
     path = store.path / "x.npy"
+    before = path.stat()
     content = bytearray(path.read_bytes())
     content[-3] ^= 1
     path.write_bytes(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     GraphStore.open(store.path)
     refused(store, r"x\.npy: its checksum is")
 

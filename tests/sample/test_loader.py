@@ -62,7 +62,7 @@ def test_a_batch_has_all_that_pyg_gives(data):
 
 
 def test_an_epoch_is_the_input_nodes(data):
-    loader = loader_of(data, input_nodes=data.train_mask)
+    loader = loader_of(data, input_nodes=data.train_mask, shuffle=True)
     seeds = torch.cat([batch.n_id[: batch.batch_size] for batch in loader])
     assert torch.equal(seeds.sort().values, data.train_mask.nonzero().view(-1))
     again = torch.cat([batch.n_id[: batch.batch_size] for batch in loader])
@@ -71,7 +71,7 @@ def test_an_epoch_is_the_input_nodes(data):
 
 def test_without_shuffling_the_order_is_the_given_one(data):
     nodes = torch.tensor([7, 3, 200, 11, 42])
-    batches = list(loader_of(data, input_nodes=nodes, batch_size=2, shuffle=False))
+    batches = list(loader_of(data, input_nodes=nodes, batch_size=2))
     assert torch.cat([batch.n_id[: batch.batch_size] for batch in batches]).tolist() == nodes.tolist()
     assert torch.cat([batch.input_id for batch in batches]).tolist() == [0, 1, 2, 3, 4]
 
@@ -100,12 +100,12 @@ def test_trim_to_layer_gives_the_same_output(data, fanouts):
 
 @pytest.mark.parametrize("nodes", ["mask", "ids", "all"])
 def test_pygs_own_loader_gives_the_same_shape(data, nodes):
-    """With all neighbours nothing is random: the same nodes and edges as PyG's, in any order."""
+    """With all neighbours nothing is random: the same nodes and edges as PyG's, in any order, of the same seeds."""
     pytest.importorskip("pyg_lib")
     from torch_geometric.loader import NeighborLoader
 
     input_nodes = {"mask": data.train_mask, "ids": torch.randperm(300)[:100], "all": None}[nodes]
-    options = {"num_neighbors": [-1, -1], "batch_size": 30, "input_nodes": input_nodes, "shuffle": False}
+    options = {"num_neighbors": [-1, -1], "batch_size": 30, "input_nodes": input_nodes}
     theirs, ours = NeighborLoader(data, **options), graphmill.NeighborLoader(data, **options)
     assert len(ours) == len(theirs)
     for mine, other in zip(ours, theirs, strict=True):
@@ -126,7 +126,7 @@ def test_a_model_learns(data):
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
     losses = []
     for _ in range(8):
-        for batch in loader_of(labelled, seed=3):
+        for batch in loader_of(labelled, seed=3, shuffle=True):
             out = model(batch.x, batch.edge_index)[: batch.batch_size]
             loss = nn.functional.cross_entropy(out, batch.y[: batch.batch_size])
             optimizer.zero_grad()
@@ -136,10 +136,11 @@ def test_a_model_learns(data):
     assert sum(losses[-12:]) < 0.5 * sum(losses[:12])
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("prefetch", [0, 3])
-def test_a_resumed_loader_goes_on_mid_epoch(data, prefetch):
+def test_a_resumed_loader_goes_on_mid_epoch(data, prefetch, shuffle):
     def new():
-        return loader_of(data, seed=9, prefetch=prefetch, input_nodes=data.train_mask)
+        return loader_of(data, seed=9, prefetch=prefetch, shuffle=shuffle, input_nodes=data.train_mask)
 
     undisturbed = new()
     expected = [batch for _ in range(3) for batch in undisturbed]

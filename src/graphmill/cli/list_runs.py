@@ -44,7 +44,7 @@ def list_(logs_root: LogsRoot = Path("logs"), json: Json = False) -> None:
             view.run,
             view.state,
             view.job_id or None,
-            f"{view.progress.epoch if view.progress else 0}/{view.epochs}",
+            view.epoch_of_all,
             view.attempts,
             view.source,
             view.detail or None,

@@ -198,7 +198,7 @@ def _cells(view: "RunView") -> list[str]:
         view.state,
         clock(view.elapsed_s, view.limit_s),
         view.hosts or "-",
-        f"{progress.epoch}/{view.epochs}" if progress else f"0/{view.epochs}",
+        view.epoch_of_all,
         _number(progress.loss if progress else None, ".4f"),
         _number(progress.seeds_per_s if progress else None, ",.0f"),
         _number(progress.peak_rss_mib if progress else None, ",.0f"),
@@ -216,7 +216,7 @@ def plain_line(view: "RunView") -> str:
         words.append(f"on {view.hosts}")
     progress = view.progress
     if progress is not None:
-        words.append(f"epoch {progress.epoch}/{view.epochs}")
+        words.append(f"epoch {view.epoch_of_all}")
         words += [f"loss {progress.loss:.4f}"] if progress.loss is not None else []
         words += [f"{progress.seeds_per_s:,.0f} seeds/s"] if progress.seeds_per_s is not None else []
         words += [f"{progress.peak_rss_mib:,.0f} MiB"] if progress.peak_rss_mib is not None else []

@@ -2,10 +2,13 @@
 
 import io
 import lzma
+import os
 import struct
 import tokenize
 import zipfile
 import zlib
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -126,6 +129,26 @@ def check_array(path: Path, record: ArrayRecord) -> NpyHeader:
     if header.is_fortran:
         raise damaged(path, "it is in Fortran order")
     return header
+
+
+def check_arrays(folder: Path, records: Mapping[str, ArrayRecord]) -> None:
+    """Compare the size and header of every file with its record; the data too, where it is younger than metadata.json.
+
+    To read all data at every start would take longer than many a run. A file that was changed, or copied without its
+    times, is younger; where its data are sound, metadata.json is made the youngest again, so that they are read once.
+    """
+    metadata = folder / "metadata.json"
+    younger = []
+    for name, record in records.items():
+        path = folder / f"{name}.npy"
+        check_array(path, record)
+        if path.stat().st_mtime_ns > metadata.stat().st_mtime_ns:
+            younger.append((path, record))
+    for path, record in younger:
+        check_checksum(path, record)
+    if younger:
+        with suppress(OSError):  # somebody else's data: they are read again the next time
+            os.utime(metadata)
 
 
 def map_array(path: Path, record: ArrayRecord) -> NDArray[Any]:

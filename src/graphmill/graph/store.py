@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.graph.arrays import check_array, map_array
+from graphmill.graph.arrays import check_arrays, map_array
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.metadata import SPLIT_CODES, StoreMetadata, read_metadata
 from graphmill.graph.raw import RawGraph
@@ -42,11 +42,10 @@ class GraphStore:
     def open(cls, path: Path) -> "GraphStore":
         """Open the folder `path` after checking metadata and the sizes, dtypes and shapes of all files.
 
-        Contents are not read: `verify` does that.
+        Contents are read only of files that changed since they were prepared: `verify` reads all.
         """
         metadata = read_metadata(path)
-        for name, record in metadata.arrays.items():
-            check_array(path / f"{name}.npy", record)
+        check_arrays(path, metadata.arrays)
         return cls(path, metadata)
 
     def verify(self) -> None:

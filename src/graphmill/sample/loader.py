@@ -27,11 +27,11 @@ class NeighborLoader:
     A batch is a `Data` with `x, y, edge_index, n_id, e_id, input_id, batch_size, num_sampled_nodes, num_sampled_edges`:
     seeds first, nodes in order of discovery, as in PyG. Every iteration over the loader is the next epoch. Which
     batches come is a function of (seed, epoch, step), so `state_dict()` is two numbers and a resumed loader goes on
-    mid-epoch. It differs from PyG's loader in two things: it shuffles unless `shuffle=False`, and it has threads
-    (`num_threads`, `prefetch`) in place of worker processes.
+    mid-epoch. In place of worker processes it has threads (`num_threads`, `prefetch`).
 
     Example:
-        >>> loader = NeighborLoader(data, num_neighbors=[25, 10], batch_size=1024, input_nodes=data.train_mask)
+        >>> nodes = data.train_mask
+        >>> loader = NeighborLoader(data, num_neighbors=[25, 10], batch_size=1024, input_nodes=nodes, shuffle=True)
         ... for batch in loader:
         ...     out = model(batch.x, batch.edge_index)[: batch.batch_size]
     """
@@ -43,7 +43,7 @@ class NeighborLoader:
         input_nodes: Tensor | NDArray[Any] | Sequence[int] | None = None,
         *,
         batch_size: int = 1,
-        shuffle: bool = True,
+        shuffle: bool = False,
         seed: int = 0,
         prefetch: int = 2,
         num_threads: int | None = None,

@@ -41,7 +41,7 @@ class RunView:
 
     run: str
     folder: Path
-    state: str  # planned waiting starting running ending · done out_of_time failed interrupted cancelled … · silent
+    state: str  # planned waiting starting running ending · done out_of_time failed interrupted … · silent damaged
     source: Source  # who said so
     detail: str = ""
     advice: str = ""
@@ -54,7 +54,7 @@ class RunView:
     limit_s: float | None = None
     hosts: str = ""
     attempts: int = 0
-    epochs: int = 0
+    epochs: int | None = None  # None: nobody can read its plan
     progress: Progress | None = None
     silent_s: float | None = None  # since the last sign of life
     log: Path | None = None
@@ -63,6 +63,11 @@ class RunView:
     def is_alive(self) -> bool:
         """Whether more is to come by itself."""
         return self.state in ALIVE
+
+    @property
+    def epoch_of_all(self) -> str:
+        """Such as 3/10."""
+        return f"{self.progress.epoch if self.progress else 0}/{'?' if self.epochs is None else self.epochs}"
 
 
 ALIVE: Final = frozenset(("waiting", "starting", "running", "ending"))
@@ -97,6 +102,12 @@ class Watcher:
         jobs = self._jobs[folder.path]
         reading = _current(jobs, readings)
         verdict = judge(folder, reading, jobs, was_asked=not self.queue.troubles)
+        epochs = None
+        try:
+            epochs = folder.read_plan().epochs
+        except UserError as error:  # one run that is damaged does not hide the others
+            if verdict.state not in ALIVE:
+                verdict = Verdict("damaged", "run folder", error.message, error.fix)
         job_id = reading.job_id if reading is not None else jobs[-1].job_id if jobs else ""
         return RunView(
             run=self._name(folder),
@@ -114,7 +125,7 @@ class Watcher:
             limit_s=None if reading is None else reading.limit_s,
             hosts=_hosts(folder, reading),
             attempts=len(folder.attempts()),
-            epochs=folder.read_plan().epochs,
+            epochs=epochs,
             progress=self._last_row(folder),
             silent_s=_silence(folder),
             log=log_of(folder, job_id),

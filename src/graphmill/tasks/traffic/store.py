@@ -17,7 +17,7 @@ from graphmill.base.files import remove_leftovers, replacing_folder, write_text
 from graphmill.graph.arrays import (
     UNREADABLE,
     ArrayRecord,
-    check_array,
+    check_arrays,
     check_checksum,
     damaged,
     map_array,
@@ -78,8 +78,7 @@ class TrafficStore:
     def open(cls, path: Path) -> "TrafficStore":
         """Open the folder `path` after checking metadata and the sizes, dtypes and shapes of all files."""
         metadata = _read_metadata(path)
-        for name, record in metadata.arrays.items():
-            check_array(path / f"{name}.npy", record)
+        check_arrays(path, metadata.arrays)
         return cls(path, metadata)
 
     def verify(self) -> None:
