@@ -214,6 +214,7 @@ def _verified(dataset: Dataset, folder: Path, threads: int, moved: Moved) -> dic
 
 
 def _vouch(dataset: Dataset, folder: Path, xxh3: Mapping[str, str]) -> None:
+    os.utime(folder / METADATA)  # the youngest: what was verified just now is not read again when the store is opened
     states = {name: FileState.of(folder / name) for name in dataset.sizes}
     mark = StagedMark(
         checksum=dataset.checksum,
