@@ -115,7 +115,7 @@ def test_ogb_nodes_without_a_label_stay_out_of_the_splits(tmp_path):
         ({"splits": {"raw/edge": [[0, N]], "raw/num-edge-list": [[1]]}}, rf"edge\.csv\.gz\): edge 0 is 0 → {N}"),
         (
             {"splits": {"raw/edge": [[0, ""]], "raw/num-edge-list": [[1]]}},
-            r"edge\.csv\.gz, line 1, column column_2: None is not a node id",
+            r"edge\.csv\.gz, line 1, column column_2: it is empty, and is not a node id",
         ),
         ({"splits": {"raw/edge": [[0, 1], [0, "x"]]}}, r"edge\.csv\.gz, line 2, column column_2: 'x' is not a node id"),
         ({"splits": {"raw/edge": [[0, 1], [0, 1, 2]]}}, r"edge\.csv\.gz cannot be read: line 2 has 3 fields"),
