@@ -85,6 +85,7 @@ until [ -s err ]; do sleep 0.1; done
 until grep -q answers err; do sleep 0.1; done
 scancel "$1"
 wait || true
+while sinfo --noheader --format=%t | grep -q unk; do sleep 0.1; done  # the next test's job may want all hosts
 """
 
 
