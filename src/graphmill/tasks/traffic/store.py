@@ -76,7 +76,10 @@ class TrafficStore:
 
     @classmethod
     def open(cls, path: Path) -> "TrafficStore":
-        """Open the folder `path` after checking metadata and the sizes, dtypes and shapes of all files."""
+        """Open the folder `path` after checking metadata and the sizes, dtypes and shapes of all files.
+
+        Contents are read only of files that changed since they were prepared: `verify` reads all.
+        """
         metadata = _read_metadata(path)
         check_arrays(path, metadata.arrays)
         return cls(path, metadata)
