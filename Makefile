@@ -17,6 +17,8 @@ PLOT_BUILD_DIR ?= plots/build
 REMOTE_HOST ?=
 REMOTE_LOGS_DIR ?=
 TEST_ARGS ?=
+# ON: the compiler's warnings are errors, as in CI.
+WERROR ?= OFF
 
 DEMO = results/demo
 
@@ -51,6 +53,8 @@ demo: install ## set up, train on a real graph with two ranks under six schemes,
 clean-demo: ## forget the demo's runs and figures, so that `make demo` trains again
 	rm -rf $(LOCAL_LOGS_DIR)/demo $(DEMO)
 
+CXX_FILES = $(wildcard native/*)
+
 # --- test it -------------------------------------------------------------------------------------------------------
 
 test: install ## run the tests (under 15 minutes on 2 cores)
@@ -62,6 +66,7 @@ test-slow: install ## run the slow tests: full fuzz, many kills, big graphs
 check: install ## format, lint, types, layers, docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m graphmill.cli.reference --check docs/reference
@@ -71,6 +76,7 @@ check: install ## format, lint, types, layers, docs
 format: install ## put the code in form
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+	$(BIN)/clang-format -i $(CXX_FILES)
 
 docs: install ## write docs/reference anew from the code
 	$(BIN)/python -m graphmill.cli.reference --write docs/reference
@@ -102,7 +108,8 @@ all: merge-metrics figures ## merge and draw
 
 install: $(VENV)/.graphmill-installed ## only set up: virtual environment, pinned packages, native core
 
-NATIVE := $(wildcard native/*.cpp native/*.h) CMakeLists.txt
+# Every file of native/, whatever its name, so that none is forgotten.
+NATIVE := $(wildcard native/*) CMakeLists.txt
 
 $(VENV)/.graphmill-venv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -125,5 +132,5 @@ $(VENV)/.graphmill-packages: constraints.txt pyproject.toml | $(VENV)/.graphmill
 
 $(VENV)/.graphmill-installed: $(VENV)/.graphmill-packages $(NATIVE)
 	@echo "== graphmill and its native core, editable"
-	CXX=$(CXX) $(BIN)/pip install -qq --no-build-isolation -c constraints.txt -e '.[pyg,dev]'
+	CXX=$(CXX) $(BIN)/pip install -qq --no-build-isolation -c constraints.txt -C cmake.define.GRAPHMILL_WERROR=$(WERROR) -e '.[pyg,dev]'
 	@touch $@

@@ -1,6 +1,7 @@
 #include "dcgru.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "pool.h"
@@ -130,7 +131,8 @@ struct Block {
   // out (+)= Σ_s S_sᵀ grad of slot s, Horner's way; grads [rows, num_slots * width] are overwritten.
   void gather_slots(float* grads, int64_t width, float* out, bool add) const {
     const int64_t row_stride = weights.num_slots * width;
-    for (int64_t sample = 0; sample < num_samples; ++sample, grads += walks.num_nodes * row_stride, out += walks.num_nodes * width) {
+    for (int64_t sample = 0; sample < num_samples;
+         ++sample, grads += walks.num_nodes * row_stride, out += walks.num_nodes * width) {
       for (int64_t row = 0; row < walks.num_nodes; ++row) {
         float* to = out + row * width;
         if (add) kernels().add_scaled(to, grads + row * row_stride, 1.0f, width);
@@ -140,7 +142,8 @@ struct Block {
       for (const auto& walk : walks.transposed) {
         for (int64_t last = slot + walks.num_steps - 1; last > slot; --last) {
           float* nearer = grads + (last - 1) * width;
-          kernels().combine_rows(walk.rows(), {nearer, row_stride}, {grads + last * width, row_stride}, {nearer, row_stride}, width);
+          kernels().combine_rows(walk.rows(), {nearer, row_stride}, {grads + last * width, row_stride},
+                                 {nearer, row_stride}, width);
         }
         kernels().combine_rows(walk.rows(), {out, width}, {grads + slot * width, row_stride}, {out, width}, width);
         slot += walks.num_steps;
@@ -159,55 +162,87 @@ struct Sums {
 };
 
 // dw [n, k] += gᵀ · a over the block's rows; db += the sums of g's rows.
-void add_product(const float* g, int64_t n, const float* a, int64_t a_stride, int64_t k, int64_t rows, float* dw, float* db,
-                 float* packed, float* line, float* columns) {
+void add_product(const float* g, int64_t n, const float* a, int64_t a_stride, int64_t k, int64_t rows, float* dw,
+                 float* db, float* packed, float* line, float* columns) {
   const Kernels& kernel = kernels();
   kernel.pack_gradients(packed, g, 0, rows, n, db, line);
   for (int64_t column = 0; column < k; column += kernel.tile_columns)
     kernel.add_outer(dw, packed, a, a_stride, 0, rows, n, k, column, columns);
 }
 
+// Memory for the backward of one block.
+struct BackwardMemory {
+  explicit BackwardMemory(const Block& block) : sizes(sizes_of(block)), scratch(total(sizes)) {
+    float** const arrays[] = {&a, &before, &gates, &candidate, &grad_reset_h, &grad_slots, &packed, &line, &columns};
+    for (size_t i = 0; i < sizes.size(); ++i) *arrays[i] = scratch.take(sizes[i]);
+  }
+
+  using Sizes = std::array<int64_t, 9>;
+  Sizes sizes;
+  Scratch scratch;
+  float* a;                        // [rows, stride], as in Block
+  float* before;                   // [rows, 3 units]: gradients of [r | u | candidate] before their activations
+  float* gates;                    // [rows, 2 units]: its columns of r and u
+  float* candidate;                // [rows, units]: its columns of the candidate
+  float* grad_reset_h;             // [rows, units]
+  float* grad_slots;               // [rows, slots * the wider of units and channels]
+  float *packed, *line, *columns;  // scratch of add_product
+
+ private:
+  static Sizes sizes_of(const Block& block) {
+    const Kernels& kernel = kernels();
+    const DcgruWeights& w = block.weights;
+    const int64_t rows = block.rows(), units = w.units;
+    const int64_t packed_columns = (2 * units + kernel.tile_rows - 1) / kernel.tile_rows * kernel.tile_rows;
+    return {rows * block.stride(),
+            rows * 3 * units,
+            rows * 2 * units,
+            rows * units,
+            rows * units,
+            rows * w.num_slots * std::max(units, w.channels),
+            rows * packed_columns,
+            2 * units + kernel.tile_rows,
+            rows * kernel.tile_columns};
+  }
+  static int64_t total(const Sizes& sizes) {
+    int64_t sum = 0;
+    for (const int64_t size : sizes) sum += Scratch::rounded(size);
+    return sum;
+  }
+};
+
+// Columns [first, first + width) of rows [num_rows, stride].
+void copy_columns(float* out, const float* rows, int64_t num_rows, int64_t stride, int64_t first, int64_t width) {
+  for (int64_t row = 0; row < num_rows; ++row) std::memcpy(out + row * width, rows + row * stride + first, width * 4);
+}
+
 void backward_block(const Block& block, const DcgruGrads& grads, const Sums& sums) {
   const Kernels& kernel = kernels();
   const DcgruWeights& w = block.weights;
-  const int64_t rows = block.rows(), units = w.units, slots = w.num_slots, widest = std::max(units, w.channels);
-  const int64_t packed_columns = (2 * units + kernel.tile_rows - 1) / kernel.tile_rows * kernel.tile_rows;
-  const int64_t sizes[] = {rows * block.stride(), rows * 3 * units, rows * 2 * units, rows * units, rows * units,
-                           rows * slots * widest, rows * packed_columns, 2 * units + kernel.tile_rows, rows * kernel.tile_columns};
-  int64_t total = 0;
-  for (const int64_t size : sizes) total += Scratch::rounded(size);
-  Scratch scratch(total);
-  float* a = scratch.take(sizes[0]);
-  float* before = scratch.take(sizes[1]);       // [r | u | candidate] before their activations
-  float* gates = scratch.take(sizes[2]);        // its columns of r and u
-  float* candidate = scratch.take(sizes[3]);    // its columns of the candidate
-  float* grad_reset_h = scratch.take(sizes[4]);
-  float* grad_slots = scratch.take(sizes[5]);
-  float* packed = scratch.take(sizes[6]);
-  float* line = scratch.take(sizes[7]);
-  float* columns = scratch.take(sizes[8]);
-
-  block.fill_h_and_x(a);
-  block.fill_reset_h(a, false);
+  const int64_t rows = block.rows(), units = w.units, slots = w.num_slots;
+  const BackwardMemory m(block);
+  block.fill_h_and_x(m.a);
+  block.fill_reset_h(m.a, false);
   const float* new_h = grads.new_h + block.first_row() * units;
   float* grad_h = grads.h + block.first_row() * units;
-  kernel.gru_update_backward(new_h, block.gates(), block.candidate(), block.h(), before, grad_h, rows, units);
-  for (int64_t row = 0; row < rows; ++row) std::memcpy(candidate + row * units, before + (row * 3 + 2) * units, units * 4);
+  kernel.gru_update_backward(new_h, block.gates(), block.candidate(), block.h(), m.before, grad_h, rows, units);
+  copy_columns(m.candidate, m.before, rows, 3 * units, 2 * units, units);
 
-  kernel.multiply(grad_slots, candidate, units, w.of_reset_h.get(), rows, slots * units, units, 0, kPlain);
-  block.gather_slots(grad_slots, units, grad_reset_h, false);
-  kernel.gru_reset_backward(grad_reset_h, block.gates(), block.h(), before, grad_h, rows, units);
-  for (int64_t row = 0; row < rows; ++row) std::memcpy(gates + row * 2 * units, before + row * 3 * units, 2 * units * 4);
+  kernel.multiply(m.grad_slots, m.candidate, units, w.of_reset_h.get(), rows, slots * units, units, 0, kPlain);
+  block.gather_slots(m.grad_slots, units, m.grad_reset_h, false);
+  kernel.gru_reset_backward(m.grad_reset_h, block.gates(), block.h(), m.before, grad_h, rows, units);
+  copy_columns(m.gates, m.before, rows, 3 * units, 0, 2 * units);
 
-  kernel.multiply(grad_slots, gates, 2 * units, w.of_h.get(), rows, slots * units, 2 * units, 0, kPlain);
-  block.gather_slots(grad_slots, units, grad_h, true);
+  kernel.multiply(m.grad_slots, m.gates, 2 * units, w.of_h.get(), rows, slots * units, 2 * units, 0, kPlain);
+  block.gather_slots(m.grad_slots, units, grad_h, true);
   if (grads.x) {
-    kernel.multiply(grad_slots, before, 3 * units, w.of_x.get(), rows, slots * w.channels, 3 * units, 0, kPlain);
-    block.gather_slots(grad_slots, w.channels, grads.x + block.first_row() * w.channels, false);
+    kernel.multiply(m.grad_slots, m.before, 3 * units, w.of_x.get(), rows, slots * w.channels, 3 * units, 0, kPlain);
+    block.gather_slots(m.grad_slots, w.channels, grads.x + block.first_row() * w.channels, false);
   }
   const int64_t stride = block.stride(), k = block.h_columns() + block.x_columns();
-  add_product(gates, 2 * units, a, stride, k, rows, sums.gate_weight, sums.gate_bias, packed, line, columns);
-  add_product(candidate, units, a + block.h_columns(), stride, k, rows, sums.candidate_weight, sums.candidate_bias, packed, line, columns);
+  add_product(m.gates, 2 * units, m.a, stride, k, rows, sums.gate_weight, sums.gate_bias, m.packed, m.line, m.columns);
+  add_product(m.candidate, units, m.a + block.h_columns(), stride, k, rows, sums.candidate_weight, sums.candidate_bias,
+              m.packed, m.line, m.columns);
 }
 
 }  // namespace
@@ -221,10 +256,16 @@ Walks::Walks(const SparseRows& stacked, int64_t nodes, int64_t steps) : num_node
 
 DcgruWeights::DcgruWeights(const float* gate_weight, const float* gate_bias_, const float* candidate_weight,
                            const float* candidate_bias_, int64_t slots, int64_t channels_, int64_t units_)
-    : num_slots(slots), channels(channels_), units(units_), gates(packed_size(2 * units_, slots * (units_ + channels_))),
-      candidate(packed_size(units_, slots * (units_ + channels_))), of_h(packed_size(slots * units_, 2 * units_)),
-      of_x(packed_size(slots * channels_, 3 * units_)), of_reset_h(packed_size(slots * units_, units_)),
-      gate_bias(gate_bias_, gate_bias_ + 2 * units_), candidate_bias(candidate_bias_, candidate_bias_ + units_) {
+    : num_slots(slots),
+      channels(channels_),
+      units(units_),
+      gates(packed_size(2 * units_, slots * (units_ + channels_))),
+      candidate(packed_size(units_, slots * (units_ + channels_))),
+      of_h(packed_size(slots * units_, 2 * units_)),
+      of_x(packed_size(slots * channels_, 3 * units_)),
+      of_reset_h(packed_size(slots * units_, units_)),
+      gate_bias(gate_bias_, gate_bias_ + 2 * units_),
+      candidate_bias(candidate_bias_, candidate_bias_ + units_) {
   const int64_t h_columns = slots * units, x_columns = slots * channels, k = h_columns + x_columns;
   kernels().pack_weights(gates.get(), gate_weight, 2 * units, k);
   kernels().pack_weights(candidate.get(), candidate_weight, units, k);
@@ -236,7 +277,8 @@ DcgruWeights::DcgruWeights(const float* gate_weight, const float* gate_bias_, co
 
 void dcgru_forward(const Walks& walks, const DcgruWeights& w, const DcgruState& state, float* new_h, int num_threads) {
   const Kernels& kernel = kernels();
-  const int64_t per_block = samples_per_block(walks.num_nodes), num_blocks = (state.num_samples + per_block - 1) / per_block;
+  const int64_t per_block = samples_per_block(walks.num_nodes),
+                num_blocks = (state.num_samples + per_block - 1) / per_block;
   const Epilogue gate_epilogue{w.gate_bias.data(), nullptr, 0, 1.0f, false};
   const Epilogue candidate_epilogue{w.candidate_bias.data(), nullptr, 0, 1.0f, false};
   ThreadPool::instance().parallel_for(num_blocks, 1, num_threads, [&](int64_t begin, int64_t end) {
@@ -248,14 +290,18 @@ void dcgru_forward(const Walks& walks, const DcgruWeights& w, const DcgruState& 
       block.fill_h_and_x(a);
       kernel.multiply(block.gates(), a, block.stride(), w.gates.get(), rows, 2 * w.units, k, 0, gate_epilogue);
       block.fill_reset_h(a, true);
-      kernel.multiply(block.candidate(), a + block.h_columns(), block.stride(), w.candidate.get(), rows, w.units, k, 0, candidate_epilogue);
-      kernel.gru_update(block.candidate(), block.gates(), block.h(), new_h + block.first_row() * w.units, rows, w.units);
+      kernel.multiply(block.candidate(), a + block.h_columns(), block.stride(), w.candidate.get(), rows, w.units, k, 0,
+                      candidate_epilogue);
+      kernel.gru_update(block.candidate(), block.gates(), block.h(), new_h + block.first_row() * w.units, rows,
+                        w.units);
     }
   });
 }
 
-void dcgru_backward(const Walks& walks, const DcgruWeights& w, const DcgruState& state, const DcgruGrads& grads, int num_threads) {
-  const int64_t per_block = samples_per_block(walks.num_nodes), num_blocks = (state.num_samples + per_block - 1) / per_block;
+void dcgru_backward(const Walks& walks, const DcgruWeights& w, const DcgruState& state, const DcgruGrads& grads,
+                    int num_threads) {
+  const int64_t per_block = samples_per_block(walks.num_nodes),
+                num_blocks = (state.num_samples + per_block - 1) / per_block;
   const int64_t num_groups = std::min(kMaxGroups, num_blocks);
   const int64_t k = w.num_slots * (w.units + w.channels), size = 3 * w.units * (k + 1);
   const AlignedArray memory(num_groups * size);

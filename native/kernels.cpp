@@ -1,6 +1,7 @@
 // Compiled several times with other flags (see CMakeLists.txt): GRAPHMILL_ISA names the build. Written with the
 // compiler's vector types, so one source serves every instruction set. Only headers without ordinary inline
-// functions are included: such a function, compiled here for AVX-512, could be the copy that the linker keeps for everybody.
+// functions are included: such a function, compiled here for AVX-512, could be the copy that the linker keeps for
+// everybody.
 #include "kernels.h"
 
 #include <cstdint>
@@ -38,8 +39,16 @@ typedef uint16_t VHU __attribute__((vector_size(kBytes / 2), aligned(2), may_ali
 inline V load(const float* p) { return *reinterpret_cast<const VU*>(p); }
 inline void store(float* p, V v) { *reinterpret_cast<VU*>(p) = v; }
 inline V splat(float x) { return x - V{}; }  // not x + 0, which would make 0 of -0 and so is an addition
-inline uint32_t bits_of(float x) { uint32_t b; memcpy(&b, &x, 4); return b; }
-inline float float_of(uint32_t b) { float x; memcpy(&x, &b, 4); return x; }
+inline uint32_t bits_of(float x) {
+  uint32_t b;
+  memcpy(&b, &x, 4);
+  return b;
+}
+inline float float_of(uint32_t b) {
+  float x;
+  memcpy(&x, &b, 4);
+  return x;
+}
 
 // ---- number formats -------------------------------------------------------------------------------------------------
 
@@ -120,7 +129,8 @@ void add_rows_of(float* sum, const void* rows, const int64_t* ids, int64_t num_i
     if (i + 3 < num_ids) prefetch_row(base + ids[i + 3] * n, n);
     int64_t f = 0;
     if (pair) {
-      for (; f + kLanes <= n; f += kLanes) store(sum + f, load(sum + f) + (Format::vector(first + f) + Format::vector(second + f)));
+      for (; f + kLanes <= n; f += kLanes)
+        store(sum + f, load(sum + f) + (Format::vector(first + f) + Format::vector(second + f)));
       for (; f < n; ++f) sum[f] += Format::scalar(first[f]) + Format::scalar(second[f]);
     } else {
       for (; f + kLanes <= n; f += kLanes) store(sum + f, load(sum + f) + Format::vector(first + f));
@@ -243,9 +253,27 @@ void relu_dropout_backward(float* grad_in, const float* grad_out, const float* o
 
 extern const Kernels GRAPHMILL_JOIN(kernels_, GRAPHMILL_ISA);
 const Kernels GRAPHMILL_JOIN(kernels_, GRAPHMILL_ISA) = {
-    GRAPHMILL_TEXT(GRAPHMILL_ISA), kTileRows, kTileColumns, kStripVectors * kLanes, draw_below_each, add_rows, store_row, convert_row, add_scaled, relu_dropout,
-    relu_dropout_backward, pack_weights, multiply, pack_gradients, add_outer, collect_kept,
-    combine_rows, gru_reset, gru_update, gru_update_backward, gru_reset_backward,
+    GRAPHMILL_TEXT(GRAPHMILL_ISA),
+    kTileRows,
+    kTileColumns,
+    kStripVectors * kLanes,
+    draw_below_each,
+    add_rows,
+    store_row,
+    convert_row,
+    add_scaled,
+    relu_dropout,
+    relu_dropout_backward,
+    pack_weights,
+    multiply,
+    pack_gradients,
+    add_outer,
+    collect_kept,
+    combine_rows,
+    gru_reset,
+    gru_update,
+    gru_update_backward,
+    gru_reset_backward,
 };
 
 }  // namespace graphmill

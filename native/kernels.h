@@ -8,10 +8,10 @@ enum class RowType : int { kFloat32, kFloat16, kBfloat16 };
 
 // What happens to a row of the product before it is stored: out = dropout(relu(acc + bias)).
 struct Epilogue {
-  const float* bias;        // [n], or null
-  const uint64_t* row_keys; // [m]: key of each row's dropout draws, or null for none
-  uint32_t threshold;       // a value is dropped where its 32-bit draw is below this
-  float scale;              // 1 / (1 - p)
+  const float* bias;         // [n], or null
+  const uint64_t* row_keys;  // [m]: key of each row's dropout draws, or null for none
+  uint32_t threshold;        // a value is dropped where its 32-bit draw is below this
+  float scale;               // 1 / (1 - p)
   bool relu;
 };
 
@@ -36,16 +36,17 @@ struct SparseRows {  // compressed sparse rows
 
 struct Kernels {
   const char* name;
-  int tile_rows;     // rows of a micro-tile of the products below
-  int tile_columns;  // columns of a micro-tile
-  int strip_columns; // columns that combine_rows sums in registers at once
+  int tile_rows;      // rows of a micro-tile of the products below
+  int tile_columns;   // columns of a micro-tile
+  int strip_columns;  // columns that combine_rows sums in registers at once
 
-  // drawn[i] = draw_below(key, i, first_bound + i), the draws of Floyd's algorithm; all bounds below 2^32. Whole blocks are
-  // written: `drawn` has room for `count` rounded up to a multiple of kDrawsPerBlock.
+  // drawn[i] = draw_below(key, i, first_bound + i), the draws of Floyd's algorithm; all bounds below 2^32. Whole blocks
+  // are written: `drawn` has room for `count` rounded up to a multiple of kDrawsPerBlock.
   void (*draw_below_each)(uint64_t key, uint64_t first_bound, int64_t count, uint32_t* drawn);
 
   // sum[f] += rows[ids[i]][f] for every i: rows of `type`, accumulated in float32.
-  void (*add_rows)(float* sum, const void* rows, RowType type, const int64_t* ids, int64_t num_ids, int64_t num_columns);
+  void (*add_rows)(float* sum, const void* rows, RowType type, const int64_t* ids, int64_t num_ids,
+                   int64_t num_columns);
   // out[f] = in[f] * factor, stored as float32 or bfloat16.
   void (*store_row)(void* out, RowType type, const float* in, float factor, int64_t num_columns);
   // out[f] = row[f] in another number format.
@@ -64,27 +65,29 @@ struct Kernels {
                    int64_t first_row, const Epilogue& epilogue);
   // g [m, n] rows [begin, end) → packed[panel of tile_rows columns][row][tile_rows], zero-padded. sums[n] += the rows.
   // `line` holds n + tile_rows floats.
-  void (*pack_gradients)(float* packed, const float* g, int64_t begin, int64_t end, int64_t n, float* sums, float* line);
-  // dw [n, k] columns [column, column + tile_columns) += gᵀ · a over rows [begin, end), g packed as above; a's rows begin
-  // `a_stride` floats apart. `scratch` holds (end - begin) * tile_columns floats.
-  void (*add_outer)(float* dw, const float* packed_g, const float* a, int64_t a_stride, int64_t begin, int64_t end, int64_t n,
-                    int64_t k, int64_t column, float* scratch);
+  void (*pack_gradients)(float* packed, const float* g, int64_t begin, int64_t end, int64_t n, float* sums,
+                         float* line);
+  // dw [n, k] columns [column, column + tile_columns) += gᵀ · a over rows [begin, end), g packed as above; a's rows
+  // begin `a_stride` floats apart. `scratch` holds (end - begin) * tile_columns floats.
+  void (*add_outer)(float* dw, const float* packed_g, const float* a, int64_t a_stride, int64_t begin, int64_t end,
+                    int64_t n, int64_t k, int64_t column, float* scratch);
 
   // The gradient behind dropout(relu(.)), where `out`, its result, is positive; elsewhere it is 0. By column: entries
-  // [starts[c], starts[c + 1]) of column c hold a row of g [num_rows, n] and its value there times `scale`, rows ascending.
-  // sums[n] += the values. `rows` and `values` have room for num_rows * n.
-  void (*collect_kept)(int64_t* starts, int32_t* rows, float* values, const float* g, const float* out, float scale, int64_t num_rows,
-                       int64_t n, float* sums);
-  // out[r] = start[r] + the sum of values[e] * in[indices[e]] over e in [indptr[r], indptr[r + 1]); rows of n floats; a null
-  // `start` is zero, and `start` may be `out`.
-  void (*combine_rows)(const SparseRows& matrix, StridedRows out, ConstStridedRows in, ConstStridedRows start, int64_t n);
+  // [starts[c], starts[c + 1]) of column c hold a row of g [num_rows, n] and its value there times `scale`, rows
+  // ascending. sums[n] += the values. `rows` and `values` have room for num_rows * n.
+  void (*collect_kept)(int64_t* starts, int32_t* rows, float* values, const float* g, const float* out, float scale,
+                       int64_t num_rows, int64_t n, float* sums);
+  // out[r] = start[r] + the sum of values[e] * in[indices[e]] over e in [indptr[r], indptr[r + 1]); rows of n floats; a
+  // null `start` is zero, and `start` may be `out`.
+  void (*combine_rows)(const SparseRows& matrix, StridedRows out, ConstStridedRows in, ConstStridedRows start,
+                       int64_t n);
   // The elementwise halves of a gated recurrent unit, `m` rows of `units` each; see dcgru.h for the letters.
   void (*gru_reset)(float* gates, const float* h, StridedRows reset_h, int64_t m, int64_t units, bool activate);
   void (*gru_update)(float* candidate, const float* gates, const float* h, float* new_h, int64_t m, int64_t units);
-  void (*gru_update_backward)(const float* grad_new, const float* gates, const float* candidate, const float* h, float* grad_before,
-                              float* grad_h, int64_t m, int64_t units);
-  void (*gru_reset_backward)(const float* grad_reset_h, const float* gates, const float* h, float* grad_before, float* grad_h,
-                             int64_t m, int64_t units);
+  void (*gru_update_backward)(const float* grad_new, const float* gates, const float* candidate, const float* h,
+                              float* grad_before, float* grad_h, int64_t m, int64_t units);
+  void (*gru_reset_backward)(const float* grad_reset_h, const float* gates, const float* h, float* grad_before,
+                             float* grad_h, int64_t m, int64_t units);
 };
 
 // The best that this processor runs; GRAPHMILL_ISA=generic|avx2|avx512 asks for one.

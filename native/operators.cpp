@@ -35,7 +35,8 @@ float* scratch_floats(int64_t count) {
 template <class T>
 struct Aligned {  // uninitialised
   explicit Aligned(int64_t count)
-      : data(static_cast<T*>(std::aligned_alloc(64, (std::max<int64_t>(count, 1) * sizeof(T) + 63) / 64 * 64)), &std::free) {}
+      : data(static_cast<T*>(std::aligned_alloc(64, (std::max<int64_t>(count, 1) * sizeof(T) + 63) / 64 * 64)),
+             &std::free) {}
   std::unique_ptr<T, decltype(&std::free)> data;
 };
 
@@ -51,7 +52,8 @@ struct Strip {
   void fetch(int64_t begin, int64_t end) const {
     const int64_t num_bytes = width * bytes_of(matrix.type);
     for (int64_t number = begin; number < std::min(end, matrix.num_rows); ++number)
-      for (int64_t byte = 0; byte < num_bytes + 63; byte += 64) __builtin_prefetch(row(number) + std::min(byte, num_bytes - 1), 0, 2);
+      for (int64_t byte = 0; byte < num_bytes + 63; byte += 64)
+        __builtin_prefetch(row(number) + std::min(byte, num_bytes - 1), 0, 2);
   }
   void copy(float* out, int64_t out_stride, int64_t begin, int64_t end) const {
     for (int64_t number = begin; number < end; ++number, out += out_stride)
@@ -61,8 +63,10 @@ struct Strip {
 
 }  // namespace
 
-void gather_rows(const Matrix& table, const int64_t* ids, int64_t num_ids, void* out, RowType out_type, int num_threads) {
-  const int64_t row_bytes = table.num_columns * bytes_of(table.type), out_bytes = table.num_columns * bytes_of(out_type);
+void gather_rows(const Matrix& table, const int64_t* ids, int64_t num_ids, void* out, RowType out_type,
+                 int num_threads) {
+  const int64_t row_bytes = table.num_columns * bytes_of(table.type),
+                out_bytes = table.num_columns * bytes_of(out_type);
   const char* rows = static_cast<const char*>(table.data);
   char* to = static_cast<char*>(out);
   for_rows(num_ids, kRowsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
@@ -74,8 +78,8 @@ void gather_rows(const Matrix& table, const int64_t* ids, int64_t num_ids, void*
   });
 }
 
-void gather_self_and_mean(const Matrix& table, const int64_t* row_ids, const int64_t* ids, const Segments& segments, void* out,
-                          RowType out_type, int num_threads) {
+void gather_self_and_mean(const Matrix& table, const int64_t* row_ids, const int64_t* ids, const Segments& segments,
+                          void* out, RowType out_type, int num_threads) {
   const int64_t n = table.num_columns, half_bytes = n * bytes_of(out_type);
   const char* rows = static_cast<const char*>(table.data);
   for_rows(segments.num_rows, kRowsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
@@ -85,8 +89,10 @@ void gather_self_and_mean(const Matrix& table, const int64_t* row_ids, const int
       char* to = static_cast<char*>(out) + row * 2 * half_bytes;
       const int64_t first = segments.indptr[row], degree = segments.indptr[row + 1] - first;
       neighbours.resize(degree);
-      for (int64_t i = 0; i < degree; ++i) neighbours[i] = ids ? ids[segments.indices[first + i]] : segments.indices[first + i];
-      kernels().convert_row(to, out_type, rows + (row_ids ? row_ids[row] : row) * n * bytes_of(table.type), table.type, n);
+      for (int64_t i = 0; i < degree; ++i)
+        neighbours[i] = ids ? ids[segments.indices[first + i]] : segments.indices[first + i];
+      kernels().convert_row(to, out_type, rows + (row_ids ? row_ids[row] : row) * n * bytes_of(table.type), table.type,
+                            n);
       std::fill_n(sum, n, 0.0f);
       kernels().add_rows(sum, table.data, table.type, neighbours.data(), degree, n);
       kernels().store_row(to + half_bytes, out_type, sum, degree ? 1.0f / static_cast<float>(degree) : 0.0f, n);
@@ -129,7 +135,8 @@ class Transposed {
   Transposed(const int64_t* indptr, const int32_t* indices, int64_t num_rows, int64_t num_columns, Value value)
       : starts_(num_columns + 2, 0), rows_(indptr[num_rows] - indptr[0]), values_(indptr[num_rows] - indptr[0]) {
     for (int64_t e = indptr[0]; e < indptr[num_rows]; ++e) ++starts_[indices[e] + 2];
-    std::partial_sum(starts_.begin(), starts_.end(), starts_.begin());  // column c's entries begin at starts_[c + 1], which moves on
+    std::partial_sum(starts_.begin(), starts_.end(),
+                     starts_.begin());  // column c's entries begin at starts_[c + 1], which moves on
     for (int64_t row = 0; row < num_rows; ++row) {
       for (int64_t e = indptr[row]; e < indptr[row + 1]; ++e) {
         const int64_t at = starts_[indices[e] + 1]++;
@@ -138,7 +145,9 @@ class Transposed {
       }
     }
   }
-  SparseRows columns(int64_t begin, int64_t end) const { return {starts_.data() + begin, rows_.data.get(), values_.data.get(), end - begin}; }
+  SparseRows columns(int64_t begin, int64_t end) const {
+    return {starts_.data() + begin, rows_.data.get(), values_.data.get(), end - begin};
+  }
 
  private:
   std::vector<int64_t> starts_;
@@ -146,8 +155,8 @@ class Transposed {
   Aligned<float> values_;
 };
 
-// Row c of grad_x is the sum, over the segments that hold c, of their mean's gradient / their length. The mean's gradient of row
-// r begins at grad_out[r * stride]; own, if given, at own[r * stride], is added to row r itself.
+// Row c of grad_x is the sum, over the segments that hold c, of their mean's gradient / their length. The mean's
+// gradient of row r begins at grad_out[r * stride]; own, if given, at own[r * stride], is added to row r itself.
 void spread_mean(const float* grad_out, const float* own, int64_t stride, int64_t num_columns, const Segments& segments,
                  float* grad_x, int64_t num_x_rows, int num_threads) {
   const Transposed holders(segments.indptr, segments.indices, segments.num_rows, num_x_rows, [&](int64_t row, int64_t) {
@@ -155,7 +164,8 @@ void spread_mean(const float* grad_out, const float* own, int64_t stride, int64_
   });
   const auto spread = [&](int64_t begin, int64_t end, const float* start) {
     if (begin >= end) return;
-    kernels().combine_rows(holders.columns(begin, end), {grad_x + begin * num_columns, num_columns}, {grad_out, stride}, {start, stride}, num_columns);
+    kernels().combine_rows(holders.columns(begin, end), {grad_x + begin * num_columns, num_columns}, {grad_out, stride},
+                           {start, stride}, num_columns);
   };
   const int64_t num_own = own ? segments.num_rows : 0;
   for_rows(num_x_rows, kRowsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
@@ -173,24 +183,28 @@ void segment_mean_backward(const float* grad_out, int64_t num_columns, const Seg
 
 void self_and_mean_backward(const float* grad_out, int64_t num_columns, const Segments& segments, float* grad_x,
                             int64_t num_x_rows, int num_threads) {
-  spread_mean(grad_out + num_columns, grad_out, 2 * num_columns, num_columns, segments, grad_x, num_x_rows, num_threads);
+  spread_mean(grad_out + num_columns, grad_out, 2 * num_columns, num_columns, segments, grad_x, num_x_rows,
+              num_threads);
 }
 
 void sparse_multiply(const SparseMatrix& x, const float* w, int64_t n, float* out, int num_threads) {
   for_rows(x.num_rows, 4 * kRowsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
-    kernels().combine_rows({x.indptr + begin, x.indices, x.values, end - begin}, {out + begin * n, n}, {w, n}, {nullptr, 0}, n);
+    kernels().combine_rows({x.indptr + begin, x.indices, x.values, end - begin}, {out + begin * n, n}, {w, n},
+                           {nullptr, 0}, n);
   });
 }
 
-void sparse_multiply_backward(const SparseMatrix& x, const float* grad_out, int64_t n, float* grad_w, int64_t num_features,
-                              int num_threads) {
-  const Transposed features(x.indptr, x.indices, x.num_rows, num_features, [&](int64_t, int64_t e) { return x.values[e]; });
+void sparse_multiply_backward(const SparseMatrix& x, const float* grad_out, int64_t n, float* grad_w,
+                              int64_t num_features, int num_threads) {
+  const Transposed features(x.indptr, x.indices, x.num_rows, num_features,
+                            [&](int64_t, int64_t e) { return x.values[e]; });
   for_rows(num_features, kRowsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
     kernels().combine_rows(features.columns(begin, end), {grad_w + begin * n, n}, {grad_out, n}, {nullptr, 0}, n);
   });
 }
 
-void linear(const float* a, int64_t m, int64_t k, const float* w, int64_t n, const Epilogue& epilogue, float* out, int num_threads) {
+void linear(const float* a, int64_t m, int64_t k, const float* w, int64_t n, const Epilogue& epilogue, float* out,
+            int num_threads) {
   const Kernels& kernel = kernels();
   const int64_t num_panels = (n + kernel.tile_columns - 1) / kernel.tile_columns;
   const Aligned<float> packed(num_panels * kernel.tile_columns * k);
@@ -198,7 +212,8 @@ void linear(const float* a, int64_t m, int64_t k, const float* w, int64_t n, con
   const int64_t chunk = 8 * kernel.tile_rows;
   for_rows(m, chunk, num_threads, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; row += chunk)
-      kernel.multiply(out + row * n, a + row * k, k, packed.data.get(), std::min(chunk, end - row), n, k, row, epilogue);
+      kernel.multiply(out + row * n, a + row * k, k, packed.data.get(), std::min(chunk, end - row), n, k, row,
+                      epilogue);
   });
 }
 
@@ -210,7 +225,8 @@ void add_up(const float* sums, int64_t num_blocks, int64_t n, float* db) {
   for (int64_t block = 0; block < num_blocks; ++block) kernels().add_scaled(db, sums + block * n, 1.0f, n);
 }
 
-void dense_backward(const float* g, const float* a, int64_t m, int64_t n, int64_t k, float* dw, float* db, int num_threads) {
+void dense_backward(const float* g, const float* a, int64_t m, int64_t n, int64_t k, float* dw, float* db,
+                    int num_threads) {
   const Kernels& kernel = kernels();
   constexpr int64_t kBlock = 192;  // rows summed in registers before the result is touched
   const int64_t num_panels = (n + kernel.tile_rows - 1) / kernel.tile_rows, width = num_panels * kernel.tile_rows;
@@ -233,77 +249,113 @@ void dense_backward(const float* g, const float* a, int64_t m, int64_t n, int64_
     float* scratch = scratch_floats(kBlock * kernel.tile_columns);
     for (int64_t row = 0; row < m; row += kBlock)
       for (int64_t strip = begin; strip < end; ++strip)
-        kernel.add_outer(dw, packed.data.get() + row * width, a, k, row, std::min(row + kBlock, m), n, k, strip * kernel.tile_columns, scratch);
+        kernel.add_outer(dw, packed.data.get() + row * width, a, k, row, std::min(row + kBlock, m), n, k,
+                         strip * kernel.tile_columns, scratch);
   });
 }
 
-// Behind ReLU half of the gradient is zero, behind dropout of a half three quarters: the product leaves them out. (A zero is
-// not multiplied, so an infinite input does not become NaN there.)
-void sparse_backward(const float* g, const float* out, float scale, const Matrix& a, int64_t n, float* dw, float* db, int num_threads) {
-  const Kernels& kernel = kernels();
-  constexpr int64_t kBlock = 64;  // rows of a strip of `a` that stay in the first cache
-  constexpr int64_t kParts = 8;   // of a block's work, with a part of the next block fetched before each
-  const int64_t m = a.num_rows, k = a.num_columns, num_blocks = (m + kBlock - 1) / kBlock;
-  const Aligned<float> values(m * n), sums(num_blocks * n);  // of the pages of `values` only those that are written exist
-  const Aligned<int32_t> rows(m * n);
-  const Aligned<int64_t> starts(num_blocks * (n + 1));
-  const auto starts_of = [&](int64_t block) { return starts.data.get() + block * (n + 1); };
-  for_rows(num_blocks, 1, num_threads, [&](int64_t begin, int64_t end) {
-    for (int64_t block = begin; block < end; ++block) {
-      const int64_t first = block * kBlock * n;
-      float* block_sums = sums.data.get() + block * n;
-      std::fill_n(block_sums, n, 0.0f);
-      kernel.collect_kept(starts_of(block), rows.data.get() + first, values.data.get() + first, g + first, out + first, scale,
-                          std::min(kBlock, m - block * kBlock), n, block_sums);
-    }
-  });
-  add_up(sums.data.get(), num_blocks, n, db);
+constexpr int64_t kSparseBlock = 64;  // rows of a strip of `a` that stay in the first cache
 
-  const int64_t width = kernel.strip_columns, num_strips = (k + width - 1) / width;
+// What is left of a gradient [m, n] behind dropout(relu(.)), by blocks of rows and, within a block, by columns.
+class KeptGradient {
+ public:
+  KeptGradient(const float* g, const float* out, float scale, int64_t m, int64_t n, int num_threads)
+      : n_(n),
+        num_blocks_((m + kSparseBlock - 1) / kSparseBlock),
+        values_(m * n),
+        sums_(num_blocks_ * n),
+        rows_(m * n),
+        starts_(num_blocks_ * (n + 1)) {
+    for_rows(num_blocks_, 1, num_threads, [&](int64_t begin, int64_t end) {
+      for (int64_t block = begin; block < end; ++block) {
+        const int64_t first = block * kSparseBlock * n;
+        float* block_sums = sums_.data.get() + block * n;
+        std::fill_n(block_sums, n, 0.0f);
+        kernels().collect_kept(starts_of(block), rows_.data.get() + first, values_.data.get() + first, g + first,
+                               out + first, scale, std::min(kSparseBlock, m - block * kSparseBlock), n, block_sums);
+      }
+    });
+  }
+  int64_t num_blocks() const { return num_blocks_; }
+  const float* sums() const { return sums_.data.get(); }  // [num_blocks, n]
+  // Columns [first, first + count) of a block, as rows of a sparse matrix over the block's rows.
+  SparseRows columns(int64_t block, int64_t first, int64_t count) const {
+    const int64_t at = block * kSparseBlock * n_;
+    return {starts_of(block) + first, rows_.data.get() + at, values_.data.get() + at, count};
+  }
+
+ private:
+  int64_t* starts_of(int64_t block) const { return starts_.data.get() + block * (n_ + 1); }
+
+  int64_t n_, num_blocks_;
+  Aligned<float> values_, sums_;  // of the pages of `values_` only those that are written exist
+  Aligned<int32_t> rows_;
+  Aligned<int64_t> starts_;
+};
+
+// total [count, width] = rows [first, first + count) of dw, in the columns of `strip`; `columns` [kSparseBlock, width].
+void add_strip(const KeptGradient& kept, const Strip& strip, int64_t first, int64_t count, float* columns,
+               float* total) {
+  const Kernels& kernel = kernels();
+  constexpr int64_t kParts = 8;  // of a block's work, with a part of the next block fetched before each
+  const int64_t m = strip.matrix.num_rows, width = kernel.strip_columns, tile = kernel.tile_columns;
+  const int64_t whole_vectors = std::min(width, (strip.width + tile - 1) / tile * tile);
+  std::fill_n(columns, kSparseBlock * width, 0.0f);
+  std::fill_n(total, count * width, 0.0f);
+  strip.fetch(0, kSparseBlock);
+  for (int64_t block = 0; block < kept.num_blocks(); ++block) {
+    const int64_t row = block * kSparseBlock, next = row + kSparseBlock;
+    strip.copy(columns, width, row, std::min(next, m));
+    for (int64_t part = 0; part < kParts; ++part) {
+      strip.fetch(next + part * kSparseBlock / kParts, next + (part + 1) * kSparseBlock / kParts);
+      const int64_t from = count * part / kParts, to = count * (part + 1) / kParts;
+      float* sum = total + from * width;
+      kernel.combine_rows(kept.columns(block, first + from, to - from), {sum, width}, {columns, width}, {sum, width},
+                          whole_vectors);
+    }
+  }
+}
+
+// Behind ReLU half of the gradient is zero, behind dropout of a half three quarters: the product leaves them out. (A
+// zero is not multiplied, so an infinite input does not become NaN there.)
+void sparse_backward(const float* g, const float* out, float scale, const Matrix& a, int64_t n, float* dw, float* db,
+                     int num_threads) {
+  const int64_t k = a.num_columns, width = kernels().strip_columns, num_strips = (k + width - 1) / width;
+  const KeptGradient kept(g, out, scale, a.num_rows, n, num_threads);
+  add_up(kept.sums(), kept.num_blocks(), n, db);
   constexpr int64_t kFewestRows = 32;  // of dw for one thread: each copies the strip of `a` for itself
   const int64_t shares = std::clamp<int64_t>(2 * num_threads / num_strips, 1, (n + kFewestRows - 1) / kFewestRows);
   for_rows(num_strips * shares, 1, num_threads, [&](int64_t begin, int64_t end) {
-    const Aligned<float> columns(kBlock * width), total((n / shares + 1) * width);
+    const Aligned<float> columns(kSparseBlock * width), total((n / shares + 1) * width);
     for (int64_t task = begin; task < end; ++task) {
-      const int64_t column = task / shares * width, first = task % shares * n / shares, count = (task % shares + 1) * n / shares - first;
+      const int64_t column = task / shares * width, share = task % shares;
+      const int64_t first = share * n / shares, count = (share + 1) * n / shares - first;
       const Strip strip{a, column, std::min(width, k - column)};
-      const int64_t whole_vectors = std::min(width, (strip.width + kernel.tile_columns - 1) / kernel.tile_columns * kernel.tile_columns);
-      std::fill_n(columns.data.get(), kBlock * width, 0.0f);
-      std::fill_n(total.data.get(), count * width, 0.0f);
-      strip.fetch(0, kBlock);
-      for (int64_t block = 0; block < num_blocks; ++block) {
-        const int64_t row = block * kBlock, next = row + kBlock;
-        strip.copy(columns.data.get(), width, row, std::min(next, m));
-        for (int64_t part = 0; part < kParts; ++part) {
-          strip.fetch(next + part * kBlock / kParts, next + (part + 1) * kBlock / kParts);
-          const int64_t from = count * part / kParts, to = count * (part + 1) / kParts;
-          float* sum = total.data.get() + from * width;
-          kernel.combine_rows({starts_of(block) + first + from, rows.data.get() + row * n, values.data.get() + row * n, to - from},
-                              {sum, width}, {columns.data.get(), width}, {sum, width}, whole_vectors);
-        }
-      }
-      for (int64_t row = 0; row < count; ++row) std::copy_n(total.data.get() + row * width, strip.width, dw + (first + row) * k + column);
+      add_strip(kept, strip, first, count, columns.data.get(), total.data.get());
+      for (int64_t row = 0; row < count; ++row)
+        std::copy_n(total.data.get() + row * width, strip.width, dw + (first + row) * k + column);
     }
   });
 }
 
 }  // namespace
 
-void linear_backward(const float* grad_out, const float* out, float scale, const Matrix& a, int64_t n, float* dw, float* db,
-                     int num_threads) {
+void linear_backward(const float* grad_out, const float* out, float scale, const Matrix& a, int64_t n, float* dw,
+                     float* db, int num_threads) {
   if (out) sparse_backward(grad_out, out, scale, a, n, dw, db, num_threads);
   else dense_backward(grad_out, static_cast<const float*>(a.data), a.num_rows, n, a.num_columns, dw, db, num_threads);
 }
 
-void relu_dropout(const float* in, int64_t m, int64_t n, const uint64_t* row_keys, uint32_t threshold, float scale, float* out,
-                  int num_threads) {
+void relu_dropout(const float* in, int64_t m, int64_t n, const uint64_t* row_keys, uint32_t threshold, float scale,
+                  float* out, int num_threads) {
   for_rows(m, kRowsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
       kernels().relu_dropout(out + row * n, in + row * n, row_keys[row], threshold, scale, n);
   });
 }
 
-void relu_dropout_backward(const float* grad_out, const float* out, int64_t count, float scale, float* grad_in, int num_threads) {
+void relu_dropout_backward(const float* grad_out, const float* out, int64_t count, float scale, float* grad_in,
+                           int num_threads) {
   for_rows(count, 1 << 16, num_threads, [&](int64_t begin, int64_t end) {
     kernels().relu_dropout_backward(grad_in + begin, grad_out + begin, out + begin, scale, end - begin);
   });

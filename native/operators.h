@@ -22,12 +22,13 @@ struct Segments {  // compressed sparse rows of local ids
 using SparseMatrix = SparseRows;
 
 // out[i] = table[ids[i]].
-void gather_rows(const Matrix& table, const int64_t* ids, int64_t num_ids, void* out, RowType out_type, int num_threads);
+void gather_rows(const Matrix& table, const int64_t* ids, int64_t num_ids, void* out, RowType out_type,
+                 int num_threads);
 
-// out[r] = [table[row_ids[r]], mean of table[ids[c]] over c in segment r]; the mean of nothing is 0. Null row_ids: r itself;
-// null ids: c itself.
-void gather_self_and_mean(const Matrix& table, const int64_t* row_ids, const int64_t* ids, const Segments& segments, void* out,
-                          RowType out_type, int num_threads);
+// out[r] = [table[row_ids[r]], mean of table[ids[c]] over c in segment r]; the mean of nothing is 0. Null row_ids: r
+// itself; null ids: c itself.
+void gather_self_and_mean(const Matrix& table, const int64_t* row_ids, const int64_t* ids, const Segments& segments,
+                          void* out, RowType out_type, int num_threads);
 
 // out[i] = row ids[i] of `table`; out.indptr is given, and says how long each row is.
 void gather_sparse_rows(const SparseMatrix& table, const int64_t* ids, int64_t num_ids, const int64_t* out_indptr,
@@ -43,18 +44,20 @@ void self_and_mean_backward(const float* grad_out, int64_t num_columns, const Se
 
 // out = x · w for sparse x; w [num_features, n].
 void sparse_multiply(const SparseMatrix& x, const float* w, int64_t n, float* out, int num_threads);
-void sparse_multiply_backward(const SparseMatrix& x, const float* grad_out, int64_t n, float* grad_w, int64_t num_features,
-                              int num_threads);
+void sparse_multiply_backward(const SparseMatrix& x, const float* grad_out, int64_t n, float* grad_w,
+                              int64_t num_features, int num_threads);
 
 // out [m, n] = epilogue(a [m, k] · w [n, k]ᵀ).
-void linear(const float* a, int64_t m, int64_t k, const float* w, int64_t n, const Epilogue& epilogue, float* out, int num_threads);
+void linear(const float* a, int64_t m, int64_t k, const float* w, int64_t n, const Epilogue& epilogue, float* out,
+            int num_threads);
 // dw [n, k] = gᵀ · a [m, k] and db [n] = the sum of g's rows, where g [m, n] is grad_out behind the backward of
 // dropout(relu(.)) if `out`, its result, is given, and grad_out itself if it is null; then `a` is float32.
-void linear_backward(const float* grad_out, const float* out, float scale, const Matrix& a, int64_t n, float* dw, float* db,
-                     int num_threads);
+void linear_backward(const float* grad_out, const float* out, float scale, const Matrix& a, int64_t n, float* dw,
+                     float* db, int num_threads);
 
-void relu_dropout(const float* in, int64_t m, int64_t n, const uint64_t* row_keys, uint32_t threshold, float scale, float* out,
-                  int num_threads);
-void relu_dropout_backward(const float* grad_out, const float* out, int64_t count, float scale, float* grad_in, int num_threads);
+void relu_dropout(const float* in, int64_t m, int64_t n, const uint64_t* row_keys, uint32_t threshold, float scale,
+                  float* out, int num_threads);
+void relu_dropout_backward(const float* grad_out, const float* out, int64_t count, float scale, float* grad_in,
+                           int num_threads);
 
 }  // namespace graphmill

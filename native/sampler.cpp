@@ -16,12 +16,13 @@ namespace {
 
 constexpr int64_t kRowsPerChunk = 128;
 constexpr int64_t kRowsWorthHelp = 4096;  // a hop with fewer rows is over before a sleeping helper wakes
-constexpr int64_t kMostScanned = 64;  // picks that are compared with each other; above, a bitmap is cheaper
-constexpr int64_t kShortRowBytes = 256;  // a row of in-edges that is fetched whole rather than pick by pick
-constexpr int64_t kRowsAhead = 16;   // rows whose offsets are fetched ahead of their use
-constexpr int64_t kEdgesAhead = 24;  // edges whose node's position is fetched ahead of its use
+constexpr int64_t kMostScanned = 64;      // picks that are compared with each other; above, a bitmap is cheaper
+constexpr int64_t kShortRowBytes = 256;   // a row of in-edges that is fetched whole rather than pick by pick
+constexpr int64_t kRowsAhead = 16;        // rows whose offsets are fetched ahead of their use
+constexpr int64_t kEdgesAhead = 24;       // edges whose node's position is fetched ahead of its use
 
-// condition ? yes : no without a branch, which compilers make of the operator, and which half of the time is mispredicted here.
+// condition ? yes : no without a branch, which compilers make of the operator, and which half of the time is
+// mispredicted here.
 inline uint64_t choose(bool condition, uint64_t yes, uint64_t no) {
   const uint64_t mask = -static_cast<uint64_t>(condition);
   return (yes & mask) | (no & ~mask);
@@ -77,7 +78,8 @@ void pick_edges(int64_t start, int64_t degree, int64_t count, uint64_t key, int6
 template <class Index>
 Sampler<Index>::Sampler(const int64_t* indptr, const Index* indices, int64_t num_nodes, int64_t num_edges)
     : indptr_(indptr), indices_(indices), num_nodes_(num_nodes), num_edges_(num_edges) {
-  if (num_nodes >= INT32_MAX) throw std::invalid_argument("the sampler holds local ids in 31 bits: at most 2^31 - 2 nodes");
+  if (num_nodes >= INT32_MAX)
+    throw std::invalid_argument("the sampler holds local ids in 31 bits: at most 2^31 - 2 nodes");
 }
 
 template <class Index>
@@ -146,7 +148,8 @@ void Sampler<Index>::count_edges(Workspace& work, Neighbourhood& out, const Hop&
 }
 
 template <class Index>
-void Sampler<Index>::pick_rows(const Workspace& work, Neighbourhood& out, const Hop& hop, int64_t begin, int64_t end) const {
+void Sampler<Index>::pick_rows(const Workspace& work, Neighbourhood& out, const Hop& hop, int64_t begin,
+                               int64_t end) const {
   const int64_t* offsets = out.indptr.data() + hop.first_row;
   const int64_t* nodes = out.node_ids.data() + hop.node_begin;
   const int64_t first_edge = offsets[begin], num_picked = offsets[end] - first_edge;
@@ -171,7 +174,8 @@ void Sampler<Index>::pick_rows(const Workspace& work, Neighbourhood& out, const 
 
 // In the order of the edges, so that local ids do not depend on which thread picked what.
 template <class Index>
-void Sampler<Index>::relabel_rows(Workspace& work, Neighbourhood& out, const Hop& hop, int64_t begin, int64_t end) const {
+void Sampler<Index>::relabel_rows(Workspace& work, Neighbourhood& out, const Hop& hop, int64_t begin,
+                                  int64_t end) const {
   const int64_t* offsets = out.indptr.data() + hop.first_row;
   uint32_t* position = work.position.data();
   const uint32_t base = work.base;
@@ -221,7 +225,8 @@ void Sampler<Index>::sample_hop(Workspace& work, Neighbourhood& out, const Hop& 
       if (std::this_thread::get_id() == caller) relabel_what_is_ready();
     }
   };
-  ThreadPool::instance().parallel_for(num_rows, kRowsPerChunk, num_rows < kRowsWorthHelp ? 1 : num_threads, pick_chunks);
+  ThreadPool::instance().parallel_for(num_rows, kRowsPerChunk, num_rows < kRowsWorthHelp ? 1 : num_threads,
+                                      pick_chunks);
   relabel_what_is_ready();
 }
 

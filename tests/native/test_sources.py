@@ -1,0 +1,68 @@
+"""What must hold of the files of native/ themselves: each is a reason to build again, none is left out of the build."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = sorted((ROOT / "native").iterdir())
+
+
+def make(*arguments: str) -> str:
+    return subprocess.run(
+        ["make", "--no-print-directory", *arguments], cwd=ROOT, text=True, capture_output=True, check=True
+    ).stdout
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A virtual environment as `make install` leaves it: its stamps, each newer than what it depends on."""
+    newest = max(path.stat().st_mtime for path in [*SOURCES, ROOT / "CMakeLists.txt", ROOT / "pyproject.toml"])
+    for number, name in enumerate([".graphmill-venv", ".graphmill-packages", ".graphmill-installed"]):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, times=(newest + 10 + number, newest + 10 + number))
+    return tmp_path
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_every_native_file_is_a_reason_to_build_again(installed: Path) -> None:
+    nothing_changed = make("-n", f"VENV={installed}", "install")
+    assert "pip install" not in nothing_changed
+    for source in [*SOURCES, ROOT / "CMakeLists.txt"]:
+        changed = make("-n", f"VENV={installed}", "-W", str(source.relative_to(ROOT)), "install")
+        assert "pip install" in changed, source.name
+
+
+def test_every_native_file_is_compiled_or_included() -> None:
+    cmake = (ROOT / "CMakeLists.txt").read_text()
+    texts = {path.name: path.read_text() for path in SOURCES}
+    for name in texts:
+        if name.endswith(".cpp"):
+            assert f"native/{name}" in cmake, name
+        else:
+            assert any(f'#include "{name}"' in text for text in texts.values()), name
+
+
+def test_native_files_are_in_the_pinned_form() -> None:
+    program = Path(sys.executable).parent / "clang-format"
+    if not program.exists():
+        pytest.skip(f"{program} is not installed")
+    pinned = next(
+        line.partition("==")[2]
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if line.startswith("clang-format==")
+    )
+    assert pinned in subprocess.run([program, "--version"], text=True, capture_output=True, check=True).stdout
+    checked = subprocess.run([program, "--dry-run", "--Werror", *SOURCES], text=True, capture_output=True, check=False)
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_files_and_lines_stay_readable() -> None:
+    for path in SOURCES:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        assert max(map(len, lines)) <= 120, path.name
+        assert len(lines) <= (200 if path.name.startswith("bindings") else 400), path.name
