@@ -29,7 +29,7 @@ class Graph:
 
 
 def load(name: str) -> Graph:
-    """One of sbm, rmat, ba, reddit_shaped; made when it is first asked for."""
+    """One of tiny, sbm, rmat, ba, reddit_shaped; made when it is first asked for."""
     path = CACHE / f"{name}.npz"
     if not path.exists():
         console.print(f"[dim]making the graph {name} …[/dim]")
@@ -64,6 +64,12 @@ def _sbm(rng: np.random.Generator) -> Csc:
     inside = members[block, rng.integers(members.shape[1], size=drawn)]
     target = np.where(rng.random(drawn) < 0.8, inside, rng.integers(num_nodes, size=drawn))
     return _symmetric(num_nodes, 2_000_000, source, target)
+
+
+def _tiny(rng: np.random.Generator) -> Csc:
+    """2,000 nodes, 20,000 directed edges, ends chosen evenly: for tests of the benchmarks."""
+    source, target = rng.integers(2_000, size=(2, 15_000))
+    return _symmetric(2_000, 20_000, source, target)
 
 
 def _rmat(rng: np.random.Generator) -> Csc:
@@ -110,6 +116,7 @@ def _reddit_shaped(rng: np.random.Generator) -> Csc:
 
 
 _MAKERS: dict[str, Callable[[np.random.Generator], Csc]] = {
+    "tiny": _tiny,
     "sbm": _sbm,
     "rmat": _rmat,
     "ba": _ba,

@@ -5,6 +5,7 @@ round, and the median of the rounds' ratios is what counts, with its quartiles.
 """
 
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -17,9 +18,11 @@ from rich.console import Console
 from rich.table import Table
 
 from graphmill.record.provenance import collect_provenance
+from origin import Origin
 
-RESULTS = Path(__file__).parent / "results"
-CACHE = Path(__file__).parent.parent / "data" / "benchmarks"
+HERE = Path(__file__).parent
+RESULTS = Path(os.environ.get("GRAPHMILL_BENCHMARK_RESULTS", HERE / "results"))  # tests write elsewhere
+CACHE = Path(os.environ.get("GRAPHMILL_BENCHMARK_CACHE", HERE.parent / "data" / "benchmarks"))
 console = Console(width=120)
 
 
@@ -33,7 +36,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: list[float]) -> "Spread":
-        q25, median, q75 = statistics.quantiles(values, n=4, method="inclusive")
+        q25, median, q75 = statistics.quantiles(values * 2 if len(values) == 1 else values, n=4, method="inclusive")
         return cls(median, q25, q75)
 
     def __str__(self) -> str:
@@ -103,6 +106,21 @@ def write_result(name: str, result: Mapping[str, Any]) -> Path:
     path = RESULTS / f"{name}.json"
     provenance = collect_provenance(["python", f"benchmarks/{name}.py"]).model_dump(mode="json")
     path.write_text(json.dumps({"result": result, "provenance": provenance}, indent=2, default=asdict) + "\n")
+    console.print(f"[dim]{path}[/dim]")
+    return path
+
+
+def write_entries(name: str, entries: Mapping[str, tuple[Origin, Mapping[str, Any]]]) -> Path:
+    """Write entries into benchmarks/results/<name>.json, each beside its own origin; those of other names stay.
+
+    `measured.py --check` refuses a file whose entries come from different code.
+    """
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    stored = json.loads(path.read_text()) if path.exists() else {}
+    kept = stored.get("entries", {})
+    kept |= {entry: {"origin": origin, "result": result} for entry, (origin, result) in entries.items()}
+    path.write_text(json.dumps({"entries": kept}, indent=2, default=asdict) + "\n")
     console.print(f"[dim]{path}[/dim]")
     return path
 

@@ -31,7 +31,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphmill import _native
-from graphmill.graph.batch import GlobalIds, MiniBatch, Seeds, SelfAndMean
+from graphmill.graph.batch import GlobalIds, MiniBatch, Sampled, Seeds, SelfAndMean
 from graphmill.graph.features import DenseFeatures
 from graphmill.graph.topology import Topology
 from graphmill.nn.graphsage import GraphSage, MeanLayer
@@ -84,7 +84,7 @@ class Ours:
 
     def step(self, number: int) -> None:
         begin = time.perf_counter()
-        sampled = self.sampler.sample(Seeds(0, number, GlobalIds(self.problem.seeds[number])))
+        sampled = self.sample(number)
         sampled_at = time.perf_counter()
         batch = self.collector.collect(sampled)
         collected_at = time.perf_counter()
@@ -93,6 +93,9 @@ class Ours:
         self.phases["gather"].append(collected_at - sampled_at)
         self.phases["compute"].append(time.perf_counter() - collected_at)
         self.edges.append((*(block.num_rows for block in batch.blocks), *batch.num_edges_per_hop))
+
+    def sample(self, number: int) -> Sampled:
+        return self.sampler.sample(Seeds(0, number, GlobalIds(self.problem.seeds[number])))
 
     def compute(self, batch: MiniBatch) -> None:
         self.optimizer.zero_grad()

@@ -25,6 +25,7 @@ code=$?
 printf '%s %s %s\\n' "$began" "$EPOCHREALTIME" "$1" >>{log}
 exit "$code"
 """
+PARTS = ("start to sbatch's answer", "of it sbatch itself", "beyond sbatch", "of it --test-only", "CPU time of it all")
 
 
 def main() -> None:
@@ -38,42 +39,48 @@ def main() -> None:
         measure(Path(folder), options.rounds)
 
 
-def measure(folder: Path, rounds: int) -> None:
-    """Submit again and again; the program sbatch on PATH notes when it began and ended."""
-    log, sbatch = folder / "log", folder / "bin" / "sbatch"
-    sbatch.parent.mkdir()
-    real = next(path for path in (Path(part) / "sbatch" for part in os.environ["PATH"].split(":")) if path.exists())
-    sbatch.write_text(WRAPPER.format(sbatch=real, log=log))
-    sbatch.chmod(0o755)
-    command = [sys.executable, "-m", "graphmill.cli", "submit", "debian-packages-sage", "--hosts", "2"]
-    command += ["--site", "devcluster", "--sbatch-arg=--hold", "--logs-root", str(folder / "logs")]
-    command += ["--dataset-root", str(folder / "data")]
-    environ = {**os.environ, "PATH": f"{sbatch.parent}:{os.environ['PATH']}"}
-    parts: dict[str, list[float]] = {
-        name: []
-        for name in (
-            "start to sbatch's answer",
-            "of it sbatch itself",
-            "beyond sbatch",
-            "of it --test-only",
-            "CPU time of it all",
-        )
-    }
-    watch = ForeignLoad()
-    for number in range(-1, rounds):  # the first one prepares the dataset, and does not count
-        log.unlink(missing_ok=True)
+class Submitter:
+    """One installation that submits held jobs; the program sbatch on PATH notes when it began and ended.
+
+    `python`: of the installation. `folder`: its own prepared data, runs and notes.
+    """
+
+    def __init__(self, python: str, folder: Path) -> None:
+        self.log, sbatch = folder / "log", folder / "bin" / "sbatch"
+        sbatch.parent.mkdir(parents=True)
+        real = next(path for path in (Path(part) / "sbatch" for part in os.environ["PATH"].split(":")) if path.exists())
+        sbatch.write_text(WRAPPER.format(sbatch=real, log=self.log))
+        sbatch.chmod(0o755)
+        self.environ = {**os.environ, "PATH": f"{sbatch.parent}:{os.environ['PATH']}"}
+        data = ["--dataset-root", str(folder / "data")]
+        graphmill = [python, "-m", "graphmill.cli"]
+        subprocess.run([*graphmill, "prepare", "debian-packages", *data], check=True, capture_output=True)
+        self.command = [*graphmill, "submit", "debian-packages-sage", "--hosts", "2", "--site", "devcluster"]
+        self.command += ["--sbatch-arg=--hold", "--logs-root", str(folder / "logs"), *data]
+
+    def submit(self, name: str) -> dict[str, float]:
+        """Seconds of the parts of one submission."""
+        self.log.unlink(missing_ok=True)
         cpu, began = _cpu_s(), time.time()
-        subprocess.run([*command, "--run-id", f"r{number + 1}"], env=environ, capture_output=True, check=False)
-        calls = {what: (float(a), float(b)) for a, b, what in (line.split() for line in log.read_text().splitlines())}
-        if number < 0:
-            continue
-        at, answer = calls["--parsable"]
-        tested = calls["--test-only"]
+        command = [*self.command, "--run-id", name]
+        done = subprocess.run(command, env=self.environ, capture_output=True, text=True, check=False)
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        if len(lines) != 2:  # not by the exit status: `submit` warns of a job that is held, as these are
+            raise SystemExit(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
+        calls = {what: (float(a), float(b)) for a, b, what in (line.split() for line in lines)}
+        (at, answer), tested = calls["--parsable"], calls["--test-only"]
         figures = (answer - began, answer - at, at - began, tested[1] - tested[0], _cpu_s() - cpu)
-        for name, figure in zip(parts, figures, strict=True):
-            parts[name].append(figure)
+        return dict(zip(PARTS, figures, strict=True))
+
+
+def measure(folder: Path, rounds: int) -> None:
+    """Submit again and again."""
+    submitter = Submitter(sys.executable, folder / "one")
+    submitter.submit("warm-up")
+    watch = ForeignLoad()
+    found = [submitter.submit(f"r{number}") for number in range(rounds)]
     cores = watch.cores()
-    spreads = {name: Spread.of(values) for name, values in parts.items()}
+    spreads = {name: Spread.of([parts[name] for parts in found]) for name in PARTS}
     print_table(
         f"seconds, median (quartiles) of {rounds}; others used {cores:.2f} cores; the bar is {BAR_S} s beyond sbatch",
         ["what", "s"],
