@@ -23,9 +23,9 @@ from typing import Any
 
 import psutil
 
-from graphmill.cluster.devcluster import build, daemons, hosts
-from graphmill.cluster.devcluster.description import LOCAL, Description, Host
-from graphmill.cluster.verify.run import verify_run
+from graphmill.devcluster import build, daemons, hosts
+from graphmill.devcluster.description import LOCAL, Description, Host
+from graphmill.verify.run import verify_run
 from harness import ForeignLoad, print_table, write_result
 from slurm_runs import Run, append, claim, freeze, in_cluster, rows_of, state_of, wait_until
 

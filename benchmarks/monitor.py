@@ -15,8 +15,8 @@ from pathlib import Path
 
 import psutil
 
-from graphmill.record.monitor import start_monitor
-from graphmill.record.monitor_summary import read_monitors, summarise
+from graphmill.monitor.sampler import start_monitor
+from graphmill.monitor.summary import read_monitors, summarise
 from harness import ForeignLoad, print_table, write_result
 
 RANK = (

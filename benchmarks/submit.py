@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from graphmill.cluster.devcluster.description import ENVIRONMENT_NAME
+from graphmill.devcluster.description import ENVIRONMENT_NAME
 from harness import ForeignLoad, Spread, print_table, write_result
 
 BAR_S = 1.0

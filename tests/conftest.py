@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ("real_slurm",)  # tests/plugins; see `pythonpath` in pyproject.toml
+pytest_plugins = ("planned_runs", "real_slurm")  # tests/plugins; see `pythonpath` in pyproject.toml
 
 GOLDENS = Path(__file__).parent / "goldens"
 

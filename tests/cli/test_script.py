@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 
 from graphmill.cli.app import app
 from graphmill.cli.job_options import job_overrides, joined_values, yaml_text
+from graphmill.config.yaml_text import parse_value
 from graphmill.spec.load import load_experiment
-from graphmill.spec.yaml_text import parse_value
 
 SEED_000 = """script --site perlmutter --nodes-list 1 2 4 8 --allocation m1234 --mail-user you@org.edu
  --mail-type END,FAIL --job-name-prefix reddit-strong --output-dir {} --setup-line SETUP --qos regular

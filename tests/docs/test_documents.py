@@ -14,9 +14,9 @@ import typer
 from graphmill.cli import app
 from graphmill.cli.tree import SeedFlagsCommand
 from graphmill.spec.flags import SEED_FLAGS, parse_train_request
+from graphmill.spec.job.site import load_site
 from graphmill.spec.load import load_experiment
 from graphmill.spec.recipes import list_recipes
-from graphmill.spec.site import load_site
 from graphmill.spec.study import load_study
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.cluster.local import run_ranks
+from graphmill.cluster.launch.local import run_ranks
 from graphmill.record.events import read_events
 from graphmill.record.run_folder import RunFolder
 from graphmill.train.evaluate import evaluate

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from graphmill.cluster.verify.run import verify_run
 from graphmill.record.events import read_events
 from graphmill.record.metrics import read_table
 from graphmill.record.provenance import collect_provenance
@@ -16,6 +15,7 @@ from graphmill.spec.experiment import TrafficExperiment
 from graphmill.spec.plan import Plan
 from graphmill.tasks.planning import plan_experiment
 from graphmill.tasks.traffic.prepare import prepare_traffic
+from graphmill.verify.run import verify_run
 
 RUNS = {
     "alone": {"ranks": 1},

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from graphmill.cluster.devcluster import build, daemons, hosts
-from graphmill.cluster.devcluster.description import HOME, Description
-from graphmill.cluster.devcluster.requirements import why_not
+from graphmill.devcluster import build, daemons, hosts
+from graphmill.devcluster.description import HOME, Description
+from graphmill.devcluster.requirements import why_not
 
 GROUP = "slurm"
-OTHERS = Path(__file__).parents[1] / "cluster/slurm"  # tests there submit jobs, too, if not all of them
+OTHERS = Path(__file__).parents[1] / "cluster/jobs"  # tests there submit jobs, too, if not all of them
 ASKS = re.compile(r"^\s*(?:async )?def \w+\([^)]*\bslurm\b", re.MULTILINE)
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "DEADLINE")
 

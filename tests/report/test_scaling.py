@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from graphmill.base.errors import UserError
+from graphmill.monitor.columns import COLUMNS as MONITOR_COLUMNS
 from graphmill.record.metrics import write_metrics
-from graphmill.record.monitor_columns import COLUMNS as MONITOR_COLUMNS
 from graphmill.record.provenance import Provenance
 from graphmill.record.run_folder import Outcome, RunFolder
 from graphmill.report.latex import build_tex, find_latex

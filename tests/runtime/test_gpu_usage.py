@@ -76,7 +76,7 @@ def test_the_monitor_watches_the_gpus_that_the_ranks_may_use(
     driver: Path, source_environ, visible: str | None, subjects: list[str]
 ):
     code = (
-        "import os, subprocess, sys; from pathlib import Path; from graphmill.record.monitor import Sampler\n"
+        "import os, subprocess, sys; from pathlib import Path; from graphmill.monitor.sampler import Sampler\n"
         "rank = subprocess.Popen([sys.executable, '-c', 'print(1, flush=True); input()', os.getcwd()],\n"
         "    stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, 'RANK': '0'})\n"
         "rank.stdout.readline()\n"

@@ -9,7 +9,7 @@ from graphmill.base.errors import UserError
 from graphmill.cli.options import Json, LogsRoot
 from graphmill.cli.plan import say
 from graphmill.cli.show import print_json, print_line, print_table
-from graphmill.cluster.bottleneck import Verdict, thresholds_text
+from graphmill.diagnose.bottleneck import Verdict, thresholds_text
 
 
 def register(app: typer.Typer) -> None:
@@ -37,8 +37,8 @@ def bottleneck(
       graphmill bottleneck debian-strong --json
     """
     from graphmill.cli.find_run import find_several
-    from graphmill.cluster.bottleneck import find_bottleneck
-    from graphmill.cluster.bottleneck_facts import measured_of
+    from graphmill.diagnose.bottleneck import find_bottleneck
+    from graphmill.diagnose.bottleneck_facts import measured_of
 
     folders = find_several(run, logs_root)
     verdicts: dict[str, Verdict] = {}

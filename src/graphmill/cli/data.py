@@ -330,7 +330,7 @@ def _traffic_facts(store: Any) -> Sequence[tuple[str, Any]]:  # noqa: ANN401  # 
 
 
 def _options(texts: Sequence[str]) -> dict[str, Any]:
-    from graphmill.spec.yaml_text import parse_value
+    from graphmill.config.yaml_text import parse_value
 
     options = {}
     for text in texts:

@@ -14,7 +14,7 @@ from graphmill.cli.show import print_json, print_line, print_table
 from graphmill.cli.tree import Commands
 
 if TYPE_CHECKING:
-    from graphmill.cluster.devcluster.description import Description, Host
+    from graphmill.devcluster.description import Description, Host
 
 _FOR_COMMANDS = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
@@ -111,8 +111,8 @@ def run(
     Example:
       graphmill devcluster run --hosts 2 -- srun -N2 hostname
     """
-    from graphmill.cluster.devcluster.description import Description
-    from graphmill.cluster.devcluster.launch import run as run_
+    from graphmill.devcluster.description import Description
+    from graphmill.devcluster.launch import run as run_
 
     cluster = Description(
         num_hosts=hosts, cpus=cpus, memory_mib=memory_mib, gpus=gpus, gpu_type=gpu_type, accounting=accounting,
@@ -148,8 +148,8 @@ def up(
       graphmill devcluster up --hosts 2
       graphmill devcluster node head -- sinfo
     """
-    from graphmill.cluster.devcluster import launch
-    from graphmill.cluster.devcluster.description import Description
+    from graphmill.devcluster import launch
+    from graphmill.devcluster.description import Description
 
     cluster = Description(
         num_hosts=hosts, cpus=cpus, memory_mib=memory_mib, gpus=gpus, gpu_type=gpu_type, accounting=accounting,
@@ -168,7 +168,7 @@ def down() -> None:
     Example:
       graphmill devcluster down
     """
-    from graphmill.cluster.devcluster import launch
+    from graphmill.devcluster import launch
 
     print_line("the dev cluster is down" if launch.down() else "no dev cluster was up")
 
@@ -181,7 +181,7 @@ def status(json: Json = False) -> None:
       graphmill devcluster status
     """
     _be_inside()
-    from graphmill.cluster.devcluster.status import status as status_
+    from graphmill.devcluster.status import status as status_
 
     seen = status_()
     if json:
@@ -207,8 +207,8 @@ def node(
       graphmill devcluster node head -- sbatch job.sbatch
       graphmill devcluster node host2
     """
-    from graphmill.cluster.devcluster.description import HEAD
-    from graphmill.cluster.devcluster.hosts import enter
+    from graphmill.devcluster.description import HEAD
+    from graphmill.devcluster.hosts import enter
 
     _be_inside()
     words = (command or [])[(command or [])[:1] == ["--"] :] or [os.environ.get("SHELL", "/bin/sh")]
@@ -224,7 +224,7 @@ def crash(name: HostName) -> None:
     Example:
       graphmill devcluster crash host2
     """
-    from graphmill.cluster.devcluster.hosts import crash as crash_
+    from graphmill.devcluster.hosts import crash as crash_
 
     crash_(_there(name)[1])
 
@@ -236,7 +236,7 @@ def boot(name: HostName) -> None:
     Example:
       graphmill devcluster boot host2
     """
-    from graphmill.cluster.devcluster.build import boot as boot_
+    from graphmill.devcluster.build import boot as boot_
 
     boot_(*_there(name))
 
@@ -248,7 +248,7 @@ def cut(name: HostName) -> None:
     Example:
       graphmill devcluster cut host2
     """
-    from graphmill.cluster.devcluster.hosts import cut as cut_
+    from graphmill.devcluster.hosts import cut as cut_
 
     cut_(_there(name)[1])
 
@@ -260,14 +260,14 @@ def heal(name: HostName) -> None:
     Example:
       graphmill devcluster heal host2
     """
-    from graphmill.cluster.devcluster.hosts import heal as heal_
+    from graphmill.devcluster.hosts import heal as heal_
 
     heal_(_there(name)[1])
 
 
 def _there(name: str) -> "tuple[Description, Host]":
     """The cluster that this process is in, which it enters first, and its host of that name."""
-    from graphmill.cluster.devcluster.description import Description
+    from graphmill.devcluster.description import Description
 
     _be_inside()
     cluster = Description.of_this_cluster()
@@ -276,8 +276,8 @@ def _there(name: str) -> "tuple[Description, Host]":
 
 def _be_inside() -> None:
     """Go on inside the cluster that `up` brought up, unless this is inside one: the same command, started there."""
-    from graphmill.cluster.devcluster.hosts import inside
-    from graphmill.cluster.devcluster.launch import the_running_one
+    from graphmill.devcluster.hosts import inside
+    from graphmill.devcluster.launch import the_running_one
 
     if not inside():
         _become(the_running_one().enter([sys.executable, "-m", "graphmill.cli", *sys.argv[1:]]))
@@ -285,7 +285,7 @@ def _be_inside() -> None:
 
 def _become(words: list[str]) -> NoReturn:
     from graphmill.base.errors import UserError
-    from graphmill.cluster.devcluster.description import environment
+    from graphmill.devcluster.description import environment
 
     sys.stdout.flush()
     try:

@@ -16,8 +16,8 @@ from graphmill.cli.train import default_run_id, finish
 from graphmill.cli.tree import SeedFlagsCommand, seed_flags_text, with_seed_flags
 
 if TYPE_CHECKING:
-    from graphmill.cluster.ssh.hosts import HostList
-    from graphmill.cluster.ssh.launch import HostRow
+    from graphmill.cluster.launch.ssh.hosts import HostList
+    from graphmill.cluster.launch.ssh.launch import HostRow
     from graphmill.record.run_folder import RunFolder
     from graphmill.spec.experiment import Experiment
     from graphmill.spec.plan import MachineFacts, Plan
@@ -72,8 +72,8 @@ def launch(
 
     Exit status: as of train; 74 where a host was lost.
     """
-    from graphmill.cluster.ssh.hosts import read_hosts
-    from graphmill.cluster.ssh.launch import Launch
+    from graphmill.cluster.launch.ssh.hosts import read_hosts
+    from graphmill.cluster.launch.ssh.launch import Launch
     from graphmill.record.run_folder import checked_run_id
 
     overrides = with_seed_flags(ctx, override or [])
@@ -116,7 +116,7 @@ def launch(
 
 def _experiment(experiment: str | None, overrides: list[str], hosts: "HostList") -> "Experiment":
     """With the ranks that the hosts are to start."""
-    from graphmill.cluster.ssh.hosts import refuse_ranks
+    from graphmill.cluster.launch.ssh.hosts import refuse_ranks
 
     asked = load(experiment, overrides, None)
     if hosts.num_ranks is None:

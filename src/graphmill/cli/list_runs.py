@@ -24,7 +24,7 @@ def list_(logs_root: LogsRoot = Path("logs"), json: Json = False) -> None:
       graphmill list
       graphmill list --logs-root /scratch/logs --json
     """
-    from graphmill.cluster.slurm.watch import Watcher
+    from graphmill.cluster.status import Watcher
     from graphmill.record.run_folder import find_runs
 
     if not logs_root.is_dir():

@@ -11,7 +11,7 @@ from graphmill.cli.show import Cell, print_facts, print_json, print_line
 from graphmill.cli.tree import SeedFlagsCommand, seed_flags_text, with_seed_flags
 
 if TYPE_CHECKING:
-    from graphmill.cluster.trial import Trial
+    from graphmill.cluster.launch.trial import Trial
     from graphmill.spec.experiment import Experiment
     from graphmill.spec.plan import Plan
 
@@ -59,7 +59,7 @@ def plan(
     if trial is None:
         show_plan(resolved, json=json)
         return
-    from graphmill.cluster.trial import try_out
+    from graphmill.cluster.launch.trial import try_out
 
     show_plan(resolved, json=json, trial=try_out(resolved, trial))
 

@@ -48,8 +48,8 @@ def _help_of(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]:
 
 def experiment_markdown() -> str:
     """Every key of an experiment file, then of a study file."""
+    from graphmill.config.keys import Key, keys_of
     from graphmill.spec.experiment import DEFAULT_TASK, EXPERIMENTS
-    from graphmill.spec.keys import Key, keys_of
     from graphmill.spec.study import Study
 
     lines = [_GENERATED, "", "# Keys of an experiment", ""]

@@ -15,7 +15,7 @@ from graphmill.cli.tree import SeedFlagsCommand, seed_flags_text, with_seed_flag
 from graphmill.spec.flags import TrainRequest, parse_train_request
 
 if TYPE_CHECKING:
-    from graphmill.spec.job import Job
+    from graphmill.spec.job.resolve import Job
 
 _TRAINING_KEY = "graphmill.training"
 _NODES_LIST = "--nodes-list"
@@ -85,7 +85,7 @@ def script(
     if nodes_list is not None:
         _write_each(jobs, output_dir)
         return
-    from graphmill.cluster.slurm.script import render_script
+    from graphmill.cluster.jobs.script import render_script
 
     text = render_script(jobs[0])
     if output is None:
@@ -137,8 +137,8 @@ def _training(words: Sequence[str], overrides: Sequence[str], experiment: str | 
 
 def _job(asked: TrainRequest, job: Sequence[str], folders: Sequence[str]) -> "Job":
     """One job; `folders`: the logs root, then the dataset root if one is given."""
-    from graphmill.cluster.sites import find_site
-    from graphmill.spec.job import Begin, resolve_job
+    from graphmill.cluster.jobs.sites import find_site
+    from graphmill.spec.job.resolve import Begin, resolve_job
     from graphmill.spec.load import DEFAULT_RECIPE, load_experiment
 
     experiment = load_experiment(asked.experiment, [*asked.overrides, *job])
@@ -152,7 +152,7 @@ def _job(asked: TrainRequest, job: Sequence[str], folders: Sequence[str]) -> "Jo
 
 
 def _write_each(jobs: Sequence["Job"], folder: Path) -> None:
-    from graphmill.cluster.slurm.script import render_script, script_name
+    from graphmill.cluster.jobs.script import render_script, script_name
 
     for job, text in [(job, render_script(job)) for job in jobs]:
         path = folder / script_name(job)

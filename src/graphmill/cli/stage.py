@@ -47,8 +47,8 @@ def stage(
       graphmill stage debian-packages --to "$TMPDIR/graphmill"
       graphmill stage debian-packages --via "$SCRATCH/staged" --to "$TMPDIR/graphmill" --verify
     """
-    from graphmill.cluster.stage import METADATA, StagingError, in_words, read_dataset, staged_root
-    from graphmill.cluster.stage import stage as make_copy
+    from graphmill.cluster.staging.stage import METADATA, StagingError, in_words, read_dataset, staged_root
+    from graphmill.cluster.staging.stage import stage as make_copy
 
     folder = Path(dataset)
     if not (folder / METADATA).is_file():

@@ -57,7 +57,7 @@ def run(
       cells: [{name: diloco, train.sync.scheme: diloco, train.sync.every: 16}]
       seeds: [1, 2, 3]
     """
-    from graphmill.cluster.study import run_study
+    from graphmill.cluster.launch.study import run_study
     from graphmill.spec.study import load_study
 
     loaded = load_study(name)
@@ -159,7 +159,7 @@ def list_(
 
 
 def _print_cells(name: str, logs_root: Path, *, json: bool) -> None:
-    from graphmill.cluster.study import cell_states
+    from graphmill.cluster.launch.study import cell_states
     from graphmill.spec.study import load_study
 
     states = cell_states(load_study(name), logs_root)

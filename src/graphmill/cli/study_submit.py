@@ -15,7 +15,7 @@ from graphmill.cli.show import print_json, print_line
 from graphmill.cli.submit import LOOK_S, dependency_of
 
 if TYPE_CHECKING:
-    from graphmill.cluster.slurm.study import Array, CellPlan
+    from graphmill.cluster.jobs.study import Array, CellPlan
     from graphmill.record.run_folder import SubmittedJob
 
 
@@ -32,8 +32,8 @@ def submit_study(
     json: bool,
 ) -> None:
     """Plan all cells, then submit them, or show what would be."""
-    from graphmill.cluster.sites import find_site
-    from graphmill.cluster.slurm.study import make_arrays, plan_cells
+    from graphmill.cluster.jobs.sites import find_site
+    from graphmill.cluster.jobs.study import make_arrays, plan_cells
     from graphmill.spec.study import load_study
 
     how = _chain(chain, at_once)
@@ -71,7 +71,7 @@ def _chain(text: str | None, at_once: int | None) -> Literal["afterok", "afteran
 
 
 def _submit_arrays(arrays: "Sequence[Array]", name: str, *, json: bool) -> None:
-    from graphmill.cluster.slurm.study import submit_array
+    from graphmill.cluster.jobs.study import submit_array
 
     told = []
     first: SubmittedJob | None = None
@@ -95,7 +95,7 @@ def _chained(
     dry_run: bool,
     json: bool,
 ) -> None:
-    from graphmill.cluster.slurm.study import submit_chain
+    from graphmill.cluster.jobs.study import submit_chain
 
     if dry_run:
         for plan in plans:
@@ -118,8 +118,8 @@ def _chained(
 
 def _tell_first(job: "SubmittedJob | None", name: str, *, json: bool) -> None:
     """What Slurm makes of the first job, which stands for all."""
-    from graphmill.cluster.slurm.states import in_words
-    from graphmill.cluster.slurm.submit import first_state
+    from graphmill.cluster.jobs.submit import first_state
+    from graphmill.slurm.states import in_words
 
     if job is None:
         return
@@ -137,8 +137,8 @@ def _tell_first(job: "SubmittedJob | None", name: str, *, json: bool) -> None:
 
 def _show_arrays(arrays: "Sequence[Array]", *, json: bool) -> None:
     """The whole request, and what Slurm says to it."""
-    from graphmill.cluster.slurm.commands import SlurmMissingError
-    from graphmill.cluster.slurm.submit import check_with_slurm
+    from graphmill.cluster.jobs.submit import check_with_slurm
+    from graphmill.slurm.commands import SlurmMissingError
 
     shown = []
     for array in arrays:

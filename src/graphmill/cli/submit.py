@@ -26,7 +26,7 @@ from graphmill.cli.show import Cell, print_facts, print_json, print_line
 from graphmill.cli.tree import SeedFlagsCommand, seed_flags_text, with_seed_flags
 
 if TYPE_CHECKING:
-    from graphmill.cluster.slurm.submit import Request
+    from graphmill.cluster.jobs.submit import Request
     from graphmill.record.run_folder import RunFolder, SubmittedJob
 
 LOOK_S = 3.0  # at the reason why a new job waits; sbatch takes many a job that can never start
@@ -78,7 +78,7 @@ def submit(
       graphmill submit my.yaml --after logs/first-run
       graphmill submit --resume logs/my-run-20261121T081500Z
     """
-    from graphmill.cluster.slurm.submit import resubmit, submit_new
+    from graphmill.cluster.jobs.submit import resubmit, submit_new
 
     overrides = [*with_seed_flags(ctx, override or []), *job, *([] if ranks is None else [f"train.ranks={ranks}"])]
     dependency = "" if after is None else dependency_of(after, logs_root)
@@ -104,8 +104,8 @@ def _new(
     run_id: str | None,
     dependency: str,
 ) -> "Request":
-    from graphmill.cluster.sites import find_site
-    from graphmill.cluster.slurm.submit import folder_for, plan_request, refuse_taken
+    from graphmill.cluster.jobs.sites import find_site
+    from graphmill.cluster.jobs.submit import folder_for, plan_request, refuse_taken
 
     asked = load(experiment, overrides, None)
     name = run_id or f"{asked.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
@@ -132,8 +132,8 @@ def _resumed(
 ) -> "Request | None":
     """What continues a run; None where it is done."""
     from graphmill.cli.find_run import find_run
-    from graphmill.cluster.sites import find_site
-    from graphmill.cluster.slurm.submit import plan_request, refuse_alive, request_of
+    from graphmill.cluster.jobs.sites import find_site
+    from graphmill.cluster.jobs.submit import plan_request, refuse_alive, request_of
     from graphmill.record.run_folder import RunFolder, refuse_other_plan
 
     named = experiment if run_id is None else run_id
@@ -171,15 +171,15 @@ def _resumed(
 def dependency_of(text: str, logs_root: Path) -> str:
     """What `--after` means to sbatch."""
     from graphmill.cli.find_run import find_run
-    from graphmill.cluster.slurm.commands import is_job_id
-    from graphmill.cluster.slurm.submit import after
+    from graphmill.cluster.jobs.submit import after
+    from graphmill.slurm.commands import is_job_id
 
     return after(text, None if is_job_id(text) else find_run(text, logs_root))
 
 
 def _say_what_counts(request: "Request") -> None:
     """Of the person's own defaults for sbatch: those that fill what the script leaves open."""
-    from graphmill.cluster.slurm.submit import sbatch_environment
+    from graphmill.cluster.jobs.submit import sbatch_environment
 
     for name in sbatch_environment(request.script, os.environ)[1]:
         say(f"{name}={os.environ[name]} counts, for the script leaves it open")
@@ -189,8 +189,8 @@ def _say_what_counts(request: "Request") -> None:
 
 def show_request(request: "Request", *, is_new: bool, json: bool) -> None:
     """The whole request, and what Slurm says to it: also, and above all, where it refuses."""
-    from graphmill.cluster.slurm.commands import SlurmError, SlurmMissingError
-    from graphmill.cluster.slurm.submit import check_with_slurm
+    from graphmill.cluster.jobs.submit import check_with_slurm
+    from graphmill.slurm.commands import SlurmError, SlurmMissingError
 
     answer: str | None = None
     refusal: SlurmError | None = None
@@ -234,8 +234,8 @@ def _print_request(request: "Request", answer: str | None, *, is_new: bool, json
 
 def tell_submitted(folder: "RunFolder", job: "SubmittedJob", *, json: bool) -> None:
     """The number of the job at once, then what Slurm makes of it."""
-    from graphmill.cluster.slurm.states import in_words
-    from graphmill.cluster.slurm.submit import first_state
+    from graphmill.cluster.jobs.submit import first_state
+    from graphmill.slurm.states import in_words
 
     if not json:
         print_line(f"job {job.job_id}: {folder.path}")

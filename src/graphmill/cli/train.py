@@ -58,7 +58,7 @@ def train(
     if resume:
         _resume(experiment, overrides, ranks=ranks, root=root, logs_root=logs_root, run_id=run_id, dry_run=dry_run)
         return
-    from graphmill.cluster.run import start_run
+    from graphmill.cluster.launch.run import start_run
 
     asked = load(experiment, overrides, ranks)
     plan = make_plan(asked, root, default_run_id(asked.name) if run_id is None else run_id)
@@ -119,7 +119,7 @@ def _resume(
     dry_run: bool,
 ) -> None:
     """Continue a run: as it was planned, which is compared with what is asked for, if that is said again."""
-    from graphmill.cluster.run import resume_run
+    from graphmill.cluster.launch.run import resume_run
     from graphmill.record.run_folder import refuse_other_plan
 
     folder, is_run = _run_to_resume(experiment, logs_root, run_id)
@@ -162,7 +162,7 @@ def _run_to_resume(experiment: str | None, logs_root: Path, run_id: str | None) 
 
 def finish(folder: "RunFolder", code: int, *, resume_with: str = "graphmill train --resume") -> None:
     """Say how it ended, and end so. `resume_with`: what continues the run, before its folder."""
-    from graphmill.cluster.first_failure import NOT_READY, STOPPED_AT_ONCE
+    from graphmill.cluster.launch.first_failure import NOT_READY, STOPPED_AT_ONCE
 
     outcome = folder.read_outcome()
     if code == exits.DONE and outcome is not None:  # rank 0 has told the measures

@@ -11,8 +11,8 @@ from graphmill.cli.options import Json, LogsRoot
 from graphmill.cli.show import print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from graphmill.cluster.verify.check import Check
     from graphmill.record.run_folder import RunFolder
+    from graphmill.verify.check import Check
 
 
 def register(app: typer.Typer) -> None:
@@ -43,7 +43,7 @@ def verify(
       graphmill verify logs/demo --json
       graphmill verify 4711
     """
-    from graphmill.cluster.verify.run import verify_run
+    from graphmill.verify.run import verify_run
 
     results = [(folder, verify_run(folder)) for folder in _meant(run, logs_root)]
     is_true = all(check.result != "fail" for _, checks in results for check in checks)
@@ -59,9 +59,9 @@ def verify(
 def _meant(text: str | None, logs_root: Path) -> list["RunFolder"]:
     from graphmill.base.errors import UserError
     from graphmill.cli.find_run import find_several
-    from graphmill.cluster.slurm.commands import is_job_id
-    from graphmill.cluster.verify.find_job import find_job
     from graphmill.record.run_folder import RunFolder
+    from graphmill.slurm.commands import is_job_id
+    from graphmill.verify.find_job import find_job
 
     try:
         return find_several(text, logs_root)

@@ -16,7 +16,7 @@ from graphmill.cli.tree import INTERRUPTED
 if TYPE_CHECKING:
     from rich.console import Group
 
-    from graphmill.cluster.slurm.watch import RunView, Watcher
+    from graphmill.cluster.status import RunView, Watcher
 
 MIN_INTERVAL_S = 1.0
 _MAX_TAIL = 8
@@ -88,7 +88,7 @@ def _look_once(watcher: "Watcher", *, json: bool) -> None:
 
 def _watcher(run: str | None, logs_root: Path) -> "Watcher":
     from graphmill.cli.find_run import find_by_name_or_job, latest_run
-    from graphmill.cluster.slurm.watch import Watcher
+    from graphmill.cluster.status import Watcher
     from graphmill.record.run_folder import find_runs
 
     if run is not None:
@@ -144,7 +144,7 @@ def drawn(views: "Sequence[RunView]", troubles: Sequence[str], *, height: int) -
     from rich.table import Table
     from rich.text import Text
 
-    from graphmill.cluster.slurm.watch import tail
+    from graphmill.cluster.status import tail
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("run", "job", "state", "time", "hosts"):

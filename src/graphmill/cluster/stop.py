@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from graphmill.base.errors import UserError
-from graphmill.cluster.local_process import launcher_of
-from graphmill.cluster.slurm.commands import SlurmError, scancel
-from graphmill.cluster.slurm.queue import JobReading, Queue, alive
+from graphmill.cluster.launch.local_process import launcher_of
 from graphmill.record.run_folder import RunFolder
+from graphmill.slurm.commands import SlurmError, scancel
+from graphmill.slurm.queue import JobReading, Queue, alive
 
 if TYPE_CHECKING:
     import psutil

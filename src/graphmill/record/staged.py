@@ -97,7 +97,7 @@ def staged_store_path(plan: Plan, environ: Mapping[str, str], folder: RunFolder)
     path = Path(root) / staged_name(plan.dataset.name, plan.dataset.checksum)
     problem = staged_problem(path, plan.dataset.checksum)
     if problem:
-        again = f"python -m graphmill.cluster.stage {folder.path}"
+        again = f"python -m graphmill.cluster.staging.stage {folder.path}"
         raise UserError(f"{path}: {problem}", fix=f"stage it again: `{again}`, or `unset {ROOT_VARIABLE}`")
     return path
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from graphmill.base.errors import UserError
+from graphmill.monitor.summary import MonitorSummary, read_monitors, summarise
 from graphmill.record.columns import MEASURES, facts_of
 from graphmill.record.metrics import read_metrics
-from graphmill.record.monitor_summary import MonitorSummary, read_monitors, summarise
 from graphmill.record.provenance import Provenance
 from graphmill.record.run_folder import RunFolder, find_runs
 from graphmill.spec.differences import flat

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from graphmill.spec.frozen import Spec
-from graphmill.spec.slurm import SlurmSpec, StageSpec
+from graphmill.config.frozen import Spec
+from graphmill.spec.job.options import SlurmSpec, StageSpec
 
 TaskName = Literal["node_classification", "traffic"]
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.base.errors import UserError
-from graphmill.spec.check import checked, not_one_of
-from graphmill.spec.draft import Draft
+from graphmill.config.check import checked, not_one_of
+from graphmill.config.draft import Draft
+from graphmill.config.problems import Problem, refuse
+from graphmill.config.yaml_text import read_document
 from graphmill.spec.experiment import DEFAULT_TASK, EXPERIMENTS, Experiment
-from graphmill.spec.problems import Problem, refuse
 from graphmill.spec.recipes import STUDY_KEYS, find_recipe
-from graphmill.spec.yaml_text import read_document
 
 DEFAULT_RECIPE = "debian-packages-sage"
 

@@ -7,8 +7,8 @@ from typing import assert_never
 
 from pydantic import Field
 
+from graphmill.config.frozen import Spec
 from graphmill.spec.experiment import DcrnnSpec, DeferredAllreduceSpec, DilocoSpec, GraphSageSpec, LocalSgdSpec
-from graphmill.spec.frozen import Spec
 from graphmill.spec.plan import NodeClassificationPlan, Plan, TrafficPlan
 
 _MIB = 1 << 20

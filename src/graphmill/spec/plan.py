@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from graphmill.base.errors import UserError
+from graphmill.config.frozen import Spec
 from graphmill.spec.experiment import (
     CheckpointSpec,
     Experiment,
@@ -18,7 +19,6 @@ from graphmill.spec.experiment import (
     TaskName,
     TrafficExperiment,
 )
-from graphmill.spec.frozen import Spec
 
 RANK_MIB_AT_LEAST = 150  # not shared with others: an interpreter that has imported torch (157 seen: 2.13, CPU build)
 

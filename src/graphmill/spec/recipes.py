@@ -7,7 +7,7 @@ from typing import Literal
 import graphmill
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
-from graphmill.spec.yaml_text import read_document
+from graphmill.config.yaml_text import read_document
 
 SUFFIXES = (".yaml", ".yml")
 STUDY_KEYS = {"kind", "vary", "cells", "seeds", "repeats", "set"}

@@ -13,15 +13,15 @@ from typing import Any, Literal
 from pydantic import Field, PositiveInt
 
 from graphmill.base.errors import UserError
-from graphmill.spec.check import checked
-from graphmill.spec.draft import Draft
+from graphmill.config.check import checked
+from graphmill.config.draft import Draft
+from graphmill.config.frozen import Spec
+from graphmill.config.problems import Problem, refuse
+from graphmill.config.yaml_text import read_document
 from graphmill.spec.experiment import Experiment
-from graphmill.spec.frozen import Spec
 from graphmill.spec.load import DEFAULT_RECIPE, inline_experiment, load_experiment
-from graphmill.spec.problems import Problem, refuse
 from graphmill.spec.recipes import find_recipe
 from graphmill.spec.study_kinds import StudyKind, axis_cells, check_experiment, kind_problems
-from graphmill.spec.yaml_text import read_document
 
 MAX_CELLS = 1000
 _MAX_NAME = 120

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Protocol
 
 from graphmill.base.errors import UserError
+from graphmill.config.problems import Problem
 from graphmill.spec.experiment import Experiment
-from graphmill.spec.problems import Problem
 
 StudyKind = Literal["sweep", "strong", "weak", "sensitivity"]
 

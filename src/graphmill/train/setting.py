@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch.distributed.distributed_c10d import Store
 
+from graphmill.monitor.summary import MonitorFolder
 from graphmill.record.events import EventWriter
 from graphmill.record.manifest import hash_text
-from graphmill.record.monitor_summary import MonitorFolder
 from graphmill.record.run_folder import RunFolder, plan_text
 from graphmill.record.staged import staged_store_path
 from graphmill.runtime.deadline import Reserve, job_deadline

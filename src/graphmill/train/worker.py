@@ -27,9 +27,9 @@ from torch.distributed.distributed_c10d import Store
 from graphmill import _native
 from graphmill.base import exits
 from graphmill.base.errors import UserError
+from graphmill.monitor.sampler import start_monitor
 from graphmill.record.columns import MEASURES
 from graphmill.record.events import EventWriter
-from graphmill.record.monitor import start_monitor
 from graphmill.record.run_folder import Outcome, RunFolder, Status, said_where_it_fails
 from graphmill.record.seal import seal_of
 from graphmill.runtime.rank import LAUNCHER, Rank, current_rank

@@ -5,7 +5,7 @@ import multiprocessing
 import time
 from pathlib import Path
 
-from graphmill.record.monitor import start_monitor
+from graphmill.monitor.sampler import start_monitor
 from graphmill.record.run_folder import Outcome, RunFolder
 
 

@@ -1,0 +1,1 @@
+"""Runs as Slurm jobs: script, submission, the driver inside the job, site profiles."""

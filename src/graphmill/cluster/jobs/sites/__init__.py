@@ -1,0 +1,17 @@
+"""Site profiles: those that come with graphmill, and the person's own."""
+
+import os
+from pathlib import Path
+
+from graphmill.spec.job.site import Site, load_site
+
+
+def site_folders() -> list[Path]:
+    """Where profiles are looked for: the person's own first, then those packaged here."""
+    config = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return [Path(config) / "graphmill" / "sites", Path(__file__).parent]
+
+
+def find_site(source: str) -> Site:
+    """The profile that `slurm.site` names."""
+    return load_site(source, folders=site_folders())

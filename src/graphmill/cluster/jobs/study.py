@@ -1,0 +1,212 @@
+"""A study as jobs of Slurm: an array whose tasks are the cells, or a chain in which each cell waits for the one before.
+
+An array is one job script, so its tasks ask for the same hosts: cells that differ in that stand in arrays of their own.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from graphmill.base.errors import UserError
+from graphmill.base.files import write_text
+from graphmill.cluster.jobs.script import render_script
+from graphmill.cluster.jobs.submit import (
+    Request,
+    Submission,
+    check_with_slurm,
+    new_folder,
+    note,
+    plan_request,
+    refuse_alive,
+    resubmit,
+    submit_new,
+    submit_script,
+    write_request,
+)
+from graphmill.cluster.launch.study import CellState, cell_states
+from graphmill.config.problems import Problem, refuse
+from graphmill.record.run_folder import RunFolder, SubmittedJob, refuse_other_plan
+from graphmill.slurm.commands import SlurmSilentError
+from graphmill.slurm.queue import Queue, alive
+from graphmill.spec.job.resolve import Job
+from graphmill.spec.job.site import Site
+from graphmill.spec.study import Cell, Study, load_cell
+
+Chain = Literal["afterok", "afterany"]
+_OF_ONE_CELL = ("run_folders", "output_dir", "array")  # of a job; the tasks of an array agree in all else
+_SCRIPTS = "array-{}.sbatch"
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """Cells that one job script runs."""
+
+    job: Job
+    script: str
+    script_path: Path
+    requests: tuple[Request, ...]  # by index of the array
+    dependency: str = ""
+
+    @property
+    def submission(self) -> Submission:
+        """What sbatch is told."""
+        return Submission(self.script_path, self.script, self.dependency)
+
+
+@dataclass(frozen=True, slots=True)
+class CellPlan:
+    """A cell that is to be submitted."""
+
+    state: CellState
+    request: Request
+
+
+def plan_cells(
+    study: Study,
+    *,
+    logs_root: Path,
+    dataset_root: Path,
+    overrides: Sequence[str],
+    find_site: Callable[[str], Site],
+    say: Callable[[str], None],
+) -> list[CellPlan]:
+    """Plan every cell that is neither done nor alive in a job; all problems of all cells at once."""
+    plans: list[CellPlan] = []
+    problems: list[Problem] = []
+    for state in _to_submit(study, logs_root, say):
+        try:
+            experiment = load_cell(study, Cell(state.cell.name, (*state.cell.overrides, *overrides)))
+            named = {"job_name_prefix": experiment.slurm.job_name_prefix or study.name[:100], "array": None}
+            slurm = experiment.slurm.model_copy(update=named)
+            experiment = experiment.model_copy(update={"slurm": slurm})
+            folder = RunFolder(logs_root / state.run_id)
+            request = plan_request(
+                experiment,
+                find_site(experiment.slurm.site),
+                dataset_root=dataset_root,
+                folder=folder,
+                logs_root=logs_root,
+                say=say,
+            )
+            if folder.plan_path.exists():
+                refuse_other_plan(folder, folder.read_plan(), request.plan)
+            plans.append(CellPlan(state, request))
+        except UserError as error:
+            if error.message not in {problem.what for problem in problems}:
+                problems.append(Problem(f"cell {state.cell.name}", error.message, error.fix))
+    refuse(problems, f"study {study.name}")
+    return plans
+
+
+def _to_submit(study: Study, logs_root: Path, say: Callable[[str], None]) -> list[CellState]:
+    states = cell_states(study, logs_root)
+    jobs = {state.run_id: RunFolder(state.folder).jobs() for state in states if state.status != "new"}
+    everything = [job for known in jobs.values() for job in known]
+    queue = Queue()
+    readings = queue.read(everything) if everything else {}
+    if queue.troubles and any(job.job_id not in readings for job in everything):
+        raise UserError(
+            f"nobody can say which cells run: {'; '.join(queue.troubles)}", fix="try again when Slurm answers"
+        )
+    wanted = []
+    for state in states:
+        living = alive(jobs.get(state.run_id, ()), readings)
+        if state.status == "done":
+            say(f"{state.cell.name}: done already")
+        elif living:
+            say(f"{state.cell.name}: job {living[0].job_id} {living[0].phase} already")
+        else:
+            wanted.append(state)
+    return wanted
+
+
+def make_arrays(
+    plans: Sequence[CellPlan], *, study: Study, logs_root: Path, at_once: int | None, dependency: str = ""
+) -> list[Array]:
+    """One array per kind of job. `at_once`: so many tasks of each may run at a time."""
+    kinds: dict[str, list[Request]] = {}
+    for plan in plans:
+        kinds.setdefault(_kind(plan.request.job), []).append(plan.request)
+    folder = logs_root / study.name
+    return [
+        _array(requests, folder, number, at_once, dependency) for number, requests in enumerate(kinds.values(), start=1)
+    ]
+
+
+def _kind(job: Job) -> str:
+    return job.model_dump_json(exclude=set(_OF_ONE_CELL))
+
+
+def _array(requests: Sequence[Request], folder: Path, number: int, at_once: int | None, dependency: str) -> Array:
+    count = len(requests)
+    indices = f"0-{count - 1}" + (f"%{at_once}" if at_once is not None and at_once < count else "")
+    update = {
+        "array": indices,
+        "run_folders": tuple(str(request.folder.path) for request in requests),
+        "output_dir": str(folder),
+    }
+    job = requests[0].job.model_copy(update=update)
+    return Array(job, render_script(job), folder / _SCRIPTS.format(number), tuple(requests), dependency)
+
+
+def submit_array(array: Array, environ: Mapping[str, str]) -> list[SubmittedJob]:
+    """Submit the cells as the tasks of one array; all run folders are made, or none."""
+    check_with_slurm(array.submission, environ)
+    folders = [request.folder for request in array.requests]
+    with ExitStack() as stack:
+        for request in array.requests:
+            stack.enter_context(_opened(request))
+            request.folder.stop_path.unlink(missing_ok=True)
+        stack.enter_context(_written(array))
+        earlier = [job for folder in folders for job in folder.jobs()]
+        whole = submit_script(array.submission, environ, earlier=earlier)
+        jobs = [whole.model_copy(update={"job_id": f"{whole.job_id}_{index}"}) for index in range(len(folders))]
+        note(folders, jobs)
+    return jobs
+
+
+@contextmanager
+def _written(array: Array) -> Iterator[None]:
+    """The script of the array; it goes with the run folders where the block fails."""
+    write_text(array.script_path, array.script)
+    try:
+        yield
+    except SlurmSilentError:  # a job may be queued that needs it
+        raise
+    except BaseException:
+        array.script_path.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _opened(request: Request) -> Iterator[None]:
+    """The run folder of a cell, new or from before, with its own job and script: those that continue it alone."""
+    if not request.folder.plan_path.exists():
+        with new_folder(request):
+            write_request(request)
+            yield
+        return
+    with request.folder.lock():
+        refuse_alive(request.folder)
+        write_request(request)
+        yield
+
+
+def submit_chain(
+    plans: Sequence[CellPlan], *, chain: Chain, dependency: str, environ: Mapping[str, str]
+) -> Iterator[tuple[CellPlan, SubmittedJob]]:
+    """Submit the cells as jobs of which each waits for the one before."""
+    for plan in plans:
+        if plan.request.job.goes_on_by == "follow_up":
+            raise UserError(
+                "a chain cannot wait for follow-up jobs, whose numbers are not known yet",
+                fix="set slurm.goes_on_by=requeue, or leave out --chain",
+            )
+    for plan in plans:
+        request = replace(plan.request, dependency=dependency)
+        is_new = not request.folder.plan_path.exists()
+        job = submit_new(request, environ) if is_new else resubmit(request, environ)
+        dependency = f"{chain}:{job.job_id}"
+        yield plan, job

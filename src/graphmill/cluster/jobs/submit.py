@@ -1,0 +1,368 @@
+"""From an experiment to a queued job: plan it, render its script, ask sbatch whether it would take it, submit it.
+
+Everything is decided before anything is written. A submission that fails leaves no run folder behind; one whose answer
+got lost is looked for in the queue by its script, so that no run is ever submitted twice.
+"""
+
+import re
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from graphmill.base.errors import UserError
+from graphmill.base.files import write_text
+from graphmill.cluster.jobs.script import render_script
+from graphmill.record.run_folder import RunFolder, SubmittedJob, checked_run_id
+from graphmill.slurm.commands import (
+    QueuedJob,
+    SlurmError,
+    SlurmMissingError,
+    SlurmSilentError,
+    sbatch,
+    sbatch_test_only,
+    scancel,
+    squeue,
+)
+from graphmill.slurm.queue import JobReading, Queue, alive
+from graphmill.spec.experiment import Experiment
+from graphmill.spec.job.resolve import Job, resolve_job
+from graphmill.spec.job.site import Site
+from graphmill.spec.plan import MachineFacts, Plan
+
+_LOOKS: Final = 3  # for a job whose sbatch gave no answer
+_LOOK_EVERY_S: Final = 0.25
+
+# Variables that stand for an option of sbatch, and win over the script's own lines: a person's default may fill what
+# the script leaves open, but it changes no choice that was made, and nothing else of theirs is passed on.
+_OPTION_OF: Final[Mapping[str, str]] = {
+    "SBATCH_ACCOUNT": "account",
+    "SBATCH_PARTITION": "partition",
+    "SBATCH_QOS": "qos",
+    "SBATCH_RESERVATION": "reservation",
+    "SBATCH_CONSTRAINT": "constraint",
+    "SBATCH_CLUSTERS": "clusters",
+}
+_SBATCH_LINE: Final = re.compile(r"^#SBATCH\s+--([a-z-]+)", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What sbatch is told."""
+
+    script_path: Path
+    script: str
+    dependency: str = ""  # as sbatch takes it; over what the script says
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Options of sbatch beside the script's own."""
+        return (f"--dependency={self.dependency}",) if self.dependency else ()
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What will be run."""
+        return ("sbatch", "--parsable", *self.options, str(self.script_path))
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A job that could be submitted: every choice made, nothing written."""
+
+    plan: Plan
+    job: Job
+    script: str
+    folder: RunFolder
+    logs_root: Path
+    dependency: str = ""  # as sbatch takes it; over what the script says
+
+    @property
+    def submission(self) -> Submission:
+        """What sbatch is told."""
+        return Submission(self.folder.script_path, self.script, self.dependency)
+
+
+def plan_request(
+    experiment: Experiment,
+    site: Site,
+    *,
+    dataset_root: Path,
+    folder: RunFolder,
+    logs_root: Path,
+    dependency: str = "",
+    say: Callable[[str], None] | None = None,
+) -> Request:
+    """Make every choice: the job's size first, then the plan for such hosts, not for this one, then the script."""
+    from graphmill.tasks.planning import plan_experiment
+
+    size = resolve_job(experiment, site)
+    train = experiment.train.model_copy(update={"ranks": size.ranks})
+    plan = plan_experiment(
+        experiment.model_copy(update={"train": train}),
+        dataset_root=dataset_root.absolute(),
+        run_id=str(folder.path.relative_to(logs_root)),
+        machine=MachineFacts(num_cores=size.cpus_per_host, num_gpus=size.gpus_per_host),
+        hosts=size.hosts,
+        say=say,
+    )
+    job = resolve_job(experiment, site, plan, run_folders=[str(folder.path)], python=python_here())
+    return Request(plan, job, render_script(job), folder, logs_root, dependency)
+
+
+def sbatch_environment(script: str, environ: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The environment for sbatch, and which of the person's SBATCH_ variables count in it."""
+    said = set(_SBATCH_LINE.findall(script))
+    counts = tuple(sorted(name for name, option in _OPTION_OF.items() if environ.get(name) and option not in said))
+    kept = {name: value for name, value in environ.items() if not name.startswith("SBATCH_") or name in counts}
+    return kept, counts
+
+
+def check_with_slurm(submission: Submission, environ: Mapping[str, str]) -> str:
+    """Ask sbatch whether it would take the job. Returns what it said: when and where the job would start."""
+    environment, _ = sbatch_environment(submission.script, environ)
+    return sbatch_test_only(submission.script, options=submission.options, environ=environment)
+
+
+def refuse_taken(request: Request) -> None:
+    """Raise a `UserError` where the run folder holds a run already."""
+    folder = request.folder
+    if not folder.plan_path.exists():
+        return
+    jobs = folder.jobs()
+    what = f"was submitted already, as job {jobs[-1].job_id}" if jobs else "holds a run already"
+    raise UserError(
+        f"{folder.path} {what}",
+        fix=f"`graphmill watch {folder.path}` shows it, `graphmill submit --resume {folder.path}` continues it;"
+        " or give another --run-id",
+    )
+
+
+def submit_new(request: Request, environ: Mapping[str, str]) -> SubmittedJob:
+    """Make the run folder and submit the job. Where that fails, nothing is left behind."""
+    refuse_taken(request)
+    check_with_slurm(request.submission, environ)
+    with new_folder(request):
+        write_request(request)
+        job = submit_script(request.submission, environ)
+        note([request.folder], [job])
+        return job
+
+
+def resubmit(request: Request, environ: Mapping[str, str]) -> SubmittedJob:
+    """Submit a job that continues the run of an existing folder. Refused while another job, or a process, trains it."""
+    folder = request.folder
+    with folder.lock():
+        refuse_alive(folder)
+        lost = None if folder.jobs() else _find_lost(folder.script_path, looks=1)
+        if lost is not None:
+            folder.note_job(lost)
+            refuse_alive(folder)
+        check_with_slurm(request.submission, environ)
+        write_request(request)
+        folder.stop_path.unlink(missing_ok=True)
+        job = submit_script(request.submission, environ, earlier=folder.jobs())
+        note([folder], [job])
+        return job
+
+
+@contextmanager
+def new_folder(request: Request) -> Iterator[RunFolder]:
+    """A run folder, made and locked; taken away where the block fails, unless a job may be queued that needs it."""
+    folder = RunFolder.create(request.plan, request.logs_root)
+    try:
+        with folder.lock():
+            yield folder
+    except SlurmSilentError as error:
+        raise UserError(
+            f"{error.message}: whether the job was queued is not known; {folder.path} is kept for it",
+            fix=f"`graphmill submit --resume {folder.path}` finds the job, or submits it",
+        ) from None
+    except BaseException:
+        if not folder.jobs():
+            for path in (
+                folder.script_path,
+                folder.job_path,
+                folder.plan_path,
+                folder.jobs_path,
+                folder.path / ".lock",
+            ):
+                path.unlink(missing_ok=True)
+            with suppress(OSError):  # somebody put a file there: it is theirs
+                folder.path.rmdir()
+        raise
+
+
+def refuse_alive(folder: RunFolder) -> None:
+    """Raise a `UserError` where a job of this run waits or runs, or where nobody can say that none does."""
+    jobs = folder.jobs()
+    queue = Queue()
+    living = alive(jobs, queue.read(jobs))
+    if living:
+        verb = "waits in the queue" if living[0].phase == "waits" else f"runs on {living[0].hosts}"
+        raise UserError(
+            f"job {living[0].job_id} of {folder.path} {verb}",
+            fix=f"watch it with `graphmill watch {folder.path}`, or `graphmill stop {folder.path}` first",
+        )
+    if jobs and queue.troubles:
+        raise UserError(
+            f"nobody can say whether job {jobs[-1].job_id} of {folder.path} still lives: {'; '.join(queue.troubles)}",
+            fix="try again when Slurm answers",
+        )
+
+
+def write_request(request: Request) -> None:
+    """Write job.json and job.sbatch."""
+    write_text(request.folder.job_path, request.job.model_dump_json(indent=2) + "\n")
+    write_text(request.folder.script_path, request.script)
+
+
+def first_state(job: SubmittedJob, *, within_s: float) -> JobReading | None:
+    """What Slurm makes of a new job: its state once it has been looked at, or when the time is over.
+
+    sbatch takes many a job that can never start; the reason tells a moment later.
+    """
+    until = time.monotonic() + within_s
+    reading = None
+    while True:
+        with suppress(SlurmError):
+            reading = Queue().read([job]).get(job.job_id)
+        if (reading is not None and (reading.reason not in ("", "None"))) or time.monotonic() >= until:
+            return reading
+        if reading is not None and reading.phase != "waits":
+            return reading
+        time.sleep(_LOOK_EVERY_S)
+
+
+def after(text: str, folder: RunFolder | None) -> str:
+    """The dependency that `--after` means: on a job, or on the last job of a run; empty where it has succeeded already.
+
+    What can never succeed is refused here: sbatch takes it, and the job waits for ever, or starts at once.
+    """
+    if folder is not None:
+        outcome = folder.read_outcome()
+        if outcome is not None and outcome.status == "done":
+            return ""
+        job = _job_to_wait_for(folder)
+    else:
+        job = SubmittedJob(job_id=text, time=0.0)
+    queue = Queue()
+    reading = queue.read([job]).get(job.job_id)
+    if reading is None and not queue.troubles:
+        raise UserError(
+            f"Slurm does not know job {job.job_id}", fix="name a job that waits, runs or has just succeeded"
+        )
+    if reading is not None and not reading.is_alive and reading.state != "COMPLETED":
+        raise UserError(
+            f"job {job.job_id} has ended as {reading.state}, so a job that waits for its success would never start",
+            fix="mend it and submit it again first, or leave out --after",
+        )
+    return f"afterok:{job.job_id}"
+
+
+def _job_to_wait_for(folder: RunFolder) -> SubmittedJob:
+    jobs = folder.jobs()
+    if not jobs:
+        raise UserError(f"{folder.path} was never submitted, so no job can wait for it", fix="name a job, or submit it")
+    if read_job(folder).goes_on_by == "follow_up":
+        raise UserError(
+            f"{folder.path} goes on by follow-up jobs, and the last one's number is not known yet",
+            fix="give slurm.goes_on_by=requeue to the first run, or submit when it is done",
+        )
+    return jobs[-1]
+
+
+def read_job(folder: RunFolder) -> Job:
+    """The job that a run was submitted with."""
+    from pydantic import ValidationError
+
+    try:
+        return Job.model_validate_json(folder.job_path.read_bytes())
+    except FileNotFoundError:
+        raise UserError(
+            f"{folder.path} was not made by `graphmill submit`: it has no job.json",
+            fix="name the experiment as well: `graphmill submit EXPERIMENT --resume --run-id ID`",
+        ) from None
+    except (OSError, ValidationError):
+        raise UserError(
+            f"{folder.job_path} cannot be read",
+            fix="name the experiment: `graphmill submit EXPERIMENT --resume --run-id ID`",
+        ) from None
+
+
+def request_of(folder: RunFolder, *, dependency: str = "") -> Request:
+    """What continues a run as it was submitted before: the same plan, job and script."""
+    try:
+        script = folder.script_path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(
+            f"{folder.script_path} cannot be read: {error.strerror}",
+            fix="name the experiment: `graphmill submit EXPERIMENT --resume --run-id ID`",
+        ) from None
+    return Request(folder.read_plan(), read_job(folder), script, folder, folder.path.parent, dependency)
+
+
+def folder_for(run_id: str, logs_root: Path) -> RunFolder:
+    """The folder of a run that is to be; absolute, for the job begins elsewhere."""
+    return RunFolder(logs_root.absolute() / checked_run_id(run_id))
+
+
+def python_here() -> str:
+    """The interpreter for the job: the one that submits, by its absolute path."""
+    return sys.executable or "python3"
+
+
+def submit_script(
+    submission: Submission, environ: Mapping[str, str], *, earlier: Sequence[SubmittedJob] = ()
+) -> SubmittedJob:
+    """Call sbatch. An answer that got lost is looked for in the queue; `earlier` jobs of the script are not it."""
+    began = time.time()
+    environment, _ = sbatch_environment(submission.script, environ)
+    try:
+        answer = sbatch(submission.script_path, options=submission.options, environ=environment)
+    except (SlurmSilentError, KeyboardInterrupt):
+        lost = _find_lost(submission.script_path, looks=_LOOKS, not_in={_number(job) for job in earlier})
+        if lost is None:
+            raise
+        return lost
+    return SubmittedJob(job_id=answer.job_id, time=began, cluster=answer.cluster, dependency=submission.dependency)
+
+
+def note(folders: Sequence[RunFolder], jobs: Sequence[SubmittedJob]) -> None:
+    """Keep the jobs' numbers in the run folders; a job whose number cannot be kept is cancelled again."""
+    for folder, job in zip(folders, jobs, strict=True):
+        try:
+            folder.note_job(job)
+        except OSError as error:
+            with suppress(SlurmError):
+                scancel([_number(job)], cluster=job.cluster)
+            raise UserError(
+                f"job {job.job_id} was submitted, but {folder.jobs_path} cannot be written ({error.strerror}), so it"
+                " was cancelled again",
+                fix="make room, or give another --logs-root",
+            ) from None
+
+
+def _find_lost(script_path: Path, *, looks: int, not_in: Collection[str] = ()) -> SubmittedJob | None:
+    """A job of ours whose number was never told: the one that has this script."""
+    for _ in range(looks):
+        try:
+            jobs = squeue([])
+        except SlurmMissingError:
+            return None
+        except SlurmError:
+            jobs = []
+        numbers = {_number(job): job for job in jobs if job.command == str(script_path)}
+        found = [(number, job) for number, job in numbers.items() if number not in not_in]
+        if found:
+            number, job = max(found, key=lambda pair: int(pair[0]))
+            return SubmittedJob(job_id=number, time=float(job.submitted or time.time()))
+        time.sleep(_LOOK_EVERY_S)
+    return None
+
+
+def _number(job: SubmittedJob | QueuedJob) -> str:
+    """What sbatch calls the job; the tasks of an array share it."""
+    return job.job_id.partition("_")[0]

@@ -1,0 +1,209 @@
+"""The local launcher: the ranks of one run as processes of this machine, which live and die together."""
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from types import FrameType
+from typing import Final
+
+from graphmill.base import exits
+from graphmill.cluster.launch.first_failure import INTERRUPTED, exit_status, failure_report, first_failure, note_outcome
+from graphmill.cluster.launch.rank_process import RankExit, RankProcess
+from graphmill.record.run_folder import RunFolder
+from graphmill.spec.plan import Plan
+
+WORKER: Final = (sys.executable, "-m", "graphmill.train.worker")
+GRACE_S: Final = 5.0  # for the others, once a rank has failed
+_TICK_S: Final = 0.1
+_HOLD_S: Final = 2.0
+_TAIL_LINES: Final = 30
+_SHOW_CURSOR: Final = "\x1b[?25h"
+
+
+def run_ranks(
+    folder: RunFolder,
+    plan: Plan,
+    *,
+    resume: bool,
+    command: Sequence[str] = WORKER,
+    environ: Mapping[str, str] | None = None,
+    grace_s: float = GRACE_S,
+) -> int:
+    """Start `plan.ranks` ranks, pass signals on to them, and wait for all.
+
+    Returns 0 when all are done, 75 when they stopped after a checkpoint, 74 when a rank gave no sign of life any more,
+    69 when the ranks could not meet on their port, 2 when the first error was the person's to mend, 130 after a second
+    Ctrl-C, else 1. One failed rank ends the others within `grace_s`; its error is told first. The caller holds
+    `folder.lock()` and has noted the attempt.
+    """
+    started = time.time()
+    arguments = [*command, str(folder.path), *(["--resume"] if resume else [])]
+    with reserved_port() as port, _remembered_signals() as signals:
+        shared = shared_environment(
+            os.environ if environ is None else environ,
+            ranks=plan.ranks,
+            ranks_here=plan.ranks,
+            threads=plan.threads,
+            address="127.0.0.1",
+            port=port,
+            interface="lo",
+        )
+        ranks = _start(folder, plan, arguments, shared)
+        try:
+            ended, killed = _supervise(ranks, signals, grace_s)
+        finally:
+            for rank in ranks:
+                rank.kill()
+            for rank in ranks:
+                rank.close()
+    if killed < float("inf") and sys.stdout.isatty():
+        sys.stdout.write(_SHOW_CURSOR)  # a killed rank 0 cannot take back its progress bars' wish to hide it
+    first = first_failure(folder, ended, started, killed)
+    result = exit_status(ended, first, asked_to_stop=bool(signals.received), num_interrupts=signals.num_interrupts)
+    if first is not None and result not in (exits.DONE, exits.OUT_OF_TIME, INTERRUPTED):
+        _tell(first, ranks, folder)
+    elif ranks[0].shown is not None and not signals.received:
+        ranks[0].shown.release()
+    note_outcome(folder, result, first, started)
+    return result
+
+
+@dataclass(slots=True)
+class _Signals:
+    """Signals the launcher received and has not passed on yet. Handlers append, and do nothing more."""
+
+    received: list[signal.Signals]
+    num_passed_on: int = 0
+
+    @property
+    def num_interrupts(self) -> int:
+        """How often Ctrl-C was pressed."""
+        return self.received.count(signal.SIGINT)
+
+    def remember(self, number: int, frame: FrameType | None) -> None:
+        """The handler."""
+        del frame
+        self.received.append(signal.Signals(number))
+
+    def pass_on(self, ranks: Sequence[RankProcess]) -> None:
+        """Send what came since the last call; a hang-up of the terminal asks for the same as SIGTERM."""
+        for number in self.received[self.num_passed_on :]:
+            self.num_passed_on += 1
+            for rank in ranks:
+                rank.send(signal.SIGTERM if number == signal.SIGHUP else number)
+
+
+@contextmanager
+def _remembered_signals() -> Iterator[_Signals]:
+    signals = _Signals([])
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
+        yield signals
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    earlier = {number: signal.signal(number, signals.remember) for number in numbers}
+    try:
+        yield signals
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def reserved_port(address: str = "127.0.0.1") -> Iterator[int]:
+    """A port that is free on `address`, and stays ours while rank 0 comes up.
+
+    The socket is bound but does not listen: rank 0, whose socket also reuses addresses, may bind the port and listen
+    on it, while the system gives it to nobody who asks for just any port.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind((address, 0))
+        yield int(held.getsockname()[1])
+
+
+def shared_environment(
+    environ: Mapping[str, str],
+    *,
+    ranks: int,
+    ranks_here: int,
+    threads: int,
+    address: str,
+    port: int,
+    interface: str,
+) -> dict[str, str]:
+    """What all ranks of one host share; the names are torchrun's. Rank 0 listens at `address`:`port`."""
+    return {
+        **environ,
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks_here),
+        "MASTER_ADDR": address,
+        "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": str(threads),
+        # A thread that waits by spinning takes the core from the thread it waits for, where cores are shared.
+        "OMP_WAIT_POLICY": environ.get("OMP_WAIT_POLICY", "PASSIVE"),
+        "GLOO_SOCKET_IFNAME": interface,
+    }
+
+
+def _start(folder: RunFolder, plan: Plan, command: Sequence[str], environ: Mapping[str, str]) -> list[RankProcess]:
+    ranks: list[RankProcess] = []
+    try:
+        for number in range(plan.ranks):
+            own = {**environ, "RANK": str(number), "LOCAL_RANK": str(number)}
+            ranks.append(RankProcess(number, command, own, folder.log_path(number)))
+    except BaseException:
+        for rank in ranks:
+            rank.kill()
+        raise
+    return ranks
+
+
+def _supervise(ranks: Sequence[RankProcess], signals: _Signals, grace_s: float) -> tuple[list[RankExit], float]:
+    """Wait until all ranks have ended. Returns how they did, and when we killed the rest (infinity: never)."""
+    queue: SimpleQueue[RankExit] = SimpleQueue()
+    for rank in ranks:
+        rank.report_exit(queue)
+    ended: list[RankExit] = []
+    give_up, killed = float("inf"), float("inf")
+    while len(ended) < len(ranks):
+        with suppress(Empty):
+            ended.append(queue.get(timeout=_TICK_S))
+        signals.pass_on(ranks)
+        failed = any(rank.failed for rank in ended)
+        if failed or signals.num_interrupts > 1:
+            give_up = min(give_up, time.monotonic() + grace_s)
+        elif ranks[0].shown is not None:
+            ranks[0].shown.release(older_than_s=_HOLD_S)
+        if time.monotonic() > give_up and killed == float("inf"):
+            killed = time.time()
+            for rank in ranks:
+                rank.kill()
+    return ended, killed
+
+
+def _tell(first: RankExit, ranks: Sequence[RankProcess], folder: RunFolder) -> None:
+    """Show the first error before its echoes in other ranks; those stay in their logs."""
+    rank = ranks[first.rank]
+    lines = rank.tail(_TAIL_LINES)
+    if rank.shown is not None:
+        rank.shown.release()
+    elif first.code == exits.BAD_REQUEST:  # the rank has said what clashes and what to type
+        sys.stderr.write("\n".join([*lines, ""]))
+    if first.code == exits.BAD_REQUEST:
+        return
+    sys.stderr.write(
+        failure_report(
+            first,
+            len(ranks),
+            lines if rank.shown is None else [],
+            log=str(rank.log) if rank.log.exists() else None,
+            resume=f"graphmill train --resume {folder.path}",
+        )
+    )

@@ -1,0 +1,105 @@
+"""Do the hosts agree? Compared before anything starts: code, torch, what they have, and how one reaches the other."""
+
+from collections.abc import Sequence
+
+import graphmill
+from graphmill.base.errors import UserError
+from graphmill.cluster.launch.ssh.hosts import HostList
+from graphmill.cluster.launch.ssh.session import Session
+from graphmill.cluster.launch.ssh.wire import Facts
+from graphmill.runtime.code import code_checksum
+from graphmill.spec.plan import MachineFacts, Plan
+
+
+def refuse_all(errors: Sequence[UserError]) -> None:
+    """Raise one `UserError` that tells all of them; return where there is none."""
+    if not errors:
+        return
+    if len(errors) == 1:
+        raise errors[0]
+    lines = "".join(f"\n  {error.message}\n    → {error.fix}" for error in errors)
+    raise UserError(f"{len(errors)} hosts cannot train:{lines}", fix="mend them all, or leave those hosts out")
+
+
+def refuse_other_code(sessions: Sequence[Session]) -> None:
+    """Raise a `UserError` where a host runs other code than this one: ranks that differ compute nonsense, or hang."""
+    here = code_checksum()
+    others = [session for session in sessions if _facts(session).code != here]
+    if others:
+        told = "\n  ".join(f"{session.host.name}: {_code(_facts(session))}" for session in others)
+        raise UserError(
+            "not all hosts run the code that this one does"
+            f" (graphmill {graphmill.__version__}, files {here}):\n  {told}",
+            fix="bring the same version to all of them, such as by `git pull` in each checkout, or name another python",
+        )
+    for what in ("torch", "python"):
+        versions = {str(getattr(_facts(session), what)) for session in sessions}
+        if len(versions) > 1:
+            told = ", ".join(f"{session.host.name}: {getattr(_facts(session), what)}" for session in sessions)
+            raise UserError(
+                f"the hosts have different versions of {what}: {told}", fix="make them the same, or name another python"
+            )
+
+
+def machine_of_each(sessions: Sequence[Session]) -> MachineFacts:
+    """What every host has at least."""
+    facts = [_facts(session) for session in sessions]
+    return MachineFacts(num_cores=min(fact.num_cores for fact in facts), num_gpus=min(fact.num_gpus for fact in facts))
+
+
+def unequal(sessions: Sequence[Session]) -> str | None:
+    """A remark where hosts have more than the least of them."""
+    facts = [_facts(session) for session in sessions]
+    least = machine_of_each(sessions)
+    if all((fact.num_cores, fact.num_gpus) == (least.num_cores, least.num_gpus) for fact in facts):
+        return None
+    told = ", ".join(
+        f"{session.host.name}: {fact.num_cores} cores, {fact.num_gpus} GPUs"
+        for session, fact in zip(sessions, facts, strict=True)
+    )
+    return f"the hosts differ ({told}), and each is planned for as the least of them"
+
+
+def meeting_address(hosts: HostList, sessions: Sequence[Session]) -> str:
+    """The number under which the other hosts reach rank 0's host, as the last of them resolves it."""
+    resolved = _facts(sessions[-1]).resolved
+    asked = meeting_name(hosts, sessions)
+    if resolved is None:
+        raise UserError(
+            f"{sessions[-1].host.name} cannot resolve {asked}, where the ranks would meet",
+            fix=f"set meet_at in {hosts.source} to an address of {sessions[0].host.name} that the other hosts know",
+        )
+    if len(sessions) > 1 and resolved in ("127.0.0.1", "::1", "127.0.1.1"):
+        raise UserError(
+            f"{asked} is {resolved} on {sessions[-1].host.name}, which leads to that host itself",
+            fix=f"set meet_at in {hosts.source} to an address of {sessions[0].host.name} that the other hosts know",
+        )
+    return resolved
+
+
+def meeting_name(hosts: HostList, sessions: Sequence[Session]) -> str:
+    """The same before it is resolved."""
+    return hosts.meet_at or sessions[0].address
+
+
+def refuse_other_ranks(hosts: HostList, plan: Plan) -> None:
+    """Raise a `UserError` where a plan cannot be run by these hosts."""
+    planned = f"the run was planned for {plan.ranks} ranks"
+    if hosts.num_ranks not in (None, plan.ranks):
+        raise UserError(f"{planned}, but {hosts.source} starts {hosts.num_ranks}", fix=f"make them {plan.ranks} in all")
+    if plan.ranks % len(hosts.hosts):
+        raise UserError(
+            f"{planned}, which do not divide among the {len(hosts.hosts)} hosts in {hosts.source}",
+            fix="list another number of hosts",
+        )
+
+
+def _facts(session: Session) -> Facts:
+    assert session.facts is not None, "it was looked at"
+    return session.facts
+
+
+def _code(facts: Facts) -> str:
+    state = "" if facts.dirty is None else ", changed" if facts.dirty else ", clean"
+    commit = f", commit {facts.commit[:12]}{state}" if facts.commit else ""
+    return f"graphmill {facts.version}, files {facts.code}{commit} ({facts.executable} on {facts.hostname})"

@@ -1,0 +1,326 @@
+"""`graphmill launch`: log in to all hosts, compare them, plan, start every rank, wait for the end of all."""
+
+import asyncio
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from graphmill.base import exits
+from graphmill.base.errors import UserError
+from graphmill.cluster.launch.first_failure import (
+    INTERRUPTED,
+    exit_status,
+    failure_report,
+    first_failure,
+    note_outcome,
+    order_of_failure,
+)
+from graphmill.cluster.launch.rank_process import RankExit
+from graphmill.cluster.launch.ssh.agree import (
+    machine_of_each,
+    meeting_address,
+    meeting_name,
+    refuse_all,
+    refuse_other_code,
+    refuse_other_ranks,
+    unequal,
+)
+from graphmill.cluster.launch.ssh.hosts import HostList
+from graphmill.cluster.launch.ssh.session import Session
+from graphmill.cluster.launch.ssh.shown import Shown
+from graphmill.cluster.launch.ssh.supervise import LostHost, Supervision
+from graphmill.cluster.launch.ssh.wire import Check, Checked, Start, Started
+from graphmill.record.run_folder import RunFolder
+from graphmill.spec.plan import MachineFacts, Plan
+
+_LAST_WORDS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class HostRow:
+    """What will run on one host: a line of `--dry-run`."""
+
+    name: str
+    ranks: tuple[int, ...]
+    python: str
+    num_cores: int
+    num_gpus: int
+    interface: str
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What a person asked for: a new run, or an old one to go on with."""
+
+    hosts: HostList
+    logs_root: Path
+    make_plan: Callable[[MachineFacts], Plan] | None  # None: `resume` says it
+    resume: RunFolder | None
+    say: Callable[[str], None]
+    ssh_config: Path | None = None
+    show: Callable[[Plan, Sequence[HostRow]], None] | None = None  # then nothing is started
+    resume_with: str = "graphmill launch --hosts hosts.yaml --resume"  # the advice how to go on, before the run's name
+    command: tuple[str, ...] = ()  # in place of the worker, for tests
+
+    def run(self) -> int:
+        """Returns the exit status: as a local run's, and 74 where a host was lost."""
+        return asyncio.run(_launch(self))
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """All hosts, looked at and found fit."""
+
+    sessions: Sequence[Session]
+    plan: Plan
+    checked: Sequence[Checked]
+    master: str
+
+    @property
+    def ranks_per_host(self) -> int:
+        return self.plan.ranks // len(self.sessions)
+
+    def ranks_of(self, index: int) -> tuple[int, ...]:
+        """Of one host, in a row."""
+        return tuple(range(index * self.ranks_per_host, (index + 1) * self.ranks_per_host))
+
+    def rows(self) -> list[HostRow]:
+        rows = []
+        for index, (session, checked) in enumerate(zip(self.sessions, self.checked, strict=True)):
+            facts = session.facts
+            assert facts is not None, "it was looked at"
+            name, ranks = session.host.name, self.ranks_of(index)
+            rows.append(HostRow(name, ranks, facts.executable, facts.num_cores, facts.num_gpus, checked.interface))
+        return rows
+
+
+async def _launch(launch: Launch) -> int:
+    for remark in launch.hosts.remarks:
+        launch.say(remark)
+    sessions = await _open_all(launch)
+    try:
+        ready = await _prepare(launch, sessions)
+        if launch.show is not None:
+            launch.show(ready.plan, ready.rows())
+            return exits.DONE
+        return await _run(launch, ready)
+    finally:
+        await asyncio.gather(*(session.close() for session in sessions))
+
+
+async def _open_all(launch: Launch) -> list[Session]:
+    opened = await asyncio.gather(
+        *(Session.open(host, launch.ssh_config) for host in launch.hosts.hosts), return_exceptions=True
+    )
+    sessions = [found for found in opened if isinstance(found, Session)]
+    try:
+        _refuse_failures(opened)
+    except BaseException:
+        await asyncio.gather(*(session.close() for session in sessions))
+        raise
+    return sessions
+
+
+async def _prepare(launch: Launch, sessions: Sequence[Session]) -> _Ready:
+    asked = meeting_name(launch.hosts, sessions)
+    last = len(sessions) - 1
+    looked = (session.look(asked if index == last else None) for index, session in enumerate(sessions))
+    _refuse_failures(await asyncio.gather(*looked, return_exceptions=True))
+    refuse_other_code(sessions)
+    remark = unequal(sessions)
+    if remark:
+        launch.say(remark)
+    master = meeting_address(launch.hosts, sessions)
+    plan = await asyncio.to_thread(_plan, launch, machine_of_each(sessions))
+    refuse_other_ranks(launch.hosts, plan)
+    return _Ready(sessions, plan, await _check_all(launch, sessions, plan, master), master)
+
+
+def _plan(launch: Launch, machine: MachineFacts) -> Plan:
+    if launch.resume is not None:
+        return launch.resume.read_plan()
+    assert launch.make_plan is not None, "a new run is planned"
+    return launch.make_plan(machine)
+
+
+async def _check_all(launch: Launch, sessions: Sequence[Session], plan: Plan, master: str) -> list[Checked]:
+    root = (launch.logs_root if launch.resume is None else launch.resume.path).resolve()
+    with _token(root) as (token, text):
+        answers = await asyncio.gather(
+            *(
+                session.ask(
+                    Check(
+                        folder=str(root),
+                        token=token,
+                        text=text,
+                        dataset=plan.dataset.path,
+                        checksum=plan.dataset.checksum,
+                        master=master,
+                        reserve_port=index == 0,
+                        interface=session.host.interface,
+                    ),
+                    Checked,
+                )
+                for index, session in enumerate(sessions)
+            ),
+            return_exceptions=True,
+        )
+    _refuse_failures(answers)
+    checked = [answer for answer in answers if isinstance(answer, Checked)]
+    refuse_all([error for pair in zip(sessions, checked, strict=True) for error in _problems(*pair, root)])
+    return checked
+
+
+def _problems(session: Session, checked: Checked, root: Path) -> list[UserError]:
+    name = session.host.name
+    if not checked.shares_folder:
+        return [
+            UserError(
+                f"{name} does not see this host's {root}: ranks write their events and their parts of each"
+                " checkpoint into one run folder, which all hosts must share at the same path",
+                fix="give a --logs-root on a file system that all hosts mount; without one in reach of this machine,"
+                " log in to a host that has it, launch there, and fetch the results with `graphmill pull`",
+            )
+        ]
+    return [UserError(f"{name}: {problem}", fix=f"see to it on {name}") for problem in checked.problems]
+
+
+@contextmanager
+def _token(folder: Path) -> Iterator[tuple[str, str]]:
+    """A file in `folder` that a host can only know if it shares the folder: its name and its text."""
+    name, text = f".graphmill-token-{secrets.token_hex(8)}", secrets.token_hex(16)
+    path = folder / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(
+            f"{folder} cannot be written to: {error.strerror}", fix="give a --logs-root that you may write to"
+        ) from None
+    try:
+        yield name, text
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _refuse_failures(answers: Sequence[object]) -> None:
+    for answer in answers:
+        if isinstance(answer, BaseException) and not isinstance(answer, UserError):
+            raise answer
+    refuse_all([answer for answer in answers if isinstance(answer, UserError)])
+
+
+async def _run(launch: Launch, ready: _Ready) -> int:
+    resume = launch.resume
+    folder = RunFolder.create(ready.plan, launch.logs_root) if resume is None else resume
+    with folder.lock():
+        outcome = folder.read_outcome()
+        if outcome is not None and outcome.status == "done":
+            launch.say(f"{folder.path} is done already: {outcome.epochs} epochs")
+            return exits.DONE
+        folder.begin_attempt(resumed=resume is not None, command=sys.argv)
+        await asyncio.to_thread(folder.note_provenance, sys.argv)
+        return await _attempt(launch, ready, folder)
+
+
+async def _attempt(launch: Launch, ready: _Ready, folder: RunFolder) -> int:
+    started = time.time()
+    sessions = ready.sessions
+    host_of = {rank: session for index, session in enumerate(sessions) for rank in ready.ranks_of(index)}
+    width = max(len(f"{session.host.name}:{rank}") for rank, session in host_of.items())
+    shown = Shown({rank: f"{f'{session.host.name}:{rank}':<{width}} | " for rank, session in host_of.items()})
+    try:
+        _refuse_failures(await asyncio.gather(*_starts(launch, ready, folder), return_exceptions=True))
+        running = {index: set(ready.ranks_of(index)) for index in range(len(sessions))}
+        supervision = Supervision(running, sessions, shown)
+        await supervision.run()
+        ahead_s = {rank: session.ahead_s for rank, session in host_of.items()}
+        ending = _ending(launch, folder, ready.plan, supervision, started, ahead_s)
+        if ending.report is None and not supervision.received:
+            shown.release()
+    finally:
+        shown.close()
+    if ending.report is not None:
+        sys.stderr.write(ending.report)
+    note_outcome(folder, ending.result, ending.first, started, message=ending.message)
+    return ending.result
+
+
+def _starts(launch: Launch, ready: _Ready, folder: RunFolder) -> list["asyncio.Future[Started]"]:
+    port = ready.checked[0].port
+    assert port is not None, "rank 0's host has reserved one"
+    return [
+        asyncio.ensure_future(
+            session.ask(
+                Start(
+                    run=str(folder.path.resolve()),
+                    ranks=ready.ranks_of(index),
+                    num_ranks=ready.plan.ranks,
+                    threads=ready.plan.threads,
+                    resume=launch.resume is not None,
+                    master=ready.master,
+                    port=port,
+                    interface=ready.checked[index].interface,
+                    command=launch.command,
+                ),
+                Started,
+            )
+        )
+        for index, session in enumerate(ready.sessions)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """How an attempt ended."""
+
+    result: int  # exit status
+    report: str | None  # to tell the person; None: the ranks have said all
+    first: RankExit | None  # the rank that failed first
+    message: str | None = None  # for the outcome, in place of what follows from `first`
+
+
+def _ending(
+    launch: Launch, folder: RunFolder, plan: Plan, seen: Supervision, started: float, ahead_s: dict[int, float]
+) -> _Ending:
+    first = first_failure(folder, seen.ended, started, seen.killed, ahead_s=ahead_s)
+    lost = min(seen.lost, key=lambda host: host.last_sign, default=None)
+    resume = f"{launch.resume_with} {folder.path}"
+    if lost is not None and not _was_before(folder, first, lost, started, ahead_s):
+        message = f"{lost.name} was lost: {lost.reason}"
+        return _Ending(exits.LOST_A_RANK, _lost_report(seen.lost, lost, resume), None, message)
+    result = exit_status(seen.ended, first, asked_to_stop=bool(seen.received), num_interrupts=seen.num_interrupts)
+    if first is None or result in (exits.DONE, exits.OUT_OF_TIME, INTERRUPTED):
+        return _Ending(result, None, first)
+    said = seen.shown.tail(first.rank)
+    if result == exits.BAD_REQUEST:  # the rank has said what clashes and what to type
+        return _Ending(result, "".join(f"{line}\n" for line in said), first)
+    log = folder.log_path(first.rank)
+    report = failure_report(first, plan.ranks, said, log=str(log) if log.exists() else None, resume=resume)
+    return _Ending(result, report, first)
+
+
+def _was_before(
+    folder: RunFolder, first: RankExit | None, lost: LostHost, started: float, ahead_s: dict[int, float]
+) -> bool:
+    """Whether a rank failed by itself before the host was lost."""
+    if first is None:
+        return False
+    is_echo, moment = order_of_failure(folder, first, started, ahead_s)
+    return not is_echo and moment < lost.last_sign
+
+
+def _lost_report(all_lost: Sequence[LostHost], first: LostHost, resume: str) -> str:
+    others = [host.name for host in all_lost if host is not first]
+    also = f" (and then {', '.join(others)})" if others else ""
+    lines = [
+        f"error: {first.name} was lost{also}: {first.reason}",
+        *(f"  | {word}" for word in first.words[-_LAST_WORDS:]),
+    ]
+    advice = "  → see whether the host is up and the network holds; its ranks end by themselves; then continue with"
+    return "\n".join([*lines, f"{advice} `{resume}`", ""])

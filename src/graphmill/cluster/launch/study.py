@@ -1,0 +1,103 @@
+"""Run a study: its cells one after another, each a run of its own under `<logs root>/<study>/`."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from graphmill.base import exits
+from graphmill.base.errors import UserError
+from graphmill.cluster.launch.local import WORKER
+from graphmill.cluster.launch.run import Say, resume_run, start_run
+from graphmill.config.problems import Problem, refuse
+from graphmill.record.run_folder import RunFolder, refuse_other_plan
+from graphmill.spec.experiment import Experiment
+from graphmill.spec.plan import Plan
+from graphmill.spec.study import Cell, Study, expand, load_cell
+from graphmill.spec.study_kinds import refuse_hosts_here
+
+CellStatus = Literal["new", "done", "failed", "interrupted", "out_of_time", "lost", "unfinished"]
+Planner = Callable[[Experiment, str], Plan]
+"""Makes the plan of one run from its experiment and run id. The caller has it, for it must open the dataset."""
+
+_STOPS: tuple[int, ...] = (exits.OUT_OF_TIME, 130)  # a person or a scheduler asked: the whole study stops
+
+
+@dataclass(frozen=True, slots=True)
+class CellState:
+    """One cell and what became of it so far."""
+
+    cell: Cell
+    run_id: str
+    folder: Path
+    status: CellStatus
+
+
+def cell_states(study: Study, logs_root: Path) -> list[CellState]:
+    """All cells of a study with the state of their runs, in order."""
+    return [_state(study, cell, logs_root) for cell in expand(study)]
+
+
+def run_study(study: Study, *, logs_root: Path, planner: Planner, say: Say, command: Sequence[str] = WORKER) -> int:
+    """Run what is not done yet; continue what was interrupted. Returns the study's exit status.
+
+    Every cell is planned before the first one runs, so a wrong value in the last cell costs no hours. A cell that fails
+    is left as failed and the study goes on: 1 at the end. A stop (75, or 130) stops the study; start it again to go on.
+    """
+    refuse_hosts_here(study)
+    states = cell_states(study, logs_root)
+    plans = _plans(study, states, planner)
+    failed: list[str] = []
+    for number, (state, plan) in enumerate(zip(states, plans, strict=True), start=1):
+        title = f"[{number}/{len(states)}] {state.cell.name}"
+        if state.status == "done":
+            say(f"{title}: done already")
+            continue
+        say(f"{title}: {'starts' if state.status == 'new' else 'continues'}")
+        code = _run(state, plan, logs_root=logs_root, say=say, command=command)
+        if code in _STOPS:
+            say(f"{title}: stopped; the same command goes on from here")
+            return code
+        if code != exits.DONE:
+            say(f"{title}: failed (exit status {code}); the study goes on")
+            failed.append(state.cell.name)
+    if failed:
+        say(f"{len(failed)} of {len(states)} cells failed: {', '.join(failed)}")
+    return exits.ANSWER_IS_NO if failed else exits.DONE
+
+
+def _state(study: Study, cell: Cell, logs_root: Path) -> CellState:
+    run_id = f"{study.name}/{cell.name}"
+    folder = RunFolder(logs_root / run_id)
+    status: CellStatus = "new"
+    if folder.plan_path.exists():
+        outcome = folder.read_outcome()
+        status = "unfinished" if outcome is None else outcome.status
+    return CellState(cell, run_id, folder.path, status)
+
+
+def _plans(study: Study, states: Sequence[CellState], planner: Planner) -> list[Plan]:
+    problems: list[Problem] = []
+    plans: list[Plan] = []
+    for state in states:
+        try:
+            plan = planner(load_cell(study, state.cell), state.run_id)
+            if state.status != "new":
+                folder = RunFolder.open(state.folder)
+                refuse_other_plan(folder, folder.read_plan(), plan)
+            plans.append(plan)
+        except UserError as error:
+            if error.message not in {problem.what for problem in problems}:
+                problems.append(Problem(f"cell {state.cell.name}", error.message, error.fix))
+    refuse(problems, f"study {study.name}")
+    return plans
+
+
+def _run(state: CellState, plan: Plan, *, logs_root: Path, say: Say, command: Sequence[str]) -> int:
+    try:
+        if state.status == "new":
+            return start_run(plan, logs_root=logs_root, command=command)
+        return resume_run(RunFolder.open(state.folder), say=say, command=command)
+    except UserError as error:
+        say(f"error: {error}")
+        return exits.BAD_REQUEST

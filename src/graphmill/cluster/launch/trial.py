@@ -1,0 +1,109 @@
+"""How long will it take, and how much memory? A trial runs the first steps of a plan, and says what they cost."""
+
+import math
+import os
+import resource
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from graphmill.base import exits
+from graphmill.base.errors import UserError
+from graphmill.cluster.launch.run import start_run
+from graphmill.record.columns import facts_of
+from graphmill.record.events import read_events
+from graphmill.record.metrics import read_metrics
+from graphmill.record.run_folder import RunFolder
+from graphmill.spec.plan import Plan
+
+FEWEST_STEPS: Final = 3  # the first one makes the plans of the kernels, so it is left out; two are left
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What the first steps cost here, and the whole run by that."""
+
+    steps: int  # of each rank
+    step_s: float  # median; of a rank, its synchronisations included
+    step_spread_s: tuple[float, float]  # quartiles
+    val_s: float  # of one evaluation of the validation split
+    test_s: float
+    train_h: float  # of all steps
+    evaluate_h: float  # of all evaluations
+    peak_rss_mib: float  # of the largest process that ran, from its start to its end, evaluations included
+
+    @property
+    def total_h(self) -> float:
+        """Hours of the whole run, without start-up and checkpoints."""
+        return self.train_h + self.evaluate_h
+
+
+def try_out(plan: Plan, steps: int) -> Trial:
+    """Make `steps` steps of `plan` on this machine, and both evaluations, in a folder that is thrown away.
+
+    What the ranks print goes to standard error. Raises `UserError` where the plan is for several hosts, or fails.
+    """
+    if plan.hosts > 1:
+        raise UserError(
+            f"a trial runs on this machine, and the plan is for {plan.hosts} hosts",
+            fix="plan it for one host (--ranks R, without slurm.hosts), or submit a short run: -O train.max_steps=…",
+        )
+    steps = min(steps, plan.steps_per_rank)
+    if steps < FEWEST_STEPS:
+        raise UserError(f"{steps} steps say nothing", fix=f"--trial {FEWEST_STEPS} or more, and as many in the plan")
+    short = plan.model_copy(
+        update={"run_id": "trial", "steps_per_rank": steps, "epochs": math.ceil(steps / plan.steps_per_epoch)}
+    )
+    with tempfile.TemporaryDirectory(prefix="graphmill-trial-") as root, _stdout_is_stderr():
+        code = start_run(short, logs_root=Path(root))
+        if code != exits.DONE:
+            raise UserError(f"the trial ended with {code}; the error is above", fix="mend it, or leave out --trial")
+        return _read(RunFolder(Path(root) / "trial"), plan, steps)
+
+
+def _read(folder: RunFolder, plan: Plan, steps: int) -> Trial:
+    events = read_events(folder.events_path(0))
+    marks = [(event["steps_done"], event["time"]) for event in events if event["kind"] == "sync"]
+    per_step = [(later - sooner) / (after - before) for (before, sooner), (after, later) in pairwise(marks)]
+    if len(per_step) < FEWEST_STEPS - 1:
+        every = plan.sync.every
+        raise UserError(
+            f"{steps} steps are {len(marks)} synchronisations, which is too few to measure by",
+            fix=f"--trial {FEWEST_STEPS * every} or more",
+        )
+    quartiles = statistics.quantiles(per_step, n=4, method="inclusive")
+    rows = [facts_of(plan.task_name, row) for row in read_metrics(folder.metrics_path)]
+    ends = [event["time"] for event in events if event["kind"] in ("checkpoint", "evaluate")]
+    val_s, test_s = float(rows[-1]["eval_s"]), ends[-1] - ends[-2]
+    every_epochs = plan.evaluate_every_epochs
+    num_evaluations = math.ceil(plan.epochs / every_epochs) if every_epochs else 1
+    return Trial(
+        steps=steps,
+        step_s=quartiles[1],
+        step_spread_s=(quartiles[0], quartiles[2]),
+        val_s=val_s,
+        test_s=test_s,
+        train_h=plan.steps_per_rank * quartiles[1] / 3600,
+        evaluate_h=(num_evaluations * val_s + test_s) / 3600,
+        peak_rss_mib=resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024,
+    )
+
+
+@contextmanager
+def _stdout_is_stderr() -> Iterator[None]:
+    """For the processes started inside, too: what a program reads from standard output is the result alone."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)

@@ -1,1 +1,0 @@
-"""Slurm: scripts, jobs, and what runs inside a job (control plane: never imports torch)."""

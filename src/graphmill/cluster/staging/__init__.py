@@ -1,0 +1,1 @@
+"""Copies datasets to host-local disks before the ranks start."""

@@ -1,0 +1,351 @@
+"""Staging: a verified copy of a dataset near the ranks, made once per host and found again by the next job.
+
+`python -m graphmill.cluster.staging.stage RUN_FOLDER [--on-failure use_shared]` is the step of a job's script: it
+copies the dataset of the run's plan below GRAPHMILL_STAGED_ROOT. Exit status: 0 the copy is there (or the shared
+one is to be used, as asked) · 1 it could not be made · 2 the request was wrong.
+
+A copy has its final name only when it is whole and verified. One that is there is looked at before it is used again:
+its files' sizes and times always; their checksums too when they are small, when `--verify` asks, and when a time
+differs. What fails is thrown away and copied anew.
+"""
+
+import argparse
+import errno
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Final, Literal, NoReturn
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from graphmill.base import exits
+from graphmill.base.errors import UserError
+from graphmill.base.files import remove_leftovers, replacing_folder
+from graphmill.cluster.staging.copying import Moved, checksums, copy_files, free_bytes, needed_bytes
+from graphmill.cluster.staging.lock import only_copier
+from graphmill.cluster.staging.progress import Say, shown_progress
+from graphmill.record.run_folder import RunFolder
+from graphmill.record.staged import (
+    ROOT_VARIABLE,
+    FileState,
+    StagedHost,
+    StagedMark,
+    read_mark,
+    staged_name,
+    staged_problem,
+    write_mark,
+    write_staged,
+)
+from graphmill.runtime.machine import host_name, num_cores
+
+ALWAYS_READ_BYTES: Final = 4 << 30  # of a copy found there, up to so many are read again: some seconds, on any disk
+METADATA: Final = "metadata.json"
+_MARGIN_BYTES: Final = 1 << 20
+
+Verified = Literal["checksums", "sizes and times"]
+
+
+class StagingError(Exception):
+    """No copy could be made here, though the dataset itself is sound as far as is known."""
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    bytes: int
+    xxh3: str
+
+
+class _Metadata(BaseModel):
+    """What every kind of prepared dataset says about its files."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    checksum: str
+    arrays: dict[str, _File]
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A prepared dataset, as its folder stands."""
+
+    folder: Path
+    name: str
+    checksum: str
+    sizes: dict[str, int]  # relative path → bytes
+    xxh3: dict[str, str]  # of those that metadata.json vouches for
+
+    @property
+    def bytes(self) -> int:
+        """Of all files."""
+        return sum(self.sizes.values())
+
+
+def read_dataset(folder: Path) -> Dataset:
+    """What there is to copy in `folder`. `UserError` where it is no prepared dataset, or not whole."""
+    again = "prepare the dataset again: graphmill prepare NAME --force"
+    path = folder / METADATA
+    try:
+        metadata = _Metadata.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise UserError(f"{folder} is no prepared dataset: it has no {METADATA}", fix="name one that is") from None
+    except (OSError, ValidationError) as error:
+        raise UserError(f"{path} cannot be read: {type(error).__name__}", fix=again) from None
+    sizes = {str(file.relative_to(folder)): file.stat().st_size for file in sorted(_files(folder))}
+    for name, record in metadata.arrays.items():
+        if sizes.get(f"{name}.npy") != record.bytes:
+            there = f"{sizes[f'{name}.npy']} bytes" if f"{name}.npy" in sizes else "missing"
+            raise UserError(f"{folder}/{name}.npy: {there}, and should have {record.bytes} bytes", fix=again)
+    known = {f"{name}.npy": record.xxh3 for name, record in metadata.arrays.items()}
+    return Dataset(folder.resolve(), metadata.name, metadata.checksum, sizes, known)
+
+
+def stage(dataset: Dataset, root: Path, *, say: Say, verify: bool = False, threads: int | None = None) -> StagedHost:
+    """Have a verified copy of the dataset below `root`, by making it or by finding it there.
+
+    Raises `StagingError` where that cannot be (no room, no permission, a disk that returns other bytes), and
+    `UserError` where the dataset itself is damaged.
+    """
+    began = time.monotonic()
+    target = root.absolute() / staged_name(dataset.name, dataset.checksum)
+    workers = threads or min(8, max(4, num_cores()))
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with only_copier(target, say):
+            verified = _reusable(dataset, target, verify, workers, say)
+            copy_s = 0.0 if verified else _copy(dataset, target, workers, say)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _no_room(dataset, target) from error
+        where = f" ({error.filename})" if error.filename else ""
+        raise StagingError(f"{target}: {error.strerror or error}{where}") from error
+    return StagedHost(
+        hostname=host_name(os.environ),
+        time=time.time(),
+        outcome="reused" if verified else "copied",
+        source=str(dataset.folder),
+        to=str(target),
+        checksum=dataset.checksum,
+        bytes=dataset.bytes,
+        seconds=round(time.monotonic() - began, 3),
+        copy_s=round(copy_s, 3),
+        mib_per_s=None if verified else round(dataset.bytes / 2**20 / max(copy_s, 1e-6), 1),
+        verified=verified or "checksums",
+    )
+
+
+def _reusable(dataset: Dataset, target: Path, verify: bool, threads: int, say: Say) -> Verified | None:
+    """How far the copy that is there was verified; None: there is none, or it was thrown away."""
+    mark = read_mark(target)
+    if mark is None or mark.checksum != dataset.checksum or mark.xxh3.keys() != dataset.sizes.keys():
+        if target.exists():
+            say(f"{target} is no copy that was verified: it is made anew")
+            shutil.rmtree(target)
+        return None
+    problem = staged_problem(target, dataset.checksum)
+    if problem is None and not verify and dataset.bytes > ALWAYS_READ_BYTES:
+        return "sizes and times"
+    with suppress(FileNotFoundError), shown_progress("verifying", dataset.bytes, say) as moved:
+        found = checksums([target / name for name in mark.xxh3], threads=threads, moved=moved)
+        damaged = [name for name, seen in zip(mark.xxh3, found, strict=True) if seen != mark.xxh3[name]]
+        damaged += [name for name in dataset.xxh3 if mark.xxh3[name] != dataset.xxh3[name]]
+        if not damaged:
+            if problem:
+                say(f"{target}: {problem}; its checksums are right, so it is used")
+                _vouch(dataset, target, mark.xxh3)
+            return "checksums"
+        problem = f"{', '.join(sorted(set(damaged)))} is not what was copied there"
+    say(f"WARNING: {target}: {problem}: this copy is thrown away, and made anew")
+    shutil.rmtree(target)
+    return None
+
+
+def _copy(dataset: Dataset, target: Path, threads: int, say: Say) -> float:
+    """Make the copy. Returns the seconds that moving the bytes took."""
+    remove_leftovers(target)
+    if needed_bytes(dataset.sizes.values()) + _MARGIN_BYTES > free_bytes(target.parent):
+        raise _no_room(dataset, target)
+    began = time.monotonic()
+    with replacing_folder(target) as temporary:
+        with shown_progress("copying", dataset.bytes, say) as moved:
+            copy_files(dataset.sizes, dataset.folder, temporary, threads=threads, moved=moved)
+        copy_s = time.monotonic() - began
+        with shown_progress("verifying", dataset.bytes, say) as moved:
+            found = _verified(dataset, temporary, threads, moved)
+        _vouch(dataset, temporary, found)
+    return copy_s
+
+
+def _no_room(dataset: Dataset, target: Path) -> StagingError:
+    needed, free = needed_bytes(dataset.sizes.values()) + _MARGIN_BYTES, free_bytes(target.parent)
+    quota = "" if needed > free else ", but a quota, or another job, takes more"
+    return StagingError(
+        f"{target.parent} has {free / 2**20:,.1f} MiB free{quota}, and {dataset.name} needs {needed / 2**20:,.1f}"
+    )
+
+
+def _verified(dataset: Dataset, folder: Path, threads: int, moved: Moved) -> dict[str, str]:
+    """The checksums of the copy in `folder`, once they are those of the dataset."""
+    names = list(dataset.sizes)
+    found = dict(zip(names, checksums([folder / name for name in names], threads=threads, moved=moved), strict=True))
+    others = [name for name in names if name not in dataset.xxh3]  # nobody vouches for these: compare with the source
+    own = checksums([dataset.folder / name for name in others], threads=threads, moved=lambda _: None)
+    expected = {**dataset.xxh3, **dict(zip(others, own, strict=True))}
+    for name in names:
+        if found[name] == expected[name]:
+            continue
+        if name in dataset.xxh3:
+            (source,) = checksums([dataset.folder / name], threads=1, moved=lambda _: None)
+            if source != dataset.xxh3[name]:
+                raise UserError(
+                    f"{dataset.folder / name}: its checksum is {source}, and metadata.json says {dataset.xxh3[name]}",
+                    fix="prepare the dataset again: graphmill prepare NAME --force",
+                )
+        raise StagingError(f"{folder.parent}: {name} was copied, and read back otherwise; the disk may be failing")
+    return found
+
+
+def _vouch(dataset: Dataset, folder: Path, xxh3: Mapping[str, str]) -> None:
+    os.utime(folder / METADATA)  # the youngest: what was verified just now is not read again when the store is opened
+    states = {name: FileState.of(folder / name) for name in dataset.sizes}
+    mark = StagedMark(
+        checksum=dataset.checksum,
+        source=str(dataset.folder),
+        hostname=host_name(os.environ),
+        time=time.time(),
+        files=states,
+        xxh3=dict(xxh3),
+    )
+    write_mark(folder, mark)
+
+
+def _files(folder: Path) -> list[Path]:
+    """All files but hidden ones: those are marks and leftovers."""
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+
+
+def stage_for_run(
+    folder: RunFolder,
+    root: Path,
+    *,
+    say: Say,
+    via: Path | None = None,
+    verify: bool = False,
+    on_failure: Literal["fail", "use_shared"] = "fail",
+) -> StagedHost:
+    """Stage the dataset of a run on this host, and say in the run folder what came of it."""
+    plan = folder.read_plan().dataset
+    dataset = read_dataset(Path(plan.path))
+    if dataset.checksum != plan.checksum:
+        raise UserError(
+            f"{plan.path} holds the dataset {dataset.checksum}, and the run was planned for {plan.checksum}",
+            fix="bring back that dataset, or plan a new run",
+        )
+    began = time.monotonic()
+    try:
+        if via is not None:
+            dataset = read_dataset(Path(stage(dataset, via, say=say, verify=verify).to))
+        staged = stage(dataset, root, say=say, verify=verify)
+    except StagingError as error:
+        if on_failure == "fail":
+            raise
+        staged = _shared_instead(dataset, str(error), time.monotonic() - began)
+        say(f"WARNING: staging failed: {error}")
+        say(f"WARNING: the ranks of {staged.hostname} read the shared copy {plan.path}, as stage.on_failure asks")
+    write_staged(folder, staged)
+    return staged
+
+
+def _shared_instead(dataset: Dataset, message: str, seconds: float) -> StagedHost:
+    return StagedHost(
+        hostname=host_name(os.environ),
+        time=time.time(),
+        outcome="use_shared",
+        source=str(dataset.folder),
+        to=str(dataset.folder),
+        checksum=dataset.checksum,
+        bytes=dataset.bytes,
+        seconds=round(seconds, 3),
+        copy_s=0.0,
+        mib_per_s=None,
+        verified="nothing",
+        message=message,
+    )
+
+
+def in_words(staged: StagedHost) -> str:
+    """One line for a log."""
+    size = f"{staged.bytes / 2**20:,.1f} MiB"
+    if staged.outcome == "reused":
+        return f"{staged.to}: {size} were there, verified by {staged.verified} in {staged.seconds:.1f} s"
+    return f"{staged.to}: {size} copied in {staged.copy_s:.1f} s ({staged.mib_per_s:,.0f} MiB/s), verified by checksums"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Stage the dataset of the run in RUN_FOLDER on this host."""
+    parser = argparse.ArgumentParser(prog="python -m graphmill.cluster.staging.stage", description=__doc__)
+    parser.add_argument("run", type=Path, metavar="RUN_FOLDER")
+    parser.add_argument(
+        "--to", type=Path, metavar="FOLDER", help=f"else ${ROOT_VARIABLE}, $SLURM_TMPDIR/graphmill, $TMPDIR/graphmill"
+    )
+    parser.add_argument("--via", type=Path, metavar="FOLDER", help="copied there first, once for all hosts")
+    parser.add_argument("--verify", action="store_true", help="read a copy that is there in full, however large")
+    parser.add_argument("--on-failure", choices=("fail", "use_shared"), default="fail")
+    options = parser.parse_args(arguments)
+
+    def say(text: str) -> None:
+        sys.stderr.write(f"stage {host_name(os.environ)}: {text}\n")
+        sys.stderr.flush()
+
+    try:
+        staged = stage_for_run(
+            RunFolder.open(options.run),
+            staged_root(options.to, os.environ),
+            say=say,
+            via=options.via,
+            verify=options.verify,
+            on_failure=options.on_failure,
+        )
+    except UserError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return exits.BAD_REQUEST
+    except StagingError as error:
+        sys.stderr.write(f"error: staging failed: {error}\n  → make room, or set stage.on_failure=use_shared\n")
+        return exits.ANSWER_IS_NO
+    if staged.outcome != "use_shared":
+        say(in_words(staged))
+    return exits.DONE
+
+
+def staged_root(option: Path | None, environ: Mapping[str, str]) -> Path:
+    """Where copies are made: the option, else GRAPHMILL_STAGED_ROOT, else the host's own folder of the job."""
+    if option is not None:
+        return option
+    if environ.get(ROOT_VARIABLE):
+        return Path(environ[ROOT_VARIABLE])
+    local = environ.get("SLURM_TMPDIR") or environ.get("TMPDIR")
+    if local:
+        return Path(local) / "graphmill"
+    raise UserError(
+        f"nothing says where to: neither --to, nor {ROOT_VARIABLE}, SLURM_TMPDIR or TMPDIR", fix="give --to FOLDER"
+    )
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    """Half a copy is removed on the way out."""
+    del frame
+    raise SystemExit(128 + number)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _leave)
+    sys.exit(main())

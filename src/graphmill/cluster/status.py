@@ -1,0 +1,311 @@
+"""The state of runs, wherever they run: what Slurm says, else what the run folder tells."""
+
+import os
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+from graphmill.base.errors import UserError
+from graphmill.cluster.launch.local_process import launcher_of
+from graphmill.record.metrics import read_metrics
+from graphmill.record.run_folder import Outcome, RunFolder, SubmittedJob
+from graphmill.slurm.queue import JobReading, Queue, alive
+from graphmill.slurm.states import Reason, end_in_words, in_words
+
+FRESH_S: Final = (
+    180.0  # a rank that lives tells something at least so often: an epoch, a checkpoint, a line of the monitor
+)
+_TIME_TO_END_S: Final = 60.0  # of a job, after its run is done: the epilog
+_TAIL_BYTES: Final = 8192
+
+Source = Literal["squeue", "sacct", "process", "run folder"]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What the last row of metrics.csv says."""
+
+    epoch: int
+    loss: float | None
+    micro_f1: float | None
+    seeds_per_s: float | None
+    peak_rss_mib: float | None  # of rank 0
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """One run as a person wants to see it. Times are in seconds."""
+
+    run: str
+    folder: Path
+    state: str  # planned waiting starting running ending · done out_of_time failed interrupted … · silent damaged
+    source: Source  # who said so
+    detail: str = ""
+    advice: str = ""
+    is_hopeless: bool = False
+    job_id: str = ""
+    slurm_state: str = ""
+    slurm_reason: str = ""
+    expected_start: int | None = None
+    elapsed_s: float | None = None
+    limit_s: float | None = None
+    hosts: str = ""
+    attempts: int = 0
+    epochs: int | None = None  # None: nobody can read its plan
+    progress: Progress | None = None
+    silent_s: float | None = None  # since the last sign of life
+    log: Path | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether more is to come by itself."""
+        return self.state in ALIVE
+
+    @property
+    def epoch_of_all(self) -> str:
+        """Such as 3/10."""
+        return f"{self.progress.epoch if self.progress else 0}/{'?' if self.epochs is None else self.epochs}"
+
+
+ALIVE: Final = frozenset(("waiting", "starting", "running", "ending"))
+
+
+@dataclass(slots=True)
+class Watcher:
+    """Looks at many runs, again and again, with one call of squeue each time.
+
+    Where `queue.is_silent` after a look, runs that seem to have ended may live: look again.
+    """
+
+    folders: Sequence[RunFolder]
+    root: Path | None = None  # names are shown relative to it
+    queue: Queue = field(default_factory=Queue)
+    _progress: dict[Path, tuple[tuple[int, int], Progress | None]] = field(default_factory=dict)
+    _jobs: dict[Path, list[SubmittedJob]] = field(default_factory=dict)
+
+    def look(self) -> list[RunView]:
+        """The state of every run now. `queue.troubles` tells what could not be asked."""
+        for folder in self.folders:
+            known, now = self._jobs.get(folder.path, []), folder.jobs()
+            for job in now[len(known) :]:
+                self.queue.forget(job.job_id)  # a requeue gives an ended job a new life under the same id
+            self._jobs[folder.path] = now
+        finished = {folder.path for folder in self.folders if _is_long_done(folder)}
+        asked = [job for path, jobs in self._jobs.items() if path not in finished for job in jobs]
+        readings = self.queue.read(asked)
+        return [self._view(folder, readings) for folder in self.folders]
+
+    def _view(self, folder: RunFolder, readings: Mapping[str, JobReading]) -> RunView:
+        jobs = self._jobs[folder.path]
+        reading = _current(jobs, readings)
+        verdict = judge(folder, reading, jobs, was_asked=not self.queue.troubles)
+        epochs = None
+        try:
+            epochs = folder.read_plan().epochs
+        except UserError as error:  # one run that is damaged does not hide the others
+            if verdict.state not in ALIVE:
+                verdict = Verdict("damaged", "run folder", error.message, error.fix)
+        job_id = reading.job_id if reading is not None else jobs[-1].job_id if jobs else ""
+        return RunView(
+            run=self._name(folder),
+            folder=folder.path,
+            state=verdict.state,
+            source=verdict.source,
+            detail=verdict.detail,
+            advice=verdict.advice,
+            is_hopeless=verdict.is_hopeless,
+            job_id=job_id,
+            slurm_state="" if reading is None else reading.state,
+            slurm_reason="" if reading is None else reading.reason,
+            expected_start=reading.start if reading is not None and reading.phase == "waits" else None,
+            elapsed_s=verdict.elapsed_s,
+            limit_s=None if reading is None else reading.limit_s,
+            hosts=_hosts(folder, reading),
+            attempts=len(folder.attempts()),
+            epochs=epochs,
+            progress=self._last_row(folder),
+            silent_s=_silence(folder),
+            log=log_of(folder, job_id),
+        )
+
+    def _name(self, folder: RunFolder) -> str:
+        if self.root is not None and folder.path.is_relative_to(self.root):
+            return str(folder.path.relative_to(self.root)) if folder.path != self.root else folder.path.name
+        return str(folder.path)
+
+    def _last_row(self, folder: RunFolder) -> Progress | None:
+        """Read metrics.csv only when it has changed."""
+        try:
+            status = folder.metrics_path.stat()
+        except OSError:
+            return None
+        stamp = (status.st_mtime_ns, status.st_size)
+        known = self._progress.get(folder.path)
+        if known is None or known[0] != stamp:
+            self._progress[folder.path] = known = (stamp, _progress(folder.metrics_path))
+        return known[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a run is doing, and who says so."""
+
+    state: str
+    source: Source
+    detail: str = ""
+    advice: str = ""
+    is_hopeless: bool = False
+    elapsed_s: float | None = None
+
+
+def judge(folder: RunFolder, reading: JobReading | None, jobs: Sequence[SubmittedJob], *, was_asked: bool) -> Verdict:
+    """The state of one run. A living job decides; of an ended one the outcome tells more than Slurm does.
+
+    `was_asked`: Slurm could be asked, so that a job without a reading is one that it has forgotten.
+    """
+    outcome = _outcome(folder)
+    if reading is not None and reading.is_alive:
+        if outcome is not None and outcome.status == "done" and reading.phase == "runs":
+            return Verdict("ending", reading.source, "done; the job is being closed", elapsed_s=reading.elapsed_s)
+        return _alive_verdict(folder, reading)
+    if outcome is not None:
+        return _ended_verdict(folder, outcome, reading)
+    if reading is not None:
+        state = "cancelled" if reading.state == "CANCELLED" else "failed"
+        told = f"Slurm says {reading.state}: {end_in_words(reading.state)}"
+        return Verdict(state, reading.source, told, _resume_advice(folder), elapsed_s=reading.elapsed_s)
+    if jobs:
+        told = "Slurm does not know job" if was_asked else "Slurm could not be asked about job"
+        return _by_signs_of_life(folder, f"{told} {jobs[-1].job_id}")
+    return _local_verdict(folder)
+
+
+def _alive_verdict(folder: RunFolder, reading: JobReading) -> Verdict:
+    if reading.phase == "waits":
+        reason: Reason = in_words(reading.reason)
+        return Verdict("waiting", reading.source, reason.meaning, reason.advice, reason.is_hopeless)
+    if reading.state == "COMPLETING":
+        return Verdict("ending", reading.source, elapsed_s=reading.elapsed_s)
+    silence = _silence(folder)
+    has_begun = silence is not None and (reading.elapsed_s is None or silence <= reading.elapsed_s)
+    detail = "" if reading.state == "RUNNING" else f"Slurm says {reading.state}"
+    if has_begun and silence is not None and silence > FRESH_S:
+        detail = f"no sign of life for {silence:.0f} s"
+    return Verdict("running" if has_begun else "starting", reading.source, detail, elapsed_s=reading.elapsed_s)
+
+
+def _ended_verdict(folder: RunFolder, outcome: Outcome, reading: JobReading | None) -> Verdict:
+    detail = outcome.message
+    if outcome.status == "done" and reading is not None and not reading.is_alive and reading.state != "COMPLETED":
+        detail = f"but Slurm says {reading.state}: {end_in_words(reading.state)}"
+    advice = "" if outcome.status == "done" else _resume_advice(folder)
+    return Verdict(outcome.status, "run folder", detail, advice, elapsed_s=outcome.wall_s)
+
+
+def _by_signs_of_life(folder: RunFolder, otherwise: str) -> Verdict:
+    silence = _silence(folder)
+    if silence is not None and silence <= FRESH_S:
+        return Verdict("running", "run folder", f"last sign of life {silence:.0f} s ago; {otherwise}")
+    told = "no sign of life ever" if silence is None else f"no sign of life for {silence:.0f} s"
+    return Verdict("silent", "run folder", f"{told}, and no outcome; {otherwise}", _resume_advice(folder))
+
+
+def _local_verdict(folder: RunFolder) -> Verdict:
+    attempts = folder.attempts()
+    if not attempts:
+        return Verdict("planned", "run folder", "never started")
+    last = attempts[-1]
+    if launcher_of(folder) is not None:
+        return Verdict("running", "process", f"process {last.pid} on this host", elapsed_s=time.time() - last.time)
+    if last.hostname == socket.gethostname():
+        told = f"process {last.pid} is gone and left no outcome"
+        return Verdict("failed", "process", told, _resume_advice(folder))
+    return _by_signs_of_life(folder, f"it was started on {last.hostname}, not here")
+
+
+def _resume_advice(folder: RunFolder) -> str:
+    verb = "submit" if folder.job_path.exists() else "train"
+    return f"continue with `graphmill {verb} --resume {folder.path}`"
+
+
+def _current(jobs: Sequence[SubmittedJob], readings: Mapping[str, JobReading]) -> JobReading | None:
+    """The job that matters: the first that runs or waits, else the last that Slurm knows, if it is the last of all."""
+    living = alive(jobs, readings)
+    if living:
+        return living[0]
+    return readings.get(jobs[-1].job_id) if jobs else None
+
+
+def log_of(folder: RunFolder, job_id: str) -> Path | None:
+    """What was written to last: the log of rank 0, or what the job's script printed."""
+    found = []
+    # The script of an array prints into the folder that holds its runs.
+    printed = [folder.job_log_path(job_id), RunFolder(folder.path.parent).job_log_path(job_id)] if job_id else []
+    for path in (folder.log_path(0), *printed):
+        try:
+            found.append((path.stat().st_mtime_ns, path))
+        except OSError:
+            continue
+    return max(found)[1] if found else None
+
+
+def tail(path: Path, num_lines: int) -> list[str]:
+    """The last lines of a file that are not empty; a bar that redraws itself counts as its last state."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+            text = file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return []
+    lines = [line.rstrip().rsplit("\r", 1)[-1] for line in text.split("\n")]
+    printable = ["".join(c if c.isprintable() else " " for c in line) for line in lines if line.strip()]
+    return printable[-num_lines:]
+
+
+def _hosts(folder: RunFolder, reading: JobReading | None) -> str:
+    if reading is not None:
+        return reading.hosts
+    attempts = folder.attempts()
+    return attempts[-1].hostname if attempts else ""
+
+
+def _silence(folder: RunFolder) -> float | None:
+    beat = folder.heartbeat()
+    return None if beat is None else max(0.0, time.time() - beat)
+
+
+def _is_long_done(folder: RunFolder) -> bool:
+    """Done, and its job had the time to end: Slurm need not be asked."""
+    outcome = _outcome(folder)
+    if outcome is None or outcome.status != "done":
+        return False
+    return time.time() - folder.outcome_path.stat().st_mtime > _TIME_TO_END_S
+
+
+def _outcome(folder: RunFolder) -> Outcome | None:
+    try:
+        return folder.read_outcome()
+    except UserError:  # damaged: `graphmill verify` says so
+        return None
+
+
+def _progress(path: Path) -> Progress | None:
+    try:
+        rows = read_metrics(path)
+        last = rows[-1]
+        return Progress(
+            epoch=int(last["epoch"]),
+            loss=_number(last.get("loss")),
+            micro_f1=_number(last.get("microF1")),
+            seeds_per_s=_number(last.get("seeds_per_s")),
+            peak_rss_mib=_number(last.get("peak_rss_mib")),
+        )
+    except (UserError, IndexError, KeyError, ValueError):  # damaged: `graphmill verify` says so
+        return None
+
+
+def _number(text: str | None) -> float | None:
+    return float(text) if text else None

@@ -1,0 +1,1 @@
+"""Configuration files: YAML text, overrides, and messages about keys."""

@@ -1,0 +1,101 @@
+"""What a dev cluster needs of the machine: programs, and the right to make namespaces."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from typing import Final
+
+from graphmill.base.errors import UserError
+from graphmill.devcluster import control_groups
+from graphmill.devcluster.description import Description, environment
+
+_SLURM: Final[Mapping[str, str]] = {
+    "slurmctld": "slurmctld",
+    "slurmd": "slurmd",
+    "sbatch": "slurm-client",
+    "munged": "munge",
+    "ip": "iproute2",
+    "nsenter": "util-linux",
+    "unshare": "util-linux",
+}
+_ACCOUNTING: Final[Mapping[str, str]] = {
+    "slurmdbd": "slurmdbd",
+    "mariadbd": "mariadb-server-core",
+    "mariadb-install-db": "mariadb-server-core",
+    "mariadb": "mariadb-client-core",
+}
+_SSH: Final[Mapping[str, str]] = {"sshd": "openssh-server", "ssh": "openssh-client", "ssh-keygen": "openssh-client"}
+_PROBE: Final = (
+    "hostname probe; mount -t tmpfs tmpfs /run; "
+    "ip link add probe0 type veth peer name probe1; ip link add probe2 type bridge"
+)
+
+
+def own_user_namespace() -> list[str]:
+    """Options of unshare for who is not root. As oneself: as a pretended root, Slurm's daemons refuse to start."""
+    return [] if os.geteuid() == 0 else ["--user", "--map-current-user", "--keep-caps"]
+
+
+def missing_packages(cluster: Description) -> list[str]:
+    """Names of the Debian packages that must be installed first."""
+    needed = {**_SLURM, **(_ACCOUNTING if cluster.accounting else {}), **(_SSH if cluster.ssh else {})}
+    path = environment(dict(os.environ))["PATH"]
+    return sorted({package for program, package in needed.items() if shutil.which(program, path=path) is None})
+
+
+def check_requirements(cluster: Description) -> None:
+    """Raise UserError unless a dev cluster can run here."""
+    packages = missing_packages(cluster)
+    if packages:
+        raise UserError(
+            f"a dev cluster needs packages that are not installed: {' '.join(packages)}",
+            fix=f"apt-get install --no-install-recommends {' '.join(packages)}",
+        )
+    refusal = why_no_namespaces()
+    if refusal:
+        raise UserError(
+            f"a dev cluster needs namespaces of its own, and this machine refuses them: {refusal}",
+            fix="run it as root, or allow user namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns=0; "
+            "in a container: --cap-add SYS_ADMIN --cap-add NET_ADMIN)",
+        )
+    if cluster.out_of_memory == "cgroup" and not control_groups.available():
+        raise UserError(
+            "memory can be limited by control groups only as root, and where version 1 of them is mounted",
+            fix="--out-of-memory polled",
+        )
+
+
+def why_not(cluster: Description | None = None) -> str:
+    """Why no dev cluster can run here, in one sentence; empty where it can."""
+    try:
+        check_requirements(Description() if cluster is None else cluster)
+    except UserError as error:
+        return error.message
+    return ""
+
+
+@cache
+def why_no_namespaces() -> str:
+    """What the kernel or the container says against it; empty where nothing does. Tried, for no file tells."""
+    command = [
+        "unshare",
+        *own_user_namespace(),
+        "--net",
+        "--mount",
+        "--uts",
+        "--ipc",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+    ]
+    tried = subprocess.run(
+        [*command, "--", "sh", "-ec", _PROBE],
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        env=environment(dict(os.environ)),
+    )
+    return " ".join(tried.stderr.split()) or "it does not say why" if tried.returncode else ""

@@ -1,0 +1,1 @@
+"""What a run used and what holds it back: epilog, advice, bottleneck."""

@@ -1,0 +1,280 @@
+"""What to ask for next time, and what to change: from what a job asked for and what was measured. Pure.
+
+Every threshold stands here, by name. Advice that saves little is not given: it would only be read past.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from graphmill.base.amounts import clock_of
+
+Resource = Literal["memory", "cores", "time", "gpus", "loader", "sync", "evaluation", "staging"]
+
+MUCH_UNUSED: Final = 0.5  # memory, time: less than this share of what was asked was used
+NEARLY_FULL: Final = 0.9  # memory, time: more than this share was used; the next run may not fit
+HEADROOM: Final = 1.25  # what is advised, over what was used
+WORTH_MIB: Final = 1024.0  # less memory of a host than this is not worth giving back
+WORTH_S: Final = 300.0  # nor less time
+CORES_UNUSED: Final = 0.7  # cores: busy, on average and for nine tenths of the time, less than this share
+WORTH_CORES: Final = 1.0
+HOST_FULL_PERCENT: Final = 95.0  # of a host's cores: then it may be others who kept the ranks from theirs
+CORES_NOISE: Final = 0.05  # one busy thread and a few ticks of others are one core
+GPU_IDLE_PERCENT: Final = 10.0  # of the time: such a job needs no GPU, or something starves it
+GPU_LOW_PERCENT: Final = 60.0  # seed 003's mark
+WAIT_SHARE: Final = 0.15  # of an epoch; seed 003's marks for loading data: 0.15 medium, 0.30 high
+SYNC_SHARE: Final = 0.25
+EVALUATION_SHARE: Final = 0.3  # of all time in epochs
+STAGING_SHARE: Final = 0.2  # of the job's time
+
+_GIB: Final = 1024.0
+_NICE_MINUTES: Final = (5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480, 720, 960, 1440)
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """Seconds that rank 0 spent in each part of the epochs. Sampling and gathering may overlap the step."""
+
+    total_s: float  # training and evaluation
+    sample_s: float
+    gather_s: float
+    wait_s: float
+    compute_s: float
+    sync_s: float
+    eval_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of one run of a job. Amounts are those of one host, the fullest; None: not known."""
+
+    is_done: bool = False  # the run is: a job that was cut short says nothing of the time it needs
+    state: str = ""  # Slurm's word
+    num_ranks: int = 1  # of a host
+    memory_asked_mib: float | None = None
+    memory_used_mib: float | None = None  # at its peak
+    cores_asked: float | None = None
+    cores_busy: float | None = None  # on average
+    cores_busy_p90: float | None = None
+    host_busy_percent: float | None = None  # of all its cores, whoever ran there
+    time_asked_s: float | None = None
+    time_used_s: float | None = None
+    gpus_asked: float | None = None
+    gpu_busy_percent: float | None = None
+    uses_gpus: bool = False  # as planned
+    phases: Phases | None = None
+    sync_every: int | None = None
+    prefetch: int | None = None
+    staging_s: float | None = None
+    staged_mib: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One finding and what to do about it."""
+
+    resource: Resource
+    finding: str
+    suggestion: str
+    asked: float | None = None  # in `unit`, as are the next two
+    used: float | None = None
+    suggested: float | None = None
+    unit: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.resource}: {self.finding}: {self.suggestion}"
+
+
+def advise(facts: Facts) -> list[Advice]:
+    """What the numbers ask for: the most costly resource first, then what slows the run down."""
+    found = (
+        _gpus(facts),
+        _memory(facts),
+        _cores(facts),
+        _time(facts),
+        _loader(facts),
+        _sync(facts),
+        _evaluation(facts),
+        _staging(facts),
+    )
+    return [advice for advice in found if advice is not None]
+
+
+def _memory(facts: Facts) -> Advice | None:
+    asked, used = facts.memory_asked_mib, facts.memory_used_mib
+    if asked is None or used is None:
+        return None
+
+    def advice(finding: str, new: float, verb: str) -> Advice:
+        suggestion = f"{verb} {gib(new)} GiB (slurm.mem={slurm_memory(new)})"
+        return Advice("memory", finding, suggestion, asked=asked, used=used, suggested=new, unit="MiB of a host")
+
+    both = f"asked {gib(asked)} GiB of a host, used {gib(used)}"
+    if facts.state == "OUT_OF_MEMORY":
+        return advice(f"asked {gib(asked)} GiB of a host, and that was not enough", nice_memory(asked * 1.5), "ask")
+    if used > NEARLY_FULL * asked:
+        return advice(f"{both}: hardly any left", nice_memory(max(used, asked) * HEADROOM), "ask")
+    new = nice_memory(used * HEADROOM)
+    if used < MUCH_UNUSED * asked and asked - new >= WORTH_MIB:
+        return advice(both, new, "ask")
+    return None
+
+
+def _cores(facts: Facts) -> Advice | None:
+    asked, busy = facts.cores_asked, facts.cores_busy
+    if asked is None or busy is None:
+        return None
+    needed = max(busy, facts.cores_busy_p90 or 0.0)
+    new = max(facts.num_ranks, math.ceil(needed - CORES_NOISE))
+    if needed >= CORES_UNUSED * asked or asked - new < WORTH_CORES:
+        return None
+    finding = f"asked {asked:g} cores of a host, {busy:.1f} busy"
+    if facts.cores_busy_p90 is not None and facts.cores_busy_p90 > busy * 1.2:
+        finding += f" on average, {facts.cores_busy_p90:.1f} at most for nine tenths of the time"
+    suggestion = f"ask {new} (slurm.cpus_per_host={new})"
+    if (facts.host_busy_percent or 0) >= HOST_FULL_PERCENT:
+        suggestion += f", if that holds on a quieter host: this one was {facts.host_busy_percent:.0f} % busy"
+    return Advice("cores", finding, suggestion, asked=asked, used=busy, suggested=new, unit="cores of a host")
+
+
+def _time(facts: Facts) -> Advice | None:
+    asked, used = facts.time_asked_s, facts.time_used_s
+    if asked is None or used is None:
+        return None
+
+    def advice(finding: str, new: float) -> Advice:
+        suggestion = f"ask {clock(new)} (slurm.time={clock(new)})"
+        return Advice("time", finding, suggestion, asked=asked, used=used, suggested=new, unit="s")
+
+    both = f"asked {clock(asked)}, used {clock(used)}"
+    if facts.state == "TIMEOUT":
+        return advice(f"asked {clock(asked)}, and the limit struck before the run could leave", nice_time(asked * 1.5))
+    if not facts.is_done:
+        return None
+    if used > NEARLY_FULL * asked:
+        return advice(f"{both}: a slower day would not be enough", nice_time(used * HEADROOM))
+    new = nice_time(used * HEADROOM)
+    if used < MUCH_UNUSED * asked and asked - new >= WORTH_S:
+        return advice(f"{both}; a shorter job starts sooner", new)
+    return None
+
+
+def _gpus(facts: Facts) -> Advice | None:
+    asked, busy = facts.gpus_asked, facts.gpu_busy_percent
+    if not asked:
+        return None
+    if not facts.uses_gpus:
+        finding = f"asked {asked:g} of a host, and the run computes on the CPU"
+        suggestion = "ask none (slurm.gpus_per_host=0), or train on them (train.device=cuda)"
+        return Advice("gpus", finding, suggestion, asked=asked, used=0, suggested=0, unit="GPUs of a host")
+    if busy is None or busy >= GPU_LOW_PERCENT:
+        return None
+    finding = f"asked {asked:g} of a host, busy {busy:.0f} % of the time"
+    waits = facts.phases is not None and facts.phases.wait_s > WAIT_SHARE * facts.phases.total_s
+    if waits:
+        suggestion = "they stand waiting for mini-batches: see loader"
+    elif busy < GPU_IDLE_PERCENT:
+        suggestion = "try the run without GPUs (slurm.gpus_per_host=0, train.device=cpu), or give them more at once"
+    else:
+        suggestion = "give them more at once (a larger train.batch_size)"
+    return Advice("gpus", finding, suggestion, asked=100, used=busy, unit="% of the time")
+
+
+def _loader(facts: Facts) -> Advice | None:
+    phases = facts.phases
+    if phases is None or phases.wait_s <= WAIT_SHARE * phases.total_s:
+        return None
+    share = 100 * phases.wait_s / phases.total_s
+    finding = f"steps stood waiting for mini-batches {share:.0f} % of the time"
+    slower = "sampling" if phases.sample_s >= phases.gather_s else "gathering features"
+    if facts.prefetch == 0:
+        suggestion = "make some ahead (train.prefetch=2)"
+    elif facts.cores_asked and (facts.cores_busy or 0) > NEARLY_FULL * facts.cores_asked:
+        more = math.ceil(facts.cores_asked * 1.5)
+        suggestion = f"all cores are busy, {slower} most: ask more (slurm.cpus_per_host={more})"
+    elif slower == "sampling":
+        suggestion = "sampling takes most: smaller train.num_neighbors, or more train.threads"
+    else:
+        suggestion = "gathering features takes most: keep the dataset near (stage.to=host_local)"
+    return Advice("loader", finding, suggestion, used=share, unit="% of the time")
+
+
+def _sync(facts: Facts) -> Advice | None:
+    phases = facts.phases
+    if phases is None or phases.sync_s <= SYNC_SHARE * phases.total_s:
+        return None
+    share = 100 * phases.sync_s / phases.total_s
+    finding = f"{share:.0f} % of the time went into synchronising, waiting for slower ranks included"
+    every = f" (train.sync.every={facts.sync_every * 4})" if facts.sync_every else ""
+    suggestion = f"synchronise less often{every}, or name a faster interface (slurm.interface)"
+    return Advice("sync", finding, suggestion, used=share, unit="% of the time")
+
+
+def _evaluation(facts: Facts) -> Advice | None:
+    phases = facts.phases
+    if phases is None or phases.eval_s <= EVALUATION_SHARE * phases.total_s:
+        return None
+    share = 100 * phases.eval_s / phases.total_s
+    suggestion = "evaluate less often (train.evaluate_every_epochs=5)"
+    return Advice("evaluation", f"{share:.0f} % of the time went into it", suggestion, used=share, unit="% of the time")
+
+
+def _staging(facts: Facts) -> Advice | None:
+    took, used = facts.staging_s, facts.time_used_s
+    if not took or not used or took <= STAGING_SHARE * used:
+        return None
+    finding = f"copying the dataset ({gib(facts.staged_mib or 0)} GiB) took {took:.0f} s of {used:.0f}"
+    suggestion = "read the shared copy (stage.to=nowhere), or stage to scratch, where the next job finds it"
+    return Advice("staging", finding, suggestion, asked=used, used=took, unit="s")
+
+
+def nice_memory(mib: float) -> float:
+    """The next amount that a person would write: quarters of a GiB below one, then 1, 2, 3, 4, 6, 8, 12, 16, 24 … GiB.
+
+    >>> nice_memory(15 * 1024) / 1024, nice_memory(500), nice_memory(97 * 1024) / 1024
+    (16.0, 512.0, 128.0)
+    """
+    if mib <= _GIB:
+        return max(256.0, math.ceil(mib / 256) * 256.0)
+    power = 2.0 ** math.floor(math.log2(mib / _GIB))
+    return next(
+        _GIB * power * step for step in (1, 1.5, 2) if _GIB * power * step >= mib and (step != 1.5 or power > 1)
+    )
+
+
+def nice_time(seconds: float) -> float:
+    """The next length of time that a person would write, in seconds.
+
+    >>> nice_time(50 * 60) / 60, nice_time(25 * 3600) / 3600
+    (60.0, 48.0)
+    """
+    for minutes in _NICE_MINUTES:
+        if seconds <= minutes * 60:
+            return minutes * 60.0
+    return math.ceil(seconds / 86400) * 86400.0
+
+
+def gib(mib: float) -> str:
+    """GiB for a person.
+
+    >>> gib(87040), gib(12390), gib(120)
+    ('85', '12.1', '0.12')
+    """
+    value = mib / _GIB
+    return (
+        f"{value:.0f}"
+        if value >= 1 and abs(value - round(value)) < 0.05
+        else f"{value:.2g}"
+        if value < 1
+        else f"{value:.1f}"
+    )
+
+
+def slurm_memory(mib: float) -> str:
+    """As slurm.mem takes it."""
+    return f"{mib / _GIB:.0f}G" if mib % _GIB == 0 else f"{mib:.0f}M"
+
+
+def clock(seconds: float) -> str:
+    """As slurm.time takes it."""
+    return clock_of(round(seconds))

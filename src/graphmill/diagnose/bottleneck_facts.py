@@ -1,0 +1,108 @@
+"""What `bottleneck` judges by, read from a run folder: events of every rank, metrics.csv, monitors, provenance."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from graphmill.base.errors import UserError
+from graphmill.diagnose.bottleneck import Clock, Measured
+from graphmill.monitor.summary import HostSummary, MonitorSummary, read_monitors, summarise
+from graphmill.record.columns import facts_of
+from graphmill.record.events import read_events
+from graphmill.record.metrics import read_metrics
+from graphmill.record.run_folder import RunFolder
+
+_CLOCKS = ("train_s", "compute_s", "wait_s", "sync_s", "sample_s", "gather_s")
+_Epochs = dict[int, Mapping[str, Any]]
+"""Epoch → its event; of an epoch that was done again after a resume, the last one."""
+
+
+def measured_of(folder: RunFolder) -> Measured:
+    """What is known of a run, or a `UserError` where no epoch of it was recorded."""
+    plan = folder.read_plan()
+    by_rank = [_epochs(folder, rank) for rank in range(plan.ranks)]
+    counted = _counted(by_rank[0])
+    clocks = [_clock(rank, epochs, counted) for rank, epochs in enumerate(by_rank)]
+    known = tuple(clock for clock in clocks if clock is not None)
+    eval_s = sum(float(by_rank[0][epoch].get("eval_s") or 0) for epoch in counted)
+    if len(known) < plan.ranks:  # written before events told of clocks, or a rank's events are lost
+        clock, eval_s, counted = _from_metrics(folder)
+        known = (clock,)
+    monitors = _monitors(folder, by_rank[0], counted)
+    busiest = max(monitors.hosts, key=lambda host: host.ranks_cores_avg or 0.0, default=None)
+    fullest = max(monitors.hosts, key=lambda host: host.ranks_peak_mib or 0.0, default=None)
+    provenance = folder.read_provenance()
+    return Measured(
+        clocks=known,
+        eval_s=eval_s,
+        warms_up=counted == [1],
+        num_ranks=plan.ranks,
+        ranks_per_host=plan.ranks_per_host,
+        threads=plan.threads,
+        sync_every=plan.sync.every,
+        prefetch=plan.prefetch,
+        device=plan.device,
+        batch_size=plan.batch_size,
+        cores_per_host=provenance.num_cores if provenance else None,
+        ranks_cores=busiest.ranks_cores_avg if busiest else None,
+        others_cores=_others(busiest),
+        memory_used_mib=fullest.ranks_peak_mib if fullest else None,
+        memory_total_mib=_memory(fullest),
+        gpu_busy_percent=monitors.gpu_util_avg,
+    )
+
+
+def _epochs(folder: RunFolder, rank: int) -> _Epochs:
+    path = folder.events_path(rank)
+    if not path.exists():
+        return {}
+    return {int(event["epoch"]): event for event in read_events(path) if event["kind"] == "epoch"}
+
+
+def _counted(epochs: _Epochs) -> list[int]:
+    """All but the first, which warms up; the first where it is the only one."""
+    return sorted(epochs)[1:] or sorted(epochs)
+
+
+def _clock(rank: int, epochs: _Epochs, counted: Sequence[int]) -> Clock | None:
+    told = [epochs[epoch] for epoch in counted if epoch in epochs and "train_s" in epochs[epoch]]
+    if not told or len(told) < len(counted):
+        return None
+    return Clock(rank, **{name: sum(float(event.get(name) or 0) for event in told) for name in _CLOCKS})
+
+
+def _from_metrics(folder: RunFolder) -> tuple[Clock, float, list[int]]:
+    plan = folder.read_plan()
+    rows = read_metrics(folder.metrics_path) if folder.metrics_path.exists() else []
+    facts = [facts_of(plan.task_name, row) for row in rows]
+    kept = facts[1:] or facts
+    if not kept:
+        raise UserError(
+            f"no epoch of {folder.path} was recorded, so there is nothing to judge by",
+            fix=f"let it run for two epochs at least: graphmill train --resume {folder.path}",
+        )
+    sums = {name: sum(float(row.get(name) or 0) for row in kept) for name in ("time", "eval_s", *_CLOCKS[1:])}
+    eval_s = sums.pop("eval_s")
+    return Clock(0, sums.pop("time"), **sums), eval_s, [int(row["epoch"]) for row in kept]
+
+
+def _monitors(folder: RunFolder, epochs: _Epochs, counted: Sequence[int]) -> MonitorSummary:
+    """From the end of the epoch before the first one that counts to the end of the last."""
+    rows = read_monitors(folder.monitor_dir)
+    if not counted or counted[0] not in epochs:
+        return summarise(rows)
+    first, last = epochs[counted[0]], epochs[counted[-1]]
+    begin = float(first["time"]) - float(first.get("train_s") or 0) - float(first.get("eval_s") or 0)
+    return summarise(rows, begin=begin, end=float(last["time"]))
+
+
+def _others(host: HostSummary | None) -> float | None:
+    if host is None or host.host.cores_avg is None or host.ranks_cores_avg is None:
+        return None
+    return max(0.0, host.host.cores_avg - host.ranks_cores_avg)
+
+
+def _memory(host: HostSummary | None) -> float | None:
+    if host is None:
+        return None
+    limit = host.job.memory_total_mib if host.job else None
+    return limit or host.host.memory_total_mib

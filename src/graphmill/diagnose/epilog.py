@@ -1,0 +1,284 @@
+"""The epilog of a job: what it asked for, what was measured while it ran, what Slurm accounted, what to ask next time.
+
+`python -m graphmill.diagnose.epilog RUN_FOLDER [--job ID]` writes epilog.json, epilog.txt, sacct.json and
+sacct_summary.txt into the run folder, and prints epilog.txt. It can be written again at any time: later accounts know
+more than those in the job's last seconds. A part that cannot be had is left out, and the epilog says why.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from graphmill.base import exits
+from graphmill.base.errors import UserError
+from graphmill.base.files import write_json, write_text
+from graphmill.diagnose.advice import Advice, Facts, Phases, advise
+from graphmill.diagnose.epilog_text import epilog_text
+from graphmill.monitor.summary import HostSummary, MonitorSummary, read_monitors, summarise
+from graphmill.record.columns import facts_of
+from graphmill.record.metrics import read_metrics
+from graphmill.record.run_folder import RunFolder
+from graphmill.record.staged import StagedHost, read_staged
+from graphmill.slurm.accounting import Spent, all_runs, ask_for_rows, last_run, summary_text
+from graphmill.slurm.commands import SlurmError, is_installed
+from graphmill.spec.job.resolve import Job
+
+PATIENCE_S: Final = 8.0  # for accounts that lag behind
+_PHASES: Final = ("sample_s", "gather_s", "wait_s", "compute_s", "sync_s", "eval_s")
+
+__all__ = ["Epilog", "epilog_text", "write_epilog"]
+
+
+class Epilog(BaseModel):
+    """epilog.json. Of one run of a job (an attempt); null: not known."""
+
+    model_config = ConfigDict(frozen=True)
+
+    time: float = Field(description="Unix time at which it was written, s")
+    run_id: str
+    job_id: str | None
+    state: str | None = Field(description="Slurm's word; RUNNING where the job writes its own epilog")
+    outcome: str | None = Field(description="of the run, from outcome.json")
+    attempt: int
+    asked: dict[str, float | None] = Field(description="of a host: cores, memory_mib, gpus; hosts, time_s in all")
+    used: dict[str, float | None] = Field(description="the same, of the fullest host, as the monitors measured it")
+    accounted: dict[str, float | None] = Field(description="the same, as sacct has it; max_rss_mib: of one rank")
+    peak_mib_by_rank: dict[int, float]
+    hosts: list[dict[str, Any]] = Field(description="what the monitor of each host measured")
+    phases: dict[str, float] | None = Field(description="seconds of rank 0, of this attempt's epochs")
+    staging: list[StagedHost]
+    runs: list[dict[str, Any]] = Field(description="all runs of all jobs of this run, from sacct")
+    advice: list[dict[str, Any]]
+    look_further: list[str] = Field(description="commands")
+    notes: list[str] = Field(description="what could not be had, and why")
+
+
+def write_epilog(
+    folder: RunFolder, job_id: str | None, *, patience_s: float = PATIENCE_S, environ: Mapping[str, str] | None = None
+) -> Epilog:
+    """Sum up the last run of the job (or of the run's last attempt, where there is no job) and write it down."""
+    notes: list[str] = []
+    spent, runs = _accounts(folder, job_id, patience_s, notes)
+    monitors, epilog_hosts = _measured(folder, spent, notes)
+    attempts = folder.attempts()
+    phases = _phases(folder, len(attempts), notes)
+    staging = _staged(folder, notes)
+    facts = _facts(folder, spent, monitors, phases, staging, os.environ if environ is None else environ)
+    outcome = folder.read_outcome()
+    epilog = Epilog(
+        time=time.time(),
+        run_id=str(_plan(folder).get("run_id", folder.path.name)),
+        job_id=job_id,
+        state=spent.state if spent else None,
+        outcome=outcome.status if outcome else None,
+        attempt=len(attempts),
+        asked=_asked(facts, spent),
+        used=_used(facts, monitors),
+        accounted=_accounted(spent),
+        peak_mib_by_rank=monitors.peak_mib_by_rank,
+        hosts=epilog_hosts,
+        phases=asdict(phases) if phases else None,
+        staging=staging,
+        runs=[asdict(run) for run in runs],
+        advice=[_advice(advice) for advice in advise(facts)],
+        look_further=_look_further(folder, job_id, notes),
+        notes=notes,
+    )
+    write_json(folder.epilog_path, epilog.model_dump(mode="json"))
+    write_text(folder.epilog_text_path, epilog_text(epilog))
+    return epilog
+
+
+def _accounts(
+    folder: RunFolder, job_id: str | None, patience_s: float, notes: list[str]
+) -> tuple[Spent | None, list[Spent]]:
+    if job_id is None:
+        return None, []
+    ids = sorted({job_id, *(job.job_id for job in folder.jobs())})
+    try:
+        rows = ask_for_rows(ids, patience_s=patience_s)
+    except SlurmError as error:
+        notes.append(f"no accounts: {error.message}")
+        return None, []
+    spent = last_run(rows, job_id)
+    if spent is None:
+        notes.append(f"sacct does not know job {job_id} yet: python -m graphmill.diagnose.epilog {folder.path}")
+        return None, []
+    write_json(folder.sacct_path, [dict(row) for row in rows])
+    write_text(folder.sacct_summary_path, summary_text(rows))
+    return spent, all_runs(rows)
+
+
+def _measured(folder: RunFolder, spent: Spent | None, notes: list[str]) -> tuple[MonitorSummary, list[dict[str, Any]]]:
+    """What the monitors saw since the job started, or the last attempt did."""
+    attempts = folder.attempts()
+    begin = spent.start if spent and spent.start else attempts[-1].time if attempts else float("-inf")
+    summary = summarise(read_monitors(folder.monitor_dir), begin=begin)
+    if not summary.hosts:
+        notes.append("nothing was measured: the monitors left no rows in monitor/")
+    return summary, [asdict(host) for host in summary.hosts]
+
+
+def _phases(folder: RunFolder, attempt: int, notes: list[str]) -> Phases | None:
+    """Sums over the rows that the last attempt wrote."""
+    try:
+        rows = read_metrics(folder.metrics_path) if folder.metrics_path.exists() else []
+        facts = (facts_of(folder.read_plan().task_name, row) for row in rows)  # columns have each task's own names
+        own = [row for row in facts if row.get("attempt", str(attempt)) == str(attempt)]
+        sums = {name: sum(float(row.get(name) or 0) for row in own) for name in (*_PHASES, "time")}
+    except (UserError, ValueError) as error:
+        notes.append(f"no phases: {error.message if isinstance(error, UserError) else error}")
+        return None
+    total = sums.pop("time") + sums["eval_s"]
+    return Phases(total_s=total, **sums) if total > 0 else None
+
+
+def _staged(folder: RunFolder, notes: list[str]) -> list[StagedHost]:
+    try:
+        return read_staged(folder)
+    except UserError as error:
+        notes.append(error.message)
+        return []
+
+
+def _facts(
+    folder: RunFolder,
+    spent: Spent | None,
+    monitors: MonitorSummary,
+    phases: Phases | None,
+    staging: Sequence[StagedHost],
+    environ: Mapping[str, str],
+) -> Facts:
+    plan, outcome, asked = _plan(folder), folder.read_outcome(), spent.asked if spent else None
+    fullest = _fullest(monitors)
+    cpu_hosts = asked.hosts if asked else max(1, len(monitors.hosts))
+    elapsed = _elapsed_s(spent, monitors, environ)
+    measured = _most([host.ranks_cores_avg for host in monitors.hosts])
+    accounted = spent.total_cpu_s / cpu_hosts / elapsed if spent and spent.total_cpu_s and elapsed else None
+    return Facts(
+        is_done=(outcome is not None and outcome.status == "done") or bool(spent and spent.state == "COMPLETED"),
+        state=spent.state if spent else "",
+        num_ranks=max(1, int(plan.get("ranks", 1)) // max(1, int(plan.get("hosts", 1)))),
+        memory_asked_mib=asked.memory_mib if asked else None,
+        memory_used_mib=_most([fullest.ranks_peak_mib if fullest else None, spent.host_rss_mib if spent else None]),
+        cores_asked=asked.cores if asked else None,
+        cores_busy=measured if measured is not None else accounted,
+        cores_busy_p90=_most([host.ranks_cores_p90 for host in monitors.hosts]),
+        host_busy_percent=_most([host.host.busy_percent_avg for host in monitors.hosts]),
+        time_asked_s=asked.time_s if asked else None,
+        time_used_s=elapsed,
+        gpus_asked=asked.gpus if asked else None,
+        gpu_busy_percent=monitors.gpu_util_avg,
+        uses_gpus=plan.get("device") == "cuda",
+        phases=phases,
+        sync_every=(plan.get("sync") or {}).get("every") if int(plan.get("ranks", 1)) > 1 else None,
+        prefetch=plan.get("prefetch"),
+        staging_s=max((host.seconds for host in staging if host.outcome == "copied"), default=None),
+        staged_mib=max((host.bytes / 2**20 for host in staging), default=None),
+    )
+
+
+def _plan(folder: RunFolder) -> dict[str, Any]:
+    """What matters here of any task's plan."""
+    return folder.read_plan().model_dump(mode="json")
+
+
+def _fullest(monitors: MonitorSummary) -> HostSummary | None:
+    known = [host for host in monitors.hosts if host.ranks_peak_mib is not None]
+    return max(known, key=lambda host: host.ranks_peak_mib or 0.0, default=None)
+
+
+def _most(values: Sequence[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _elapsed_s(spent: Spent | None, monitors: MonitorSummary, environ: Mapping[str, str]) -> float | None:
+    """Of the job: what Slurm says; of a job that is just ending, by our own clock, for the accounts lag behind."""
+    if spent and spent.start and spent.state in ("RUNNING", "COMPLETING") and "SLURM_JOB_ID" in environ:
+        return max(spent.elapsed_s, time.time() - spent.start)
+    if spent:
+        return spent.elapsed_s
+    return _most([host.host.seconds for host in monitors.hosts])
+
+
+def _asked(facts: Facts, spent: Spent | None) -> dict[str, float | None]:
+    return {
+        "hosts": spent.asked.hosts if spent else None,
+        "cores": facts.cores_asked,
+        "memory_mib": facts.memory_asked_mib,
+        "gpus": facts.gpus_asked,
+        "time_s": facts.time_asked_s,
+    }
+
+
+def _used(facts: Facts, monitors: MonitorSummary) -> dict[str, float | None]:
+    fullest = _fullest(monitors)
+    cpu = [use.cpu_s for host in monitors.hosts for use in host.ranks.values() if use.cpu_s is not None]
+    return {
+        "cores": _most([host.ranks_cores_avg for host in monitors.hosts]),
+        "memory_mib": fullest.ranks_peak_mib if fullest else None,
+        "max_rss_mib": max(monitors.peak_mib_by_rank.values(), default=None),
+        "cpu_s": sum(cpu) if cpu else None,
+        "gpu_busy_percent": monitors.gpu_util_avg,
+        "cpu_busy_percent": monitors.cpu_util_avg,
+        "time_s": facts.time_used_s,
+    }
+
+
+def _accounted(spent: Spent | None) -> dict[str, float | None]:
+    if spent is None:
+        return {}
+    return {
+        "max_rss_mib": spent.max_rss_mib,
+        "memory_mib": spent.host_rss_mib,
+        "cpu_s": spent.total_cpu_s,
+        "time_s": spent.elapsed_s,
+    }
+
+
+def _advice(advice: Advice) -> dict[str, Any]:
+    return {**asdict(advice), "text": str(advice)}
+
+
+def _look_further(folder: RunFolder, job_id: str | None, notes: list[str]) -> list[str]:
+    """The commands of the site, as job.json has them, and those that are here."""
+    if job_id is None:
+        return []
+    templates: list[str] = []
+    if folder.job_path.exists():
+        try:
+            templates += Job.model_validate_json(folder.job_path.read_bytes()).look_further
+        except (OSError, ValueError):
+            notes.append("job.json is damaged")
+    if is_installed("seff"):
+        templates.append("seff {job_id}")
+    templates.append("sacct -D -j {job_id} -o JobID,State,Elapsed,TotalCPU,MaxRSS,ReqMem,AllocCPUS")
+    return list(dict.fromkeys(template.replace("{job_id}", job_id) for template in templates))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the epilog and print it."""
+    parser = argparse.ArgumentParser(prog="python -m graphmill.diagnose.epilog", description=__doc__)
+    parser.add_argument("run", type=Path, metavar="RUN_FOLDER")
+    parser.add_argument("--job", metavar="ID", help="else the last one of the run")
+    options = parser.parse_args(arguments)
+    try:
+        folder = RunFolder.open(options.run)
+        known = [job.job_id for job in folder.jobs()]
+        job_id = options.job or os.environ.get("SLURM_JOB_ID") or (known[-1] if known else None)
+        sys.stdout.write(epilog_text(write_epilog(folder, job_id)))
+    except UserError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return exits.BAD_REQUEST
+    return exits.DONE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""epilog.txt: the epilog for a person, in plain lines that read the same in a log and on a terminal."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from graphmill.diagnose.advice import clock, gib
+
+if TYPE_CHECKING:
+    from graphmill.diagnose.epilog import Epilog
+
+_PHASES: Final = (
+    *(("compute_s", "compute"), ("wait_s", "wait for batches"), ("sync_s", "sync"), ("eval_s", "evaluate")),
+    *(("sample_s", "sample*"), ("gather_s", "gather*")),
+)
+
+
+def epilog_text(epilog: "Epilog") -> str:
+    """What was asked and used, where the time went, what to ask next time."""
+    sections = (
+        [_title(epilog)],
+        _table(epilog),
+        list(_details(epilog)),
+        _advice(epilog),
+        [f"look further: {command}" for command in epilog.look_further],
+        [f"note: {note}" for note in epilog.notes],
+    )
+    return "\n".join(line for section in sections for line in section) + "\n"
+
+
+def _title(epilog: "Epilog") -> str:
+    job = f", job {epilog.job_id}" if epilog.job_id else ""
+    state = f": {epilog.state}" if epilog.state and epilog.state != "RUNNING" else ""  # it is just ending
+    outcome = f", the run is {epilog.outcome.replace('_', ' ')}" if epilog.outcome else ""
+    return f"epilog of {epilog.run_id}, attempt {epilog.attempt}{job}{state}{outcome}"
+
+
+def _table(epilog: "Epilog") -> list[str]:
+    asked, used, accounted = epilog.asked, epilog.used, epilog.accounted
+    rows = [["", "asked", "measured", "sacct"]]
+    rows.append(
+        ["memory of a host, GiB", *(_cell(source.get("memory_mib"), gib) for source in (asked, used, accounted))]
+    )
+    rows.append(
+        ["largest rank, GiB", "", _cell(used.get("max_rss_mib"), gib), _cell(accounted.get("max_rss_mib"), gib)]
+    )
+    rows.append(
+        [
+            "cores of a host, busy",
+            _cell(asked.get("cores"), "{:g}".format),
+            _cell(used.get("cores"), "{:.2f}".format),
+            "",
+        ]
+    )
+    seconds = "{:.1f}".format
+    rows.append(
+        ["CPU time of all ranks, s", "", _cell(used.get("cpu_s"), seconds), _cell(accounted.get("cpu_s"), seconds)]
+    )
+    rows.append(["time of the job", *(_cell(source.get("time_s"), clock) for source in (asked, used, accounted))])
+    if asked.get("gpus") or used.get("gpu_busy_percent") is not None:
+        busy = _cell(used.get("gpu_busy_percent"), "{:.0f} % busy".format)
+        rows.append(["GPUs of a host", _cell(asked.get("gpus"), "{:g}".format), busy, ""])
+    rows = [row for row in rows if any(row[1:])]
+    return _aligned(rows) if len(rows) > 1 else []
+
+
+def _details(epilog: "Epilog") -> Iterator[str]:
+    if epilog.peak_mib_by_rank:
+        peaks = (f"{rank}: {gib(peak)}" for rank, peak in epilog.peak_mib_by_rank.items())
+        yield f"peak memory by rank, GiB: {'  '.join(peaks)}"
+    for host in epilog.hosts:
+        yield _host(host)
+    if epilog.phases:
+        total = epilog.phases["total_s"]
+        shares = (f"{label} {100 * epilog.phases[name] / total:.0f} %" for name, label in _PHASES)
+        yield f"time of rank 0 in its epochs ({total:.1f} s): {', '.join(shares)}   (*: may overlap the step)"
+    for staged in epilog.staging:
+        speed = f", {staged.mib_per_s:.0f} MiB/s" if staged.mib_per_s else ""
+        yield (
+            f"staging on {staged.hostname}: {staged.outcome.replace('_', ' ')}, {gib(staged.bytes / 2**20)} GiB"
+            f" in {staged.seconds:.1f} s{speed}, verified by {staged.verified}"
+        )
+    if len(epilog.runs) > 1:
+        runs = (f"{run['job_id']} {run['state']} {clock(run['elapsed_s'])}" for run in epilog.runs)
+        yield f"jobs of this run so far: {', '.join(runs)}"
+
+
+def _host(host: dict[str, Any]) -> str:
+    use = host["host"]
+    parts = [f"{use['busy_percent_avg']:.0f} % of its cores busy"] if use["busy_percent_avg"] is not None else []
+    if use["memory_peak_mib"] is not None:
+        parts.append(f"memory up to {gib(use['memory_peak_mib'])} of {gib(use['memory_total_mib'])} GiB in use")
+    for name, text in (("received_bytes", "received"), ("sent_bytes", "sent"), ("read_bytes", "read from disk")):
+        if use[name]:
+            parts.append(f"{text} {use[name] / 2**20:.0f} MiB")
+    for number, gpu in host["gpus"].items():
+        busy = "" if gpu["busy_percent_avg"] is None else f" {gpu['busy_percent_avg']:.0f} % busy"
+        memory = "" if gpu["memory_peak_mib"] is None else f" up to {gib(gpu['memory_peak_mib'])} GiB"
+        parts.append(f"GPU {number}{busy}{memory}")
+    return f"{host['hostname']} (all that ran on it): {', '.join(parts)}"
+
+
+def _advice(epilog: "Epilog") -> list[str]:
+    if not epilog.advice:
+        return ["advice: none; what was asked fits what was used" if epilog.asked.get("cores") else "advice: none"]
+    return ["advice:", *(f"  {advice['text']}" for advice in epilog.advice)]
+
+
+def _cell(value: float | None, form: Any) -> str:  # noqa: ANN401  # a function from a number to text
+    return "" if value is None else str(form(value))
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  " + "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]  # fmt: skip

@@ -1,0 +1,1 @@
+"""What hosts and ranks use while a run lasts."""

@@ -1,0 +1,1 @@
+"""The Slurm client: commands, queue, states, accounting, host lists. It knows no run."""

@@ -1,0 +1,197 @@
+"""What Slurm accounted a job to have asked for and spent: sacct's rows, and the numbers in them."""
+
+import math
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from graphmill.slurm.commands import call
+
+Row = Mapping[str, str]
+
+COLUMNS: Final = (
+    *("JobID", "JobIDRaw", "JobName", "State", "ExitCode", "DerivedExitCode", "NNodes", "NodeList", "NTasks"),
+    *("Submit", "Start", "End", "Elapsed", "ElapsedRaw", "TimelimitRaw", "AllocCPUS", "ReqMem", "AllocTRES"),
+    *("TotalCPU", "MaxRSS", "MaxRSSNode", "AveRSS", "MaxDiskRead", "MaxDiskWrite", "TRESUsageInTot", "Partition"),
+)
+_SHOWN: Final = (
+    *("JobID", "JobName", "State", "ExitCode", "NNodes", "NodeList", "Elapsed", "TotalCPU", "MaxRSS", "ReqMem"),
+    "AllocTRES",
+)
+_BETWEEN: Final = "\x1f"  # a job may be called anything, "|" included
+_AMOUNT: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGTP]?)[nc]?")
+_BYTES: Final[Mapping[str, int]] = {"": 1, **{letter: 1024**power for power, letter in enumerate("KMGTP", start=1)}}
+_UNKNOWN: Final = ("", "Unknown", "None", "N/A", "0")
+_NO_VALUE: Final = 2.0**63  # in the accounts of a job whose start they have not heard of: Slurm's NO_VAL64
+_RETRY_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the job has of every host, and for how long. None: Slurm did not say."""
+
+    hosts: int
+    cores: float | None  # CPUs as Slurm counts them
+    memory_mib: float | None
+    gpus: float | None
+    time_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """One run of a job; the numbers of its steps taken together. None: not accounted (yet)."""
+
+    job_id: str
+    state: str  # one word
+    start: float | None  # Unix time, s
+    elapsed_s: float
+    asked: Asked
+    total_cpu_s: float | None  # of all steps but the batch script
+    max_rss_mib: float | None  # the largest of any one rank, as Slurm sampled it
+    host_rss_mib: float | None  # a host's ranks together, on average over the hosts
+
+
+def ask_for_rows(job_ids: Sequence[str], *, patience_s: float = 0.0) -> list[Row]:
+    """sacct's rows of all runs of these jobs, steps included. Raises `SlurmError` where sacct does not answer.
+
+    The accounts lag behind: for up to `patience_s` it is asked again until every step that srun started has its end.
+    """
+    give_up = time.monotonic() + patience_s
+    while True:
+        rows = _rows(call("sacct", [*_OPTIONS, f"--jobs={','.join(job_ids)}"])[0])
+        if time.monotonic() >= give_up or _is_settled(rows):
+            return rows
+        time.sleep(_RETRY_S)
+
+
+_OPTIONS: Final = (
+    "--parsable2",
+    f"--delimiter={_BETWEEN}",
+    "--duplicates",
+    "--noconvert",
+    f"--format={','.join(COLUMNS)}",
+)
+
+
+def last_run(rows: Sequence[Row], job_id: str) -> Spent | None:
+    """The last run of a job, or None where the accounts do not know it."""
+    mine = [row for row in rows if job_id in (row["JobID"], row["JobIDRaw"])]
+    return _spent(max(mine, key=_order), rows) if mine else None
+
+
+def all_runs(rows: Sequence[Row]) -> list[Spent]:
+    """Every run of every job, in order: a requeued job has several."""
+    return [_spent(row, rows) for row in sorted((row for row in rows if "." not in row["JobID"]), key=_order)]
+
+
+def summary_text(rows: Sequence[Row]) -> str:
+    """sacct_summary.txt: the rows as a table."""
+    cells = [_SHOWN, *([row[name].replace("\n", " ") for name in _SHOWN] for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(_SHOWN))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in cells]
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def memory_mib(text: str) -> float | None:
+    """MiB of what sacct writes: bytes, or a number and a letter; old versions add n (a host) or c (a core).
+
+    >>> memory_mib("2097152"), memory_mib("85G"), memory_mib("1000Mn"), memory_mib("")
+    (2.0, 87040.0, 1000.0, None)
+    >>> memory_mib("18446744073709551614M") is None
+    True
+    """
+    match = _AMOUNT.fullmatch(text)
+    if match is None or float(match[1]) >= _NO_VALUE:
+        return None
+    return float(match[1]) * _BYTES[match[2]] / 2**20
+
+
+def cpu_seconds(text: str) -> float | None:
+    """Seconds of `[D-][HH:]MM:SS[.mmm]`.
+
+    >>> cpu_seconds("00:20.125"), cpu_seconds("1-01:00:00"), cpu_seconds("INVALID")
+    (20.125, 90000.0, None)
+    """
+    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)", text)
+    if match is None:
+        return None
+    days, hours, minutes = (int(part or 0) for part in match.groups()[:3])
+    return ((days * 24 + hours) * 60 + minutes) * 60 + float(match[4])
+
+
+def tres(text: str) -> dict[str, str]:
+    """The entries of a list of trackable resources.
+
+    >>> tres("cpu=8,gres/gpu=2,mem=3000M")
+    {'cpu': '8', 'gres/gpu': '2', 'mem': '3000M'}
+    """
+    pairs = (entry.partition("=") for entry in text.split(",") if entry)
+    return {name: value for name, _, value in pairs}
+
+
+def _rows(text: str) -> list[Row]:
+    lines = [line.split(_BETWEEN) for line in text.split("\n")]
+    header, *rest = lines
+    return [dict(zip(header, cells, strict=True)) for cells in rest if len(cells) == len(header)]
+
+
+def _is_settled(rows: Sequence[Row]) -> bool:
+    steps = [row for row in rows if "." in row["JobID"] and row["JobID"].rpartition(".")[2].isdecimal()]
+    jobs = [row for row in rows if "." not in row["JobID"]]
+    if jobs and all(row["End"] not in _UNKNOWN for row in jobs):
+        return True
+    started = {row["JobID"] for row in jobs if row["Start"] not in _UNKNOWN}
+    is_known = all(row["JobID"].partition(".")[0] in started for row in steps)  # its steps may be heard of before a job
+    return is_known and bool(steps) and all(row["End"] not in _UNKNOWN for row in steps)
+
+
+def _spent(job: Row, rows: Sequence[Row]) -> Spent:
+    steps = [row for row in rows if row["JobID"].startswith(f"{job['JobID']}.") and _order(row)[1] >= _order(job)[1]]
+    work = [row for row in steps if row["JobID"].rpartition(".")[2].isdecimal()] or steps
+    cpu = [seconds for row in work if (seconds := cpu_seconds(row["TotalCPU"])) is not None]
+    peaks = [peak for row in work if (peak := memory_mib(row["MaxRSS"])) is not None]
+    return Spent(
+        job_id=job["JobID"],
+        state=(job["State"].split() or [""])[0],
+        start=_order(job)[1] or None,
+        elapsed_s=float(job["ElapsedRaw"] or 0),
+        asked=_asked(job),
+        total_cpu_s=sum(cpu) if cpu else None,
+        max_rss_mib=max(peaks, default=None),
+        host_rss_mib=max((rss for row in work if (rss := _host_rss(row)) is not None), default=None),
+    )
+
+
+def _asked(job: Row) -> Asked:
+    hosts = max(1, int(job["NNodes"] or 1))
+    has = tres(job["AllocTRES"])
+    memory = memory_mib(has.get("mem", ""))
+    if memory is None and not job["ReqMem"].endswith("c"):
+        per_host = memory_mib(job["ReqMem"])
+    else:
+        per_host = None if memory is None else memory / hosts
+    cores = float(has.get("cpu") or job["AllocCPUS"] or "nan")
+    return Asked(
+        hosts=hosts,
+        cores=None if math.isnan(cores) else cores / hosts,
+        memory_mib=per_host or None,  # 0: all there is, or not asked
+        gpus=float(has.get("gres/gpu", 0)) / hosts,
+        time_s=float(job["TimelimitRaw"]) * 60 if job["TimelimitRaw"].isdecimal() else None,
+    )
+
+
+def _host_rss(step: Row) -> float | None:
+    """Slurm keeps the sum of the peaks of all ranks; older versions only their mean."""
+    hosts, ranks = int(step["NNodes"] or 1), int(step["NTasks"] or 1)
+    total = memory_mib(tres(step["TRESUsageInTot"]).get("mem", ""))
+    if total is None:
+        mean = memory_mib(step["AveRSS"])
+        total = None if mean is None else mean * ranks
+    return None if total is None else total / max(1, hosts)
+
+
+def _order(row: Row) -> tuple[float, float]:
+    submitted, started = (float(row[name]) if row[name].isdecimal() else 0.0 for name in ("Submit", "Start"))
+    return submitted, started

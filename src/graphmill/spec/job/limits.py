@@ -1,0 +1,207 @@
+"""Whether a site can give what a job asks for, in the site's own numbers."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from graphmill.base.amounts import clock_of, mib_of, seconds_of
+from graphmill.base.names import did_you_mean
+from graphmill.config.problems import Problem
+from graphmill.spec.job.site import HostKind, QueueLimits, Site
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the limits are about. The amounts are those of one host."""
+
+    time_s: int
+    hosts: int
+    cpus: int
+    gpus: int
+    gpu_type: str | None
+    memory_mib: float | None  # None: what Slurm gives; 0: all of it
+    qos: str | None
+    slurm_partition: str | None
+    constraint: str | None
+    account: str | None
+
+
+def fitting_kinds(
+    site: Site, *, constraint: str | None, slurm_partition: str | None, gpu_type: str | None
+) -> dict[str, HostKind]:
+    """The kinds of hosts that such a request may land on; empty where the site lists none, or none fits."""
+    listed = _listed_constraints(site)
+    words = set(_words(constraint)) & listed  # an unknown word is a problem of its own
+    partitions = set((slurm_partition or "").split(",")) - {""}
+    chosen = {}
+    for name, kind in site.hosts.items():
+        by_constraint = not words or bool(words & set(kind.constraints))
+        by_partition = not partitions or not kind.slurm_partitions or bool(partitions & set(kind.slurm_partitions))
+        by_type = gpu_type is None or kind.gpu_type == gpu_type
+        if by_constraint and by_partition and by_type:
+            chosen[name] = kind
+    return chosen
+
+
+def limit_problems(site: Site, asked: Asked) -> Iterator[Problem]:
+    """What the site cannot give. Nothing where its profile does not say."""
+    if site.limits.account_required and asked.account is None:
+        yield Problem(
+            "slurm.account", f"is not given, and {site.name} takes no job without one", "give --account, or set it"
+        )
+    yield from _unknown("qos", asked.qos, site.qos, site)
+    for partition in (asked.slurm_partition or "").split(","):
+        yield from _unknown("slurm_partition", partition or None, site.slurm_partitions, site)
+    yield from _unknown_constraint(site, asked.constraint)
+    yield from _too_long(site, asked)
+    yield from _too_many_hosts(site, asked)
+    yield from _too_large(site, asked)
+
+
+def cpus_paid_for(site: Site, asked: Asked) -> tuple[int, str] | None:
+    """CPUs that the memory asked for takes beyond those asked for, and why; None where it takes none."""
+    if not (site.limits.more_memory_takes_more_cpus and asked.memory_mib):
+        return None
+    each_of = {
+        name: mib_of(kind.memory_per_cpu) or 0.0
+        for name, kind in _kinds(site, asked).items()
+        if kind.memory_per_cpu and kind.gpus >= asked.gpus
+    }
+    name = min(each_of, key=lambda known: each_of[known], default=None)
+    if name is None or asked.memory_mib <= each_of[name] * asked.cpus:
+        return None
+    return math.ceil(asked.memory_mib / each_of[name]), f"{each_of[name]:.0f}M each on {name} hosts"
+
+
+def _kinds(site: Site, asked: Asked) -> dict[str, HostKind]:
+    """With GPUs where the job uses some, without where it does not, as far as there are both."""
+    kinds = fitting_kinds(
+        site, constraint=asked.constraint, slurm_partition=asked.slurm_partition, gpu_type=asked.gpu_type
+    )
+    alike = {name: kind for name, kind in kinds.items() if bool(kind.gpus) == bool(asked.gpus)}
+    return alike or kinds
+
+
+def _words(constraint: str | None) -> list[str]:
+    return re.findall(r"[A-Za-z_][A-Za-z0-9_.:=-]*", constraint or "")
+
+
+def _listed_constraints(site: Site) -> set[str]:
+    return {word for kind in site.hosts.values() for word in kind.constraints}
+
+
+def _unknown(field: str, given: str | None, known: Mapping[str, object], site: Site) -> Iterator[Problem]:
+    if given is not None and known and given not in known:
+        yield Problem(
+            f"slurm.{field}",
+            f"is {given}, which {site.name} does not have; {did_you_mean(given, known)}",
+            f"set slurm.{field} to one of them",
+        )
+
+
+def _unknown_constraint(site: Site, constraint: str | None) -> Iterator[Problem]:
+    known = _listed_constraints(site)
+    for word in _words(constraint) if known else ():
+        if word not in known:
+            yield Problem(
+                "slurm.constraint",
+                f"names {word}, which {site.name} does not have; {did_you_mean(word, known)}",
+                "set slurm.constraint to one of them",
+            )
+
+
+def _queues(site: Site, asked: Asked) -> Iterator[tuple[str, QueueLimits]]:
+    if asked.qos in site.qos:
+        yield f"qos {asked.qos}", site.qos[str(asked.qos)]
+    for name in (asked.slurm_partition or "").split(","):
+        if name in site.slurm_partitions:
+            yield f"partition {name}", site.slurm_partitions[name]
+
+
+def _too_long(site: Site, asked: Asked) -> Iterator[Problem]:
+    limits = [(f"in {name}", queue.max_time) for name, queue in _queues(site, asked)]
+    alone = site.limits.max_time_one_host if asked.hosts == 1 else None
+    limits.append(("on one host", alone) if alone else ("", site.limits.max_time))
+    known = [(seconds_of(limit) or 0, where) for where, limit in limits if limit]
+    if known and asked.time_s > min(known)[0]:
+        seconds, where = min(known)
+        allowed = clock_of(seconds)
+        yield Problem(
+            "slurm.time",
+            f"is {clock_of(asked.time_s)}, but {site.name} allows {allowed}{' ' if where else ''}{where}",
+            f"set slurm.time={allowed} or less; a longer run goes on in further jobs",
+        )
+
+
+def _too_many_hosts(site: Site, asked: Asked) -> Iterator[Problem]:
+    limits = [(queue.max_hosts, f"allows {queue.max_hosts} in {name}") for name, queue in _queues(site, asked)]
+    limits.append((site.limits.max_hosts, f"allows {site.limits.max_hosts}"))
+    kinds = _kinds(site, asked)
+    if kinds and all(kind.count for kind in kinds.values()):
+        total = sum(kind.count or 0 for kind in kinds.values())
+        limits.append((total, f"has {total} such hosts ({', '.join(kinds)})"))
+    known = [(most, says) for most, says in limits if most]
+    if known and asked.hosts > min(known)[0]:
+        most, says = min(known)
+        yield Problem("slurm.hosts", f"is {asked.hosts}, but {site.name} {says}", f"set slurm.hosts={most} or less")
+
+
+def _too_large(site: Site, asked: Asked) -> Iterator[Problem]:
+    """The problems with the kind of host that comes nearest."""
+    kinds = _kinds(site, asked)
+    if not kinds:
+        if site.hosts and asked.gpu_type is not None:
+            types = sorted({kind.gpu_type for kind in site.hosts.values() if kind.gpu_type})
+            yield Problem(
+                "slurm.gres",
+                f"names {asked.gpu_type} GPUs, which {site.name} does not have in such hosts;"
+                f" it has {', '.join(types) or 'none'}",
+                f"set slurm.gres=gpu:{types[0]}:1" if types else "leave out slurm.gres",
+            )
+        return
+    yield from min((list(_beyond(site, name, kind, asked)) for name, kind in kinds.items()), key=len)
+
+
+def _beyond(site: Site, name: str, kind: HostKind, asked: Asked) -> Iterator[Problem]:
+    hosts = f"{site.name}'s {name} hosts"
+    if asked.gpus > kind.gpus:
+        yield Problem(
+            "slurm.gpus_per_host",
+            f"is {asked.gpus}, but {hosts} have {kind.gpus or 'no GPU'}",
+            f"set slurm.gpus_per_host={kind.gpus}" + (" or less" if kind.gpus else " and train.device=cpu"),
+        )
+    if asked.cpus > kind.cpus:
+        yield Problem(
+            "slurm.cpus_per_host",
+            f"is {asked.cpus}, but {hosts} have {kind.cpus}",
+            f"set slurm.cpus_per_host={kind.cpus} or less",
+        )
+    elif asked.gpus and kind.max_cpus_per_gpu and asked.cpus > asked.gpus * kind.max_cpus_per_gpu:
+        most = asked.gpus * kind.max_cpus_per_gpu
+        yield Problem(
+            "slurm.cpus_per_host",
+            f"is {asked.cpus} for {asked.gpus} GPUs, but {hosts} give {kind.max_cpus_per_gpu} CPUs to a GPU",
+            f"set slurm.cpus_per_host={most} or less",
+        )
+    yield from _too_much_memory(site, hosts, kind, asked)
+
+
+def _too_much_memory(site: Site, hosts: str, kind: HostKind, asked: Asked) -> Iterator[Problem]:
+    memory = asked.memory_mib
+    of_host, of_cpu = mib_of(kind.memory) or 0, mib_of(kind.memory_per_cpu) if kind.memory_per_cpu else None
+    if memory is None:
+        return
+    if memory > of_host:
+        yield Problem(
+            "slurm.mem",
+            f"is {memory:.0f}M for each host, but {hosts} have {kind.memory} for jobs",
+            f"set slurm.mem={kind.memory} or less",
+        )
+    elif of_cpu and memory > of_cpu * asked.cpus and not site.limits.more_memory_takes_more_cpus:
+        yield Problem(
+            "slurm.mem",
+            f"is {memory:.0f}M for {asked.cpus} CPUs, but {hosts} give {kind.memory_per_cpu} to a CPU",
+            f"set slurm.mem={math.floor(of_cpu * asked.cpus)}M or less,"
+            f" or slurm.cpus_per_host={math.ceil(memory / of_cpu)}",
+        )

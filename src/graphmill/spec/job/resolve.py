@@ -1,0 +1,375 @@
+"""The job: an experiment's `slurm` and `stage` sections with every choice made. Pure: no clock, file, environment.
+
+It is what a script is rendered from; the run folder keeps it as job.json.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from pydantic import Field
+
+from graphmill.base.amounts import mib_of, seconds_of
+from graphmill.config.frozen import Spec
+from graphmill.config.problems import Problem, refuse
+from graphmill.spec.experiment import Experiment
+from graphmill.spec.job.limits import Asked, cpus_paid_for, fitting_kinds, limit_problems
+from graphmill.spec.job.options import (
+    ApptainerSpec,
+    ContainerSpec,
+    GoesOnBy,
+    Launcher,
+    MailType,
+    NoContainerSpec,
+    OnStageFailure,
+    PyxisSpec,
+    SlurmSpec,
+    StageSpec,
+)
+from graphmill.spec.job.site import HostKind, Site
+from graphmill.spec.job.text import is_text, pattern_problems, text_problems
+
+if TYPE_CHECKING:
+    from graphmill.spec.plan import Plan
+
+__all__ = [
+    "ApptainerSpec",
+    "Begin",
+    "ContainerSpec",
+    "Job",
+    "NoContainerSpec",
+    "PyxisSpec",
+    "SlurmSpec",
+    "Stage",
+    "StageSpec",
+    "resolve_job",
+]
+_SIGNAL_BEFORE_S: Final = 120
+_GPUS_IN_GRES: Final = re.compile(r"(?:^|,)gpu(?::([A-Za-z][A-Za-z0-9_.-]*))?(?::([0-9]+))?(?=,|$)")
+
+
+class Begin(Spec):
+    """How a job makes its own run folder, where `graphmill script` was asked and no run exists yet."""
+
+    experiment: str | None = Field(None, description="a recipe or a file, as seen from the job's folder")
+    overrides: tuple[str, ...] = Field((), description="key=value, laid over the experiment")
+    logs_root: str = Field("logs", description="where the run folder is made")
+    dataset_root: str | None = Field(None, description="where prepared datasets are; null: as the environment says")
+
+
+class Stage(Spec):
+    """A copy of the dataset that every host makes before its ranks start."""
+
+    to: Literal["scratch", "host_local"]
+    variable: str = Field(description="of the environment: names the folder that the copy is made in")
+    via: str | None = Field(description="variable of the folder that is copied to before, once for all hosts")
+    on_failure: OnStageFailure
+
+
+class Job(Spec):
+    """Everything a script says."""
+
+    name: str = Field(description="--job-name, and the stem of the run's name where the job makes it")
+    site: str
+    account: str | None
+    qos: str | None
+    slurm_partition: str | None
+    constraint: str | None
+    time_s: int = Field(description="limit of one job, in seconds")
+    hosts: int
+    ranks_per_host: int
+    cpus_per_rank: int = Field(description="CPUs as Slurm counts them")
+    gpus_per_host: int
+    gres: str | None = Field(description="instead of --gpus-per-node")
+    mem: str | None
+    mail_user: str | None
+    mail_type: tuple[MailType, ...]
+    output_dir: str | None = Field(description="None: the folder that sbatch is called in")
+    work_dir: str | None = Field(description="None: the folder that sbatch is called in")
+    exclusive: bool
+    reservation: str | None
+    dependency: str | None
+    array: str | None
+    nice: int | None
+    comment: str | None
+    modules: tuple[str, ...]
+    setup_lines: tuple[str, ...]
+    env: dict[str, str]
+    container: ContainerSpec
+    sbatch_args: tuple[str, ...]
+    launcher: Launcher
+    goes_on_by: GoesOnBy
+    max_attempts: int
+    signal: Literal["USR2"]
+    signal_before_s: int
+    python: str
+    interface: str | None = Field(description="None: chosen on the hosts")
+    port: int | None = Field(description="None: from the job's id")
+    stage: Stage | None
+    run_folders: tuple[str, ...] = Field(description="one; several for an array, by index; none: the job makes it")
+    begin: Begin | None
+    look_further: tuple[str, ...]
+    remarks: tuple[str, ...] = Field(description="what the person should know and need not change")
+
+    @property
+    def ranks(self) -> int:
+        """Over all hosts."""
+        return self.hosts * self.ranks_per_host
+
+    @property
+    def cpus_per_host(self) -> int:
+        """CPUs of one host, as Slurm counts them."""
+        return self.ranks_per_host * self.cpus_per_rank
+
+
+def resolve_job(
+    experiment: Experiment,
+    site: Site,
+    plan: "Plan | None" = None,
+    *,
+    run_folders: Sequence[str] = (),
+    begin: Begin | None = None,
+    python: str = "python3",
+) -> Job:
+    """Make every choice, or refuse with all problems at once.
+
+    `plan`: its hosts and ranks are taken where there is one. `run_folders`: of an existing run, or of the runs of an
+    array; without one the job makes its own as `begin` says. `python`: the interpreter where the experiment names none.
+    """
+    if plan is not None:
+        slurm = experiment.slurm.model_copy(update={"hosts": plan.hosts, "ranks_per_host": plan.ranks_per_host})
+        train = experiment.train.model_copy(update={"ranks": plan.ranks, "device": plan.device})
+        experiment = experiment.model_copy(update={"slurm": slurm, "train": train})
+    slurm = _with_site(experiment, site)
+    problems = [*text_problems(slurm), *_folder_problems(run_folders, begin)]
+    sizes = _sizes(experiment, slurm, site, problems)
+    stage = _stage(experiment, site, problems)
+    problems += limit_problems(site, sizes.asked)
+    problems += _clashes(slurm, sizes, run_folders)
+    refuse(problems, f"the request to {site.name}")
+    name = f"{slurm.job_name_prefix or experiment.name}-n{slurm.hosts}"
+    return Job(
+        name=name,
+        site=site.name,
+        time_s=sizes.asked.time_s,
+        ranks_per_host=sizes.ranks,
+        cpus_per_rank=sizes.cpus_per_rank,
+        gpus_per_host=sizes.asked.gpus,
+        gres=slurm.gres or (f"gpu:{sizes.asked.gpus}" if site.gpus_as == "gres" and sizes.asked.gpus else None),
+        signal_before_s=_signal_before_s(slurm, sizes.asked.time_s),
+        output_dir=slurm.output_dir or _output_dir(run_folders),
+        env={key: str(slurm.env[key]) for key in sorted(slurm.env)},
+        python=slurm.python or python,
+        interface=site.interface if slurm.interface == "auto" else slurm.interface,
+        port=None if slurm.port == "auto" else slurm.port,
+        stage=stage,
+        run_folders=tuple(run_folders),
+        begin=None if run_folders else begin or Begin(),
+        look_further=site.look_further,
+        remarks=tuple(_remarks(site, sizes.asked)),
+        **{field: getattr(slurm, field) for field in _AS_ASKED},
+    )
+
+
+_AS_ASKED: Final = (
+    *("account", "qos", "slurm_partition", "constraint", "hosts", "mem", "mail_user", "mail_type", "work_dir"),
+    *("exclusive", "reservation", "dependency", "array", "nice", "comment", "modules", "setup_lines", "container"),
+    *("sbatch_args", "launcher", "goes_on_by", "max_attempts", "signal"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    asked: Asked
+    ranks: int  # of each host
+    cpus_per_rank: int
+
+
+def _with_site(experiment: Experiment, site: Site) -> SlurmSpec:
+    """What is asked for, with the site's defaults where nothing is said."""
+    slurm, defaults = experiment.slurm, site.defaults
+    without_gpus = experiment.train.device == "cpu" or slurm.gpus_per_host == 0
+    constraint = defaults.constraint_without_gpus if without_gpus else defaults.constraint
+    names = ("account", "qos", "slurm_partition", "time", "mem")
+    unsaid = {name: getattr(defaults, name) for name in names} | {"constraint": constraint}
+    given = {
+        **{name: value for name, value in unsaid.items() if getattr(slurm, name) is None},
+        "mail_type": slurm.mail_type or (defaults.mail_type if slurm.mail_user else ()),
+        "exclusive": slurm.exclusive or defaults.exclusive,
+        "modules": (*site.modules, *slurm.modules),
+        "setup_lines": (*site.setup_lines, *slurm.setup_lines),
+        "sbatch_args": (*defaults.sbatch_args, *slurm.sbatch_args),
+    }
+    return slurm.model_copy(update=given)
+
+
+def _sizes(experiment: Experiment, slurm: SlurmSpec, site: Site, problems: list[Problem]) -> _Sizes:
+    gpu_type, in_gres = _gpus_in_gres(slurm.gres)
+    kinds = fitting_kinds(site, constraint=slurm.constraint, slurm_partition=slurm.slurm_partition, gpu_type=gpu_type)
+    gpus = _gpus(experiment, slurm, site, in_gres, kinds)
+    ranks = _ranks(experiment, slurm, gpus, problems)
+    cpus = _cpus(experiment, slurm, site, ranks, gpus, kinds)
+    if cpus % ranks:
+        lower = cpus // ranks * ranks
+        problems.append(
+            Problem(
+                "slurm.cpus_per_host",
+                f"is {cpus}, which does not divide among {ranks} ranks of a host",
+                f"set slurm.cpus_per_host={lower or ranks} or {lower + ranks}",
+            )
+        )
+    time_s = seconds_of(slurm.time or "")
+    if time_s is None:
+        problems.append(
+            Problem("slurm.time", f"is {slurm.time!r}, but it takes minutes, HH:MM:SS or D-HH:MM:SS", "write 00:30:00")
+        )
+    memory = None if slurm.mem is None else mib_of(slurm.mem)
+    if slurm.mem is not None and memory is None:
+        problems.append(Problem("slurm.mem", f"is {slurm.mem!r}, but it takes an amount such as 85G", "write 85G"))
+    asked = Asked(
+        time_s=time_s or 0,
+        hosts=slurm.hosts,
+        cpus=cpus,
+        gpus=gpus,
+        gpu_type=gpu_type,
+        memory_mib=memory,
+        qos=slurm.qos,
+        slurm_partition=slurm.slurm_partition,
+        constraint=slurm.constraint,
+        account=slurm.account,
+    )
+    return _Sizes(asked, ranks, max(1, cpus // ranks))
+
+
+def _gpus_in_gres(gres: str | None) -> tuple[str | None, int | None]:
+    """The type and number of GPUs that --gres names."""
+    found = _GPUS_IN_GRES.search(gres or "")
+    return (found[1], int(found[2] or 1)) if found else (None, None)
+
+
+def _gpus(experiment: Experiment, slurm: SlurmSpec, site: Site, in_gres: int | None, kinds: dict[str, HostKind]) -> int:
+    if slurm.gpus_per_host is not None:
+        return slurm.gpus_per_host
+    if in_gres is not None:
+        return in_gres
+    none_has_gpus = bool(kinds) and not any(kind.gpus for kind in kinds.values())
+    return 0 if experiment.train.device == "cpu" or none_has_gpus else site.defaults.gpus_per_host
+
+
+def _ranks(experiment: Experiment, slurm: SlurmSpec, gpus: int, problems: list[Problem]) -> int:
+    """Of each host."""
+    in_all, each = experiment.train.ranks, slurm.ranks_per_host
+    if in_all != "auto" and in_all % slurm.hosts:
+        up = -(-in_all // slurm.hosts) * slurm.hosts
+        problems.append(
+            Problem(
+                "train.ranks",
+                f"is {in_all}, which does not divide among {slurm.hosts} hosts",
+                f"set train.ranks={up}, or slurm.ranks_per_host instead",
+            )
+        )
+    elif in_all != "auto" and each not in ("auto", in_all // slurm.hosts):
+        problems.append(
+            Problem(
+                "slurm.ranks_per_host",
+                f"is {each} on {slurm.hosts} hosts, but train.ranks is {in_all}",
+                "leave out one of the two",
+            )
+        )
+    if each != "auto":
+        return each
+    if in_all != "auto":
+        return max(1, in_all // slurm.hosts)
+    return gpus or 1
+
+
+def _cpus(
+    experiment: Experiment, slurm: SlurmSpec, site: Site, ranks: int, gpus: int, kinds: dict[str, HostKind]
+) -> int:
+    """Of each host."""
+    if slurm.cpus_per_host != "auto":
+        return slurm.cpus_per_host
+    threads = experiment.train.threads
+    per_gpu = [kind.cpus_per_gpu for kind in kinds.values() if kind.cpus_per_gpu and kind.gpus >= gpus]
+    if threads == "auto" and gpus and per_gpu:
+        return max(1, min(per_gpu) * gpus // ranks) * ranks
+    return ranks * (site.defaults.cpus_per_rank if threads == "auto" else threads)
+
+
+def _signal_before_s(slurm: SlurmSpec, time_s: int) -> int:
+    if slurm.signal_before_s != "auto":
+        return slurm.signal_before_s
+    return max(1, min(_SIGNAL_BEFORE_S, time_s // 4))
+
+
+def _stage(experiment: Experiment, site: Site, problems: list[Problem]) -> Stage | None:
+    to = experiment.stage.to
+    if to == "nowhere":
+        return None
+    variable = site.scratch if to == "scratch" else site.host_local
+    via = site.scratch if to == "host_local" and experiment.stage.via_scratch else None
+    if experiment.stage.via_scratch and via is None:
+        problems.append(
+            Problem(
+                "stage.via_scratch",
+                f"goes with stage.to=host_local on a site with a scratch folder; {site.name}'s is"
+                f" {site.scratch or 'not known'}",
+                "leave out stage.via_scratch",
+            )
+        )
+    if variable is None:
+        problems.append(
+            Problem(
+                "stage.to",
+                f"is {to}, but the profile of {site.name} does not say which variable names that folder",
+                f"set `{to}: VARIABLE` in a site profile, or stage.to=nowhere",
+            )
+        )
+        return None
+    return Stage(to=to, variable=variable, via=via, on_failure=experiment.stage.on_failure)
+
+
+def _folder_problems(run_folders: Sequence[str], begin: Begin | None) -> Iterator[Problem]:
+    for folder in run_folders:
+        yield from pattern_problems("the run folder", folder, by_srun=True)
+    if begin is None:
+        return
+    yield from pattern_problems("--logs-root", begin.logs_root, by_srun=True)
+    for text in (begin.experiment or "", begin.logs_root, begin.dataset_root or "", *begin.overrides):
+        if not is_text(text):
+            yield Problem("the experiment", f"{text!a} cannot be handed to a process", "remove the NUL in it")
+
+
+def _output_dir(run_folders: Sequence[str]) -> str | None:
+    """The run folder; for an array the folder that holds the runs."""
+    if not run_folders:
+        return None
+    return run_folders[0] if len(run_folders) == 1 else run_folders[0].rpartition("/")[0] or "."
+
+
+def _clashes(slurm: SlurmSpec, sizes: _Sizes, run_folders: Sequence[str]) -> Iterator[Problem]:
+    asked = sizes.asked
+    _, in_gres = _gpus_in_gres(slurm.gres)
+    if slurm.gres is not None and slurm.gpus_per_host not in (None, in_gres or 0):
+        yield Problem(
+            "slurm.gres", f"is {slurm.gres}, but slurm.gpus_per_host is {slurm.gpus_per_host}", "leave out one of them"
+        )
+    if slurm.signal_before_s != "auto" and 0 < asked.time_s <= slurm.signal_before_s:
+        yield Problem(
+            "slurm.signal_before_s",
+            f"is {slurm.signal_before_s} s, but the job has {asked.time_s} s in all",
+            f"set slurm.signal_before_s={max(1, asked.time_s // 4)}, or a longer slurm.time",
+        )
+    if len(run_folders) == 1 and slurm.array is not None:
+        yield Problem("slurm.array", "would train one run several times at once", "leave out slurm.array")
+
+
+def _remarks(site: Site, asked: Asked) -> Iterator[str]:
+    paid = cpus_paid_for(site, asked)
+    if paid is not None:
+        cpus, why = paid
+        yield (
+            f"{asked.memory_mib:.0f}M of memory take {cpus} CPUs on {site.name} ({why}), not {asked.cpus}, and all are"
+            f" charged: slurm.cpus_per_host={cpus} costs the same"
+        )

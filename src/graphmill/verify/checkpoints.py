@@ -1,0 +1,107 @@
+"""Are the checkpoints whole, and is the last one what the run ended with?"""
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from graphmill.record.manifest import Manifest
+from graphmill.record.run_folder import Outcome
+from graphmill.verify.check import Check, judged
+from graphmill.verify.evidence import Evidence, Saved
+
+_MAX_HEADER = 2**26  # bytes; safetensors refuses longer ones, too
+
+
+def checks(evidence: Evidence) -> Iterator[Check]:
+    """Whole; at the end; the right weights."""
+    last = evidence.last_saved
+    names = f"{len(evidence.saved)}, every file as it was written"
+    end = f"the last is that of step {last.steps_done}, the best is there" if last else ""
+    yield judged("checkpoints", "whole", lambda: _whole(evidence), names)
+    yield judged("checkpoints", "end", lambda: _end(evidence), end)
+    weights = "those of the ranks' syncs" if evidence.plan.ranks > 1 else "those that the rank told of"
+    yield judged("checkpoints", "weights", lambda: _weights(evidence), weights)
+
+
+def _whole(evidence: Evidence) -> Iterator[str]:
+    if not evidence.saved:
+        yield "none is there"
+    for saved in evidence.saved:
+        if saved.manifest is None:
+            yield f"{saved.path.name}: {saved.problem}"
+            continue
+        yield from (f"{saved.path.name}: {problem}" for problem in _damage(evidence, saved, saved.manifest))
+
+
+def _damage(evidence: Evidence, saved: Saved, manifest: Manifest) -> Iterator[str]:
+    ranks = evidence.plan.ranks
+    if manifest.world_size != ranks or len(manifest.positions) != ranks:
+        yield f"written by {manifest.world_size} ranks, but {ranks} were planned"
+        return
+    if saved.path.name != f"step_{manifest.steps_done:010d}":
+        yield f"its manifest is that of step {manifest.steps_done}"
+    expected = {"model.safetensors", *(f"rank_{rank}.safetensors" for rank in range(ranks))}
+    if set(manifest.files) != expected:
+        yield f"its manifest does not name {', '.join(sorted(expected ^ set(manifest.files)))} as it should"
+        return
+    problem = manifest.damage(saved.path)
+    if problem:
+        yield problem
+        return
+    for name in sorted(expected):
+        yield from _header_problem(saved.path / name)
+
+
+def _header_problem(path: Path) -> Iterator[str]:
+    """Whether the file is as long as its header says: one that was written whole, by a writer of this format."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > min(size, _MAX_HEADER):
+            yield f"{path.name} is no safetensors file"
+            return
+        header: Any = json.loads(file.read(length))
+    ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+    if 8 + length + max(ends, default=0) != size:
+        yield f"{path.name} has {size} bytes, but its header tells of {8 + length + max(ends, default=0)}"
+
+
+def _end(evidence: Evidence) -> Iterator[str]:
+    last, plan = evidence.last_saved, evidence.plan
+    if last is None:
+        yield "no checkpoint can be read"
+        return
+    if last.steps_done != plan.steps_per_rank:
+        yield f"the last checkpoint is that of step {last.steps_done}, but the plan ends at step {plan.steps_per_rank}"
+        return
+    if any(position.steps_done != last.steps_done for position in last.positions):
+        yield "its ranks stood at different steps"
+    best = last.positions[0].best
+    if best is None:
+        yield "no checkpoint was the best"
+        return
+    if best.step not in {saved.manifest.steps_done for saved in evidence.saved if saved.manifest}:
+        yield f"the best checkpoint, that of step {best.step}, is not there"
+    if isinstance(evidence.outcome, Outcome) and evidence.outcome.best != best.facts():
+        yield f"outcome.json and the last checkpoint name different bests: {evidence.outcome.best}, {best.facts()}"
+
+
+def _weights(evidence: Evidence) -> Iterator[str]:
+    for saved in evidence.saved:
+        manifest = saved.manifest
+        if manifest is None:
+            continue
+        for story in evidence.stories:
+            sync = story.syncs.get(manifest.steps_done)
+            if sync is None:
+                yield f"{saved.path.name}: rank {story.rank} tells of no sync at that step"
+            elif sync.parameter_hash != manifest.parameter_hash:
+                yield (
+                    f"{saved.path.name} holds parameters {manifest.parameter_hash}, but rank {story.rank} had"
+                    f" {sync.parameter_hash} after that step"
+                )
+        losses = [position.books.loss_sum for position in manifest.positions]
+        if not all(math.isfinite(loss) for loss in losses):
+            yield f"{saved.path.name} carries a loss that is no number"

@@ -1,0 +1,156 @@
+"""Was the run distributed as planned, and did all ranks have the same weights?
+
+The ranks' own files are compared with each other; that a flag says `true` is not enough.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
+
+from graphmill.spec.plan import Plan
+from graphmill.verify.check import Check, judged
+from graphmill.verify.events import Start, Story
+from graphmill.verify.evidence import Evidence
+
+_STEP_BACK_S = 1.0  # what a clock may be set back by while a run goes on
+_SKEW_S = 60.0  # what the clocks of two hosts may differ by
+
+
+def checks(evidence: Evidence) -> Iterator[Check]:
+    """Ranks, world, backend, hosts, weights, clocks."""
+    plan = evidence.plan
+    hosts = f"{plan.hosts} host{'s' if plan.hosts > 1 else ''}"
+    backend = f"{plan.backend} between all ranks" if plan.ranks > 1 else "one rank has nobody to talk to"
+    replicas = "all ranks' own records agree on every sync" if plan.ranks > 1 else "one rank agrees with itself"
+    subjects: list[tuple[str, Callable[[], Iterable[str]], str]] = [
+        ("ranks", lambda: _ranks(evidence), f"all {plan.ranks} were heard from and finished"),
+        ("world size", lambda: _world(evidence), f"{plan.ranks}"),
+        ("backend", lambda: _backend(evidence), backend),
+        ("hosts", lambda: _hosts(evidence), f"{hosts}: {', '.join(sorted(_by_host(evidence))[:8])}"),
+        ("replicas", lambda: _replicas(evidence), replicas),
+        ("clock", lambda: _clock(evidence), "times only go forward"),
+    ]
+    for name, problems, good in subjects:
+        yield judged("distributed", name, problems, good)
+
+
+def _last_starts(evidence: Evidence) -> list[Start]:
+    return [story.starts[-1] for story in evidence.stories if story.starts]
+
+
+def _ranks(evidence: Evidence) -> Iterator[str]:
+    heard = {story.rank: story for story in evidence.stories}
+    silent = [rank for rank in range(evidence.plan.ranks) if rank not in heard]
+    for rank in silent[:3]:
+        yield f"rank {rank} was never heard from"
+    if len(silent) > 3:
+        yield f"{len(silent) - 3} more ranks were never heard from"
+    for story in heard.values():
+        yield from _one_rank(evidence, story)
+
+
+def _one_rank(evidence: Evidence, story: Story) -> Iterator[str]:
+    if story.problem:
+        yield story.problem
+    elif not story.starts:
+        yield f"rank {story.rank} was never heard from"
+    elif story.finish is None:
+        yield f"rank {story.rank} did not finish: its last word is {story.last_word}"
+    elif story.finish.steps_done != evidence.plan.steps_per_rank:
+        yield f"rank {story.rank} finished after {story.finish.steps_done} steps of {evidence.plan.steps_per_rank}"
+    elif story.finish.status != "done":
+        yield f"rank {story.rank} finished as {story.finish.status}"
+    foreign = {event.rank for event in story.events} - {story.rank}
+    if foreign:
+        yield f"rank_{story.rank}.jsonl holds events of rank {min(foreign)}"
+    attempts = evidence.attempts
+    if story.starts and isinstance(attempts, list) and attempts:
+        behind = attempts[-1].time - story.starts[-1].time
+        if behind > _SKEW_S:
+            yield f"rank {story.rank} was last heard from {behind:.0f} s before the last attempt began"
+
+
+def _world(evidence: Evidence) -> Iterator[str]:
+    wanted = evidence.plan.ranks
+    for start in _last_starts(evidence):
+        if start.world_size != wanted:
+            yield f"rank {start.rank} was one of {start.world_size}, but {wanted} were planned"
+
+
+def _backend(evidence: Evidence) -> Iterator[str]:
+    wanted = evidence.plan.backend if evidence.plan.ranks > 1 else None
+    for start in _last_starts(evidence):
+        if start.backend != wanted:
+            yield f"rank {start.rank} talked by {start.backend or 'nothing'}, but {wanted or 'nothing'} was planned"
+
+
+def _by_host(evidence: Evidence) -> Counter[str]:
+    return Counter(start.hostname for start in _last_starts(evidence))
+
+
+def _hosts(evidence: Evidence) -> Iterator[str]:
+    plan, by_host = evidence.plan, _by_host(evidence)
+    if len(by_host) != plan.hosts:
+        yield f"ranks ran on {len(by_host)} hosts ({', '.join(sorted(by_host)[:8])}), but {plan.hosts} were planned"
+        return
+    for host, count in sorted(by_host.items()):
+        if count != plan.ranks_per_host:
+            yield f"{count} ranks ran on {host}, but {plan.ranks_per_host} were planned"
+
+
+def _replicas(evidence: Evidence) -> Iterator[str]:
+    plan, stories = evidence.plan, evidence.stories
+    if not stories:
+        yield "no rank told of a sync"
+        return
+    for story in stories:
+        missing = next((steps for steps in _round_ends(plan) if steps not in story.syncs), None)
+        if missing is not None:
+            yield f"rank {story.rank} tells of no sync at step {missing}, where one was due"
+        extra = next((steps for steps in story.syncs if not _may_sync(plan, steps)), None)
+        if extra is not None:
+            yield f"rank {story.rank} tells of a sync at step {extra}, where none was due"
+    for steps in sorted(set().union(*(story.syncs for story in stories))):
+        hashes = {story.rank: sync.parameter_hash for story in stories if (sync := story.syncs.get(steps))}
+        if len(set(hashes.values())) > 1:
+            told = ", ".join(f"{value} (rank {rank})" for rank, value in list(hashes.items())[:4])
+            yield f"parameters differ after the sync at step {steps}: {told}"
+            break
+    for story in stories:
+        disagreed = next((sync for sync in story.syncs.values() if not sync.replicas_agree), None)
+        if disagreed is not None:
+            yield f"rank {story.rank} says that replicas did not agree at step {disagreed.steps_done}"
+            break
+
+
+def _round_ends(plan: Plan) -> Iterator[int]:
+    """Steps of each rank after which a sync is due: rounds end at every k-th step of an epoch, and with the epoch."""
+    for first in range(0, plan.steps_per_rank, plan.steps_per_epoch):
+        last = min(plan.steps_per_epoch, plan.steps_per_rank - first)
+        yield from (first + step for step in range(plan.sync.every, last, plan.sync.every))
+        yield first + last
+
+
+def _may_sync(plan: Plan, steps: int) -> bool:
+    if not 0 < steps <= plan.steps_per_rank:
+        return False
+    if steps <= getattr(plan.sync, "warmup_steps", 0):  # the first steps of local SGD may sync every time
+        return True
+    in_epoch = (steps - 1) % plan.steps_per_epoch + 1
+    return not in_epoch % plan.sync.every or in_epoch == plan.steps_per_epoch or steps == plan.steps_per_rank
+
+
+def _clock(evidence: Evidence) -> Iterator[str]:
+    for story in evidence.stories:
+        for earlier, later in pairwise(story.events):
+            allowed = _SKEW_S if isinstance(later, Start) else _STEP_BACK_S  # the next attempt may run elsewhere
+            if not later.time - earlier.time >= -allowed:
+                yield (
+                    f"rank {story.rank}: {later.kind} comes after {earlier.kind}, but its time is"
+                    f" {earlier.time - later.time:.1f} s before"
+                )
+                break
+    if isinstance(evidence.attempts, list):
+        for number, (earlier_start, later_start) in enumerate(pairwise(evidence.attempts), start=2):
+            if later_start.time < earlier_start.time - _SKEW_S:
+                yield f"attempt {number} began {earlier_start.time - later_start.time:.0f} s before the one before it"

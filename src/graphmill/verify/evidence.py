@@ -1,0 +1,140 @@
+"""Everything a run folder holds, read once; what cannot be read is a text that says why, not an error."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from graphmill.base.errors import UserError
+from graphmill.record.columns import COLUMNS_OF, Column
+from graphmill.record.manifest import MANIFEST, Manifest, in_words
+from graphmill.record.metrics import format_cell, read_metrics
+from graphmill.record.provenance import Provenance
+from graphmill.record.run_folder import Attempt, Outcome, RunFolder
+from graphmill.spec.plan import Plan
+from graphmill.verify.check import in_a_line
+from graphmill.verify.events import Story, ranks_heard_from, read_story
+
+Cell = str | int | float | bool | None
+Row = Mapping[str, Cell]
+"""The facts of an epoch, by name: what a row of metrics.csv shows, whatever its columns are called."""
+_MAX_RANKS = 100_000  # a plan that was damaged may ask for any number
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint folder with a plain name."""
+
+    path: Path
+    manifest: Manifest | None
+    problem: str  # where there is no manifest: why
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What there is to judge a run by."""
+
+    folder: RunFolder
+    plan: Plan
+    outcome: Outcome | str | None
+    provenance: Provenance | str | None
+    attempts: list[Attempt] | str
+    rows: list[Row] | str  # of metrics.csv, as facts
+    stories: list[Story]  # of the ranks that were planned and heard from
+    heard_from: list[int]  # ranks that have a file
+    saved: list[Saved]  # oldest first
+
+    def label(self, fact: str) -> str:
+        """The column of metrics.csv that shows a fact."""
+        columns = COLUMNS_OF[self.plan.task_name]
+        return next((name for name, column in columns.items() if (column.shows or name) == fact), fact)
+
+    @property
+    def last_saved(self) -> Manifest | None:
+        """The checkpoint that is furthest on."""
+        manifests = [saved.manifest for saved in self.saved if saved.manifest is not None]
+        return max(manifests, key=lambda manifest: manifest.steps_done, default=None)
+
+
+def gather(folder: RunFolder, plan: Plan) -> Evidence:
+    """Read it all."""
+    heard_from = ranks_heard_from(folder)
+    return Evidence(
+        folder=folder,
+        plan=plan,
+        outcome=_outcome(folder),
+        provenance=_provenance(folder),
+        attempts=_attempts(folder),
+        rows=_rows(folder, COLUMNS_OF[plan.task_name]),
+        stories=[read_story(folder, rank) for rank in heard_from if rank < min(plan.ranks, _MAX_RANKS)],
+        heard_from=heard_from,
+        saved=_saved(folder),
+    )
+
+
+def _outcome(folder: RunFolder) -> Outcome | str | None:
+    try:
+        return folder.read_outcome()
+    except UserError as error:
+        return error.message
+
+
+def _provenance(folder: RunFolder) -> Provenance | str | None:
+    try:
+        return folder.read_provenance()
+    except UserError as error:
+        return error.message
+
+
+def _attempts(folder: RunFolder) -> list[Attempt] | str:
+    try:
+        return folder.attempts()
+    except (UserError, OSError) as error:
+        return in_a_line(error)
+
+
+def _rows(folder: RunFolder, columns: Mapping[str, Column]) -> list[Row] | str:
+    if not folder.metrics_path.exists():
+        return "metrics.csv is missing"
+    try:
+        rows = read_metrics(folder.metrics_path)
+    except (UserError, OSError) as error:
+        return in_a_line(error)
+    if not rows:
+        return "metrics.csv holds no epoch"
+    missing = [name for name in columns if name not in rows[0]]
+    if missing:
+        return f"metrics.csv has no column {', '.join(missing)}"
+    try:
+        return [
+            {column.shows or name: _cell(name, column, row[name]) for name, column in columns.items()} for row in rows
+        ]
+    except ValueError as error:
+        return str(error)
+
+
+def _cell(name: str, column: Column, text: str) -> Cell:
+    """The value of a cell; ValueError where it is none, or not written as the writer writes it."""
+    kind = column.kind
+    if kind == "text" or not text:
+        return text if kind == "text" else None
+    value: Cell
+    try:
+        value = {"true": True, "false": False}[text] if kind == "claim" else (int if kind == "integer" else float)(text)
+    except (ValueError, KeyError):
+        wanted = {"claim": "neither true nor false", "integer": "no whole number", "number": "no number"}[kind]
+        raise ValueError(f"metrics.csv: {name} is {text!r}, which is {wanted}") from None
+    if format_cell(value) != text:
+        raise ValueError(f"metrics.csv: {name} is written {text!r}, but graphmill writes {format_cell(value)!r}")
+    return value
+
+
+def _saved(folder: RunFolder) -> list[Saved]:
+    found = []
+    for path in sorted(folder.checkpoints_dir.glob("step_*")):
+        try:
+            manifest = Manifest.read(path)
+            found.append(Saved(path, manifest if manifest.positions else None, f"{MANIFEST} says nothing of any rank"))
+        except (OSError, ValueError) as error:
+            missing = isinstance(error, FileNotFoundError)
+            found.append(Saved(path, None, f"{MANIFEST} is missing" if missing else in_words(error)))
+    return found

@@ -1,0 +1,144 @@
+"""How did the run end, and what does Slurm say of its job?"""
+
+from collections.abc import Iterator
+
+from graphmill.base.errors import UserError
+from graphmill.record.run_folder import Outcome
+from graphmill.verify.accounting import Accounted, Accounts, accounts_of
+from graphmill.verify.check import Check, in_a_line, judged
+from graphmill.verify.evidence import Evidence
+
+_WHY = {
+    "FAILED": "the script or a step of it ended with an error; the job's log says which",
+    "TIMEOUT": "the time limit struck; `graphmill submit --resume` goes on",
+    "CANCELLED": "somebody cancelled it, or a job it depended on failed",
+    "NODE_FAIL": "a host was lost",
+    "OUT_OF_MEMORY": "it used more memory than it had asked for",
+    "PREEMPTED": "another job took its hosts",
+    "DEADLINE": "its deadline struck",
+    "BOOT_FAIL": "a host did not boot",
+    "REQUEUED": "it waits to run again",
+    "PENDING": "it waits to run",
+    "RUNNING": "it is still running",
+    "COMPLETING": "it is just ending",
+    "SUSPENDED": "it is suspended",
+}
+_ENDED_BADLY = ("FAILED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "DEADLINE", "BOOT_FAIL")
+_ENDING = ("RUNNING", "COMPLETING")
+
+
+def checks(evidence: Evidence) -> Iterator[Check]:
+    """The outcome, the attempts; the accounts where the run was a Slurm job."""
+    outcome = evidence.outcome
+    took = f"done in {outcome.wall_s:.1f} s" if isinstance(outcome, Outcome) else ""
+    attempts = evidence.attempts if isinstance(evidence.attempts, list) else []
+    counted = f"{len(attempts)} start{'s' if len(attempts) > 1 else ''}"
+    yield judged("job", "outcome", lambda: _outcome(evidence), took)
+    yield judged("job", "attempts", lambda: _attempts(evidence), counted)
+    if evidence.folder.jobs_path.exists() or evidence.folder.job_path.exists():
+        yield from _slurm(evidence)
+
+
+def _outcome(evidence: Evidence) -> Iterator[str]:
+    outcome, plan = evidence.outcome, evidence.plan
+    if outcome is None:
+        yield "none: the run is under way, or died without a word; --resume continues it"
+        return
+    if isinstance(outcome, str):
+        yield outcome
+        return
+    if outcome.status != "done":
+        yield f"{outcome.status} after {outcome.epochs} epochs: {outcome.message or 'no reason'}"
+        return
+    if outcome.exit_code != 0:
+        yield f"done, but its exit code is {outcome.exit_code}"
+    if outcome.epochs != plan.epochs:
+        yield f"done after {outcome.epochs} epochs, but {plan.epochs} were planned"
+    if outcome.steps_per_rank != plan.steps_per_rank:
+        yield f"done after {outcome.steps_per_rank} steps of each rank, but {plan.steps_per_rank} were planned"
+    if not outcome.test:
+        yield "done, but the test split was not evaluated"
+    if not outcome.best:
+        yield "done, but no checkpoint was the best"
+    yield from _time(evidence, outcome)
+
+
+def _time(evidence: Evidence, outcome: Outcome) -> Iterator[str]:
+    first = evidence.stories[0] if evidence.stories and evidence.stories[0].rank == 0 else None
+    if first is None or first.finish is None or not first.starts:
+        return
+    worked_s = first.finish.time - first.starts[-1].time
+    if not outcome.wall_s >= max(0.0, worked_s - 1.0):  # the clock may be set a little while the run goes on
+        yield f"done in {outcome.wall_s:.1f} s, but rank 0 worked for {worked_s:.1f} s by its events"
+
+
+def _attempts(evidence: Evidence) -> Iterator[str]:
+    if isinstance(evidence.attempts, str):
+        yield evidence.attempts
+        return
+    if not evidence.attempts:
+        yield "attempts.jsonl tells of no start"
+        return
+    told = max((len(story.starts) for story in evidence.stories), default=0)
+    if told > len(evidence.attempts):
+        yield f"attempts.jsonl tells of {len(evidence.attempts)} starts, but a rank started {told} times"
+
+
+def _slurm(evidence: Evidence) -> Iterator[Check]:
+    try:
+        accounts = accounts_of(evidence.folder)
+    except (UserError, OSError) as error:
+        is_there = evidence.folder.sacct_path.exists()
+        yield Check("job", "state", "fail" if is_there else "warn", f"cannot be told: {in_a_line(error)}")
+        return
+    job = accounts.last
+    if job is None:
+        yield Check("job", "state", "fail", f"no job in the accounts ({accounts.source})")
+        return
+    yield _state(accounts, job)
+    yield judged("job", "hosts", lambda: _hosts(evidence, job), f"{job.num_hosts}: {job.hosts}")
+    limit = "no limit" if job.limit_s is None else f"a limit of {in_clock(job.limit_s)}"
+    yield judged("job", "elapsed", lambda: _elapsed(job), f"{in_clock(job.elapsed_s or 0)} of {limit}")
+
+
+def _state(accounts: Accounts, job: Accounted) -> Check:
+    """COMPLETED, and no step of it otherwise."""
+    by = f"job {job.job_id}, by {accounts.source}"
+    bad_steps = [step for step in accounts.steps_of(job) if step.state in _ENDED_BADLY]
+    ended = job.state not in _ENDING or not accounts.is_record
+    if (job.state != "COMPLETED" or job.exit_code) and ended:
+        why = _WHY.get(job.state, "Slurm gives no other reason")
+        code = f", exit status {job.exit_code}" if job.exit_code else ""
+        return Check("job", "state", "fail", f"{job.state}{code}: {why} ({by})")
+    if bad_steps:
+        step = bad_steps[0]
+        return Check("job", "state", "fail", f"{job.state}, but its step {step.step} is {step.state} ({by})")
+    if job.state != "COMPLETED":
+        wrote = "the job itself wrote its accounts, just before its end"
+        return Check("job", "state", "warn", f"how it ended can be told on the cluster only: {wrote} ({by})")
+    return Check("job", "state", "ok", f"COMPLETED ({by})")
+
+
+def _hosts(evidence: Evidence, job: Accounted) -> Iterator[str]:
+    planned = evidence.plan.hosts
+    if job.num_hosts != planned:
+        yield f"job {job.job_id} had {job.num_hosts} hosts ({job.hosts}), but {planned} were planned"
+
+
+def _elapsed(job: Accounted) -> Iterator[str]:
+    if job.elapsed_s is None:
+        yield "the accounts do not say how long it ran"
+    elif job.limit_s is not None and job.elapsed_s > job.limit_s + 60:  # Slurm looks every 30 s
+        yield f"ran {in_clock(job.elapsed_s)}, longer than its limit of {in_clock(job.limit_s)}"
+
+
+def in_clock(seconds: int) -> str:
+    """H:MM:SS, with days where there are some.
+
+    >>> in_clock(75), in_clock(90061)
+    ('0:01:15', '1-01:01:01')
+    """
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"{days}-{hours:02}:{minutes:02}:{rest:02}" if days else f"{hours}:{minutes:02}:{rest:02}"

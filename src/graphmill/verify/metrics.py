@@ -1,0 +1,187 @@
+"""Does metrics.csv hold what was planned, does it add up, and do the ranks' own files tell the same?"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from graphmill.record.columns import MEASURES
+from graphmill.record.run_folder import Outcome
+from graphmill.spec.plan import Plan
+from graphmill.verify.check import Check, judged
+from graphmill.verify.events import Story
+from graphmill.verify.evidence import Evidence, Row
+from graphmill.verify.sums import problems_of_sums
+
+
+def checks(evidence: Evidence) -> Iterator[Check]:
+    """The table first: the others read it."""
+    plan, rows = evidence.plan, evidence.rows
+    if isinstance(rows, str):
+        yield Check("metrics", "table", "fail", rows)
+    else:
+        subjects: list[tuple[str, Callable[[], Iterable[str]], str]] = [
+            ("epochs", lambda: _epochs(plan, rows), f"{plan.epochs}, of {plan.steps_per_rank} steps of each rank"),
+            ("seeds", lambda: _seeds(plan, rows), f"every full epoch saw all {plan.dataset.num_train}, each once"),
+            ("losses", lambda: _losses(evidence, rows), _last_values(evidence, rows[-1])),
+            ("agreement", lambda: _agreement(rows), "every row says that replicas agree"),
+            ("sums", lambda: problems_of_sums(evidence, rows), "what can be computed again comes to the same"),
+            ("identity", lambda: _identity(plan, rows), "run, dataset, scheme and seed of the plan"),
+            ("events", lambda: _events(evidence, rows), f"the files of {plan.ranks} ranks tell the same"),
+        ]
+        for name, problems, good in subjects:
+            yield judged("metrics", name, problems, good)
+    yield judged("metrics", "scores", lambda: _scores(evidence), _scores_in_words(evidence))
+
+
+def _epochs(plan: Plan, rows: list[Row]) -> Iterator[str]:
+    if len(rows) != plan.epochs:
+        yield f"{len(rows)} rows, but {plan.epochs} epochs were planned"
+    for number, row in enumerate(rows, start=1):
+        if row["epoch"] != number:
+            yield f"row {number} is that of epoch {row['epoch']}"
+            break
+    done = 0
+    for row in rows:
+        due = min(plan.steps_per_epoch, plan.steps_per_rank - done)
+        done = _whole(row, "local_steps")
+        if row["epoch_steps"] != due:
+            yield f"epoch {row['epoch']}: epoch_steps is {row['epoch_steps']}, but {due} were planned"
+    if done != plan.steps_per_rank:
+        yield f"{done} steps of each rank, but {plan.steps_per_rank} were planned"
+
+
+def _seeds(plan: Plan, rows: list[Row]) -> Iterator[str]:
+    for row in rows:
+        seen = row["num_seeds_epoch"]
+        wanted = min(plan.dataset.num_train, _whole(row, "epoch_steps") * plan.batch_size * plan.ranks)
+        if seen != wanted:
+            yield f"epoch {row['epoch']} saw {seen} seeds of {wanted}"
+
+
+def _losses(evidence: Evidence, rows: list[Row]) -> Iterator[str]:
+    for fact in ("loss", "val_loss"):
+        name = evidence.label(fact)
+        known = {row["epoch"]: row[fact] for row in rows}
+        for epoch, value in known.items():
+            if (fact == "loss" and value is None) or (isinstance(value, float) and not math.isfinite(value)):
+                yield f"epoch {epoch}: {name} is {'empty' if value is None else value}"
+        values = [value for value in known.values() if value is not None]
+        if len(values) > 1 and len(set(values)) == 1:
+            yield f"{name} is {values[0]} in all {len(values)} epochs: nothing was learnt"
+    if rows[-1]["val_loss"] is None:
+        yield "the last epoch was not evaluated"
+
+
+def _agreement(rows: list[Row]) -> Iterator[str]:
+    for row in rows:
+        if row["replicas_agree"] is not True:
+            yield f"epoch {row['epoch']}: replicas_agree is {'empty' if row['replicas_agree'] is None else 'false'}"
+
+
+def _identity(plan: Plan, rows: list[Row]) -> Iterator[str]:
+    wanted: Mapping[str, object] = {
+        "run_id": plan.run_id,
+        "world_size": plan.ranks,
+        "num_hosts": plan.hosts,
+        "sync_every": plan.sync.every,
+        "sync_scheme": plan.sync.scheme,
+        "payload": plan.sync.payload,
+        "seed": plan.seed,
+        "dataset": plan.dataset.name,
+        "synthetic": plan.dataset.synthetic,
+    }
+    for column, value in wanted.items():
+        others = sorted({str(row[column]) for row in rows if row[column] != value})
+        if others:
+            yield f"{column} is {', '.join(others)}, but {value} in the plan"
+
+
+def _events(evidence: Evidence, rows: list[Row]) -> Iterator[str]:
+    for story in evidence.stories:
+        listed = {row["epoch"] for row in rows}
+        if story.epochs.keys() != listed:
+            odd = min(story.epochs.keys() ^ listed, key=str)
+            where = f"rank {story.rank}'s events" if odd in story.epochs else "metrics.csv"
+            yield f"epoch {odd} is in {where} only"
+        for row in rows:
+            yield from _one_epoch(evidence, story, row)
+
+
+def _one_epoch(evidence: Evidence, story: Story, row: Row) -> Iterator[str]:
+    """What a row and one rank's events of that epoch tell differently."""
+    number = _whole(row, "epoch")
+    epoch, evaluation = story.epochs.get(number), story.val.get(number)
+    told: dict[str, float] = {}
+    if epoch is not None:
+        told |= {"loss": epoch.loss, "local_steps": epoch.steps_done, "num_seeds_epoch": epoch.num_seeds}
+    if evaluation is not None:
+        told |= {f"val_{name}": value for name, value in evaluation.measures.items()}
+    elif row["val_loss"] is not None:
+        yield f"epoch {number} has a val_loss, but rank {story.rank} tells of no evaluation"
+    for fact, value in told.items():
+        if fact in row and not _same(row[fact], value):
+            name = evidence.label(fact)
+            yield f"epoch {number}: {name} is {row[fact]}, but {value} in the events of rank {story.rank}"
+
+
+def _scores(evidence: Evidence) -> Iterator[str]:
+    """The best of the validation split and the scores of the test split, as the ranks told them."""
+    outcome = evidence.outcome
+    if not isinstance(outcome, Outcome):
+        yield "no outcome to compare with"
+        return
+    test, best = outcome.test or {}, outcome.best or {}
+    for story in evidence.stories:
+        if story.test is None:
+            yield f"rank {story.rank} tells of no evaluation of the test split"
+            continue
+        for name, value in story.test.measures.items():
+            if not _same(test.get(name), value):
+                yield f"test {name} is {test.get(name)} in outcome.json, but {value} in the events of rank {story.rank}"
+    for story in evidence.stories:
+        yield from _best(evidence.plan, best, story)
+
+
+def _best(plan: Plan, best: Mapping[str, object], story: Story) -> Iterator[str]:
+    """The first measure chose the best epoch; the others are the best so far, perhaps of another epoch."""
+    chosen = story.val.get(best["epoch"]) if isinstance(best.get("epoch"), int) else None  # type: ignore[call-overload]
+    if chosen is None:
+        yield f"rank {story.rank} tells of no evaluation in epoch {best.get('epoch')}, which is to be the best"
+        return
+    for number, measure in enumerate(MEASURES[plan.task_name]):
+        told = [value.measures[measure.name] for value in story.val.values() if measure.name in value.measures]
+        if not told:
+            continue
+        top = max(told) if measure.higher_is_better else min(told)
+        if not _same(best.get(measure.name), top):
+            claimed = best.get(measure.name)
+            yield f"best {measure.name} is {claimed} in outcome.json, but {top} by the events of rank {story.rank}"
+        elif number == 0 and not _same(chosen.measures.get(measure.name), top):
+            yield f"epoch {best['epoch']} is to be the best, but rank {story.rank} told of a better {measure.name}"
+
+
+def _scores_in_words(evidence: Evidence) -> str:
+    test = evidence.outcome.test if isinstance(evidence.outcome, Outcome) else None
+    names = ("loss", *(measure.name for measure in MEASURES[evidence.plan.task_name][:3]))
+    values = [f"{name} {value:.4f}" for name in names if isinstance(value := (test or {}).get(name), float)]
+    return f"test {', '.join(values)}; as all ranks told them"
+
+
+def _last_values(evidence: Evidence, last: Row) -> str:
+    measures = (f"val_{measure.name}" for measure in MEASURES[evidence.plan.task_name][:2])
+    shown = ("loss", "val_loss", *measures, "seeds_per_s")
+    values = [f"{evidence.label(fact)} {value:.5g}" for fact in shown if isinstance(value := last.get(fact), float)]
+    return f"finite, and not constant; last {', '.join(values)}"
+
+
+def _same(cell: object, value: object) -> bool:
+    """Equal, as far as ranks that add up in the same order can be; a cell that is no number equals none."""
+    if isinstance(cell, bool) or not isinstance(cell, int | float) or not isinstance(value, int | float):
+        return cell == value
+    return math.isclose(cell, value, rel_tol=1e-12, abs_tol=1e-300) or (math.isnan(cell) and math.isnan(value))
+
+
+def _whole(row: Row, column: str) -> int:
+    value = row[column]
+    if not isinstance(value, int):
+        raise ValueError(f"epoch {row['epoch']}: {column} is empty")  # noqa: TRY004  # damage of a file, not of a type
+    return value

@@ -1,0 +1,64 @@
+"""All checks of one run, in the order in which a person would look."""
+
+import math
+from collections.abc import Iterator
+
+from graphmill.base.errors import UserError
+from graphmill.record.manifest import hash_text
+from graphmill.record.run_folder import RunFolder, plan_text
+from graphmill.spec.plan import Plan
+from graphmill.verify import checkpoints, data, distributed, files, job, metrics
+from graphmill.verify.check import Check, judged
+from graphmill.verify.evidence import Evidence, gather
+
+
+def verify_run(folder: RunFolder) -> list[Check]:
+    """Every check of the run in `folder`. Nothing is raised for damage: it is a failed check that says what it is."""
+    if not folder.plan_path.is_file():
+        return [Check("files", "plan", "fail", "plan.json is missing, and nothing else says what was promised")]
+    try:
+        plan = folder.read_plan()
+    except UserError as error:
+        return [Check("files", "plan", "fail", error.message)]
+    impossible = judged("files", "plan", lambda: _impossible(plan), "")
+    if impossible.result == "fail":
+        return [impossible]
+    evidence = gather(folder, plan)
+    return [
+        judged("files", "plan", lambda: _changed(evidence), "possible, and the one that the ranks read"),
+        *files.checks(evidence),
+        *job.checks(evidence),
+        *metrics.checks(evidence),
+        *distributed.checks(evidence),
+        *data.checks(evidence),
+        *checkpoints.checks(evidence),
+    ]
+
+
+def _impossible(plan: Plan) -> Iterator[str]:
+    """What a plan cannot say, whatever the run did. Other checks would stumble over it."""
+    counts = ("hosts", "ranks", "epochs", "steps_per_epoch", "steps_per_rank", "batch_size")
+    none = [name for name in counts if getattr(plan, name) < 1]
+    if none:
+        yield f"plan.json was changed: {', '.join(f'{name} is {getattr(plan, name)}' for name in none)}"
+        return
+    if plan.ranks % plan.hosts:
+        yield f"plan.json was changed: {plan.ranks} ranks do not divide among {plan.hosts} hosts"
+    steps = math.ceil(plan.dataset.num_train / (plan.batch_size * plan.ranks))
+    if steps != plan.steps_per_epoch:
+        yield (
+            f"plan.json was changed: steps_per_epoch is {plan.steps_per_epoch}, but {plan.dataset.num_train} seeds in"
+            f" batches of {plan.batch_size} on {plan.ranks} ranks take {steps}"
+        )
+    elif math.ceil(plan.steps_per_rank / plan.steps_per_epoch) != plan.epochs:
+        yield f"plan.json was changed: {plan.steps_per_rank} steps of each rank are not {plan.epochs} epochs"
+
+
+def _changed(evidence: Evidence) -> Iterator[str]:
+    known = hash_text(plan_text(evidence.plan))
+    for story in evidence.stories:
+        if any(start.plan_hash != known for start in story.starts):
+            yield f"plan.json is not the plan that rank {story.rank} read"
+    for saved in evidence.saved:
+        if saved.manifest is not None and saved.manifest.plan_hash != known:
+            yield f"{saved.path.name} was written by another plan"

@@ -1,0 +1,115 @@
+"""Columns of metrics.csv that follow from others: computed again and compared."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+
+from graphmill.record.columns import MEASURES
+from graphmill.verify.evidence import Evidence, Row
+
+_MIB = 1024 * 1024
+_BYTES_OF = {"fp16": 2, "fp32": 4, "fp64": 8}
+
+
+def problems_of_sums(evidence: Evidence, rows: list[Row]) -> Iterator[str]:
+    """What does not come to the same."""
+    numbers = [{name: cell for name, cell in row.items() if isinstance(cell, int | float)} for row in rows]
+    for row in numbers:
+        for name, wanted in _within(evidence, row):
+            if name in row and not _close(float(row[name]), wanted):
+                yield _text(evidence, row, name, wanted)
+        for name in ("time", "eval_s", "sample_s", "gather_s", "wait_s", "compute_s", "sync_s", "peak_rss_mib"):
+            if name in row and not 0 <= row[name] < math.inf:
+                yield f"epoch {row.get('epoch')}: {evidence.label(name)} is {row[name]}"
+    before: dict[str, float] = {}
+    for row in numbers:
+        yield from _after(evidence, before, row)
+        before = {**row, **{name: row.get(name, before.get(name, 0)) for name in _RUNNING}}
+    yield from _bests(evidence, numbers)
+    yield from _attempts(evidence, numbers)
+    yield from _syncs(evidence, numbers)
+
+
+def _within(evidence: Evidence, row: dict[str, float]) -> Iterator[tuple[str, float]]:
+    """Name and value of what follows from the plan and the row's other cells."""
+    plan = evidence.plan
+    yield "effective_global_steps", row.get("local_steps", 0) * plan.ranks
+    yield "target_global_steps", plan.steps_per_rank * plan.ranks
+    if row.get("time", 0) > 0:
+        yield "seeds_per_s", row.get("num_seeds_epoch", 0) / row["time"]
+    parameters = {start.parameters for story in evidence.stories for start in story.starts}
+    if len(parameters) == 1:
+        for name, size in _BYTES_OF.items():
+            mib = next(iter(parameters)) * size / _MIB
+            yield f"commMB_per_step_{name}", mib
+            yield f"commMB_epoch_{name}", row.get("syncs", 0) * mib
+            yield f"commMB_cum_{name}", row.get("syncs_cum", 0) * mib
+
+
+_RUNNING = {  # running total: what each epoch adds
+    "local_steps": "epoch_steps",
+    "num_seeds_cum": "num_seeds_epoch",
+    "syncs_cum": "syncs",
+    "measured_mib_cum": "measured_mib_epoch",
+}
+
+
+def _after(evidence: Evidence, before: dict[str, float], row: dict[str, float]) -> Iterator[str]:
+    for total, part in _RUNNING.items():
+        wanted = before.get(total, 0) + row.get(part, 0)
+        if total in row and not _close(row[total], wanted):
+            yield _text(evidence, row, total, wanted)
+    for name in ("interface_mib_cum", "peak_rss_mib", "attempt"):  # may grow by more than the epoch's own
+        if name == "peak_rss_mib" and row.get("attempt") != before.get("attempt"):
+            continue  # another process
+        if name in row and name in before and row[name] < before[name]:
+            yield f"epoch {row.get('epoch')}: {name} falls from {before[name]} to {row[name]}"
+
+
+def _bests(evidence: Evidence, rows: list[dict[str, float]]) -> Iterator[str]:
+    """Where a measure was taken, the best so far is the best of those so far."""
+    for measure in MEASURES[evidence.plan.task_name]:
+        fact, best = f"val_{measure.name}", None
+        for row in rows:
+            if fact not in row:
+                continue
+            best = row[fact] if best is None or measure.is_better(row[fact], best) else best
+            if f"best_{fact}" in row and not _close(row[f"best_{fact}"], best):
+                name = evidence.label(f"best_{fact}")
+                yield f"epoch {row.get('epoch')}: {name} is not the best {measure.words} so far"
+                break
+
+
+def _attempts(evidence: Evidence, rows: list[dict[str, float]]) -> Iterator[str]:
+    if isinstance(evidence.attempts, str) or not evidence.attempts:
+        return
+    for row in rows:
+        if not 1 <= row.get("attempt", 0) <= len(evidence.attempts):
+            yield f"epoch {row.get('epoch')}: attempt {row.get('attempt')}, but there were {len(evidence.attempts)}"
+
+
+def _syncs(evidence: Evidence, rows: list[dict[str, float]]) -> Iterator[str]:
+    """Every sync that a row counts is told of by every rank, and by the last checkpoint."""
+    if evidence.plan.ranks == 1:
+        return
+    for story in evidence.stories:
+        told = Counter(sync.epoch for sync in story.syncs.values())
+        for row in rows:
+            number = told[int(row.get("epoch", 0))]
+            if row.get("syncs") != number:
+                yield f"epoch {row.get('epoch')}: {row.get('syncs')} syncs, but rank {story.rank} tells of {number}"
+    last = evidence.last_saved
+    if last is not None and rows and last.positions and last.steps_done == evidence.plan.steps_per_rank:
+        counted = last.positions[0].books.counters
+        if rows[-1].get("syncs_cum") != counted.num_syncs:
+            yield f"{rows[-1].get('syncs_cum')} syncs in all, but {counted.num_syncs} in the last checkpoint"
+        if not _close(rows[-1].get("measured_mib_cum", 0), counted.payload_bytes / _MIB):
+            yield _text(evidence, rows[-1], "measured_mib_cum", counted.payload_bytes / _MIB)
+
+
+def _close(value: float, wanted: float) -> bool:
+    return math.isclose(value, wanted, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def _text(evidence: Evidence, row: dict[str, float], name: str, wanted: float) -> str:
+    return f"epoch {row.get('epoch')}: {evidence.label(name)} is {row[name]}, but it comes to {wanted:.10g}"

@@ -1,0 +1,166 @@
+"""The agent alone, over plain pipes: its ranks live no longer than what it hears."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from graphmill.cluster.launch.ssh.wire import (
+    Beat,
+    Ended,
+    Facts,
+    Kill,
+    Line,
+    Look,
+    Signal,
+    Start,
+    Started,
+    decode_message,
+    encode,
+)
+
+PROGRAM = Path(__file__).parents[2] / "programs" / "rank.py"
+
+
+class Agent:
+    def __init__(self, environ: dict[str, str]) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "graphmill.cluster.launch.ssh.remote"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ, start_new_session=True,
+        )  # fmt: skip
+        self.lines: list[Line] = []
+        self.write(b'{"GIVEN": "x y"}\n')
+
+    def write(self, data: bytes) -> None:
+        self.process.stdin.write(data)
+        self.process.stdin.flush()
+
+    def hear(self, kind):
+        while raw := self.process.stdout.readline():
+            message = decode_message(raw)
+            if isinstance(message, Line):
+                self.lines.append(message)
+            if isinstance(message, kind):
+                return message
+        raise AssertionError(f"the agent ended before it said {kind.__name__}")
+
+
+@pytest.fixture
+def agent(source_environ):
+    started = Agent(source_environ)
+    yield started
+    started.process.kill()
+    started.process.wait()
+
+
+@pytest.fixture
+def start(agent, new_run):
+    folder, plan = new_run(2)
+
+    def begin(*behaviour: str) -> Started:
+        agent.write(
+            encode(
+                Start(
+                    run=str(folder.path), ranks=(0, 1), num_ranks=2, threads=plan.threads, resume=False,
+                    master="127.0.0.1", port=1,
+                    interface="lo", command=(sys.executable, str(PROGRAM), *behaviour, "--"),
+                )
+            )
+        )  # fmt: skip
+        return agent.hear(Started)
+
+    begin.folder = folder
+    return begin
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def until_dead(pids: tuple[int, ...], timeout_s: float = 30.0) -> None:
+    end = time.monotonic() + timeout_s
+    while any(is_alive(pid) for pid in pids):
+        assert time.monotonic() < end, "ranks outlive the agent"
+        time.sleep(0.05)
+
+
+def until_started(folder, ranks: int = 2, timeout_s: float = 30.0) -> None:
+    end = time.monotonic() + timeout_s
+    while not all((folder.path / f"started_{rank}").exists() for rank in range(ranks)):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_it_says_what_the_host_is_and_has_the_environment(agent):
+    agent.write(encode(Look(resolve="127.0.0.1")))
+    facts = agent.hear(Facts)
+    assert facts.resolved == "127.0.0.1"
+    assert facts.num_cores > 0
+    assert b"GIVEN=x y" in Path(f"/proc/{agent.process.pid}/environ").read_bytes().split(b"\0")
+
+
+def test_lines_come_before_the_end_of_their_rank(agent, start):
+    start("0:talk", "1:talk")
+    ends = {agent.hear(Ended).rank for _ in range(2)}
+    assert ends == {0, 1}
+    assert {(line.rank, line.text) for line in agent.lines} == {
+        (rank, text) for rank in (0, 1) for text in ("a line for the terminal", "a warning")
+    }
+    assert start.folder.log_path(0).read_text().splitlines() == ["a line for the terminal", "a warning"]
+    agent.process.stdin.close()
+    assert agent.process.wait(20) == 0
+
+
+def test_a_signal_reaches_every_rank(agent, start):
+    start("0:sleep", "1:sleep")
+    until_started(start.folder)
+    agent.write(encode(Signal(number=signal.SIGINT)))
+    assert [agent.hear(Ended).code for _ in range(2)] == [75, 75]
+
+
+def test_kill_ends_them_at_once(agent, start):
+    start("0:hang", "1:hang")
+    agent.write(encode(Kill()))
+    assert [agent.hear(Ended).code for _ in range(2)] == [-9, -9]
+
+
+def test_the_end_of_standard_input_kills_the_ranks(agent, start):
+    pids = start("0:hang", "1:hang").pids
+    agent.process.stdin.close()
+    assert agent.process.wait(20) == 1
+    assert not any(is_alive(pid) for pid in pids)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+def test_the_end_of_the_agent_kills_the_ranks(agent, start, number):
+    pids = start("0:hang", "1:hang").pids
+    agent.process.send_signal(number)
+    agent.process.wait(20)
+    until_dead(pids)
+
+
+def test_silence_kills_the_ranks_and_beats_keep_them(agent, start):
+    pids = start("0:hang", "1:hang").pids
+    agent.write(encode(Beat()))
+    assert agent.process.poll() is None
+    assert agent.process.wait(40) == 1  # nothing was said for SILENCE_S
+    until_dead(pids)
+
+
+def test_a_launcher_that_reads_nothing_does_not_stop_the_ranks(agent, start):
+    """The agent's own pipe is full long before the ranks have said everything; they write to their logs."""
+    pids = start("0:hang", "1:hang").pids
+    log = start.folder.log_path(1)
+    with log.open("ab") as file:
+        file.write(b"x" * 79 + b"\n")
+        for _ in range(100):
+            file.write((b"y" * 79 + b"\n") * 1000)
+    os.kill(pids[0], signal.SIGKILL)
+    assert agent.hear(Ended).rank == 0

@@ -1,0 +1,106 @@
+"""Studies, with real processes that stand in for the ranks."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from graphmill.base.errors import UserError
+from graphmill.cluster.launch.study import cell_states, run_study
+from graphmill.record.run_folder import find_runs
+from graphmill.spec.study import Study
+
+EXPERIMENT = {"train": {"ranks": 1, "epochs": 2, "batch_size": 10}}
+
+
+def study(**keys) -> Study:
+    return Study(name="s", experiment=EXPERIMENT, **{"vary": {"train.lr": [0.1, 0.2, 0.3]}, **keys})
+
+
+def run(tmp_path, planner, command, **keys) -> tuple[int, list[str]]:
+    said: list[str] = []
+    return run_study(study(**keys), logs_root=tmp_path, planner=planner, say=said.append, command=command), said
+
+
+def statuses(tmp_path) -> list[str]:
+    return [state.status for state in cell_states(study(), tmp_path)]
+
+
+def test_all_cells_run_and_a_second_time_all_are_skipped(tmp_path, planner, stand_in):
+    assert statuses(tmp_path) == ["new"] * 3
+    assert run(tmp_path, planner, stand_in("0:finish"))[0] == 0
+    assert statuses(tmp_path) == ["done"] * 3
+    assert [folder.path.name for folder in find_runs(tmp_path)] == ["lr-0.1", "lr-0.2", "lr-0.3"]
+    code, said = run(tmp_path, planner, ["/nowhere"])
+    assert code == 0
+    assert all("done already" in line for line in said)
+
+
+def test_a_failed_cell_is_recorded_and_the_study_goes_on(tmp_path, planner, stand_in):
+    only_the_second = (
+        "import sys, runpy; name = sys.argv[2]; what = 'crash' if 'lr-0.2' in name else 'finish'\n"
+        "sys.argv = ['rank.py', f'0:{what}', '--', name]\n"
+        f"runpy.run_path({stand_in()[1]!r}, run_name='__main__')"
+    )
+    code, said = run(tmp_path, planner, [sys.executable, "-c", only_the_second, "--"])
+    assert code == 1
+    assert statuses(tmp_path) == ["done", "failed", "done"]
+    assert "1 of 3 cells failed: lr-0.2" in said[-1]
+    assert run(tmp_path, planner, stand_in("0:finish"))[0] == 0, "the failed one is tried again"
+    assert statuses(tmp_path) == ["done"] * 3
+
+
+def test_everything_is_planned_before_anything_runs(tmp_path, planner, stand_in):
+    with pytest.raises(UserError, match=r"cell lr--3"):
+        run(tmp_path, planner, stand_in("0:finish"), vary={"train.lr": [0.1, -3]})
+    with pytest.raises(UserError, match="max_steps"):
+        run(tmp_path, planner, stand_in("0:finish"), vary={"train.max_steps": [4, 6]}, set={"train.ranks": 4})
+    assert find_runs(tmp_path) == []
+
+
+def test_the_same_problem_in_every_cell_is_told_once(tmp_path, planner, stand_in):
+    with pytest.raises(UserError) as refused:
+        run(tmp_path, planner, stand_in(), set={"train.device": "cuda"})
+    assert refused.value.message.count("no GPU") == 1
+
+
+def test_a_cell_of_an_edited_study_is_not_taken_for_the_old_one(tmp_path, planner, stand_in):
+    run(tmp_path, planner, stand_in("0:finish"))
+    with pytest.raises(UserError, match="batch_size is 10 there and 20 here"):
+        run(tmp_path, planner, stand_in("0:finish"), set={"train.batch_size": 20})
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from conftest import planned
+from graphmill.cluster.launch.study import run_study
+from graphmill.spec.study import Study
+experiment = {"train": {"ranks": 1, "epochs": 2, "batch_size": 10}}
+study = Study(name="s", experiment=experiment, vary={"train.lr": [0.1, 0.2, 0.3]})
+sys.exit(run_study(study, logs_root=Path(sys.argv[1]), planner=planned, say=print, command=sys.argv[3:]))
+"""
+
+
+def test_a_stop_ends_the_study_and_the_same_command_goes_on(tmp_path, planner, stand_in, source_environ):
+    here = str(Path(__file__).parent)
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(tmp_path), here, *stand_in("0:sleep")],
+        env=source_environ,
+        stdout=subprocess.PIPE,
+    )
+    started = tmp_path / "s" / "lr-0.1" / "started_0"
+    end = time.monotonic() + 20
+    while not started.exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 75
+    assert statuses(tmp_path) == ["out_of_time", "new", "new"]
+    assert run(tmp_path, planner, stand_in("0:finish"))[0] == 0
+    assert statuses(tmp_path) == ["done"] * 3

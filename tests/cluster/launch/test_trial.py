@@ -1,0 +1,67 @@
+"""A trial of a plan: real ranks, a few steps, nothing left behind."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphmill.base.errors import UserError
+from graphmill.cluster.launch.trial import try_out
+from graphmill.tasks.node_classification.prepare import prepare
+
+SMALL = """
+name: small
+dataset: {name: synthetic/sbm}
+train: {epochs: 4, batch_size: 10, num_neighbors: [3, 3], threads: 1, device: cpu}
+"""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("data")
+    prepare("synthetic/sbm", root=root, options={"num_nodes": 300, "num_edges": 1500, "features": 8})
+    (root / "small.yaml").write_text(SMALL)
+    return root
+
+
+def planned(root: Path, cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "graphmill.cli", "plan", root / "small.yaml", "--dataset-root", root, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+
+
+@pytest.mark.distributed
+def test_a_trial_measures_and_leaves_nothing_behind(root, tmp_path):
+    done = planned(root, tmp_path, "--ranks", "2", "--trial", "6", "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    plan, trial = answer["plan"], answer["trial"]
+    assert trial["steps"] == 6
+    low, high = trial["step_spread_s"]
+    assert 0 < low <= trial["step_s"] <= high
+    assert trial["train_h"] == pytest.approx(plan["steps_per_rank"] * trial["step_s"] / 3600)
+    assert trial["evaluate_h"] == pytest.approx((4 * trial["val_s"] + trial["test_s"]) / 3600)
+    assert trial["total_h"] == trial["train_h"] + trial["evaluate_h"]
+    assert 50 < trial["peak_rss_mib"] < 5000
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_too_short_a_trial_is_refused(root, tmp_path):
+    few = planned(root, tmp_path, "--trial", "2")
+    assert few.returncode == 2
+    assert "2 steps say nothing" in few.stderr
+    scheme = ["-O", "train.sync.scheme=local_sgd", "-O", "train.sync.every=3"]
+    rare = planned(root, tmp_path, "--ranks", "2", *scheme, "--trial", "4")
+    assert rare.returncode == 2
+    assert "--trial 9 or more" in rare.stderr
+
+
+def test_a_trial_is_for_this_machine(make_plan):
+    with pytest.raises(UserError, match="the plan is for 3 hosts"):
+        try_out(make_plan().model_copy(update={"hosts": 3}), 10)
+
+
+def test_a_trial_that_fails_says_so(make_plan):
+    with pytest.raises(UserError, match="the trial ended with 2"):
+        try_out(make_plan(ranks=1), 10)  # its dataset is nowhere

@@ -1,0 +1,116 @@
+"""Advice is pure: facts in, findings out. The examples of the issue, the thresholds from both sides, and bounds."""
+
+import doctest
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphmill.diagnose import advice
+from graphmill.diagnose.advice import Facts, Phases, advise, nice_memory, nice_time
+
+GIB = 1024.0
+
+
+def resources(facts: Facts) -> list[str]:
+    return [each.resource for each in advise(facts)]
+
+
+def phases(**seconds: float) -> Phases:
+    zero = dict.fromkeys(("sample_s", "gather_s", "wait_s", "compute_s", "sync_s", "eval_s"), 0.0)
+    return Phases(total_s=100.0, **{**zero, **seconds})
+
+
+def test_the_examples_of_the_issue():
+    facts = Facts(
+        is_done=True, memory_asked_mib=85 * GIB, memory_used_mib=12 * GIB, cores_asked=8, cores_busy=2.1,
+        cores_busy_p90=2.3, time_asked_s=7200, time_used_s=2400,
+    )  # fmt: skip
+    assert [str(each) for each in advise(facts)] == [
+        "memory: asked 85 GiB of a host, used 12: ask 16 GiB (slurm.mem=16G)",
+        "cores: asked 8 cores of a host, 2.1 busy: ask 3 (slurm.cpus_per_host=3)",
+        "time: asked 02:00:00, used 00:40:00; a shorter job starts sooner: ask 01:00:00 (slurm.time=01:00:00)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        (Facts(memory_asked_mib=10 * GIB, memory_used_mib=6 * GIB), []),
+        (Facts(memory_asked_mib=10 * GIB, memory_used_mib=9.5 * GIB), ["memory"]),
+        (Facts(memory_asked_mib=1 * GIB, memory_used_mib=100), []),  # too little to give back
+        (Facts(memory_asked_mib=1 * GIB, state="OUT_OF_MEMORY", memory_used_mib=500), ["memory"]),
+        (Facts(memory_asked_mib=85 * GIB), []),  # not measured: nothing is said
+        (Facts(cores_asked=8, cores_busy=6.5), []),
+        (Facts(cores_asked=8, cores_busy=1, cores_busy_p90=7.5), []),  # often idle, but then they are needed
+        (Facts(cores_asked=8, cores_busy=1, num_ranks=8), []),  # one for each rank
+        (Facts(cores_asked=2, cores_busy=1.01), ["cores"]),
+        (Facts(time_asked_s=7200, time_used_s=60), []),  # not done: it says nothing of the time it takes
+        (Facts(is_done=True, time_asked_s=7200, time_used_s=7000), ["time"]),
+        (Facts(is_done=True, time_asked_s=7200, time_used_s=5000), []),
+        (Facts(time_asked_s=7200, time_used_s=7201, state="TIMEOUT"), ["time"]),
+        (Facts(gpus_asked=2), ["gpus"]),
+        (Facts(gpus_asked=2, uses_gpus=True), []),  # no driver to ask
+        (Facts(gpus_asked=2, uses_gpus=True, gpu_busy_percent=3), ["gpus"]),
+        (Facts(gpus_asked=2, uses_gpus=True, gpu_busy_percent=90), []),
+        (Facts(gpu_busy_percent=3), []),
+        (Facts(phases=phases(wait_s=14)), []),
+        (Facts(phases=phases(wait_s=16)), ["loader"]),
+        (Facts(gpus_asked=1, uses_gpus=True, gpu_busy_percent=3, phases=phases(wait_s=50)), ["gpus", "loader"]),
+        (Facts(phases=phases(sync_s=30), sync_every=4), ["sync"]),
+        (Facts(phases=phases(eval_s=40)), ["evaluation"]),
+        (Facts(staging_s=30, time_used_s=100, staged_mib=5000), ["staging"]),
+        (Facts(staging_s=5, time_used_s=100), []),
+        (Facts(), []),
+    ],
+)
+def test_thresholds(facts: Facts, expected: list[str]):
+    assert resources(facts) == expected
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        (Facts(phases=phases(wait_s=50), prefetch=0), "train.prefetch=2"),
+        (Facts(phases=phases(wait_s=50, sample_s=9), cores_asked=4, cores_busy=3.9), "slurm.cpus_per_host=6"),
+        (Facts(phases=phases(wait_s=50, sample_s=9), prefetch=2), "train.num_neighbors"),
+        (Facts(phases=phases(wait_s=50, gather_s=9), prefetch=2), "stage.to=host_local"),
+        (Facts(phases=phases(sync_s=50), sync_every=4), "train.sync.every=16"),
+        (Facts(cores_asked=8, cores_busy=2, host_busy_percent=99), "on a quieter host"),
+    ],
+)
+def test_what_is_suggested_fits_what_was_found(facts: Facts, said: str):
+    (found,) = advise(facts)
+    assert said in found.suggestion
+
+
+AMOUNT = st.floats(0, 1e6)
+MAYBE = st.none() | AMOUNT
+
+
+@given(asked=st.floats(1, 1e7), used=st.floats(0, 1e7))
+def test_what_is_advised_would_have_been_enough(asked: float, used: float):
+    for found in advise(Facts(is_done=True, memory_asked_mib=asked, memory_used_mib=used)):
+        assert found.suggested >= used
+        assert (found.suggested < asked) == (used < 0.5 * asked)
+    for found in advise(Facts(is_done=True, time_asked_s=asked, time_used_s=used)):
+        assert found.suggested >= used
+    for found in advise(Facts(cores_asked=asked, cores_busy=used)):
+        assert used - 0.05 <= found.suggested <= asked - 1
+
+
+@given(st.builds(Facts, **dict.fromkeys(
+    ("memory_asked_mib", "memory_used_mib", "cores_asked", "cores_busy", "cores_busy_p90", "time_asked_s",
+     "time_used_s", "gpus_asked", "gpu_busy_percent", "staging_s", "staged_mib"), MAYBE)))  # fmt: skip
+def test_any_facts_can_be_advised_on(facts: Facts):
+    assert all(str(found) for found in advise(facts))
+
+
+@given(st.floats(0, 1e9))
+def test_nice_amounts_hold_what_they_must(amount: float):
+    assert amount <= nice_memory(amount) <= max(256, 2 * amount + 256)
+    assert amount <= nice_time(amount)
+
+
+def test_examples():
+    assert doctest.testmod(advice).failed == 0

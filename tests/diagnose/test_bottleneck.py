@@ -1,0 +1,144 @@
+"""The verdict is pure: clocks in, what holds the run back out. Thresholds from both sides; then what files say."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphmill.base.errors import UserError
+from graphmill.diagnose.bottleneck import THRESHOLDS, Clock, Measured, find_bottleneck, thresholds_text
+from graphmill.diagnose.bottleneck_facts import measured_of
+from graphmill.record.events import EventWriter
+from graphmill.record.metrics import write_metrics
+
+
+def clock(rank: int = 0, *, train=100.0, compute=90.0, wait=0.0, sync=0.0, sample=0.0, gather=0.0) -> Clock:
+    return Clock(rank, train, compute, wait, sync, sample, gather)
+
+
+def measured(*clocks: Clock, **keys) -> Measured:
+    usual = {
+        "eval_s": 0.0, "warms_up": False, "num_ranks": len(clocks), "ranks_per_host": len(clocks), "threads": 1,
+        "sync_every": 1, "prefetch": 2, "batch_size": 64, "cores_per_host": 8,
+    }  # fmt: skip
+    return Measured(clocks=clocks, **{**usual, **keys})
+
+
+def bound(*clocks: Clock, **keys) -> str:
+    return find_bottleneck(measured(*clocks, **keys)).bound
+
+
+@pytest.mark.parametrize(
+    ("clocks", "keys", "expected"),
+    [
+        ([clock()], {}, "compute"),
+        ([clock(wait=14)], {}, "compute"),
+        ([clock(wait=16)], {}, "loader"),
+        ([clock(0, sync=24), clock(1, sync=24)], {}, "compute"),
+        ([clock(0, sync=26), clock(1, sync=40)], {}, "sync"),
+        ([clock(0, sync=40), clock(1, sync=3)], {}, "compute"),  # rank 1 waits for nobody
+        ([clock(0, compute=50, sync=45), clock(1, compute=94, sync=1)], {}, "imbalance"),
+        ([clock(0, compute=80, sync=15), clock(1, compute=94, sync=1)], {}, "compute"),
+        ([clock()], {"eval_s": 50.0}, "evaluation"),
+        ([clock()], {"eval_s": 40.0}, "compute"),
+        ([clock(wait=50)], {"memory_used_mib": 910.0, "memory_total_mib": 1000.0}, "memory"),
+        ([clock(wait=50)], {"memory_used_mib": 890.0, "memory_total_mib": 1000.0}, "loader"),
+        ([clock(0, wait=20, sync=40), clock(1, wait=20, sync=40)], {}, "sync"),
+    ],
+)
+def test_the_largest_over_its_threshold_wins(clocks, keys, expected):
+    assert bound(*clocks, **keys) == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (measured(clock(wait=40), prefetch=0), "train.prefetch=2"),
+        (measured(clock(wait=40, sample=30, gather=5)), "train.num_neighbors"),
+        (measured(clock(wait=40, sample=5, gather=30)), "stage.to=host_local"),
+        (measured(clock(0, sync=40), clock(1, sync=40), sync_every=2), "train.sync.every=8"),
+        (measured(clock(0, sync=40), clock(1, sync=40), cores_per_host=1), "fewer ranks: 1 core cannot"),
+        (measured(clock(), eval_s=90.0), "train.evaluate_every_epochs=5"),
+        (measured(clock(), memory_used_mib=99.0, memory_total_mib=100.0), "train.batch_size=32"),
+        (measured(clock(), ranks_cores=0.4), "larger batches (train.batch_size=128)"),
+        (measured(clock(), ranks_cores=1.0), "7 of 8 cores have no thread: train.threads=8"),
+    ],
+)
+def test_the_next_thing_to_try_comes_first(found, words):
+    assert words in find_bottleneck(found).suggestions[0]
+
+
+def test_the_slow_rank_and_what_it_does_are_named():
+    figure = find_bottleneck(measured(clock(0, compute=50), clock(1, compute=50), clock(2, compute=95))).figure
+    assert "rank 2 computes 95.0 s where ranks do 65.0 s on average" in figure
+
+
+def test_what_may_not_be_the_runs_own_is_said():
+    caveats = " ".join(
+        find_bottleneck(
+            measured(clock(), num_ranks=4, ranks_per_host=4, cores_per_host=2, others_cores=1.5, warms_up=True)
+        ).caveats
+    )
+    for words in ("oversubscribed", "other processes kept 1.5 cores", "only rank 0's clocks", "a single epoch"):
+        assert words in caveats
+
+
+seconds = st.floats(0, 100)
+
+
+@given(st.lists(st.tuples(seconds, seconds, seconds), min_size=1, max_size=5), seconds)
+def test_shares_are_shares_and_the_verdict_stands_over_its_threshold(parts, eval_s):
+    clocks = [clock(r, train=a + b + c + 1, compute=a, wait=b, sync=c) for r, (a, b, c) in enumerate(parts)]
+    verdict = find_bottleneck(measured(*clocks, eval_s=eval_s))
+    assert all(0 <= share <= 1 + 1e-9 for share in verdict.shares.values())
+    if verdict.bound == "compute":
+        assert not verdict.findings
+    else:
+        assert verdict.shares[verdict.bound] > THRESHOLDS[verdict.bound][0]
+
+
+def test_all_thresholds_are_told():
+    for name, (threshold, _) in THRESHOLDS.items():
+        assert f"{name}" in thresholds_text()
+        assert f"> {100 * threshold:.0f} %" in thresholds_text()
+
+
+def write_epochs(folder, rank: int, epochs: list[dict]) -> None:
+    with EventWriter(folder.events_path(rank), rank=rank) as events:
+        for number, clocks in enumerate(epochs, start=1):
+            events.write("epoch", epoch=number, **clocks)
+
+
+WARM_UP = {"train_s": 99.0, "compute_s": 1.0, "wait_s": 98.0, "sync_s": 0.0}
+STEADY = {"train_s": 10.0, "compute_s": 9.0, "wait_s": 0.5, "sync_s": 0.2, "eval_s": 1.0}
+
+
+def test_every_rank_is_read_and_the_first_epoch_left_out(new_run):
+    folder, _ = new_run(ranks=2)
+    write_epochs(folder, 0, [WARM_UP, STEADY, STEADY])
+    write_epochs(folder, 1, [WARM_UP, {**STEADY, "compute_s": 5.0}, {**STEADY, "compute_s": 4.0}])
+    found = measured_of(folder)
+    assert [each.compute_s for each in found.clocks] == [18.0, 9.0]
+    assert (found.eval_s, found.warms_up, found.clocks[0].train_s) == (2.0, False, 20.0)
+
+
+def test_an_epoch_that_was_done_again_counts_once(new_run):
+    folder, _ = new_run(ranks=1)
+    write_epochs(folder, 0, [WARM_UP, {**STEADY, "compute_s": 1.0}])
+    with EventWriter(folder.events_path(0), rank=0) as events:
+        events.write("epoch", epoch=2, **STEADY)
+    assert measured_of(folder).clocks[0].compute_s == 9.0
+
+
+def test_without_clocks_in_the_events_rank_0s_metrics_are_read(new_run):
+    folder, _ = new_run(ranks=2)
+    rows = [{"epoch": 1, "time": 99, "wait_s": 90}, {"epoch": 2, "time": 10, "wait_s": 6, "compute_s": 3, "eval_s": 1}]
+    write_metrics(folder.metrics_path, rows)
+    verdict = find_bottleneck(measured_of(folder))
+    assert verdict.bound == "loader"
+    assert any("only rank 0's clocks" in caveat for caveat in verdict.caveats)
+
+
+def test_a_run_without_an_epoch_is_refused(new_run):
+    folder, _ = new_run(ranks=2)
+    with pytest.raises(UserError, match=r"no epoch of .* was recorded"):
+        measured_of(folder)

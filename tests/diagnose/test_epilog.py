@@ -1,0 +1,115 @@
+"""The epilog where there is no Slurm, or only parts of what it sums up."""
+
+import json
+
+from graphmill.diagnose.epilog import epilog_text, main, write_epilog
+from graphmill.monitor.columns import COLUMNS
+from graphmill.monitor.sampler import line
+from graphmill.record.columns import cells_of
+from graphmill.record.metrics import write_metrics
+from graphmill.record.run_folder import RunFolder
+from graphmill.record.staged import StagedHost, write_staged
+from graphmill.spec.experiment import TrafficExperiment
+from graphmill.spec.plan import MachineFacts, Plan, TrafficFacts, resolve
+
+
+def fill(folder: RunFolder) -> None:
+    folder.begin_attempt(resumed=False, command=("test",))
+    begun = folder.attempts()[0].time
+    folder.monitor_dir.mkdir()
+    for host, rank in (("a", 0), ("b", 1)):
+        lines = [",".join(COLUMNS)]
+        for second in range(1, 11):
+            clock = f"{begun + second:.3f}"
+            lines.append(line(clock, "host", {"busy_percent": 50, "memory_mib": 5000, "memory_total_mib": 8000}))
+            memory = {"memory_mib": 900 + rank, "private_mib": 700, "peak_mib": 1000 + rank}
+            lines.append(line(clock, f"rank_{rank}", {"cores": 0.5, "cpu_s": second / 2, **memory}))
+        folder.monitor_path(host).write_text("\n".join(lines) + "\n")
+    write_metrics(
+        folder.metrics_path,
+        [
+            {"epoch": 1, "time": 3.0, "wait_s": 2.0, "compute_s": 1.0, "sample_s": 1.5, "eval_s": 1.0, "attempt": 1},
+            {"epoch": 2, "time": 5.0, "wait_s": 3.0, "compute_s": 2.0, "sample_s": 1.5, "eval_s": 1.0, "attempt": 1},
+        ],
+    )
+    write_staged(
+        folder,
+        StagedHost(
+            hostname="a", time=begun, outcome="copied", source="/shared", to="/fast", checksum="0", bytes=1 << 30,
+            seconds=4.0, copy_s=2.0, mib_per_s=512.0, verified="checksums",
+        ),
+    )  # fmt: skip
+
+
+def test_what_was_measured_is_summed_up_without_slurm(new_run):
+    folder, _ = new_run()
+    fill(folder)
+    epilog = write_epilog(folder, None)
+    assert epilog.peak_mib_by_rank == {0: 1000, 1: 1001}
+    assert epilog.used["memory_mib"] == 1001
+    assert epilog.used["cpu_s"] == 10
+    assert epilog.phases is not None
+    assert (epilog.phases["total_s"], epilog.phases["wait_s"]) == (10, 5)
+    assert [advice["resource"] for advice in epilog.advice] == ["loader", "staging"]
+    assert (epilog.state, epilog.runs, epilog.notes) == (None, [], [])
+    assert json.loads(folder.epilog_path.read_text())["used"] == epilog.used
+    assert folder.epilog_text_path.read_text() == epilog_text(epilog)
+    assert "wait for batches 50 %" in epilog_text(epilog)
+    assert "1 GiB in 4.0 s, 512 MiB/s" in epilog_text(epilog)
+
+
+def test_the_phases_of_traffic_are_found_under_its_own_columns(tmp_path):
+    folder = RunFolder.create(traffic_plan(), tmp_path)
+    folder.begin_attempt(resumed=False, command=("test",))
+    told = {"loss": 1.0, "time": 6.0, "wait_s": 1.0, "compute_s": 3.0, "sync_s": 2.0, "eval_s": 2.0, "attempt": 1}
+    rows = [cells_of("traffic", {"epoch": epoch, **told}) for epoch in (1, 2)]
+    write_metrics(folder.metrics_path, rows, task="traffic")
+    epilog = write_epilog(folder, None)
+    assert epilog.phases is not None
+    assert (epilog.phases["total_s"], epilog.phases["compute_s"], epilog.phases["wait_s"]) == (16, 6, 2)
+    assert "compute 38 %, wait for batches 12 %, sync 25 %, evaluate 25 %" in epilog_text(epilog)
+
+
+def traffic_plan() -> Plan:
+    facts = TrafficFacts(
+        name="toy", path="/nowhere", checksum="0", synthetic=True, num_train=50, num_sensors=1, num_edges=0,
+        num_steps=80, interval_s=300, unit="mph", num_val=10, num_test=10,
+    )  # fmt: skip
+    experiment = TrafficExperiment.model_validate({"train": {"epochs": 2, "ranks": 1}})
+    return resolve(experiment, machine=MachineFacts(num_cores=1, num_gpus=0), dataset=facts, run_id="run")
+
+
+def test_only_the_last_attempt_is_summed_up(new_run):
+    folder, _ = new_run()
+    fill(folder)
+    folder.begin_attempt(resumed=True, command=("test",))
+    epilog = write_epilog(folder, None)
+    assert (epilog.attempt, epilog.phases) == (2, None)
+
+
+def test_a_run_that_left_nothing_has_an_epilog_that_says_so(new_run, monkeypatch):
+    folder, _ = new_run()
+    monkeypatch.setenv("PATH", "")
+    epilog = write_epilog(folder, "17")
+    assert epilog.notes[0].startswith("no accounts: sacct is not on PATH")
+    assert "nothing was measured" in epilog.notes[1]
+    assert "sacct -D -j 17" in epilog_text(epilog)
+
+
+def test_damaged_parts_are_left_out_and_named(new_run):
+    folder, _ = new_run()
+    fill(folder)
+    folder.metrics_path.write_text("epoch,time\n1")
+    folder.staged_path("a").write_text("{")
+    folder.monitor_path("a").write_bytes(b"\xff\0,,,\n" * 9)
+    epilog = write_epilog(folder, None)
+    assert len(epilog.notes) == 2
+    assert epilog.peak_mib_by_rank == {1: 1001}
+
+
+def test_the_command_prints_what_it_wrote(new_run, capsys, monkeypatch, tmp_path):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    folder, _ = new_run()
+    assert main([str(folder.path)]) == 0
+    assert capsys.readouterr().out == folder.epilog_text_path.read_text()
+    assert main([str(tmp_path)]) == 2

@@ -1,0 +1,208 @@
+"""The monitor beside real processes: what it writes, what it heeds, when it ends."""
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from graphmill.monitor.columns import COLUMNS, monitor_columns_markdown
+from graphmill.monitor.sampler import Lines, Sampler, line, start_monitor
+from graphmill.monitor.summary import parse_rows, read_monitor
+from graphmill.runtime.machine import host_name
+
+RANK = """
+import subprocess, sys, time
+held = bytearray(int(sys.argv[2]) << 20)
+held[::4096] = b"1" * len(held[::4096])
+child = subprocess.Popen([sys.executable, "-c", "import time\\nwhile True: time.sleep(0.001)"])
+print("up", flush=True)
+while True: sum(range(100000))
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    (tmp_path / "run").mkdir()
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def processes() -> Iterator[list["subprocess.Popen[str]"]]:
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def start_rank(run: Path, processes, source_environ, tmp_path: Path):
+    """A process that is a rank of the run by what /proc says of it: it burns a core, holds memory, has a child."""
+    program = tmp_path / "rank.py"
+    program.write_text(RANK)
+
+    def start(rank: int, mib: int = 50) -> "subprocess.Popen[str]":
+        process = subprocess.Popen(
+            [sys.executable, str(program), str(run), str(mib)],
+            env={**source_environ, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True, start_new_session=True,
+        )  # fmt: skip
+        processes.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        return process
+
+    yield start
+    for process in processes:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def start_monitoring(run: Path, processes, source_environ):
+    def start(parent: int) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-m", "graphmill.monitor.sampler", str(run), "--parent", str(parent)]
+        process = subprocess.Popen([*command, "--interval", "0.05"], env=source_environ, text=True)
+        processes.append(process)
+        return process
+
+    return start
+
+
+def csv_of(run: Path) -> Path:
+    return run / "monitor" / f"{host_name(os.environ)}.csv"
+
+
+def until(condition: Callable[[], object], seconds: float = 30) -> None:
+    give_up = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
+def num_rows(run: Path, subject: str) -> int:
+    return sum(row.subject == subject for row in read_monitor(csv_of(run))) if csv_of(run).exists() else 0
+
+
+def test_ranks_are_found_with_their_children_and_measured(run: Path, start_rank):
+    start_rank(3, mib=64), start_rank(5, mib=128)
+    sampler = Sampler(run)
+    time.sleep(0.3)
+    rows = {row.subject: row.cells for row in parse_rows(sampler.sample())}
+    assert set(rows) - {"job"} == {"host", "rank_3", "rank_5"}
+    assert 64 < rows["rank_3"]["private_mib"] < rows["rank_3"]["memory_mib"] < 120
+    assert 128 < rows["rank_5"]["private_mib"] <= rows["rank_5"]["peak_mib"]
+    assert rows["rank_3"]["cores"] > 0
+    assert rows["rank_3"]["cpu_s"] > 0
+    assert 0 < rows["rank_3"]["proportional_mib"] <= rows["rank_3"]["memory_mib"]
+    assert 0 <= rows["host"]["busy_percent"] <= 100
+    assert 0 < rows["host"]["memory_mib"] < rows["host"]["memory_total_mib"]
+
+
+def test_a_rank_that_ends_is_gone_and_others_stay(run: Path, start_rank):
+    first, _ = start_rank(0), start_rank(1)
+    sampler = Sampler(run)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    assert {row.subject for row in parse_rows(sampler.sample())} - {"job"} == {"host", "rank_1"}
+
+
+@pytest.mark.parametrize("other", ["launcher", "other run", "text"])
+def test_processes_that_only_name_the_run_are_no_ranks(run: Path, other: str, processes, source_environ):
+    arguments = {"launcher": [str(run)], "other run": [f"{run}-2"], "text": [f"see {run}"]}[other]
+    environ = {**source_environ, **({} if other == "launcher" else {"RANK": "0"})}
+    program = [sys.executable, "-c", "print('up', flush=True)\nwhile True: pass", *arguments]
+    processes.append(subprocess.Popen(program, env=environ, stdout=subprocess.PIPE, text=True))
+    processes[0].stdout.readline()
+    assert {row.subject for row in parse_rows(Sampler(run).sample())} - {"job"} == {"host"}
+
+
+def test_it_heeds_no_signal_of_the_ranks_and_ends_with_its_parent(run: Path, start_rank, start_monitoring):
+    rank = start_rank(0)
+    monitor = start_monitoring(rank.pid)
+    until(lambda: num_rows(run, "rank_0"))
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT, signal.SIGHUP):
+        monitor.send_signal(number)
+    seen = num_rows(run, "rank_0")
+    until(lambda: num_rows(run, "rank_0") > seen + 2)
+    assert monitor.poll() is None
+    rank.kill()  # not waited for: a zombie has ended, too
+    assert monitor.wait(timeout=10) == 0
+
+
+def test_it_ends_when_asked_to_and_when_its_parent_never_was(run: Path, start_monitoring):
+    asked = start_monitoring(os.getpid())
+    until(lambda: num_rows(run, "host"))
+    asked.terminate()
+    assert asked.wait(timeout=10) == 0
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    assert start_monitoring(gone.pid).wait(timeout=10) == 0
+
+
+def test_signals_that_come_while_it_starts_do_not_kill_it(run: Path):
+    monitor = start_monitor(run)
+    try:
+        for _ in range(50):
+            for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT):
+                monitor.send_signal(number)
+            time.sleep(0.005)
+        until(lambda: num_rows(run, "host"))
+        assert monitor.poll() is None
+    finally:
+        monitor.terminate()
+    assert monitor.wait(timeout=10) == 0
+
+
+def test_a_later_attempt_appends_after_whole_lines_with_one_header(run: Path, start_monitoring):
+    csv_of(run).parent.mkdir()
+    csv_of(run).write_text(f"{','.join(COLUMNS)}\n{line('1.000', 'host', {'cores': 1})}\n2.000,ho")
+    monitor = start_monitoring(os.getpid())
+    until(lambda: num_rows(run, "host") > 3)
+    monitor.terminate()
+    monitor.wait(timeout=10)
+    table = list(csv.reader(csv_of(run).open()))
+    assert table.count(list(COLUMNS)) == 1
+    assert [len(row) for row in table if row[1:2] != ["ho"]] == [len(COLUMNS)] * (len(table) - 1)
+    assert read_monitor(csv_of(run))[0].time == 1.0
+
+
+def test_a_second_monitor_of_a_host_waits_for_the_first_one_to_end(run: Path, start_monitoring):
+    first = start_monitoring(os.getpid())
+    until(lambda: num_rows(run, "host"))
+    second = start_monitoring(os.getpid())
+    first_until = num_rows(run, "host")
+    until(lambda: num_rows(run, "host") > first_until + 3)
+    assert second.poll() is None
+    first.terminate()
+    first.wait(timeout=10)
+    seen = num_rows(run, "host")
+    until(lambda: num_rows(run, "host") > seen + 3)
+    times = [row.time for row in read_monitor(csv_of(run)) if row.subject == "host"]
+    assert times == sorted(set(times))
+
+
+def test_what_cannot_be_written_now_is_written_later(tmp_path: Path):
+    in_the_way = tmp_path / "monitor"
+    in_the_way.write_text("a file where the folder should be")
+    lines = Lines(in_the_way / "host.csv")
+    lines.append(["1,host" + "," * (len(COLUMNS) - 2)])
+    for number in range(400):  # some MiB: old rows are given up, new ones kept
+        lines.append([f"{number + 2},host" + "," * (len(COLUMNS) - 2)] * 100)
+    in_the_way.unlink()
+    lines.append(["50000,host" + "," * (len(COLUMNS) - 2)])
+    lines.close()
+    text = (in_the_way / "host.csv").read_text()
+    rows = read_monitor(in_the_way / "host.csv")
+    assert rows[-1].time == 50000
+    assert len(text) < 2 << 20
+    assert text.startswith("time,subject")
+
+
+def test_the_documented_columns_are_those_of_the_file():
+    assert all(f"| `{name}` |" in monitor_columns_markdown() for name in COLUMNS)

@@ -1,0 +1,168 @@
+from typing import Any
+
+import pytest
+
+from graphmill.base.errors import UserError
+from graphmill.cluster.jobs.sites import site_folders
+from graphmill.spec.experiment import Experiment
+from graphmill.spec.job.resolve import Begin, Job, resolve_job
+from graphmill.spec.job.site import load_site
+from graphmill.spec.load import inline_experiment
+from graphmill.spec.plan import GraphFacts, MachineFacts, resolve
+
+
+def _experiment(train: dict[str, Any] | None = None, stage: str = "nowhere", **section: Any) -> Experiment:
+    value = {"name": "x", "train": {"epochs": 1, **(train or {})}, "slurm": section, "stage": {"to": stage}}
+    return inline_experiment(value, "the test")
+
+
+def _job(site: str = "generic-cpu", train: dict[str, Any] | None = None, **section: Any) -> Job:
+    return resolve_job(_experiment(train, **section), load_site(site, folders=site_folders()[-1:]))
+
+
+def _refused(site: str = "generic-cpu", train: dict[str, Any] | None = None, **section: Any) -> str:
+    with pytest.raises(UserError) as caught:
+        _job(site, train, **section)
+    return str(caught.value)
+
+
+def test_the_sites_defaults_fill_what_is_left_out():
+    job = _job("perlmutter", account="m1234", hosts=2)
+    assert (job.constraint, job.qos, job.time_s, job.interface) == ("gpu", "regular", 1800, "hsn0")
+    assert (job.gpus_per_host, job.ranks_per_host, job.cpus_per_rank, job.ranks) == (4, 4, 32, 8)
+
+
+def test_a_job_without_gpus_takes_the_other_hosts():
+    job = _job("perlmutter", {"device": "cpu", "threads": 16}, account="m1234", ranks_per_host=2)
+    assert (job.constraint, job.gpus_per_host, job.cpus_per_rank) == ("cpu", 0, 16)
+    by_constraint = _job("perlmutter", account="m1234", constraint="cpu")
+    assert (by_constraint.gpus_per_host, by_constraint.ranks_per_host) == (0, 1)
+
+
+def test_what_is_asked_for_beats_the_site():
+    job = _job("perlmutter", account="m1", qos="debug", time="00:10:00", constraint="gpu&hbm80g", interface="hsn1")
+    assert (job.qos, job.time_s, job.constraint, job.interface) == ("debug", 600, "gpu&hbm80g", "hsn1")
+
+
+def test_seed_001_asks_pitzer_for_a_v100_and_hears_what_its_memory_costs():
+    job = _job("pitzer", account="PAS1266", gres="gpu:v100:1", cpus_per_host=8, mem="85G")
+    assert (job.gres, job.gpus_per_host, job.ranks_per_host, job.cpus_per_rank) == ("gpu:v100:1", 1, 1, 8)
+    assert "12 CPUs on pitzer" in job.remarks[0]
+
+
+@pytest.mark.parametrize(
+    ("site", "train", "asked", "says"),
+    [
+        ("perlmutter", {}, {"time": "3-00:00:00"}, "perlmutter allows 2-00:00:00"),
+        ("perlmutter", {}, {"qos": "debug", "time": 60}, "perlmutter allows 00:30:00 in qos debug"),
+        ("perlmutter", {}, {"qos": "debug", "hosts": 9}, "allows 8 in qos debug"),
+        ("perlmutter", {}, {"hosts": 1793}, "has 1792 such hosts (gpu)"),
+        ("perlmutter", {}, {"gpus_per_host": 5}, "gpu hosts have 4"),
+        ("perlmutter", {}, {"cpus_per_host": 128, "gpus_per_host": 2}, "give 32 CPUs to a GPU"),
+        ("perlmutter", {}, {"cpus_per_host": 256}, "gpu hosts have 128"),
+        ("perlmutter", {}, {"mem": "300G"}, "gpu hosts have 229G for jobs"),
+        ("perlmutter", {}, {"qos": "regulr"}, "did you mean 'regular'"),
+        ("perlmutter", {}, {"constraint": "gpuu"}, "did you mean 'gpu'"),
+        ("perlmutter", {}, {"gres": "gpu:v100:1"}, "names v100 GPUs, which perlmutter does not have"),
+        ("perlmutter", {}, {"account": None}, "perlmutter takes no job without one"),
+        ("pitzer", {}, {"time": "8-00:00:00"}, "pitzer allows 7-00:00:00 on one host"),
+        ("pitzer", {}, {"time": "5-00:00:00", "hosts": 2}, "pitzer allows 4-00:00:00"),
+        ("pitzer", {}, {"mem": "800G"}, "have 363G for jobs"),
+        ("devcluster", {}, {"hosts": 5}, "has 4 such hosts"),
+        ("devcluster", {}, {"cpus_per_host": 3}, "hosts have 2"),
+        ("devcluster", {}, {"mem": "5G"}, "have 4000M for jobs"),
+        ("devcluster", {"ranks": 3}, {"hosts": 2}, "does not divide among 2 hosts"),
+        ("generic-cpu", {"ranks": 4}, {"hosts": 2, "ranks_per_host": 4}, "leave out one of the two"),
+        ("generic-cpu", {}, {"ranks_per_host": 3, "cpus_per_host": 8}, "set slurm.cpus_per_host=6 or 9"),
+        ("generic-cpu", {}, {"gres": "gpu:2", "gpus_per_host": 1}, "leave out one of them"),
+        ("generic-cpu", {}, {"time": 2, "signal_before_s": 120}, "set slurm.signal_before_s=30"),
+        ("generic-cpu", {}, {"time": "30:00"}, "minutes, HH:MM:SS or D-HH:MM:SS"),
+        ("generic-cpu", {}, {"mem": "lots"}, "an amount such as 85G"),
+        ("generic-cpu", {}, {"account": "a b"}, "slurm.account: is 'a b', but it takes a name"),
+        ("generic-cpu", {}, {"comment": "a\nb"}, "one line of printable text"),
+        ("generic-cpu", {}, {"env": {"SECONDS": "a[$(x)]"}}, "bash's own variable"),
+        ("generic-cpu", {}, {"env": {"BASH_ENV": "x"}}, "bash's own variable"),
+        ("generic-cpu", {}, {"env": {"SLURM_PROCID": 0}}, "Slurm's own variable"),
+        ("generic-cpu", {}, {"env": {"RANK": 0}}, "the script's own variable"),
+        ("generic-cpu", {}, {"env": {"A-B": 0}}, "cannot name a variable"),
+        ("generic-cpu", {}, {"env": {"A": "\0"}}, "which no environment can hold"),
+        ("generic-cpu", {}, {"setup_lines": ["a\nb"]}, "one line of shell"),
+        ("generic-cpu", {}, {"output_dir": "a\\b"}, "backslash"),
+        ("generic-cpu", {}, {"sbatch_args": ["--time=5"]}, "set slurm.time"),
+        ("generic-cpu", {}, {"sbatch_args": ["--wrap=x"]}, "--wrap does not go with a script"),
+        ("generic-cpu", {}, {"sbatch_args": ["--parsable"]}, "sbatch --parsable"),
+        ("generic-cpu", {}, {"sbatch_args": ["-t 5"]}, "one --name or --name=value"),
+        ("generic-cpu", {}, {"python": "eval"}, "a path, or a name such as python3"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_in_the_sites_own_numbers(site: str, train: dict, asked: dict, says: str):
+    account = {} if site in ("devcluster", "generic-cpu") else {"account": "m1"}
+    assert says in _refused(site, train, **{**account, **asked})
+
+
+def test_all_problems_are_told_at_once():
+    told = _refused("perlmutter", time="9-0", hosts=5000, mem="1T", qos="x", comment="a\nb", env={"A B": "1"})
+    assert told.startswith("7 problems in the request to perlmutter")
+
+
+def test_memory_beyond_its_cpus_is_refused_where_the_site_does_not_grant_more(tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text("name: own\nhosts: {a: {cpus: 8, memory: 64G, memory_per_cpu: 8G}}\n")
+    with pytest.raises(UserError, match=r"own's a hosts give 8G to a CPU\n.*slurm.mem=16384M or less, or slurm.cpus_p"):
+        resolve_job(_experiment(cpus_per_host=2, mem="20G"), load_site(str(path), folders=()))
+
+
+def test_a_plan_gives_the_hosts_and_ranks():
+    facts = GraphFacts(
+        name="toy", path="/toy", checksum="0", synthetic=False, num_nodes=9, num_edges=9, num_features=1, num_classes=2,
+        num_train=9, has_sparse_features=False,
+    )  # fmt: skip
+    experiment = _experiment({"ranks": 4}, hosts=2)
+    plan = resolve(experiment, machine=MachineFacts(num_cores=4, num_gpus=0), dataset=facts, run_id="r", hosts=2)
+    job = resolve_job(experiment, load_site("generic-cpu", folders=site_folders()), plan, run_folders=["logs/r"])
+    assert (job.hosts, job.ranks_per_host, job.output_dir, job.begin) == (2, 2, "logs/r", None)
+
+
+def test_other_limits_are_the_same_plan():
+    facts = GraphFacts(
+        name="toy", path="/toy", checksum="0", synthetic=False, num_nodes=9, num_edges=9, num_features=1, num_classes=2,
+        num_train=9, has_sparse_features=False,
+    )  # fmt: skip
+
+    def plan(**section: Any) -> str:
+        machine = MachineFacts(num_cores=4, num_gpus=0)
+        return resolve(_experiment(**section), machine=machine, dataset=facts, run_id="r").model_dump_json()
+
+    assert plan() == plan(time="01:00:00", account="a", goes_on_by="follow_up", mem="1G", comment="other")
+
+
+def test_an_array_trains_one_run_per_index_and_never_one_run_twice():
+    site = load_site("generic-cpu", folders=site_folders())
+    job = resolve_job(_experiment(array="0-1%1"), site, run_folders=["logs/s/a", "logs/s/b"])
+    assert (job.run_folders, job.output_dir) == (("logs/s/a", "logs/s/b"), "logs/s")
+    with pytest.raises(UserError, match="train one run several times"):
+        resolve_job(_experiment(array="0-1"), site, run_folders=["logs/a"])
+
+
+def test_staging_needs_a_site_that_says_where():
+    site = load_site("perlmutter", folders=site_folders())
+    stage = resolve_job(_experiment(stage="scratch", account="m1"), site).stage
+    assert stage is not None
+    assert (stage.to, stage.variable, stage.on_failure) == ("scratch", "SCRATCH", "fail")
+    with pytest.raises(UserError, match="does not say which variable"):
+        resolve_job(_experiment(stage="scratch"), load_site("devcluster", folders=site_folders()))
+
+
+def test_a_job_is_read_back_as_it_was_written():
+    job = _job("pitzer", account="PAS1", gres="gpu:1", env={"A": 1}, container={"kind": "pyxis", "image": "i"})
+    assert Job.model_validate_json(job.model_dump_json()) == job
+
+
+def test_a_run_folder_that_slurm_cannot_name_is_refused():
+    site = load_site("generic-cpu", folders=site_folders())
+    with pytest.raises(UserError, match="backslash"):
+        resolve_job(_experiment(), site, run_folders=["logs\\x"])
+    with pytest.raises(UserError, match="holds a %"):
+        resolve_job(_experiment(), site, run_folders=["logs/100%"])
+    with pytest.raises(UserError, match="control character"):
+        resolve_job(_experiment(), site, begin=Begin(logs_root="a\nb"))

@@ -1,0 +1,198 @@
+"""What Slurm accounted: read from what a real sacct answered (22.05; two-host jobs, each ended in its own way).
+
+`recorded/*.json` are sacct.json as the epilog writes it, of jobs that ran on a cluster of four hosts.
+"""
+
+import json
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphmill.base.errors import UserError
+from graphmill.record.run_folder import SubmittedJob
+from graphmill.slurm import accounting as spent
+from graphmill.verify.accounting import Accounts, read_accounts
+from graphmill.verify.job import in_clock
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+def rows_of(name: str) -> list[dict[str, str]]:
+    return json.loads((RECORDED / f"{name}.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "limit_s"),
+    [
+        ("good", "COMPLETED", 600),
+        ("bad", "FAILED", 600),
+        ("cancelled", "CANCELLED", 600),
+        ("timeout", "TIMEOUT", 60),
+        ("node_fail", "NODE_FAIL", 600),
+        ("requeued", "CANCELLED", 600),
+    ],
+)
+def test_the_last_run_of_a_job_counts(name, state, limit_s):
+    job = Accounts(read_accounts((RECORDED / f"{name}.json").read_bytes()), "sacct", is_record=False).last
+    assert (job.state, job.limit_s, job.num_hosts, job.step) == (state, limit_s, 2, "")
+
+
+def test_steps_belong_to_their_run_of_the_job():
+    accounts = Accounts(read_accounts((RECORDED / "requeued.json").read_bytes()), "sacct", is_record=False)
+    assert len([entry for entry in accounts.entries if entry.step == "0"]) == 3
+    assert [step.step for step in accounts.steps_of(accounts.last)] == ["batch", "0"]
+
+
+@pytest.fixture
+def job_of(run):
+    """Makes the run one of Slurm's, with recorded accounts. `hosts`: what the accounts are to say; 2 ran."""
+
+    def make(name: str, *, hosts: int = 2, **changes: str) -> None:
+        rows = [{**row, "NNodes": row["NNodes"].replace("2", str(hosts)), **changes} for row in rows_of(name)]
+        run.folder.note_job(SubmittedJob(job_id=rows[0]["JobID"], time=1.0))
+        run.folder.job_path.write_text("{}")
+        run.folder.script_path.write_text("#!/bin/bash\n")
+        run.folder.sacct_path.write_text(json.dumps(rows))
+        run.folder.sacct_summary_path.write_text("JobID\n")
+
+    return make
+
+
+@pytest.fixture
+def no_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+@pytest.mark.usefixtures("no_slurm")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("bad", "FAILED, exit status 3: the script or a step"),
+        ("timeout", "TIMEOUT: the time limit struck"),
+        ("cancelled", "CANCELLED: somebody cancelled it"),
+        ("node_fail", "NODE_FAIL: a host was lost"),
+        ("requeued", "CANCELLED: "),
+        ("hidden", "COMPLETED, but its step 0 is FAILED"),
+    ],
+)
+def test_a_job_that_did_not_complete(run, job_of, name, words):
+    job_of(name)
+    assert words in run.failures()["job/state"]
+
+
+@pytest.mark.usefixtures("no_slurm")
+@pytest.mark.parametrize("state", ["OUT_OF_MEMORY", "PREEMPTED", "DEADLINE", "PENDING", "SOMETHING_NEW"])
+def test_states_that_the_recorded_jobs_do_not_have(run, job_of, state):
+    job_of("good", State=state)
+    assert run.failures()["job/state"].startswith(f"{state}: ")
+
+
+@pytest.mark.usefixtures("no_slurm")
+def test_a_job_that_completed_and_who_said_so(run, job_of):
+    job_of("good", hosts=1)
+    checks = {check.name: check for check in run.checks() if check.group == "job"}
+    assert run.failures() == {}
+    assert "by sacct.json; sacct is not on PATH" in checks["state"].detail
+    assert "of a limit of 0:10:00" in checks["elapsed"].detail
+
+
+@pytest.mark.usefixtures("no_slurm")
+def test_a_record_that_the_job_wrote_itself_cannot_know_its_end(run, job_of):
+    job_of("good", hosts=1, State="RUNNING")
+    state = next(check for check in run.checks() if check.name == "state")
+    assert (state.result, "on the cluster only" in state.detail) == ("warn", True)
+    assert run.failures() == {}
+
+
+@pytest.mark.usefixtures("no_slurm")
+def test_more_hosts_than_planned(run, job_of):
+    job_of("good", hosts=2)
+    assert "had 2 hosts (node[" in run.failures()["job/hosts"]
+    assert "but 1 were planned" in run.failures()["job/hosts"]
+
+
+@pytest.mark.usefixtures("no_slurm")
+def test_longer_than_the_limit(run, job_of):
+    job_of("good", hosts=1, ElapsedRaw="999")
+    assert "ran 0:16:39, longer than its limit of 0:10:00" in run.failures()["job/elapsed"]
+
+
+@pytest.mark.usefixtures("no_slurm")
+def test_without_accounts_that_is_said(run, job_of):
+    job_of("good")
+    run.folder.sacct_path.unlink()
+    run.folder.sacct_summary_path.unlink()
+    state = next(check for check in run.checks() if check.name == "state")
+    assert (state.result, "sacct.json is not there" in state.detail) == ("warn", True)
+    assert run.failures() == {}
+
+
+@pytest.mark.usefixtures("no_slurm")
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", "[3]", '{"jobs": 3}', '[{"JobID": "7"}]', "null", '"JobID"'])
+def test_a_damaged_sacct_json(run, job_of, content):
+    job_of("good")
+    run.folder.sacct_path.write_text(content)
+    found = run.failures()["job/state"]
+    assert "damaged" in found or "no job in the accounts" in found
+
+
+@pytest.mark.usefixtures("no_slurm")
+@pytest.mark.parametrize("name", ["job.json", "job.sbatch", "jobs.jsonl", "sacct_summary.txt", "sacct.json"])
+def test_a_missing_file_of_a_job(run, job_of, name):
+    job_of("good", hosts=1)
+    (run.path / name).unlink()
+    assert name in run.failures()["files/required"]
+
+
+def test_sacct_is_asked_first(run, job_of, tmp_path, monkeypatch):
+    """A program that says what a real sacct said, later than sacct.json was written."""
+    job_of("good", hosts=1)
+    rows = [{**row, "JobID": row["JobID"].replace(rows_of("timeout")[0]["JobID"], rows_of("good")[0]["JobID"])}
+            for row in rows_of("timeout")]  # fmt: skip
+    lines = ["\x1f".join(spent.COLUMNS), *("\x1f".join(row[name] for name in spent.COLUMNS) for row in rows)]
+    program = tmp_path / "bin" / "sacct"
+    program.parent.mkdir()
+    (program.parent / "answer").write_text("\n".join(lines) + "\n")
+    program.write_text(f"#!/bin/sh\n{shutil.which('cat')} '{program.parent}/answer'\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    found = run.failures()["job/state"]
+    assert found.startswith("TIMEOUT: ")
+    assert found.endswith("by sacct)")
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_read_or_refused(content):
+    assert_read_or_refused(content)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(spent.COLUMNS), inner, max_size=24),
+)
+
+
+@given(JSON)
+def test_any_json_is_read_or_refused(value):
+    assert_read_or_refused(json.dumps(value).encode())
+
+
+def assert_read_or_refused(content: bytes) -> None:
+    message = "damaged"
+    try:
+        read_accounts(content)
+    except UserError as error:
+        message = error.message
+    assert "damaged" in message
+
+
+@given(st.integers(0, 10**7))
+def test_clocks_can_be_read_back(seconds):
+    days, _, clock = in_clock(seconds).rpartition("-")
+    hours, minutes, rest = (int(part) for part in clock.split(":"))
+    assert (int(days or 0) * 24 + hours) * 3600 + minutes * 60 + rest == seconds
