@@ -77,7 +77,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from conftest import planned
+from planned_runs import planned
 from graphmill.cluster.launch.study import run_study
 from graphmill.spec.study import Study
 experiment = {"train": {"ranks": 1, "epochs": 2, "batch_size": 10}}
