@@ -87,7 +87,7 @@ sys.exit(run_study(study, logs_root=Path(sys.argv[1]), planner=planned, say=prin
 
 
 def test_a_stop_ends_the_study_and_the_same_command_goes_on(tmp_path, planner, stand_in, source_environ):
-    here = str(Path(__file__).parent)
+    here = str(Path(__file__).parents[2] / "plugins")
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(tmp_path), here, *stand_in("0:sleep")],
         env=source_environ,
