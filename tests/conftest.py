@@ -4,7 +4,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# A loaded machine is slow, not wrong: no example has a deadline.
+hypothesis.settings.register_profile("graphmill", deadline=None)
+hypothesis.settings.load_profile("graphmill")
 
 pytest_plugins = ("planned_runs", "real_slurm")  # tests/plugins; see `pythonpath` in pyproject.toml
 
