@@ -118,7 +118,7 @@ CORA_OPTIONS: dict[str, Settings] = {
     "directed-as-stored": {"dataset.undirected": False, "dataset.features": "as_stored"},
     "clipped-cosine": {"train.max_grad_norm": 0.5, "train.lr_schedule": "cosine"},
     "multistep": {"train.lr_schedule": "multistep", "train.lr_milestones": [2, 4], "train.lr_gamma": 0.5},
-    "max-steps": {"train.epochs": None, "train.max_steps": 33},
+    "max-steps": {"train.epochs": None, "train.max_steps": 34},
     "evaluate-at-end": {"train.evaluate_every_epochs": 0},
     "three-layers": {"model.num_layers": 3, "train.num_neighbors": [5, 5, -1]},
 }
