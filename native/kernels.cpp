@@ -214,9 +214,9 @@ inline V keep(V x, VI columns, uint64_t key, uint32_t threshold, float scale) {
   return drawn >= threshold ? x * scale : zero;
 }
 
-inline V positive(V x) {
+inline V positive(V x) {  // NaN stays NaN, as in torch: a model that has diverged must not look like one of zeros
   const V zero{};
-  return x > zero ? x : zero;
+  return x <= zero ? zero : x;
 }
 
 void relu_dropout(float* out, const float* in, uint64_t key, uint32_t threshold, float scale, int64_t n) {
@@ -238,9 +238,9 @@ void relu_dropout_backward(float* grad_in, const float* grad_out, const float* o
   int64_t i = 0;
   for (; i + kLanes <= count; i += kLanes) {
     const V kept = load(out + i);
-    store(grad_in + i, kept > zero ? load(grad_out + i) * scale : zero);
+    store(grad_in + i, kept <= zero ? zero : load(grad_out + i) * scale);
   }
-  for (; i < count; ++i) grad_in[i] = out[i] > 0 ? grad_out[i] * scale : 0.0f;
+  for (; i < count; ++i) grad_in[i] = out[i] <= 0 ? 0.0f : grad_out[i] * scale;
 }
 
 #include "product_kernels.inc"

@@ -55,7 +55,7 @@ struct Kernels {
   void (*add_scaled)(float* sum, const float* row, float factor, int64_t num_columns);
   // out = dropout(relu(in)), one row.
   void (*relu_dropout)(float* out, const float* in, uint64_t key, uint32_t threshold, float scale, int64_t num_columns);
-  // grad_in = out > 0 ? grad_out * scale : 0.
+  // grad_in = out <= 0 ? 0 : grad_out * scale; where out is NaN the gradient passes.
   void (*relu_dropout_backward)(float* grad_in, const float* grad_out, const float* out, float scale, int64_t count);
 
   // w [n, k] row-major → panels of tile_columns columns: packed[panel][k][tile_columns], zero-padded.
@@ -72,9 +72,9 @@ struct Kernels {
   void (*add_outer)(float* dw, const float* packed_g, const float* a, int64_t a_stride, int64_t begin, int64_t end,
                     int64_t n, int64_t k, int64_t column, float* scratch);
 
-  // The gradient behind dropout(relu(.)), where `out`, its result, is positive; elsewhere it is 0. By column: entries
-  // [starts[c], starts[c + 1]) of column c hold a row of g [num_rows, n] and its value there times `scale`, rows
-  // ascending. sums[n] += the values. `rows` and `values` have room for num_rows * n.
+  // The gradient behind dropout(relu(.)), where `out`, its result, is positive or NaN; elsewhere it is 0. By column:
+  // entries [starts[c], starts[c + 1]) of column c hold a row of g [num_rows, n] and its value there times `scale`,
+  // rows ascending. sums[n] += the values. `rows` and `values` have room for num_rows * n.
   void (*collect_kept)(int64_t* starts, int32_t* rows, float* values, const float* g, const float* out, float scale,
                        int64_t num_rows, int64_t n, float* sums);
   // out[r] = start[r] + the sum of values[e] * in[indices[e]] over e in [indptr[r], indptr[r + 1]); rows of n floats; a

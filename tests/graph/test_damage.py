@@ -12,6 +12,7 @@ from graphmill.base.errors import UserError
 from graphmill.graph.features import dense, sparse
 from graphmill.graph.metadata import seal, write_metadata
 from graphmill.graph.store import GraphStore, RawGraph, write_store
+from graphmill.sample.neighbor import NeighborSampler
 
 
 def write(path, *, sparse_features=False):
@@ -83,6 +84,15 @@ def replace_array(store, name, array):
 
     record = write_array(store.path / f"{name}.npy", np.asarray(array))
     edit_metadata(store, arrays={**store.metadata.arrays, name: record})
+
+
+@pytest.mark.parametrize("stranger", [50, -1, 2**31 - 1])
+def test_neighbours_out_of_range_under_a_record_that_vouches_for_them_are_an_error_and_no_crash(store, stranger):
+    indices = np.array(GraphStore.open(store.path).topology(undirected=False).indices)
+    indices[7] = stranger
+    replace_array(store, "indices", indices)
+    with pytest.raises(UserError, match=f"edge 7 .* node {stranger} .* 50 nodes"):
+        NeighborSampler(GraphStore.open(store.path).topology(undirected=False), (5, 5), 0, num_threads=1, resample=True)
 
 
 def test_a_missing_folder(tmp_path):

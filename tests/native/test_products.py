@@ -204,3 +204,40 @@ def test_a_probability_outside_0_to_1_is_refused(p):
 def test_shapes_that_do_not_fit_are_refused(call):
     with pytest.raises(ValueError, match=r"must be|differ"):
         call()
+
+
+@pytest.mark.parametrize("kind", ["relu", "dropout"])
+@pytest.mark.parametrize("columns", [1, 7, 64, 130])
+def test_nan_stays_nan_behind_relu(columns, kind):
+    """As in torch: a model of NaN weights must not look like one that says 0."""
+    x, weight = normal(20, 9, seed=1), normal(columns, 9, seed=2)
+    x[3:12], weight[-1] = float("nan"), float("inf")
+    bias, out = torch.zeros(columns), torch.empty(20, columns)
+    keys = row_keys(5, torch.arange(20)).view(torch.uint64) if kind == "dropout" else None
+    p = 0.4 if kind == "dropout" else 0.0
+    _native.linear(x, weight, bias, out, True, keys, p, 1)
+    expected = (x @ weight.t()).relu()
+    chosen = (
+        kept(keys.view(torch.int64).unsqueeze(1), torch.arange(columns), p)
+        if keys is not None
+        else expected == expected
+    )
+    if kind == "relu":
+        assert torch.equal(out.isnan(), expected.isnan())
+    else:
+        assert torch.equal(out.isnan(), expected.isnan() & chosen)
+    assert out[3:12].isnan().any()
+    grad_out, grad_in = normal(20, columns, seed=3), torch.empty(20, columns)
+    _native.relu_dropout_backward(grad_out, out, p, grad_in, 1)
+    scale = torch.tensor(1 / (1 - p), dtype=torch.float32)
+    assert torch.equal(grad_in, torch.where(out <= 0, torch.zeros(()), grad_out * scale))
+    if keys is not None:
+        _native.relu_dropout(expected, keys, p, grad_in, 1)
+        assert torch.equal(grad_in.isnan(), expected.isnan() & chosen)
+
+
+def test_minus_zero_becomes_zero_behind_relu():
+    out = torch.empty(1, 40)
+    _native.relu_dropout(torch.full((1, 40), -0.0), torch.ones(1, dtype=torch.uint64), 0.0, out, 1)
+    assert not out.signbit().any()
+    assert not out.any()

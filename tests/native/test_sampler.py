@@ -229,6 +229,115 @@ def test_graphs_that_cannot_be_are_refused(indptr, indices):
         )
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("stranger", [-1, 1200, 2**31 - 1])
+@pytest.mark.parametrize("num_threads", [1, 4])
+def test_ids_out_of_range_are_refused_with_their_place(graph, dtype, stranger, num_threads):
+    indices = np.tile(graph.indices.astype(dtype), 30)  # rows hold neighbours many times: enough for several threads
+    indptr = graph.indptr * 30
+    _native.NeighborSampler(indptr, indices, num_threads)
+    indices[[len(indices) // 2, -1]] = stranger
+    with pytest.raises(ValueError, match=f"edge {len(indices) // 2} .* node {stranger} .* 1200 nodes"):
+        _native.NeighborSampler(indptr, indices, num_threads)
+
+
+def test_offsets_that_fall_are_refused(graph):
+    indptr = graph.indptr.copy()
+    indptr[500] = indptr[-1] + 1
+    with pytest.raises(ValueError, match=f"node 500, from {indptr[500]} to {indptr[501]}"):
+        _native.NeighborSampler(indptr, graph.indices)
+
+
+def test_edge_ids_are_empty_where_they_were_not_asked_for(graph):
+    sampler = _native.NeighborSampler(*graph)
+    first = sampler.sample(np.arange(50), [4], 0, with_edge_ids=True)
+    assert len(first.edge_ids) == len(first.indices)
+    del first  # its memory serves the next
+    assert len(sampler.sample(np.arange(50), [4], 0).edge_ids) == 0
+
+
+def composed(sampler, relabeller, seeds, fanouts, key, *, resample, num_threads=1):
+    """The neighbourhood of `sample`, hop by hop, with edges that could come from anywhere."""
+    batch = relabeller.begin(seeds, resample=resample, with_edge_ids=True)
+    for hop, fanout in enumerate(fanouts):
+        picked = sampler.pick(batch.frontier, fanout, _native.subkey(key, hop), num_threads=num_threads)
+        batch.relabel(picked.indptr.copy(), picked.sources.copy(), picked.edge_ids.copy())
+    return batch.finish()
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    seed=st.integers(0, 10**6),
+    num_seeds=st.integers(0, 400),
+    fanouts=st.lists(st.sampled_from([-1, 0, 1, 3, 5, 10, 70]), max_size=3),
+    key=st.integers(0, 2**64 - 1),
+    resample=st.booleans(),
+    threads=st.tuples(st.sampled_from([1, 2, 5]), st.sampled_from([1, 3])),
+)
+def test_sample_is_pick_and_relabel(small_graph, seed, num_seeds, fanouts, key, resample, threads):
+    sampler, relabeller = small_graph
+    seeds = np.random.default_rng(seed).choice(1200, num_seeds, replace=False)
+    whole = sampler.sample(seeds, fanouts, key, resample=resample, with_edge_ids=True, num_threads=threads[0])
+    parts = composed(sampler, relabeller, seeds, fanouts, key, resample=resample, num_threads=threads[1])
+    assert same(whole, parts)
+    assert whole.num_rows_per_hop == parts.num_rows_per_hop
+
+
+@pytest.fixture(scope="module")
+def small_graph(graph):
+    return _native.NeighborSampler(*graph), _native.Relabeller(graph.num_nodes)
+
+
+@pytest.mark.parametrize("resample", [True, False])
+def test_sample_is_pick_and_relabel_with_helpers_that_pick(large_graph, resample):
+    sampler, relabeller = _native.NeighborSampler(*large_graph), _native.Relabeller(large_graph.num_nodes)
+    seeds = np.random.default_rng(1).choice(20_000, 6000, replace=False)
+    for key in range(5):
+        whole = sampler.sample(seeds, [5, 4], key, resample=resample, with_edge_ids=True, num_threads=4)
+        assert same(whole, composed(sampler, relabeller, seeds, [5, 4], key, resample=resample, num_threads=3))
+
+
+def test_draws_follow_the_identity_of_a_node_and_not_its_place(graph):
+    """A part that holds some rows in another order picks what the whole graph would."""
+    nodes = np.random.default_rng(3).permutation(graph.num_nodes)[:500]  # row i of the part is node nodes[i]
+    degrees = np.diff(graph.indptr)[nodes]
+    part = _native.NeighborSampler(
+        np.concatenate([[0], np.cumsum(degrees), np.full(700, degrees.sum())]),
+        np.concatenate([graph.row(node) for node in nodes]),
+    )
+    asked = np.random.default_rng(4).permutation(500)[:200]
+    here = part.pick(nodes[asked], 5, 77, places=asked)
+    there = _native.NeighborSampler(*graph).pick(nodes[asked], 5, 77)
+    assert np.array_equal(here.indptr, there.indptr)
+    assert np.array_equal(here.sources, there.sources)
+    assert not np.array_equal(here.edge_ids, there.edge_ids)
+    assert np.array_equal(graph.indices[there.edge_ids], there.sources)
+
+
+def test_edges_that_cannot_be_are_refused_and_leave_the_batch_whole(graph):
+    sampler, relabeller = _native.NeighborSampler(*graph), _native.Relabeller(graph.num_nodes)
+    batch = relabeller.begin(np.arange(3))
+    good = sampler.pick(batch.frontier, 4, _native.subkey(9, 0))
+    for indptr, sources, complaint in [
+        ([0, 1], [5], "3 rows, and 1"),
+        ([0, 1, 1, 2], [5, 1200], "source 1200"),
+        ([0, 1, 1, 2], [5, -1], "source -1"),
+        ([0, 2, 1, 2], [5, 6], "falls at row 1"),
+        ([1, 2, 3, 3], [5, 6, 7], "from 0"),
+        ([0, 1, 2, 2], [5], "number of sources"),
+    ]:
+        with pytest.raises(ValueError, match=complaint):
+            batch.relabel(np.array(indptr), np.array(sources))
+    with pytest.raises(ValueError, match="edge_ids"):
+        batch.relabel(good.indptr, good.sources, good.edge_ids)
+    batch.relabel(good.indptr, good.sources)
+    assert same(batch.finish(), sampler.sample(np.arange(3), [4], 9))
+    with pytest.raises(ValueError, match="finished"):
+        batch.relabel(good.indptr, good.sources)
+    with pytest.raises(ValueError, match="place 1200"):
+        sampler.pick(np.array([1200]), 4, 0)
+
+
 def test_no_seeds_make_an_empty_neighbourhood(graph):
     hood = _native.NeighborSampler(*graph).sample(np.array([], dtype=np.int64), [5, 5], 0, resample=True)
     assert hood.num_nodes_per_hop == [0, 0, 0]

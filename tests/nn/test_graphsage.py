@@ -213,3 +213,11 @@ def test_initial_weights_are_a_function_of_the_seed():
     bound = (6 / (8 + 16)) ** 0.5  # Xavier-uniform of each half
     assert bound * 0.9 < one.layers[0].weight.abs().max().item() <= bound
     assert not one.layers[0].bias.any()
+
+
+def test_weights_that_are_nan_show_in_the_logits(features, topology):
+    model = model_of(2)
+    with torch.no_grad():
+        model.layers[0].weight.fill_(float("nan"))
+    logits = model(batch_of(features, topology, model, np.arange(20), (4, 4)))
+    assert logits.isnan().all()

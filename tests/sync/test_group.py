@@ -1,8 +1,10 @@
 """A rank alone, the traffic that is counted, and the replica laid out flat."""
 
+import pytest
 import torch
 from torch import nn
 
+from graphmill.base.errors import UserError
 from graphmill.spec.experiment import DilocoSpec, LocalSgdSpec
 from graphmill.sync.group import Group, interface_bytes
 from graphmill.sync.replica import Replica
@@ -93,3 +95,28 @@ def test_a_schemes_state_comes_back():
         assert resumed.steps_done == scheme.steps_done == 2
         for name, tensor in scheme.state().items():
             assert torch.equal(resumed.state()[name], tensor)
+
+
+def test_whole_numbers_are_part_of_the_hash():
+    replica = Replica(small_model())
+    before = replica.hash()
+    replica.model[1].num_batches_tracked += 1
+    assert replica.hash() != before
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_model_of_another_number_format_is_refused_by_the_name_of_its_parameter(dtype):
+    model = small_model()
+    model[1].to(dtype)
+    with pytest.raises(UserError, match=rf"1\.weight.*{str(dtype)[6:]} \(2 of") as caught:
+        Replica(model)
+    assert "model.float()" in caught.value.fix
+    assert model[0].weight.dtype == torch.float32
+    assert model[1].weight.dtype == dtype, "refused before anything is changed"
+
+
+def test_frozen_parameters_keep_their_format():
+    model = small_model()
+    model[2].bias.data = model[2].bias.data.double()
+    Replica(model)
+    assert model[2].bias.dtype == torch.float64

@@ -69,7 +69,9 @@ def close(found: Tensor, expected: Tensor, tolerance: float = 1e-6) -> None:
     torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("scheme", ["deferred", "plain", "local", "every-step", "diloco", "half", "bfloat", "warm"])
+@pytest.mark.parametrize(
+    "scheme", ["deferred", "plain", "local", "every-step", "diloco", "half", "bfloat", "warm", "counting"]
+)
 def test_all_ranks_end_with_the_same_bits(results, scheme):
     assert all(rank["agree"] for rank in results[scheme])
     assert results[scheme][0]["values"][-1] == results[scheme][1]["values"][-1] == results[scheme][2]["values"][-1]
@@ -151,6 +153,13 @@ def test_the_warm_up_is_data_parallelism_and_then_rounds_begin(results):
     assert results["warm"][0]["synced"] == [True, True, True, False, True]
     assert results["warm"][0]["num_syncs"] == 4
     assert results["warm"][0]["values"][3] != results["warm"][1]["values"][3]
+
+
+@pytest.mark.parametrize("scheme", ["counting", "counting-deferred"])
+def test_of_whole_numbers_every_rank_takes_the_largest(results, scheme):
+    for found in results[scheme]:
+        assert found["counters"] == [[10 * (RANKS - 1), 2**40], [True, False]]
+        assert found["agree"]
 
 
 def test_collectives_of_the_group(results):

@@ -1,16 +1,25 @@
 """Which code runs here: a checksum of the package's own files, so that hosts of one run can be compared."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import xxhash
 
 import graphmill
 
-_SUFFIXES = {".py", ".yaml", ".j2", ".json"}  # the compiled core may be built on each host, and is not compared
+_SUFFIXES = {".py", ".yaml", ".j2", ".json"}
 
 
 def code_checksum() -> str:
-    """Of the names and contents of the source files this process would import, wherever they are installed."""
+    """SOURCES-CORE: checksums of the source files this process would import, and of the compiled core that it loads.
+
+    Of names and contents, wherever they are installed. Where each host builds the core itself, the same sources and
+    compiler give the same bytes; a core of older sources, or of another compiler, computes other numbers.
+    """
+    return f"{_sources_checksum()}-{_core_checksum()}"
+
+
+def _sources_checksum() -> str:
     package = Path(graphmill.__file__).parent
     state = xxhash.xxh3_64()
     for path in sorted(package.rglob("*")):
@@ -19,3 +28,10 @@ def code_checksum() -> str:
             state.update(path.read_bytes())
             state.update(b"\0")
     return state.hexdigest()
+
+
+def _core_checksum() -> str:
+    spec = find_spec("graphmill._native")  # found, not loaded: in an editable install it lies outside the package
+    assert spec is not None, "the compiled core is not installed"
+    assert spec.origin is not None, "the compiled core is not a file"
+    return xxhash.xxh3_64(Path(spec.origin).read_bytes()).hexdigest()

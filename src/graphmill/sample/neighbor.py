@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from graphmill import _native
+from graphmill.base.errors import UserError
 from graphmill.graph.batch import GlobalIds, Sampled, SampledBlock, Seeds
 from graphmill.graph.keys import Purpose, key_of
 from graphmill.graph.topology import Topology
@@ -28,7 +29,10 @@ class NeighborSampler:
     _native_sampler: _native.NeighborSampler = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        native = _native.NeighborSampler(self.topology.indptr, self.topology.indices)
+        try:
+            native = _native.NeighborSampler(self.topology.indptr, self.topology.indices, self.num_threads)
+        except ValueError as error:
+            raise UserError(f"the graph is damaged: {error}", fix="prepare the dataset again") from None
         object.__setattr__(self, "_native_sampler", native)
 
     def sample(self, seeds: Seeds) -> Sampled:

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 import psutil
 import torch
@@ -32,11 +33,23 @@ class Group:
 
     def all_reduce(self, tensor: Tensor) -> None:
         """Sum `tensor` over the ranks, in place. Its bytes are payload."""
+        self._all_reduce(tensor, dist.ReduceOp.SUM)
+
+    def all_max(self, tensor: Tensor) -> None:
+        """The largest of the ranks' values, elementwise, in place; of integers or booleans. Its bytes are payload."""
+        if tensor.dtype == torch.bool:
+            wire = tensor.to(torch.uint8)
+            self._all_reduce(wire, dist.ReduceOp.MAX)
+            tensor.copy_(wire)
+        else:
+            self._all_reduce(tensor, dist.ReduceOp.MAX)
+
+    def _all_reduce(self, tensor: Tensor, operation: Any) -> None:  # noqa: ANN401  # torch's enum is not a type
         if self.world_size == 1:
             return
         self._wait_for_device()  # what the device had still to compute is no time of the collective
         begin = time.perf_counter()
-        dist.all_reduce(tensor)
+        dist.all_reduce(tensor, operation)
         self._wait_for_device()
         self.traffic.wait_s += time.perf_counter() - begin
         self.traffic.payload_bytes += tensor.numel() * tensor.element_size()

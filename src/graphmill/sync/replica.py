@@ -6,17 +6,22 @@ import torch
 import xxhash
 from torch import Tensor, nn
 
+from graphmill.base.errors import UserError
+
 
 class Replica:
     """A model whose trainable parameters are views of one vector, and their gradients views of another.
 
     So a collective moves one tensor, the optimizer updates one tensor, and a hash reads one piece of memory. Buffers of
-    the model (running statistics, say) are averaged at every sync too, so that replicas agree as wholes. What never
+    the model (running statistics, say) are averaged at every sync too, so that replicas agree as wholes; of counters,
+    which are whole numbers and differ where a rank had no seeds in a step, every rank takes the largest. What never
     changes is a parameter that needs no gradient: saved with the others, exchanged with nobody.
     """
 
     def __init__(self, model: nn.Module) -> None:
+        """Raises UserError where a trainable parameter is not float32: its values would be rounded to that."""
         self.model = model
+        _refuse_other_formats(model)
         parameters = [p for p in model.parameters() if p.requires_grad]
         num_values = sum(p.numel() for p in parameters)
         device = parameters[0].device
@@ -30,6 +35,7 @@ class Replica:
             parameter.grad = self.grads[here].view_as(parameter)
             offset = here.stop
         self.buffers = [b for b in model.buffers() if b.is_floating_point()]
+        self.counters = [b for b in model.buffers() if not b.is_floating_point()]
 
     @property
     def num_parameters(self) -> int:
@@ -49,6 +55,17 @@ class Replica:
     def hash(self) -> int:
         """64 bits of the parameters and buffers, bit for bit (xxh3)."""
         digest = xxhash.xxh3_64()
-        for tensor in (self.values, *self.buffers):
+        for tensor in (self.values, *self.buffers, *self.counters):
             digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
         return digest.intdigest()
+
+
+def _refuse_other_formats(model: nn.Module) -> None:
+    others = [(name, p.dtype) for name, p in model.named_parameters() if p.requires_grad and p.dtype != torch.float32]
+    if others:
+        name, dtype = others[0]
+        raise UserError(
+            f"parameter {name} of the model is {str(dtype).removeprefix('torch.')} ({len(others)} of them), and "
+            "training holds parameters in float32",
+            fix="build the model in float32 (model.float()), and cast inside its forward where it computes otherwise",
+        )

@@ -72,10 +72,12 @@ def _all_reduce_as(tensor: Tensor, payload: torch.dtype, group: Group) -> None:
     tensor.copy_(wire)
 
 
-def _average_buffers(replica: Replica, group: Group) -> None:
+def _agree_on_buffers(replica: Replica, group: Group) -> None:
     for buffer in replica.buffers:
         group.all_reduce(buffer)
         buffer /= group.world_size
+    for counter in replica.counters:
+        group.all_max(counter)
 
 
 @dataclass(slots=True)
@@ -102,7 +104,7 @@ class DeferredAllreduce:
         self.optimizer.step()
         grads.zero_()
         self.num_seeds_in_round = 0
-        _average_buffers(self.replica, self.group)
+        _agree_on_buffers(self.replica, self.group)
         self.group.traffic.num_syncs += 1
         return True
 
@@ -204,7 +206,7 @@ class LocalSgd:
             for moment in _moments(self.optimizer):
                 moment /= self.group.world_size
                 self.group.all_reduce(moment)
-        _average_buffers(self.replica, self.group)
+        _agree_on_buffers(self.replica, self.group)
         self.group.traffic.num_syncs += 1
 
     def state(self) -> dict[str, Tensor]:

@@ -31,15 +31,24 @@ class Toy(nn.Module):
         self.register_buffer("statistic", torch.full((2,), float(RANK)))
 
 
+class Counting(Toy):
+    """With buffers that are no averages, and differ among the ranks: a counter of steps, say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.tensor([10 * RANK, 2**40 - RANK]))
+        self.register_buffer("seen", torch.tensor([RANK == 1, False]))
+
+
 def gradient(rank: int, step: int) -> torch.Tensor:
     """The sum over the seeds of a rank at a step."""
     return SEEDS[rank] * (torch.arange(6.0) / 7 + rank - 0.3 * step)
 
 
-def run(spec: Any, closes: list[bool]) -> dict[str, Any]:
+def run(spec: Any, closes: list[bool], model: type[Toy] = Toy) -> dict[str, Any]:
     """Plain SGD with rate 0.1 through the steps; `closes` says where rounds end."""
     group = Group(RANK, RANKS, CPU)
-    replica = Replica(Toy())
+    replica = Replica(model())
     flat = nn.Parameter(replica.values)
     flat.grad = replica.grads
     scheme = build_scheme(spec, replica, torch.optim.SGD([flat], lr=0.1, momentum=0.5), group)
@@ -54,6 +63,7 @@ def run(spec: Any, closes: list[bool]) -> dict[str, Any]:
         "synced": synced,
         "agree": len(set(hashes)) == 1,
         "statistic": replica.model.statistic.tolist(),
+        "counters": [counter.tolist() for counter in replica.counters],
         "payload_bytes": group.traffic.payload_bytes,
         "num_syncs": group.traffic.num_syncs,
         "state": sorted(scheme.state()),
@@ -93,6 +103,8 @@ def main() -> None:
         "half": run(LocalSgdSpec(scheme="local_sgd", payload="fp16"), rounds),
         "bfloat": run(DeferredAllreduceSpec(payload="bf16"), rounds),
         "warm": run(LocalSgdSpec(scheme="local_sgd", warmup_steps=3), [False] * 4 + [True]),
+        "counting": run(LocalSgdSpec(scheme="local_sgd", every=2), rounds, Counting),
+        "counting-deferred": run(DeferredAllreduceSpec(every=2), rounds, Counting),
         "collectives": collectives(),
     }
     (Path(sys.argv[2]) / f"{RANK}.json").write_text(json.dumps(results))
