@@ -7,22 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphmill.runtime.deadline import Reserve, job_deadline, slurm_seconds
-
-
-@given(days=st.integers(0, 400), hours=st.integers(0, 23), minutes=st.integers(0, 59), seconds=st.integers(0, 59))
-def test_slurm_spans_are_read_back(days, hours, minutes, seconds):
-    text = f"{days}-{hours:02d}:{minutes:02d}:{seconds:02d}" if days else f"{hours}:{minutes:02d}:{seconds:02d}"
-    assert slurm_seconds(text) == ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-
-
-@pytest.mark.parametrize("text", ["", "UNLIMITED", "INVALID", "NOT_SET", "1:2:3:4", "-1:00", "5", "a:b"])
-def test_no_limit(text):
-    assert slurm_seconds(text) is None
-
-
-def test_minutes_and_seconds():
-    assert slurm_seconds("9:58\n") == 598
+from graphmill.runtime.deadline import Reserve, job_deadline
 
 
 def test_outside_a_job_there_is_no_limit():

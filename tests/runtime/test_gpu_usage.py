@@ -12,7 +12,7 @@ DRIVER = r"""
 #include <string.h>
 typedef struct { unsigned long long total, free, used; } memory_t;
 typedef struct { unsigned int gpu, memory; } utilization_t;
-int nvmlInit_v2(void) { return 0; }
+int nvmlInitWithFlags(unsigned int flags) { return (int)flags; }
 int nvmlShutdown(void) { return 0; }
 int nvmlDeviceGetCount_v2(unsigned int *n) { *n = 2; return 0; }
 int nvmlSystemGetDriverVersion(char *s, unsigned int n) { strncpy(s, "550.1", n); return 0; }

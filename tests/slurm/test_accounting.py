@@ -2,8 +2,6 @@
 
 import doctest
 
-import pytest
-
 from graphmill.slurm import accounting as spent
 from graphmill.slurm.accounting import COLUMNS, all_runs, last_run, summary_text
 
@@ -54,11 +52,6 @@ def test_the_summary_holds_what_the_seed_looks_for():
     assert len(text.splitlines()) == 1 + len(ROWS)
     for word in ("JobID", "COMPLETED", "REQUEUED", "a|b", "524288000"):
         assert word in text
-
-
-@pytest.mark.parametrize("text", ["", "lots", "-1G", "1.2.3"])
-def test_what_is_no_amount_is_none(text: str):
-    assert spent.memory_mib(text) is None
 
 
 def test_examples():

@@ -4,8 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from graphmill.record.run_folder import SubmittedJob
 from graphmill.slurm import commands
@@ -17,7 +15,6 @@ from graphmill.slurm.commands import (
     sacct,
     sbatch,
     scancel,
-    seconds,
     squeue,
 )
 from graphmill.slurm.queue import Queue
@@ -154,19 +151,6 @@ def test_an_ended_job_is_asked_for_once(programs, tmp_path):
     for _ in range(3):
         assert queue.read([SubmittedJob(job_id="7", time=0.0)])["7"].exit_code == 3
     assert (tmp_path / "count").read_text() == "x\n"
-
-
-@given(st.integers(0, 400), st.integers(0, 23), st.integers(0, 59), st.integers(0, 59))
-def test_times(days, hours, minutes, rest):
-    expected = ((days * 24 + hours) * 60 + minutes) * 60 + rest
-    assert seconds(f"{days}-{hours:02d}:{minutes:02d}:{rest:02d}") == expected
-    if not days and not hours:
-        assert seconds(f"{minutes}:{rest:02d}") == expected
-
-
-@pytest.mark.parametrize("text", ["", "UNLIMITED", "INVALID", "NOT_SET", "Partition_Limit", "N/A"])
-def test_no_time(text):
-    assert seconds(text) is None
 
 
 @pytest.mark.parametrize(

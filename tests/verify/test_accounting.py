@@ -17,7 +17,6 @@ from graphmill.base.errors import UserError
 from graphmill.record.run_folder import SubmittedJob
 from graphmill.slurm import accounting as spent
 from graphmill.verify.accounting import Accounts, read_accounts
-from graphmill.verify.job import in_clock
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -189,10 +188,3 @@ def assert_read_or_refused(content: bytes) -> None:
     except UserError as error:
         message = error.message
     assert "damaged" in message
-
-
-@given(st.integers(0, 10**7))
-def test_clocks_can_be_read_back(seconds):
-    days, _, clock = in_clock(seconds).rpartition("-")
-    hours, minutes, rest = (int(part) for part in clock.split(":"))
-    assert (int(days or 0) * 24 + hours) * 3600 + minutes * 60 + rest == seconds

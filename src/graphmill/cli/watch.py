@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphmill.base import exits
+from graphmill.base.amounts import shown_clock
 from graphmill.cli.options import Json, LogsRoot
 from graphmill.cli.show import print_json, print_line
 from graphmill.cli.tree import INTERRUPTED
@@ -232,12 +233,7 @@ def clock(elapsed_s: float | None, limit_s: float | None) -> str:
     """
     if elapsed_s is None:
         return "-"
-    return _hms(elapsed_s) + (f" of {_hms(limit_s)}" if limit_s is not None else "")
-
-
-def _hms(seconds: float) -> str:
-    hours, rest = divmod(int(seconds), 3600)
-    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}"
+    return shown_clock(elapsed_s) + (f" of {shown_clock(limit_s)}" if limit_s is not None else "")
 
 
 def _number(value: float | None, form: str) -> str:

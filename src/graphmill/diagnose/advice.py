@@ -143,12 +143,14 @@ def _time(facts: Facts) -> Advice | None:
         return None
 
     def advice(finding: str, new: float) -> Advice:
-        suggestion = f"ask {clock(new)} (slurm.time={clock(new)})"
+        suggestion = f"ask {clock_of(new)} (slurm.time={clock_of(new)})"
         return Advice("time", finding, suggestion, asked=asked, used=used, suggested=new, unit="s")
 
-    both = f"asked {clock(asked)}, used {clock(used)}"
+    both = f"asked {clock_of(asked)}, used {clock_of(used)}"
     if facts.state == "TIMEOUT":
-        return advice(f"asked {clock(asked)}, and the limit struck before the run could leave", nice_time(asked * 1.5))
+        return advice(
+            f"asked {clock_of(asked)}, and the limit struck before the run could leave", nice_time(asked * 1.5)
+        )
     if not facts.is_done:
         return None
     if used > NEARLY_FULL * asked:
@@ -273,8 +275,3 @@ def gib(mib: float) -> str:
 def slurm_memory(mib: float) -> str:
     """As slurm.mem takes it."""
     return f"{mib / _GIB:.0f}G" if mib % _GIB == 0 else f"{mib:.0f}M"
-
-
-def clock(seconds: float) -> str:
-    """As slurm.time takes it."""
-    return clock_of(round(seconds))

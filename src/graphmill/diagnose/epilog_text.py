@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from graphmill.diagnose.advice import clock, gib
+from graphmill.base.amounts import clock_of
+from graphmill.diagnose.advice import gib
 
 if TYPE_CHECKING:
     from graphmill.diagnose.epilog import Epilog
@@ -55,7 +56,7 @@ def _table(epilog: "Epilog") -> list[str]:
     rows.append(
         ["CPU time of all ranks, s", "", _cell(used.get("cpu_s"), seconds), _cell(accounted.get("cpu_s"), seconds)]
     )
-    rows.append(["time of the job", *(_cell(source.get("time_s"), clock) for source in (asked, used, accounted))])
+    rows.append(["time of the job", *(_cell(source.get("time_s"), clock_of) for source in (asked, used, accounted))])
     if asked.get("gpus") or used.get("gpu_busy_percent") is not None:
         busy = _cell(used.get("gpu_busy_percent"), "{:.0f} % busy".format)
         rows.append(["GPUs of a host", _cell(asked.get("gpus"), "{:g}".format), busy, ""])
@@ -80,7 +81,7 @@ def _details(epilog: "Epilog") -> Iterator[str]:
             f" in {staged.seconds:.1f} s{speed}, verified by {staged.verified}"
         )
     if len(epilog.runs) > 1:
-        runs = (f"{run['job_id']} {run['state']} {clock(run['elapsed_s'])}" for run in epilog.runs)
+        runs = (f"{run['job_id']} {run['state']} {clock_of(run['elapsed_s'])}" for run in epilog.runs)
         yield f"jobs of this run so far: {', '.join(runs)}"
 
 

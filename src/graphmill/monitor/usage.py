@@ -1,7 +1,8 @@
-"""What is being used right now: this host's cores, memory, network, disks; what processes use. Read from /proc.
+"""What is being used right now: this host's cores, memory, network, disks; what processes and control groups use.
 
-Counters only ever grow, as the kernel keeps them: whoever wants a rate takes two readings. Files that are read again
-and again stay open: that makes a reading several times cheaper, and this runs beside the training it measures.
+Counters only ever grow, as the kernel keeps them: whoever wants a rate takes two readings. The host's come from psutil;
+a process's from /proc, because psutil has no peak memory on Linux (VmHWM), and the files stay open between readings:
+this runs beside the training it measures.
 """
 
 import os
@@ -12,8 +13,6 @@ from pathlib import Path
 from typing import Final
 
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
-_SECTOR_BYTES: Final = 512  # in /proc/diskstats, whatever the disk's own is
-_IDLE, _IOWAIT = 3, 4  # fields of the line "cpu" in /proc/stat
 _JOB: Final = re.compile(r"^job_\d+$")  # how Slurm names the control group of a job, in both versions
 _NO_LIMIT: Final = 1 << 60
 
@@ -61,46 +60,31 @@ class HostUsage:
     def __init__(self, interfaces: Sequence[str] = ()) -> None:
         self._interfaces = frozenset(interfaces)
         self._disks = _whole_disks()
-        self._stat, self._memory, self._network, self._diskstats = (
-            _opened(f"/proc/{name}") for name in ("stat", "meminfo", "net/dev", "diskstats")
-        )
 
     def read(self) -> HostReading:
         """All counters, now."""
-        # guest time, fields 8 and 9, is in user time already
-        ticks = [int(word) for word in _content(self._stat).split(b"\n", 1)[0].split()[1:9]]
-        idle = ticks[_IDLE] + ticks[_IOWAIT]
-        total, used = _host_memory(_content(self._memory))
-        received, sent = self._traffic(_content(self._network))
-        read, written = self._disk_bytes(_content(self._diskstats))
+        import psutil  # it ships no types
+
+        cpu = psutil.cpu_times()  # type: ignore[no-untyped-call]
+        total_s = sum(cpu) - getattr(cpu, "guest", 0.0) - getattr(cpu, "guest_nice", 0.0)  # in user already
+        memory = psutil.virtual_memory()  # type: ignore[no-untyped-call]
+        traffic = psutil.net_io_counters(pernic=True)  # type: ignore[no-untyped-call]
+        links = [link for name, link in traffic.items() if self._counts(name)]
+        transfers = psutil.disk_io_counters(perdisk=True)  # type: ignore[no-untyped-call]
+        disks = [disk for name, disk in transfers.items() if name in self._disks]
         return HostReading(
-            busy_s=(sum(ticks) - idle) / TICKS_PER_S,
-            total_s=sum(ticks) / TICKS_PER_S,
-            memory_total_bytes=total,
-            memory_used_bytes=used,
-            received_bytes=received,
-            sent_bytes=sent,
-            read_bytes=read,
-            written_bytes=written,
+            busy_s=total_s - cpu.idle - getattr(cpu, "iowait", 0.0),
+            total_s=total_s,
+            memory_total_bytes=memory.total,
+            memory_used_bytes=memory.total - memory.available,
+            received_bytes=sum(link.bytes_recv for link in links),
+            sent_bytes=sum(link.bytes_sent for link in links),
+            read_bytes=sum(disk.read_bytes for disk in disks),
+            written_bytes=sum(disk.write_bytes for disk in disks),
         )
 
-    def _traffic(self, text: bytes) -> tuple[int, int]:
-        received = sent = 0
-        for line in text.splitlines()[2:]:
-            name, _, counters = line.partition(b":")
-            interface = name.strip().decode()
-            if interface in self._interfaces if self._interfaces else interface != "lo":
-                words = counters.split()
-                received, sent = received + int(words[0]), sent + int(words[8])
-        return received, sent
-
-    def _disk_bytes(self, text: bytes) -> tuple[int, int]:
-        read = written = 0
-        for line in text.splitlines():
-            words = line.split()
-            if words[2].decode() in self._disks:
-                read, written = read + int(words[5]), written + int(words[9])
-        return read * _SECTOR_BYTES, written * _SECTOR_BYTES
+    def _counts(self, interface: str) -> bool:
+        return interface in self._interfaces if self._interfaces else interface != "lo"
 
 
 class ProcessUsage:
@@ -201,11 +185,6 @@ def _job_group(path: str | None) -> str | None:
     parts = [part for part in (path or "").split("/") if part]
     depth = next((number for number, part in enumerate(parts, start=1) if _JOB.match(part)), None)
     return None if depth is None else "/".join(parts[:depth])
-
-
-def _host_memory(text: bytes) -> tuple[int, int]:
-    total = _kib(text, b"MemTotal:")
-    return total, total - _kib(text, b"MemAvailable:")
 
 
 def _whole_disks() -> frozenset[str]:

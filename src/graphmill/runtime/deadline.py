@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from graphmill.base.amounts import span_of
+
 _ASK_TIMEOUT_S: Final = 20.0
 _MARGIN: Final = 1.5  # a round or a save may take longer than the longest one so far
 _FLOOR_S: Final = 2.0  # for what is not measured: the vote, the outcome, the requeue
@@ -48,7 +50,7 @@ def job_deadline(environ: Mapping[str, str], *, moved: bool = False) -> Deadline
     except (OSError, subprocess.SubprocessError) as error:
         return Deadline(None, f"unknown: neither SLURM_JOB_END_TIME nor squeue says it ({type(error).__name__})")
     left, _, end = answer.stdout.strip().partition("|")
-    left_s, end_time = slurm_seconds(left), slurm_time(end)
+    left_s, end_time = span_of(left), slurm_time(end)
     if left_s is None:
         return Deadline(None, f"no limit: squeue says {left or 'nothing'}")
     by_limit = time.time() + left_s
@@ -62,18 +64,6 @@ def slurm_time(text: str) -> float | None:
         return time.mktime(time.strptime(text.strip(), "%Y-%m-%dT%H:%M:%S"))
     except (ValueError, OverflowError):
         return None
-
-
-def slurm_seconds(text: str) -> float | None:
-    """Seconds in one of Slurm's spans (`MM:SS`, `HH:MM:SS`, `D-HH:MM:SS`); None for UNLIMITED, NOT_SET, INVALID …"""
-    days, dash, clock = text.strip().rpartition("-")
-    parts = clock.split(":")
-    if not all(part.isascii() and part.isdecimal() for part in [*parts, *([days] if dash else [])]):
-        return None
-    if not 2 <= len(parts) <= 3:
-        return None
-    hours, minutes, seconds = ([0] if len(parts) == 2 else []) + [int(part) for part in parts]
-    return float(((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds)
 
 
 @dataclass(slots=True)

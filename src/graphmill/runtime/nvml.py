@@ -1,16 +1,14 @@
-"""What the NVIDIA driver reports, asked through its own library: no torch, no subprocess.
+"""What the NVIDIA driver reports, through nvidia-ml-py (the official bindings of NVML): no torch, no subprocess.
 
-The library (libnvidia-ml) comes with the driver, also into containers that are given GPUs.
+The library that the bindings load (libnvidia-ml) comes with the driver, also into containers that are given GPUs.
 """
 
 import ctypes
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-
-_SUCCESS = 0
-_NAME_BYTES = 96
-_OF_THE_DIE = 0  # the sensor that nvmlDeviceGetTemperature reads
+from types import ModuleType
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +23,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """What one GPU does now. None: its driver does not say; it says no utilisation of a GPU that is cut in slices."""
+    """What one GPU does now. None: its driver does not report it, as the utilisation of a GPU that is split by MIG."""
 
     uuid: str
     busy_percent: float | None  # share of the driver's last sampling period in which a kernel ran
@@ -36,45 +34,29 @@ class GpuReading:
     temperature_c: float | None
 
 
-class _Memory(ctypes.Structure):
-    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
-
-
-class _Utilisation(ctypes.Structure):
-    _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
-
-
 class GpuUsage:
-    """Reads GPUs again and again, in one session with the driver. Without a driver there are none."""
+    """Reads GPUs again and again, in one NVML session. Without a driver there are none."""
 
     def __init__(self) -> None:
-        self._library: ctypes.CDLL | None = None
-        self.gpus: tuple[Gpu, ...] = ()  # all that the driver shows this process
-        with suppress(OSError):
-            library = ctypes.CDLL("libnvidia-ml.so.1")
-            if library.nvmlInit_v2() == _SUCCESS:
-                self._library, self.gpus = library, _all_gpus(library)
+        self._nvml = _initialised()
+        self.gpus: tuple[Gpu, ...] = () if self._nvml is None else _all_gpus(self._nvml)
 
     def read(self) -> tuple[GpuReading, ...]:
         """One reading of each of `gpus`, in their order."""
-        library = self._library
-        return () if library is None else tuple(_reading(library, number, gpu) for number, gpu in enumerate(self.gpus))
+        nvml = self._nvml
+        return () if nvml is None else tuple(_reading(nvml, index, gpu) for index, gpu in enumerate(self.gpus))
 
     def close(self) -> None:
         """End the session."""
-        if self._library is not None:
-            self._library.nvmlShutdown()
-        self._library, self.gpus = None, ()
+        if self._nvml is not None:
+            self._nvml.nvmlShutdown()
+        self._nvml, self.gpus = None, ()
 
 
 def visible_gpus(environ: Mapping[str, str]) -> tuple[Gpu, ...]:
     """The GPUs that a process with this environment may use; none where there is no driver."""
-    try:
-        library = ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return ()
-    with _session(library) as usable:
-        gpus = _all_gpus(library) if usable else ()
+    with _session() as nvml:
+        gpus = () if nvml is None else _all_gpus(nvml)
     return select_visible(gpus, environ.get("CUDA_VISIBLE_DEVICES"))
 
 
@@ -100,51 +82,72 @@ def _find(gpus: tuple[Gpu, ...], entry: str) -> Gpu | None:
     return matches[0] if len(matches) == 1 else None
 
 
-@contextmanager
-def _session(library: ctypes.CDLL) -> Iterator[bool]:
-    usable = library.nvmlInit_v2() == _SUCCESS
+def _initialised() -> ModuleType | None:
+    """The bindings in a session, or None without a usable driver. Without one they are not even imported."""
     try:
-        yield usable
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return None
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()  # type: ignore[no-untyped-call]  # the bindings ship no types
+    except pynvml.NVMLError:
+        return None
+    nvml: ModuleType = pynvml
+    return nvml
+
+
+@contextmanager
+def _session() -> Iterator[ModuleType | None]:
+    nvml = _initialised()
+    try:
+        yield nvml
     finally:
-        if usable:
-            library.nvmlShutdown()
+        if nvml is not None:
+            nvml.nvmlShutdown()
 
 
-def _all_gpus(library: ctypes.CDLL) -> tuple[Gpu, ...]:
-    count = ctypes.c_uint()
-    if library.nvmlDeviceGetCount_v2(ctypes.byref(count)) != _SUCCESS:
-        return ()
-    driver = ctypes.create_string_buffer(_NAME_BYTES)
-    library.nvmlSystemGetDriverVersion(driver, _NAME_BYTES)
-    return tuple(_gpu(library, index, driver.value.decode()) for index in range(count.value))
+def _all_gpus(nvml: ModuleType) -> tuple[Gpu, ...]:
+    driver = _known(nvml, nvml.nvmlSystemGetDriverVersion) or ""
+    return tuple(_gpu(nvml, index, driver) for index in range(_known(nvml, nvml.nvmlDeviceGetCount) or 0))
 
 
-def _gpu(library: ctypes.CDLL, index: int, driver: str) -> Gpu:
-    handle, memory = ctypes.c_void_p(), _Memory()
-    name, uuid = ctypes.create_string_buffer(_NAME_BYTES), ctypes.create_string_buffer(_NAME_BYTES)
-    if library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) == _SUCCESS:
-        library.nvmlDeviceGetName(handle, name, _NAME_BYTES)
-        library.nvmlDeviceGetUUID(handle, uuid, _NAME_BYTES)
-        library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory))
-    return Gpu(name.value.decode(), uuid.value.decode(), int(memory.total) >> 20, driver)
+def _gpu(nvml: ModuleType, index: int, driver: str) -> Gpu:
+    handle = _known(nvml, nvml.nvmlDeviceGetHandleByIndex, index)
+    if handle is None:
+        return Gpu("", "", 0, driver)
+    memory = _known(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
+    return Gpu(
+        name=_known(nvml, nvml.nvmlDeviceGetName, handle) or "",
+        uuid=_known(nvml, nvml.nvmlDeviceGetUUID, handle) or "",
+        memory_mib=0 if memory is None else int(memory.total) >> 20,
+        driver=driver,
+    )
 
 
-def _reading(library: ctypes.CDLL, index: int, gpu: Gpu) -> GpuReading:
-    handle = ctypes.c_void_p()
-    if library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)) != _SUCCESS:
+def _reading(nvml: ModuleType, index: int, gpu: Gpu) -> GpuReading:
+    handle = _known(nvml, nvml.nvmlDeviceGetHandleByIndex, index)
+    if handle is None:
         return GpuReading(gpu.uuid, None, None, None, None, None, None)
-    busy, memory = _Utilisation(), _Memory()
-    milliwatts, celsius = ctypes.c_uint(), ctypes.c_uint()
-    knows_busy = library.nvmlDeviceGetUtilizationRates(handle, ctypes.byref(busy)) == _SUCCESS
-    knows_memory = library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == _SUCCESS
-    knows_power = library.nvmlDeviceGetPowerUsage(handle, ctypes.byref(milliwatts)) == _SUCCESS
-    knows_heat = library.nvmlDeviceGetTemperature(handle, _OF_THE_DIE, ctypes.byref(celsius)) == _SUCCESS
+    busy = _known(nvml, nvml.nvmlDeviceGetUtilizationRates, handle)
+    memory = _known(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
+    milliwatts = _known(nvml, nvml.nvmlDeviceGetPowerUsage, handle)
+    celsius = _known(nvml, nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)
     return GpuReading(
         uuid=gpu.uuid,
-        busy_percent=float(busy.gpu) if knows_busy else None,
-        memory_busy_percent=float(busy.memory) if knows_busy else None,
-        memory_used_mib=memory.used / 2**20 if knows_memory else None,
-        memory_total_mib=memory.total / 2**20 if knows_memory else None,
-        power_w=milliwatts.value / 1000 if knows_power else None,
-        temperature_c=float(celsius.value) if knows_heat else None,
+        busy_percent=None if busy is None else float(busy.gpu),
+        memory_busy_percent=None if busy is None else float(busy.memory),
+        memory_used_mib=None if memory is None else memory.used / 2**20,
+        memory_total_mib=None if memory is None else memory.total / 2**20,
+        power_w=None if milliwatts is None else milliwatts / 1000,
+        temperature_c=None if celsius is None else float(celsius),
     )
+
+
+def _known(nvml: ModuleType, ask: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401  # NVML's own structs
+    """What NVML answers, or None where it refuses or does not support the question."""
+    try:
+        return ask(*arguments)
+    except nvml.NVMLError:
+        return None

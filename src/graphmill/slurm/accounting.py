@@ -1,12 +1,12 @@
 """What Slurm accounted a job to have asked for and spent: sacct's rows, and the numbers in them."""
 
 import math
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from graphmill.base.amounts import accounted_mib, span_of
 from graphmill.slurm.commands import call
 
 Row = Mapping[str, str]
@@ -21,10 +21,7 @@ _SHOWN: Final = (
     "AllocTRES",
 )
 _BETWEEN: Final = "\x1f"  # a job may be called anything, "|" included
-_AMOUNT: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGTP]?)[nc]?")
-_BYTES: Final[Mapping[str, int]] = {"": 1, **{letter: 1024**power for power, letter in enumerate("KMGTP", start=1)}}
 _UNKNOWN: Final = ("", "Unknown", "None", "N/A", "0")
-_NO_VALUE: Final = 2.0**63  # in the accounts of a job whose start they have not heard of: Slurm's NO_VAL64
 _RETRY_S: Final = 0.5
 
 
@@ -94,33 +91,6 @@ def summary_text(rows: Sequence[Row]) -> str:
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
-def memory_mib(text: str) -> float | None:
-    """MiB of what sacct writes: bytes, or a number and a letter; old versions add n (a host) or c (a core).
-
-    >>> memory_mib("2097152"), memory_mib("85G"), memory_mib("1000Mn"), memory_mib("")
-    (2.0, 87040.0, 1000.0, None)
-    >>> memory_mib("18446744073709551614M") is None
-    True
-    """
-    match = _AMOUNT.fullmatch(text)
-    if match is None or float(match[1]) >= _NO_VALUE:
-        return None
-    return float(match[1]) * _BYTES[match[2]] / 2**20
-
-
-def cpu_seconds(text: str) -> float | None:
-    """Seconds of `[D-][HH:]MM:SS[.mmm]`.
-
-    >>> cpu_seconds("00:20.125"), cpu_seconds("1-01:00:00"), cpu_seconds("INVALID")
-    (20.125, 90000.0, None)
-    """
-    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)", text)
-    if match is None:
-        return None
-    days, hours, minutes = (int(part or 0) for part in match.groups()[:3])
-    return ((days * 24 + hours) * 60 + minutes) * 60 + float(match[4])
-
-
 def tres(text: str) -> dict[str, str]:
     """The entries of a list of trackable resources.
 
@@ -150,8 +120,8 @@ def _is_settled(rows: Sequence[Row]) -> bool:
 def _spent(job: Row, rows: Sequence[Row]) -> Spent:
     steps = [row for row in rows if row["JobID"].startswith(f"{job['JobID']}.") and _order(row)[1] >= _order(job)[1]]
     work = [row for row in steps if row["JobID"].rpartition(".")[2].isdecimal()] or steps
-    cpu = [seconds for row in work if (seconds := cpu_seconds(row["TotalCPU"])) is not None]
-    peaks = [peak for row in work if (peak := memory_mib(row["MaxRSS"])) is not None]
+    cpu = [seconds for row in work if (seconds := span_of(row["TotalCPU"])) is not None]
+    peaks = [peak for row in work if (peak := accounted_mib(row["MaxRSS"])) is not None]
     return Spent(
         job_id=job["JobID"],
         state=(job["State"].split() or [""])[0],
@@ -167,9 +137,9 @@ def _spent(job: Row, rows: Sequence[Row]) -> Spent:
 def _asked(job: Row) -> Asked:
     hosts = max(1, int(job["NNodes"] or 1))
     has = tres(job["AllocTRES"])
-    memory = memory_mib(has.get("mem", ""))
+    memory = accounted_mib(has.get("mem", ""))
     if memory is None and not job["ReqMem"].endswith("c"):
-        per_host = memory_mib(job["ReqMem"])
+        per_host = accounted_mib(job["ReqMem"])
     else:
         per_host = None if memory is None else memory / hosts
     cores = float(has.get("cpu") or job["AllocCPUS"] or "nan")
@@ -185,9 +155,9 @@ def _asked(job: Row) -> Asked:
 def _host_rss(step: Row) -> float | None:
     """Slurm keeps the sum of the peaks of all ranks; older versions only their mean."""
     hosts, ranks = int(step["NNodes"] or 1), int(step["NTasks"] or 1)
-    total = memory_mib(tres(step["TRESUsageInTot"]).get("mem", ""))
+    total = accounted_mib(tres(step["TRESUsageInTot"]).get("mem", ""))
     if total is None:
-        mean = memory_mib(step["AveRSS"])
+        mean = accounted_mib(step["AveRSS"])
         total = None if mean is None else mean * ranks
     return None if total is None else total / max(1, hosts)
 

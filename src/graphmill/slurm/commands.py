@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from graphmill.base.amounts import span_of
 from graphmill.base.errors import UserError
 
 QUERY_TIMEOUT_S: Final = 20.0  # squeue itself tries for a minute when the controller is away
@@ -211,8 +212,8 @@ def _queued(line: str) -> QueuedJob | None:
         job_id=cells[0],
         state=cells[1],
         reason=cells[10],
-        elapsed_s=seconds(cells[2]),
-        limit_s=seconds(cells[3]),
+        elapsed_s=_whole(span_of(cells[2])),
+        limit_s=_whole(span_of(cells[3])),
         num_hosts=int(cells[4]) if cells[4].isdecimal() else 0,
         hosts=cells[5],
         submitted=_moment(cells[6]),
@@ -295,19 +296,10 @@ def scancel(job_ids: Sequence[str], *, signal: str = "", cluster: str = "") -> N
             raise
 
 
-def seconds(text: str) -> int | None:
-    """Slurm's `D-HH:MM:SS`, `HH:MM:SS` or `MM:SS` in seconds; None for UNLIMITED, INVALID, NOT_SET and the like.
-
-    >>> seconds("1-02:00:01"), seconds("10:00"), seconds("UNLIMITED")
-    (93601, 600, None)
-    """
-    match = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text.strip())
-    if match is None:
-        return None
-    days, hours, minutes, rest = (int(part or 0) for part in match.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + rest
-
-
 def _moment(text: str) -> int | None:
     """A time as SLURM_TIME_FORMAT=%s has it; Slurm writes N/A, Unknown or None for no time, or 0."""
     return int(text) if text.isdecimal() and int(text) > 0 else None
+
+
+def _whole(seconds: float | None) -> int | None:
+    return None if seconds is None else int(seconds)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from graphmill.base.amounts import shown_clock
 from graphmill.base.errors import UserError
 from graphmill.record.run_folder import Outcome
 from graphmill.verify.accounting import Accounted, Accounts, accounts_of
@@ -97,8 +98,8 @@ def _slurm(evidence: Evidence) -> Iterator[Check]:
         return
     yield _state(accounts, job)
     yield judged("job", "hosts", lambda: _hosts(evidence, job), f"{job.num_hosts}: {job.hosts}")
-    limit = "no limit" if job.limit_s is None else f"a limit of {in_clock(job.limit_s)}"
-    yield judged("job", "elapsed", lambda: _elapsed(job), f"{in_clock(job.elapsed_s or 0)} of {limit}")
+    limit = "no limit" if job.limit_s is None else f"a limit of {shown_clock(job.limit_s)}"
+    yield judged("job", "elapsed", lambda: _elapsed(job), f"{shown_clock(job.elapsed_s or 0)} of {limit}")
 
 
 def _state(accounts: Accounts, job: Accounted) -> Check:
@@ -129,16 +130,4 @@ def _elapsed(job: Accounted) -> Iterator[str]:
     if job.elapsed_s is None:
         yield "the accounts do not say how long it ran"
     elif job.limit_s is not None and job.elapsed_s > job.limit_s + 60:  # Slurm looks every 30 s
-        yield f"ran {in_clock(job.elapsed_s)}, longer than its limit of {in_clock(job.limit_s)}"
-
-
-def in_clock(seconds: int) -> str:
-    """H:MM:SS, with days where there are some.
-
-    >>> in_clock(75), in_clock(90061)
-    ('0:01:15', '1-01:01:01')
-    """
-    minutes, rest = divmod(seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    return f"{days}-{hours:02}:{minutes:02}:{rest:02}" if days else f"{hours}:{minutes:02}:{rest:02}"
+        yield f"ran {shown_clock(job.elapsed_s)}, longer than its limit of {shown_clock(job.limit_s)}"

@@ -2,7 +2,6 @@ from pathlib import Path
 
 import pytest
 
-from graphmill.base.amounts import clock_of, mib_of, seconds_of
 from graphmill.base.errors import UserError
 from graphmill.cluster.jobs.sites import find_site, site_folders
 from graphmill.spec.job.site import known_sites, load_site
@@ -58,34 +57,3 @@ def test_a_wrong_profile_is_refused_with_all_its_problems(tmp_path: Path):
         find_site(str(path))
     for part in ("scratch", "max_hosts", "soon", "cpus", "lots"):
         assert part in str(caught.value), part
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("30", 1800), (30, 1800), ("00:30:00", 1800), ("48:00:00", 172800), ("2-00:00:00", 172800), ("2-0", 172800),
-        ("1-02:30", 95400), ("30:00", None), ("", None), ("0", None), (-5, None), ("00:61:00", None), ("1h", None),
-        ("UNLIMITED", None), ("00:00:00", None), ("1:00:00\n", None), ("٣٠", None),
-    ],
-)  # fmt: skip
-def test_lengths_of_time(text: str | int, seconds: int | None):
-    assert seconds_of(text) == seconds
-    if seconds is not None:
-        assert seconds_of(clock_of(seconds)) == seconds
-
-
-@pytest.mark.parametrize(
-    ("text", "mib"),
-    [
-        ("85G", 87040),
-        ("4000", 4000),
-        ("2t", 2 << 20),
-        ("512K", 0.5),
-        ("0", 0),
-        ("85GB", None),
-        ("-1", None),
-        ("", None),
-    ],
-)
-def test_amounts_of_memory(text: str, mib: float | None):
-    assert mib_of(text) == mib
