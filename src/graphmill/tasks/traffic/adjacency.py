@@ -4,17 +4,16 @@ The pickle is read by an unpickler that knows numpy's arrays under stand-ins of 
 nothing in the file runs.
 """
 
-import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
-from graphmill.graph.arrays import UNREADABLE, reason
+from graphmill.graph.arrays import reason
+from graphmill.graph.pickled import UNPICKLABLE, PickledArray, read_restricted
 from graphmill.tasks.node_classification.sources.archive import npz_keys, read_npz
 
 THRESHOLD = 0.1  # of the Gaussian kernel: weaker edges are none, as in DCRNN
@@ -102,65 +101,14 @@ def gaussian_kernel(distances: NDArray[np.float64]) -> NDArray[np.float32]:
 # ---- adj_mx.pkl ------------------------------------------------------------------------------------------------------
 
 
-class _Dtype:
-    """Stands for numpy.dtype while unpickling."""
-
-    order: Literal["<", ">", "="] = "="
-
-    def __init__(self, name: object = "", *_: object) -> None:
-        self.name = str(name)
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.order = state[1] if state[1] in ("<", ">") else "="
-
-    def real(self) -> np.dtype[Any]:
-        dtype = np.dtype(self.name).newbyteorder(self.order)
-        if dtype.kind not in "iufb":
-            raise ValueError(f"an array of {self.name}")
-        return dtype
-
-
-class _Array:
-    """Stands for numpy.ndarray while unpickling."""
-
-    def __init__(self, *_: object) -> None:
-        self.value: NDArray[Any] = np.empty(0)
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        _, shape, dtype, is_fortran, raw = state
-        data = raw if isinstance(raw, bytes) else raw.encode("latin1")
-        self.value = np.frombuffer(data, dtype.real()).reshape(shape, order="F" if is_fortran else "C")
-
-
-_STAND_INS = {
-    ("numpy.core.multiarray", "_reconstruct"): _Array,
-    ("numpy._core.multiarray", "_reconstruct"): _Array,
-    ("numpy", "ndarray"): _Array,
-    ("numpy", "dtype"): _Dtype,
-}
-
-
-class _ArrayUnpickler(pickle.Unpickler):
-    """Builds lists, dicts, numbers, strings and stand-ins of arrays; every other name is refused."""
-
-    def find_class(self, module: str, name: str) -> Any:  # noqa: ANN401
-        if (module, name) not in _STAND_INS:
-            raise pickle.UnpicklingError(f"it names {module}.{name}, and only arrays are read from a pickle")
-        return _STAND_INS[module, name]
-
-
 def _read_pickle(path: Path) -> Adjacency:
     try:
-        if path.stat().st_size > _MAX_PICKLE_BYTES:
-            raise ValueError("it is too large for an adjacency")
-        with path.open("rb") as file:
-            content = _ArrayUnpickler(file, encoding="latin1").load()
-        ids, _, array = content
-        if not isinstance(array, _Array):
+        ids, _, array = read_restricted(path, max_bytes=_MAX_PICKLE_BYTES)
+        if not isinstance(array, PickledArray):
             raise TypeError("its third item is no array")
         names = tuple(name.decode("latin1") if isinstance(name, bytes) else str(name) for name in ids)
-        matrix = array.value.astype(np.float32)
-    except (*UNREADABLE, pickle.UnpicklingError, AttributeError) as error:
+        matrix = array.resolve().astype(np.float32)
+    except UNPICKLABLE as error:
         raise UserError(f"{path} is no adj_mx.pkl: {reason(error)}", fix=_FETCH_AGAIN) from error
     return Adjacency(matrix, names, f"{path.name}")
 

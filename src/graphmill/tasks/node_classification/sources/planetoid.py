@@ -15,8 +15,8 @@ from graphmill.base.errors import UserError
 from graphmill.graph.arrays import reason
 from graphmill.graph.features import SparseFeatures, csr_problem, sparse
 from graphmill.graph.raw import RawGraph
+from graphmill.tasks.node_classification.sources.planetoid_pickles import read_adjacency, read_array, read_csr
 from graphmill.tasks.node_classification.sources.splits import split_from_ids
-from graphmill.tasks.node_classification.sources.stand_ins import read_adjacency, read_array, read_csr
 
 URL = "https://github.com/kimiyoung/planetoid/raw/master/data"
 PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")

@@ -1,4 +1,4 @@
-"""Read the pickles of Planetoid's raw files without running what they say (DESIGN invariant 8).
+"""Read pickles of numpy arrays and scipy CSR matrices without running what they say (DESIGN invariant 8).
 
 A pickle names classes and functions to call. Only the handful that numpy arrays, scipy CSR matrices and a dict of lists
 need is admitted, and even these are stand-ins that keep the parts for us to look at: nothing of numpy or scipy is
@@ -14,11 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.base.errors import UserError
-from graphmill.graph.arrays import UNREADABLE, reason
+from graphmill.graph.arrays import UNREADABLE
 
-_MAX_BYTES = 2**30  # the largest raw file of the three datasets has 30 MB
-_FIX = "download the file again from https://github.com/kimiyoung/planetoid (folder data)"
+UNPICKLABLE = (*UNREADABLE, AttributeError, AssertionError, pickle.UnpicklingError)
+"""What reading a damaged or hostile pickle may raise here."""
 
 
 class _Dtype:
@@ -38,7 +37,7 @@ class _Dtype:
         return dtype
 
 
-class _Array:
+class PickledArray:
     """A numpy.ndarray's state: (version, shape, dtype, is_fortran, bytes)."""
 
     state: tuple[Any, ...] = ()
@@ -55,7 +54,7 @@ class _Array:
         return array.astype(array.dtype.newbyteorder("="))
 
 
-class _Csr:
+class PickledCsr:
     """A scipy.sparse.csr_matrix: its attributes."""
 
     def part(self, name: str) -> Any:  # noqa: ANN401  # whatever the pickle put there
@@ -63,12 +62,12 @@ class _Csr:
         return parts[name] if name in parts else parts[f"_{name}"]
 
 
-def _reconstruct(*_: object) -> _Array:
-    return _Array()
+def _reconstruct(*_: object) -> PickledArray:
+    return PickledArray()
 
 
-def _new_object(*_: object) -> _Csr:
-    return _Csr()
+def _new_object(*_: object) -> PickledCsr:
+    return PickledCsr()
 
 
 def _new_dict(*_: object) -> dict[Any, Any]:
@@ -84,15 +83,15 @@ def _encode(text: str, encoding: str) -> bytes:
 
 _ADMITTED: dict[tuple[str, str], Callable[..., Any]] = {
     ("numpy", "dtype"): _Dtype,
-    ("numpy", "ndarray"): _Array,
+    ("numpy", "ndarray"): PickledArray,
     ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
     ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
-    ("scipy.sparse.csr", "csr_matrix"): _Csr,
-    ("scipy.sparse._csr", "csr_matrix"): _Csr,
+    ("scipy.sparse.csr", "csr_matrix"): PickledCsr,
+    ("scipy.sparse._csr", "csr_matrix"): PickledCsr,
     ("copy_reg", "_reconstructor"): _new_object,
     ("copyreg", "_reconstructor"): _new_object,
-    ("__builtin__", "object"): _Csr,
-    ("builtins", "object"): _Csr,
+    ("__builtin__", "object"): PickledCsr,
+    ("builtins", "object"): PickledCsr,
     ("__builtin__", "list"): list,
     ("builtins", "list"): list,
     ("collections", "defaultdict"): _new_dict,
@@ -110,50 +109,17 @@ class _Restricted(pickle._Unpickler):
         try:
             return _ADMITTED[module, name]
         except KeyError:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no raw file needs") from None
+            raise pickle.UnpicklingError(
+                f"it asks for {module}.{name}, and only arrays of numbers are read from a pickle"
+            ) from None
 
 
-def read_array(path: Path) -> NDArray[Any]:
-    """A pickled numpy array of numbers."""
-    value = _load(path)
-    if not isinstance(value, _Array):
-        raise UserError(f"{path} holds no numpy array", fix=_FIX)
-    try:
-        return value.resolve()
-    except UNREADABLE as error:
-        raise UserError(f"{path} holds no readable numpy array: {reason(error)}", fix=_FIX) from error
+def read_restricted(path: Path, *, max_bytes: int) -> Any:  # noqa: ANN401  # the callers look at what it is
+    """The object pickled in `path`: lists, dicts, numbers, strings, `PickledArray` and `PickledCsr`, nothing else.
 
-
-def read_csr(path: Path) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], tuple[int, int]]:
-    """A pickled scipy CSR matrix: data, indices, indptr, shape. The parts are not yet held against each other."""
-    value = _load(path)
-    if not isinstance(value, _Csr):
-        raise UserError(f"{path} holds no scipy.sparse.csr_matrix", fix=_FIX)
-    try:
-        data, indices, indptr = (value.part(name).resolve() for name in ("data", "indices", "indptr"))
-        num_rows, num_columns = (int(extent) for extent in value.part("shape"))
-    except (*UNREADABLE, AttributeError) as error:
-        raise UserError(f"{path} holds no readable csr_matrix: {reason(error)}", fix=_FIX) from error
-    return data, indices, indptr, (num_rows, num_columns)
-
-
-def read_adjacency(path: Path) -> NDArray[np.int64]:
-    """A pickled dict of neighbour lists as edges [2, num_edges], from the key to each of its neighbours."""
-    value = _load(path)
-    try:
-        if sum(len(row) for row in value.values()) > _MAX_BYTES // 8:
-            raise ValueError("more neighbours than the three datasets have by far")
-        sources = np.repeat(np.array(list(value), dtype=np.int64), [len(row) for row in value.values()])
-        destinations = np.array([node for row in value.values() for node in row], dtype=np.int64)
-        return np.stack([sources, destinations])
-    except (*UNREADABLE, AttributeError) as error:
-        raise UserError(f"{path} holds no dict of neighbour lists: {reason(error)}", fix=_FIX) from error
-
-
-def _load(path: Path) -> Any:  # noqa: ANN401  # the callers look at what it is
-    try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise ValueError(f"{path.stat().st_size} bytes are too many")
-        return _Restricted(io.BytesIO(path.read_bytes()), encoding="latin1").load()
-    except (*UNREADABLE, AttributeError, AssertionError, pickle.UnpicklingError) as error:
-        raise UserError(f"{path} cannot be read: {reason(error)}", fix=_FIX) from error
+    Raises one of `UNPICKLABLE` where it is larger than `max_bytes`, damaged, or names anything else.
+    """
+    size = path.stat().st_size
+    if size > max_bytes:
+        raise ValueError(f"{size} bytes, and at most {max_bytes} are read")
+    return _Restricted(io.BytesIO(path.read_bytes()), encoding="latin1").load()
