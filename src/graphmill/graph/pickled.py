@@ -46,6 +46,7 @@ class PickledArray:
         self.state = state
 
     def resolve(self) -> NDArray[Any]:
+        """The array, in native byte order. Raises one of `UNPICKLABLE` where its state is damaged."""
         _, shape, dtype, is_fortran, data = self.state
         raw = data.encode("latin1") if isinstance(data, str) else data  # Python 2's bytes arrive as text
         if not isinstance(raw, bytes):
@@ -58,6 +59,7 @@ class PickledCsr:
     """A scipy.sparse.csr_matrix: its attributes."""
 
     def part(self, name: str) -> Any:  # noqa: ANN401  # whatever the pickle put there
+        """One attribute: data, indices, indptr or shape."""
         parts = vars(self)
         return parts[name] if name in parts else parts[f"_{name}"]
 
