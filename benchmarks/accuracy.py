@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from graphmill.graph.batch import GlobalIds, Seeds
+from graphmill.graph.batch import SeedIds, Seeds
 from graphmill.record.run_folder import RunFolder
 from graphmill.tasks.traffic.metrics import measures, tally
 from graphmill.tasks.traffic.store import TrafficStore
@@ -110,7 +110,7 @@ def last_value_errors(folder: Path) -> dict[str, float]:
     task = RunFolder.open(folder).read_plan().task
     windows = TrafficWindows(TrafficStore.open(Path(task.dataset.path)), task.history, task.horizon)
     starts = windows.of("test")
-    batch = windows.batch(Seeds(0, 0, GlobalIds(starts)))
+    batch = windows.batch(Seeds(0, 0, SeedIds(starts)))
     history = batch.readings[:, : task.history]
     ages = torch.arange(1, task.history + 1).view(1, -1, 1) * (history != 0)
     latest = ages.argmax(dim=1, keepdim=True)

@@ -31,7 +31,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphmill import _native
-from graphmill.graph.batch import GlobalIds, MiniBatch, Sampled, Seeds, SelfAndMean
+from graphmill.graph.batch import MiniBatch, Sampled, SeedIds, Seeds, SelfAndMean
 from graphmill.graph.features import DenseFeatures
 from graphmill.graph.topology import Topology
 from graphmill.nn.graphsage import GraphSage, MeanLayer
@@ -95,7 +95,7 @@ class Ours:
         self.edges.append((*(block.num_rows for block in batch.blocks), *batch.num_edges_per_hop))
 
     def sample(self, number: int) -> Sampled:
-        return self.sampler.sample(Seeds(0, number, GlobalIds(self.problem.seeds[number])))
+        return self.sampler.sample(Seeds(0, number, SeedIds(self.problem.seeds[number])))
 
     def compute(self, batch: MiniBatch) -> None:
         self.optimizer.zero_grad()
@@ -111,7 +111,7 @@ class Ours:
     def gflop_left_out(self) -> float:
         """The part of them that is not multiplied: the first layer's weight gradient where ReLU or dropout made it
         zero."""
-        batch = self.collector.collect(self.sampler.sample(Seeds(0, 0, GlobalIds(self.problem.seeds[0]))))
+        batch = self.collector.collect(self.sampler.sample(Seeds(0, 0, SeedIds(self.problem.seeds[0]))))
         layer = self.model.layers[0]
         assert isinstance(layer, MeanLayer)
         assert isinstance(batch.inputs, SelfAndMean)
@@ -128,7 +128,7 @@ def pipelined(problem: Problem) -> dict[str, float]:
 
     def make() -> Iterator[MiniBatch]:
         for number, seeds in enumerate(problem.seeds):
-            yield collector.collect(sampler.sample(Seeds(0, number, GlobalIds(seeds))))
+            yield collector.collect(sampler.sample(Seeds(0, number, SeedIds(seeds))))
 
     waited, began, steps = 0.0, 0.0, 0
     waiting_since = time.perf_counter()

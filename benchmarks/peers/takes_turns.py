@@ -74,9 +74,9 @@ def blocks(path: str, threads: int) -> Callable[[int], object]:
 
 def _sample_at_0_1_0(ours: object, seeds: list) -> Callable[[int], object]:
     """Its benchmark could not sample alone."""
-    from graphmill.graph.batch import GlobalIds, Seeds
+    from graphmill.graph.batch import SeedIds, Seeds
 
-    return lambda i: ours.sampler.sample(Seeds(0, i, GlobalIds(seeds[i])))
+    return lambda i: ours.sampler.sample(Seeds(0, i, SeedIds(seeds[i])))
 
 
 def sage_step(path: str, threads: int) -> Callable[[int], object]:

@@ -4,6 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphmill import _native
 from graphmill.graph.topology import (
     edge_keys,
     index_dtype,
@@ -11,6 +12,7 @@ from graphmill.graph.topology import (
     num_isolated,
     self_loops,
     topology_from_keys,
+    topology_with_edge_ids,
     undirected_keys,
 )
 
@@ -29,6 +31,11 @@ def rows(topology):
     return [topology.indices[a:b].tolist() for a, b in zip(topology.indptr[:-1], topology.indptr[1:], strict=True)]
 
 
+def entries(topology):
+    """(source, destination) of every entry, in order."""
+    return [(source, node) for node, row in enumerate(rows(topology)) for source in row]
+
+
 def in_neighbours(pairs, num_nodes):
     return [sorted({u for u, v in pairs if v == node}) for node in range(num_nodes)]
 
@@ -43,6 +50,48 @@ def test_rows_are_the_sorted_in_neighbours(graph):
     assert topology.num_edges == len(set(pairs))
     assert topology.indptr.dtype == np.int64
     assert topology.indices.dtype == np.int32
+
+
+@settings(deadline=None)
+@given(edge_lists(), st.booleans())
+def test_edge_ids_lead_back_to_the_edges_and_change_nothing_else(graph, undirected):
+    num_nodes, pairs, edge_index = graph
+    topology, edge_ids = topology_with_edge_ids(edge_index, num_nodes, undirected=undirected)
+    keys = edge_keys(edge_index, num_nodes)
+    both = undirected_keys(keys, num_nodes) if undirected else None
+    plain = topology_from_keys(keys if both is None else both, num_nodes)
+    assert np.array_equal(topology.indptr, plain.indptr)
+    assert np.array_equal(topology.indices, plain.indices)
+    assert topology.indices.dtype == plain.indices.dtype
+    first = {}
+    for number, pair in enumerate([*pairs, *((v, u) for u, v in pairs)] if undirected else pairs):
+        first.setdefault(pair, number % len(pairs))
+    assert edge_ids.tolist() == [first[entry] for entry in entries(topology)]
+
+
+@settings(deadline=None)
+@given(edge_lists(), st.booleans())
+def test_multi_edges_stay_where_asked_in_the_order_of_the_list(graph, undirected):
+    num_nodes, pairs, edge_index = graph
+    topology, edge_ids = topology_with_edge_ids(edge_index, num_nodes, undirected=undirected, keep_multi_edges=True)
+    directed = list(enumerate(pairs))
+    if undirected:
+        directed += [(number, (v, u)) for number, (u, v) in enumerate(pairs) if u != v]
+    expected = sorted(directed, key=lambda edge: (edge[1][1], edge[1][0]))  # by row, then source; the sort is stable
+    assert list(zip(edge_ids.tolist(), entries(topology), strict=True)) == expected
+    assert topology.num_edges == len(directed)
+
+
+def test_a_feature_of_edges_follows_them_through_the_sampler():
+    rng = np.random.default_rng(0)
+    edge_index = rng.integers(0, 40, (2, 500))
+    weight = edge_index[0] * 1000 + edge_index[1]  # which edge it is
+    topology, edge_ids = topology_with_edge_ids(edge_index, 40, keep_multi_edges=True)
+    sampler = _native.NeighborSampler(topology.indptr, topology.indices)
+    hood = sampler.sample(np.arange(10), [5], 3, with_edge_ids=True)
+    of_picked = weight[edge_ids[hood.edge_ids]]
+    destination = np.repeat(np.arange(10), np.diff(hood.indptr))
+    assert np.array_equal(of_picked, hood.node_ids[hood.indices] * 1000 + destination)
 
 
 @settings(deadline=None)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphmill.graph.batch import GlobalIds, MiniBatch, Seeds
+from graphmill.graph.batch import MiniBatch, SeedIds, Seeds
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.topology import Topology
 from graphmill.nn.graphsage import GraphSage
@@ -63,7 +63,7 @@ def batch_of(
 ) -> MiniBatch:  # fmt: skip
     sampler = NeighborSampler(topology, fanouts, seed=5, num_threads=1, resample=resample)
     collector = Collector(features, np.zeros(NUM_NODES, np.int64), model.input_form, torch.float32, 1, 0)
-    return collector.collect(sampler.sample(Seeds(0, step, GlobalIds(ids))))
+    return collector.collect(sampler.sample(Seeds(0, step, SeedIds(ids))))
 
 
 def mean_matrix(topology: Topology) -> Tensor:

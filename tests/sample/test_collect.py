@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphmill.graph.batch import DenseRows, GlobalIds, Seeds, SelfAndMean, SparseRows
+from graphmill.graph.batch import DenseRows, SeedIds, Seeds, SelfAndMean, SparseRows
 from graphmill.graph.features import DenseFeatures, SparseFeatures
 from graphmill.graph.topology import Topology
 from graphmill.sample.collect import BufferRing, Collector
@@ -30,7 +30,7 @@ LABELS = np.arange(NUM_NODES) % 7
 
 
 def seeds(count: int, step: int = 0) -> Seeds:
-    return Seeds(0, step, GlobalIds(np.random.default_rng(step).choice(NUM_NODES, count, replace=False)))
+    return Seeds(0, step, SeedIds(np.random.default_rng(step).choice(NUM_NODES, count, replace=False)))
 
 
 def collector_of(features, form="rows", dtype=torch.float32, prefetch=0) -> Collector:
@@ -55,7 +55,7 @@ def test_each_layer_reads_what_the_one_before_it_made(topology, resample):
 
 def test_draws_depend_on_epoch_and_step(topology):
     sampler = NeighborSampler(topology, (3,), seed=1, num_threads=1, resample=True)
-    ids = GlobalIds(np.arange(100))
+    ids = SeedIds(np.arange(100))
     hoods = [sampler.sample(Seeds(epoch, step, ids)) for epoch, step in ((0, 0), (0, 1), (1, 0), (0, 0))]
     picked = [hood.node_ids[hood.blocks[0].indices].tolist() for hood in hoods]
     assert picked[0] == picked[3]

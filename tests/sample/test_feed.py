@@ -5,7 +5,7 @@ from dataclasses import fields, is_dataclass
 import pytest
 import torch
 
-from graphmill.graph.batch import Block, DenseRows, GlobalIds, MiniBatch, Seeds, SparseRows
+from graphmill.graph.batch import Block, DenseRows, MiniBatch, SeedIds, Seeds, SparseRows
 from graphmill.sample.feed import feed
 
 CPU = torch.device("cpu")
@@ -18,7 +18,7 @@ def batch_of(step: int, *, sparse: bool) -> MiniBatch:
     x = torch.randn(9, 4, generator=generator)
     rows = SparseRows(torch.arange(10), indices[:9] % 4, x[:, 0].contiguous(), 4)
     return MiniBatch(
-        seeds=Seeds(0, step, GlobalIds(torch.arange(3).numpy())),
+        seeds=Seeds(0, step, SeedIds(torch.arange(3).numpy())),
         node_ids=torch.arange(9),
         blocks=(block,),
         num_nodes_per_hop=(3, 6),

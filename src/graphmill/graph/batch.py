@@ -8,7 +8,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 InputForm = Literal["rows", "self_and_mean"]  # how a model wants dense features: see DenseRows and SelfAndMean
-GlobalIds = NewType("GlobalIds", NDArray[np.int64])  # [n]: node ids of the whole graph
+# Identity and place are two types. What a random draw is keyed by and what ranks tell each other is an identity; what
+# indexes an array is a place. Only `stored_whole`, and whoever splits a graph, turns one into the other.
+SeedIds = NewType("SeedIds", NDArray[np.int64])  # [num_seeds]: items to learn from, as the task numbers them
+NodeIds = NewType("NodeIds", NDArray[np.int64])  # [n]: which nodes of the graph
+StorageIds = NewType("StorageIds", NDArray[np.int64])  # [n]: in which rows of topology, features and labels they lie
+
+
+def stored_whole(nodes: NodeIds) -> StorageIds:
+    """Where nodes lie in a graph that is stored whole: in the order of their ids."""
+    return StorageIds(nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +29,7 @@ class Seeds:
 
     epoch: int
     step: int  # within the epoch, counted per rank
-    ids: GlobalIds
+    ids: SeedIds
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +57,7 @@ class Sampled:
     """
 
     seeds: Seeds
-    node_ids: GlobalIds  # [num_nodes]
+    node_ids: NodeIds  # [num_nodes]
     blocks: tuple[SampledBlock, ...]  # of the first layer (outermost hop) first
     num_nodes_per_hop: tuple[int, ...]  # nodes added: (seeds, hop 1, …, hop L)
     num_edges_per_hop: tuple[int, ...]  # (hop 1, …, hop L)

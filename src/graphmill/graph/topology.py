@@ -1,7 +1,8 @@
 """Compressed sparse topology: built from an edge list by sorting one 64-bit key per edge.
 
 An edge u → v is the key `v << bits | u`. Sorted keys are the rows in order, equal keys are duplicates, and a row's
-start is a binary search: no argsort, no permutation, at most two extra copies of the keys in memory.
+start is a binary search: no argsort, no permutation, at most two extra copies of the keys in memory. Where edges carry
+something of their own (features, weights, times), `topology_with_edge_ids` pays for the permutation.
 """
 
 from dataclasses import dataclass
@@ -15,13 +16,14 @@ MAX_NODES = 2**32  # two ids must fit one 64-bit key
 _BLOCK = 2**20
 
 EdgeKeys = NDArray[np.uint64]  # [num_edges], ascending and unique: destination << bits | source
+EdgeIds = NDArray[np.int64]  # [num_edges]: which edge of the list it was built from each entry of a topology is
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
     """In-neighbours of every node, in compressed sparse column form: edge u → v stands as u in the row of v.
 
-    Rows are ascending and hold no neighbour twice; a self-loop is an ordinary entry.
+    Rows are ascending and hold no neighbour twice, unless multi-edges were kept; a self-loop is an ordinary entry.
     """
 
     indptr: NDArray[np.int64]  # [num_nodes + 1]
@@ -45,10 +47,37 @@ def index_dtype(num_nodes: int) -> np.dtype[np.int32] | np.dtype[np.int64]:
 
 def edge_keys(edge_index: NDArray[Any], num_nodes: int) -> EdgeKeys:
     """Sorted unique keys of `edge_index` [2, num_edges] (sources, then destinations), ids in 0..num_nodes."""
-    keys = edge_index[1].astype(np.uint64)
+    return sorted_unique(_unsorted_keys(edge_index, num_nodes))
+
+
+def _unsorted_keys(edge_index: NDArray[Any], num_nodes: int) -> NDArray[np.uint64]:
+    keys: NDArray[np.uint64] = edge_index[1].astype(np.uint64)
     keys <<= _shift(num_nodes)
     np.bitwise_or(keys, edge_index[0], out=keys, dtype=np.uint64, casting="unsafe")
-    return sorted_unique(keys)
+    return keys
+
+
+def topology_with_edge_ids(
+    edge_index: NDArray[Any], num_nodes: int, *, undirected: bool = False, keep_multi_edges: bool = False
+) -> tuple[Topology, EdgeIds]:
+    """The topology of `edge_index` [2, num_edges], and which of its edges each entry is.
+
+    So x[edge_ids] is what lies at the entries, for anything x [num_edges, …] that edges carry. Of edges between the
+    same two nodes the first is kept, or with `keep_multi_edges` all, in their order. With `undirected` an edge has an
+    entry in both directions under one id (a self-loop has one), and of merged edges those as given come first.
+    """
+    ids = np.arange(edge_index.shape[1], dtype=np.int64)
+    if undirected:
+        to_reverse = ids if not keep_multi_edges else ids[edge_index[0] != edge_index[1]]
+        edge_index = np.concatenate([edge_index, edge_index[::-1, to_reverse]], axis=1)
+        ids = np.concatenate([ids, to_reverse])
+    keys = _unsorted_keys(edge_index, num_nodes)
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    if not keep_multi_edges and len(keys):
+        is_first = np.concatenate([[True], keys[1:] != keys[:-1]])
+        keys, order = keys[is_first], order[is_first]
+    return topology_from_keys(keys, num_nodes), ids[order]
 
 
 def undirected_keys(keys: EdgeKeys, num_nodes: int) -> EdgeKeys | None:
@@ -62,7 +91,7 @@ def undirected_keys(keys: EdgeKeys, num_nodes: int) -> EdgeKeys | None:
 
 
 def topology_from_keys(keys: EdgeKeys, num_nodes: int) -> Topology:
-    """The rows that sorted unique `keys` spell out."""
+    """The rows that sorted `keys` spell out."""
     indptr = np.empty(num_nodes + 1, dtype=np.int64)
     first_keys = np.arange(num_nodes, dtype=np.uint64)
     first_keys <<= _shift(num_nodes)

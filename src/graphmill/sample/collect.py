@@ -9,7 +9,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill import _native
-from graphmill.graph.batch import Block, DenseRows, InputForm, Inputs, MiniBatch, Sampled, SelfAndMean, SparseRows
+from graphmill.graph.batch import (
+    Block,
+    DenseRows,
+    InputForm,
+    Inputs,
+    MiniBatch,
+    NodeIds,
+    Sampled,
+    SelfAndMean,
+    SparseRows,
+    StorageIds,
+    stored_whole,
+)
 from graphmill.graph.features import Features, SparseFeatures
 
 # As many batches as can be alive at once beside those in the queue: being made, being copied to a GPU, computed on.
@@ -71,7 +83,7 @@ class Collector:
             inputs=collect_inputs(
                 self.features, sampled, form=self.form, take=self._ring.take, num_threads=self.num_threads
             ),
-            labels=torch.from_numpy(self.labels[sampled.seeds.ids]),
+            labels=torch.from_numpy(self.labels[stored_whole(NodeIds(sampled.seeds.ids))]),
         )
 
 
@@ -82,22 +94,23 @@ def collect_inputs(
 
     `take(num_rows, num_columns)` gives the memory for dense ones, and with it their number format.
     """
+    ids = stored_whole(sampled.node_ids)
     if isinstance(features, SparseFeatures):
-        return gather_sparse(features, sampled.node_ids, num_threads)
+        return gather_sparse(features, ids, num_threads)
     if form == "self_and_mean":
-        block, ids = sampled.blocks[0], sampled.node_ids
+        block = sampled.blocks[0]
         x = take(block.num_rows, 2 * features.num_features)
         _native.gather_self_and_mean(
             features.x, ids[: block.num_rows], ids, block.indptr, block.indices, x, num_threads
         )
         return SelfAndMean(x)
-    x = take(len(sampled.node_ids), features.num_features)
-    _native.gather_rows(features.x, sampled.node_ids, x, num_threads)
+    x = take(len(ids), features.num_features)
+    _native.gather_rows(features.x, ids, x, num_threads)
     return DenseRows(x)
 
 
-def gather_sparse(features: SparseFeatures, ids: NDArray[np.int64], num_threads: int) -> SparseRows:
-    """The sparse features of nodes `ids` [n]."""
+def gather_sparse(features: SparseFeatures, ids: StorageIds, num_threads: int) -> SparseRows:
+    """The sparse features of the nodes that lie at `ids` [n]."""
     table = features.indptr
     indptr = np.zeros(len(ids) + 1, dtype=np.int64)
     np.cumsum(table[ids + 1] - table[ids], out=indptr[1:])

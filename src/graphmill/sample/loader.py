@@ -14,7 +14,7 @@ from torch import Tensor
 
 from graphmill import _native
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import GlobalIds, Seeds
+from graphmill.graph.batch import SeedIds, Seeds
 from graphmill.graph.keys import Purpose, key_of
 from graphmill.graph.topology import Topology
 from graphmill.sample.prefetch import prefetch
@@ -106,7 +106,7 @@ class NeighborLoader:
         if self._shuffle:
             return self._schedule.seeds(epoch, step, rank=0)
         begin = step * self._schedule.batch_size
-        return Seeds(epoch, step, GlobalIds(self._input_ids[begin : begin + self._schedule.batch_size]))
+        return Seeds(epoch, step, SeedIds(self._input_ids[begin : begin + self._schedule.batch_size]))
 
     def _batch(self, seeds: Seeds) -> Any:  # noqa: ANN401  # a PyG Data
         from torch_geometric.data import Data  # type: ignore[attr-defined]  # re-exported the old way

@@ -5,7 +5,7 @@ from itertools import accumulate
 
 from graphmill import _native
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import GlobalIds, Sampled, SampledBlock, Seeds
+from graphmill.graph.batch import NodeIds, Sampled, SampledBlock, Seeds
 from graphmill.graph.keys import Purpose, key_of
 from graphmill.graph.topology import Topology
 
@@ -43,7 +43,7 @@ class NeighborSampler:
         )
         return Sampled(
             seeds=seeds,
-            node_ids=GlobalIds(hood.node_ids),
+            node_ids=NodeIds(hood.node_ids),
             blocks=_blocks(hood, resample=self.resample),
             num_nodes_per_hop=tuple(hood.num_nodes_per_hop),
             num_edges_per_hop=tuple(hood.num_edges_per_hop),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.graph.batch import GlobalIds, Seeds
+from graphmill.graph.batch import SeedIds, Seeds
 from graphmill.graph.keys import Purpose, key_of, keys_below
 
 
@@ -50,7 +50,7 @@ class SeedSchedule:
         first = step * self.batch_size * self.world_size
         counts = self.counts(step)
         begin = first + sum(counts[:rank])
-        return Seeds(epoch, step, GlobalIds(self.order(epoch)[begin : begin + counts[rank]]))
+        return Seeds(epoch, step, SeedIds(self.order(epoch)[begin : begin + counts[rank]]))
 
     def counts(self, step: int) -> tuple[int, ...]:
         """Seeds of every rank at a step; the same in every epoch."""

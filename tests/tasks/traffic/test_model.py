@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import GlobalIds, Seeds
+from graphmill.graph.batch import SeedIds, Seeds
 from graphmill.sync.replica import Replica
 from graphmill.tasks.traffic.model import AnyForecaster, Dcrnn, Forecaster
 from graphmill.tasks.traffic.walks import RandomWalks
@@ -82,7 +82,7 @@ def test_the_scale_is_in_the_checkpoint() -> None:
     assert state["std"] == 10
     other = Forecaster(model(), mean=1.0, std=2.0)
     other.load_state_dict(state)
-    batch = WindowBatch(Seeds(0, 0, GlobalIds(np.arange(3))), torch.rand(3, 9, NODES) + 60, torch.rand(3, 5, 2))
+    batch = WindowBatch(Seeds(0, 0, SeedIds(np.arange(3))), torch.rand(3, 9, NODES) + 60, torch.rand(3, 5, 2))
     scaled = other.net(batch.inputs(torch.tensor(50.0), torch.tensor(10.0)))
     torch.testing.assert_close(other(batch), scaled * 10 + 50)
 

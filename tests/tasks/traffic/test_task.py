@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import GlobalIds, Seeds
+from graphmill.graph.batch import SeedIds, Seeds
 from graphmill.record.columns import MEASURES
 from graphmill.spec.experiment import TrafficExperiment
 from graphmill.spec.plan import MachineFacts, Plan
@@ -87,7 +87,7 @@ def test_evaluation_counts_every_window_once(store: TrafficStore) -> None:
     paused = []
     measured = one.evaluate("test", lambda: paused.append(1))
     assert one.model.training
-    batch = one.windows.batch(Seeds(0, 0, GlobalIds(one.windows.of("test"))))
+    batch = one.windows.batch(Seeds(0, 0, SeedIds(one.windows.of("test"))))
     with torch.no_grad():
         forecasts = one.model.eval()(batch)
     expected = measures(tally(forecasts, batch.targets, batch.is_known), 300)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import GlobalIds, Seeds
+from graphmill.graph.batch import SeedIds, Seeds
 from graphmill.tasks.traffic.generate import generate
 from graphmill.tasks.traffic.store import TrafficStore, window_starts, write_traffic
 from graphmill.tasks.traffic.windows import TrafficWindows
@@ -31,7 +31,7 @@ def test_splits_are_in_time_and_whole(store: TrafficStore) -> None:
 
 def test_a_batch_holds_the_readings_of_its_windows(store: TrafficStore) -> None:
     windows = TrafficWindows(store, 6, 3)
-    batch = windows.batch(Seeds(0, 0, GlobalIds(np.array([40, 7, 300]))))
+    batch = windows.batch(Seeds(0, 0, SeedIds(np.array([40, 7, 300]))))
     metadata = store.metadata
     inputs = batch.inputs(torch.tensor(metadata.mean), torch.tensor(metadata.std))
     for row, start in enumerate((40, 7, 300)):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill import _native
-from graphmill.graph.batch import Block, SparseRows
+from graphmill.graph.batch import Block, NodeIds, SparseRows, stored_whole
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.topology import Topology
 from graphmill.nn.graphsage import GraphSage, MeanLayer
@@ -98,7 +98,7 @@ class LayerwiseInference:
     ) -> Tensor:
         # Local ids: the block's own rows first, then its neighbours, so that a row's features are read once per block.
         neighbours, local = np.unique(indices, return_inverse=True)
-        x = gather_sparse(features, np.concatenate([ids, neighbours]), torch.get_num_threads())
+        x = gather_sparse(features, stored_whole(NodeIds(np.concatenate([ids, neighbours]))), torch.get_num_threads())
         device = layer.weight.device
         shifted = torch.from_numpy((local + len(ids)).astype(np.int32))
         block = Block(torch.from_numpy(indptr).to(device), shifted.to(device))

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from graphmill.graph.batch import GlobalIds, MiniBatch, Seeds
+from graphmill.graph.batch import MiniBatch, SeedIds, Seeds
 from graphmill.graph.features import Features, SparseFeatures
 from graphmill.graph.store import GraphStore
 from graphmill.nn.graphsage import GraphSage
@@ -114,7 +114,7 @@ class NodeClassification:
         with torch.no_grad():
             for begin in range(0, len(shares[0]), _EVALUATION_BATCH):  # the first share is never the smaller
                 pause()
-                seeds = Seeds(0, 0, GlobalIds(mine[begin : begin + _EVALUATION_BATCH]))
+                seeds = Seeds(0, 0, SeedIds(mine[begin : begin + _EVALUATION_BATCH]))
                 if len(seeds.ids):
                     batch = collector.collect(sampler.sample(seeds))
                     logits.append(self.model(to_device(batch, self.group.device)).float().cpu())

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graphmill.graph.batch import GlobalIds, Seeds
+from graphmill.graph.batch import SeedIds, Seeds
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule, drawn
 from graphmill.spec.plan import Plan, TrafficFacts, TrafficPlan
@@ -78,7 +78,7 @@ class Traffic:
         with torch.no_grad():
             for begin in range(0, len(shares[0]), _EVALUATION_BATCH):  # the first share is never the smaller
                 pause()
-                seeds = Seeds(0, 0, GlobalIds(mine[begin : begin + _EVALUATION_BATCH]))
+                seeds = Seeds(0, 0, SeedIds(mine[begin : begin + _EVALUATION_BATCH]))
                 if len(seeds.ids):
                     batch = self.windows.batch(seeds).to(self.group.device)
                     total += tally(self.model(batch), batch.targets, batch.is_known)
