@@ -5,11 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from rounding import Bounded, assert_within, cat
 from torch import Tensor
 
 from graphmill.graph.batch import MiniBatch, SeedIds, Seeds
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
+from graphmill.graph.keys import Purpose, key_of
 from graphmill.graph.topology import Topology
+from graphmill.nn.draws import kept, row_keys
 from graphmill.nn.graphsage import GraphSage
 from graphmill.sample.collect import Collector
 from graphmill.sample.neighbor import NeighborSampler
@@ -66,22 +69,29 @@ def batch_of(
     return collector.collect(sampler.sample(Seeds(0, step, SeedIds(ids))))
 
 
-def mean_matrix(topology: Topology) -> Tensor:
-    """Averaging over in-neighbours as a dense float64 matrix."""
+def mean_matrix(topology: Topology) -> Bounded:
+    """Averaging over in-neighbours as a dense matrix; 1 / degree is rounded."""
     matrix = torch.zeros(NUM_NODES, NUM_NODES, dtype=torch.float64)
     for node in range(NUM_NODES):
         row = topology.indices[topology.indptr[node] : topology.indptr[node + 1]]
         matrix[node, torch.from_numpy(row).long()] = 1 / max(1, len(row))
-    return matrix
+    return Bounded.of(matrix).rounded()
 
 
-def dense_reference(model: GraphSage, x: Tensor, topology: Topology) -> Tensor:
+def dense_reference(model: GraphSage, x: Tensor, topology: Topology) -> Bounded:
     """The whole graph at once, as the paper writes it."""
-    h, mean = x.double(), mean_matrix(topology)
-    for number, layer in enumerate(model.layers):
-        h = torch.cat([h, mean @ h], dim=1) @ layer.weight.double().t() + layer.bias.double()
-        h = h.relu() if number + 1 < len(model.layers) else h
-    return h.detach()
+    return layers_of(model, x, topology)[-1][1]
+
+
+def layers_of(model: GraphSage, x: Tensor, topology: Topology) -> list[tuple[Bounded, Bounded]]:
+    """Of each layer what goes into its product, and what comes out of it."""
+    h, mean, found = Bounded.of(x), mean_matrix(topology), []
+    for layer in model.layers:
+        h = h.relu() if found else h
+        inputs = cat([h, mean @ h], 1)
+        h = inputs @ Bounded.of(layer.weight).t() + layer.bias
+        found.append((inputs, h))
+    return found
 
 
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
@@ -92,7 +102,7 @@ def test_all_neighbours_give_the_exact_output(features, topology, x, num_layers,
     ids = np.random.default_rng(2).choice(NUM_NODES, 150, replace=False)
     with torch.no_grad():
         out = model(batch_of(features, topology, model, ids, (-1,) * num_layers, resample=resample))
-    torch.testing.assert_close(out.double(), expected[ids], rtol=1e-5, atol=1e-5)
+    assert_within(out, expected[ids])
 
 
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
@@ -102,18 +112,18 @@ def test_layerwise_inference_gives_the_exact_output(features, topology, x, num_l
     for nodes in (np.arange(NUM_NODES), np.array([399, 3, 17]), np.array([], dtype=np.int64)):
         mine, logits = LayerwiseInference(model, topology, features, ALONE).logits(nodes)
         assert np.array_equal(mine, nodes)
-        torch.testing.assert_close(logits.double(), expected[nodes], rtol=1e-5, atol=1e-5)
+        assert_within(logits, expected[nodes])
 
 
-def test_inference_in_small_blocks(features, topology, monkeypatch):
+def test_inference_in_small_blocks(features, topology, x, monkeypatch):
     model = model_of(3).eval()
-    whole = LayerwiseInference(model, topology, features, ALONE).logits(np.arange(NUM_NODES))[1]
     monkeypatch.setattr("graphmill.tasks.node_classification.inference._ROWS_AT_A_TIME", 37)
     blocks = LayerwiseInference(model, topology, features, ALONE).logits(np.arange(NUM_NODES))[1]
-    torch.testing.assert_close(blocks, whole, rtol=1e-6, atol=1e-6)
+    assert_within(blocks, dense_reference(model, x, topology))
 
 
 def test_pygs_convolutions_with_the_same_weights(topology, x):
+    """They meet the reference that ours meets above."""
     pyg = pytest.importorskip("torch_geometric.nn")
     model = model_of(3).eval()
     targets = np.repeat(np.arange(NUM_NODES), np.diff(topology.indptr))
@@ -128,23 +138,43 @@ def test_pygs_convolutions_with_the_same_weights(topology, x):
             conv.lin_l.bias.copy_(layer.bias)
             h = conv(h, edge_index)
             h = h.relu() if number < 2 else h
-        ours = LayerwiseInference(model, topology, DenseFeatures(x.numpy(), "float32"), ALONE).logits(
-            np.arange(NUM_NODES)
-        )
-    torch.testing.assert_close(ours[1], h, rtol=1e-5, atol=1e-5)
+    assert_within(h, dense_reference(model, x, topology))
+
+
+def in_training(model: GraphSage, batch: MiniBatch, x: Tensor) -> Bounded:
+    """The model on a batch with its draws of neighbours and its dropout, written out."""
+
+    def dropped(h: Bounded, layer: int, p: float) -> Bounded:
+        if p == 0:
+            return h
+        key = key_of(model.seed, Purpose.DROPOUT, batch.seeds.epoch, batch.seeds.step, layer)
+        keys = row_keys(key, batch.node_ids[: len(h.value)]).unsqueeze(1)
+        return (h * (kept(keys, torch.arange(h.value.shape[1]), p) / (1 - p))).rounded(2)
+
+    h = dropped(Bounded.of(x[batch.node_ids]), 0, model.input_dropout)
+    for number, (layer, block) in enumerate(zip(model.layers, batch.blocks, strict=True)):
+        mean = torch.zeros(block.num_rows, len(h.value), dtype=torch.float64)
+        lengths = block.indptr.diff()
+        rows = torch.repeat_interleave(torch.arange(block.num_rows), lengths)
+        mean[rows, block.indices[block.indptr[0] : block.indptr[-1]].long()] = 1 / lengths[rows].double()
+        inputs = cat([h[: block.num_rows], Bounded.of(mean).rounded() @ h], 1)
+        h = inputs @ Bounded.of(layer.weight).t() + layer.bias
+        h = dropped(h.relu(), number + 1, model.dropout) if number + 1 < len(model.layers) else h
+    return h
 
 
 @pytest.mark.parametrize("input_dropout", [0.0, 0.4])
-def test_what_is_computed_for_a_node_does_not_depend_on_its_batch(features, topology, input_dropout):
+def test_what_is_computed_for_a_node_does_not_depend_on_its_batch(features, topology, x, input_dropout):
     """Dropout and draws are keyed by node: the parts of a batch give what the whole gives, whichever rank has them."""
     model = model_of(2, dropout=0.5, input_dropout=input_dropout).train()
     ids = np.random.default_rng(4).choice(NUM_NODES, 90, replace=False)
-    whole = model(batch_of(features, topology, model, ids, (4, 3)))
+    batch = batch_of(features, topology, model, ids, (4, 3))
+    exact = in_training(model, batch, x)
+    assert_within(model(batch), exact)
     for part in (slice(0, 31), slice(31, 90)):
-        out = model(batch_of(features, topology, model, ids[part], (4, 3)))
-        torch.testing.assert_close(out, whole[part], rtol=1e-5, atol=1e-6)
+        assert_within(model(batch_of(features, topology, model, ids[part], (4, 3))), exact[part])
     reverse = model(batch_of(features, topology, model, ids[::-1].copy(), (4, 3)))
-    torch.testing.assert_close(reverse.flip(0), whole, rtol=1e-5, atol=1e-6)
+    assert_within(reverse.flip(0), exact)
 
 
 def test_dropout_is_drawn_anew_each_step_and_is_repeatable(features, topology):
@@ -155,8 +185,8 @@ def test_dropout_is_drawn_anew_each_step_and_is_repeatable(features, topology):
     later = batch_of(features, topology, model, ids, (-1, -1), step=1)
     other_epoch = replace(batch, seeds=Seeds(1, 0, batch.seeds.ids))
     assert torch.equal(model(batch), model(again))
-    assert not torch.allclose(model(batch), model(later))
-    assert not torch.allclose(model(batch), model(other_epoch))
+    for other in (later, other_epoch):
+        assert (model(batch) - model(other)).abs().max() > 0.1, "another draw, not another rounding"
     model.eval()
     assert torch.equal(model(batch), model(later)), "nothing is dropped in evaluation"
 
@@ -177,20 +207,22 @@ def test_dropout_has_the_right_mean(topology, x):
 def test_gradients_match_the_dense_reference(features, topology, x):
     model = model_of(2, dropout=0.0)
     ids = np.arange(0, NUM_NODES, 3)
-    labels = torch.from_numpy(ids % NUM_CLASSES)
-    loss = torch.nn.functional.cross_entropy(
-        model(batch_of(features, topology, model, ids, (-1, -1))), labels, reduction="sum"
-    )
-    loss.backward()
-    mean = mean_matrix(topology)
-    weights = [layer.weight.detach().double().requires_grad_() for layer in model.layers]
-    h = x.double()
-    for number, (weight, layer) in enumerate(zip(weights, model.layers, strict=True)):
-        h = torch.cat([h, mean @ h], dim=1) @ weight.t() + layer.bias.detach().double()
-        h = h.relu() if number == 0 else h
-    torch.nn.functional.cross_entropy(h[ids], labels, reduction="sum").backward()
-    for weight, layer in zip(weights, model.layers, strict=True):
-        torch.testing.assert_close(layer.weight.grad.double(), weight.grad, rtol=1e-4, atol=1e-4)
+    out = model(batch_of(features, topology, model, ids, (-1, -1)))
+    weights = torch.cos(torch.arange(out.numel())).view_as(out)
+    found = torch.autograd.grad(out, list(model.parameters()), weights)
+
+    (first_inputs, first), (second_inputs, _) = layers_of(model, x, topology)
+    grad = torch.zeros(NUM_NODES, NUM_CLASSES, dtype=torch.float64)
+    grad[ids] = weights.double()
+    grad = Bounded.of(grad)
+    of_self, of_mean = (grad @ Bounded.of(model.layers[1].weight)).split(16, 1)
+    before = (of_self + mean_matrix(topology).t() @ of_mean) * first.is_positive()
+    exact = [before.t() @ first_inputs, before.sum(0), grad.t() @ second_inputs, grad.sum(0)]
+    assert [name for name, _ in model.named_parameters()] == [
+        f"layers.{i}.{x}" for i in (0, 1) for x in ("weight", "bias")
+    ]
+    for gradient, bounded in zip(found, exact, strict=True):
+        assert_within(gradient, bounded)
 
 
 def test_a_batch_without_seeds_has_a_loss_and_no_gradient(features, topology):

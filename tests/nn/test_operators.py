@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rounding import UNIT, Bounded, assert_within
 from torch import Tensor
 
 from graphmill.graph.batch import SparseRows
@@ -22,50 +23,68 @@ def normal(*shape: int, seed: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def compare(native: Callable[..., Tensor], reference: Callable[..., Tensor], *inputs: Tensor) -> None:
-    """The result and the gradient with respect to each input, of a loss that weighs every value differently."""
-    singles = [x.clone().requires_grad_() for x in inputs]
-    doubles = [x.double().requires_grad_() for x in inputs]
-    out, expected = native(*singles), reference(*doubles)
-    torch.testing.assert_close(out.double(), expected, rtol=1e-5, atol=1e-5)
-    weights = torch.linspace(-1, 2, out.numel()).view_as(out)
-    (out * weights).sum().backward()
-    (expected * weights.double()).sum().backward()
-    for single, double in zip(singles, doubles, strict=True):
-        torch.testing.assert_close(single.grad.double(), double.grad, rtol=1e-4, atol=1e-4)
+def weights_of(out: Tensor) -> Tensor:
+    """The gradient of a loss that weighs every value differently."""
+    return torch.linspace(-1, 2, out.numel()).view_as(out)
+
+
+def compare(operator: Callable[..., Tensor], exact: Callable[..., list[Bounded]], *inputs: Tensor) -> None:
+    """The result and the gradient of each input, of the native path (float32) and of torch's (float64 inputs, of which
+    `linear` rounds the product to float32).
+
+    `exact(gradient of the result, *inputs)` writes them out.
+    """
+    for dtype in (torch.float32, torch.float64):
+        leaves = [x.to(dtype, copy=True).requires_grad_() for x in inputs]
+        out = operator(*leaves)
+        weights = weights_of(out)
+        found = [out, *torch.autograd.grad(out, leaves, weights.to(dtype))]
+        for mine, bounded in zip(found, exact(weights, *inputs), strict=True):
+            assert_within(mine, bounded)
 
 
 def activation_of(kind: str, num_rows: int, seed: int) -> Activation | None:
     return {"none": None, "relu": RELU, "dropout": Activation(row_keys(seed, torch.arange(num_rows)), 0.4)}[kind]
 
 
-def activated(x: Tensor, activation: Activation | None) -> Tensor:
-    """The meaning of an activation, written in torch."""
-    if activation is None:
-        return x
-    if activation.keys is None:
-        return x.relu()
-    return drop_values(x.relu(), activation.keys.unsqueeze(1), torch.arange(x.shape[1]), activation.p)
+def scale_of(kind: str, m: int, n: int, seed: int) -> Tensor:
+    """What the activation multiplies with where its input is above 0."""
+    if kind != "dropout":
+        return torch.ones(m, n, dtype=torch.float64)
+    return drop_values(
+        torch.ones(m, n, dtype=torch.float64), row_keys(seed, torch.arange(m)).unsqueeze(1), torch.arange(n), 0.4
+    )
+
+
+def activated(z: Bounded, kind: str, scale: Tensor, grad: Tensor) -> tuple[Bounded, Bounded]:
+    """The activation of z, and the gradient of z, in roundings of 1 - p and of the division."""
+    if kind == "none":
+        return z, Bounded.of(grad)
+    return (z.relu() * scale).rounded(2), (z.is_positive() * scale * grad).rounded(2)
 
 
 @few
 @given(m=st.integers(1, 60), k=sizes, n=sizes, seed=seeds, kind=activations)
 def test_linear(m, k, n, seed, kind):
-    activation = activation_of(kind, m, seed)
-    compare(
-        lambda x, w, b: linear(x, w, b, activation),
-        lambda x, w, b: activated(x @ w.t() + b, activation),
-        normal(m, k, seed=seed),
-        normal(n, k, seed=seed + 1),
-        normal(n, seed=seed + 2),
-    )
+    activation, scale = activation_of(kind, m, seed), scale_of(kind, m, n, seed)
+
+    def exact(grad: Tensor, x: Tensor, w: Tensor, b: Tensor) -> list[Bounded]:
+        out, of_z = activated(Bounded.of(x) @ Bounded.of(w).t() + b, kind, scale, grad)
+        return [out, of_z @ Bounded.of(w), of_z.t() @ Bounded.of(x), of_z.sum(0)]
+
+    inputs = normal(m, k, seed=seed), normal(n, k, seed=seed + 1), normal(n, seed=seed + 2)
+    compare(lambda x, w, b: linear(x, w, b, activation), exact, *inputs)
 
 
 @few
 @given(m=st.integers(1, 60), n=sizes, seed=seeds, kind=st.sampled_from(["relu", "dropout"]))
 def test_activate(m, n, seed, kind):
-    activation = activation_of(kind, m, seed)
-    compare(lambda x: activate(x, activation), lambda x: activated(x, activation), normal(m, n, seed=seed))
+    activation, scale = activation_of(kind, m, seed), scale_of(kind, m, n, seed)
+    compare(
+        lambda x: activate(x, activation),
+        lambda grad, x: list(activated(Bounded.of(x), kind, scale, grad)),
+        normal(m, n, seed=seed),
+    )
 
 
 def random_rows(num_rows: int, num_columns: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -75,33 +94,58 @@ def random_rows(num_rows: int, num_columns: int, seed: int) -> tuple[Tensor, Ten
     return indptr, torch.randint(0, num_columns, (int(indptr[-1]),), generator=generator, dtype=torch.int32)
 
 
+def matrix_of(indptr: Tensor, indices: Tensor, values: Tensor, num_columns: int) -> Bounded:
+    """Rows in compressed form, written out; what is there n times is added n times."""
+    lengths = indptr.diff()
+    rows = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
+    cells = rows, indices[indptr[0] : indptr[-1]].long()
+    own = values[indptr[0] : indptr[-1]].double()
+    shape = len(lengths), num_columns
+    written = torch.zeros(shape, dtype=torch.float64).index_put_(cells, own, accumulate=True)
+    added = torch.zeros(shape, dtype=torch.float64).index_put_(cells, own.abs(), accumulate=True)
+    return Bounded(written, added * lengths.clamp(min=1)[:, None])
+
+
+def mean_matrix(indptr: Tensor, indices: Tensor, num_columns: int) -> Bounded:
+    weights = torch.zeros(len(indices), dtype=torch.float64)
+    weights[indptr[0] : indptr[-1]] = torch.repeat_interleave(1 / indptr.diff().double(), indptr.diff())
+    return matrix_of(indptr, indices, weights, num_columns)
+
+
+def check_mean(indptr: Tensor, indices: Tensor, x: Tensor) -> None:
+    mean = mean_matrix(indptr, indices, len(x))
+    compare(lambda y: segment_mean(y, indptr, indices), lambda grad, y: [mean @ y, mean.t() @ grad], x)
+
+
 @few
 @given(num_rows=st.integers(0, 60), num_sources=sizes, columns=sizes, seed=seeds)
 def test_segment_mean(num_rows, num_sources, columns, seed):
-    indptr, indices = random_rows(num_rows, num_sources, seed)
-    mean = lambda x: segment_mean(x, indptr, indices)  # noqa: E731  # in float64 the torch path answers
-    compare(mean, mean, normal(num_sources, columns, seed=seed))
+    check_mean(*random_rows(num_rows, num_sources, seed), normal(num_sources, columns, seed=seed))
+
+
+def check_product(indptr: Tensor, indices: Tensor, values: Tensor, w: Tensor) -> None:
+    rows = matrix_of(indptr, indices, values, len(w))
+    compare(
+        lambda v: sparse_linear(SparseRows(indptr, indices, values.to(v.dtype), len(w)), v),
+        lambda grad, v: [rows @ v, rows.t() @ grad],
+        w,
+    )
 
 
 @few
 @given(num_rows=st.integers(0, 60), num_features=sizes, columns=sizes, seed=seeds)
 def test_sparse_linear(num_rows, num_features, columns, seed):
     indptr, indices = random_rows(num_rows, num_features, seed)
-    values = normal(len(indices), seed=seed + 1)
-
-    def product(w: Tensor) -> Tensor:  # in float64 the torch path answers
-        return sparse_linear(SparseRows(indptr, indices, values.to(w.dtype), num_features), w)
-
-    compare(product, product, normal(num_features, columns, seed=seed))
+    check_product(indptr, indices, normal(len(indices), seed=seed + 1), normal(num_features, columns, seed=seed))
 
 
 def test_a_segment_may_begin_anywhere():
     """Blocks of later layers share their indices with earlier ones: indptr need not start at 0."""
     x, indices = normal(20, 5, seed=0), torch.arange(20, dtype=torch.int32)
     indptr = torch.tensor([3, 3, 7, 20])
-    expected = torch.stack([torch.zeros(5), x[3:7].mean(0), x[7:20].mean(0)])
-    torch.testing.assert_close(segment_mean(x, indptr, indices), expected)
-    compare(lambda y: segment_mean(y, indptr, indices), lambda y: segment_mean(y, indptr, indices), x)
+    expected = [[0] * 20, [0] * 3 + [1 / 4] * 4 + [0] * 13, [0] * 7 + [1 / 13] * 13]
+    assert mean_matrix(indptr, indices, 20).value.tolist() == expected, "the test's own matrix"
+    check_mean(indptr, indices, x)
 
 
 def test_sparse_rows_may_be_a_part_of_a_matrix():
@@ -109,19 +153,16 @@ def test_sparse_rows_may_be_a_part_of_a_matrix():
     indptr, indices = torch.tensor([2, 4, 5]), torch.tensor([0, 1, 2, 0, 1, 2, 2], dtype=torch.int32)
     values = torch.arange(7.0)
 
-    def product(w: Tensor) -> Tensor:
-        return sparse_linear(SparseRows(indptr, indices, values.to(w.dtype), 3), w)
-
     w = normal(3, 4, seed=0)
-    torch.testing.assert_close(product(w), torch.stack([2 * w[2] + 3 * w[0], 4 * w[1]]))
-    compare(product, product, w)
+    assert matrix_of(indptr, indices, values, 3).value.tolist() == [[3, 0, 2], [0, 4, 0]], "the test's own matrix"
+    check_product(indptr, indices, values, w)
 
 
 def test_gradients_of_rows_that_are_not_contiguous():
     x = normal(12, 9, seed=1).t()
-    compare(lambda y: activate(y, RELU), lambda y: y.relu(), x)
-    indptr, indices = random_rows(4, 9, 2)
-    compare(lambda y: segment_mean(y, indptr, indices), lambda y: segment_mean(y, indptr, indices), x)
+    ones = torch.ones(x.shape, dtype=torch.float64)
+    compare(lambda y: activate(y, RELU), lambda grad, y: list(activated(Bounded.of(y), "relu", ones, grad)), x)
+    check_mean(*random_rows(4, 9, 2), x)
 
 
 def test_no_rows_at_all():
@@ -143,20 +184,24 @@ def test_no_rows_at_all():
     assert product.shape == (0, 3)
 
 
-@pytest.mark.parametrize("activation", [None, RELU, Activation(torch.arange(30), 0.5)])
-def test_bfloat16_inputs_meet_float32_weights(activation):
-    """As float32 does with inputs and weights of that precision, but for the product's own rounding to bfloat16."""
+@pytest.mark.parametrize("kind", ["none", "relu", "dropout"])
+def test_bfloat16_inputs_meet_float32_weights(kind):
+    """The product and the gradient of its input are rounded to bfloat16; the gradients of the weights are not."""
     x, w, b = normal(30, 16, seed=0).bfloat16(), normal(8, 16, seed=1), normal(8, seed=2)
-    results = {}
-    for name, inputs in (("bfloat16", x), ("float32", x.float())):
-        leaves = [inputs.clone().requires_grad_(), w.bfloat16().float().requires_grad_(), b.clone().requires_grad_()]
-        out = linear(*leaves, activation)
-        assert out.dtype == torch.float32
-        out.sum().backward()
-        assert [leaf.grad.dtype for leaf in leaves] == [leaf.dtype for leaf in leaves]
-        results[name] = [out.detach(), *(leaf.grad.float() for leaf in leaves)]
-    for narrow, wide in zip(results["bfloat16"], results["float32"], strict=True):
-        torch.testing.assert_close(narrow, wide, rtol=0.01, atol=0.05)
+    leaves = [each.clone().requires_grad_() for each in (x, w, b)]
+    out = linear(*leaves, activation_of(kind, 30, seed=3))
+    assert out.dtype == torch.float32
+    grad = weights_of(out)
+    found = [out, *torch.autograd.grad(out, leaves, grad)]
+    assert [each.dtype for each in found[1:]] == [leaf.dtype for leaf in leaves]
+
+    in_units_of_float32 = UNIT[torch.bfloat16] / UNIT[torch.float32]
+    rows, narrow = Bounded.of(x), Bounded.of(w.bfloat16())
+    z = (rows @ narrow.t()).rounded(in_units_of_float32) + b
+    of_out, of_z = activated(z, kind, scale_of(kind, 30, 8, seed=3), grad)
+    exact = [of_out, of_z.rounded(in_units_of_float32) @ narrow, of_z.t() @ rows, of_z.sum(0)]
+    for number, (mine, bounded) in enumerate(zip(found, exact, strict=True)):
+        assert_within(mine, bounded, stored=torch.bfloat16 if number == 1 else None)
 
 
 def test_threads_change_no_bit():
