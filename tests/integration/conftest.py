@@ -32,11 +32,11 @@ CORA = Path(__file__).resolve().parents[3] / "shared" / "data" / "nodes" / "cora
 
 @pytest.fixture(scope="session")
 def environ() -> dict[str, str]:
-    """For child processes: one thread each, no spinning, this checkout's code, no rank of an outer run."""
+    """For child processes: one thread each, no spinning, this checkout's code; of no outer run and no one test."""
     mine = {
         name: value
         for name, value in os.environ.items()
-        if name not in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+        if name not in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "PYTEST_CURRENT_TEST")
     }
     paths = os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(SOURCE), str(PROGRAMS))))
     return {
@@ -90,7 +90,7 @@ def train_all(zygote: "Zygote", tmp_path_factory: pytest.TempPathFactory):
         root = tmp_path_factory.mktemp("logs")
         folders = {plan.run_id: RunFolder.create(plan, root) for plan in plans}
         for folder in folders.values():
-            codes = zygote.wait(zygote.start(folder, resume=False), patience_s=100)
+            codes = zygote.wait(zygote.start(folder, resume=False))
             assert set(codes) == {0}, zygote.said(folder)
         return folders
 

@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from waiting import HANG_S, wait_until
 
 from graphmill.monitor.columns import COLUMNS, monitor_columns_markdown
 from graphmill.monitor.sampler import Lines, Sampler, line, start_monitor
@@ -47,19 +49,22 @@ def start_rank(run: Path, processes, source_environ, tmp_path: Path):
     program = tmp_path / "rank.py"
     program.write_text(RANK)
 
+    ranks = []
+
     def start(rank: int, mib: int = 50) -> "subprocess.Popen[str]":
         process = subprocess.Popen(
             [sys.executable, str(program), str(run), str(mib)],
             env={**source_environ, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
         processes.append(process)
+        ranks.append(process)
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
         return process
 
     yield start
-    for process in processes:
-        if process.poll() is None:
+    for process in ranks:
+        with suppress(ProcessLookupError):  # its child may live though the rank itself was killed
             os.killpg(process.pid, signal.SIGKILL)
 
 
@@ -78,13 +83,6 @@ def csv_of(run: Path) -> Path:
     return run / "monitor" / f"{host_name(os.environ)}.csv"
 
 
-def until(condition: Callable[[], object], seconds: float = 30) -> None:
-    give_up = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
-
-
 def num_rows(run: Path, subject: str) -> int:
     return sum(row.subject == subject for row in read_monitor(csv_of(run))) if csv_of(run).exists() else 0
 
@@ -92,13 +90,17 @@ def num_rows(run: Path, subject: str) -> int:
 def test_ranks_are_found_with_their_children_and_measured(run: Path, start_rank):
     start_rank(3, mib=64), start_rank(5, mib=128)
     sampler = Sampler(run)
-    time.sleep(0.3)
-    rows = {row.subject: row.cells for row in parse_rows(sampler.sample())}
+    rows: dict = {}
+
+    def both_have_worked() -> bool:
+        for row in parse_rows(sampler.sample()):  # what is dear to measure stands in some samples only
+            rows.setdefault(row.subject, {}).update(row.cells)
+        return all(rows[rank]["cores"] > 0 and rows[rank]["cpu_s"] > 0 for rank in ("rank_3", "rank_5"))
+
+    wait_until(both_have_worked, "both ranks to use a processor", look_every_s=0.1)
     assert set(rows) - {"job"} == {"host", "rank_3", "rank_5"}
     assert 64 < rows["rank_3"]["private_mib"] < rows["rank_3"]["memory_mib"] < 120
     assert 128 < rows["rank_5"]["private_mib"] <= rows["rank_5"]["peak_mib"]
-    assert rows["rank_3"]["cores"] > 0
-    assert rows["rank_3"]["cpu_s"] > 0
     assert 0 < rows["rank_3"]["proportional_mib"] <= rows["rank_3"]["memory_mib"]
     assert 0 <= rows["host"]["busy_percent"] <= 100
     assert 0 < rows["host"]["memory_mib"] < rows["host"]["memory_total_mib"]
@@ -125,24 +127,24 @@ def test_processes_that_only_name_the_run_are_no_ranks(run: Path, other: str, pr
 def test_it_heeds_no_signal_of_the_ranks_and_ends_with_its_parent(run: Path, start_rank, start_monitoring):
     rank = start_rank(0)
     monitor = start_monitoring(rank.pid)
-    until(lambda: num_rows(run, "rank_0"))
+    wait_until(lambda: num_rows(run, "rank_0"), "rows of the monitor")
     for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT, signal.SIGHUP):
         monitor.send_signal(number)
     seen = num_rows(run, "rank_0")
-    until(lambda: num_rows(run, "rank_0") > seen + 2)
+    wait_until(lambda: num_rows(run, "rank_0") > seen + 2, "rows of the monitor")
     assert monitor.poll() is None
     rank.kill()  # not waited for: a zombie has ended, too
-    assert monitor.wait(timeout=10) == 0
+    assert monitor.wait(timeout=HANG_S) == 0
 
 
 def test_it_ends_when_asked_to_and_when_its_parent_never_was(run: Path, start_monitoring):
     asked = start_monitoring(os.getpid())
-    until(lambda: num_rows(run, "host"))
+    wait_until(lambda: num_rows(run, "host"), "rows of the monitor")
     asked.terminate()
-    assert asked.wait(timeout=10) == 0
+    assert asked.wait(timeout=HANG_S) == 0
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    assert start_monitoring(gone.pid).wait(timeout=10) == 0
+    assert start_monitoring(gone.pid).wait(timeout=HANG_S) == 0
 
 
 def test_signals_that_come_while_it_starts_do_not_kill_it(run: Path):
@@ -152,20 +154,20 @@ def test_signals_that_come_while_it_starts_do_not_kill_it(run: Path):
             for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT):
                 monitor.send_signal(number)
             time.sleep(0.005)
-        until(lambda: num_rows(run, "host"))
+        wait_until(lambda: num_rows(run, "host"), "rows of the monitor")
         assert monitor.poll() is None
     finally:
         monitor.terminate()
-    assert monitor.wait(timeout=10) == 0
+    assert monitor.wait(timeout=HANG_S) == 0
 
 
 def test_a_later_attempt_appends_after_whole_lines_with_one_header(run: Path, start_monitoring):
     csv_of(run).parent.mkdir()
     csv_of(run).write_text(f"{','.join(COLUMNS)}\n{line('1.000', 'host', {'cores': 1})}\n2.000,ho")
     monitor = start_monitoring(os.getpid())
-    until(lambda: num_rows(run, "host") > 3)
+    wait_until(lambda: num_rows(run, "host") > 3, "rows of the monitor")
     monitor.terminate()
-    monitor.wait(timeout=10)
+    monitor.wait(timeout=HANG_S)
     table = list(csv.reader(csv_of(run).open()))
     assert table.count(list(COLUMNS)) == 1
     assert [len(row) for row in table if row[1:2] != ["ho"]] == [len(COLUMNS)] * (len(table) - 1)
@@ -174,15 +176,15 @@ def test_a_later_attempt_appends_after_whole_lines_with_one_header(run: Path, st
 
 def test_a_second_monitor_of_a_host_waits_for_the_first_one_to_end(run: Path, start_monitoring):
     first = start_monitoring(os.getpid())
-    until(lambda: num_rows(run, "host"))
+    wait_until(lambda: num_rows(run, "host"), "rows of the monitor")
     second = start_monitoring(os.getpid())
     first_until = num_rows(run, "host")
-    until(lambda: num_rows(run, "host") > first_until + 3)
+    wait_until(lambda: num_rows(run, "host") > first_until + 3, "rows of the monitor")
     assert second.poll() is None
     first.terminate()
-    first.wait(timeout=10)
+    first.wait(timeout=HANG_S)
     seen = num_rows(run, "host")
-    until(lambda: num_rows(run, "host") > seen + 3)
+    wait_until(lambda: num_rows(run, "host") > seen + 3, "rows of the monitor")
     times = [row.time for row in read_monitor(csv_of(run)) if row.subject == "host"]
     assert times == sorted(set(times))
 

@@ -5,6 +5,8 @@ import subprocess
 import sys
 import time
 
+from waiting import HANG_S
+
 PROGRAM = """
 import sys, time
 from graphmill.runtime.stop import StopRequest
@@ -15,7 +17,7 @@ try:
     while not stop.asked:
         time.sleep(0.02)
     print("asked", stop.signal.name, flush=True)
-    time.sleep(5)
+    time.sleep(3600)
 except KeyboardInterrupt:
     print("at once", flush=True)
 """
@@ -45,8 +47,6 @@ def test_a_second_interrupt_stops_at_once(source_environ):
     process.send_signal(signal.SIGTERM)
     time.sleep(0.1)
     assert process.poll() is None, "only Ctrl-C is impatient"
-    begin = time.monotonic()
     process.send_signal(signal.SIGINT)
     assert process.stdout.readline() == "at once\n"
-    assert process.wait(5) == 0
-    assert time.monotonic() - begin < 3
+    assert process.wait(HANG_S) == 0

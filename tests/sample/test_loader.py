@@ -158,6 +158,15 @@ def test_a_resumed_loader_goes_on_mid_epoch(data, prefetch, shuffle):
     assert all(same_batch(*pair) for pair in zip(seen, expected, strict=True))
 
 
+def test_every_epoch_draws_other_neighbours_of_the_same_seeds(data):
+    loader = loader_of(data, input_nodes=data.train_mask)
+    one, other = list(loader), list(loader)
+    assert all(torch.equal(a.input_id, b.input_id) for a, b in zip(one, other, strict=True))
+    assert all(not torch.equal(a.e_id, b.e_id) for a, b in zip(one[:-1], other[:-1], strict=True))
+    drawn_before = [set(batch.e_id.tolist()) for batch in one[:-1]]
+    assert all(a != set(b.e_id.tolist()) for a, b in zip(drawn_before, other, strict=False)), "not only in other order"
+
+
 def test_an_iteration_that_was_broken_off_is_over(data):
     """`for batch in loader` begins an epoch, as everywhere; only a loaded state goes on in the middle of one."""
     loader = loader_of(data)

@@ -5,6 +5,7 @@ import time
 from contextlib import closing
 
 import pytest
+from waiting import HANG_S, wait_until
 
 from graphmill.sample.prefetch import prefetch
 
@@ -76,21 +77,24 @@ def test_no_more_than_depth_are_made_ahead():
             yield number
 
     with closing(prefetch(make, 3)) as items:
-        next(items)
-        time.sleep(0.3)
-        assert 4 <= len(made) <= 5  # one taken, three waiting, one in hand
+        for taken in range(1, 6):
+            next(items)
+            most = taken + 3 + 1  # three waiting, one in hand
+            wait_until(lambda most=most: len(made) >= most, f"{most} items")
+            time.sleep(0.02)  # for one too many to show
+            assert len(made) == most
 
 
 def test_items_are_made_while_the_caller_works():
-    def make():
-        for _ in range(5):
-            time.sleep(0.05)
-            yield None
+    begun = [threading.Event() for _ in range(5)]
 
-    began = time.perf_counter()
-    for _ in prefetch(make, 2):
-        time.sleep(0.05)
-    assert time.perf_counter() - began < 0.48  # one after the other would take 0.5 s
+    def make():
+        for number in range(5):
+            begun[number].set()
+            yield number
+
+    for number in prefetch(make, 2):  # the caller has an item in hand, and asks for no other yet
+        assert all(event.wait(HANG_S) for event in begun[: number + 3])
 
 
 def test_it_is_lazy():

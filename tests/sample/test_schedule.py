@@ -73,6 +73,16 @@ def test_the_order_is_pinned():
     assert SeedSchedule(np.arange(10), 10, 1, 1234).order(0).tolist() == [9, 7, 6, 3, 0, 8, 4, 2, 1, 5]
 
 
+def test_a_training_subset_is_drawn_by_the_rng_seed():
+    train_ids = np.arange(0, 900, 3)
+    draws = [drawn(train_ids, 30, seed) for seed in range(200)]
+    assert len({draw.tobytes() for draw in draws}) == 200
+    times = np.bincount(np.concatenate(draws), minlength=900)[::3]  # how often each node was drawn: 20 ± 4.2
+    assert abs(times.mean() - 20) < 1e-9
+    assert times.max() < 20 + 6 * 4.25
+    assert times.min() > 0
+
+
 @given(st.integers(1, 200), st.integers(0, 200), st.integers(0, 200), st.integers(0, 2**62))
 def test_a_larger_draw_holds_the_smaller_one(num_train, one, other, seed):
     train_ids = np.arange(num_train, dtype=np.int64) * 3

@@ -1,5 +1,9 @@
 """A rank alone, the traffic that is counted, and the replica laid out flat."""
 
+import socket
+import threading
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -32,8 +36,30 @@ def test_a_rank_alone_moves_no_bytes():
     assert tensor.tolist() == [1.0] * 3
 
 
-def test_the_interface_counts_upwards():
-    assert 0 <= interface_bytes("lo") <= interface_bytes("lo")
+def received(interface: str) -> int:
+    """As the kernel counts."""
+    (line,) = (row for row in Path("/proc/net/dev").read_text().splitlines() if row.strip().startswith(f"{interface}:"))
+    return int(line.partition(":")[2].split()[0])
+
+
+def test_the_interface_counts_a_known_transfer():
+    """Between two looks at the kernel's own counter, however much others send over loopback meanwhile."""
+    num_bytes, at_first = 8 << 20, interface_bytes("lo")
+    one, other = socket.create_server(("127.0.0.1", 0)), socket.socket()
+    with one, other:
+        other.connect(one.getsockname())
+        taken, _ = one.accept()
+        with taken:
+            thread = threading.Thread(target=other.sendall, args=(bytes(num_bytes),))
+            thread.start()
+            left = num_bytes
+            while left:
+                left -= len(taken.recv(1 << 20))
+            thread.join()
+    before = received("lo")
+    counted = interface_bytes("lo")
+    assert before <= counted <= received("lo")
+    assert counted - at_first >= num_bytes
 
 
 def test_parameters_and_gradients_are_views_of_one_vector():

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
+from waiting import HANG_S
 
 PROGRAM = Path(__file__).parent / "programs" / "toy.py"
 RANKS, SEEDS, LR, MOMENTUM = 3, (2, 3, 0), 0.1, 0.5
@@ -31,7 +32,7 @@ def results(tmp_path_factory):
     command = [sys.executable, PROGRAM, folder / "meeting", folder]
     ranks = [subprocess.Popen(command, env={**environ, "RANK": str(rank)}) for rank in range(RANKS)]
     try:
-        assert [rank.wait(timeout=120) for rank in ranks] == [0] * RANKS
+        assert [rank.wait(timeout=HANG_S) for rank in ranks] == [0] * RANKS
     finally:
         for rank in ranks:
             rank.kill()
@@ -70,7 +71,7 @@ def close(found: Tensor, expected: Tensor, tolerance: float = 1e-6) -> None:
 
 
 @pytest.mark.parametrize(
-    "scheme", ["deferred", "plain", "local", "every-step", "diloco", "half", "bfloat", "warm", "counting"]
+    "scheme", ["deferred", "plain", "local", "averaged", "every-step", "diloco", "half", "bfloat", "warm", "counting"]
 )
 def test_all_ranks_end_with_the_same_bits(results, scheme):
     assert all(rank["agree"] for rank in results[scheme])
@@ -97,8 +98,11 @@ def test_with_rounds_of_one_step_it_is_data_parallelism(results):
     close(values(results, "plain"), torch.stack(expected))
 
 
-def local_sgd(rounds: list[list[int]], outer) -> list[Tensor]:
-    """Parameters after each round: each rank updates alone; `outer(anchor, mean change)` is where they meet."""
+def local_sgd(rounds: list[list[int]], outer, *, average_velocity: bool = False) -> list[Tensor]:
+    """Parameters after each round: each rank updates alone; `outer(anchor, mean change)` is where they meet.
+
+    With `average_velocity` the mean of the velocities is the last entry.
+    """
     ranks, anchor, met = [Sgd() for _ in SEEDS], START.clone(), []
     for steps in rounds:
         for number, rank in enumerate(ranks):
@@ -106,10 +110,12 @@ def local_sgd(rounds: list[list[int]], outer) -> list[Tensor]:
                 if SEEDS[number]:
                     rank.step(gradient(number, step) / SEEDS[number])
         anchor = outer(anchor, sum(rank.values - anchor for rank in ranks) / RANKS)
+        mean = sum(rank.velocity if rank.velocity is not None else torch.zeros(6) for rank in ranks) / RANKS
         for rank in ranks:
             rank.values = anchor.clone()
+            rank.velocity = mean if average_velocity else rank.velocity
         met.append(anchor)
-    return met
+    return [*met, mean] if average_velocity else met
 
 
 def test_local_sgd_averages_the_parameters(results):
@@ -117,6 +123,15 @@ def test_local_sgd_averages_the_parameters(results):
     close(values(results, "local")[[1, 4]], torch.stack(expected))
     assert results["local"][0]["values"][0] != results["local"][1]["values"][0], "between syncs each goes its own way"
     assert results["local"][2]["values"][0] == START.tolist(), "a rank without seeds stays where it is"
+
+
+def test_averaged_moments_are_the_mean_of_the_ranks_moments(results):
+    *met, velocity = local_sgd([[0, 1], [2, 3, 4]], lambda anchor, change: anchor + change, average_velocity=True)
+    close(values(results, "averaged")[[1, 4]], torch.stack(met))
+    for rank in results["averaged"]:
+        close(torch.tensor(rank["momentum"], dtype=torch.float64), velocity)
+    assert results["averaged"][0]["values"][-1] != results["local"][0]["values"][-1]
+    assert results["averaged"][0]["payload_bytes"] == 2 * (6 + 6 + 2) * 4, "parameters, velocity, buffers; twice"
 
 
 def test_averaging_after_one_step_is_the_mean(results):

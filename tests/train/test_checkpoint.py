@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import pickle
 import re
 import resource
@@ -50,6 +51,56 @@ def test_what_is_saved_comes_back(store, make_state, said):
     assert loaded.position == state.position
     assert same(store.load_model(12), state.model)
     assert said[0] == []
+
+
+class PowerCut:
+    """What would be on disk after a power cut: contents and names as they were when they were last fsynced."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.contents: dict[int, bytes] = {}  # by inode: a rename changes no content
+        self.names: dict[Path, set[str]] = {}
+        self.renamed: list[tuple[Path, Path, set[str]]] = []  # from, to, and which files of it were durable by then
+        fsync = os.fsync
+
+        def noted(fd: int) -> None:
+            fsync(fd)
+            path = Path(f"/proc/self/fd/{fd}").readlink()
+            if path.is_dir():
+                self.names[path] = {child.name for child in path.iterdir()}
+            else:
+                self.contents[path.stat().st_ino] = path.read_bytes()
+
+        def noting(rename):
+            def renaming(source, target, **options) -> None:
+                if Path(source).is_dir():
+                    self.renamed.append((Path(source), Path(target), self.durable(Path(source))))
+                rename(source, target, **options)
+
+            return renaming
+
+        monkeypatch.setattr(os, "fsync", noted)
+        monkeypatch.setattr(os, "rename", noting(os.rename))
+        monkeypatch.setattr(os, "replace", noting(os.replace))
+
+    def durable(self, folder: Path) -> set[str]:
+        """The files of a folder whose present content, and whose name, would be there."""
+        return {
+            path.name
+            for path in folder.iterdir()
+            if self.contents.get(path.stat().st_ino) == path.read_bytes() and path.name in self.names.get(folder, ())
+        }
+
+
+def test_a_checkpoint_has_its_name_only_when_all_of_it_is_durable(store, make_state, monkeypatch):
+    """Invariant 7: contents, then the manifest, then the name, then the name's own durability."""
+    disk = PowerCut(monkeypatch)
+    save(store, make_state(12))
+    final = folder_of(store, 12)
+    files = {"manifest.json", "model.safetensors", "rank_0.safetensors"}
+    assert [(to, durable) for _, to, durable in disk.renamed] == [(final, files)]
+    assert {path.name for path in final.iterdir()} == files
+    assert final.name in disk.names[store.folder], "the checkpoint's name"
+    assert store.folder.name in disk.names[store.folder.parent], "the name of the folder of checkpoints"
 
 
 def test_a_disk_that_takes_no_more_is_an_os_error_that_names_the_file(store, make_state):

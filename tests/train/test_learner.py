@@ -1,7 +1,6 @@
 """The optimizer's rate and state, and what a ledger counts: functions of the position, carried over a resume."""
 
 import math
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -128,6 +127,16 @@ def ledger_of(plan: Plan, **fields) -> Ledger:
     return Ledger(plan=plan, group=Group(0, 1, CPU), times=times, **given)
 
 
+@pytest.fixture
+def clock(monkeypatch):
+    """A ledger's clock that is set by hand."""
+    hands = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(
+        "graphmill.train.ledger.time", SimpleNamespace(perf_counter=lambda: hands.now, time=lambda: 1e9 + hands.now)
+    )
+    return hands
+
+
 def test_a_row_tells_of_its_epoch_alone():
     plan, times = plan_of(), LoaderTimes(5.0, 7.0)
     ledger = ledger_of(plan, times=times)
@@ -147,13 +156,14 @@ def test_a_row_tells_of_its_epoch_alone():
     assert row["seeds_per_s"] == pytest.approx(30 / row["time"])
 
 
-def test_books_carry_a_ledger_over_an_attempt():
+def test_books_carry_a_ledger_over_an_attempt(clock):
     ledger = ledger_of(plan_of())
     ledger.begin_epoch()
+    clock.now += 7.5
     ledger.loss_sum = 12.5
     ledger.group.traffic.num_syncs = 3
     books = ledger.books(4, mid_epoch=True)
-    assert 0 < books.epoch_s < 1
+    assert books.epoch_s == 7.5
     assert ledger.books(4, mid_epoch=False).epoch_s == 0
     resumed = ledger_of(plan_of())
     resumed.reopen(books)
@@ -162,24 +172,25 @@ def test_books_carry_a_ledger_over_an_attempt():
     resumed.group.traffic.num_syncs = 2
     assert resumed.loss_sum == 12.5
     assert resumed.counters().num_syncs == 5
-    assert resumed.elapsed_s() > books.epoch_s
+    clock.now += 0.25
+    assert resumed.elapsed_s() == 7.75
 
 
-def test_waiting_and_computing_are_told_apart():
+def test_waiting_and_computing_are_told_apart(clock):
     ledger = ledger_of(plan_of())
     ledger.begin_epoch()
 
     def slow():
         for number in range(3):
-            time.sleep(0.02)
+            clock.now += 2
             yield number
 
     for _ in ledger.timed(slow()):
         with ledger.computing():
-            time.sleep(0.01)
-            ledger.group.traffic.wait_s += 0.004
-    assert 0.06 <= ledger.wait_s < 0.12
-    assert 0.018 <= ledger.compute_s < 0.06, "time in collectives counts as synchronising"
+            clock.now += 1
+            ledger.group.traffic.wait_s += 0.25
+    assert ledger.wait_s == 6
+    assert ledger.compute_s == 3 * 0.75, "time in collectives counts as synchronising"
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])

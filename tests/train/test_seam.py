@@ -1,7 +1,8 @@
 """The loop knows no task: here it trains one of another kind, judged by an error, with targets that may be missing."""
 
 import dataclasses
-from collections.abc import Generator
+import sys
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -159,6 +160,17 @@ def test_the_best_is_the_lowest_error(training_of):
     assert kept == {"step_0000000014", "step_0000000028"}
 
 
+def test_the_test_split_is_judged_with_the_best_weights_and_not_the_last(training_of):
+    training = training_of(plan_of(), val_errors=[3.0, 1.0, 2.0, 1.5])
+    training.run()
+    of_last = training.task.evaluate("test")
+    best, last = (training.checkpoints.load_model(steps) for steps in (14, 28))
+    assert not torch.equal(best["weight"], last["weight"])
+    measured = training.test_best()
+    assert torch.equal(training.task.model.weight, best["weight"])
+    assert measured == training.task.evaluate("test") != of_last
+
+
 def test_it_resumes_to_the_bit(training_of):
     whole = training_of(plan_of("whole", lr_schedule="multistep", lr_milestones=[1, 3]))
     whole.run()
@@ -271,6 +283,38 @@ def test_a_stop_at_any_moment_costs_nothing(training_of, has_end):
         assert second.run() == "done"
         assert torch.equal(second.learner.replica.values, whole.learner.replica.values)
         assert [row["val_mae"] for row in rows_of(second)] == [row["val_mae"] for row in rows_of(whole)]
+
+
+class WithAnother(Group):
+    """A rank that is asked together with another one, who answers as this one does, but for one question."""
+
+    def __init__(self, asked_in: str, answer: Callable[[list[int]], list[int]]) -> None:
+        super().__init__(ALONE.rank, ALONE.world_size, CPU)
+        self.asked_in, self.answer = asked_in, answer
+
+    def gather_numbers(self, numbers: list[int]) -> list[list[int]]:
+        is_asked = sys._getframe(1).f_code.co_name == self.asked_in
+        return [numbers, self.answer(numbers) if is_asked else numbers]
+
+
+STOP = {"_begin": lambda _: [1, 0], "_go_on": lambda numbers: [numbers[0], 1], "_pause": lambda _: [1]}
+
+
+@pytest.mark.parametrize("place", STOP)
+def test_any_ranks_wish_to_stop_stops_all(training_of, place):
+    """At the start, after a sync, in the middle of an evaluation; not only rank 0's (invariant 10)."""
+    training = training_of(plan_of("stopped", epochs=2))
+    training.group = WithAnother(place, STOP[place])
+    assert training.run() == "out_of_time"
+    assert not training.time_left.is_up(), "this rank had time left"
+    assert training.steps_done == {"_begin": 0, "_go_on": 1, "_pause": training.plan.steps_per_epoch}[place]
+
+
+def test_replicas_that_differ_end_the_run(training_of):
+    training = training_of(plan_of())
+    training.group = WithAnother("_go_on", lambda numbers: [numbers[0] ^ 1, 0])
+    with pytest.raises(RuntimeError, match=r"replicas differ .* step 1"):
+        training.run()
 
 
 def test_against_a_deadline_the_first_checkpoint_comes_before_the_first_step(training_of):

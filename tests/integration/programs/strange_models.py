@@ -46,6 +46,19 @@ class Fragile(Normalised):
         return super().forward(x, edge_index)
 
 
+class Drifting(Normalised):
+    """Changes its own weights from the fourth step on, on every rank by another amount."""
+
+    steps = 0
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        self.steps += self.training
+        if self.training and self.steps > 3:
+            with torch.no_grad():
+                self.second.bias += 1e-3 * int(os.environ["RANK"])
+        return super().forward(x, edge_index)
+
+
 class Exploding(Normalised):
     """Its output is no number from the third step on."""
 

@@ -51,7 +51,10 @@ def run(spec: Any, closes: list[bool], model: type[Toy] = Toy) -> dict[str, Any]
     replica = Replica(model())
     flat = nn.Parameter(replica.values)
     flat.grad = replica.grads
-    scheme = build_scheme(spec, replica, torch.optim.SGD([flat], lr=0.1, momentum=0.5), group)
+    optimizer = torch.optim.SGD([flat], lr=0.1, momentum=0.5)
+    if getattr(spec, "average_optimizer_state", False):  # as `Learner` does: a rank without seeds has moments, too
+        optimizer.state[flat]["momentum_buffer"] = torch.zeros_like(flat, requires_grad=False)
+    scheme = build_scheme(spec, replica, optimizer, group)
     values, synced = [], []
     for step, closes_round in enumerate(closes):
         replica.grads += gradient(RANK, step)
@@ -68,6 +71,7 @@ def run(spec: Any, closes: list[bool], model: type[Toy] = Toy) -> dict[str, Any]
         "num_syncs": group.traffic.num_syncs,
         "state": sorted(scheme.state()),
         "grads": replica.grads.tolist(),
+        "momentum": optimizer.state[flat]["momentum_buffer"].tolist() if flat in optimizer.state else None,
     }
 
 
@@ -102,6 +106,7 @@ def main() -> None:
         "diloco": run(DilocoSpec(scheme="diloco", outer_lr=0.7, outer_momentum=0.9), rounds),
         "half": run(LocalSgdSpec(scheme="local_sgd", payload="fp16"), rounds),
         "bfloat": run(DeferredAllreduceSpec(payload="bf16"), rounds),
+        "averaged": run(LocalSgdSpec(scheme="local_sgd", every=2, average_optimizer_state=True), rounds),
         "warm": run(LocalSgdSpec(scheme="local_sgd", warmup_steps=3), [False] * 4 + [True]),
         "counting": run(LocalSgdSpec(scheme="local_sgd", every=2), rounds, Counting),
         "counting-deferred": run(DeferredAllreduceSpec(every=2), rounds, Counting),

@@ -1,5 +1,6 @@
 """Node classification as the loop sees it: measures by hand, feature transforms, strangers' models."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -9,11 +10,13 @@ from torch import nn
 
 from graphmill.base.errors import UserError
 from graphmill.graph.features import DenseFeatures, SparseFeatures
+from graphmill.graph.store import write_store
 from graphmill.spec.experiment import NodeClassificationExperiment
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
 from graphmill.tasks.node_classification.metrics import measures, tally
 from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.node_classification.sources.generate import generate
 from graphmill.tasks.node_classification.task import transformed
 from graphmill.tasks.planning import plan_experiment
 
@@ -62,12 +65,14 @@ class Mean(nn.Module):
     def __init__(self, in_channels: int, out_channels: int, scale: float = 1.0) -> None:
         super().__init__()
         self.linear = nn.Linear(2 * in_channels, out_channels)
+        self.norm, self.dropout = nn.BatchNorm1d(out_channels), nn.Dropout(0.5)
         self.scale = scale
 
     def forward(self, x, edge_index):
         total = torch.zeros_like(x).index_add_(0, edge_index[1], x[edge_index[0]])
         degree = torch.bincount(edge_index[1], minlength=len(x)).clamp(min=1)
-        return self.linear(torch.cat([x, total / degree.unsqueeze(1)], dim=1)) * self.scale
+        h = self.linear(torch.cat([x, total / degree.unsqueeze(1)], dim=1)) * self.scale
+        return self.dropout(self.norm(h))
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +94,30 @@ def stranger(name: str = "torch.nn.Linear", **options) -> dict:
     return {"kind": "custom", "target": name, "options": options}
 
 
+@pytest.mark.parametrize("model", ["graphsage", "custom"])
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_an_epoch_is_trained_on_the_training_nodes_and_on_nothing_else(tmp_path, model, ranks):
+    """Read from the split as it was given, not as the task reads it."""
+    raw = generate("sbm", {"num_nodes": 300, "num_edges": 900, "features": 4, "communities": 3, "signal": 1.0}, "raw")
+    split = np.random.default_rng(0).integers(-1, 3, 300).astype(np.int8)
+    write_store(dataclasses.replace(raw, split=split), tmp_path / "given")
+    spec = {"kind": "graphsage"} if model == "graphsage" else stranger("torch.nn.Identity")
+    asked = {"dataset": {"name": "given"}, "model": spec}
+    train = {"epochs": 1, "batch_size": 7, "num_neighbors": [2, 2], "threads": 1, "ranks": ranks}
+    plan = plan_experiment(
+        NodeClassificationExperiment.model_validate({**asked, "train": train}), dataset_root=tmp_path, run_id="run"
+    )
+    tasks = [build_task(plan, Group(rank, ranks, torch.device("cpu"))) for rank in range(ranks)]
+    for epoch in (0, 1):
+        batches = [batch for task in tasks for batch in task.batches(epoch, 0)]
+        seen = np.concatenate([batch.seeds.ids for batch in batches])
+        assert np.array_equal(np.sort(seen), np.flatnonzero(split == 0))
+        labels = torch.cat([batch.labels for batch in batches])
+        assert np.array_equal(labels.numpy(), raw.labels[seen])
+
+
 def test_a_strangers_model_is_evaluated_with_all_neighbours(planned, monkeypatch):
+    """And without dropout or running statistics: as a model in evaluation."""
     monkeypatch.setattr(torch.nn, "OurMean", Mean, raising=False)
     task = build_task(planned(stranger("torch.nn.OurMean", scale=2.0)), ALONE)
     found = task.evaluate("test")
@@ -99,7 +127,8 @@ def test_a_strangers_model_is_evaluated_with_all_neighbours(planned, monkeypatch
     x = torch.from_numpy(np.array(task.store.features.x))
     nodes = torch.from_numpy(task.store.nodes_in("test"))
     with torch.no_grad():
-        logits = task.model.inner(x, edge_index)[nodes]
+        logits = task.model.inner.eval()(x, edge_index)[nodes]
+    assert not task.model.inner.norm.running_mean.any(), "nothing is learnt from what is judged"
     expected = measures(tally(logits, task.labels[nodes]), task.own.dataset.num_classes)
     assert found.values == expected.values
     assert found.loss == pytest.approx(expected.loss, abs=1e-6)

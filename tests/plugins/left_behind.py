@@ -1,0 +1,65 @@
+"""No test leaves a process behind.
+
+Processes are known by their environment: this session's mark, and the test that started them, which pytest puts there
+itself (PYTEST_CURRENT_TEST). They must be gone when its module ends. A fixture that lives longer starts its processes
+without that name: they must be gone when the session ends. What is meant to end by itself soon after is waited for.
+
+What tests of a dev cluster start (daemons, hosts) belongs to the cluster, which takes them down as a whole.
+"""
+
+import os
+import signal
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+MARK = "GRAPHMILL_TEST_SESSION"
+SESSION = uuid.uuid4().hex
+ENDS_SOON_S = 30.0
+
+
+def pytest_configure() -> None:
+    os.environ[MARK] = SESSION  # each xdist worker is a session of its own
+
+
+def left_behind(*, of_tests: bool) -> dict[int, str]:
+    """What still lives of this session's processes; with `of_tests` only those that bear a test's name."""
+    found = {}
+    mark = f"{MARK}={SESSION}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended, or it is another user's
+            entries = (folder / "environ").read_bytes().split(b"\0")
+            if mark not in entries or int(folder.name) == os.getpid():
+                continue
+            test = next((e.partition(b"=")[2].decode() for e in entries if e.startswith(b"PYTEST_CURRENT_TEST=")), "")
+            if test or not of_tests:
+                words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                found[int(folder.name)] = f"{test or 'no test'}: {words[:300]}"
+    return found
+
+
+def see_that_they_end(*, of_tests: bool) -> None:
+    give_up = time.monotonic() + ENDS_SOON_S
+    while (found := left_behind(of_tests=of_tests)) and time.monotonic() < give_up:
+        time.sleep(0.05)
+    for pid in found:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert not found, "processes left behind:\n" + "\n".join(f"{pid}  {what}" for pid, what in found.items())
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_process_of_this_session_is_left() -> Iterator[None]:
+    yield
+    see_that_they_end(of_tests=False)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_process_of_a_test_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if not {"slurm", "devcluster"} & set(request.node.path.parts):
+        see_that_they_end(of_tests=True)

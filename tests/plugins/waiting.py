@@ -1,0 +1,19 @@
+"""Waiting for what will happen: no test fails because the machine is slow.
+
+`HANG_S` bounds nothing that is tested. It turns what would hang into a sentence, a little before pytest's own timeout
+(pyproject.toml) ends the session without one.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+HANG_S: Final = 240.0
+
+
+def wait_until(holds: Callable[[], object], what: object, *, look_every_s: float = 0.02) -> None:
+    """Return as soon as `holds()` is true."""
+    give_up = time.monotonic() + HANG_S
+    while not holds():
+        assert time.monotonic() < give_up, f"waited {HANG_S:.0f} s for {what() if callable(what) else what}"
+        time.sleep(look_every_s)

@@ -1,0 +1,39 @@
+"""What ranks see to before they train: the same code on all of them."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from torch.distributed import HashStore
+from torch.distributed.distributed_c10d import PrefixStore
+
+from graphmill.base.errors import UserError
+from graphmill.runtime.machine import host_name
+from graphmill.runtime.rank import ALONE
+from graphmill.train.meeting import introduce
+
+OF_TWO = replace(ALONE, world_size=2, num_hosts=2)
+
+
+@pytest.fixture
+def other_card():
+    """A store in which rank 1 has introduced itself already, with some fields of its card changed."""
+
+    def made(**changed: str) -> HashStore:
+        store = HashStore()
+        introduce(store, ALONE, {})
+        board = PrefixStore("graphmill.meeting", store)
+        board.set("1", json.dumps({**json.loads(board.get("0")), "hostname": "other", **changed}))
+        return store
+
+    return made
+
+
+def test_ranks_of_the_same_code_meet(other_card):
+    assert introduce(other_card(), OF_TWO, {}) == [host_name({}), "other"]
+
+
+@pytest.mark.parametrize("field", ["code", "torch", "python"])
+def test_ranks_that_differ_are_refused(other_card, field):
+    with pytest.raises(UserError, match="other"):
+        introduce(other_card(**{field: "0.0"}), OF_TWO, {})
