@@ -127,8 +127,8 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_it_used(zygote, finishe
     said = zygote.said(interrupted)
     assert re.search(rf"{latest.name} is damaged and passed over: {re.escape(name)}", said)
     assert f"resumed after step {int(first.name.removeprefix('step_'))}" in said
-    events = [event for event in read_events(interrupted.events_path(0)) if "damaged" in event]
-    assert [event["damaged"] for event in events] == [latest.name]
+    events = [event for event in read_events(interrupted.events_path(0)) if event["kind"] == "damaged_checkpoint"]
+    assert [event["checkpoint"] for event in events] == [latest.name]
     assert weights(interrupted) == weights(finished)
     assert interrupted.read_outcome().test == finished.read_outcome().test
 

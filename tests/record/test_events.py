@@ -1,54 +1,109 @@
 import json
+import math
 import subprocess
 import sys
-import time
 
 import numpy as np
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.record.events import EventWriter, read_events
+from graphmill.record.events import (
+    Checkpoint,
+    DamagedCheckpoint,
+    Epoch,
+    Evaluation,
+    EventWriter,
+    Failure,
+    Finish,
+    Start,
+    Stop,
+    Sync,
+    UnknownEvent,
+    events_in,
+    read_events,
+)
+
+START = Start(resumed=False, steps_done=0, parameters=7, hostname="h", world_size=1, backend=None, plan_hash="ab")
+SYNC = Sync(epoch=1, steps_done=3, parameter_hash="cd", replicas_agree=True, payload_bytes=np.int64(12), wait_s=0.5)
+EVENTS = [
+    START,
+    SYNC,
+    Epoch(epoch=1, steps_done=3, loss=0.5, num_seeds=9, train_s=1.0, clocks={"wait_s": 0.25}),
+    Evaluation(epoch=1, set="val", measures={"micro_f1": 0.5, "loss": 1.0}),
+    Checkpoint(epoch=1, step=0, steps_done=3),
+    DamagedCheckpoint(checkpoint="step_3", problem="a byte differs"),
+    Stop(steps_done=3, status="out_of_time"),
+    Failure(message="line\u2028break\x85", exit_code=1),
+    Finish(steps_done=9, status="done", seal={"metrics.csv": "00"}),
+]
 
 
-def test_events_are_appended_in_order(tmp_path):
-    path, began = tmp_path / "events" / "rank_0.jsonl", time.time()
-    for attempt in range(2):
-        with EventWriter(path, rank=0) as events:
-            events.write("start", attempt=attempt)
-            events.write("sync", bytes=np.int64(3), hash="ab", waited_s=0.5, nested={"a": [1, (2, 3)]})
-    read = read_events(path)
-    assert [event["kind"] for event in read] == ["start", "sync"] * 2
-    assert read[1]["bytes"] == 3
-    assert read[1]["nested"] == {"a": [1, [2, 3]]}
-    assert began - 1e-3 <= read[0]["time"] <= read[-1]["time"] <= time.time() + 1e-3, "Unix times, in ms"
+def bare(event):
+    return event.model_copy(update={"time": 0.0, "rank": 0})
+
+
+def test_events_are_appended_in_order_and_read_as_they_were_written(tmp_path):
+    path = tmp_path / "events" / "rank_1.jsonl"
+    for _ in range(2):
+        with EventWriter(path, rank=1) as events:
+            for event in EVENTS:
+                events.write(event)
+    read = events_in(path)
+    assert [bare(event) for event in read] == EVENTS * 2
+    assert {event.rank for event in read} == {1}
+    assert [event.time for event in read] == sorted(event.time for event in read)
+    assert [line["kind"] for line in read_events(path)] == [event.kind for event in EVENTS] * 2
 
 
 def test_what_json_cannot_carry_becomes_text(tmp_path):
     with EventWriter(tmp_path / "e.jsonl", rank=1) as events:
-        events.write("epoch", loss=float("nan"), val_loss=np.float32("inf"), path=tmp_path, text="line\u2028break\x85")
-    (event,) = read_events(tmp_path / "e.jsonl")
-    assert event["loss"] == "nan"
-    assert event["val_loss"] == "inf"
-    assert event["text"] == "line\u2028break\x85"
+        events.write(Epoch(epoch=1, steps_done=1, loss=float("nan"), num_seeds=1, train_s=float("inf")))
+    (line,) = read_events(tmp_path / "e.jsonl")
+    assert (line["loss"], line["train_s"]) == ("nan", "inf")
+    (event,) = events_in(tmp_path / "e.jsonl")
+    assert math.isnan(event.loss)
     json.loads((tmp_path / "e.jsonl").read_text(), parse_constant=pytest.fail)
+
+
+def test_events_of_version_0_1_are_read(tmp_path):
+    path = tmp_path / "e.jsonl"
+    epoch = {"kind": "epoch", "epoch": 1, "steps_done": 2, "loss": 0.1, "num_seeds": 3, "train_s": 1.0, "wait_s": 0.2}
+    evaluation = {"kind": "evaluate", "epoch": 1, "split": "val", "micro_f1": 0.5, "loss": 0.4, "num_seeds": 8}
+    damaged = {"kind": "checkpoint", "damaged": "step_3", "problem": "torn"}
+    later = {"kind": "of a later version", "x": 1}
+    lines = [{"time": 1.0, "rank": 0, **fields} for fields in (epoch, evaluation, damaged, later)]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    first, second, third, fourth = events_in(path)
+    assert (first.train_s, first.clocks) == (1.0, {"wait_s": 0.2})
+    assert (second.set, second.measures) == ("val", {"micro_f1": 0.5, "loss": 0.4, "num_seeds": 8})
+    assert third == DamagedCheckpoint(time=1.0, checkpoint="step_3", problem="torn")
+    assert isinstance(fourth, UnknownEvent)
+
+
+def test_a_field_that_is_missing_is_refused_with_its_line(tmp_path):
+    path = tmp_path / "e.jsonl"
+    path.write_text('{"kind": "sync", "epoch": 1}\n')
+    with pytest.raises(UserError, match=r"e\.jsonl:1: .*steps_done"):
+        events_in(path)
 
 
 def test_a_line_is_out_when_write_returns(tmp_path, source_environ):
     program = (
-        "import os, sys; from pathlib import Path; from graphmill.record.events import EventWriter\n"
-        "EventWriter(Path(sys.argv[1]), rank=0).write('start'); os.kill(os.getpid(), 9)"
+        "import os, sys; from pathlib import Path; from graphmill.record.events import Checkpoint, EventWriter\n"
+        "EventWriter(Path(sys.argv[1]), rank=0).write(Checkpoint(epoch=1, step=0, steps_done=1))\n"
+        "os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "e.jsonl")], env=source_environ, check=False)
-    assert [event["kind"] for event in read_events(tmp_path / "e.jsonl")] == ["start"]
+    assert [event.kind for event in events_in(tmp_path / "e.jsonl")] == ["checkpoint"]
 
 
 def test_a_torn_last_line_is_not_counted_and_is_cut_off_later(tmp_path):
     path = tmp_path / "e.jsonl"
-    path.write_text('{"kind": "start"}\n{"kind": "sy')
-    assert [event["kind"] for event in read_events(path)] == ["start"]
+    path.write_text('{"kind": "begin"}\n{"kind": "sy')
+    assert [line["kind"] for line in read_events(path)] == ["begin"]
     with EventWriter(path, rank=0) as events:
-        events.write("finish")
-    assert [event["kind"] for event in read_events(path)] == ["start", "finish"]
+        events.write(EVENTS[-1])
+    assert [line["kind"] for line in read_events(path)] == ["begin", "finish"]
 
 
 @pytest.mark.parametrize("torn", ["x" * 10, "x" * (1 << 16), "x" * 200_000])

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from graphmill.base.errors import UserError
 from graphmill.record.columns import columns_markdown
 from graphmill.record.metrics import (
+    append_metrics,
     COLUMNS,
     SEED_000_COLUMNS,
     format_cell,
@@ -131,3 +132,22 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory,
 def test_reading_and_writing_need_no_torch(source_environ):
     code = "import sys, graphmill.record.metrics; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, env=source_environ).returncode == 0
+
+
+def test_rows_are_appended_and_a_torn_one_is_cut_off(tmp_path):
+    path = tmp_path / "metrics.csv"
+    append_metrics(path, {"run_id": "a", "epoch": 1})
+    first = path.read_bytes()
+    append_metrics(path, {"run_id": "a, b", "epoch": 2, "loss": 0.5})
+    assert path.read_bytes().startswith(first)
+    whole = path.read_bytes()
+    with path.open("ab") as file:
+        file.write(b"a,1,3,0.4")  # killed in the middle of a row
+    assert [row["epoch"] for row in read_metrics(path, is_growing=True)] == ["1", "2"]
+    with pytest.raises(UserError, match="line 4: the file ends in the middle"):
+        read_metrics(path)
+    append_metrics(path, {"run_id": "a", "epoch": 3})
+    assert path.read_bytes().startswith(whole)
+    assert [row["epoch"] for row in read_metrics(path)] == ["1", "2", "3"]
+    write_metrics(tmp_path / "at_once.csv", read_metrics(path))
+    assert (tmp_path / "at_once.csv").read_bytes() == path.read_bytes()

@@ -227,8 +227,8 @@ def test_a_journal_tells_what_it_passes_over(tmp_path):
         journal = Journal(None, 0, events, SimpleNamespace(say=said.append), "node_classification")
         journal.damaged("step_0000000005", "manifest.json is damaged")
     (event,) = read_events(tmp_path / "rank_0.jsonl")
-    assert (event["kind"], event["damaged"], event["problem"]) == (
-        "checkpoint",
+    assert (event["kind"], event["checkpoint"], event["problem"]) == (
+        "damaged_checkpoint",
         "step_0000000005",
         "manifest.json is damaged",
     )

@@ -266,7 +266,7 @@ def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
     from graphmill.record.metrics import read_metrics
 
     plan, outcome = run.read_plan(), run.read_outcome()
-    rows = read_metrics(run.metrics_path) if run.metrics_path.exists() else []
+    rows = read_metrics(run.metrics_path, is_growing=True) if run.metrics_path.exists() else []
     attempts = run.attempts()
     if json:
         last = rows[-1] if rows else None

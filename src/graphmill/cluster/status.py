@@ -294,7 +294,7 @@ def _outcome(folder: RunFolder) -> Outcome | None:
 
 def _progress(path: Path) -> Progress | None:
     try:
-        rows = read_metrics(path)
+        rows = read_metrics(path, is_growing=True)
         last = rows[-1]
         return Progress(
             epoch=int(last["epoch"]),

@@ -1,18 +1,17 @@
 """What `bottleneck` judges by, read from a run folder: events of every rank, metrics.csv, monitors, provenance."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from graphmill.base.errors import UserError
 from graphmill.diagnose.bottleneck import Clock, Measured
 from graphmill.monitor.summary import HostSummary, MonitorSummary, read_monitors, summarise
 from graphmill.record.columns import facts_of
-from graphmill.record.events import read_events
+from graphmill.record.events import Epoch, events_in
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 
 _CLOCKS = ("train_s", "compute_s", "wait_s", "sync_s", "sample_s", "gather_s")
-_Epochs = dict[int, Mapping[str, Any]]
+_Epochs = dict[int, Epoch]
 """Epoch → its event; of an epoch that was done again after a resume, the last one."""
 
 
@@ -23,7 +22,7 @@ def measured_of(folder: RunFolder) -> Measured:
     counted = _counted(by_rank[0])
     clocks = [_clock(rank, epochs, counted) for rank, epochs in enumerate(by_rank)]
     known = tuple(clock for clock in clocks if clock is not None)
-    eval_s = sum(float(by_rank[0][epoch].get("eval_s") or 0) for epoch in counted)
+    eval_s = sum(by_rank[0][epoch].clocks.get("eval_s", 0.0) for epoch in counted)
     if len(known) < plan.ranks:  # written before events told of clocks, or a rank's events are lost
         clock, eval_s, counted = _from_metrics(folder)
         known = (clock,)
@@ -55,7 +54,7 @@ def _epochs(folder: RunFolder, rank: int) -> _Epochs:
     path = folder.events_path(rank)
     if not path.exists():
         return {}
-    return {int(event["epoch"]): event for event in read_events(path) if event["kind"] == "epoch"}
+    return {event.epoch: event for event in events_in(path) if isinstance(event, Epoch)}
 
 
 def _counted(epochs: _Epochs) -> list[int]:
@@ -64,15 +63,16 @@ def _counted(epochs: _Epochs) -> list[int]:
 
 
 def _clock(rank: int, epochs: _Epochs, counted: Sequence[int]) -> Clock | None:
-    told = [epochs[epoch] for epoch in counted if epoch in epochs and "train_s" in epochs[epoch]]
-    if not told or len(told) < len(counted):
+    timed = [epochs[epoch] for epoch in counted if epoch in epochs and epochs[epoch].train_s is not None]
+    if not timed or len(timed) < len(counted):
         return None
-    return Clock(rank, **{name: sum(float(event.get(name) or 0) for event in told) for name in _CLOCKS})
+    train_s = sum(event.train_s or 0.0 for event in timed)
+    return Clock(rank, train_s, **{name: sum(event.clocks.get(name, 0.0) for event in timed) for name in _CLOCKS[1:]})
 
 
 def _from_metrics(folder: RunFolder) -> tuple[Clock, float, list[int]]:
     plan = folder.read_plan()
-    rows = read_metrics(folder.metrics_path) if folder.metrics_path.exists() else []
+    rows = read_metrics(folder.metrics_path, is_growing=True) if folder.metrics_path.exists() else []
     facts = [facts_of(plan.task_name, row) for row in rows]
     kept = facts[1:] or facts
     if not kept:
@@ -91,8 +91,8 @@ def _monitors(folder: RunFolder, epochs: _Epochs, counted: Sequence[int]) -> Mon
     if not counted or counted[0] not in epochs:
         return summarise(rows)
     first, last = epochs[counted[0]], epochs[counted[-1]]
-    begin = float(first["time"]) - float(first.get("train_s") or 0) - float(first.get("eval_s") or 0)
-    return summarise(rows, begin=begin, end=float(last["time"]))
+    begin = first.time - (first.train_s or 0.0) - first.clocks.get("eval_s", 0.0)
+    return summarise(rows, begin=begin, end=last.time)
 
 
 def _others(host: HostSummary | None) -> float | None:

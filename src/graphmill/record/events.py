@@ -1,4 +1,7 @@
-"""Events: what a rank did, appended as it happens, one JSON object per line. No pickled state, no lost history."""
+"""Events: what a rank did, appended as it happens, one JSON object per line. No pickled state, no lost history.
+
+They are written and read as the same classes. A line is flat: time, rank, kind, and the fields of that kind.
+"""
 
 import json
 import math
@@ -6,12 +9,152 @@ import os
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Self
+
+from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError, model_validator
 
 from graphmill.base.errors import UserError
+from graphmill.record.lines import complete_lines, end_of_whole_lines
 
-Kind = Literal["start", "sync", "epoch", "evaluate", "checkpoint", "stop", "finish", "error"]
-_TAIL_BYTES: Final = 1 << 16
+
+class Event(BaseModel):
+    """Something that a rank did. `time` (Unix time, s) and `rank` are set when it is written."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    kind: ClassVar[str] = ""
+
+    time: FiniteFloat = 0.0
+    rank: int = 0
+
+
+class Start(Event):
+    """An attempt begins: where this rank runs, and with whom it talks. `backend` is None where there is nobody."""
+
+    kind = "start"
+
+    resumed: bool
+    steps_done: int
+    parameters: int
+    hostname: str
+    pid: int = 0
+    world_size: int
+    backend: str | None
+    plan_hash: str
+
+
+class Sync(Event):
+    """The ranks exchanged gradients or parameters. Bytes, calls and waiting are this rank's, since it started."""
+
+    kind = "sync"
+
+    epoch: int
+    steps_done: int
+    parameter_hash: str
+    replicas_agree: bool
+    payload_bytes: int = 0
+    modelled_bytes: int = 0
+    wait_s: float = 0.0
+
+
+class Epoch(Event):
+    """An epoch is over. The clocks are this rank's own: metrics.csv holds those of rank 0 alone."""
+
+    kind = "epoch"
+
+    epoch: int
+    steps_done: int
+    loss: float
+    num_seeds: int
+    train_s: float | None = None
+    clocks: dict[str, float] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _clocks_stood_beside(cls, data: Any) -> Any:  # noqa: ANN401  # pydantic's signature
+        """Until version 0.1 they were fields of their own."""
+        if isinstance(data, dict) and "clocks" not in data:
+            clocks = {name: data[name] for name in CLOCKS if isinstance(data.get(name), int | float)}
+            return {**data, "clocks": clocks}
+        return data
+
+
+class Evaluation(Event):
+    """A set was evaluated; `measures` by the names of the task, with `loss` and `num_seeds`."""
+
+    kind = "evaluate"
+
+    epoch: int
+    set: str  # val, test, or the name of an evaluation set
+    measures: dict[str, float]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _measures_stood_beside(cls, data: Any) -> Any:  # noqa: ANN401  # pydantic's signature
+        """Until version 0.1 they were fields of their own, and a set was called a split."""
+        if isinstance(data, dict) and "split" in data:
+            known = {"time", "rank", "kind", "epoch", "split"}
+            measures = {name: value for name, value in data.items() if name not in known}
+            return {**{name: data.get(name) for name in known}, "set": data["split"], "measures": measures}
+        return data
+
+
+class Checkpoint(Event):
+    """A checkpoint is whole on disk."""
+
+    kind = "checkpoint"
+
+    epoch: int
+    step: int
+    steps_done: int
+
+
+class DamagedCheckpoint(Event):
+    """A checkpoint cannot be used; the one before it is."""
+
+    kind = "damaged_checkpoint"
+
+    checkpoint: str
+    problem: str
+
+
+class Stop(Event):
+    """The ranks agreed to stop before the end of the plan; all steps are saved."""
+
+    kind = "stop"
+
+    steps_done: int
+    status: str
+
+
+class Finish(Event):
+    """The rank is done. `seal`: checksums of what it wrote (record/seal.py)."""
+
+    kind = "finish"
+
+    steps_done: int
+    status: str
+    seal: dict[str, str] = {}
+
+
+class Failure(Event):
+    """The rank ends with an error."""
+
+    kind = "error"
+
+    message: str
+    exit_code: int
+
+
+class UnknownEvent(Event):
+    """Of a kind that this version does not know."""
+
+
+_FIX: Final = "restore the file from where it was copied, or remove the damaged line"
+CLOCKS: Final = ("wait_s", "compute_s", "sync_s", "sample_s", "gather_s", "eval_s")
+_KINDS: Final[dict[str, type[Event]]] = {
+    event.kind: event
+    for event in (Start, Sync, Epoch, Evaluation, Checkpoint, DamagedCheckpoint, Stop, Finish, Failure)
+}
 
 
 class EventWriter:
@@ -24,12 +167,13 @@ class EventWriter:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._rank = rank
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        os.ftruncate(self._fd, _end_of_whole_lines(self._fd))
+        os.ftruncate(self._fd, end_of_whole_lines(self._fd))
 
-    def write(self, kind: Kind, **fields: Any) -> None:  # noqa: ANN401  # whatever JSON can carry
+    def write(self, event: Event) -> None:
         """Append one event. A float that JSON cannot carry is written as text: "nan", "inf"."""
-        event = {"time": time.time(), "rank": self._rank, "kind": kind, **fields}
-        line = json.dumps(_plain(event), ensure_ascii=False, allow_nan=False) + "\n"
+        fields = {"time": time.time(), "rank": self._rank, "kind": event.kind}
+        fields |= {name: getattr(event, name) for name in type(event).model_fields if name not in fields}
+        line = json.dumps(_plain(fields), ensure_ascii=False, allow_nan=False) + "\n"
         rest = memoryview(line.encode())
         while rest:
             rest = rest[os.write(self._fd, rest) :]
@@ -40,7 +184,7 @@ class EventWriter:
             os.close(self._fd)
             self._fd = -1
 
-    def __enter__(self) -> "EventWriter":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -49,48 +193,41 @@ class EventWriter:
         self.close()
 
 
+def events_in(path: Path) -> list[Event]:
+    """All events in the file, in order. A torn last line is not counted; any other damage is refused with its line."""
+    return [_typed(path, number, fields) for number, fields in enumerate(read_events(path), start=1)]
+
+
 def read_events(path: Path) -> list[dict[str, Any]]:
-    """All events in the file, in order. A torn last line is not counted; any other damage is refused."""
+    """The lines of the file as JSON objects, whatever version wrote them; damage as in `events_in`."""
     return [_parsed(path, number, line) for number, line in enumerate(complete_lines(path), start=1)]
-
-
-def append_line(path: Path, line: str) -> None:
-    """Append one line in a single write, after whole lines only; durable when this returns."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-    try:
-        os.ftruncate(fd, _end_of_whole_lines(fd))
-        os.write(fd, f"{line}\n".encode())
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def complete_lines(path: Path) -> list[str]:
-    """The lines of a file that end in a newline: the rest is still being written, or never will be."""
-    text = path.read_bytes()
-    return text[: text.rfind(b"\n") + 1].decode("utf-8", errors="replace").split("\n")[:-1]
 
 
 def _parsed(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
-        event = json.loads(line)
+        fields = json.loads(line)
     except json.JSONDecodeError:
-        event = None
-    if not isinstance(event, dict):
-        raise UserError(f"{path}:{number}: not an event", fix="restore the file, or remove the damaged line")
-    return event
+        fields = None
+    if not isinstance(fields, dict):
+        raise UserError(f"{path}:{number}: not an event", fix=_FIX)
+    return fields
 
 
-def _end_of_whole_lines(fd: int) -> int:
-    """Offset just after the last newline of the file."""
-    end = os.fstat(fd).st_size
-    while end > 0:
-        begin = max(0, end - _TAIL_BYTES)
-        newline = os.pread(fd, end - begin, begin).rfind(b"\n")
-        if newline >= 0:
-            return begin + newline + 1
-        end = begin
-    return 0
+def _typed(path: Path, number: int, fields: dict[str, Any]) -> Event:
+    try:
+        return _KINDS.get(_kind(fields), UnknownEvent).model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise UserError(f"{path}:{number}: not an event: {where}: {first['msg']}", fix=_FIX) from None
+
+
+def _kind(fields: dict[str, Any]) -> str:
+    """Until version 0.1 a damaged checkpoint was a checkpoint event with other fields."""
+    if fields.get("kind") == "checkpoint" and "damaged" in fields:
+        fields["checkpoint"] = fields["damaged"]
+        return DamagedCheckpoint.kind
+    return str(fields.get("kind"))
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401  # whatever JSON can carry, and numpy's scalars

@@ -12,6 +12,7 @@ from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.base.names import did_you_mean
 from graphmill.record.columns import COLUMNS, COLUMNS_OF, SEED_000_COLUMNS, Cell, Column, Kind
+from graphmill.record.lines import append_line
 from graphmill.spec.experiment import TaskName
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Column",
     "Kind",
     "Table",
+    "append_metrics",
     "format_cell",
     "read_metrics",
     "read_table",
@@ -35,14 +37,30 @@ def write_metrics(path: Path, rows: Iterable[Mapping[str, Cell]], *, task: TaskN
     reads back to the same float.
     """
     columns = COLUMNS_OF[task]
+    write_text(path, "".join([_line(columns), *(f"{_row(row, columns)}\n" for row in rows)]))
+
+
+def append_metrics(path: Path, row: Mapping[str, Cell], *, task: TaskName = "node_classification") -> None:
+    """Append one row, with the header first where there is no file yet; durable when this returns.
+
+    A line that a crash left half-written is cut off first, so the file only ever holds whole rows.
+    """
+    columns = COLUMNS_OF[task]
+    if not path.exists():
+        write_text(path, _line(columns))
+    append_line(path, _row(row, columns))
+
+
+def _row(row: Mapping[str, Cell], columns: Mapping[str, Column]) -> str:
+    for name in row.keys() - columns.keys():
+        raise ValueError(f"metrics.csv has no column {name!r}; {did_you_mean(name, columns)}")
+    return _line([format_cell(row.get(name)) for name in columns]).removesuffix("\n")
+
+
+def _line(cells: Iterable[str]) -> str:
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    for row in rows:
-        for name in row.keys() - columns.keys():
-            raise ValueError(f"metrics.csv has no column {name!r}; {did_you_mean(name, columns)}")
-        writer.writerow([format_cell(row.get(name)) for name in columns])
-    write_text(path, text.getvalue())
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue()
 
 
 def format_cell(value: Cell) -> str:
@@ -73,13 +91,16 @@ class Table:
     lines: tuple[int, ...]  # last line of each row, counted from 1
 
 
-def read_metrics(path: Path) -> list[dict[str, str]]:
-    """Read a metrics.csv, as strings; its header may hold any columns. A torn file is refused with its line."""
-    table = read_table(path)
+def read_metrics(path: Path, *, is_growing: bool = False) -> list[dict[str, str]]:
+    """Read a metrics.csv, as strings; its header may hold any columns. A torn file is refused with its line.
+
+    `is_growing`: a rank may be appending to it, so a torn last line counts as not there yet.
+    """
+    table = read_table(path, is_growing=is_growing)
     return [dict(zip(table.header, row, strict=True)) for row in table.rows]
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path, *, is_growing: bool = False) -> Table:
     """Read a CSV with a header, or raise a `UserError` that names the file and the line where it breaks off."""
     mend = f"copy {path} again from where it was made, or remove it"
     try:
@@ -89,6 +110,8 @@ def read_table(path: Path) -> Table:
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise UserError(f"{path}, line {line}: not UTF-8 text", fix=mend) from None
+    if is_growing:
+        text = text[: text.rfind("\n") + 1]
     if not text.strip():
         raise UserError(f"{path} is empty: not even a header", fix=mend)
     if "\0" in text:  # what a power cut leaves of a file that was being written

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import fsync_folder, write_json, write_text
-from graphmill.record.events import append_line, complete_lines
+from graphmill.record.lines import append_line, complete_lines
 from graphmill.record.manifest import saved_steps
 from graphmill.record.provenance import Provenance, collect_provenance
 from graphmill.spec.differences import plan_differences

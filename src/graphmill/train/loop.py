@@ -9,6 +9,7 @@ from itertools import islice
 import torch
 
 from graphmill.record.columns import MEASURES
+from graphmill.record.events import Checkpoint, Sync
 from graphmill.record.manifest import Best, Position
 from graphmill.record.run_folder import Status
 from graphmill.spec.plan import Plan
@@ -107,14 +108,15 @@ class Training:
         agree = all(vote[0] == votes[0][0] for vote in votes)
         traffic = self.group.traffic
         self.journal.events.write(
-            "sync",
-            epoch=self.epoch + 1,
-            steps_done=self.steps_done,
-            parameter_hash=f"{digest:016x}",
-            replicas_agree=agree,
-            payload_bytes=traffic.payload_bytes,
-            modelled_bytes=traffic.num_syncs * self.learner.replica.num_parameters * 4,
-            wait_s=round(traffic.wait_s, 6),
+            Sync(
+                epoch=self.epoch + 1,
+                steps_done=self.steps_done,
+                parameter_hash=f"{digest:016x}",
+                replicas_agree=agree,
+                payload_bytes=traffic.payload_bytes,
+                modelled_bytes=traffic.num_syncs * self.learner.replica.num_parameters * 4,
+                wait_s=round(traffic.wait_s, 6),
+            )
         )
         if not agree:
             hashes = ", ".join(f"{vote[0] + 2**63:016x}" for vote in votes)
@@ -200,7 +202,7 @@ class Training:
         self._prune()
         self.time_left.reserve.saw_save(time.perf_counter() - began)
         self.time_left.begin_round()
-        self.journal.events.write("checkpoint", epoch=self.epoch, step=self.step, steps_done=self.steps_done)
+        self.journal.events.write(Checkpoint(epoch=self.epoch, step=self.step, steps_done=self.steps_done))
 
     def _prune(self) -> None:
         """Keep the latest checkpoint and the best, and those that are kept for good."""

@@ -29,7 +29,7 @@ from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.monitor.sampler import start_monitor
 from graphmill.record.columns import MEASURES
-from graphmill.record.events import EventWriter
+from graphmill.record.events import EventWriter, Failure, Finish, Start, Stop
 from graphmill.record.run_folder import Outcome, RunFolder, Status, said_where_it_fails
 from graphmill.record.seal import seal_of
 from graphmill.runtime.rank import LAUNCHER, Rank, current_rank
@@ -142,7 +142,7 @@ def _failed(setting: Setting, training: Training | None, status: Status, message
     A run folder that cannot be written may be the very thing that went wrong: the exit status still says so.
     """
     with said_where_it_fails():
-        setting.events.write("error", message=message, exit_code=code)
+        setting.events.write(Failure(message=message, exit_code=code))
     if setting.rank.rank == 0:
         with said_where_it_fails():
             setting.folder.write_outcome(_outcome(training, status, message, began, code))
@@ -182,10 +182,9 @@ def _train(training: Training, *, resume: bool, began: float) -> int:
     journal, progress = training.journal, training.journal.progress
     try:
         resumed = resume and training.restore()
-        parameters = training.learner.replica.num_parameters
-        journal.events.write(
-            "start", resumed=resumed, steps_done=training.steps_done, parameters=parameters, **_as_it_is(training)
-        )
+        if not resumed:
+            journal.reopen(0)
+        journal.events.write(_started(training, resumed=resumed))
         progress.resume(training.steps_done)
         progress.say(_opening(training, resumed=resumed))
         status, test = _run_and_test(training)
@@ -194,23 +193,28 @@ def _train(training: Training, *, resume: bool, began: float) -> int:
     message = training.time_left.why() if status == "out_of_time" else ""
     if training.group.rank == 0:
         journal.folder.write_outcome(_outcome(training, status, message, began, EXIT_OF[status], test))
-    seal = {"seal": seal_of(journal.folder, training.group.rank)} if status == "done" else {}
-    journal.events.write("finish" if seal else "stop", steps_done=training.steps_done, status=status, **seal)
+    if status == "done":
+        seal = seal_of(journal.folder, training.group.rank)
+        journal.events.write(Finish(steps_done=training.steps_done, status=status, seal=seal))
+    else:
+        journal.events.write(Stop(steps_done=training.steps_done, status=status))
     with suppress(RuntimeError):  # srun kills the others as soon as one leaves with 75: all must have told by then
         training.group.barrier()
     progress.say(_closing(training, test))
     return EXIT_OF[status]
 
 
-def _as_it_is(training: Training) -> dict[str, object]:
-    """Where this rank runs and with whom it talks; not what was planned."""
-    return {
-        "hostname": socket.gethostname(),
-        "pid": os.getpid(),
-        "world_size": dist.get_world_size() if dist.is_initialized() else 1,
-        "backend": dist.get_backend() if dist.is_initialized() else None,
-        "plan_hash": training.checkpoints.plan_hash,
-    }
+def _started(training: Training, *, resumed: bool) -> Start:
+    return Start(
+        resumed=resumed,
+        steps_done=training.steps_done,
+        parameters=training.learner.replica.num_parameters,
+        hostname=socket.gethostname(),
+        pid=os.getpid(),
+        world_size=dist.get_world_size() if dist.is_initialized() else 1,
+        backend=dist.get_backend() if dist.is_initialized() else None,
+        plan_hash=training.checkpoints.plan_hash,
+    )
 
 
 def _run_and_test(training: Training) -> tuple[Status, Measures | None]:

@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 
+from graphmill.record.events import Start
 from graphmill.spec.plan import Plan
 from graphmill.verify.check import Check, judged
-from graphmill.verify.events import Start, Story
+from graphmill.verify.events import Story
 from graphmill.verify.evidence import Evidence
 
 _STEP_BACK_S = 1.0  # what a clock may be set back by while a run goes on

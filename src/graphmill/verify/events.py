@@ -7,86 +7,13 @@ left is the history of the weights that the run ended with.
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
 from graphmill.base.errors import UserError
-from graphmill.record.events import read_events
+from graphmill.record.events import Epoch, Evaluation, Event, Finish, Start, Sync, events_in
 from graphmill.record.run_folder import RunFolder
 from graphmill.verify.check import in_a_line
 
 _FILE = re.compile(r"rank_(0|[1-9][0-9]{0,8})\.jsonl")
-
-
-class _Event(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    time: FiniteFloat  # Unix time, s
-    rank: int
-    kind: str
-
-
-class Start(_Event):
-    """An attempt begins. `backend` is None where there is nobody to talk to."""
-
-    resumed: bool
-    steps_done: int
-    parameters: int
-    hostname: str
-    world_size: int
-    backend: str | None
-    plan_hash: str
-
-
-class Sync(_Event):
-    """The ranks agreed."""
-
-    epoch: int
-    steps_done: int
-    parameter_hash: str
-    replicas_agree: bool
-
-
-class Epoch(_Event):
-    """An epoch is over."""
-
-    epoch: int
-    steps_done: int
-    loss: float
-    num_seeds: int
-
-
-class Evaluation(_Event):
-    """A split was evaluated; the measures stand beside, under the task's names."""
-
-    model_config = ConfigDict(frozen=True, extra="allow")
-
-    epoch: int
-    split: Literal["train", "val", "test"]
-
-    @property
-    def measures(self) -> dict[str, float]:
-        """By name, as far as they are numbers."""
-        values = (self.model_extra or {}).items()
-        return {name: float(value) for name, value in values if isinstance(value, int | float)}
-
-
-class Finish(_Event):
-    """The rank is done."""
-
-    steps_done: int
-    status: str
-    seal: dict[str, str] = {}
-
-
-_MODELS: dict[str, type[_Event]] = {
-    "start": Start,
-    "sync": Sync,
-    "epoch": Epoch,
-    "evaluate": Evaluation,
-    "finish": Finish,
-}
 
 
 @dataclass(slots=True)
@@ -95,7 +22,7 @@ class Story:
 
     rank: int
     problem: str = ""  # why nothing, or not all of it, can be read
-    events: list[_Event] = field(default_factory=list)  # all of them, in the file's order
+    events: list[Event] = field(default_factory=list)  # all of them, in the file's order
     starts: list[Start] = field(default_factory=list)
     syncs: dict[int, Sync] = field(default_factory=dict)  # by steps done
     epochs: dict[int, Epoch] = field(default_factory=dict)
@@ -120,26 +47,15 @@ def read_story(folder: RunFolder, rank: int) -> Story:
     """What a rank told; `problem` says what is wrong with its file, and nothing is raised."""
     story, path = Story(rank), folder.events_path(rank)
     try:
-        for number, event in enumerate(read_events(path), start=1):
-            _add(story, _typed(path, number, event))
+        for event in events_in(path):
+            _add(story, event)
         story.before_finish = _before_last_line(path)
     except (UserError, OSError) as error:
         story.problem = in_a_line(error)
     return story
 
 
-def _typed(path: Path, number: int, event: dict[str, Any]) -> _Event:
-    try:
-        return _MODELS.get(str(event.get("kind")), _Event).model_validate(event)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise UserError(
-            f"{path.name}, line {number}: {where}: {first['msg']}", fix="restore the file from where it was copied"
-        ) from None
-
-
-def _add(story: Story, event: _Event) -> None:
+def _add(story: Story, event: Event) -> None:
     story.events.append(event)
     story.finish = None
     match event:
@@ -150,9 +66,9 @@ def _add(story: Story, event: _Event) -> None:
             story.syncs[event.steps_done] = event
         case Epoch():
             story.epochs[event.epoch] = event
-        case Evaluation(split="val"):
+        case Evaluation(set="val"):
             story.val[event.epoch] = event
-        case Evaluation(split="test"):
+        case Evaluation(set="test"):
             story.test = event
         case Finish():
             story.finish = event

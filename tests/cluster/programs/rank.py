@@ -14,7 +14,7 @@ from pathlib import Path
 import xxhash
 
 from graphmill.base.errors import UserError
-from graphmill.record.events import EventWriter
+from graphmill.record.events import EventWriter, Failure, Finish, Start
 from graphmill.record.metrics import write_metrics
 from graphmill.record.run_folder import Outcome, RunFolder
 from graphmill.runtime.rank import current_rank
@@ -75,7 +75,7 @@ def do_crash() -> int:
 def do_slow_crash() -> int:
     """Says what is wrong, and takes a while to die, as a process with torch in it does."""
     with EventWriter(FOLDER / "events" / f"rank_{RANK.rank}.jsonl", rank=RANK.rank) as events:
-        events.write("error", message="the first error")
+        events.write(Failure(message="the first error", exit_code=1))
     print("the first error", file=sys.stderr, flush=True)
     time.sleep(0.7)
     return 1
@@ -85,7 +85,7 @@ def do_echo() -> int:
     """Notices the loss of another rank before that is quite dead: a killed process closes its connections first."""
     message = "RuntimeError: [pair.cc:537] Read error [127.0.0.1]:44252: Connection reset by peer."
     with EventWriter(FOLDER / "events" / f"rank_{RANK.rank}.jsonl", rank=RANK.rank) as events:
-        events.write("error", message=message)
+        events.write(Failure(message=message, exit_code=1))
     raise RuntimeError(message)
 
 
@@ -139,8 +139,9 @@ def do_finish() -> int:
     folder = RunFolder.open(FOLDER)
     plan = folder.read_plan()
     with EventWriter(folder.events_path(RANK.rank), rank=RANK.rank) as events:
-        events.write("start")
-        events.write("finish")
+        where = {"hostname": "here", "world_size": plan.ranks, "backend": "gloo", "plan_hash": ""}
+        events.write(Start(resumed=False, steps_done=0, parameters=1, **where))
+        events.write(Finish(steps_done=plan.steps_per_rank, status="done"))
     if RANK.rank > 0:
         return 0
     checkpoint = folder.checkpoints_dir / f"step_{plan.steps_per_rank:010d}"

@@ -132,7 +132,7 @@ def _last_error(folder: RunFolder, rank: int) -> str:
 def _progress(folder: RunFolder) -> tuple[int, int]:
     """Epochs and steps of each rank that the metrics tell of."""
     try:
-        rows = read_metrics(folder.metrics_path) if folder.metrics_path.exists() else []
+        rows = read_metrics(folder.metrics_path, is_growing=True) if folder.metrics_path.exists() else []
         return len(rows), int(rows[-1]["local_steps"]) if rows else 0
     except (UserError, KeyError, ValueError):  # a damaged table: `graphmill verify` says what is wrong with it
         return 0, 0

@@ -17,7 +17,7 @@ from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.cluster.launch.run import start_run
 from graphmill.record.columns import facts_of
-from graphmill.record.events import read_events
+from graphmill.record.events import Checkpoint, Evaluation, Sync, events_in
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import Plan
@@ -68,8 +68,8 @@ def try_out(plan: Plan, steps: int) -> Trial:
 
 
 def _read(folder: RunFolder, plan: Plan, steps: int) -> Trial:
-    events = read_events(folder.events_path(0))
-    marks = [(event["steps_done"], event["time"]) for event in events if event["kind"] == "sync"]
+    events = events_in(folder.events_path(0))
+    marks = [(event.steps_done, event.time) for event in events if isinstance(event, Sync)]
     per_step = [(later - sooner) / (after - before) for (before, sooner), (after, later) in pairwise(marks)]
     if len(per_step) < FEWEST_STEPS - 1:
         every = plan.sync.every
@@ -79,7 +79,7 @@ def _read(folder: RunFolder, plan: Plan, steps: int) -> Trial:
         )
     quartiles = statistics.quantiles(per_step, n=4, method="inclusive")
     rows = [facts_of(plan.task_name, row) for row in read_metrics(folder.metrics_path)]
-    ends = [event["time"] for event in events if event["kind"] in ("checkpoint", "evaluate")]
+    ends = [event.time for event in events if isinstance(event, Checkpoint | Evaluation)]
     val_s, test_s = float(rows[-1]["eval_s"]), ends[-1] - ends[-2]
     every_epochs = plan.evaluate_every_epochs
     num_evaluations = math.ceil(plan.epochs / every_epochs) if every_epochs else 1
