@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from graphmill.base.errors import UserError
 from graphmill.record.columns import columns_markdown
 from graphmill.record.metrics import (
-    append_metrics,
     COLUMNS,
     SEED_000_COLUMNS,
+    append_metrics,
     format_cell,
     read_metrics,
     read_table,
