@@ -139,7 +139,7 @@ def test_a_run_of_another_task_has_its_own_columns_and_says_so(training_of, caps
     assert "val MAE" in (said := capsys.readouterr().out)
     assert "windows/s" in said
     evaluations = [e for e in read_events(training.journal.folder.events_path(0)) if e["kind"] == "evaluate"]
-    assert {"mae", "rmse", "loss", "num_seeds"} <= evaluations[0].keys()
+    assert {"mae", "rmse", "loss", "num_seeds"} <= evaluations[0]["measures"].keys()
 
 
 def test_the_mean_loss_counts_what_was_there_to_be_forecast(training_of):
