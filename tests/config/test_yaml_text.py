@@ -62,8 +62,8 @@ def test_a_byte_order_mark_is_skipped(tmp_path):
         ("- 1\n- 2\n", "holds a list"),
         ("just words", "holds text"),
         ("7", "holds a single value"),
-        ("a: 1\na: 2\n", "a stands twice, in lines 1 and 2"),
-        ("a:\n  b: 1\n  b: 1\n", r"a\.b stands twice, in lines 2 and 3"),
+        ("a: 1\na: 2\n", "a is given twice, in lines 1 and 2"),
+        ("a:\n  b: 1\n  b: 1\n", r"a\.b is given twice, in lines 2 and 3"),
         ("a: &x [1]\nb: *x\n", r"a\.yaml:2:4: aliases \(\*x\) are not read"),
         ("a: &a [*a]\n", "aliases"),
         ("a: &x {k: 1}\nb:\n  <<: *x\n", "aliases"),
@@ -71,8 +71,8 @@ def test_a_byte_order_mark_is_skipped(tmp_path):
         ("null: a\n", "null is not a name"),
         ("true: a\n", "true is not a name"),
         ("? [a, b]\n: 1\n", "is not a name"),
-        ("a: 1\n\tb: 2\n", "a tab"),
-        ("a:\n\t- 1\n", "a tab"),
+        ("a: 1\n\tb: 2\n", "tab in the indentation"),
+        ("a:\n\t- 1\n", "tab in the indentation"),
         ("a: [1, 2\n", r"a\.yaml:2:1: not YAML"),
         ("a: b: c\n", "not YAML"),
         ("a: 'x\n", "not YAML"),
@@ -118,7 +118,7 @@ def test_two_problems_are_told_together(tmp_path):
     with pytest.raises(UserError) as refused:
         read(tmp_path, "a: 1\na: 2\nb: !!set {x}\n")
     assert "2 problems" in refused.value.message
-    assert "a stands twice" in refused.value.message
+    assert "a is given twice" in refused.value.message
     assert "b carries the tag" in refused.value.message
 
 

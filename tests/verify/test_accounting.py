@@ -72,7 +72,7 @@ def no_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ("name", "words"),
     [
         ("bad", "FAILED, exit status 3: the script or a step"),
-        ("timeout", "TIMEOUT: the time limit struck"),
+        ("timeout", "TIMEOUT: time limit reached"),
         ("cancelled", "CANCELLED: somebody cancelled it"),
         ("node_fail", "NODE_FAIL: a host was lost"),
         ("requeued", "CANCELLED: "),

@@ -1,6 +1,6 @@
 """The exceptions a person may see.
 
-`UserError` is the person's to mend and carries no traceback; anything else that escapes is our own bug.
+`UserError`: a mistake of the user, shown without a traceback; anything else that escapes is a bug of ours.
 """
 
 

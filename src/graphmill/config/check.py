@@ -46,7 +46,7 @@ def checked(
 ) -> T:
     """The model that `draft` describes, or one `UserError` with all of its problems.
 
-    `others`: models that were not chosen, by what would choose them; a key of theirs is told as such.
+    `others`: models that were not chosen, by what would choose them; one of their keys is reported as such.
     """
     result, problems = examined(model, draft, source, others=others, chosen=chosen)
     refuse(problems, source)
@@ -88,7 +88,7 @@ def _with_default_tags(model: Model, value: Mapping[str, Any]) -> dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where an error is, in the person's terms: pydantic's location without the tags of unions."""
+    """Where an error is, as the user wrote it: pydantic's location without the tags of unions."""
 
     path: KeyPath  # as written in the file
     section: Model  # the model whose key it is about
@@ -124,7 +124,7 @@ def _place(model: Model, loc: tuple[int | str, ...]) -> _Place:
 
 
 def _problems(family: _Family, error: ValidationError, draft: Draft, source: str) -> list[Problem]:
-    told: dict[KeyPath, Problem] = {}  # a plain union tells once per member; the person wants to hear once
+    told: dict[KeyPath, Problem] = {}  # a plain union reports once per member; show it once
     for detail in error.errors(include_url=False):
         place = _named(detail, _place(family.model, detail["loc"]))
         what, fix = _sentence(family, detail, place)

@@ -59,7 +59,7 @@ def section_members(field: FieldInfo) -> tuple[Model, ...]:
 
 
 def mapped_model(field: FieldInfo) -> Model | None:
-    """The model of every value, where a field maps names that the person chooses to sections; else None."""
+    """The model of every value, where a field maps user-chosen names to sections; else None."""
     arguments = get_args(field.annotation) if get_origin(field.annotation) is dict else ()
     values = arguments[1] if arguments else None
     return values if isinstance(values, type) and issubclass(values, BaseModel) else None

@@ -1,4 +1,4 @@
-"""Problems of a file or a request, gathered so that all are told at once (house rule 5)."""
+"""Problems of a file or a request, collected so that all are reported at once (house rule 5)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from graphmill.base.errors import UserError
 
 KeyPath = tuple[str | int, ...]
-"""Where a value stands: ("train", "num_neighbors", 0)."""
+"""Path of a value: ("train", "num_neighbors", 0)."""
 
 _MOST_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong, where it stands, and what to type instead."""
+    """One problem: what is wrong, where, and what to type instead."""
 
     where: str  # file:line, or the override as given
     what: str
@@ -33,7 +33,7 @@ def dotted(path: KeyPath) -> str:
 
 
 def refuse(problems: Sequence[Problem], source: str) -> None:
-    """Raise one `UserError` that tells all `problems` of `source`; return where there is none."""
+    """Raise one `UserError` with all `problems` of `source`; return where there is none."""
     if not problems:
         return
     if len(problems) == 1:
@@ -44,5 +44,5 @@ def refuse(problems: Sequence[Problem], source: str) -> None:
         lines.append(f"… and {len(problems) - _MOST_SHOWN} more")
     raise UserError(
         f"{len(problems)} problems in {source}:\n  " + "\n  ".join(lines),
-        fix="mend them all; `graphmill plan` checks an experiment without training",
+        fix="correct them all; `graphmill plan` checks an experiment without training",
     )

@@ -36,7 +36,7 @@ _SCALARS: Final = {
 class Document:
     """A file's content: a mapping of plain values, and the line of every key."""
 
-    source: str  # the file as the person named it
+    source: str  # the file as the user named it
     value: dict[str, Any]
     lines: dict[KeyPath, int]
 
@@ -167,7 +167,7 @@ class _Reader:
                 continue
             if key in result:
                 first = self.lines[(*at, key)]
-                self._problem((*at, key), f"stands twice, in lines {first} and {line}", "keep one of the two")
+                self._problem((*at, key), f"is given twice, in lines {first} and {line}", "keep one of the two")
                 continue
             result[key] = self._plain(value_node, (*at, key))
             self.lines[(*at, key)] = line
@@ -209,9 +209,9 @@ def _syntax_error(error: yaml.YAMLError, source: str) -> UserError:
         return UserError(f"{source} holds the character U+{code:04X}, which YAML does not allow", fix="remove it")
     problem = " ".join(str(part) for part in (getattr(error, "context", None), getattr(error, "problem", None)) if part)
     if "'\\t'" in problem:
-        return UserError(f"{where}: a tab stands where YAML wants spaces", fix="indent with spaces")
+        return UserError(f"{where}: tab in the indentation, which YAML does not allow", fix="indent with spaces")
     if "single document" in problem:
         return UserError(f"{where}: a second document begins here", fix="keep one document in a file")
     if "aliases" in problem:
         return UserError(f"{where}: {problem}", fix="write the value out where it is used")
-    return UserError(f"{where}: not YAML: {problem or error}", fix="mend the line, or the one above it")
+    return UserError(f"{where}: not YAML: {problem or error}", fix="correct this line or the one above it")

@@ -36,7 +36,7 @@ def write_configuration(cluster: Description) -> None:
 
 
 def write_ssh(cluster: Description) -> None:
-    """A key of the person, one of each host, and the files with which ssh finds and knows them."""
+    """A key of the user, one of each host, and the files with which ssh finds and knows them."""
     folder = HOME / "ssh"
     _make_key(folder / "id")
     known: list[str] = []

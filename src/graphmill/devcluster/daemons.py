@@ -84,7 +84,7 @@ def start_accounting() -> None:
 
 
 def add_accounts(cluster: Description) -> None:
-    """Accounts that the person may charge, and a QOS beside normal."""
+    """Accounts that the user may charge, and a second QOS besides normal."""
     names = ",".join(ACCOUNTS)
     known = _run("sacctmgr", ["sacctmgr", "--noheader", "--parsable2", "show", "account", "format=account"]).split()
     if set(ACCOUNTS) <= set(known):

@@ -41,14 +41,14 @@ class Description(BaseModel):
     """What happens to a job that takes more memory than it asked for: nothing; Slurm notices within seconds and kills
     it (FAILED or CANCELLED); the kernel kills it at once (OUT_OF_MEMORY; needs root and cgroup v1)."""
     private: tuple[Path, ...] = ()
-    """Folders that each host has for itself, beside /run/local."""
+    """Folders private to each host, in addition to /run/local."""
     private_mib: Annotated[int, Field(ge=1)] = 1024
     """The size of each private folder on each host; they are held in memory, and full when they are full."""
     requeue_delay_s: Annotated[int, Field(ge=5)] = 5
     """How long a requeued job waits before it may start again (Slurm's cred_expire: 120 s by default, also where less
     than 5 is asked for)."""
     slurmd_timeout_s: Annotated[int, Field(ge=5)] = 20
-    """A host that is silent for this long is down."""
+    """SlurmdTimeout: a host that does not respond for this long is down."""
     min_job_age_s: Annotated[int, Field(ge=2)] = 300
     """squeue and scontrol forget an ended job after this."""
     enforce: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ class Description(BaseModel):
 
     @property
     def user(self) -> str:
-        """Who runs all daemons and jobs: the person."""
+        """The user that runs all daemons and jobs."""
         return getpass.getuser()
 
     def host(self, name: str) -> "Host":

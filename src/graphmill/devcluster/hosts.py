@@ -115,7 +115,7 @@ def first_process(host: Host) -> int | None:
 
 
 def crash(host: Host) -> None:
-    """Take the power away: the network goes silent first, so that no peer is told, then every process ends at once."""
+    """Power off: the links go down first, so that no peer sees a closed connection, then every process is killed."""
     cut(host)
     number = first_process(host)
     if number is not None:

@@ -45,7 +45,7 @@ def _be_head(lifeline: int, groups: str, builder: list[str], command: list[str])
     socket.sethostname("head")
     mount("tmpfs", "/run", "tmpfs", data="mode=755")
     _own_view_of_devices()
-    for pair in filter(None, groups.split(",")):  # a control group of the cluster's own stands for the whole hierarchy
+    for pair in filter(None, groups.split(",")):  # the cluster's own control group serves as the root of the hierarchy
         controller, _, folder = pair.partition("=")
         mount(folder, f"/sys/fs/cgroup/{controller}", flags=_MS_BIND)
     built = _wait_for_orphans(until=_start(builder), lifeline=lifeline)
@@ -110,7 +110,7 @@ def _wait_for_orphans(*, until: "int | None", lifeline: int = -1) -> int:
 
 
 def _reap(until: "int | None") -> "int | None":
-    """Bury all who have ended. The exit status of `until`, where it was among them."""
+    """Reap exited children. The exit status of `until`, where it was among them."""
     with contextlib.suppress(ChildProcessError):
         while True:
             process, status = os.waitpid(-1, os.WNOHANG)

@@ -78,7 +78,7 @@ def why_not(cluster: Description | None = None) -> str:
 
 @cache
 def why_no_namespaces() -> str:
-    """What the kernel or the container says against it; empty where nothing does. Tried, for no file tells."""
+    """Why the kernel or the container does not allow it, found by trying; empty if it does."""
     command = [
         "unshare",
         *own_user_namespace(),

@@ -1,6 +1,6 @@
 """What to ask for next time, and what to change: from what a job asked for and what was measured. Pure.
 
-Every threshold stands here, by name. Advice that saves little is not given: it would only be read past.
+All thresholds are constants in this file. Advice that saves little is not given.
 """
 
 import math
@@ -149,7 +149,7 @@ def _time(facts: Facts) -> Advice | None:
     both = f"asked {clock_of(asked)}, used {clock_of(used)}"
     if facts.state == "TIMEOUT":
         return advice(
-            f"asked {clock_of(asked)}, and the limit struck before the run could leave", nice_time(asked * 1.5)
+            f"asked {clock_of(asked)}, and the limit was reached before the run stopped", nice_time(asked * 1.5)
         )
     if not facts.is_done:
         return None
@@ -174,7 +174,7 @@ def _gpus(facts: Facts) -> Advice | None:
     finding = f"asked {asked:g} of a host, busy {busy:.0f} % of the time"
     waits = facts.phases is not None and facts.phases.wait_s > WAIT_SHARE * facts.phases.total_s
     if waits:
-        suggestion = "they stand waiting for mini-batches: see loader"
+        suggestion = "they wait for mini-batches: see loader"
     elif busy < GPU_IDLE_PERCENT:
         suggestion = "try the run without GPUs (slurm.gpus_per_host=0, train.device=cpu), or give them more at once"
     else:
@@ -187,7 +187,7 @@ def _loader(facts: Facts) -> Advice | None:
     if phases is None or phases.wait_s <= WAIT_SHARE * phases.total_s:
         return None
     share = 100 * phases.wait_s / phases.total_s
-    finding = f"steps stood waiting for mini-batches {share:.0f} % of the time"
+    finding = f"steps waited for mini-batches {share:.0f} % of the time"
     slower = "sampling" if phases.sample_s >= phases.gather_s else "gathering features"
     if facts.prefetch == 0:
         suggestion = "make some ahead (train.prefetch=2)"

@@ -1,4 +1,4 @@
-"""What holds a run back: from the clocks of its ranks and what the monitors saw. Pure; thresholds stand here, by name.
+"""What holds a run back: from the clocks of its ranks and what the monitors saw. Pure; thresholds are constants here.
 
 All shares are of the time of the epochs after the first, training and evaluation together. A finding is what lies over
 its threshold; the verdict is the largest of them, memory before all others, and computing where there is none.
@@ -24,7 +24,7 @@ SEVERE: Final = 2.0
 
 THRESHOLDS: Final[dict[Bound, tuple[float, str]]] = {
     "memory": (NEARLY_FULL, "peak of all ranks of a host ÷ its memory, or the job's"),
-    "loader": (WAIT_SHARE, "time that steps stood waiting for their batch, mean over ranks"),
+    "loader": (WAIT_SHARE, "time that steps waited for their batch, mean over ranks"),
     "sync": (SYNC_SHARE, "time in collectives, of the rank that spends least there"),
     "imbalance": (IMBALANCE_SHARE, "computing and waiting for batches: slowest rank minus mean over ranks"),
     "evaluation": (EVALUATION_SHARE, "time of evaluations"),
@@ -49,7 +49,7 @@ class Clock:
 class Measured:
     """What is known of a run. None: not measured."""
 
-    clocks: tuple[Clock, ...]  # of every rank; of rank 0 alone where the events do not tell of the others
+    clocks: tuple[Clock, ...]  # of every rank; of rank 0 alone if the events lack those of the others
     eval_s: float
     warms_up: bool  # the sums hold the first epoch, for there is no other
     num_ranks: int
@@ -155,7 +155,7 @@ def _compute(measured: Measured, share: float) -> tuple[str, tuple[str, ...]]:
         reachable = min(wanted, have or wanted) - (measured.others_cores or 0.0)
         if measured.ranks_cores < BUSY * reachable:
             larger = f" (train.batch_size={2 * measured.batch_size})" if measured.batch_size else ""
-            suggestions.append(f"cores stand idle while it computes, its operations are small: larger batches{larger}")
+            suggestions.append(f"cores are idle during compute: the operations are small: larger batches{larger}")
     if have is not None and wanted < have:
         threads = have // measured.ranks_per_host
         suggestions.append(f"{have - wanted} of {have} cores have no thread: train.threads={threads}, or more ranks")
@@ -167,7 +167,7 @@ def _loader(measured: Measured, share: float) -> tuple[str, tuple[str, ...]]:
     sample = statistics.fmean(clock.sample_s for clock in measured.clocks)
     gather = statistics.fmean(clock.gather_s for clock in measured.clocks)
     slower = "sampling" if sample >= gather else "gathering features"
-    figure = f"steps stood waiting for their batch {100 * share:.0f} % of the time"
+    figure = f"steps waited for their batch {100 * share:.0f} % of the time"
     if sample or gather:
         figure += f"; {slower} takes most ({sample:.1f} s sampling, {gather:.1f} s gathering)"
     suggestions = []
@@ -185,7 +185,7 @@ def _loader(measured: Measured, share: float) -> tuple[str, tuple[str, ...]]:
 
 
 def _sync(measured: Measured, share: float) -> tuple[str, tuple[str, ...]]:
-    """The rank that spends least in collectives: the slowest one waits for nobody, the others wait for it."""
+    """The rank that spends least in collectives: the slowest rank waits least, the others wait for it."""
     figure = f"even the rank that waits least spent {100 * share:.0f} % of the time in collectives"
     suggestions = [f"synchronise less often (train.sync.every={4 * measured.sync_every})", "train.sync.payload=fp16"]
     if _is_crowded(measured):

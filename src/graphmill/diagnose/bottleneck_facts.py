@@ -12,7 +12,7 @@ from graphmill.record.run_folder import RunFolder
 
 _CLOCKS = ("train_s", "compute_s", "wait_s", "sync_s", "sample_s", "gather_s")
 _Epochs = dict[int, Epoch]
-"""Epoch → its event; of an epoch that was done again after a resume, the last one."""
+"""Epoch → its event; of an epoch that was repeated after a resume, the last one."""
 
 
 def measured_of(folder: RunFolder) -> Measured:
@@ -23,7 +23,7 @@ def measured_of(folder: RunFolder) -> Measured:
     clocks = [_clock(rank, epochs, counted) for rank, epochs in enumerate(by_rank)]
     known = tuple(clock for clock in clocks if clock is not None)
     eval_s = sum(by_rank[0][epoch].clocks.get("eval_s", 0.0) for epoch in counted)
-    if len(known) < plan.ranks:  # written before events told of clocks, or a rank's events are lost
+    if len(known) < plan.ranks:  # written by a version without clocks in events, or a rank's events are missing
         clock, eval_s, counted = _from_metrics(folder)
         known = (clock,)
     monitors = _monitors(folder, by_rank[0], counted)

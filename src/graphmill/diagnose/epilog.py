@@ -2,7 +2,7 @@
 
 `python -m graphmill.diagnose.epilog RUN_FOLDER [--job ID]` writes epilog.json, epilog.txt, sacct.json and
 sacct_summary.txt into the run folder, and prints epilog.txt. It can be written again at any time: later accounts know
-more than those in the job's last seconds. A part that cannot be had is left out, and the epilog says why.
+more than those in the job's last seconds. A part that is not available is left out, and the epilog says why.
 """
 
 import argparse

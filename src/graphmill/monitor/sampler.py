@@ -1,7 +1,7 @@
 """The monitor: what a host, its GPUs and the ranks on it use, once a second, into monitor/<hostname>.csv of the run.
 
-`python -m graphmill.monitor.sampler RUN_FOLDER --parent PID` runs beside the ranks, once per host. It ends with the
-process PID or on SIGTERM, heeds no other signal, and never fails a run: where it cannot write it goes on trying.
+`python -m graphmill.monitor.sampler RUN_FOLDER --parent PID` runs next to the ranks, once per host. It ends with the
+process PID or on SIGTERM, ignores other signals, and never fails a run: if it cannot write, it keeps trying.
 Only the standard library is loaded: it starts in a blink and stays small.
 """
 
@@ -44,7 +44,7 @@ _MIB: Final = 1 << 20
 
 
 def start_monitor(run: Path) -> "subprocess.Popen[bytes]":
-    """Start the monitor of this host beside the calling process, whose end it does not outlive.
+    """Start the monitor of this host; it ends with the calling process.
 
     It holds none of our files open: a scheduler that waits for a rank's output to end does not wait for it.
     """
@@ -78,7 +78,7 @@ def _sample_until_the_end(run: Path, path: Path, life: "_Life", interval_s: floa
     due = time.monotonic() + interval_s
     while life.lasts_until(due):
         lines.append(sampler.sample())
-        # A host that stood still makes up for nothing, and two samples are never so close that rates mean nothing.
+        # A suspended host does not catch up on missed samples; two samples are never too close to compute a rate.
         due = max(due + interval_s, time.monotonic() + interval_s / 2)
     if due - time.monotonic() < interval_s / 2:  # what was used since the last sample, unless it is next to nothing
         lines.append(sampler.sample())
@@ -342,7 +342,7 @@ def _only_one(path: Path, life: _Life) -> Iterator[bool]:
             except BlockingIOError:
                 if time.monotonic() > give_up or not life.lasts_until(time.monotonic() + 0.2):
                     break
-            except OSError:  # nothing can be locked here (or written): then nobody else's lock can be there either
+            except OSError:  # no file locks (or no writing) here: then no other process can hold one
                 yield True
                 return
         yield lock is not None
@@ -363,7 +363,7 @@ def _locked(path: Path) -> IO[bytes]:
 
 
 def _interfaces(environ: Mapping[str, str]) -> list[str]:
-    """The interfaces that the collectives were told to use; a prefix or an exclusion says too little: then all."""
+    """The interfaces named for the collectives; all of them if only a prefix or an exclusion is given."""
     named = environ.get("GLOO_SOCKET_IFNAME") or environ.get("NCCL_SOCKET_IFNAME") or ""
     return [name.removeprefix("=") for name in named.split(",") if name and not name.startswith("^")]
 

@@ -2,7 +2,7 @@
 
 Counters only ever grow, as the kernel keeps them: whoever wants a rate takes two readings. The host's come from psutil;
 a process's from /proc, because psutil has no peak memory on Linux (VmHWM), and the files stay open between readings:
-this runs beside the training it measures.
+this runs while the training it measures runs.
 """
 
 import os

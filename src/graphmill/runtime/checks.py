@@ -74,7 +74,7 @@ def _memory(machine: MachineFacts) -> Finding:
     total, free = machine.memory_bytes / _GIB, machine.available_bytes / _GIB
     detail = f"{free:.1f} GiB free of {total:.1f} GiB"
     if free < 2:
-        return Finding("memory", "warn", detail, "a rank takes about 0.5 GiB beside its batches")
+        return Finding("memory", "warn", detail, "a rank needs about 0.5 GiB on top of its batches")
     return Finding("memory", "ok", detail)
 
 

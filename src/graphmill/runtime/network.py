@@ -49,7 +49,7 @@ def candidate_ports(key: int) -> Iterator[int]:
 
 
 def is_free(port: int, host: str = "") -> bool:
-    """Whether nobody listens on the port here."""
+    """Whether no process listens on this port."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trial:
         try:
             trial.bind((host, port))

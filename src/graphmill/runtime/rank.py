@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from graphmill.base.errors import UserError
 
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-LAUNCHER = "GRAPHMILL_LAUNCHER"  # our scripts set it to srun: then Slurm's variables tell the rank
+LAUNCHER = "GRAPHMILL_LAUNCHER"  # our scripts set it to srun: then Slurm's variables hold the rank
 _OF_SRUN = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NUM_NODES")
 
 

@@ -12,7 +12,7 @@ class StopRequest:
     """Remembers that SIGTERM or SIGINT came, or the scheduler's warning that time runs out.
 
     The loop reads `asked` and `warned` where all ranks are aligned, and they decide together. A second SIGINT raises
-    `KeyboardInterrupt` at once, for the person who does not want to wait for the checkpoint.
+    `KeyboardInterrupt` at once, for users who do not want to wait for the checkpoint.
     """
 
     def __init__(self) -> None:

@@ -73,7 +73,7 @@ _OPTIONS: Final = (
 
 
 def last_run(rows: Sequence[Row], job_id: str) -> Spent | None:
-    """The last run of a job, or None where the accounts do not know it."""
+    """The last run of a job, or None if accounting does not know it."""
     mine = [row for row in rows if job_id in (row["JobID"], row["JobIDRaw"])]
     return _spent(max(mine, key=_order), rows) if mine else None
 

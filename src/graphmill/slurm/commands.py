@@ -58,7 +58,7 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class QueuedJob:
-    """A line of squeue. Times are Unix times in seconds; None stands for what Slurm does not know yet."""
+    """A line of squeue. Times are Unix times in seconds; None: not known to Slurm yet."""
 
     job_id: str  # 17, or 17_3
     state: str  # PENDING, RUNNING, COMPLETING, …
@@ -156,7 +156,7 @@ def call(
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """`environ` without what changes the answers of Slurm's programs, or tells a new job of the one we sit in."""
+    """`environ` without what changes the output of Slurm's programs, or what a new job would inherit from ours."""
     dropped = ("SQUEUE_", "SACCT_", "SINFO_", "SCONTROL_")
     kept = {
         name: value

@@ -47,7 +47,7 @@ class JobReading:
     hosts: str = ""
     start: int | None = None  # of a waiting job: when Slurm expects it to start
     end: int | None = None
-    exit_code: int | None = None  # squeue does not tell it
+    exit_code: int | None = None  # not shown by squeue
 
     @property
     def phase(self) -> Phase:

@@ -20,7 +20,7 @@ _ENDS: Final[dict[str, str]] = {
     "COMPLETED": "the script ended with 0",
     "FAILED": "the script ended with an error",
     "CANCELLED": "somebody cancelled the job",
-    "TIMEOUT": "the time limit struck before the run had left",
+    "TIMEOUT": "time limit reached before the run had stopped",
     "NODE_FAIL": "a host died",
     "PREEMPTED": "a job of higher priority took the hosts",
     "OUT_OF_MEMORY": "a rank used more memory than the job asked for",
@@ -75,7 +75,7 @@ REASONS: Final[dict[str, Reason]] = {
     "Dependency": Reason("it waits for the job that it depends on", ""),
     "DependencyNeverSatisfied": Reason(
         "the job that it depends on failed, was cancelled or is unknown, so it can never start",
-        "`graphmill stop` it, mend the other, and submit again",
+        "`graphmill stop` it, fix the other, and submit again",
         is_hopeless=True,
     ),
     "PartitionNodeLimit": Reason(
@@ -85,7 +85,7 @@ REASONS: Final[dict[str, Reason]] = {
     ),
     "PartitionTimeLimit": Reason(
         "it asks for more time than its Slurm partition allows",
-        "ask for less (slurm.time): a run that needs more goes on in another job by itself",
+        "ask for less (slurm.time): a run that needs more time continues in another job automatically",
         is_hopeless=True,
     ),
     "PartitionConfig": Reason("it asks for what its Slurm partition does not allow", _ASK_LESS, is_hopeless=True),
@@ -99,7 +99,7 @@ REASONS: Final[dict[str, Reason]] = {
     "InvalidQOS": Reason("the quality of service does not exist", _ACCOUNT, is_hopeless=True),
     "BadConstraints": Reason(
         "no host has the features it asks for",
-        "mend slurm.constraint; `sinfo -o '%N %f'` lists features",
+        "correct slurm.constraint; `sinfo -o '%N %f'` lists features",
         is_hopeless=True,
     ),
     "ReqNodeNotAvail": Reason(
@@ -147,7 +147,7 @@ REASONS: Final[dict[str, Reason]] = {
     "QOSUsageThreshold": Reason("too little of what was granted is used", _ACCOUNT, is_hopeless=True),
     "AccountingPolicy": Reason("a limit of your account or of the quality of service is reached", _ASK_LESS),
     "MaxMemPerLimit": Reason("it asks for more memory per core or host than is allowed", _ASK_LESS, is_hopeless=True),
-    "Constraints": Reason("no free host has the features it asks for", "wait, or mend slurm.constraint"),
+    "Constraints": Reason("no free host has the features it asks for", "wait, or correct slurm.constraint"),
 }
 
 _LIMIT: Final = re.compile(

@@ -11,7 +11,7 @@ from graphmill.verify.evidence import Evidence
 
 _WHY = {
     "FAILED": "the script or a step of it ended with an error; the job's log says which",
-    "TIMEOUT": "the time limit struck; `graphmill submit --resume` goes on",
+    "TIMEOUT": "time limit reached; `graphmill submit --resume` goes on",
     "CANCELLED": "somebody cancelled it, or a job it depended on failed",
     "NODE_FAIL": "a host was lost",
     "OUT_OF_MEMORY": "it used more memory than it had asked for",
