@@ -4,11 +4,12 @@
 
 Each run is `graphmill train RECIPE -O train.seed=S`. The datasets must be prepared (`graphmill datasets`). Forecasts
 stand beside the same recipe without the road graph (dataset.graph=identity) and beside the forecast that every sensor
-goes on as it was last seen. Runs that are there are not made again; the result keeps recipes that are not asked for.
+goes on as it was last seen. Of debian-packages, where many test packages have a near-copy among the training packages,
+both parts of the test split are judged (near_copies.py). Runs that are there are not made again, unless other code made
+them, which is an error; the result keeps recipes that are not asked for.
 """
 
 import argparse
-import json
 import statistics
 import subprocess
 import sys
@@ -18,12 +19,14 @@ from typing import Any
 
 import torch
 
+from entries import write_entries
 from graphmill.graph.batch import SeedIds, Seeds
 from graphmill.record.run_folder import RunFolder
 from graphmill.tasks.traffic.metrics import measures, tally
 from graphmill.tasks.traffic.store import TrafficStore
 from graphmill.tasks.traffic.windows import TrafficWindows
-from harness import RESULTS, print_table, write_result
+from harness import Ledger, print_table
+from near_copies import near_copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class Case:
     recipe: str = ""  # of a variant
 
 
+WITH_NEAR_COPIES = {"debian-packages-sage"}  # whose test split has many
 FORECAST = dict.fromkeys(("mae_15min", "mae_30min", "mae_60min"))
 WITHOUT_GRAPH = ("dataset.graph=identity",)
 CASES = {
@@ -57,22 +61,20 @@ def main() -> None:
     parser.add_argument("--dataset-root", default="data")
     parser.add_argument("--logs-root", default="logs")
     options = parser.parse_args()
-    path = RESULTS / "accuracy.json"
-    result: dict[str, Any] = json.loads(path.read_text())["result"] if path.exists() else {}
-    for name in options.recipes:
-        result[name] = measure(name, CASES[name], options)
+    entries = {name: measure(name, CASES[name], options) for name in options.recipes}
     rows = [
         [f"{name}: {column}", spread(entry), f"{entry['bar'] or ''}", f"{entry.get('last_value') or '':.4}"]
-        for name, found in result.items()
+        for name, (_, found) in entries.items()
         for column, entry in found["test"].items()
     ]
     print_table("test split, best-val checkpoint", ["recipe", "mean ± sd", "bar", "last value"], rows)
-    write_result("accuracy", result)
+    write_entries("accuracy", entries)
 
 
-def measure(name: str, case: Case, options: argparse.Namespace) -> dict[str, Any]:
-    """All seeds of one case."""
-    folders = [train(name, case, seed, options) for seed in options.seeds]
+def measure(name: str, case: Case, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    """All seeds of one case: the origin of its runs, and the figures."""
+    with Ledger(Path(options.logs_root) / f"accuracy-{name}") as ledger:
+        folders = [train(name, case, seed, options) for seed in options.seeds]
     outcomes = [read(folder) for folder in folders]
     naive = last_value_errors(folders[0]) if name.startswith("traffic") else {}
     test = {}
@@ -82,7 +84,10 @@ def measure(name: str, case: Case, options: argparse.Namespace) -> dict[str, Any
         test[column] = {"values": values, "mean": statistics.mean(values), "sd": sd, "bar": bar}
         if naive:
             test[column]["last_value"] = naive[column]
-    return {"test": test, "seeds": options.seeds, "wall_s": [outcome.wall_s for outcome in outcomes]}
+    found = {"test": test, "seeds": options.seeds, "wall_s": [outcome.wall_s for outcome in outcomes]}
+    if name in WITH_NEAR_COPIES:
+        found["near_copies"] = near_copies(folders)
+    return ledger.origin, {**found, "foreign_cores": ledger.foreign_cores()}
 
 
 def train(name: str, case: Case, seed: int, options: argparse.Namespace) -> Path:

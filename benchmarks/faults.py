@@ -26,7 +26,7 @@ import psutil
 from graphmill.devcluster import build, daemons, hosts
 from graphmill.devcluster.description import LOCAL, Description, Host
 from graphmill.verify.run import verify_run
-from harness import ForeignLoad, print_table, write_result
+from harness import Ledger, print_table, write_result
 from slurm_runs import Run, append, claim, freeze, in_cluster, rows_of, state_of, wait_until
 
 HANG_S = 15
@@ -479,13 +479,15 @@ class Benchmark:
             self.inside(options)
             return
         work = Path(options.work)
-        watch = ForeignLoad()
-        if not options.report:
-            self.run_clusters(options, work)
+        if options.again:
+            shutil.rmtree(work, ignore_errors=True)
+        with Ledger(work / "logs") as ledger:  # one code for all trials, over all calls
+            if not options.report:
+                self.run_clusters(options, work)
         rows = rows_of(work / "trials.jsonl")
         if options.only:
             rows = [row for row in rows if row["kind"] in options.only]
-        report(self, rows, watch)
+        report(self, rows, ledger)
 
     def options(self) -> argparse.Namespace:
         parser = argparse.ArgumentParser(description=self.doc, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -504,8 +506,6 @@ class Benchmark:
         from graphmill.runtime.code import code_checksum
         from graphmill.tasks.node_classification.prepare import prepare
 
-        if options.again:
-            shutil.rmtree(work, ignore_errors=True)
         (work / "logs").mkdir(parents=True, exist_ok=True)
         shutil.rmtree(work / "claims", ignore_errors=True)
         (work / "faults.yaml").write_text(self.experiment)
@@ -522,7 +522,7 @@ class Benchmark:
             process.wait()
 
 
-def report(benchmark: Benchmark, rows: list[dict[str, Any]], watch: ForeignLoad) -> None:
+def report(benchmark: Benchmark, rows: list[dict[str, Any]], ledger: Ledger) -> None:
     """Table and result."""
     table, kinds = [], {}
     for name, kind in benchmark.kinds.items():
@@ -552,9 +552,9 @@ def report(benchmark: Benchmark, rows: list[dict[str, Any]], watch: ForeignLoad)
         "checkpoint_every_steps": 20,
         **benchmark.facts,
         "codes": sorted({row["code"] for row in rows}),
-        "foreign_cores": watch.cores(),
+        "foreign_cores": ledger.foreign_cores(),
     }
-    write_result(benchmark.name, result)
+    write_result(benchmark.name, result, ledger.origin)
 
 
 def summary(kind: Kind, rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -13,15 +13,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 from rich.console import Console
 from rich.table import Table
 
-from graphmill.record.provenance import collect_provenance
+from entries import ONLY, write_entries
+from foreign import ForeignLoad
 from origin import Origin
 
 HERE = Path(__file__).parent
-RESULTS = Path(os.environ.get("GRAPHMILL_BENCHMARK_RESULTS", HERE / "results"))  # tests write elsewhere
 CACHE = Path(os.environ.get("GRAPHMILL_BENCHMARK_CACHE", HERE.parent / "data" / "benchmarks"))
 console = Console(width=120)
 
@@ -79,50 +78,53 @@ def interleave(
     return Rounds(seconds, watch.cores())
 
 
-class ForeignLoad:
-    """Cores in use by other processes since this was made."""
-
-    def __init__(self) -> None:
-        self._since, self._busy, self._own = time.perf_counter(), _busy_s(), _own_s()
-
-    def cores(self) -> float:
-        elapsed = time.perf_counter() - self._since
-        return max(0.0, (_busy_s() - self._busy - (_own_s() - self._own)) / elapsed)
+def write_result(name: str, result: Mapping[str, Any], origin: Origin | Mapping[str, Any]) -> None:
+    """Write a result that has one entry. `origin` is taken when the measurement begins."""
+    console.print(f"[dim]{write_entries(name, {ONLY: (origin, result)})}[/dim]")
 
 
-def _busy_s() -> float:
-    times = psutil.cpu_times()
-    return sum(times) - times.idle - times.iowait - getattr(times, "guest", 0) - getattr(times, "guest_nice", 0)
+class Ledger:
+    """Who made the runs in a folder: the code, and what others used of the machine in each call that ran some.
 
-
-def _own_s() -> float:
-    own = psutil.Process().cpu_times()
-    return own.user + own.system + own.children_user + own.children_system
-
-
-def write_result(name: str, result: Mapping[str, Any]) -> Path:
-    """Write benchmarks/results/<name>.json: the result beside where, when and with what it was measured."""
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
-    provenance = collect_provenance(["python", f"benchmarks/{name}.py"]).model_dump(mode="json")
-    path.write_text(json.dumps({"result": result, "provenance": provenance}, indent=2, default=asdict) + "\n")
-    console.print(f"[dim]{path}[/dim]")
-    return path
-
-
-def write_entries(name: str, entries: Mapping[str, tuple[Origin, Mapping[str, Any]]]) -> Path:
-    """Write entries into benchmarks/results/<name>.json, each beside its own origin; those of other names stay.
-
-    `measured.py --check` refuses a file whose entries come from different code.
+    A benchmark that leaves out what is done already would else stamp old runs with new code. The first call writes the
+    ledger beside the folder; later ones must come from the same code.
     """
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
-    stored = json.loads(path.read_text()) if path.exists() else {}
-    kept = stored.get("entries", {})
-    kept |= {entry: {"origin": origin, "result": result} for entry, (origin, result) in entries.items()}
-    path.write_text(json.dumps({"entries": kept}, indent=2, default=asdict) + "\n")
-    console.print(f"[dim]{path}[/dim]")
-    return path
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder.parent / f".{folder.name}.ledger.json"
+        now = asdict(Origin.now())
+        if folder.exists() and self.path.exists():
+            self.stored = json.loads(self.path.read_text())
+        elif folder.exists():
+            raise SystemExit(f"nothing says which code made {folder} → remove it, and measure again")
+        else:
+            self.stored = {"origin": now, "calls": []}
+        if self.stored["origin"]["code"]["checksum"] != now["code"]["checksum"]:
+            raise SystemExit(f"{folder} was made by other code → remove it and {self.path}, and measure again")
+
+    def __enter__(self) -> "Ledger":
+        self._watch = ForeignLoad()
+        self._write()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        foreign_s, elapsed_s = self._watch.seconds()
+        self.stored["calls"].append({"foreign_s": foreign_s, "elapsed_s": elapsed_s})
+        self._write()
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Of the first call, as JSON."""
+        return dict(self.stored["origin"])
+
+    def foreign_cores(self) -> float:
+        """Over all calls so far."""
+        calls = self.stored["calls"]
+        return sum(call["foreign_s"] for call in calls) / max(sum(call["elapsed_s"] for call in calls), 1e-9)
+
+    def _write(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(json.dumps(self.stored, indent=1) + "\n")
 
 
 def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:

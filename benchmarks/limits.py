@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import ForeignLoad, print_table, write_result
+from origin import Origin
 from slurm_runs import Run, append, freeze, in_cluster, rows_of, wait_until
 
 EXPERIMENT = """name: limits
@@ -161,7 +162,7 @@ def main() -> None:
         return
     from graphmill.tasks.node_classification.prepare import prepare
 
-    work, watch = Path(options.work), ForeignLoad()
+    work, watch, origin = Path(options.work), ForeignLoad(), Origin.now()
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     (work / "limits.yaml").write_text(EXPERIMENT)
@@ -170,10 +171,10 @@ def main() -> None:
     words += [f"--limits={options.limits}", f"--minutes={options.minutes}", f"--seconds={options.seconds}"]
     words += [] if options.epochs is None else [f"--epochs={options.epochs}"]
     in_cluster(work, freeze(work), words, "--no-ssh", "--hosts=6").wait()
-    report(rows_of(work / "runs.jsonl"), watch, options)
+    report(rows_of(work / "runs.jsonl"), watch, options, origin)
 
 
-def report(rows: list[dict[str, Any]], watch: ForeignLoad, options: argparse.Namespace) -> None:
+def report(rows: list[dict[str, Any]], watch: ForeignLoad, options: argparse.Namespace, origin: Origin) -> None:
     """Table and result."""
     columns = ["run", "ended", "attempts", "jobs", "steps", "redone at worst", "bit-identical"]
     table = [
@@ -186,7 +187,7 @@ def report(rows: list[dict[str, Any]], watch: ForeignLoad, options: argparse.Nam
     ]
     print_table(f"time limits of {options.minutes} min", columns, [[str(cell) for cell in row] for row in table])
     result = {"runs": rows, "limit_s": 60 * options.minutes, "foreign_cores": watch.cores()}
-    write_result("limits", result)
+    write_result("limits", result, origin)
     good = all(row.get("identical", True) and not row["damaged"] for row in rows)
     good = good and all(row["attempts"] > options.limits for row in rows if row["name"] in ("requeue", "follow_up"))
     print(json.dumps(rows, indent=1))

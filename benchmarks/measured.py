@@ -2,17 +2,19 @@
 
 python benchmarks/measured.py            print them
 python benchmarks/measured.py --write    put them between the markers of both files
-python benchmarks/measured.py --check    exit 1 where one of them says something else
+python benchmarks/measured.py --check    exit 1 where one of them says something else (but for the age of a figure), or
+                                         where a file mixes figures of different code, or does not say whose they are
 """
 
 import argparse
-import json
+import re
 import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
-from harness import RESULTS
+from entries import AGES, problems, read, source
+from headlines import HEADLINES, graphs_of, road_graph
 
 ROOT = Path(__file__).parent.parent
 BEGIN, END = "<!-- measured:begin -->", "<!-- measured:end -->"
@@ -23,6 +25,8 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
+    if options.check and (wrong := problems()):
+        sys.exit("\n".join(wrong))
     for path, written in ((ROOT / "README.md", headlines()), (ROOT / "docs/measurements.md", tables())):
         text = path.read_text()
         before, _, rest = text.partition(BEGIN)
@@ -32,7 +36,7 @@ def main() -> None:
             path.write_text(before + section + after)
         elif not options.check:
             sys.stdout.write(section + "\n")
-        elif before + section + after != text:
+        elif re.sub(AGES, "", before + section + after) != re.sub(AGES, "", text):
             sys.exit(f"{path.name} says something else than benchmarks/results → python benchmarks/measured.py --write")
 
 
@@ -51,39 +55,28 @@ def headlines() -> str:
     return "\n".join(lines) + "\n"
 
 
-def read(name: str) -> dict[str, Any] | None:
-    path = RESULTS / f"{name}.json"
-    if not path.exists():
-        return None
-    stored = json.loads(path.read_text())
-    return {**stored["result"], "provenance": stored["provenance"]}
-
-
-def source(result: dict[str, Any], command: str) -> str:
-    """Where, when and by which command."""
-    from_ = result["provenance"]
-    cores = f"{from_['num_cores']} cores of {from_['cpu_model']}"
-    load = result.get("foreign_cores")
-    busy = f", others used {load:.2f} cores" if load is not None else ""
-    return f"`{command}`, {cores}, {from_['time_utc'][:10]}{busy}.\n"
-
-
 def ratio(spread: dict[str, float]) -> str:
     return f"{spread['median']:.3g} ({spread['q25']:.3g} to {spread['q75']:.3g})"
 
 
-def samplers(result: dict[str, Any], title: str, command: str) -> str:
-    graphs = [name for name, value in result.items() if isinstance(value, dict) and "contenders" in value]
-    ours, *peers = result[graphs[0]]["contenders"]
+def samplers(result: dict[str, Any], title: str, command: str, note: str) -> str:
+    """`note`: what the figures of files with origins mean; older ones say themselves what is known against them."""
+    graphs = graphs_of(result)
+    first, *others = result[graphs[0]]["contenders"]
     lines = [f"**{title}** (time of the peer ÷ ours, median of paired ratios, quartiles)\n"]
-    lines += [f"| graph | {ours} | " + " | ".join(peers) + " |", "|---|---|" + "---|" * len(peers)]
+    lines += [f"| graph | {first} | " + " | ".join(others) + " |", "|---|---|" + "---|" * len(others)]
     for name in graphs:
         contenders = result[name]["contenders"]
-        seeds = result["batch"] / contenders[ours]["seconds"]["median"]
-        cells = [ratio(contenders[peer]["ratio_to_graphmill"]) for peer in peers]
+        seeds = result.get("batch", result[name].get("batch")) / contenders[first]["seconds"]["median"]
+        cells = [sampler_ratio(contenders[other]) for other in others]
         load = result[name]["foreign_cores"]
         lines.append(f"| {name} (others used {load:.2f} cores) | {seeds:,.0f} seeds/s | " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n\n" + source(result, command)
+    return "\n".join([*lines, "", *([] if "old" in result else [note]), source(result, command)])
+
+
+def sampler_ratio(found: dict[str, Any]) -> str:
+    many = found.get("ratio_to_graphmill_threads")
+    return ratio(found["ratio_to_graphmill"]) + (f"; {many['median']:.3g} to all our threads" if many else "")
 
 
 def step(result: dict[str, Any]) -> str:
@@ -97,21 +90,23 @@ def step(result: dict[str, Any]) -> str:
         lines.append(
             f"| {name} | {value['seconds']['median'] * 1e3:.0f} | {ratio(value['ratio_to_graphmill'])} | {cell} |"
         )
-    rates = ", ".join(
-        f"{result['gflops_achieved'] / rate:.0%} of {name}'s {rate:.0f}"
-        for name, rate in result["matrix_rates_gflops"].items()
-    )
+    rates = result["matrix_rates_gflops"]
+    gflop, left_out, ahead = result["gflop"], result["gflop_left_out"], result["pipelined"]
+    performed = (gflop - left_out) / gflop  # of the dense form's operations
+    achieved = result["gflops_achieved"] * performed
+    reached = ", ".join(f"{achieved / rate:.0%} of {name}'s {rate:.0f}" for name, rate in rates.items())
+    best = max(rate for name, rate in rates.items() if name.endswith("float32"))
+    share_ahead = gflop * performed / ahead["seconds_per_step"] / best
     shares = ", ".join(f"{name} {share:.1%}" for name, share in result["phases_share"].items())
-    ahead = result["pipelined"]
-    best = max(rate for name, rate in result["matrix_rates_gflops"].items() if name.endswith("float32"))
-    gflop, left_out = result["gflop"], result["gflop_left_out"]
-    share_ahead = gflop / ahead["seconds_per_step"] / best
     lines.append(
-        f"\n{gflop:.1f} GFLOP a step in dense form at {result['gflops_achieved']:.0f} GFLOP/s: {rates}."
-        f" ({left_out:.1f} of the {gflop:.1f} are zeros that ReLU and dropout made: the gradient of the weight leaves"
-        f" them out.) Phases: {shares} (gathering includes the first layer's mean over neighbours). With batches made"
+        f"\n{gflop - left_out:.1f} GFLOP are performed in a step, at {achieved:.0f} GFLOP/s: {reached}. (In dense form"
+        f" a step has {gflop:.1f} GFLOP; {left_out:.1f} of them multiply zeros that ReLU and dropout made, and are left"
+        f" out of the gradient of the weight. Counted as if they were performed, the rate is"
+        f" {result['gflops_achieved']:.0f} GFLOP/s, {result['gflops_achieved'] / best:.0%} of the best float32"
+        f" product's.) Phases: {shares} (gathering includes the first layer's mean over neighbours). With batches made"
         f" ahead on a thread, as in training: {ahead['seconds_per_step'] * 1e3:.0f} ms a step, {share_ahead:.0%} of the"
-        f" best float32 product's rate, {ahead['waiting_share']:.1%} of the time spent waiting.\n"
+        f" best float32 product's rate by operations performed, {ahead['waiting_share']:.1%} of the time spent"
+        " waiting.\n"
     )
     return "\n".join(lines) + "\n" + source(result, "python benchmarks/step.py")
 
@@ -131,14 +126,24 @@ def accuracy(result: dict[str, Any]) -> str:
             spread = f"{found['mean']:.{digits}f} ± {found['sd']:.{digits}f}"
             wall = statistics.median(value["wall_s"])
             lines.append(f"| {name} | {column} | {spread} | {naive} | {len(value['seeds'])} | {wall:.0f} |")
+    for name, value in result.items():
+        if isinstance(value, dict) and "near_copies" in value:
+            lines.append("\n" + near_copies(name, value["near_copies"]))
     return "\n".join(lines) + "\n\n" + source(result, "python benchmarks/accuracy.py")
+
+
+def near_copies(name: str, found: dict[str, Any]) -> str:
+    return (
+        f"{name}: {found['share']:.0%} of the test nodes have a near-copy among the training nodes ({found['what']});"
+        f" micro-F1 {found['micro_f1_with']:.3f} on these, **{found['micro_f1_without']:.3f} on the others**."
+    )
 
 
 def traffic_step(result: dict[str, Any]) -> str:
     share, rate, product = (result[key] for key in ("share_of_product", "gflops_achieved", "gflops_product"))
     data = result["data_path"]
     lines = [
-        f"**One training step of DCRNN**, {result['graph']}'s graph, batch 64, 12 → 12 steps, 64 units, 2 layers,"
+        f"**One training step of DCRNN**, {road_graph(result)}, batch 64, 12 → 12 steps, 64 units, 2 layers,"
         f" {result['threads']} threads\n",
         "| | s | samples/s | time ÷ graphmill (quartiles) |",
         "|---|---|---|---|",
@@ -196,21 +201,30 @@ def equality(result: dict[str, Any]) -> str:
         for ranks, found in result["largest_difference"].items()
         if int(ranks) > 1
     )
-    covered = all(result["seeds_are_the_training_set"].values())
-    worlds = len(result["seeds_are_the_training_set"])
+    is_old = "seeds_are_the_training_set" in result
+    found = result["seeds_are_the_training_set" if is_old else "trained_on_the_training_set"]
+    covered, worlds = all(found.values()), len(found)
+    what = "Scheduled seeds" if is_old else "The nodes whose loss was trained on"
+    what += " of an epoch are the training set, none twice"
     return (
         f"**Equality** on {result['experiment']}, one global batch of {result['global_batch']},"
         f" {result['epochs']} epochs, dropout on: largest difference of an epoch's loss from one process:"
-        f" {differences}. Seeds of an epoch are the"
-        f" training set, none twice, for 1 to {worlds} ranks: {'yes' if covered else 'no'}. "
+        f" {differences}. {what}, for 1 to {worlds} ranks: {'yes' if covered else 'no'}. "
     ) + source(result, "python benchmarks/equality.py")
 
 
 def kills(result: dict[str, Any]) -> str:
+    counted = (
+        f"; all after the first sync, the victim died of it; {result['num_not_counted']} more came too late"
+        if "num_not_counted" in result
+        else ""
+    )
+    same = "in weights, metrics, best checkpoint and test measures" if "num_not_counted" in result else "in weights"
     return (
         f"**Resume**: {result['num_kills']} SIGKILLs at random moments of {result['num_runs']} runs"
-        f" ({result['kills_in_checkpoint_write']} inside a checkpoint write), {result['num_sigterms']} SIGTERMs:"
-        f" {result['num_identical']} of {result['num_runs']} runs ended bit-identical to the undisturbed one. "
+        f" ({result['kills_in_checkpoint_write']} inside a checkpoint write{counted}),"
+        f" {result['num_sigterms']} SIGTERMs: {result['num_identical']} of {result['num_runs']} runs ended identical to"
+        f" the undisturbed one {same}. "
     ) + source(result, "python benchmarks/kills.py")
 
 
@@ -304,8 +318,15 @@ def faults_table(result: dict[str, Any], runs: str, command: str, times: dict[st
 
 
 TABLES = {
-    "sampler": lambda r: samplers(r, "Raw sampling", "python benchmarks/sampler.py"),
-    "sampler_dgl": lambda r: samplers(r, "Raw block sampling", "python benchmarks/sampler_dgl.py"),
+    "sampler": lambda r: samplers(
+        r, "Raw sampling", "python benchmarks/sampler.py", "Ratios are to our one thread; nobody makes edge ids.\n"
+    ),
+    "sampler_dgl": lambda r: samplers(
+        r,
+        "Raw block sampling",
+        "python benchmarks/sampler_dgl.py",
+        "Ratios are between equal numbers of threads; DGL makes edge ids, and so do ours beside it.\n",
+    ),
     "step": step,
     "traffic_step": traffic_step,
     "accuracy": accuracy,
@@ -321,72 +342,6 @@ TABLES = {
     "startup": startup,
 }
 
-
-def sampler_headline(result: dict[str, Any]) -> tuple[str, str]:
-    graphs = [value for value in result.values() if isinstance(value, dict) and "contenders" in value]
-    found = []
-    for peer in graphs[0]["contenders"]:
-        if peer.startswith("graphmill"):
-            continue
-        medians = [graph["contenders"][peer]["ratio_to_graphmill"]["median"] for graph in graphs]
-        found.append(f"{min(medians):.3g} to {max(medians):.3g} times as fast as {peer}")
-    return f"sampling, {len(graphs)} graphs", "; ".join(found)
-
-
-def step_headline(result: dict[str, Any]) -> tuple[str, str]:
-    peers = {name: each for name, each in result["contenders"].items() if not name.startswith("graphmill")}
-    found = [f"{each['ratio_to_graphmill']['median']:.3g} times as fast as {name}" for name, each in peers.items()]
-    return "a GraphSAGE step", "; ".join(found)
-
-
-def traffic_headline(result: dict[str, Any]) -> tuple[str, str]:
-    peer = result["contenders"]["torch-geometric-temporal"]["ratio_to_graphmill"]["median"]
-    return "a DCRNN step, 207 sensors", f"{peer:.3g} times as fast as torch-geometric-temporal"
-
-
-def accuracy_headline(result: dict[str, Any]) -> tuple[str, str]:
-    found = []
-    for name, column in (("debian-packages-sage", "micro_f1"), ("traffic-metr-la-10", "mae_30min")):
-        entry = result[name]["test"][column]
-        found.append(f"{name}: {column} {entry['mean']:.3g} ± {entry['sd']:.1g}")
-    return "test split, three seeds", "; ".join(found)
-
-
-def kills_headline(result: dict[str, Any]) -> tuple[str, str]:
-    return "killed and resumed", f"{result['num_identical']} of {result['num_runs']} runs ended bit-identical"
-
-
-def limits_headline(result: dict[str, Any]) -> tuple[str, str]:
-    cut = [row for row in result["runs"] if row["status"] == "done" and row["attempts"] > 1]
-    same = sum(bool(row["identical"]) for row in cut)
-    lost = max(max(row["steps_lost"], default=0) for row in cut)
-    attempts = " and ".join(str(row["attempts"]) for row in cut)
-    figure = f"{attempts} attempts each, {lost} steps made twice, {same} of {len(cut)} bit-identical in the end"
-    return f"cut by limits of {result['limit_s']} s on Slurm", figure
-
-
-def faults_headline(result: dict[str, Any], over: str) -> tuple[str, str]:
-    promised = sum(kind["as_promised"] for kind in result["kinds"].values())
-    same = sum(kind["identical"] for kind in result["kinds"].values())
-    longest = max(kind["over_s"][1] for kind in result["kinds"].values() if kind["over_s"])
-    figure = (
-        f"{promised} of {result['num_trials']} trials of {len(result['kinds'])} kinds as promised, {same} bit-identical"
-        f" in the end, {result['num_damaged_checkpoints']} damaged checkpoints, over within {longest:.0f} s"
-    )
-    return f"faults, {over}", figure
-
-
-HEADLINES = {
-    "sampler": sampler_headline,
-    "sampler_dgl": sampler_headline,
-    "step": step_headline,
-    "traffic_step": traffic_headline,
-    "accuracy": accuracy_headline,
-    "kills": kills_headline,
-    "limits": limits_headline,
-    "faults": lambda r: faults_headline(r, "on Slurm"),
-    "faults_ssh": lambda r: faults_headline(r, "over SSH"),
-}
 
 if __name__ == "__main__":
     main()

@@ -18,6 +18,7 @@ import psutil
 from graphmill.monitor.sampler import start_monitor
 from graphmill.monitor.summary import read_monitors, summarise
 from harness import ForeignLoad, print_table, write_result
+from origin import Origin
 
 RANK = (
     "import sys, time; held = bytearray(int(sys.argv[2]) << 20); held[::4096] = b'1' * len(held[::4096])\n"
@@ -76,9 +77,10 @@ def _cpu_s(process: psutil.Process) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
     options = parser.parse_args()
-    watch = ForeignLoad()
-    cases = {name: measure(*case, options.seconds) for name, case in CASES.items()}
+    origin, watch = Origin.now(), ForeignLoad()
+    cases = {name: measure(*case, options.seconds) for name, case in CASES.items() if name in options.cases}
     cores = watch.cores()
     print_table(
         f"the monitor at 1 Hz ({options.seconds:.0f} s each); others used {cores:.2f} cores; the bar is 1 % of a core",
@@ -88,7 +90,7 @@ def main() -> None:
             for name, case in cases.items()
         ],
     )
-    write_result("monitor", {"seconds": options.seconds, "foreign_cores": cores, "cases": cases})
+    write_result("monitor", {"seconds": options.seconds, "foreign_cores": cores, "cases": cases}, origin)
 
 
 if __name__ == "__main__":

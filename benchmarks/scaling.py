@@ -16,7 +16,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from harness import print_table, write_result
+import yaml
+
+from entries import write_entries
+from harness import Ledger, print_table
 
 STUDIES = (
     *("study-debian-strong", "study-debian-weak", "study-debian-sensitivity"),
@@ -30,28 +33,36 @@ def main() -> None:
     parser.add_argument("--studies", nargs="+", default=list(STUDIES), metavar="NAME")
     parser.add_argument("--dataset-root", default="data")
     parser.add_argument("--logs-root", default="logs")
+    parser.add_argument("--images", type=Path, default=IMAGES, help="where figures are drawn to")
     options = parser.parse_args()
-    result = {name: measure(name, options) for name in options.studies}
-    for name, found in result.items():
+    entries = {name: measure(name, options) for name in options.studies}
+    for name, (_, found) in entries.items():
         if found["kind"] != "sensitivity":
             columns = ["ranks", "s an epoch ± sd", "samples/s", "speed-up", "efficiency", "these cores at best"]
             print_table(f"{name}: {found['work']}", columns, [cells(row) for row in found["rows"]])
-    write_result("scaling", result)
+    write_entries("scaling", entries)
 
 
-def measure(recipe: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Run one study and read what it says."""
+def measure(recipe: str, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Run one study and read what it says: the origin of its runs, and the figures."""
     graphmill = [sys.executable, "-m", "graphmill.cli"]
     roots = ["--dataset-root", options.dataset_root, "--logs-root", options.logs_root]
-    subprocess.run([*graphmill, "study", "run", recipe, *roots], check=True)
+    with Ledger(Path(options.logs_root) / study_name(recipe)) as ledger:
+        subprocess.run([*graphmill, "study", "run", recipe, *roots], check=True)
     with tempfile.TemporaryDirectory() as out:
         command = [*graphmill, "scaling", recipe, "--out", out, "--logs-root", options.logs_root]
         subprocess.run(command, check=True)
         full = json.loads(next(Path(out).glob("*_full.json")).read_text())
         for path in Path(out).glob("*_speedup.png"):
-            shutil.copy(path, IMAGES / f"{recipe}.png")
+            shutil.copy(path, options.images / f"{Path(recipe).stem}.png")
     kept = ("kind", "work", "rows", "fit", "fit_own_cores", "notes", "keys", "combinations", "effects")
-    return {key: full[key] for key in kept if key in full}
+    return ledger.origin, {key: full[key] for key in kept if key in full}
+
+
+def study_name(recipe: str) -> str:
+    """Its folder below the logs root."""
+    path = Path(recipe) if recipe.endswith(".yaml") else Path(__file__).parent.parent / "recipes" / f"{recipe}.yaml"
+    return str(yaml.safe_load(path.read_text())["name"])
 
 
 def cells(row: dict[str, Any]) -> list[str]:

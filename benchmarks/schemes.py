@@ -16,7 +16,7 @@ from pathlib import Path
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder, find_runs
 from graphmill.spec.plan import Plan
-from harness import ForeignLoad, print_table, write_result
+from harness import Ledger, print_table, write_result
 
 
 def main() -> None:
@@ -26,9 +26,9 @@ def main() -> None:
     parser.add_argument("--dataset-root", default="data")
     parser.add_argument("--logs-root", default="logs")
     options = parser.parse_args()
-    watch = ForeignLoad()
     command = [sys.executable, "-m", "graphmill.cli", "study", "run", options.study]
-    subprocess.run([*command, "--dataset-root", options.dataset_root, "--logs-root", options.logs_root], check=True)
+    with Ledger(Path(options.logs_root) / options.name) as ledger:
+        subprocess.run([*command, "--dataset-root", options.dataset_root, "--logs-root", options.logs_root], check=True)
     cells = defaultdict(list)
     for run in find_runs(Path(options.logs_root) / options.name):
         plan = run.read_plan()
@@ -43,9 +43,10 @@ def main() -> None:
             "dataset": plan.dataset.name,
             "ranks": plan.ranks,
             "epochs": plan.epochs,
-            "foreign_cores": watch.cores(),
+            "foreign_cores": ledger.foreign_cores(),
             "rows": rows,
         },
+        ledger.origin,
     )
 
 

@@ -9,6 +9,7 @@ import sys
 import time
 
 from harness import ForeignLoad, Spread, print_table, write_result
+from origin import Origin
 
 COMMANDS = {
     "python -c pass": [sys.executable, "-c", "pass"],
@@ -23,6 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=11)
     options = parser.parse_args()
+    origin = Origin.now()
     seconds: dict[str, list[float]] = {name: [] for name in COMMANDS}
     watch = ForeignLoad()
     for _ in range(options.rounds):
@@ -37,7 +39,7 @@ def main() -> None:
         ["command", "s"],
         [[name, str(spread)] for name, spread in spreads.items()],
     )
-    write_result("startup", {"rounds": options.rounds, "foreign_cores": cores, "seconds": spreads})
+    write_result("startup", {"rounds": options.rounds, "foreign_cores": cores, "seconds": spreads}, origin)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from graphmill.devcluster.description import ENVIRONMENT_NAME
 from harness import ForeignLoad, Spread, print_table, write_result
+from origin import Origin
 
 BAR_S = 1.0
 WRAPPER = """#!/bin/bash
@@ -75,6 +76,7 @@ class Submitter:
 
 def measure(folder: Path, rounds: int) -> None:
     """Submit again and again."""
+    origin = Origin.now()
     submitter = Submitter(sys.executable, folder / "one")
     submitter.submit("warm-up")
     watch = ForeignLoad()
@@ -86,7 +88,7 @@ def measure(folder: Path, rounds: int) -> None:
         ["what", "s"],
         [[name, str(spread)] for name, spread in spreads.items()],
     )
-    write_result("submit", {"rounds": rounds, "bar_s": BAR_S, "foreign_cores": cores, "seconds": spreads})
+    write_result("submit", {"rounds": rounds, "bar_s": BAR_S, "foreign_cores": cores, "seconds": spreads}, origin)
 
 
 def _cpu_s() -> float:

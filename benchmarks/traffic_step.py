@@ -1,9 +1,9 @@
-"""One training step of DCRNN on METR-LA's road graph, against torch-geometric-temporal's cell in the same arrangement.
+"""One training step of DCRNN on 207 sensors, against torch-geometric-temporal's cell in the same arrangement.
 
-    python benchmarks/traffic_step.py --peer FOLDER [--rounds 7] [--threads 2]
+    python benchmarks/traffic_step.py --peer FOLDER [--rounds 7] [--threads 2] [--adjacency FILE.npz]
 
 207 sensors, batch 64, 12 steps in and 12 out, 64 units, 2 layers, diffusion of 2 steps in both directions, two input
-channels, float32; forward, masked MAE, backward, Adam. FOLDER is where `pip install --no-deps --target FOLDER
+channels, float32; forward, MAE, backward, Adam. FOLDER is where `pip install --no-deps --target FOLDER
 torch-geometric-temporal` put it: only its file of the DCRNN cell is loaded. The peer's cell is called as its own
 BatchedDCRNN calls it, with the graph of a whole batch made once. In each round both take a step, and the machine's rate
 of the product that a gate makes is measured too.
@@ -32,6 +32,7 @@ from graphmill import _native
 from graphmill.tasks.traffic.model import Dcrnn
 from graphmill.tasks.traffic.walks import RandomWalks
 from harness import Rounds, Spread, interleave, print_table, write_result
+from origin import Origin
 
 NODES, BATCH, INPUTS, HORIZON, CHANNELS, UNITS, LAYERS, STEPS = 207, 64, 12, 12, 2, 64, 2, 2
 SHARED = Path(__file__).parents[2] / "shared" / "data" / "traffic" / "metr_la_adj.npz"
@@ -44,7 +45,10 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--adjacency", type=Path, default=SHARED, help=".npz with adj; made up where it is not there")
     parser.add_argument("--memory-of", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--windows", type=int, default=BATCH, help="in a batch")
+    parser.add_argument("--readings", type=int, default=34_272, help="of the data path's array, in time")
     options = parser.parse_args()
+    origin = Origin.now()
     if options.memory_of:
         sys.stdout.write(json.dumps(data_path_memory(options.memory_of)) + "\n")
         return
@@ -52,15 +56,18 @@ def main() -> None:
     _native.keep_freed_memory()
     adjacency, graph = load_adjacency(options.adjacency)
     torch.manual_seed(0)
-    batch = torch.randn(BATCH, INPUTS, NODES, CHANNELS), torch.randn(BATCH, HORIZON, NODES)
+    batch = torch.randn(options.windows, INPUTS, NODES, CHANNELS), torch.randn(options.windows, HORIZON, NODES)
     ours = Step(our_model(adjacency), batch)
     contenders: dict[str, Callable[[int], object]] = {"graphmill": ours}
     if options.peer:
-        contenders["torch-geometric-temporal"] = Step(PeerDcrnn(load_peer(options.peer), adjacency), batch)
+        contenders["torch-geometric-temporal"] = Step(
+            PeerDcrnn(load_peer(options.peer), adjacency, options.windows), batch
+        )
     rates: list[float] = []
-    contenders["product"] = lambda _: rates.append(product_rate(options.threads))
+    contenders["product"] = lambda _: rates.append(product_rate(options.threads, options.windows))
     rounds = interleave(contenders, rounds=options.rounds, warmup=1)
-    write_result("traffic_step", report(rounds, rates[1:], graph, options.threads) | {"data_path": run_data_path()})
+    result = report(rounds, rates[1:], graph, options.threads, options.windows)
+    write_result("traffic_step", result | {"data_path": run_data_path(options.readings)}, origin)
 
 
 def load_adjacency(path: Path) -> tuple[np.ndarray, str]:
@@ -100,15 +107,16 @@ def load_peer(folder: Path) -> ModuleType:
 class PeerDcrnn(nn.Module):
     """The same encoder and decoder around the peer's cell; rows of a batch stand one after the other, as it wants."""
 
-    def __init__(self, peer: ModuleType, adjacency: np.ndarray) -> None:
+    def __init__(self, peer: ModuleType, adjacency: np.ndarray, batch: int) -> None:
         super().__init__()
+        self.batch = batch
         self.encoder = nn.ModuleList(peer.BatchedDCRNN(c, UNITS, STEPS + 1) for c in (CHANNELS, UNITS))
         self.decoder = nn.ModuleList(peer.BatchedDCRNN(c, UNITS, STEPS + 1) for c in (1, UNITS))
         self.projection = nn.Linear(UNITS, 1)
         rows, columns = np.nonzero(adjacency)
         edges = torch.from_numpy(np.stack([rows, columns]))
-        self.edges = torch.cat([edges + number * NODES for number in range(BATCH)], dim=1)
-        self.weights = torch.from_numpy(adjacency[rows, columns]).repeat(BATCH)
+        self.edges = torch.cat([edges + number * NODES for number in range(batch)], dim=1)
+        self.weights = torch.from_numpy(adjacency[rows, columns]).repeat(batch)
         self.is_cached = False
 
     def cell(self, cell: nn.Module, x: Tensor, h: Tensor) -> Tensor:
@@ -118,13 +126,13 @@ class PeerDcrnn(nn.Module):
         return cell._calculate_hidden_state(z, h, cell._calculate_candidate_state(x, *graph, h, r, cached))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        states = [inputs.new_zeros(BATCH * NODES, UNITS) for _ in self.encoder]
+        states = [inputs.new_zeros(self.batch * NODES, UNITS) for _ in self.encoder]
         for t in range(INPUTS):
-            self.advance(self.encoder, states, inputs[:, t].reshape(BATCH * NODES, CHANNELS))
-        previous, forecasts = inputs.new_zeros(BATCH * NODES, 1), []
+            self.advance(self.encoder, states, inputs[:, t].reshape(self.batch * NODES, CHANNELS))
+        previous, forecasts = inputs.new_zeros(self.batch * NODES, 1), []
         for _ in range(HORIZON):
             previous = self.projection(self.advance(self.decoder, states, previous))
-            forecasts.append(previous.view(BATCH, NODES))
+            forecasts.append(previous.view(self.batch, NODES))
             self.is_cached = True  # every cell has made its normalised edges by now
         return torch.stack(forecasts, dim=1)
 
@@ -148,9 +156,9 @@ class Step:
         self.optimizer.step()
 
 
-def product_rate(threads: int) -> float:
+def product_rate(threads: int, batch: int) -> float:
     """GFLOP/s of the native product of one gate, the best of three."""
-    m, k, n = BATCH * NODES, 5 * 2 * UNITS, 2 * UNITS
+    m, k, n = batch * NODES, 5 * 2 * UNITS, 2 * UNITS
     a, w, out = torch.randn(m, k), torch.randn(n, k), torch.empty(m, n)
     seconds = []
     for _ in range(4):
@@ -160,56 +168,57 @@ def product_rate(threads: int) -> float:
     return 2 * m * k * n / min(seconds) / 1e9
 
 
-def gflop() -> float:
+def gflop(batch: int) -> float:
     """Products of one step: forward, weight gradients, input gradients; 2 per multiply-add."""
-    slots, rows = 1 + 2 * STEPS, BATCH * NODES
+    slots, rows = 1 + 2 * STEPS, batch * NODES
     widths = [CHANNELS, *[UNITS] * (LAYERS - 1)] * INPUTS + [1, *[UNITS] * (LAYERS - 1)] * HORIZON
     return 3 * sum(2 * rows * slots * (UNITS + width) * 3 * UNITS for width in widths) / 1e9
 
 
-def report(rounds: Rounds, rates: list[float], graph: str, threads: int) -> dict[str, object]:
+def report(rounds: Rounds, rates: list[float], graph: str, threads: int, batch: int) -> dict[str, object]:
     names = [name for name in rounds.seconds if name != "product"]
     table = []
     for name in names:
         spread = rounds.spread(name)
         table.append(
-            [name, f"{spread.median:.2f}", f"{BATCH / spread.median:.1f}", str(rounds.ratio(name, "graphmill"))]
+            [name, f"{spread.median:.2f}", f"{batch / spread.median:.1f}", str(rounds.ratio(name, "graphmill"))]
         )
-    title = f"one step on {graph}'s graph, {threads} threads; others used {rounds.foreign_cores:.2f} cores"
+    title = f"one step on a road graph ({graph}), {threads} threads; others used {rounds.foreign_cores:.2f} cores"
     print_table(title, ["form", "s", "samples/s", "time ÷ graphmill (quartiles)"], table)
-    achieved = [gflop() / seconds for seconds in rounds.seconds["graphmill"]]
+    achieved = [gflop(batch) / seconds for seconds in rounds.seconds["graphmill"]]
     share = Spread.of([rate / possible for rate, possible in zip(achieved, rates, strict=True)])
     print_table(
-        f"{gflop():.0f} GFLOP a step",
+        f"{gflop(batch):.0f} GFLOP a step",
         ["GFLOP/s of the step", "of the native product", "share"],
         [[str(Spread.of(achieved)), str(Spread.of(rates)), str(share)]],
     )
     return {
         "graph": graph,
+        "batch": batch,
         "threads": threads,
         "rounds": len(rates),
         "foreign_cores": rounds.foreign_cores,
         "contenders": {
             name: {
                 "seconds": rounds.spread(name),
-                "samples_per_s": BATCH / rounds.spread(name).median,
+                "samples_per_s": batch / rounds.spread(name).median,
                 "ratio_to_graphmill": rounds.ratio(name, "graphmill"),
             }
             for name in names
         },
-        "gflop": gflop(),
+        "gflop": gflop(batch),
         "gflops_achieved": Spread.of(achieved),
         "gflops_product": Spread.of(rates),
         "share_of_product": share,
     }
 
 
-def run_data_path() -> dict[str, float]:
+def run_data_path(num_steps: int) -> dict[str, float]:
     from graphmill.tasks.traffic.generate import generate
     from graphmill.tasks.traffic.store import write_traffic
 
     with tempfile.TemporaryDirectory() as folder:
-        write_traffic(generate(num_sensors=NODES, num_steps=34_272), Path(folder) / "store")
+        write_traffic(generate(num_sensors=NODES, num_steps=num_steps), Path(folder) / "store")
         command = [sys.executable, __file__, "--memory-of", str(Path(folder) / "store")]
         result: dict[str, float] = json.loads(
             subprocess.run(command, check=True, capture_output=True, text=True).stdout

@@ -8,7 +8,6 @@ import time
 import dgl
 import dgl.graphbolt as gb
 import numpy as np
-import psutil
 import torch  # before dgl, so that both use one OpenMP
 
 FANOUTS, BATCH = [25, 10], 1024
@@ -33,16 +32,6 @@ def graphbolt(indptr, indices, seeds):
     return run
 
 
-def busy():
-    times = psutil.cpu_times()
-    return sum(times) - times.idle - times.iowait
-
-
-def own():
-    times = psutil.Process().cpu_times()
-    return times.user + times.system
-
-
 def main():
     path, native, rounds, threads = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     torch.set_num_threads(threads)
@@ -58,23 +47,38 @@ def main():
     graph.create_formats_()
     # DGL counts fan-outs from the input side: the first entry is the hop farthest from the seeds.
     sampler = dgl.dataloading.NeighborSampler(FANOUTS[::-1])
+    versions = {"dgl": dgl.__version__, "torch": torch.__version__}
+    runs = forms(ours, sampler, graphbolt(wide_ptr, wide, tensors), graph, seeds, tensors)
     contenders = {
-        f"graphmill {threads} threads": lambda i: ours.sample(seeds[i], FANOUTS, i, resample=True, num_threads=threads),
-        "graphmill 1 thread": lambda i: ours.sample(seeds[i], FANOUTS, i, resample=True),
-        "DGL sample_blocks": lambda i: sampler.sample_blocks(graph, tensors[i]),
-        "GraphBolt": graphbolt(wide_ptr, wide, tensors),
+        f"{name}, {count} {'thread' if count == 1 else 'threads'}": (run, count)
+        for count in sorted({1, threads})
+        for name, run in runs.items()
     }
+    print(json.dumps({"seconds": take_turns(contenders, rounds), "versions": versions}))
+
+
+def forms(ours, sampler, bolt, graph, seeds, tensors):
+    """Each is called with the number of the batch and of threads; DGL and GraphBolt use those of torch's OpenMP."""
+    return {
+        "graphmill, edge ids": lambda i, n: ours.sample(
+            seeds[i], FANOUTS, i, resample=True, with_edge_ids=True, num_threads=n
+        ),
+        "graphmill": lambda i, n: ours.sample(seeds[i], FANOUTS, i, resample=True, num_threads=n),
+        "DGL sample_blocks": lambda i, n: sampler.sample_blocks(graph, tensors[i]),
+        "GraphBolt": lambda i, n: bolt(i),
+    }
+
+
+def take_turns(contenders, rounds):
     seconds = {name: [] for name in contenders}
-    since, busy_before, own_before = time.perf_counter(), busy(), own()
     for number in range(rounds + 2):
-        for name, run in contenders.items():
+        for name, (run, count) in contenders.items():
+            torch.set_num_threads(count)
             begin = time.perf_counter()
-            run(number)
+            run(number, count)
             if number >= 2:
                 seconds[name].append(time.perf_counter() - begin)
-    foreign = max(0.0, (busy() - busy_before - (own() - own_before)) / (time.perf_counter() - since))
-    versions = {"dgl": dgl.__version__, "torch": torch.__version__}
-    print(json.dumps({"seconds": seconds, "foreign_cores": foreign, "versions": versions}))
+    return seconds
 
 
 if __name__ == "__main__":

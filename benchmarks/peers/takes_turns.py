@@ -73,10 +73,10 @@ def blocks(path: str, threads: int) -> Callable[[int], object]:
 
 
 def _sample_at_0_1_0(ours: object, seeds: list) -> Callable[[int], object]:
-    """Its benchmark could not sample alone."""
-    from graphmill.graph.batch import SeedIds, Seeds
+    """Its benchmark could not sample alone; its ids had this name."""
+    from graphmill.graph.batch import GlobalIds, Seeds
 
-    return lambda i: ours.sampler.sample(Seeds(0, i, SeedIds(seeds[i])))
+    return lambda i: ours.sampler.sample(Seeds(0, i, GlobalIds(seeds[i])))
 
 
 def sage_step(path: str, threads: int) -> Callable[[int], object]:

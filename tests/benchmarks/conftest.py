@@ -40,6 +40,17 @@ def bench(source_environ: dict[str, str], tmp_path: Path, results: Path) -> Benc
     return run
 
 
+@pytest.fixture
+def graphmill_train(source_environ: dict[str, str], tmp_path: Path) -> Callable[..., None]:
+    """Run `graphmill WORDS` in the test's folder, where `bench` runs too."""
+
+    def run(*words: str) -> None:
+        command = [sys.executable, "-m", "graphmill.cli", *words]
+        subprocess.run(command, env=source_environ, cwd=tmp_path, capture_output=True, check=True)
+
+    return run
+
+
 def has_origin(entry: dict) -> bool:
     """Whether an entry says where it comes from, in full, and names no folder of this machine."""
     origin = entry["origin"]

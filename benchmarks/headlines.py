@@ -1,0 +1,80 @@
+"""The lines of README's table: one for each result that has one."""
+
+from typing import Any
+
+
+def graphs_of(result: dict[str, Any]) -> list[str]:
+    return [name for name, value in result.items() if isinstance(value, dict) and "contenders" in value]
+
+
+def road_graph(result: dict[str, Any]) -> str:
+    return "a generated road graph" if result["graph"] == "synthetic" else f"{result['graph']}'s road graph"
+
+
+def sampler_headline(result: dict[str, Any]) -> tuple[str, str]:
+    graphs = [result[name] for name in graphs_of(result)]
+    found = []
+    for peer in graphs[0]["contenders"]:
+        if peer.startswith("graphmill"):
+            continue
+        medians = [graph["contenders"][peer]["ratio_to_graphmill"]["median"] for graph in graphs]
+        found.append(f"{min(medians):.3g} to {max(medians):.3g} times as fast as {peer}")
+    threads = "" if "old" in result else ", equal threads"
+    return f"sampling, {len(graphs)} graphs{threads}", "; ".join(found)
+
+
+def step_headline(result: dict[str, Any]) -> tuple[str, str]:
+    peers = {name: each for name, each in result["contenders"].items() if not name.startswith("graphmill")}
+    found = [f"{each['ratio_to_graphmill']['median']:.3g} times as fast as {name}" for name, each in peers.items()]
+    return "a GraphSAGE step", "; ".join(found)
+
+
+def traffic_headline(result: dict[str, Any]) -> tuple[str, str]:
+    peer = result["contenders"]["torch-geometric-temporal"]["ratio_to_graphmill"]["median"]
+    return f"a DCRNN step, 207 sensors, {road_graph(result)}", f"{peer:.3g} times as fast as torch-geometric-temporal"
+
+
+def accuracy_headline(result: dict[str, Any]) -> tuple[str, str]:
+    found = []
+    for name, column in (("debian-packages-sage", "micro_f1"), ("traffic-metr-la-10", "mae_30min")):
+        entry, copies = result[name]["test"][column], result[name].get("near_copies")
+        without = f" ({copies['micro_f1_without']:.3g} without near-copies of training nodes)" if copies else ""
+        found.append(f"{name}: {column} {entry['mean']:.3g} ± {entry['sd']:.1g}{without}")
+    return "test split, three seeds", "; ".join(found)
+
+
+def kills_headline(result: dict[str, Any]) -> tuple[str, str]:
+    return "killed and resumed", f"{result['num_identical']} of {result['num_runs']} runs ended bit-identical"
+
+
+def limits_headline(result: dict[str, Any]) -> tuple[str, str]:
+    cut = [row for row in result["runs"] if row["status"] == "done" and row["attempts"] > 1]
+    same = sum(bool(row["identical"]) for row in cut)
+    lost = max(max(row["steps_lost"], default=0) for row in cut)
+    attempts = " and ".join(str(row["attempts"]) for row in cut)
+    figure = f"{attempts} attempts each, {lost} steps made twice, {same} of {len(cut)} bit-identical in the end"
+    return f"cut by limits of {result['limit_s']} s on Slurm", figure
+
+
+def faults_headline(result: dict[str, Any], over: str) -> tuple[str, str]:
+    promised = sum(kind["as_promised"] for kind in result["kinds"].values())
+    same = sum(kind["identical"] for kind in result["kinds"].values())
+    longest = max(kind["over_s"][1] for kind in result["kinds"].values() if kind["over_s"])
+    figure = (
+        f"{promised} of {result['num_trials']} trials of {len(result['kinds'])} kinds as promised, {same} bit-identical"
+        f" in the end, {result['num_damaged_checkpoints']} damaged checkpoints, over within {longest:.0f} s"
+    )
+    return f"faults, {over}", figure
+
+
+HEADLINES = {
+    "sampler": sampler_headline,
+    "sampler_dgl": sampler_headline,
+    "step": step_headline,
+    "traffic_step": traffic_headline,
+    "accuracy": accuracy_headline,
+    "kills": kills_headline,
+    "limits": limits_headline,
+    "faults": lambda r: faults_headline(r, "on Slurm"),
+    "faults_ssh": lambda r: faults_headline(r, "over SSH"),
+}

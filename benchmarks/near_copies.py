@@ -1,0 +1,95 @@
+"""Test packages that are near-copies of training packages, and how much easier they are.
+
+The test split of debian-packages is what came to the archive later. Much of it is an old package under a new version's
+name: `linux-image-6.1` after `linux-image-5.10`. Such a node asks for memory, not for generalisation, so micro-F1 is
+reported on the test nodes with and without a near-copy, beside the headline on all of them.
+"""
+
+import re
+import statistics
+from importlib import resources
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from graphmill.graph.store import GraphStore
+from graphmill.record.run_folder import RunFolder
+from graphmill.tasks.node_classification.debian import read_compact
+
+WHAT = "the same words in the description, or the same name but for digits"
+Keys = list[object]
+
+
+def near_copies(folders: list[Path]) -> dict[str, Any]:
+    """Of finished runs of different seeds: the share of near-copies, and mean micro-F1 with and without."""
+    store = GraphStore.open(Path(RunFolder.open(folders[0]).read_plan().dataset.path))
+    is_copy = copies_in(names_of_packages(), words_of(store), store.nodes_in("train"), store.nodes_in("test"))
+    found = [of_parts(is_right(folder, store), is_copy) for folder in folders]
+    return {
+        "what": WHAT,
+        "num_test": len(is_copy),
+        "share": float(is_copy.mean()),
+        "micro_f1_with": statistics.mean(each[0] for each in found),
+        "micro_f1_without": statistics.mean(each[1] for each in found),
+        "by_seed": found,
+    }
+
+
+def copies_in(names: Keys, words: Keys, train: NDArray[np.int64], test: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Of each test node, whether a training node has the same words, or the same name but for digits."""
+    known_names = {stem(names[node]) for node in train}
+    known_words = {words[node] for node in train if words[node]}  # no words at all: not the same words
+    return np.array([stem(names[node]) in known_names or words[node] in known_words for node in test])
+
+
+def stem(name: object) -> str:
+    return re.sub(r"\d+", "#", str(name))
+
+
+def of_parts(right: NDArray[np.bool_], is_copy: NDArray[np.bool_]) -> tuple[float, float]:
+    """Micro-F1 (every node has one class: the share that is right) of nodes with and without a near-copy."""
+    return float(right[is_copy].mean()), float(right[~is_copy].mean())
+
+
+def names_of_packages() -> Keys:
+    """Of the embedded file, in the order of node ids."""
+    path = resources.files("graphmill.tasks.node_classification") / "data" / "debian-packages.npz"
+    return list(read_compact(Path(str(path))).names)
+
+
+def words_of(store: GraphStore) -> Keys:
+    """The set of words of each node's description, as a tuple of ascending numbers."""
+    features = store.features
+    indptr, indices = np.asarray(features.indptr), np.asarray(features.indices)  # type: ignore[union-attr]
+    return [tuple(sorted(indices[begin:end].tolist())) for begin, end in pairwise(indptr)]
+
+
+def is_right(folder: Path, store: GraphStore) -> NDArray[np.bool_]:
+    """Of each test node, whether the best checkpoint's prediction is its class."""
+    from graphmill.record.manifest import hash_text
+    from graphmill.record.run_folder import plan_text
+    from graphmill.sync.group import Group
+    from graphmill.tasks.build import build_task
+    from graphmill.tasks.node_classification.inference import LayerwiseInference
+    from graphmill.train.checkpoint import CheckpointStore
+
+    run = RunFolder.open(folder)
+    plan, outcome = run.read_plan(), run.read_outcome()
+    assert outcome is not None
+    assert outcome.best is not None
+    group = Group(rank=0, world_size=1, device=torch.device("cpu"))
+    task = build_task(plan, group)
+    weights = CheckpointStore(run.checkpoints_dir, hash_text(plan_text(plan)), group).load_model(outcome.best.step)
+    task.model.load_state_dict(weights)
+    task.model.eval()
+    inference = LayerwiseInference(task.model, task.sampler.topology, task.features, group)
+    nodes, logits = inference.logits(store.nodes_in("test"))
+    right = logits.argmax(1).numpy() == store.labels[nodes]
+    said = outcome.test["micro_f1"] if outcome.test else None
+    assert said is not None
+    assert abs(right.mean() - said) < 1e-3, f"predictions give {right.mean()}, and the run said {said}"
+    return right

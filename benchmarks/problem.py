@@ -1,0 +1,18 @@
+"""What step.py gives to all its contenders."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphs import Graph
+
+FANOUTS, NUM_FEATURES, HIDDEN, CLASSES = (25, 10), 602, 256, 41
+
+
+@dataclass
+class Problem:
+    graph: Graph
+    x: np.ndarray
+    y: np.ndarray
+    seeds: list[np.ndarray]
+    threads: int

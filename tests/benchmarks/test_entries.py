@@ -1,0 +1,113 @@
+"""Result files: each entry with the origin of its own, no mixed code, old files as they were."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import entries
+import origin
+from entries import problems, read, sha256, source, write_entries
+from origin import Origin, code_of, describe, processor
+
+GENERIC = """processor\t: 0
+vendor_id\t: GenuineIntel
+cpu family\t: 6
+model\t\t: 167
+model name\t: Intel(R) Xeon(R) Processor
+stepping\t: 8
+
+processor\t: 1
+model\t\t: 999
+"""
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    monkeypatch.setattr(entries, "RESULTS", tmp_path)
+    return tmp_path
+
+
+def coded(checksum: str) -> dict:
+    found = json.loads(json.dumps(origin.asdict(Origin.now(["benchmarks/x.py"]))))
+    found["code"]["checksum"] = checksum
+    return found
+
+
+def test_entries_of_one_code_are_right(results):
+    write_entries("speed", {"a": (coded("1"), {"s": 1}), "b": (coded("1"), {"s": 2})})
+    assert problems(results, results / "none.json") == []
+
+
+def test_a_later_entry_of_other_code_is_an_error(results):
+    write_entries("speed", {"a": (coded("1"), {"s": 1}), "b": (coded("1"), {"s": 1})})
+    write_entries("speed", {"b": (coded("2"), {"s": 3})})
+    assert set(read("speed")) == {"a", "b", "origins"}
+    (problem,) = problems(results, results / "none.json")
+    assert "speed.json" in problem
+    write_entries("speed", {"a": (coded("2"), {"s": 3})})
+    assert problems(results, results / "none.json") == []
+
+
+def test_an_entry_without_origin_is_an_error(results):
+    (results / "speed.json").write_text(json.dumps({"entries": {"a": {"result": {}}}}))
+    assert len(problems(results, results / "none.json")) == 1
+
+
+def test_old_files_are_accepted_as_they_were_and_not_otherwise(results, tmp_path_factory):
+    listed = tmp_path_factory.mktemp("list") / "old.json"
+    path = results / "speed.json"
+    path.write_text(json.dumps({"result": {"s": 1}, "provenance": {}}))
+    assert len(problems(results, listed)) == 1
+    listed.write_text(json.dumps({"speed": {"sha256": sha256(path), "known": []}}))
+    assert problems(results, listed) == []
+    path.write_text(json.dumps({"result": {"s": 2}, "provenance": {}}))
+    assert len(problems(results, listed)) == 1
+
+
+def test_a_file_that_was_measured_again_leaves_the_list(results, tmp_path_factory):
+    listed = tmp_path_factory.mktemp("list") / "old.json"
+    listed.write_text(json.dumps({"speed": {"sha256": "0", "known": []}}))
+    write_entries("speed", {"a": (coded("1"), {})})
+    assert len(problems(results, listed)) == 1
+
+
+def test_the_committed_results_are_right():
+    assert problems(Path(entries.HERE) / "results") == []
+
+
+def test_the_page_says_commit_date_age_and_processor(results):
+    write_entries("speed", {"all": (coded("1"), {"s": 1})})
+    result = read("speed")
+    text, taken = source(result, "x"), result["origins"]["all"]
+    facts = (taken["code"]["commit"][:8], taken["time_utc"][:10], taken["code"]["isa"], describe(taken["processor"]))
+    assert all(fact in text for fact in facts)
+    assert re.search(entries.AGES, text)
+
+
+def test_a_generic_processor_is_told_by_its_numbers():
+    found = processor(GENERIC)
+    assert (found.vendor, found.family, found.model, found.stepping) == ("GenuineIntel", 6, 167, 8)
+    assert all(number in describe(origin.asdict(found)) for number in ("6", "167", "8"))
+    named = {**origin.asdict(found), "name": "AMD EPYC 9B14"}
+    assert describe(named) == "AMD EPYC 9B14"
+
+
+def test_the_checksum_is_of_sources_only(tmp_path):
+    package = tmp_path / "src" / "graphmill"
+    package.mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text("")
+    (package / "a.py").write_text("a = 1")
+    (tmp_path / "benchmarks" / "results").mkdir(parents=True)
+    before = code_of(package, "isa")
+    (tmp_path / "benchmarks" / "results" / "x.json").write_text("{}")
+    (tmp_path / "notes.md").write_text("words")
+    assert code_of(package, "isa") == before
+    (package / "a.py").write_text("a = 2")
+    assert code_of(package, "isa").checksum != before.checksum
+
+
+def test_no_folder_of_this_machine_is_written_down():
+    words = ["/somewhere/benchmarks/x.py", "--work=/tmp/here/there", "benchmarks/y.py", "1/2"]
+    assert origin.without_folders(words) == ["…/x.py", "--work=…/there", "benchmarks/y.py", "1/2"]

@@ -1,0 +1,163 @@
+"""Each benchmark runs at a tiny size, and its ratios can be lost."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import near_copies
+from harness import Rounds, interleave
+from kills import ranks_of
+from problem import FANOUTS, NUM_FEATURES, Problem
+from pyg_forms import PygBestStep
+
+TINY = """name: tiny
+dataset: {name: tiny}
+model: {hidden_channels: 8}
+train: {epochs: 2, num_neighbors: [3, 3], threads: 1, device: cpu}
+"""
+
+
+@pytest.mark.parametrize(("ours", "peer"), [(1, 8), (8, 1)])
+def test_a_ratio_says_who_is_slower(ours, peer):
+    """Below 1 where ours does more."""
+
+    def burn(work):
+        return lambda _: [sum(range(20_000)) for _ in range(work)]
+
+    rounds = interleave({"ours": burn(ours), "peer": burn(peer)}, rounds=5)
+    assert (rounds.ratio("peer", "ours").median > 1) == (peer > ours)
+
+
+def test_ratios_are_paired_within_rounds():
+    rounds = Rounds({"ours": [1.0, 10.0, 2.0], "peer": [2.0, 20.0, 4.0]}, 0.0)
+    assert rounds.ratio("peer", "ours").q25 == rounds.ratio("peer", "ours").q75 == 2.0
+
+
+def test_sampler(bench):
+    entries = bench("sampler", "--graphs", "tiny", "--rounds", "2", "--threads", "2")
+    contenders = entries["tiny"]["result"]["contenders"]
+    assert contenders["graphmill 1 thread"]["ratio_to_graphmill"]["median"] == 1
+    assert contenders["graphmill 2 threads"]["ratio_to_graphmill_threads"]["median"] == 1
+
+
+def test_step(bench):
+    words = ("--graph", "tiny", "--rounds", "2", "--threads", "1", "--without", "tutorial", "trimmed")
+    found = bench("step", *words)["all"]["result"]
+    assert found["gflops_performed"] < found["gflops_achieved"]
+    assert 0 < found["gflop_left_out"] < found["gflop"]
+
+
+def test_traffic_step(bench):
+    words = ("--rounds", "2", "--threads", "1", "--windows", "1", "--readings", "600", "--adjacency", "none.npz")
+    found = bench("traffic_step", *words)["all"]["result"]
+    assert found["graph"] == "synthetic"
+    assert found["contenders"]["graphmill"]["ratio_to_graphmill"]["median"] == 1
+
+
+def test_startup(bench):
+    assert bench("startup", "--rounds", "1")["all"]["result"]["seconds"]["import torch"]["median"] > 0
+
+
+def test_monitor(bench):
+    cases = bench("monitor", "--seconds", "1.2", "--cases", "no rank")["all"]["result"]["cases"]
+    assert cases["no rank"]["rss_mib"] > 0
+
+
+@pytest.fixture
+def tiny(graphmill_train, tmp_path):
+    """An experiment on a prepared graph; returns words for it."""
+    sizes = ("num_nodes=300", "num_edges=1500", "features=8")
+    graphmill_train("prepare", "synthetic/sbm", "--as", "tiny", *(word for size in sizes for word in ("-o", size)))
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    return str(tmp_path / "tiny.yaml")
+
+
+def test_kills(bench, tiny):
+    words = ("--kills", "1", "--terms", "0", "--ranks", "1", "--epochs", "4", "--experiment", tiny)
+    found = bench("kills", *words)["all"]["result"]
+    assert (found["num_kills"], found["num_identical"]) == (1, 1)
+    assert {"loss", "val_loss", "microF1"} & set(found["compared_columns"])
+    assert "time" not in found["compared_columns"]
+    assert all(moment >= 0 for moment in found["after_first_sync_s"])
+
+
+def test_equality(bench, tiny):
+    words = (tiny, "--ranks", "1", "--global-batch", "64", "--epochs", "1", "--worlds", "2")
+    found = bench("equality", *words)["all"]["result"]
+    assert found["trained_on_the_training_set"] == {"1": True, "2": True}
+
+
+def test_the_monitor_is_no_rank(tmp_path):
+    """A launcher with two children: one looks like a rank, one like the monitor."""
+    code = (
+        "import subprocess, sys\nsleep = [sys.executable, '-c', 'import time; print(1, flush=True); time.sleep(600)']\n"
+        "children = [subprocess.Popen([*sleep, word], stdout=subprocess.PIPE) for word in sys.argv[1:]]\n"
+        "for child in children: child.stdout.readline()\n"
+        "print(children[0].pid, flush=True)\nsys.stdin.read()\nfor child in children: child.kill()\n"
+    )
+    words = [sys.executable, "-c", code, "graphmill.train.worker", "graphmill.monitor.sampler"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as launcher:
+        rank = int(launcher.stdout.readline())
+        assert ranks_of(launcher.pid) == [rank]
+        launcher.stdin.close()
+
+
+# --- near-copies
+
+
+def test_a_near_copy_has_the_words_or_the_name_but_for_digits():
+    names = ["linux-5.10", "foo", "linux-6.1", "bar", "baz"]
+    words = [(1, 2), (3,), (9,), (3,), ()]
+    train, test = np.array([0, 1]), np.array([2, 3, 4])
+    assert near_copies.copies_in(names, words, train, test).tolist() == [True, True, False]
+
+
+def test_both_parts_are_judged():
+    right, is_copy = np.array([True, True, False, True]), np.array([True, True, False, False])
+    assert near_copies.of_parts(right, is_copy) == (1.0, 0.5)
+
+
+# --- PyG's best forms, with our sampler in the place of pyg-lib's
+
+
+def frontier(graph):
+    """A function that is called and answers as `torch.ops.pyg.neighbor_sample`."""
+    from graphmill import _native
+
+    sampler = _native.NeighborSampler(graph.indptr, graph.indices)
+
+    def sample(colptr, row, seeds, fanouts, *, csc, return_edge_id):
+        assert csc
+        assert not return_edge_id
+        found = sampler.sample(seeds.numpy(), fanouts, 0)
+        indptr = torch.from_numpy(np.asarray(found.indptr)).long()
+        rows = torch.from_numpy(np.asarray(found.indices)).long()
+        columns = torch.repeat_interleave(torch.arange(len(indptr) - 1), indptr.diff())
+        nodes = torch.from_numpy(np.asarray(found.node_ids)).long()
+        return rows, columns, nodes, None, list(found.num_nodes_per_hop), list(found.num_edges_per_hop)
+
+    return sample
+
+
+def test_pygs_forms_compute_the_same(tmp_path, monkeypatch):
+    import graphs
+
+    monkeypatch.setattr(graphs, "CACHE", tmp_path)
+    graph, rng = graphs.load("tiny"), np.random.default_rng(0)
+    x = rng.standard_normal((graph.num_nodes, NUM_FEATURES), dtype=np.float32)
+    seeds = [rng.permutation(graph.num_nodes)[:64]]
+    problem = Problem(graph, x, rng.integers(0, 41, graph.num_nodes), seeds, 1)
+    sample = frontier(graph)
+    sampled = sample(None, None, torch.from_numpy(seeds[0]), list(FANOUTS), csc=True, return_edge_id=False)
+    forms = {form: PygBestStep(problem, form, sample) for form in PygBestStep.FORMS}
+    first = forms["edge_index"]
+    for form in forms.values():
+        form.model.load_state_dict(first.model.state_dict())
+        form.model.dropout = 0.0
+    outs = {name: form.forward(sampled) for name, form in forms.items()}
+    for out in outs.values():
+        torch.testing.assert_close(out, outs["edge_index"], rtol=1e-4, atol=1e-4)
+    forms["CSR, global ids"].step(0)
