@@ -14,7 +14,6 @@ epoch and its measures, the test measures, and every column of metrics.csv that 
 
 import argparse
 import csv
-import hashlib
 import json
 import random
 import shutil
@@ -30,6 +29,7 @@ import psutil
 
 from graphmill.record.events import read_events
 from graphmill.record.run_folder import RunFolder
+from graphmill.record.weights import WeightsFile
 from harness import ForeignLoad, console, print_table, write_result
 from origin import Origin
 
@@ -213,13 +213,13 @@ def sync_times(folder: RunFolder) -> list[float]:
 
 
 def ending(options: argparse.Namespace, name: str) -> dict[str, Any]:
-    """SHA-256 of all tensors that are kept, by their place in the run folder; best epoch; test measures."""
+    """Checksums of all tensors that are kept, by their place in the run folder; best epoch; test measures."""
     folder = folder_of(options, name)
     outcome = folder.read_outcome()
     assert outcome is not None, f"{folder.path} is done"
     facts = json.loads(outcome.model_dump_json())
     digests = {
-        str(path.relative_to(folder.path)): hashlib.sha256(path.read_bytes()).hexdigest()
+        str(path.relative_to(folder.path)): WeightsFile.read(path).compute_checksum()
         for path in sorted(folder.path.rglob("*.safetensors"))
     }
     return {"tensors": digests, "best": facts["best"], "test": facts["test"], "status": facts["status"]}

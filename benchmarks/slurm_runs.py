@@ -4,7 +4,6 @@ Other people may edit the sources while a benchmark runs: each cluster sees the 
 over the sources, and a small file system of its own that can be filled.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -21,6 +20,7 @@ from graphmill.base.errors import UserError
 from graphmill.record.events import read_events
 from graphmill.record.manifest import Manifest
 from graphmill.record.run_folder import Outcome, RunFolder
+from graphmill.record.weights import WeightsFile
 
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "DEADLINE"}
 SMALL_MIB = 24
@@ -168,10 +168,10 @@ class Run:
         return [path.name for path in self.folder.checkpoints_dir.glob("step_*") if not _is_whole(path)]
 
     def digests(self) -> dict[str, str]:
-        """SHA-256 of the last checkpoint's tensors, and of the best one's model."""
+        """Checksums of the last checkpoint's tensors, and of the best one's model."""
         last = max(self.folder.checkpoints_dir.glob("step_*"), default=None)
         files = sorted(last.glob("*.safetensors")) if last else []
-        return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+        return {path.name: WeightsFile.read(path).compute_checksum() for path in files}
 
     def log(self) -> str:
         """What its jobs printed."""

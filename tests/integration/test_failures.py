@@ -184,7 +184,7 @@ def test_evaluation_says_what_is_damaged(finished, zygote, tmp_path, capsys):
     assert zygote.wait(zygote.start(folder, resume=False)) == [0]
     steps = sorted(path.name for path in folder.checkpoints_dir.glob("step_*"))
     flip(folder.checkpoints_dir / steps[-1] / "model.safetensors")
-    facts = evaluate(folder, split="val", which="latest")
+    facts = evaluate(folder, split="val", which="last")
     assert facts["steps_per_rank"] == int(steps[-2].removeprefix("step_"))
     assert f"{steps[-1]} is damaged and passed over" in capsys.readouterr().err
     for step in steps:

@@ -1,12 +1,12 @@
 """Every scheme with real ranks: replicas agree after every sync, bytes are what the formula says, nobody hangs."""
 
-import hashlib
 import math
 
 import pytest
 
 from graphmill.record.manifest import Manifest
 from graphmill.record.metrics import read_metrics
+from graphmill.record.weights import WEIGHTS_FILE, WeightsFile
 
 pytestmark = pytest.mark.distributed
 
@@ -22,7 +22,7 @@ def name(scheme: str, every: int, payload: str) -> str:
 
 
 def weights(folder, last_checkpoint) -> str:
-    return hashlib.md5((last_checkpoint(folder) / "model.safetensors").read_bytes()).hexdigest()
+    return WeightsFile.read(last_checkpoint(folder) / WEIGHTS_FILE).compute_checksum()
 
 
 @pytest.fixture(scope="module")

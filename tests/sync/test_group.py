@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from graphmill.base.errors import UserError
+from graphmill.nn.weights import Weights
 from graphmill.spec.experiment import DilocoSpec, LocalSgdSpec
 from graphmill.sync.group import Group, interface_bytes
 from graphmill.sync.replica import Replica
@@ -81,7 +82,8 @@ def test_loading_keeps_the_views():
     replica, other = Replica(small_model()), Replica(small_model())
     other.values.normal_()
     other.model[1].running_mean.fill_(7)
-    replica.load({name: tensor.clone() for name, tensor in other.named_tensors()})
+    weights = {name: tensor.clone() for name, tensor in other.named_tensors()}
+    Weights(weights, None, "another replica").load_all_into(replica.model)
     assert torch.equal(replica.values, other.values)
     assert replica.hash() == other.hash()
     assert replica.model[0].weight.data_ptr() == replica.values.data_ptr()

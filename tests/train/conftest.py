@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from toy_checkpoints import state_of, weights_at
 
-from graphmill.record.manifest import Best, Books, Counters, Position
 from graphmill.sync.group import Group
-from graphmill.train.checkpoint import CheckpointStore, State
+from graphmill.train.checkpoint import CheckpointStore
 
 CPU = torch.device("cpu")
 
@@ -21,21 +21,6 @@ class InTurns(Group):
     def gather_numbers(self, numbers: list[int]) -> list[list[int]]:
         """Only rank 0's numbers are looked at."""
         return [numbers] * self.world_size
-
-
-def state_of(steps_done: int, rank: int = 0, best: int | None = None) -> State:
-    generator = torch.Generator().manual_seed(steps_done)
-    model = {"layer.weight": torch.randn(6, 4, generator=generator), "layer.bias": torch.randn(6, generator=generator)}
-    own = {"optimizer.step": torch.tensor(float(steps_done)), "optimizer.exp_avg": torch.full((30,), float(rank))}
-    counters = Counters(num_syncs=steps_done, payload_bytes=120 * steps_done)
-    position = Position(
-        epoch=1,
-        step=steps_done,
-        steps_done=steps_done,
-        books=Books(loss_sum=1 / 3, epoch_s=0.1, counters=counters, before_epoch=Counters()),
-        best=None if best is None else Best(step=best, epoch=1, values={"micro_f1": 0.1 + 0.2, "macro_f1": 0.5}),
-    )
-    return State(model, own, position)
 
 
 @pytest.fixture
@@ -75,7 +60,7 @@ def save_pair(pair):
     def save(steps_done: int, *, keep: bool = False) -> None:
         making = pair[0].folder / f".step_{steps_done:010d}.making"
         making.mkdir(parents=True)
-        pair[1].save(state_of(steps_done, rank=1), parameter_hash=7, keep=keep)
+        pair[1].save(weights_at(steps_done), state_of(steps_done, rank=1), parameter_hash=7, keep=keep)
         kept = {path.name: path.read_bytes() for path in making.iterdir()}
 
         class Rejoining(InTurns):
@@ -90,6 +75,8 @@ def save_pair(pair):
                         (making / name).write_bytes(content)
 
         group = Rejoining(0, 2, CPU)
-        CheckpointStore(pair[0].folder, "planhash", group).save(state_of(steps_done), parameter_hash=7, keep=keep)
+        CheckpointStore(pair[0].folder, "planhash", group).save(
+            weights_at(steps_done), state_of(steps_done), parameter_hash=7, keep=keep
+        )
 
     return save

@@ -7,17 +7,19 @@ import pickle
 import re
 import resource
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from toy_checkpoints import weights_at
 
 from graphmill.base.errors import UserError
 from graphmill.record.manifest import Manifest, file_checksum
 from graphmill.sync.group import Group
-from graphmill.train.checkpoint import CheckpointStore
+from graphmill.train.checkpoint import CheckpointStore, ResumeState
 
 SOURCE = Path(__file__).parents[2] / "src" / "graphmill"
 
@@ -31,7 +33,7 @@ def folder_of(store: CheckpointStore, steps_done: int) -> Path:
 
 
 def save(store: CheckpointStore, state, *, keep: bool = False) -> None:
-    store.save(state, parameter_hash=0xABC, keep=keep)
+    store.save(weights_at(state.position.steps_done), state, parameter_hash=0xABC, keep=keep)
 
 
 def test_what_is_saved_comes_back(store, make_state, said):
@@ -46,10 +48,11 @@ def test_what_is_saved_comes_back(store, make_state, said):
     manifest = store.latest(said[1])
     assert (manifest.steps_done, manifest.parameter_hash, manifest.keep) == (12, "0000000000000abc", False)
     loaded = store.load(12)
-    assert same(loaded.model, state.model)
-    assert same(loaded.rank, state.rank)
+    assert same(loaded.tensors, state.tensors)
     assert loaded.position == state.position
-    assert same(store.load_model(12), state.model)
+    weights = store.load_weights(12)
+    assert same(weights.tensors, weights_at(state.position.steps_done).tensors)
+    assert weights.origin == weights_at(state.position.steps_done).origin
     assert said[0] == []
 
 
@@ -128,8 +131,8 @@ def test_each_rank_gets_its_own_back(pair, save_pair, make_state, said):
     save_pair(5)
     assert pair[0].latest(said[1]).world_size == 2
     for rank, store in enumerate(pair):
-        assert same(store.load(5).rank, make_state(5, rank=rank).rank)
-        assert same(store.load(5).model, make_state(5).model)
+        assert same(store.load(5).tensors, make_state(5, rank=rank).tensors)
+        assert same(store.load_weights(5).tensors, weights_at(5).tensors)
 
 
 def test_the_latest_is_read_from_manifests_not_from_times_or_order(store, make_state, said):
@@ -183,6 +186,12 @@ def flip(path: Path, place: float, bit: int) -> None:
     path.write_bytes(content)
 
 
+def restore(store: CheckpointStore, steps: int) -> ResumeState:
+    """What a rank reads when it resumes."""
+    store.load_weights(steps)
+    return store.load(steps)
+
+
 FILES = ("model.safetensors", "rank_0.safetensors", "manifest.json")
 DAMAGE = {
     "flipped": lambda path: flip(path, 0.7, 3),
@@ -205,7 +214,7 @@ def test_damage_is_found_said_and_passed_over(store, make_state, said, name, dam
     assert [place for place, _ in told] == ["step_0000000020"]
     assert name in told[0][1]
     with pytest.raises(UserError, match=re.escape(name)) as refused:
-        store.load(20)
+        restore(store, 20)
     assert "step_0000000020" in refused.value.message
     assert f"--resume {store.folder.parent}" in refused.value.fix
 
@@ -250,7 +259,7 @@ def test_one_under_another_name_is_damaged(store, make_state, said):
 def test_another_plans_checkpoint_is_refused(store, make_state, said):
     save(store, make_state(5))
     other = CheckpointStore(store.folder, "anotherhash", store.group)
-    for read in (lambda: other.latest(said[1]), lambda: other.load(5), lambda: other.load_model(5)):
+    for read in (lambda: other.latest(said[1]), lambda: other.load(5), lambda: other.load_weights(5)):
         with pytest.raises(UserError, match="written by another plan"):
             read()
 
@@ -260,12 +269,12 @@ def test_another_number_of_ranks_is_refused(pair, save_pair):
     alone = CheckpointStore(pair[0].folder, "planhash", Group(0, 1, torch.device("cpu")))
     with pytest.raises(UserError, match="written by 2 ranks, not 1"):
         alone.load(5)
-    assert alone.load_model(5).keys() == {"layer.weight", "layer.bias"}, "the model is common to all ranks"
+    assert alone.load_weights(5).tensors.keys() == {"layer.weight", "layer.bias"}, "the model is common to all ranks"
 
 
 def test_a_checkpoint_that_is_not_there_is_refused(store):
     with pytest.raises(UserError, match=r"manifest\.json cannot be read: No such file"):
-        store.load(3)
+        restore(store, 3)
 
 
 def test_a_manifest_cannot_smuggle_in_other_fields(store, make_state):
@@ -275,21 +284,20 @@ def test_a_manifest_cannot_smuggle_in_other_fields(store, make_state):
     document["content"]["files"]["../../evil"] = "00"
     path.write_text(json.dumps(document))
     with pytest.raises(UserError, match="does not match its checksum"):
-        store.load(5)
+        restore(store, 5)
     document["content"]["more"] = 1
     path.write_text(json.dumps(document))
     with pytest.raises(UserError, match="Extra inputs"):
-        store.load(5)
+        restore(store, 5)
 
 
 def test_views_of_one_vector_are_saved_as_what_they_are(store, make_state):
     """Parameters share one piece of memory; a checkpoint holds each with its own shape and nothing else."""
     flat = torch.arange(10.0)
     state = make_state(1)
-    state.model.clear()
-    state.model.update({"a": flat[:6].view(2, 3), "b": flat[6:].view(4), "c": flat[:6].view(2, 3).t()})
-    save(store, state)
-    loaded = store.load_model(1)
+    views = {"a": flat[:6].view(2, 3), "b": flat[6:].view(4), "c": flat[:6].view(2, 3).t()}
+    store.save(replace(weights_at(state.position.steps_done), tensors=views), state, parameter_hash=0xABC, keep=False)
+    loaded = store.load_weights(1).tensors
     assert same(loaded, {"a": flat[:6].view(2, 3), "b": flat[6:], "c": flat[:6].view(2, 3).t()})
 
 
@@ -316,5 +324,5 @@ def test_a_pickle_in_a_checkpoint_is_not_run(store, make_state, tmp_path):
     files = {**manifest.files, "model.safetensors": file_checksum(path / "model.safetensors")}
     manifest.model_copy(update={"files": files}).write(path)
     with pytest.raises(UserError, match="is damaged"):
-        store.load(5)
+        restore(store, 5)
     assert not (tmp_path / "executed").exists()

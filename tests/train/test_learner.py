@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from graphmill.base.errors import UserError
+from graphmill.nn.weights import Weights
 from graphmill.record.manifest import Counters
 from graphmill.spec.experiment import NodeClassificationExperiment
 from graphmill.spec.plan import GraphFacts, MachineFacts, Plan, resolve
@@ -108,7 +109,7 @@ def test_a_learner_goes_on_where_another_stood(sync):
     train(undisturbed, range(8))
     train(first, range(5))
     model = {name: tensor.clone() for name, tensor in first.replica.named_tensors()}
-    second.load(model, {name: tensor.clone() for name, tensor in first.state().items()})
+    second.load(Weights(model, None, "the first"), {name: tensor.clone() for name, tensor in first.state().items()})
     train(second, range(5, 8))
     assert torch.equal(second.replica.values, undisturbed.replica.values)
     assert second.state().keys() == undisturbed.state().keys()

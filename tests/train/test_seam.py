@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from graphmill.record.columns import COLUMNS_OF
 from graphmill.record.events import EventWriter, read_events
-from graphmill.record.manifest import hash_text
 from graphmill.record.metrics import read_metrics
-from graphmill.record.run_folder import RunFolder, plan_text
+from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.deadline import Deadline
 from graphmill.runtime.rank import ALONE
 from graphmill.runtime.stop import StopRequest
@@ -113,7 +112,7 @@ def training_of(tmp_path):
         ledger = Ledger(
             plan=plan, group=group, times=task.times, num_parameters=learner.replica.num_parameters, **given
         )
-        store = CheckpointStore(folder.checkpoints_dir, hash_text(plan_text(plan)), group)
+        store = CheckpointStore(folder.checkpoints_dir, folder.plan_hash(), group)
         journal = Journal(folder, 0, events, Progress(plan, shown=True), plan.task_name)
         return Training(plan, group, task, learner, store, ledger, journal, TimeLeft(StopRequest()), lambda: None)
 
@@ -229,7 +228,9 @@ def test_what_crosses_the_interface_while_it_evaluates_is_no_training(training_o
 
     training.task.evaluate = also(training.task.evaluate, 7 << 20)
     training.task.loss_sum = also(training.task.loss_sum, 1 << 20)
-    checkpoints = SimpleNamespace(save=also(training.checkpoints.save, 5 << 20), prune=training.checkpoints.prune)
+    checkpoints = SimpleNamespace(
+        save=also(training.checkpoints.save, 5 << 20), prune=training.checkpoints.prune, plan_hash="0"
+    )
     training = dataclasses.replace(training, checkpoints=checkpoints)
     training.run()
     rows = rows_of(training)

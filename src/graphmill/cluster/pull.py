@@ -30,7 +30,16 @@ _MARKS: Final = (PLAN_FILE, "metrics.csv")
 _ESCAPED: Final = re.compile(r"\\#([0-7]{3})")
 # Written whole, or only ever appended to.
 _KNOWN: Final = (
-    *(PLAN_FILE, "provenance.json", "attempts.jsonl", "outcome.json", "metrics.csv", "rank_*.log", "events/*.jsonl"),
+    *(
+        PLAN_FILE,
+        "initial_weights.safetensors",
+        "provenance.json",
+        "attempts.jsonl",
+        "outcome.json",
+        "metrics.csv",
+        "rank_*.log",
+        "events/*.jsonl",
+    ),
     *("job.json", "job.sbatch", "jobs.jsonl", "slurm-*.out", "monitor/*.csv", "staged/*.json"),
     *("sacct.json", "sacct_summary.txt", "epilog.json", "epilog.txt", "raw/*.log"),
 )

@@ -42,6 +42,18 @@ class Start(Event):
     plan_hash: str
 
 
+class Initialised(Event):
+    """The run begins with weights from elsewhere. Names of tensors: `not_taken` of theirs, `not_filled` of the model."""
+
+    kind = "init"
+
+    source: str
+    checksum: str
+    taken: tuple[str, ...]
+    not_taken: tuple[str, ...]
+    not_filled: tuple[str, ...]
+
+
 class Sync(Event):
     """The ranks exchanged gradients or parameters. Bytes, calls and waiting are this rank's, since it started."""
 
@@ -153,7 +165,7 @@ _FIX: Final = "restore the file from where it was copied, or remove the damaged 
 CLOCKS: Final = ("wait_s", "compute_s", "sync_s", "sample_s", "gather_s", "eval_s")
 _KINDS: Final[dict[str, type[Event]]] = {
     event.kind: event
-    for event in (Start, Sync, Epoch, Evaluation, Checkpoint, DamagedCheckpoint, Stop, Finish, Failure)
+    for event in (Start, Initialised, Sync, Epoch, Evaluation, Checkpoint, DamagedCheckpoint, Stop, Finish, Failure)
 }
 
 

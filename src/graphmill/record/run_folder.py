@@ -17,8 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from graphmill.base.errors import UserError
 from graphmill.base.files import fsync_folder, write_json, write_text
 from graphmill.record.lines import append_line, complete_lines
-from graphmill.record.manifest import saved_steps
+from graphmill.record.manifest import hash_text, saved_steps
 from graphmill.record.provenance import Provenance, collect_provenance
+from graphmill.record.weights import copy_initial_weights
 from graphmill.spec.differences import plan_differences
 from graphmill.spec.plan import Plan
 
@@ -90,6 +91,8 @@ class RunFolder:
             if (root / parent / PLAN_FILE).exists():
                 raise UserError(f"{root / parent} is a run, and a run cannot hold another", fix="give another --run-id")
         _make_empty(folder.path)
+        if plan.init_from is not None:
+            copy_initial_weights(plan.init_from, folder.initial_weights_path)
         write_text(folder.plan_path, plan_text(plan))
         return folder
 
@@ -141,6 +144,11 @@ class RunFolder:
     def job_path(self) -> Path:
         """The job: every choice its script was rendered from."""
         return self.path / "job.json"
+
+    @property
+    def initial_weights_path(self) -> Path:
+        """The run's own copy of the weights that it begins with, where its plan has `init_from`."""
+        return self.path / "initial_weights.safetensors"
 
     @property
     def script_path(self) -> Path:
@@ -206,6 +214,10 @@ class RunFolder:
     def log_path(self, rank: int) -> Path:
         """What one rank printed."""
         return self.path / f"rank_{rank}.log"
+
+    def plan_hash(self) -> str:
+        """xxh3 of plan.json, byte for byte as the run began with it: also where an older version wrote it."""
+        return hash_text(self.plan_path.read_text(encoding="utf-8"))
 
     def read_plan(self) -> Plan:
         """The plan of this run."""

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from graphmill.spec.plan import Plan
 
-_OF_THE_MACHINE: Final = {"run_id", "threads", "dataset.path"}
+_OF_THE_MACHINE: Final = {"run_id", "threads", "dataset.path", "init_from.source", "init_from.path"}
 
 
 def plan_differences(one: Plan, other: Plan) -> list[str]:

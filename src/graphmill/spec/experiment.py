@@ -10,6 +10,7 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from graphmill.config.frozen import Spec
 from graphmill.spec.job.options import SlurmSpec, StageSpec
+from graphmill.spec.weights import InitFromSpec
 
 TaskName = Literal["node_classification", "traffic"]
 
@@ -221,6 +222,7 @@ class _OfAnyTask(Spec):
     dataset: DatasetSpec
     model: Spec
     train: TrainSpec
+    init_from: InitFromSpec = InitFromSpec()
     slurm: SlurmSpec = SlurmSpec()
     stage: StageSpec = StageSpec()
 

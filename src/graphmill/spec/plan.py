@@ -19,6 +19,7 @@ from graphmill.spec.experiment import (
     TaskName,
     TrafficExperiment,
 )
+from graphmill.spec.weights import InitialWeights
 
 RANK_MIB_AT_LEAST = 150  # not shared with others: an interpreter that has imported torch (157 seen: 2.13, CPU build)
 
@@ -119,6 +120,7 @@ class Plan(Spec):
     checkpoint: CheckpointSpec
     evaluate_every_epochs: int
     hang_timeout_s: float
+    init_from: InitialWeights | None = Field(None, description="absent: the weights that it begins with are random")
 
     @property
     def dataset(self) -> DatasetFacts:
@@ -142,7 +144,13 @@ class Plan(Spec):
 
 
 def resolve(
-    experiment: Experiment, *, machine: MachineFacts, dataset: DatasetFacts, run_id: str, hosts: int = 1
+    experiment: Experiment,
+    *,
+    machine: MachineFacts,
+    dataset: DatasetFacts,
+    run_id: str,
+    hosts: int = 1,
+    init_from: InitialWeights | None = None,
 ) -> Plan:
     """Make every choice, or refuse with a `UserError` that says what clashes. `machine`: of each of the `hosts`."""
     train = experiment.train
@@ -178,6 +186,7 @@ def resolve(
         checkpoint=train.checkpoint,
         evaluate_every_epochs=train.evaluate_every_epochs,
         hang_timeout_s=train.hang_timeout_s,
+        init_from=init_from,
     )
 
 

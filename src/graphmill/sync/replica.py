@@ -46,12 +46,6 @@ class Replica:
         """Every parameter and buffer under its name in the model."""
         yield from self.model.state_dict().items()
 
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        """Overwrite parameters and buffers in place: the views stay views."""
-        with torch.no_grad():
-            for name, tensor in self.model.state_dict().items():
-                tensor.copy_(tensors[name])
-
     def hash(self) -> int:
         """64 bits of the parameters and buffers, bit for bit (xxh3)."""
         digest = xxhash.xxh3_64()

@@ -7,6 +7,7 @@ from typing import assert_never
 from graphmill.base.errors import UserError
 from graphmill.base.names import nearest
 from graphmill.graph.store import GraphStore
+from graphmill.record.find_weights import find_initial_weights
 from graphmill.runtime.machine import machine_facts
 from graphmill.spec.experiment import Experiment, NodeClassificationExperiment, TrafficExperiment
 from graphmill.spec.plan import DatasetFacts, GraphFacts, MachineFacts, Plan, resolve
@@ -37,7 +38,17 @@ def plan_experiment(
             dataset = open_traffic(asked.name, dataset_root).facts(asked.history, asked.horizon)
         case _:
             assert_never(experiment)
-    return resolve(experiment, machine=machine or _this_machine(), dataset=dataset, run_id=run_id, hosts=hosts)
+    report = say or _print
+    return resolve(
+        experiment,
+        machine=machine or _this_machine(),
+        dataset=dataset,
+        run_id=run_id,
+        hosts=hosts,
+        init_from=find_initial_weights(
+            experiment.init_from, lambda name, problem: report(f"{name} is damaged and passed over: {problem}")
+        ),
+    )
 
 
 def _graph_facts(name: str, root: Path, *, say: Callable[[str], None]) -> GraphFacts:

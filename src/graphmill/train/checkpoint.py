@@ -1,41 +1,41 @@
 """Checkpoints: whole or absent, checked when read, never executed.
 
     checkpoints/step_0000000118/
-        model.safetensors       parameters and buffers, one copy: replicas agree wherever a checkpoint is taken
-        rank_<r>.safetensors    what differs between ranks: optimizer moments, the scheme's tensors
-        manifest.json           written last, with the checksums of the others: without it there is no checkpoint
+        model.safetensors       the weights: portable, with their origin (`record.weights`); one copy, for replicas
+                                agree wherever a checkpoint is taken
+        rank_<r>.safetensors    resume state, which differs between ranks: optimizer moments, the scheme's tensors
+        manifest.json           positions of the ranks; written last, with the checksums of the others: without it there
+                                is no checkpoint
 
 The folder is filled under a hidden name and renamed when its manifest is durable; it is renamed to a hidden name
 before it is removed. So what stands under a plain name and is not whole was damaged by somebody else, which is said.
 Which checkpoint is the latest or the best is read from manifests, never from names or times.
 """
 
-import os
-import re
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import fsync_file, fsync_folder, write_json
+from graphmill.nn.weights import Weights, write_tensors
 from graphmill.record.manifest import Manifest, Position, file_checksum, in_words
+from graphmill.record.weights import WEIGHTS_FILE, checkpoint_name, furthest_whole, read_checkpoint
 from graphmill.sync.group import Group
 
-_MODEL = "model.safetensors"
 _MAKING, _REMOVING, _REPLACED = ".making", ".removing", ".replaced"  # what hidden names end in
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """What one rank saves, and gets back."""
+class ResumeState:
+    """What one rank needs besides the weights to continue exactly; of no use to any other run."""
 
-    model: dict[str, Tensor]
-    rank: dict[str, Tensor]
+    tensors: dict[str, Tensor]  # of the optimizer and the scheme
     position: Position
 
 
@@ -47,7 +47,7 @@ class CheckpointStore:
     plan_hash: str
     group: Group
 
-    def save(self, state: State, *, parameter_hash: int, keep: bool) -> None:
+    def save(self, weights: Weights, state: ResumeState, *, parameter_hash: int, keep: bool) -> None:
         """Write a checkpoint. All ranks must call it at the same step; when it returns, it is durable."""
         final = self._path(state.position.steps_done)
         making = _hidden(final, _MAKING)
@@ -56,12 +56,12 @@ class CheckpointStore:
             making.mkdir(parents=True)
             fsync_folder(self.folder.parent)
         self.group.barrier()
-        mine = {_of_rank(self.group.rank): state.rank}
+        own = making / _of_rank(self.group.rank)
+        write_tensors(state.tensors, own)
+        fsync_file(own)
         if self.group.rank == 0:
-            mine[_MODEL] = state.model
-        for name, tensors in mine.items():
-            _write_tensors(tensors, making / name)
-            fsync_file(making / name)
+            weights.write(making / WEIGHTS_FILE)
+            fsync_file(making / WEIGHTS_FILE)
         write_json(making / _position_of(self.group.rank), state.position.model_dump(mode="json"))
         self.group.barrier()
         if self.group.rank == 0:
@@ -73,25 +73,39 @@ class CheckpointStore:
 
         Rank 0 reads and decides. `say(name, problem)` is told of every damaged one that is passed over.
         """
-        steps = self._furthest_whole(say) if self.group.rank == 0 else -1
+        furthest = furthest_whole(self.folder, self.plan_hash, say) if self.group.rank == 0 else None
+        steps = -1 if furthest is None else furthest.steps_done
         agreed = self.group.gather_numbers([steps])[0][0]
         return None if agreed < 0 else self._manifest(agreed)
 
-    def load(self, steps_done: int) -> State:
-        """Read a checkpoint back for this rank, checksums first."""
+    def load(self, steps_done: int) -> ResumeState:
+        """Read back what this rank needs besides the weights, checksums first."""
         manifest = self._manifest(steps_done)
         if manifest.world_size != self.group.world_size:
             raise UserError(
                 f"{self._path(steps_done)} was written by {manifest.world_size} ranks, not {self.group.world_size}",
                 fix=f"resume with {manifest.world_size} ranks",
             )
-        own = _of_rank(self.group.rank)
-        tensors = self._tensors(manifest, [_MODEL, own])
-        return State(tensors[_MODEL], tensors[own], manifest.positions[self.group.rank])
+        path, own = self._path(steps_done), _of_rank(self.group.rank)
+        problem = manifest.damage(path, [own])
+        try:
+            tensors = {} if problem else load_file(path / own)
+        except SafetensorError as error:
+            problem = str(error)
+        if problem:
+            raise _damaged(path, problem)
+        return ResumeState(tensors, manifest.positions[self.group.rank])
 
-    def load_model(self, steps_done: int) -> dict[str, Tensor]:
-        """The parameters and buffers of a checkpoint, checksum first; for any number of ranks."""
-        return self._tensors(self._manifest(steps_done), [_MODEL])[_MODEL]
+    def load_weights(self, steps_done: int) -> Weights:
+        """The weights of a checkpoint, checksum first; for any number of ranks."""
+        path = self._path(steps_done)
+        problem = self._manifest(steps_done).damage(path, [WEIGHTS_FILE])
+        if problem:
+            raise _damaged(path, problem)
+        try:
+            return Weights.read(path / WEIGHTS_FILE)
+        except UserError as error:
+            raise _damaged(path, error.message) from None
 
     def prune(self, needed: Iterable[int]) -> None:
         """Remove checkpoints but the `needed` ones (by steps_done) and those kept for good. Rank 0 only."""
@@ -124,7 +138,7 @@ class CheckpointStore:
             world_size=self.group.world_size,
             parameter_hash=f"{parameter_hash:016x}",
             positions=positions,
-            files={name: file_checksum(making / name) for name in [_MODEL, *map(_of_rank, ranks)]},
+            files={name: file_checksum(making / name) for name in [WEIGHTS_FILE, *map(_of_rank, ranks)]},
             keep=keep,
         )
         manifest.write(making)
@@ -135,52 +149,18 @@ class CheckpointStore:
         fsync_folder(self.folder)
         shutil.rmtree(replaced, ignore_errors=True)
 
-    def _furthest_whole(self, say: Callable[[str, str], None]) -> int:
-        """Steps done of the whole checkpoint that is furthest on; -1: there is none."""
-        found: list[tuple[Path, Manifest]] = []
-        for path in self._paths():
-            try:
-                found.append((path, self._read(path)))
-            except (OSError, ValueError) as error:
-                say(path.name, in_words(error))
-        for path, manifest in sorted(found, key=lambda pair: pair[1].steps_done, reverse=True):
-            problem = manifest.damage(path)
-            if problem is None:
-                return manifest.steps_done
-            say(path.name, problem)
-        return -1
-
     def _manifest(self, steps_done: int) -> Manifest:
         path = self._path(steps_done)
         try:
-            return self._read(path)
+            return read_checkpoint(path, self.plan_hash)
         except (OSError, ValueError) as error:
             raise UserError(f"{path}: {in_words(error)}", fix=_what_is_left(path)) from None
-
-    def _read(self, path: Path) -> Manifest:
-        manifest = Manifest.read(path)
-        if path.name != self._path(manifest.steps_done).name:
-            raise ValueError(f"it is that of step {manifest.steps_done}")
-        if manifest.plan_hash != self.plan_hash:
-            raise UserError(f"{path} was written by another plan", fix="restore the plan.json that began the run")
-        return manifest
-
-    def _tensors(self, manifest: Manifest, names: list[str]) -> dict[str, dict[str, Tensor]]:
-        path = self._path(manifest.steps_done)
-        problem = manifest.damage(path, names)
-        try:
-            loaded = {} if problem else {name: load_file(path / name) for name in names}
-        except SafetensorError as error:
-            problem = str(error)
-        if problem:
-            raise UserError(f"{path} is damaged: {problem}", fix=_what_is_left(path))
-        return loaded
 
     def _paths(self) -> list[Path]:
         return sorted(self.folder.glob("step_*"))
 
     def _path(self, steps_done: int) -> Path:
-        return self.folder / f"step_{steps_done:010d}"
+        return self.folder / checkpoint_name(steps_done)
 
 
 def _of_rank(rank: int) -> str:
@@ -189,18 +169,6 @@ def _of_rank(rank: int) -> str:
 
 def _position_of(rank: int) -> str:
     return f".position_{rank}.json"
-
-
-def _write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write a file of tensors; a full disk is the same `OSError` as for every other file."""
-    try:
-        save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, path)
-    except SafetensorError as error:
-        number = re.search(r"\(os error (\d+)\)", str(error))
-        if number is None:
-            raise
-        code = int(number.group(1))
-        raise OSError(code, os.strerror(code), str(path)) from None
 
 
 def _hidden(path: Path, ending: str) -> Path:
@@ -212,6 +180,10 @@ def _is_kept(path: Path) -> bool:
         return Manifest.read(path).keep
     except (OSError, ValueError):
         return False
+
+
+def _damaged(path: Path, problem: str) -> UserError:
+    return UserError(f"{path} is damaged: {problem}", fix=_what_is_left(path))
 
 
 def _what_is_left(path: Path) -> str:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from graphmill.nn.weights import Weights
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.sync.replica import Replica
@@ -57,9 +58,9 @@ class Learner:
         moments = {_OPTIMIZER + name: tensor for name, tensor in self.optimizer.state[flat].items()}
         return moments | {_SCHEME + name: tensor for name, tensor in self.scheme.state().items()}
 
-    def load(self, model: dict[str, Tensor], state: dict[str, Tensor]) -> None:
-        """Go on from what a checkpoint holds."""
-        self.replica.load(model)
+    def load(self, weights: Weights, state: dict[str, Tensor]) -> None:
+        """Continue from what a checkpoint holds."""
+        weights.load_all_into(self.replica.model)
         (flat,) = self.optimizer.param_groups[0]["params"]
         moments = _below(_OPTIMIZER, state)
         # The step count of a fused optimizer lives where its moments do.

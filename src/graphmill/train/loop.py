@@ -1,26 +1,36 @@
 """The loop: what one rank does from its first step to its last."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 import torch
 
+from graphmill.nn.weights import Loaded, Weights
 from graphmill.record.columns import MEASURES
 from graphmill.record.events import Checkpoint, Sync
 from graphmill.record.manifest import Best, Position
 from graphmill.record.run_folder import Status
+from graphmill.record.weights import Origin
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.sync.schemes import Step
 from graphmill.tasks.task import AnyTask, Batch, EvaluationStopped, Measures, Split
-from graphmill.train.checkpoint import CheckpointStore, State
+from graphmill.train.checkpoint import CheckpointStore, ResumeState
 from graphmill.train.journal import Journal
 from graphmill.train.learner import Learner
 from graphmill.train.ledger import Ledger, evaluation_facts
 from graphmill.train.time_left import TimeLeft
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The latest evaluation of the validation split, for the origin of the weights that are saved at that step."""
+
+    steps_done: int = -1  # none yet
+    values: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -39,7 +49,9 @@ class Training:
     epoch: int = 0
     step: int = 0  # within the epoch
     steps_done: int = 0
+    initial: Loaded | None = None  # what the weights that the plan begins with filled; None: they are random
     best: Best | None = None
+    measured: Measured = Measured()
     saved_at: int = 0  # steps_done of the latest checkpoint
     keeps_latest: bool = False  # whether the checkpoint that the attempt began with is kept for good
 
@@ -49,6 +61,8 @@ class Training:
         try:
             if not self._begin():
                 return "out_of_time"
+            if self.initial is not None and self.steps_done == 0:
+                self._evaluate_initial()
             while self.epoch < self.plan.epochs:
                 if not self._train_epoch():
                     self._save()
@@ -67,6 +81,12 @@ class Training:
         if any(vote[1] for vote in votes):
             self._save(keep=self.keeps_latest)
         return True
+
+    def _evaluate_initial(self) -> None:
+        """Measure what the weights from another run are worth before the first step; it cannot become the best."""
+        measures = self._evaluate("val")
+        self.measured = Measured(0, measures.values)
+        self.journal.evaluated(0, "val", measures)
 
     def _train_epoch(self) -> bool:
         """What is left of the epoch. False: the ranks agreed to stop before its end."""
@@ -141,6 +161,7 @@ class Training:
             began = time.perf_counter()
             measures = self._evaluate("val")
             improved, self.best = self._compared(measures)
+            self.measured = Measured(self.steps_done, measures.values)
             facts |= evaluation_facts(measures, self.best.values, time.perf_counter() - began)
             self.journal.evaluated(self.epoch + 1, "val", measures)
         self.journal.epoch_ended(facts)
@@ -194,15 +215,28 @@ class Training:
             best=self.best,
         )
         replica = self.learner.replica
-        state = State(dict(replica.named_tensors()), self.learner.state(), position)
+        weights = Weights.of(dict(replica.named_tensors()), self._origin())
+        state = ResumeState(self.learner.state(), position)
         began = time.perf_counter()
         with self.ledger.aside():
-            self.checkpoints.save(state, parameter_hash=replica.hash(), keep=keep)
+            self.checkpoints.save(weights, state, parameter_hash=replica.hash(), keep=keep)
         self.saved_at = self.steps_done
         self._prune()
         self.time_left.reserve.saw_save(time.perf_counter() - began)
         self.time_left.begin_round()
         self.journal.events.write(Checkpoint(epoch=self.epoch, step=self.step, steps_done=self.steps_done))
+
+    def _origin(self) -> Origin:
+        """Where the weights of this moment come from. A function of plan and step: no clock, no attempt."""
+        return Origin(
+            run_id=self.plan.run_id,
+            task=self.plan.task_name,
+            dataset=self.plan.dataset.name,
+            step=self.steps_done,
+            epoch=self.epoch,
+            plan_hash=self.checkpoints.plan_hash,
+            measures=dict(self.measured.values) if self.measured.steps_done == self.steps_done else {},
+        )
 
     def _prune(self) -> None:
         """Keep the latest checkpoint and the best, and those that are kept for good."""
@@ -216,11 +250,13 @@ class Training:
         manifest = self.checkpoints.latest(self.journal.damaged)
         if manifest is None:
             return False
-        state = self.checkpoints.load(manifest.steps_done)
+        weights, state = self.checkpoints.load_weights(manifest.steps_done), self.checkpoints.load(manifest.steps_done)
         position = state.position
         if position.best is not None:
-            self.checkpoints.load_model(position.best.step)  # a damaged one is to be found now, not at the end
-        self.learner.load(state.model, state.rank)
+            self.checkpoints.load_weights(position.best.step)  # a damaged one is to be found now, not at the end
+        self.learner.load(weights, state.tensors)
+        if weights.origin is not None:
+            self.measured = Measured(position.steps_done, weights.origin.measures)
         self.ledger.reopen(position.books)
         self.journal.reopen(position.epoch)
         self.epoch, self.step, self.steps_done = position.epoch, position.step, position.steps_done
@@ -231,7 +267,7 @@ class Training:
     def test_best(self) -> Measures:
         """Measures of the test split with the weights of the best checkpoint."""
         assert self.best is not None
-        self.learner.replica.load(self.checkpoints.load_model(self.best.step))
+        self.checkpoints.load_weights(self.best.step).load_all_into(self.learner.replica.model)
         measures = self._evaluate("test")
         self.journal.evaluated(self.best.epoch, "test", measures)
         return measures

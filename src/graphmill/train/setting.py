@@ -5,12 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 from torch.distributed.distributed_c10d import Store
 
+from graphmill.base.errors import UserError
 from graphmill.monitor.summary import MonitorFolder
+from graphmill.nn.weights import Loaded, Weights
 from graphmill.record.events import EventWriter
-from graphmill.record.manifest import hash_text
-from graphmill.record.run_folder import RunFolder, plan_text
+from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import staged_store_path
 from graphmill.runtime.deadline import Reserve, job_deadline
 from graphmill.runtime.rank import Rank
@@ -46,6 +48,7 @@ def build(setting: Setting, device: torch.device, alive: Callable[[], None]) -> 
     group = Group(rank.rank, rank.world_size, device)
     staged = staged_store_path(plan, os.environ, folder)
     task = build_task(plan if staged is None else plan.reading_from(str(staged)), group)
+    initial = _initial_weights(folder, plan, task.model)
     learner = Learner.build(plan, task.model, group)
     ledger = Ledger(
         plan=plan,
@@ -62,12 +65,29 @@ def build(setting: Setting, device: torch.device, alive: Callable[[], None]) -> 
         group=group,
         task=task,
         learner=learner,
-        checkpoints=CheckpointStore(folder.checkpoints_dir, hash_text(plan_text(plan)), group),
+        checkpoints=CheckpointStore(folder.checkpoints_dir, folder.plan_hash(), group),
         ledger=ledger,
         journal=Journal(folder, rank.rank, setting.events, Progress(plan, shown=rank.rank == 0), plan.task_name),
         time_left=_time_left(setting),
         alive=alive,
+        initial=initial,
     )
+
+
+def _initial_weights(folder: RunFolder, plan: Plan, model: nn.Module) -> Loaded | None:
+    """Put the weights that the plan begins with into the model, before a scheme copies it. None: random ones stay."""
+    if plan.init_from is None:
+        return None
+    weights = Weights.read(folder.initial_weights_path)
+    found = weights.checksum()
+    if found != plan.init_from.checksum:
+        raise UserError(
+            f"{folder.initial_weights_path}: its weights have checksum {found}, plan.json says"
+            f" {plan.init_from.checksum}",
+            fix=f"copy {plan.init_from.path} there again, or start a new run",
+        )
+    asked = plan.init_from
+    return weights.load_into(model, include=asked.include, exclude=asked.exclude, name=f"the model of {plan.run_id}")
 
 
 def _time_left(setting: Setting) -> TimeLeft:

@@ -29,7 +29,7 @@ from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.monitor.sampler import start_monitor
 from graphmill.record.columns import MEASURES
-from graphmill.record.events import EventWriter, Failure, Finish, Start, Stop
+from graphmill.record.events import EventWriter, Failure, Finish, Initialised, Start, Stop
 from graphmill.record.run_folder import Outcome, RunFolder, Status, said_where_it_fails
 from graphmill.record.seal import seal_of
 from graphmill.runtime.rank import LAUNCHER, Rank, current_rank
@@ -185,6 +185,7 @@ def _train(training: Training, *, resume: bool, began: float) -> int:
         if not resumed:
             journal.reopen(0)
         journal.events.write(_started(training, resumed=resumed))
+        _tell_initial_weights(training)
         progress.resume(training.steps_done)
         progress.say(_opening(training, resumed=resumed))
         status, test = _run_and_test(training)
@@ -215,6 +216,26 @@ def _started(training: Training, *, resumed: bool) -> Start:
         backend=dist.get_backend() if dist.is_initialized() else None,
         plan_hash=training.checkpoints.plan_hash,
     )
+
+
+def _tell_initial_weights(training: Training) -> None:
+    """Which tensors came from elsewhere, at the start of a run that begins with weights of another."""
+    asked, loaded = training.plan.init_from, training.initial
+    if asked is None or loaded is None or training.steps_done:
+        return
+    training.journal.events.write(
+        Initialised(
+            source=asked.source,
+            checksum=asked.checksum,
+            taken=loaded.taken,
+            not_taken=loaded.not_taken,
+            not_filled=loaded.not_filled,
+        )
+    )
+    parts = [f"initial weights from {asked.source}: {_counted(len(loaded.taken), 'tensor')}"]
+    parts += [f"not taken: {', '.join(loaded.not_taken)}"] if loaded.not_taken else []
+    parts += [f"not in it, so random: {', '.join(loaded.not_filled)}"] if loaded.not_filled else []
+    training.journal.progress.say("; ".join(parts))
 
 
 def _run_and_test(training: Training) -> tuple[Status, Measures | None]:

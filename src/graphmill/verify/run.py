@@ -4,8 +4,7 @@ import math
 from collections.abc import Iterator
 
 from graphmill.base.errors import UserError
-from graphmill.record.manifest import hash_text
-from graphmill.record.run_folder import RunFolder, plan_text
+from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import Plan
 from graphmill.verify import checkpoints, data, distributed, files, job, metrics
 from graphmill.verify.check import Check, judged
@@ -55,7 +54,7 @@ def _impossible(plan: Plan) -> Iterator[str]:
 
 
 def _changed(evidence: Evidence) -> Iterator[str]:
-    known = hash_text(plan_text(evidence.plan))
+    known = evidence.folder.plan_hash()
     for story in evidence.stories:
         if any(start.plan_hash != known for start in story.starts):
             yield f"plan.json is not the plan that rank {story.rank} read"

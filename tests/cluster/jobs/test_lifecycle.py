@@ -3,7 +3,6 @@
 Whatever happened, the last checkpoint is bit for bit that of a run that was left alone.
 """
 
-import hashlib
 import os
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import pytest
 
 from graphmill.record.events import read_events
 from graphmill.record.run_folder import Outcome, RunFolder
+from graphmill.record.weights import WeightsFile
 from graphmill.tasks.node_classification.prepare import prepare
 
 EXPERIMENT = """
@@ -95,7 +95,7 @@ def graphmill(*words: object, **environ: str) -> subprocess.CompletedProcess[str
 
 def digests(folder: Path) -> dict[str, str]:
     last = max((folder / "checkpoints").glob("step_*"))
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(last.glob("*.safetensors"))}
+    return {path.name: WeightsFile.read(path).compute_checksum() for path in sorted(last.glob("*.safetensors"))}
 
 
 @pytest.fixture(scope="module")

@@ -14,13 +14,15 @@ from typing import Any
 import torch
 from pretended_device import DEVICE, HANDED_OVER, WAITS, OnDevice, PretendedDevice, Stream
 
+from graphmill.nn.weights import Weights
 from graphmill.record.manifest import Books, Counters, Position
+from graphmill.record.weights import Origin
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.sync.schemes import Step
 from graphmill.tasks.build import build_task
 from graphmill.tasks.task import never_pause
-from graphmill.train.checkpoint import CheckpointStore, State
+from graphmill.train.checkpoint import CheckpointStore, ResumeState
 from graphmill.train.learner import Learner
 
 NUM_STEPS = 4
@@ -59,12 +61,12 @@ def report(plan: Plan, device: torch.device, folder: Path) -> dict[str, Any]:
     position = Position(epoch=0, step=NUM_STEPS, steps_done=NUM_STEPS, books=books, best=None)
     # safetensors asks for the address of memory, and the pretended device has none: it is given copies.
     model = {name: tensor.cpu() for name, tensor in learner.replica.named_tensors()}
-    state = State(model, {name: tensor.cpu() for name, tensor in learner.state().items()}, position)
-    checkpoints.save(state, parameter_hash=learner.replica.hash(), keep=False)
+    origin = Origin(run_id="run", task="t", dataset="d", step=NUM_STEPS, epoch=0, plan_hash="0", measures={})
+    state = ResumeState({name: tensor.cpu() for name, tensor in learner.state().items()}, position)
+    checkpoints.save(Weights.of(model, origin), state, parameter_hash=learner.replica.hash(), keep=False)
     saved = learner.replica.hash()
     learner.replica.values.zero_()
-    loaded = checkpoints.load(NUM_STEPS)
-    learner.load(loaded.model, loaded.rank)
+    learner.load(checkpoints.load_weights(NUM_STEPS), checkpoints.load(NUM_STEPS).tensors)
     return {
         "losses": losses,
         "waits": waits,

@@ -186,6 +186,7 @@ def new_folder(request: Request) -> Iterator[RunFolder]:
                 folder.script_path,
                 folder.job_path,
                 folder.plan_path,
+                folder.initial_weights_path,
                 folder.jobs_path,
                 folder.path / ".lock",
             ):
