@@ -8,7 +8,7 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.nn.weights import Weights
-from graphmill.record.events import read_events
+from graphmill.record.events import Evaluation, Initialised, events_in
 from graphmill.record.run_folder import RunFolder, refuse_other_plan
 from graphmill.record.weights import WEIGHTS_FILE, WeightsFile
 from graphmill.spec.experiment import NodeClassificationExperiment
@@ -47,8 +47,8 @@ def plan_from(data_root):
     return plan
 
 
-def events(folder: RunFolder, kind: str) -> list[dict]:
-    return [event for event in read_events(folder.events_path(0)) if event["kind"] == kind]
+def events(folder: RunFolder, kind: type) -> list:
+    return [event for event in events_in(folder.events_path(0)) if isinstance(event, kind)]
 
 
 def measures(facts: dict) -> dict:
@@ -60,15 +60,15 @@ def measures(facts: dict) -> dict:
 def test_it_begins_where_the_other_ended(source, plan_from, train_all, which, sync):
     plan = plan_from("tuned", run=str(source.path), weights=which, train={"sync": sync})
     folder = train_all([plan])["tuned"]
-    first, second = (e for e in events(folder, "evaluate") if e["split"] == "val")
+    first, second = (e for e in events(folder, Evaluation) if e.set == "val")
     expected = measures(evaluate(source, split="val", which=which))
-    assert first["epoch"] == 0
-    assert measures(first) == pytest.approx(expected, rel=1e-12), "two ranks add the loss up in another order"
-    assert second["epoch"] == 1
-    assert measures(second) != measures(first)
-    (init,) = events(folder, "init")
-    assert init["not_taken"] == init["not_filled"] == []
-    assert init["taken"] == sorted(WeightsFile.read(folder.initial_weights_path).tensors)
+    assert first.epoch == 0
+    assert measures(first.measures) == pytest.approx(expected, rel=1e-12), "two ranks add the loss up in another order"
+    assert second.epoch == 1
+    assert measures(second.measures) != measures(first.measures)
+    (init,) = events(folder, Initialised)
+    assert init.not_taken == init.not_filled == ()
+    assert init.taken == tuple(WeightsFile.read(folder.initial_weights_path).tensors)
     assert folder.read_outcome().best["epoch"] == 1, "the weights of another run are not this run's best"
 
 
@@ -85,9 +85,9 @@ def test_the_weights_say_where_they_come_from(source, last_checkpoint):
 def test_a_file_in_part(source, plan_from, train_all, last_checkpoint):
     path = last_checkpoint(source) / WEIGHTS_FILE
     folder = train_all([plan_from("part", file=str(path), include=["layers.0.*"], exclude=["*.bias"])])["part"]
-    (init,) = events(folder, "init")
-    assert init["taken"] == ["layers.0.weight"]
-    assert init["not_taken"] == init["not_filled"] == ["layers.0.bias", "layers.1.bias", "layers.1.weight"]
+    (init,) = events(folder, Initialised)
+    assert init.taken == ("layers.0.weight",)
+    assert init.not_taken == init.not_filled == ("layers.0.bias", "layers.1.bias", "layers.1.weight")
 
 
 def test_another_shape_is_refused_before_the_first_step(source, plan_from, tmp_path, zygote):

@@ -43,7 +43,7 @@ class Start(Event):
 
 
 class Initialised(Event):
-    """The run begins with weights from elsewhere. Names of tensors: `not_taken` of theirs, `not_filled` of the model."""
+    """The run begins with weights from elsewhere: names of tensors, `not_taken` theirs, `not_filled` the model's."""
 
     kind = "init"
 
