@@ -84,7 +84,7 @@ def calibrate(work: Path, seconds: float) -> float:
     for run in runs:
         run.wait_over(60)
     plan = runs[0].folder.read_plan()
-    return sum(done) / len(done) / elapsed * seconds / plan.steps_per_epoch
+    return sum(done) / len(done) / elapsed * seconds / plan.calendar.steps_in(0)
 
 
 def submit(work: Path, name: str, settings: list[str]) -> Run:

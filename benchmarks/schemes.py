@@ -42,7 +42,7 @@ def main() -> None:
         {
             "dataset": plan.dataset.name,
             "ranks": plan.ranks,
-            "epochs": plan.epochs,
+            "epochs": plan.calendar.num_epochs,
             "foreign_cores": ledger.foreign_cores(),
             "rows": rows,
         },

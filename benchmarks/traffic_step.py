@@ -232,6 +232,7 @@ def data_path_memory(path: Path) -> dict[str, float]:
     """Peak resident memory, mapped pages included, above what the process had before it opened the store."""
     from graphmill.sample.prefetch import prefetch
     from graphmill.sample.schedule import SeedSchedule
+    from graphmill.spec.calendar import EqualBatches
     from graphmill.spec.experiment import TrafficTrainSpec
     from graphmill.tasks.traffic.store import TrafficStore
     from graphmill.tasks.traffic.windows import TrafficWindows
@@ -242,8 +243,9 @@ def data_path_memory(path: Path) -> dict[str, float]:
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     store = TrafficStore.open(path)
     windows = TrafficWindows(store, INPUTS, HORIZON)
-    schedule = SeedSchedule(windows.starts, BATCH, 1, 0)  # all windows: the whole array is read
-    steps = range(schedule.steps_per_epoch)
+    batches = EqualBatches(len(windows.starts), BATCH, 1)  # all windows: the whole array is read
+    schedule = SeedSchedule.equal(windows.starts, batches, 0)
+    steps = range(batches.num_steps)
     for _ in prefetch(lambda: (windows.batch(schedule.seeds(0, step, 0)) for step in steps), prefetched):
         pass
     status = Path("/proc/self/status").read_text()

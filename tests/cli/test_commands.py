@@ -88,7 +88,7 @@ def test_inspect_check_finds_damage(graphmill, toy, tmp_path, monkeypatch):
 def test_plan(graphmill, toy):
     shown = facts(graphmill("plan", "toy.yaml", "--ranks", "2", "-O", "train.sync.every=2", "--json"))
     assert shown["plan"]["ranks"] == 2
-    assert shown["plan"]["steps_per_epoch"] == 2
+    assert shown["plan"]["epoch_lengths"] == [[2, 2]]
     assert shown["modelled"]["num_syncs"] == 2
     text = graphmill("plan", "toy.yaml").out
     assert "modelled (by formula, not measured)" in text
@@ -101,12 +101,12 @@ def test_plan_takes_the_flags_of_seed_000(graphmill, toy):
         *("--sync_every", "4", "--sync_scheme", "local_sgd", "--hidden_channels", "4"),
     ]
     plan = facts(graphmill("plan", "toy.yaml", "--ranks", "2", "--json", *words))["plan"]
-    assert plan["steps_per_rank"] == 4
+    assert plan["last_step"] == 4
     assert plan["task"]["num_neighbors"] == [3, 2]
     assert plan["sync"]["scheme"] == "local_sgd"
     assert plan["task"]["model"]["hidden_channels"] == 4
     before = facts(graphmill("plan", "--num_neighbors", "3", "2", "toy.yaml", "--batch-size=32", "--json"))["plan"]
-    assert (before["task"]["num_neighbors"], before["batch_size"], before["epochs"]) == ([3, 2], 32, 2)
+    assert (before["task"]["num_neighbors"], before["batch_size"], before["epoch_lengths"][0][0]) == ([3, 2], 32, 2)
 
 
 def test_plan_is_the_same_bytes_twice(graphmill, toy):

@@ -121,7 +121,7 @@ def test_a_damaged_run_does_not_hide_the_others(graphmill, toy, tmp_path):
     folders = [RunFolder.create(make_plan(name), tmp_path / "logs") for name in ("one", "two")]
     folders[0].plan_path.write_text('{"name": ')
     states = {run["run"]: (run["state"], run["epochs"]) for run in json.loads(graphmill("list", "--json").out)["runs"]}
-    assert states == {"one": ("damaged", None), "two": ("planned", make_plan("two").epochs)}
+    assert states == {"one": ("damaged", None), "two": ("planned", make_plan("two").calendar.num_epochs)}
     shown = graphmill("list").out
     assert "0/?" in shown
     assert "plan.json" in shown

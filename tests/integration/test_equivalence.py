@@ -97,12 +97,12 @@ def simulate(plan) -> dict[str, torch.Tensor]:
     """Local SGD as its paper writes it: k updates each, then the mean of the parameters."""
     ranks = [Simulated(plan, rank) for rank in range(plan.ranks)]
     anchor = ranks[0].replica.values.clone()
-    for epoch in range(plan.epochs):
+    for epoch in range(plan.calendar.num_epochs):
         streams = [rank.task.batches(epoch, 0) for rank in ranks]
-        for step in range(plan.steps_per_epoch):
+        for step in range(plan.calendar.steps_in(0)):
             for rank, stream in zip(ranks, streams, strict=True):
                 rank.update(next(stream))
-            if (step + 1) % plan.sync.every == 0 or step + 1 == plan.steps_per_epoch:
+            if (step + 1) % plan.sync.every == 0 or step + 1 == plan.calendar.steps_in(0):
                 change = sum((rank.replica.values - anchor) / plan.ranks for rank in ranks)
                 anchor = anchor + change
                 for rank in ranks:

@@ -200,7 +200,7 @@ def test_a_damaged_best_checkpoint_is_found_at_the_resume(zygote, planned, tmp_p
     assert zygote.wait(zygote.start(folder, resume=False)) == [0]
     folder.outcome_path.unlink()
     shutil.rmtree(max(folder.checkpoints_dir.glob("step_*")))
-    best = folder.checkpoints_dir / f"step_{2 * plan.steps_per_epoch:010d}"
+    best = folder.checkpoints_dir / f"step_{plan.calendar.steps_done(2):010d}"
     assert max(folder.checkpoints_dir.glob("step_*")) > best
     flip(best / "model.safetensors")
     assert zygote.wait(zygote.start(folder, resume=True)) == [2]

@@ -239,7 +239,7 @@ def test_asked_to_stop(zygote, long_run, tmp_path, number, ranks):
     outcome = folder.read_outcome()
     assert (outcome.status, outcome.exit_code) == ("out_of_time", 75)
     assert outcome.message == f"stopped on {number.name}"
-    assert 4 <= outcome.steps_per_rank < plan.steps_per_rank
+    assert 4 <= outcome.steps_per_rank < plan.last_step
     assert (folder.checkpoints_dir / f"step_{outcome.steps_per_rank:010d}" / "manifest.json").exists()
     assert zygote.wait(zygote.start(folder, resume=True)) == [0] * ranks, zygote.said(folder)
     assert_same(folder, reference)
@@ -310,8 +310,8 @@ def test_a_forecast_killed_in_the_middle(zygote, environ, tmp_path):
     plan = folder.read_plan()
     assert folder.read_outcome() is None
     steps = [event["steps_done"] for event in read_events(folder.events_path(0)) if event["kind"] == "checkpoint"]
-    assert 0 < steps[-1] < plan.steps_per_rank
-    assert steps[-1] % plan.steps_per_epoch, "a checkpoint within an epoch"
+    assert 0 < steps[-1] < plan.last_step
+    assert steps[-1] % plan.calendar.steps_in(0), "a checkpoint within an epoch"
 
     done = subprocess.run(
         graphmill("train", "--resume", str(folder.path)), env=environ, cwd=tmp_path, capture_output=True, text=True,

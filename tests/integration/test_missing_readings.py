@@ -62,7 +62,11 @@ def runs(plans: dict[str, Plan], train_all) -> dict[str, RunFolder]:
 def test_there_are_such_steps(plans: dict[str, Plan]) -> None:
     task = build_task(plans["every"], Group(0, 2, torch.device("cpu")))
     weights = np.array(
-        [task.weights(epoch, step) for epoch in range(EPOCHS) for step in range(plans["every"].steps_per_epoch)]
+        [
+            task.weights(epoch, step)
+            for epoch in range(EPOCHS)
+            for step in range(plans["every"].calendar.steps_in(epoch))
+        ]
     )
     assert (weights.sum(axis=1) == 0).sum() >= 3, "nobody has anything to learn from"
     assert ((weights == 0).sum(axis=1) == 1).sum() >= 3, "one rank has, the other has not"

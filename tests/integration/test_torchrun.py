@@ -64,7 +64,7 @@ def test_the_command_of_seed_000(torchrun, experiment, tmp_path):
     assert done.returncode == 0, done.stderr
     folder = RunFolder.open(tmp_path / "logs" / "mine")
     plan = folder.read_plan()
-    assert (plan.ranks, plan.steps_per_rank, plan.task.num_neighbors) == (2, 14, (4, 2))
+    assert (plan.ranks, plan.last_step, plan.task.num_neighbors) == (2, 14, (4, 2))
     assert (plan.sync.scheme, plan.sync.every) == ("local_sgd", 3)
     assert folder.read_outcome().status == "done"
     assert [row["world_size"] for row in read_metrics(folder.metrics_path)] == ["2", "2"]

@@ -56,7 +56,7 @@ def make_run(
     seconds = (8.0 / plan.ranks + 2.0) if epoch_s is None else epoch_s
     rows = [
         {
-            "run_id": plan.run_id, "epoch": epoch, "epoch_steps": plan.steps_per_epoch, "world_size": plan.ranks,
+            "run_id": plan.run_id, "epoch": epoch, "epoch_steps": plan.calendar.steps_in(0), "world_size": plan.ranks,
             "seed": plan.seed, "attempt": 1, "loss": 1.0 / epoch, "val_loss": 0.5, "microF1": 0.8,
             "seed_nodes_epoch_global": plan.dataset.num_train, "time": seconds * (2 if epoch == 1 else 1),
             "seeds_per_s": plan.dataset.num_train / seconds, "compute_s": 0.7 * seconds, "wait_s": 0.1 * seconds,

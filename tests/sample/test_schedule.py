@@ -1,14 +1,27 @@
 """Which seeds each rank trains on: all of them, once, the same whatever the number of ranks."""
 
+import hashlib
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphmill.sample.schedule import SeedSchedule, drawn
+from graphmill.spec.calendar import EqualBatches
 
 train_sets = st.sets(st.integers(0, 2000), min_size=1, max_size=300).map(
     lambda ids: np.array(sorted(ids), dtype=np.int64)
 )
+
+
+def schedule_of(train_ids, batch_size, world_size, seed) -> SeedSchedule:
+    return SeedSchedule.equal(train_ids, EqualBatches(len(train_ids), batch_size, world_size), seed)
+
+
+def steps_of(train_ids, batch_size, world_size) -> range:
+    return range(EqualBatches(len(train_ids), batch_size, world_size).num_steps)
+
+
 any_schedule = {
     "train_ids": train_sets,
     "batch_size": st.integers(1, 400),
@@ -22,16 +35,18 @@ any_schedule = {
 @given(**any_schedule)
 def test_an_epoch_is_the_training_set(train_ids, batch_size, world_size, seed, epoch):
     """No seed is dropped or doubled (invariant 4), and all ranks take the same number of steps."""
-    schedule = SeedSchedule(train_ids, batch_size, world_size, seed)
+    schedule = schedule_of(train_ids, batch_size, world_size, seed)
     seen = []
-    for step in range(schedule.steps_per_epoch):
-        counts = schedule.counts(step)
+    steps = steps_of(train_ids, batch_size, world_size)
+    assert schedule.num_seeds == len(train_ids)
+    for step in steps:
+        counts = schedule.counts(epoch, step)
         parts = [schedule.seeds(epoch, step, rank).ids for rank in range(world_size)]
         assert tuple(map(len, parts)) == counts
         assert max(counts) <= batch_size
         assert max(counts) - min(counts) <= 1
         assert sum(counts) > 0
-        assert step + 1 == schedule.steps_per_epoch or min(counts) == batch_size
+        assert step == steps[-1] or min(counts) == batch_size
         seen += parts
     assert np.array_equal(np.sort(np.concatenate(seen)), train_ids)
 
@@ -39,11 +54,12 @@ def test_an_epoch_is_the_training_set(train_ids, batch_size, world_size, seed, e
 @settings(deadline=None, max_examples=100)
 @given(train_ids=train_sets, batch_size=st.integers(1, 40), seed=st.integers(0, 2**63 - 1), epoch=st.integers(0, 50))
 def test_a_global_batch_does_not_depend_on_how_it_is_cut(train_ids, batch_size, seed, epoch):
-    alone = SeedSchedule(train_ids, 12 * batch_size, 1, seed)
+    alone = schedule_of(train_ids, 12 * batch_size, 1, seed)
     for world_size in (2, 3, 4, 6):
-        ranks = SeedSchedule(train_ids, 12 * batch_size // world_size, world_size, seed)
-        assert ranks.steps_per_epoch == alone.steps_per_epoch
-        for step in range(alone.steps_per_epoch):
+        ranks = schedule_of(train_ids, 12 * batch_size // world_size, world_size, seed)
+        steps = steps_of(train_ids, 12 * batch_size // world_size, world_size)
+        assert steps == steps_of(train_ids, 12 * batch_size, 1)
+        for step in steps:
             parts = [ranks.seeds(epoch, step, rank).ids for rank in range(world_size)]
             assert np.array_equal(np.concatenate(parts), alone.seeds(epoch, step, 0).ids)
 
@@ -51,18 +67,18 @@ def test_a_global_batch_does_not_depend_on_how_it_is_cut(train_ids, batch_size, 
 def test_any_moment_can_be_asked_for_first():
     """Nothing depends on what was asked for before: that is what makes a resume exact."""
     train_ids = np.arange(0, 1000, 3)
-    walked = SeedSchedule(train_ids, 50, 2, 7)
+    walked = schedule_of(train_ids, 50, 2, 7)
     for epoch in range(4):
-        for step in range(walked.steps_per_epoch):
+        for step in steps_of(train_ids, 50, 2):
             walked.seeds(epoch, step, 0)
-    fresh = SeedSchedule(train_ids, 50, 2, 7)
+    fresh = schedule_of(train_ids, 50, 2, 7)
     assert np.array_equal(walked.seeds(3, 2, 1).ids, fresh.seeds(3, 2, 1).ids)
     assert np.array_equal(walked.seeds(1, 0, 1).ids, fresh.seeds(1, 0, 1).ids)
 
 
 def test_epochs_and_seeds_differ_and_orders_are_fair():
     train_ids = np.arange(400)
-    orders = [SeedSchedule(train_ids, 10, 1, seed).order(epoch) for seed in (0, 1) for epoch in range(200)]
+    orders = [schedule_of(train_ids, 10, 1, seed).order(epoch) for seed in (0, 1) for epoch in range(200)]
     assert len({order.tobytes() for order in orders}) == 400
     places = np.array([np.argsort(order)[:5] for order in orders])  # where the first five nodes stand
     assert (np.abs(places.mean(axis=0) - 199.5) < 4 * 115.5 / 400**0.5).all()
@@ -70,7 +86,7 @@ def test_epochs_and_seeds_differ_and_orders_are_fair():
 
 def test_the_order_is_pinned():
     """Golden: a change here makes every run of the past impossible to repeat."""
-    assert SeedSchedule(np.arange(10), 10, 1, 1234).order(0).tolist() == [9, 7, 6, 3, 0, 8, 4, 2, 1, 5]
+    assert schedule_of(np.arange(10), 10, 1, 1234).order(0).tolist() == [9, 7, 6, 3, 0, 8, 4, 2, 1, 5]
 
 
 def test_a_training_subset_is_drawn_by_the_rng_seed():
@@ -90,3 +106,19 @@ def test_a_larger_draw_holds_the_smaller_one(num_train, one, other, seed):
     assert set(few) <= set(many) <= set(train_ids)
     assert len(many) == min(max(one, other), num_train)
     assert list(many) == sorted(many)
+
+
+GOLDEN = "794f894428499fb57ba56a29de9431c82071af0e8a2585cad78f477ddeba729a"
+
+
+def test_the_seeds_of_some_epochs_are_pinned():
+    """Golden, made by commit a258eaa: every rank's seeds at every step of three epochs, for uneven world sizes."""
+    digest = hashlib.sha256()
+    for world_size in (1, 2, 3):
+        ids = drawn(np.arange(5, 1005, dtype=np.int64), 700, 99)
+        schedule = schedule_of(ids, 64, world_size, 99)
+        for epoch in (0, 1, 17):
+            for step in steps_of(ids, 64, world_size):
+                for rank in range(world_size):
+                    digest.update(schedule.seeds(epoch, step, rank).ids.astype("<i8").tobytes() + b"|")
+    assert digest.hexdigest() == GOLDEN

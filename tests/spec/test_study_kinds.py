@@ -50,7 +50,7 @@ def test_the_work_of_a_weak_study_grows_with_the_ranks(sizes, per_rank, batch):
     found = plans(asked)
     assert differing(found) == {"ranks", "dataset.num_train"}
     assert {plan.dataset.num_train / plan.ranks for plan in found} == {per_rank}
-    assert len({plan.steps_per_epoch for plan in found}) == 1
+    assert len({plan.calendar.steps_in(0) for plan in found}) == 1
 
 
 def test_hosts_are_an_axis_too():

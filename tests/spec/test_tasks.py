@@ -83,7 +83,7 @@ def test_a_plan_of_each_task_reads_back():
         assert Plan.model_validate_json(plan.model_dump_json()) == plan
     assert (traffic().task_name, graph.task_name) == ("traffic", "node_classification")
     assert traffic().dataset is not None
-    assert traffic().steps_per_epoch == -(-23_974 // 64)
+    assert traffic().calendar.steps_in(0) == -(-23_974 // 64)
     with pytest.raises(ValidationError):
         Plan.model_validate({**traffic().model_dump(), "task": {"kind": "assignment"}})
 

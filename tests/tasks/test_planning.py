@@ -24,7 +24,7 @@ def test_a_plan_has_the_facts_of_the_store(tmp_path):
     store = prepare("synthetic/sbm", root=tmp_path, options=SBM)
     plan = plan_experiment(experiment("synthetic/sbm"), dataset_root=tmp_path, run_id="r")
     assert plan.dataset == store.facts()
-    assert plan.steps_per_epoch == 3  # 60 training nodes in 2 × 10
+    assert plan.calendar.steps_in(0) == 3  # 60 training nodes in 2 × 10
     assert plan.run_id == "r"
     assert plan == plan_experiment(experiment("synthetic/sbm"), dataset_root=tmp_path, run_id="r")
 

@@ -45,12 +45,12 @@ def train(learner: Learner, steps: range) -> None:
 
 def test_a_constant_rate():
     plan = plan_of(lr=0.02)
-    assert {learning_rate(plan, step) for step in range(plan.steps_per_rank)} == {0.02}
+    assert {learning_rate(plan, step) for step in range(plan.last_step)} == {0.02}
 
 
 def test_a_cosine_rate_falls_from_the_planned_one_towards_zero():
     plan = plan_of(lr=0.02, lr_schedule="cosine")
-    rates = [learning_rate(plan, step) for step in range(plan.steps_per_rank)]
+    rates = [learning_rate(plan, step) for step in range(plan.last_step)]
     assert rates[0] == 0.02
     assert rates == sorted(rates, reverse=True)
     assert rates[6] == pytest.approx(0.01), "half of it in the middle of 12 steps"
@@ -59,8 +59,8 @@ def test_a_cosine_rate_falls_from_the_planned_one_towards_zero():
 
 def test_a_rate_in_steps_falls_after_whole_epochs():
     plan = plan_of(lr=0.08, epochs=5, lr_schedule="multistep", lr_milestones=[1, 3], lr_gamma=0.5)
-    assert plan.steps_per_epoch == 6
-    rates = [learning_rate(plan, step) for step in range(plan.steps_per_rank)]
+    assert plan.calendar.steps_in(0) == 6
+    rates = [learning_rate(plan, step) for step in range(plan.last_step)]
     assert rates == [0.08] * 6 + [0.04] * 12 + [0.02] * 12
 
 

@@ -72,10 +72,10 @@ class Readings:
         torch.manual_seed(1)
         self.model = nn.Linear(3, 1)
         self.times = LoaderTimes()
-        self.schedule = SeedSchedule(np.arange(NUM_WINDOWS), BATCH, self.plan.ranks, self.plan.seed)
+        self.schedule = SeedSchedule.equal(np.arange(NUM_WINDOWS), self.plan.batches, self.plan.seed)
 
     def batches(self, epoch: int, first_step: int) -> Generator[Windows]:
-        for step in range(first_step, self.schedule.steps_per_epoch):
+        for step in range(first_step, self.plan.calendar.steps_in(epoch)):
             rows = torch.from_numpy(self.schedule.seeds(epoch, step, 0).ids)
             yield Windows(self.x[rows], self.y[rows])
 
@@ -153,7 +153,7 @@ def test_the_best_is_the_lowest_error(training_of):
     training = training_of(plan_of(), val_errors=[3.0, 1.0, 2.0, 1.5])
     training.run()
     assert [row["best_val_mae"] for row in rows_of(training)] == ["3.0", "1.0", "1.0", "1.0"]
-    assert (training.best.epoch, training.best.step) == (2, 2 * training.plan.steps_per_epoch)
+    assert (training.best.epoch, training.best.step) == (2, 2 * training.plan.calendar.steps_in(0))
     assert training.best.facts() == {"step": 14, "epoch": 2, "mae": 1.0, "rmse": 2.0}
     kept = {path.name for path in training.checkpoints.folder.glob("step_*")}
     assert kept == {"step_0000000014", "step_0000000028"}
@@ -272,7 +272,7 @@ def test_a_stop_at_any_moment_costs_nothing(training_of, has_end):
     whole = training_of(plan_of("whole", epochs=2))
     whole.time_left = UpAtQuestion(0)
     whole.run()
-    assert whole.time_left.asked > 2 * whole.plan.steps_per_epoch + 2  # once at the start, and in evaluations
+    assert whole.time_left.asked > 2 * whole.plan.calendar.steps_in(0) + 2  # once at the start, and in evaluations
     for question in range(1, whole.time_left.asked + 1):
         plan = plan_of(f"stopped-at-{question}", epochs=2)
         first = training_of(plan)
@@ -308,7 +308,7 @@ def test_any_ranks_wish_to_stop_stops_all(training_of, place):
     training.group = WithAnother(place, STOP[place])
     assert training.run() == "out_of_time"
     assert not training.time_left.is_up(), "this rank had time left"
-    assert training.steps_done == {"_begin": 0, "_go_on": 1, "_pause": training.plan.steps_per_epoch}[place]
+    assert training.steps_done == {"_begin": 0, "_go_on": 1, "_pause": training.plan.calendar.steps_done(1)}[place]
 
 
 def test_replicas_that_differ_end_the_run(training_of):

@@ -281,7 +281,7 @@ def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
         ("dataset", f"{plan.dataset.name}{' (synthetic)' if plan.dataset.synthetic else ''}"),
         ("scheme", f"{plan.sync.scheme}, every {plan.sync.every}"),
         ("ranks", plan.ranks),
-        ("epochs", f"{len(rows)} of {plan.epochs}"),
+        ("epochs", f"{len(rows)} of {plan.calendar.num_epochs}"),
         ("attempts", len(attempts)),
         (f"best val {primary.words}", float(best) if best else None),
     ]

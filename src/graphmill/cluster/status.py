@@ -104,7 +104,7 @@ class Watcher:
         verdict = judge(folder, reading, jobs, was_asked=not self.queue.troubles)
         epochs = None
         try:
-            epochs = folder.read_plan().epochs
+            epochs = folder.read_plan().calendar.num_epochs
         except UserError as error:  # one run that is damaged does not hide the others
             if verdict.state not in ALIVE:
                 verdict = Verdict("damaged", "run folder", error.message, error.fix)

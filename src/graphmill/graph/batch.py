@@ -7,6 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from graphmill.graph.keys import Purpose, key_of
+
 InputForm = Literal["rows", "self_and_mean"]  # how a model wants dense features: see DenseRows and SelfAndMean
 # Identity and place are two types. What a random draw is keyed by and what ranks tell each other is an identity; what
 # indexes an array is a place. Only `stored_whole`, and whoever splits a graph, turns one into the other.
@@ -22,7 +24,7 @@ def stored_whole(nodes: NodeIds) -> StorageIds:
 
 @dataclass(frozen=True, slots=True)
 class Seeds:
-    """The training nodes of one step on one rank.
+    """The items that one rank learns from at one step: nodes, windows.
 
     `ids` [num_seeds] may be empty: a rank without seeds still takes part in every sync.
     """
@@ -30,6 +32,24 @@ class Seeds:
     epoch: int
     step: int  # within the epoch, counted per rank
     ids: SeedIds
+
+    def key(self, rng_seed: int, purpose: Purpose, *coordinates: int) -> int:
+        """What draws made for these seeds are keyed by."""
+        return key_of(rng_seed, purpose, self.epoch, self.step, *coordinates)
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationSeeds:
+    """Items to judge, of no step: nothing may be drawn for them."""
+
+    ids: SeedIds  # [num_seeds]
+
+    def key(self, rng_seed: int, purpose: Purpose, *coordinates: int) -> int:
+        """Raise ValueError: a draw would make what is measured depend on chance."""
+        raise ValueError(f"an evaluation draws nothing, but was asked for the key of {purpose.name}")
+
+
+AnySeeds = Seeds | EvaluationSeeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +76,7 @@ class Sampled:
     nodes, and the rows of a later layer a prefix of those.
     """
 
-    seeds: Seeds
+    seeds: AnySeeds
     node_ids: NodeIds  # [num_nodes]
     blocks: tuple[SampledBlock, ...]  # of the first layer (outermost hop) first
     num_nodes_per_hop: tuple[int, ...]  # nodes added: (seeds, hop 1, …, hop L)
@@ -110,7 +130,7 @@ class Block:
 class MiniBatch:
     """What one step computes on."""
 
-    seeds: Seeds
+    seeds: AnySeeds
     node_ids: Tensor  # int64 [num_nodes], on the CPU
     blocks: tuple[Block, ...]  # of the first layer first
     num_nodes_per_hop: tuple[int, ...]

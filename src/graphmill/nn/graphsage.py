@@ -142,4 +142,4 @@ class GraphSage(nn.Module):
                 raise AssertionError("inputs that were averaged already cannot be dropped one by one: ask for rows")
 
     def _dropout_key(self, batch: MiniBatch, layer: int) -> int:
-        return key_of(self.seed, Purpose.DROPOUT, batch.seeds.epoch, batch.seeds.step, layer)
+        return batch.seeds.key(self.seed, Purpose.DROPOUT, layer)

@@ -1,12 +1,13 @@
 """The run folder: the only thing that the two planes share. What goes in, what comes out, and who may write."""
 
 import fcntl
+import json
 import os
 import re
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from graphmill.record.manifest import hash_text, saved_steps
 from graphmill.record.provenance import Provenance, collect_provenance
 from graphmill.record.weights import copy_initial_weights
 from graphmill.spec.differences import plan_differences
+from graphmill.spec.older import upgrade_plan
 from graphmill.spec.plan import Plan
 
 M = TypeVar("M", bound=BaseModel)
@@ -221,7 +223,8 @@ class RunFolder:
 
     def read_plan(self) -> Plan:
         """The plan of this run."""
-        return _read(self.plan_path, Plan, "the run cannot be continued without it; start a new one")
+        fix = "the run cannot be continued without it; start a new one"
+        return _read(self.plan_path, Plan, fix, upgrade=_as_of_today)
 
     def read_outcome(self) -> Outcome | None:
         """How the run ended, or None where it has not, or could not say."""
@@ -384,9 +387,18 @@ def _make_empty(path: Path) -> None:
         ) from None
 
 
-def _read(path: Path, model: type[M], fix: str) -> M:
+def _as_of_today(plan: bytes) -> bytes:
+    """A plan.json of any version in today's form; what is no JSON object is left for the model to refuse."""
+    with suppress(ValueError):
+        document = json.loads(plan)
+        if isinstance(document, dict):
+            return json.dumps(upgrade_plan(document)).encode()
+    return plan
+
+
+def _read(path: Path, model: type[M], fix: str, upgrade: Callable[[bytes], bytes] = bytes) -> M:
     try:
-        return model.model_validate_json(path.read_bytes())
+        return model.model_validate_json(upgrade(path.read_bytes()))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}", fix=fix) from None
     except ValidationError as error:

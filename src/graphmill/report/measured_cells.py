@@ -179,7 +179,10 @@ def _number(text: str) -> float | None:
 
 def _is_whole(row: Mapping[str, float | None], before: Mapping[str, float | None], plan: Plan) -> bool:
     """Not cut short by the plan's end, and not the first after a resume, which warms up anew."""
-    return row.get("epoch_steps") == plan.steps_per_epoch and row.get("attempt") == before.get("attempt")
+    number, calendar = int(row.get("epoch") or 0), plan.calendar
+    if not 1 <= number <= calendar.num_epochs:  # a table that someone changed
+        return False
+    return row.get("epoch_steps") == calendar.length(number - 1) and row.get("attempt") == before.get("attempt")
 
 
 def _others(monitors: MonitorSummary) -> float | None:

@@ -17,6 +17,7 @@ from graphmill.report.measured_cells import (
     primary_measure,
     refuse_other_keys,
 )
+from graphmill.spec.differences import flat
 from graphmill.spec.plan import Plan
 
 ScalingKind = Literal["strong", "weak"]
@@ -186,8 +187,8 @@ def full_json(scaling: Scaling) -> dict[str, Any]:
         "synthetic": plan.dataset.synthetic,
         "batch_size": plan.batch_size if scaling.kind == "weak" else plan.batch_size * plan.ranks,
         "batch_size_is": "of a rank" if scaling.kind == "weak" else "of all ranks together",
-        "steps_per_epoch": plan.steps_per_epoch,
-        "epochs": plan.epochs,
+        "steps_per_epoch": flat(plan)["steps_per_epoch"],
+        "epochs": plan.calendar.num_epochs,
         "sync": plan.sync.model_dump(mode="json"),
         "device": plan.device,
         "precision": plan.precision,

@@ -15,10 +15,11 @@ from torch import Tensor
 from graphmill import _native
 from graphmill.base.errors import UserError
 from graphmill.graph.batch import SeedIds, Seeds
-from graphmill.graph.keys import Purpose, key_of
+from graphmill.graph.keys import Purpose
 from graphmill.graph.topology import Topology
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule
+from graphmill.spec.calendar import EqualBatches
 
 
 class NeighborLoader:
@@ -61,14 +62,15 @@ class NeighborLoader:
         self._input_ids = _ids_of(given, data.num_nodes)
         by_mask = given is None or given.dtype == torch.bool
         self._input_order = None if by_mask else np.argsort(self._input_ids)
-        self._schedule = SeedSchedule(self._input_ids, batch_size, world_size=1, seed=seed)
+        self._batches = EqualBatches(len(self._input_ids), batch_size, ranks=1)
+        self._schedule = SeedSchedule.equal(self._input_ids, self._batches, seed)
         self._seed, self._shuffle, self._prefetch = seed, shuffle, prefetch
         self._num_threads = num_threads or torch.get_num_threads()
         self._epoch = self._step = 0
         self._is_under_way = False  # an iteration began and did not come to its end
 
     def __len__(self) -> int:
-        return self._schedule.steps_per_epoch
+        return self._batches.num_steps
 
     def __iter__(self) -> Iterator[Any]:
         if self._is_under_way:
@@ -105,13 +107,12 @@ class NeighborLoader:
     def _seeds(self, epoch: int, step: int) -> Seeds:
         if self._shuffle:
             return self._schedule.seeds(epoch, step, rank=0)
-        begin = step * self._schedule.batch_size
-        return Seeds(epoch, step, SeedIds(self._input_ids[begin : begin + self._schedule.batch_size]))
+        return Seeds(epoch, step, SeedIds(self._input_ids[self._batches.bounds(step)]))
 
     def _batch(self, seeds: Seeds) -> Any:  # noqa: ANN401  # a PyG Data
         from torch_geometric.data import Data  # type: ignore[attr-defined]  # re-exported the old way
 
-        key = key_of(self._seed, Purpose.NEIGHBOURS, seeds.epoch, seeds.step)
+        key = seeds.key(self._seed, Purpose.NEIGHBOURS)
         hood = self._sampler.sample(seeds.ids, self._fanouts, key, with_edge_ids=True, num_threads=self._num_threads)
         node_ids = torch.from_numpy(hood.node_ids)
         targets = np.repeat(np.arange(len(hood.indptr) - 1), np.diff(hood.indptr))

@@ -5,8 +5,8 @@ from itertools import accumulate
 
 from graphmill import _native
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import NodeIds, Sampled, SampledBlock, Seeds
-from graphmill.graph.keys import Purpose, key_of
+from graphmill.graph.batch import AnySeeds, NodeIds, Sampled, SampledBlock
+from graphmill.graph.keys import Purpose
 from graphmill.graph.topology import Topology
 
 
@@ -35,9 +35,10 @@ class NeighborSampler:
             raise UserError(f"the graph is damaged: {error}", fix="prepare the dataset again") from None
         object.__setattr__(self, "_native_sampler", native)
 
-    def sample(self, seeds: Seeds) -> Sampled:
+    def sample(self, seeds: AnySeeds) -> Sampled:
         """The neighbourhood of `seeds`, which must be distinct."""
-        key = key_of(self.seed, Purpose.NEIGHBOURS, seeds.epoch, seeds.step)
+        takes_all = all(fanout == -1 for fanout in self.fanouts)
+        key = 0 if takes_all else seeds.key(self.seed, Purpose.NEIGHBOURS)
         hood = self._native_sampler.sample(
             seeds.ids, self.fanouts, key, resample=self.resample, num_threads=self.num_threads
         )

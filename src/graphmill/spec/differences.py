@@ -4,9 +4,11 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from graphmill.spec.calendar import Calendar
 from graphmill.spec.plan import Plan
 
 _OF_THE_MACHINE: Final = {"run_id", "threads", "dataset.path", "init_from.source", "init_from.path"}
+_CALENDAR: Final = {"epoch_lengths", "last_step"}  # told as `_in_words` does
 
 
 def plan_differences(one: Plan, other: Plan) -> list[str]:
@@ -18,9 +20,19 @@ def plan_differences(one: Plan, other: Plan) -> list[str]:
 
 def flat(plan: Plan) -> dict[str, Any]:
     """All choices of a plan by dotted name: `sync.every`; what only its task has without the task's own section."""
-    values = plan.model_dump(mode="json")
+    values = {name: item for name, item in plan.model_dump(mode="json").items() if name not in _CALENDAR}
     own = values.pop("task")
-    return {**_flat({"task": own.pop("kind")}), **_flat(own), **_flat(values)}
+    return {**_flat({"task": own.pop("kind")}), **_flat(own), **_in_words(plan.calendar), **_flat(values)}
+
+
+def _in_words(calendar: Calendar) -> dict[str, Any]:
+    """How long a run is, by the names that a person knows it by."""
+    lengths = {length for _, length in calendar.epoch_lengths}
+    return {
+        "epochs": calendar.num_epochs,
+        "steps_per_epoch": lengths.pop() if len(lengths) == 1 else [list(run) for run in calendar.epoch_lengths],
+        "steps_per_rank": calendar.last_step,
+    }
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """What a plan implies by formula: parameters, synchronisations, bytes, memory. Never measured (invariant 6)."""
 
 import itertools
-import math
 from collections.abc import Sequence
 from typing import assert_never
 
@@ -20,7 +19,7 @@ _PROCESS_MIB = 350.0  # interpreter, torch and its threads, before any data
 class Modelled(Spec):
     """Figures by formula. Null where the model is a stranger's, whose size is known only once it is built."""
 
-    rounds_per_epoch: int = Field(description="synchronisations of a full epoch, warm-up left aside")
+    rounds_per_epoch: int = Field(description="synchronisations of a full epoch (the first), warm-up left aside")
     num_syncs: int = Field(description="synchronisations of the whole run")
     seeds_seen: int = Field(description="training nodes, or windows, seen over the whole run, by all ranks")
     num_parameters: int | None
@@ -43,7 +42,7 @@ def modelled(plan: Plan) -> Modelled:
     per_sync = None if parameters is None else parameters * 4 / _MIB
     payload = None if parameters is None else parameters * _BYTES[plan.sync.payload] / _MIB
     return Modelled(
-        rounds_per_epoch=math.ceil(plan.steps_per_epoch / plan.sync.every),
+        rounds_per_epoch=plan.calendar.rounds_in(plan.calendar.length(0)),
         num_syncs=num_syncs,
         seeds_seen=_seeds_seen(plan),
         num_parameters=parameters,
@@ -92,20 +91,15 @@ def _num_matrices(model: DcrnnSpec) -> int:
 
 def _num_syncs(plan: Plan) -> int:
     """Rounds end after `every` steps and at the end of an epoch; warm-up steps synchronise one by one."""
-    warmup = min(plan.sync.warmup_steps, plan.steps_per_rank) if isinstance(plan.sync, LocalSgdSpec) else 0
-    return warmup + _rounds_ended(plan, plan.steps_per_rank) - _rounds_ended(plan, warmup)
-
-
-def _rounds_ended(plan: Plan, steps: int) -> int:
-    """Rounds that end within the first `steps` steps of a rank; the run's last step ends one, too."""
-    full, rest = divmod(steps, plan.steps_per_epoch)
-    cut_short = steps == plan.steps_per_rank and rest % plan.sync.every > 0
-    return full * math.ceil(plan.steps_per_epoch / plan.sync.every) + rest // plan.sync.every + cut_short
+    calendar = plan.calendar
+    warmup = min(plan.sync.warmup_steps, calendar.last_step) if isinstance(plan.sync, LocalSgdSpec) else 0
+    return warmup + calendar.rounds_ended(calendar.last_step) - calendar.rounds_ended(warmup)
 
 
 def _seeds_seen(plan: Plan) -> int:
-    full, rest = divmod(plan.steps_per_rank, plan.steps_per_epoch)
-    return full * plan.dataset.num_train + min(rest * plan.batch_size * plan.ranks, plan.dataset.num_train)
+    """All of every epoch, but for the last, which may be cut short."""
+    last = plan.calendar.num_epochs - 1
+    return last * plan.batches.num_seeds + plan.batches.seeds_in(plan.calendar.steps_in(last))
 
 
 def _nodes_per_batch(plan: Plan) -> int | None:

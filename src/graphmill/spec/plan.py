@@ -7,6 +7,7 @@ from pydantic import Field
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
+from graphmill.spec.calendar import Calendar, EpochLengths, EqualBatches, planned_end
 from graphmill.spec.experiment import (
     CheckpointSpec,
     Experiment,
@@ -99,9 +100,10 @@ class Plan(Spec):
     task: TaskPlan
     hosts: int = Field(description="machines; each starts the same number of ranks")
     ranks: int = Field(description="processes over all hosts")
-    epochs: int = Field(description="passes over the training set, the last one perhaps cut short by steps_per_rank")
-    steps_per_epoch: int = Field(description="steps of each rank in one epoch")
-    steps_per_rank: int = Field(description="steps of each rank in the whole run")
+    epoch_lengths: EpochLengths = Field(
+        description="(so many epochs, steps of each rank in each of them), in order; [[4, 29]]: four epochs of 29 steps"
+    )
+    last_step: int = Field(description="steps of each rank in the whole run; they may cut the last epoch short")
     batch_size: int
     lr: float
     lr_schedule: Literal["constant", "cosine", "multistep"]
@@ -121,6 +123,21 @@ class Plan(Spec):
     evaluate_every_epochs: int
     hang_timeout_s: float
     init_from: InitialWeights | None = Field(None, description="absent: the weights that it begins with are random")
+
+    @property
+    def calendar(self) -> Calendar:
+        """Which step is which; ValueError where the plan's numbers do not fit each other."""
+        return Calendar(self.epoch_lengths, self.sync.every, self.last_step)
+
+    @property
+    def batches(self) -> EqualBatches:
+        """How the seeds of an epoch are cut into steps."""
+        return EqualBatches(self.dataset.num_train, self.batch_size, self.ranks)
+
+    def ending_at(self, last_step: int) -> "Plan":
+        """The same plan with an earlier end."""
+        cut = self.calendar.cut(last_step)
+        return self.model_copy(update={"epoch_lengths": cut.epoch_lengths, "last_step": cut.last_step})
 
     @property
     def dataset(self) -> DatasetFacts:
@@ -157,17 +174,16 @@ def resolve(
     dataset = _limited(dataset, experiment.dataset.train_limit)
     device = _device(train.device, machine)
     ranks = _ranks(train.ranks, device, machine, hosts)
-    steps_per_epoch = math.ceil(dataset.num_train / (train.batch_size * ranks))
-    steps_per_rank = _steps_per_rank(experiment, ranks, steps_per_epoch)
+    batches = EqualBatches(dataset.num_train, train.batch_size, ranks)
+    epoch_lengths, last_step = planned_end(batches, epochs=train.epochs, max_steps=train.max_steps)
     return Plan(
         name=experiment.name,
         run_id=run_id,
         task=_task_plan(experiment, dataset),
         hosts=hosts,
         ranks=ranks,
-        epochs=math.ceil(steps_per_rank / steps_per_epoch),
-        steps_per_epoch=steps_per_epoch,
-        steps_per_rank=steps_per_rank,
+        epoch_lengths=epoch_lengths,
+        last_step=last_step,
         batch_size=train.batch_size,
         lr=train.lr,
         lr_schedule=train.lr_schedule,
@@ -244,27 +260,6 @@ def _backend(asked: Literal["auto", "gloo", "nccl"], device: str) -> Literal["gl
     if asked == "auto":
         return "nccl" if device == "cuda" else "gloo"
     return asked
-
-
-def _steps_per_rank(experiment: Experiment, ranks: int, steps_per_epoch: int) -> int:
-    train = experiment.train
-    limits = []
-    if train.max_steps is not None:
-        if train.max_steps % ranks:
-            lower = train.max_steps // ranks * ranks
-            raise UserError(
-                f"train.max_steps counts steps over all ranks; {train.max_steps} does not divide among {ranks} ranks",
-                fix=f"set train.max_steps={lower or ranks} or {lower + ranks}",
-            )
-        limits.append(train.max_steps // ranks)
-    if train.epochs is not None:
-        limits.append(train.epochs * steps_per_epoch)
-    if not limits:
-        raise UserError(
-            "neither train.epochs nor train.max_steps says when to stop",
-            fix="set one of them, for example -O train.epochs=10",
-        )
-    return min(limits)
 
 
 def _task_plan(experiment: Experiment, dataset: DatasetFacts) -> TaskPlan:

@@ -1,8 +1,8 @@
 """How ranks agree: what happens after each backward pass, and at the end of each round.
 
 A round is `every` steps, or what is left of them at the end of an epoch. Whatever its length it ends with a real
-exchange, after which all replicas are equal to the bit. Gradients arrive as sums over seeds, so that a batch counts for
-its seeds and a rank without seeds for nothing.
+exchange, after which all replicas are equal to the bit. Gradients arrive as weighted sums over seeds, so that a batch
+counts for its weight and a rank without seeds for nothing.
 """
 
 from dataclasses import dataclass, field
@@ -21,10 +21,10 @@ PAYLOAD_DTYPE: dict[Payload, torch.dtype] = {"fp32": torch.float32, "fp16": torc
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of one rank, as a scheme sees it. A seed is whatever the loss adds up: see `tasks.task.Task.weights`."""
+    """One step of one rank, as a scheme sees it. Weights are what the loss adds up: see `tasks.task.Task.weights`."""
 
-    num_seeds: int  # on this rank
-    num_seeds_global: int
+    weight: int  # of this rank's seeds
+    global_weight: int  # of all ranks' seeds
     closes_round: bool
 
 
@@ -84,26 +84,27 @@ def _agree_on_buffers(replica: Replica, group: Group) -> None:
 class DeferredAllreduce:
     """Gradients add up for a round; then one all-reduce and one update. With rounds of one step: data parallelism.
 
-    The update's gradient is the mean over all seeds of the round on all ranks, also where batches differ in size.
+    The update's gradient is the weighted mean over all seeds of the round on all ranks, also where batches differ in
+    size.
     """
 
     replica: Replica
     optimizer: Optimizer
     group: Group
     payload: torch.dtype
-    num_seeds_in_round: int = 0  # over all ranks
+    weight_in_round: int = 0  # over all ranks
 
     def after_backward(self, step: Step) -> bool:
         """Exchange and update where the round closes; else let the gradients add up."""
-        self.num_seeds_in_round += step.num_seeds_global
+        self.weight_in_round += step.global_weight
         if not step.closes_round:
             return False
         grads = self.replica.grads
-        grads /= max(1, self.num_seeds_in_round)
+        grads /= max(1, self.weight_in_round)
         _all_reduce_as(grads, self.payload, self.group)
         self.optimizer.step()
         grads.zero_()
-        self.num_seeds_in_round = 0
+        self.weight_in_round = 0
         _agree_on_buffers(self.replica, self.group)
         self.group.traffic.num_syncs += 1
         return True
@@ -186,11 +187,11 @@ class LocalSgd:
         """Update this rank alone, but for the warm-up; exchange where the round closes."""
         self.steps_done += 1
         if self.steps_done <= self.warmup_steps:
-            self.warmup.after_backward(Step(step.num_seeds, step.num_seeds_global, closes_round=True))
+            self.warmup.after_backward(Step(step.weight, step.global_weight, closes_round=True))
             self.anchor.copy_(self.replica.values)
             return True
-        if step.num_seeds:
-            self.replica.grads /= step.num_seeds
+        if step.weight:
+            self.replica.grads /= step.weight
             self.optimizer.step()
             self.replica.grads.zero_()
         if step.closes_round:

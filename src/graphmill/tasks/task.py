@@ -57,10 +57,10 @@ class Schedule(Protocol):
 
     @property
     def num_seeds(self) -> int:
-        """Seeds of a whole epoch, over all ranks."""
+        """Seeds of a whole epoch, over all ranks: the same in every epoch, for none is left out."""
 
-    def counts(self, step: int) -> tuple[int, ...]:
-        """Seeds of every rank at a step of an epoch; the same in every epoch."""
+    def counts(self, epoch: int, step: int) -> tuple[int, ...]:
+        """Seeds of every rank at a step of an epoch."""
 
 
 B = TypeVar("B", bound=Batch)
@@ -83,6 +83,8 @@ class Task(Protocol[B]):
 
     def batches(self, epoch: int, first_step: int) -> Generator[B]:
         """This rank's batches from a step of an epoch to the epoch's end, one per step, also where it has no seeds.
+
+        An epoch ends where the plan's calendar says.
 
         Each is a function of (seed, epoch, step, rank, number of ranks) alone, whatever was drawn before (invariant 1).
         """

@@ -74,9 +74,9 @@ def learning_rate(plan: Plan, steps_done: int) -> float:
         case "constant":
             return plan.lr
         case "cosine":
-            return plan.lr * (1 + math.cos(math.pi * steps_done / plan.steps_per_rank)) / 2
+            return plan.lr * (1 + math.cos(math.pi * steps_done / plan.last_step)) / 2
         case "multistep":
-            epochs_done = steps_done // plan.steps_per_epoch
+            epochs_done = plan.calendar.position(steps_done).epoch
             return plan.lr * plan.lr_gamma ** sum(milestone <= epochs_done for milestone in plan.lr_milestones)
         case _:
             assert_never(plan.lr_schedule)

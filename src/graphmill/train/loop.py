@@ -14,6 +14,7 @@ from graphmill.record.events import Checkpoint, Sync
 from graphmill.record.manifest import Best, Position
 from graphmill.record.run_folder import Status
 from graphmill.record.weights import Origin
+from graphmill.spec.calendar import Calendar
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.sync.schemes import Step
@@ -54,6 +55,10 @@ class Training:
     measured: Measured = Measured()
     saved_at: int = 0  # steps_done of the latest checkpoint
     keeps_latest: bool = False  # whether the checkpoint that the attempt began with is kept for good
+    calendar: Calendar = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.calendar = self.plan.calendar
 
     def run(self) -> Status:
         """Train to the end of the plan, or until the ranks agree to stop."""
@@ -63,7 +68,7 @@ class Training:
                 return "out_of_time"
             if self.initial is not None and self.steps_done == 0:
                 self._evaluate_initial()
-            while self.epoch < self.plan.epochs:
+            while self.epoch < self.calendar.num_epochs:
                 if not self._train_epoch():
                     self._save()
                     return "out_of_time"
@@ -92,7 +97,7 @@ class Training:
         """What is left of the epoch. False: the ranks agreed to stop before its end."""
         self.ledger.begin_epoch()
         self.time_left.begin_round()
-        steps_left = self.plan.steps_per_rank - self.steps_done
+        steps_left = self.calendar.steps_in(self.epoch) - self.step
         with closing(self.task.batches(self.epoch, self.step)) as batches:
             for batch in islice(self.ledger.timed(batches), steps_left):
                 with self.ledger.computing():
@@ -113,8 +118,7 @@ class Training:
 
     def _after_backward(self) -> bool:
         weights = self.task.weights(self.epoch, self.step)
-        is_last = self.step + 1 == self.plan.steps_per_epoch or self.steps_done + 1 == self.plan.steps_per_rank
-        closes_round = is_last or (self.step + 1) % self.plan.sync.every == 0
+        closes_round = self.calendar.closes_round(self.steps_done + 1)
         synchronised = self.learner.update(Step(weights[self.group.rank], sum(weights), closes_round), self.steps_done)
         self.step += 1
         self.steps_done += 1
@@ -150,11 +154,11 @@ class Training:
 
     def _finish_epoch(self) -> None:
         loss_sum = float(self.group.sum_numbers(torch.tensor([self.ledger.loss_sum], dtype=torch.float64))[0])
-        terms = sum(sum(self.task.weights(self.epoch, step)) for step in range(self.step))
+        weight = sum(sum(self.task.weights(self.epoch, step)) for step in range(self.step))
         facts = self.ledger.facts(
-            epoch=self.epoch, steps_done=self.steps_done, loss=loss_sum / max(1, terms), num_seeds=self._num_seeds()
+            epoch=self.epoch, steps_done=self.steps_done, loss=loss_sum / max(1, weight), num_seeds=self._num_seeds()
         )
-        is_last = self.steps_done == self.plan.steps_per_rank
+        is_last = self.calendar.is_last(self.steps_done)
         every = self.plan.evaluate_every_epochs
         improved = False
         if is_last or (every and (self.epoch + 1) % every == 0):
@@ -181,8 +185,9 @@ class Training:
 
     def _num_seeds(self) -> tuple[int, int]:
         """Seeds of all ranks in this epoch, and so far."""
-        in_epoch = sum(sum(self.task.schedule.counts(step)) for step in range(self.step))
-        return in_epoch, self.epoch * self.task.schedule.num_seeds + in_epoch
+        schedule = self.task.schedule
+        in_epoch = sum(sum(schedule.counts(self.epoch, step)) for step in range(self.step))
+        return in_epoch, self.epoch * schedule.num_seeds + in_epoch
 
     def _compared(self, measures: Measures) -> tuple[bool, Best]:
         """Whether `measures` are better than the best so far, and the best with them."""

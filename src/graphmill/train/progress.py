@@ -16,7 +16,7 @@ class Progress:
     """Shown by rank 0 only; other ranks hold one that stays silent."""
 
     def __init__(self, plan: Plan, *, shown: bool) -> None:
-        self._plan, self._shown = plan, shown
+        self._plan, self._calendar, self._shown = plan, plan.calendar, shown
         self._seeds_are = SEEDS_ARE[plan.task_name]
         self._console = Console(file=sys.stdout, highlight=False)
         self._bars: Bars | None = None
@@ -29,8 +29,8 @@ class Progress:
                 TimeRemainingColumn(),
             )
             self._bars = Bars(*columns, console=self._console, transient=True)
-            self._overall = self._bars.add_task("run", total=plan.steps_per_rank, rate="")
-            self._epoch = self._bars.add_task("epoch", total=plan.steps_per_epoch, rate="")
+            self._overall = self._bars.add_task("run", total=plan.last_step, rate="")
+            self._epoch = self._bars.add_task("epoch", total=self._calendar.steps_in(0), rate="")
             self._bars.start()
         self._seeds, self._since = 0, time.perf_counter()
 
@@ -46,7 +46,13 @@ class Progress:
         self._seeds += num_seeds * self._plan.ranks
         rate = f"{self._seeds / (time.perf_counter() - self._since):,.0f} {self._seeds_are}/s"
         self._bars.update(self._overall, advance=1, rate=rate)
-        self._bars.update(self._epoch, description=f"epoch {epoch + 1}/{self._plan.epochs}", completed=step, rate="")
+        self._bars.update(
+            self._epoch,
+            description=f"epoch {epoch + 1}/{self._calendar.num_epochs}",
+            completed=step,
+            total=self._calendar.steps_in(epoch),
+            rate="",
+        )
 
     def epoch(self, facts: Mapping[str, Cell]) -> None:
         """An epoch is over: say what it gave."""
@@ -56,7 +62,7 @@ class Progress:
         def number(name: str) -> float:
             return float(str(facts[name]))
 
-        text = f"epoch {facts['epoch']}/{self._plan.epochs}  loss {number('loss'):.4f}"
+        text = f"epoch {facts['epoch']}/{self._calendar.num_epochs}  loss {number('loss'):.4f}"
         primary = MEASURES[self._plan.task_name][0]
         value, best = f"val_{primary.name}", f"best_val_{primary.name}"
         if facts.get(value) is not None:

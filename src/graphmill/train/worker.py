@@ -280,7 +280,7 @@ def _opening(training: Training, *, resumed: bool) -> str:
 
 def _closing(training: Training, test: Measures | None) -> str:
     if test is None or training.best is None:
-        return f"stopped after step {training.steps_done} of {training.plan.steps_per_rank}; a checkpoint is there"
+        return f"stopped after step {training.steps_done} of {training.calendar.last_step}; a checkpoint is there"
     known = [measure for measure in MEASURES[training.plan.task_name] if measure.name in test.values]
     scores = "  ".join(f"{measure.words} {test.values[measure.name]:.4f}" for measure in known[:_MOST_SCORES])
     return f"test {scores}  (best checkpoint: epoch {training.best.epoch})"

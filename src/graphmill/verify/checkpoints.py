@@ -73,8 +73,8 @@ def _end(evidence: Evidence) -> Iterator[str]:
     if last is None:
         yield "no checkpoint can be read"
         return
-    if last.steps_done != plan.steps_per_rank:
-        yield f"the last checkpoint is that of step {last.steps_done}, but the plan ends at step {plan.steps_per_rank}"
+    if last.steps_done != plan.last_step:
+        yield f"the last checkpoint is that of step {last.steps_done}, but the plan ends at step {plan.last_step}"
         return
     if any(position.steps_done != last.steps_done for position in last.positions):
         yield "its ranks stood at different steps"

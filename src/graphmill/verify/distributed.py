@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 
 from graphmill.record.events import Start
+from graphmill.spec.calendar import Calendar
 from graphmill.spec.plan import Plan
 from graphmill.verify.check import Check, judged
 from graphmill.verify.events import Story
@@ -57,8 +58,8 @@ def _one_rank(evidence: Evidence, story: Story) -> Iterator[str]:
         yield f"rank {story.rank} was never heard from"
     elif story.finish is None:
         yield f"rank {story.rank} did not finish: its last word is {story.last_word}"
-    elif story.finish.steps_done != evidence.plan.steps_per_rank:
-        yield f"rank {story.rank} finished after {story.finish.steps_done} steps of {evidence.plan.steps_per_rank}"
+    elif story.finish.steps_done != evidence.plan.last_step:
+        yield f"rank {story.rank} finished after {story.finish.steps_done} steps of {evidence.plan.last_step}"
     elif story.finish.status != "done":
         yield f"rank {story.rank} finished as {story.finish.status}"
     foreign = {event.rank for event in story.events} - {story.rank}
@@ -100,15 +101,15 @@ def _hosts(evidence: Evidence) -> Iterator[str]:
 
 
 def _replicas(evidence: Evidence) -> Iterator[str]:
-    plan, stories = evidence.plan, evidence.stories
+    plan, calendar, stories = evidence.plan, evidence.plan.calendar, evidence.stories
     if not stories:
         yield "no rank told of a sync"
         return
     for story in stories:
-        missing = next((steps for steps in _round_ends(plan) if steps not in story.syncs), None)
+        missing = next((steps for steps in calendar.round_ends() if steps not in story.syncs), None)
         if missing is not None:
             yield f"rank {story.rank} tells of no sync at step {missing}, where one was due"
-        extra = next((steps for steps in story.syncs if not _may_sync(plan, steps)), None)
+        extra = next((steps for steps in story.syncs if not _may_sync(plan, calendar, steps)), None)
         if extra is not None:
             yield f"rank {story.rank} tells of a sync at step {extra}, where none was due"
     for steps in sorted(set().union(*(story.syncs for story in stories))):
@@ -124,21 +125,11 @@ def _replicas(evidence: Evidence) -> Iterator[str]:
             break
 
 
-def _round_ends(plan: Plan) -> Iterator[int]:
-    """Steps of each rank after which a sync is due: rounds end at every k-th step of an epoch, and with the epoch."""
-    for first in range(0, plan.steps_per_rank, plan.steps_per_epoch):
-        last = min(plan.steps_per_epoch, plan.steps_per_rank - first)
-        yield from (first + step for step in range(plan.sync.every, last, plan.sync.every))
-        yield first + last
-
-
-def _may_sync(plan: Plan, steps: int) -> bool:
-    if not 0 < steps <= plan.steps_per_rank:
+def _may_sync(plan: Plan, calendar: Calendar, steps: int) -> bool:
+    if not 0 < steps <= calendar.last_step:
         return False
-    if steps <= getattr(plan.sync, "warmup_steps", 0):  # the first steps of local SGD may sync every time
-        return True
-    in_epoch = (steps - 1) % plan.steps_per_epoch + 1
-    return not in_epoch % plan.sync.every or in_epoch == plan.steps_per_epoch or steps == plan.steps_per_rank
+    # The first steps of local SGD may sync every time.
+    return steps <= getattr(plan.sync, "warmup_steps", 0) or calendar.closes_round(steps)
 
 
 def _clock(evidence: Evidence) -> Iterator[str]:

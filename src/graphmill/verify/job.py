@@ -53,10 +53,10 @@ def _outcome(evidence: Evidence) -> Iterator[str]:
         return
     if outcome.exit_code != 0:
         yield f"done, but its exit code is {outcome.exit_code}"
-    if outcome.epochs != plan.epochs:
-        yield f"done after {outcome.epochs} epochs, but {plan.epochs} were planned"
-    if outcome.steps_per_rank != plan.steps_per_rank:
-        yield f"done after {outcome.steps_per_rank} steps of each rank, but {plan.steps_per_rank} were planned"
+    if outcome.epochs != plan.calendar.num_epochs:
+        yield f"done after {outcome.epochs} epochs, but {plan.calendar.num_epochs} were planned"
+    if outcome.steps_per_rank != plan.last_step:
+        yield f"done after {outcome.steps_per_rank} steps of each rank, but {plan.last_step} were planned"
     if not outcome.test:
         yield "done, but the test split was not evaluated"
     if not outcome.best:

@@ -19,7 +19,11 @@ def checks(evidence: Evidence) -> Iterator[Check]:
         yield Check("metrics", "table", "fail", rows)
     else:
         subjects: list[tuple[str, Callable[[], Iterable[str]], str]] = [
-            ("epochs", lambda: _epochs(plan, rows), f"{plan.epochs}, of {plan.steps_per_rank} steps of each rank"),
+            (
+                "epochs",
+                lambda: _epochs(plan, rows),
+                f"{plan.calendar.num_epochs}, of {plan.last_step} steps of each rank",
+            ),
             ("seeds", lambda: _seeds(plan, rows), f"every full epoch saw all {plan.dataset.num_train}, each once"),
             ("losses", lambda: _losses(evidence, rows), _last_values(evidence, rows[-1])),
             ("agreement", lambda: _agreement(rows), "every row says that replicas agree"),
@@ -33,26 +37,27 @@ def checks(evidence: Evidence) -> Iterator[Check]:
 
 
 def _epochs(plan: Plan, rows: list[Row]) -> Iterator[str]:
-    if len(rows) != plan.epochs:
-        yield f"{len(rows)} rows, but {plan.epochs} epochs were planned"
+    calendar = plan.calendar
+    if len(rows) != calendar.num_epochs:
+        yield f"{len(rows)} rows, but {calendar.num_epochs} epochs were planned"
     for number, row in enumerate(rows, start=1):
         if row["epoch"] != number:
             yield f"row {number} is that of epoch {row['epoch']}"
             break
     done = 0
-    for row in rows:
-        due = min(plan.steps_per_epoch, plan.steps_per_rank - done)
+    for epoch, row in enumerate(rows):
+        due = calendar.steps_in(epoch) if epoch < calendar.num_epochs else 0
         done = _whole(row, "local_steps")
         if row["epoch_steps"] != due:
             yield f"epoch {row['epoch']}: epoch_steps is {row['epoch_steps']}, but {due} were planned"
-    if done != plan.steps_per_rank:
-        yield f"{done} steps of each rank, but {plan.steps_per_rank} were planned"
+    if done != plan.last_step:
+        yield f"{done} steps of each rank, but {plan.last_step} were planned"
 
 
 def _seeds(plan: Plan, rows: list[Row]) -> Iterator[str]:
     for row in rows:
         seen = row["num_seeds_epoch"]
-        wanted = min(plan.dataset.num_train, _whole(row, "epoch_steps") * plan.batch_size * plan.ranks)
+        wanted = plan.batches.seeds_in(_whole(row, "epoch_steps"))
         if seen != wanted:
             yield f"epoch {row['epoch']} saw {seen} seeds of {wanted}"
 

@@ -1,6 +1,5 @@
 """All checks of one run, in the order in which a person would look."""
 
-import math
 from collections.abc import Iterator
 
 from graphmill.base.errors import UserError
@@ -36,21 +35,28 @@ def verify_run(folder: RunFolder) -> list[Check]:
 
 def _impossible(plan: Plan) -> Iterator[str]:
     """What a plan cannot say, whatever the run did. Other checks would stumble over it."""
-    counts = ("hosts", "ranks", "epochs", "steps_per_epoch", "steps_per_rank", "batch_size")
-    none = [name for name in counts if getattr(plan, name) < 1]
+    none = [name for name in ("hosts", "ranks", "last_step", "batch_size") if getattr(plan, name) < 1]
     if none:
         yield f"plan.json was changed: {', '.join(f'{name} is {getattr(plan, name)}' for name in none)}"
         return
     if plan.ranks % plan.hosts:
         yield f"plan.json was changed: {plan.ranks} ranks do not divide among {plan.hosts} hosts"
-    steps = math.ceil(plan.dataset.num_train / (plan.batch_size * plan.ranks))
-    if steps != plan.steps_per_epoch:
+    steps = plan.batches.num_steps
+    others = sorted({length for _, length in plan.epoch_lengths} - {steps})
+    if others:
         yield (
-            f"plan.json was changed: steps_per_epoch is {plan.steps_per_epoch}, but {plan.dataset.num_train} seeds in"
+            f"plan.json was changed: epochs have {others[0]} steps, but {plan.dataset.num_train} seeds in"
             f" batches of {plan.batch_size} on {plan.ranks} ranks take {steps}"
         )
-    elif math.ceil(plan.steps_per_rank / plan.steps_per_epoch) != plan.epochs:
-        yield f"plan.json was changed: {plan.steps_per_rank} steps of each rank are not {plan.epochs} epochs"
+    else:
+        yield from _impossible_calendar(plan)
+
+
+def _impossible_calendar(plan: Plan) -> Iterator[str]:
+    try:
+        _ = plan.calendar
+    except ValueError as error:
+        yield f"plan.json was changed: {error}"
 
 
 def _changed(evidence: Evidence) -> Iterator[str]:

@@ -34,7 +34,7 @@ def _within(evidence: Evidence, row: dict[str, float]) -> Iterator[tuple[str, fl
     """Name and value of what follows from the plan and the row's other cells."""
     plan = evidence.plan
     yield "effective_global_steps", row.get("local_steps", 0) * plan.ranks
-    yield "target_global_steps", plan.steps_per_rank * plan.ranks
+    yield "target_global_steps", plan.last_step * plan.ranks
     if row.get("time", 0) > 0:
         yield "seeds_per_s", row.get("num_seeds_epoch", 0) / row["time"]
     parameters = {start.parameters for story in evidence.stories for start in story.starts}
@@ -99,7 +99,7 @@ def _syncs(evidence: Evidence, rows: list[dict[str, float]]) -> Iterator[str]:
             if row.get("syncs") != number:
                 yield f"epoch {row.get('epoch')}: {row.get('syncs')} syncs, but rank {story.rank} tells of {number}"
     last = evidence.last_saved
-    if last is not None and rows and last.positions and last.steps_done == evidence.plan.steps_per_rank:
+    if last is not None and rows and last.positions and last.steps_done == evidence.plan.last_step:
         counted = last.positions[0].books.counters
         if rows[-1].get("syncs_cum") != counted.num_syncs:
             yield f"{rows[-1].get('syncs_cum')} syncs in all, but {counted.num_syncs} in the last checkpoint"

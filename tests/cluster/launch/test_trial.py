@@ -40,7 +40,7 @@ def test_a_trial_measures_and_leaves_nothing_behind(root, tmp_path):
     assert trial["steps"] == 6
     low, high = trial["step_spread_s"]
     assert 0 < low <= trial["step_s"] <= high
-    assert trial["train_h"] == pytest.approx(plan["steps_per_rank"] * trial["step_s"] / 3600)
+    assert trial["train_h"] == pytest.approx(plan["last_step"] * trial["step_s"] / 3600)
     assert trial["evaluate_h"] == pytest.approx((4 * trial["val_s"] + trial["test_s"]) / 3600)
     assert trial["total_h"] == trial["train_h"] + trial["evaluate_h"]
     assert 50 < trial["peak_rss_mib"] < 5000

@@ -141,21 +141,21 @@ def do_finish() -> int:
     with EventWriter(folder.events_path(RANK.rank), rank=RANK.rank) as events:
         where = {"hostname": "here", "world_size": plan.ranks, "backend": "gloo", "plan_hash": ""}
         events.write(Start(resumed=False, steps_done=0, parameters=1, **where))
-        events.write(Finish(steps_done=plan.steps_per_rank, status="done"))
+        events.write(Finish(steps_done=plan.last_step, status="done"))
     if RANK.rank > 0:
         return 0
-    checkpoint = folder.checkpoints_dir / f"step_{plan.steps_per_rank:010d}"
+    checkpoint = folder.checkpoints_dir / f"step_{plan.last_step:010d}"
     checkpoint.mkdir(parents=True)
     (checkpoint / "model.safetensors").write_bytes(b"weights")
     files = {"model.safetensors": xxhash.xxh3_64(b"weights").hexdigest()}
     (checkpoint / "manifest.json").write_text(json.dumps({"content": {"files": files}}))
-    write_metrics(folder.metrics_path, [row_of(plan, epoch) for epoch in range(1, plan.epochs + 1)])
+    write_metrics(folder.metrics_path, [row_of(plan, epoch) for epoch in range(1, plan.calendar.num_epochs + 1)])
     folder.write_outcome(
         Outcome(
             status="done",
             exit_code=0,
-            epochs=plan.epochs,
-            steps_per_rank=plan.steps_per_rank,
+            epochs=plan.calendar.num_epochs,
+            steps_per_rank=plan.last_step,
             test={"microF1": 0.9},
             wall_s=1.0,
         )
@@ -167,8 +167,9 @@ def row_of(plan: Plan, epoch: int) -> dict[str, object]:
     return {
         "run_id": plan.run_id, "sync_every": plan.sync.every, "sync_scheme": plan.sync.scheme, "seed": plan.seed,
         "world_size": plan.ranks, "dataset": plan.dataset.name, "synthetic": plan.dataset.synthetic, "epoch": epoch,
-        "loss": 1.0 / epoch, "val_loss": 1.0, "best_microF1": 0.9, "local_steps": epoch * plan.steps_per_epoch,
-        "epoch_steps": plan.steps_per_epoch, "seed_nodes_epoch_global": plan.dataset.num_train, "replicas_agree": True,
+        "loss": 1.0 / epoch, "val_loss": 1.0, "best_microF1": 0.9, "local_steps": plan.calendar.steps_done(epoch),
+        "epoch_steps": plan.calendar.steps_in(epoch - 1),
+        "seed_nodes_epoch_global": plan.dataset.num_train, "replicas_agree": True,
     }  # fmt: skip
 
 

@@ -51,7 +51,7 @@ def flat_gradient(of: Traffic) -> torch.Tensor:
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_gradients_of_ranks_add_up(store: TrafficStore, ranks: int, step: int) -> None:
     one = task(store)
-    assert one.schedule.steps_per_epoch == 34  # the last one has a single window: other ranks have none
+    assert one.plan.batches.num_steps == 34  # the last one has a single window: other ranks have none
     alone = one.loss_sum(next(iter(one.batches(1, step))))
     alone.backward()
     losses, gradients = [], []
@@ -112,7 +112,7 @@ def test_the_loss_is_the_masked_mean(store: TrafficStore) -> None:
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_weights_are_those_of_every_rank(store: TrafficStore, ranks: int) -> None:
     shares = [task(store, rank=rank, ranks=ranks, batch_size=4) for rank in range(ranks)]
-    for step in range(0, shares[0].plan.steps_per_epoch, 7):
+    for step in range(0, shares[0].plan.calendar.steps_in(0), 7):
         weights = shares[0].weights(1, step)
         for rank, share in enumerate(shares):
             assert share.weights(1, step) == weights
@@ -144,7 +144,7 @@ def test_a_model_by_dotted_path(store: TrafficStore) -> None:
 
 def train(one: Traffic, *, epochs: int, lr: float) -> None:
     optimizer = torch.optim.Adam(one.model.parameters(), lr=lr)
-    steps = epochs * one.plan.steps_per_epoch
+    steps = epochs * one.plan.calendar.steps_in(0)
     decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for epoch in range(epochs):
         for batch in one.batches(epoch, 0):

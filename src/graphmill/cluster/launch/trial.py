@@ -54,12 +54,10 @@ def try_out(plan: Plan, steps: int) -> Trial:
             f"a trial runs on this machine, and the plan is for {plan.hosts} hosts",
             fix="plan it for one host (--ranks R, without slurm.hosts), or submit a short run: -O train.max_steps=…",
         )
-    steps = min(steps, plan.steps_per_rank)
+    steps = min(steps, plan.last_step)
     if steps < FEWEST_STEPS:
         raise UserError(f"{steps} steps say nothing", fix=f"--trial {FEWEST_STEPS} or more, and as many in the plan")
-    short = plan.model_copy(
-        update={"run_id": "trial", "steps_per_rank": steps, "epochs": math.ceil(steps / plan.steps_per_epoch)}
-    )
+    short = plan.ending_at(steps).model_copy(update={"run_id": "trial"})
     with tempfile.TemporaryDirectory(prefix="graphmill-trial-") as root, _stdout_is_stderr():
         code = start_run(short, logs_root=Path(root))
         if code != exits.DONE:
@@ -82,14 +80,14 @@ def _read(folder: RunFolder, plan: Plan, steps: int) -> Trial:
     ends = [event.time for event in events if isinstance(event, Checkpoint | Evaluation)]
     val_s, test_s = float(rows[-1]["eval_s"]), ends[-1] - ends[-2]
     every_epochs = plan.evaluate_every_epochs
-    num_evaluations = math.ceil(plan.epochs / every_epochs) if every_epochs else 1
+    num_evaluations = math.ceil(plan.calendar.num_epochs / every_epochs) if every_epochs else 1
     return Trial(
         steps=steps,
         step_s=quartiles[1],
         step_spread_s=(quartiles[0], quartiles[2]),
         val_s=val_s,
         test_s=test_s,
-        train_h=plan.steps_per_rank * quartiles[1] / 3600,
+        train_h=plan.last_step * quartiles[1] / 3600,
         evaluate_h=(num_evaluations * val_s + test_s) / 3600,
         peak_rss_mib=resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024,
     )

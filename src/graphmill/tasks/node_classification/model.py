@@ -35,7 +35,7 @@ class EdgeIndexModel(nn.Module):
     def forward(self, batch: MiniBatch) -> Tensor:
         """Logits of the seeds [num_seeds, out_channels]."""
         if self.training:
-            key = key_of(self.seed, Purpose.DROPOUT, batch.seeds.epoch, batch.seeds.step, self.rank)
+            key = batch.seeds.key(self.seed, Purpose.DROPOUT, self.rank)
             torch.manual_seed(key >> 1)
         x = dense_rows(batch)
         is_mixed = self.training and self.dtype != torch.float32

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from graphmill.graph.batch import MiniBatch, SeedIds, Seeds
+from graphmill.graph.batch import EvaluationSeeds, MiniBatch, SeedIds
 from graphmill.graph.features import Features, SparseFeatures
 from graphmill.graph.store import GraphStore
 from graphmill.nn.graphsage import GraphSage
@@ -55,7 +55,7 @@ class NodeClassification:
         self.labels = torch.from_numpy(np.array(self.store.labels))
         self.model = build_model(plan, own, rank=self.group.rank).to(self.group.device)
         train_ids = drawn(self.store.nodes_in("train"), own.dataset.num_train, plan.seed)
-        self.schedule = SeedSchedule(train_ids, plan.batch_size, plan.ranks, plan.seed)
+        self.schedule = SeedSchedule.equal(train_ids, plan.batches, plan.seed)
         topology = self.store.topology(undirected=own.undirected)
         resample = isinstance(self.model, GraphSage)
         # One thread samples while others compute: a batch is a millisecond's work, and waking helpers takes a share.
@@ -77,8 +77,7 @@ class NodeClassification:
 
     def weights(self, epoch: int, step: int) -> tuple[int, ...]:
         """Every seed counts alike."""
-        del epoch
-        return self.schedule.counts(step)
+        return self.schedule.counts(epoch, step)
 
     def loss_sum(self, batch: MiniBatch) -> Tensor:
         """Cross-entropy summed over the seeds of a batch, nats."""
@@ -93,7 +92,7 @@ class NodeClassification:
         return measures(total, self.own.dataset.num_classes)
 
     def _make(self, epoch: int, first_step: int) -> Iterator[MiniBatch]:
-        for step in range(first_step, self.schedule.steps_per_epoch):
+        for step in range(first_step, self.plan.calendar.steps_in(epoch)):
             begin = time.perf_counter()
             sampled = self.sampler.sample(self.schedule.seeds(epoch, step, self.group.rank))
             sampled_at = time.perf_counter()
@@ -114,7 +113,7 @@ class NodeClassification:
         with torch.no_grad():
             for begin in range(0, len(shares[0]), _EVALUATION_BATCH):  # the first share is never the smaller
                 pause()
-                seeds = Seeds(0, 0, SeedIds(mine[begin : begin + _EVALUATION_BATCH]))
+                seeds = EvaluationSeeds(SeedIds(mine[begin : begin + _EVALUATION_BATCH]))
                 if len(seeds.ids):
                     batch = collector.collect(sampler.sample(seeds))
                     logits.append(self.model(to_device(batch, self.group.device)).float().cpu())

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graphmill.graph.batch import SeedIds, Seeds
+from graphmill.graph.batch import EvaluationSeeds, SeedIds, Seeds
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule, drawn
 from graphmill.spec.plan import Plan, TrafficFacts, TrafficPlan
@@ -46,7 +46,7 @@ class Traffic:
         self.num_known = self.windows.num_known()
         self.model = build_model(plan, own, store, rank=self.group.rank).to(self.group.device)
         starts = drawn(self.windows.of("train"), own.dataset.num_train, plan.seed)
-        self.schedule = SeedSchedule(starts, plan.batch_size, plan.ranks, plan.seed)
+        self.schedule = SeedSchedule.equal(starts, plan.batches, plan.seed)
 
     def batches(self, epoch: int, first_step: int) -> Generator[WindowBatch]:
         """The batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
@@ -56,13 +56,13 @@ class Traffic:
 
     def weights(self, epoch: int, step: int) -> tuple[int, ...]:
         """Readings to be forecast that are not missing, of every rank."""
-        return tuple(
-            int(self.num_known[self.schedule.seeds(epoch, step, rank).ids].sum()) for rank in range(self.plan.ranks)
-        )
+        return tuple(int(self.num_known[share].sum()) for share in self.schedule.shares(epoch, step))
 
     def loss_sum(self, batch: WindowBatch) -> Tensor:
         """Absolute error in the unit of the data, summed over the readings of a batch that are not missing."""
-        step = batch.seeds.epoch * self.plan.steps_per_epoch + batch.seeds.step
+        if not isinstance(batch.seeds, Seeds):
+            raise TypeError("a loss is of a training step, and this batch is of an evaluation")
+        step = self.plan.calendar.steps_done(batch.seeds.epoch, batch.seeds.step)
         is_mixed = self.plan.precision == "bf16"
         with torch.autocast(self.group.device.type, torch.bfloat16, enabled=is_mixed):
             forecasts = self.model(batch, step)
@@ -78,7 +78,7 @@ class Traffic:
         with torch.no_grad():
             for begin in range(0, len(shares[0]), _EVALUATION_BATCH):  # the first share is never the smaller
                 pause()
-                seeds = Seeds(0, 0, SeedIds(mine[begin : begin + _EVALUATION_BATCH]))
+                seeds = EvaluationSeeds(SeedIds(mine[begin : begin + _EVALUATION_BATCH]))
                 if len(seeds.ids):
                     batch = self.windows.batch(seeds).to(self.group.device)
                     total += tally(self.model(batch), batch.targets, batch.is_known)
@@ -87,7 +87,7 @@ class Traffic:
         return Measures(loss=values["mae"], values=values, num_seeds=len(starts))
 
     def _make(self, epoch: int, first_step: int) -> Iterator[WindowBatch]:
-        for step in range(first_step, self.schedule.steps_per_epoch):
+        for step in range(first_step, self.plan.calendar.steps_in(epoch)):
             begin = time.perf_counter()
             batch = self.windows.batch(self.schedule.seeds(epoch, step, self.group.rank))
             self.times.gather_s += time.perf_counter() - begin

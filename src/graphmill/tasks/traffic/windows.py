@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graphmill.graph.batch import Seeds
+from graphmill.graph.batch import AnySeeds
 from graphmill.tasks.task import Split
 from graphmill.tasks.traffic.store import TrafficStore, split_counts, window_starts
 
@@ -25,7 +25,7 @@ class WindowBatch:
     them.
     """
 
-    seeds: Seeds  # `ids`: first steps of the windows
+    seeds: AnySeeds  # `ids`: first steps of the windows
     readings: Tensor  # float32 [num_windows, history + horizon, num_sensors] in the unit of the data; 0: missing
     clock: Tensor  # float32 [num_windows, history, 2]: time of day and day of the week, each in [0, 1)
 
@@ -109,7 +109,7 @@ class TrafficWindows:
         counts[self.starts] = sums[self.starts + self.length] - sums[self.starts + self.history]
         return counts
 
-    def batch(self, seeds: Seeds) -> WindowBatch:
+    def batch(self, seeds: AnySeeds) -> WindowBatch:
         """The windows that begin at `seeds.ids`, on the CPU."""
         steps = np.asarray(seeds.ids)[:, None] + np.arange(self.length)
         readings = torch.from_numpy(self.values[steps])  # the only copy of the windows

@@ -1,0 +1,25 @@
+"""Plans of earlier versions, read as they would be written now: one function per change, the oldest first."""
+
+from typing import Any, Final
+
+Document = dict[str, Any]
+
+
+def upgrade_plan(document: Document) -> Document:
+    """The content of a plan.json in today's form; one that is in it already, or is no plan, is left as it is."""
+    for upgrade in _UPGRADES:
+        document = upgrade(document)
+    return document
+
+
+def _calendar(document: Document) -> Document:
+    """Epochs of one length became lengths of epochs."""
+    old = ("epochs", "steps_per_epoch", "steps_per_rank")
+    if not all(name in document for name in old):
+        return document
+    rest = {name: value for name, value in document.items() if name not in old}
+    epochs, length, last_step = (document[name] for name in old)
+    return {**rest, "epoch_lengths": [[epochs, length]], "last_step": last_step}
+
+
+_UPGRADES: Final = (_calendar,)
