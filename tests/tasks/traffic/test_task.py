@@ -26,7 +26,7 @@ MACHINE = MachineFacts(num_cores=2, num_gpus=0)
 
 
 def plan_of(store: TrafficStore, *, ranks: int = 1, dataset=None, model=None, **train) -> Plan:
-    settings = {"epochs": 3, "batch_size": 12, "seed": 3, "ranks": ranks, "threads": 2}
+    settings = {"epochs": 4, "batch_size": 12, "seed": 3, "ranks": ranks, "threads": 2}
     experiment = TrafficExperiment.model_validate(
         {
             "dataset": {"name": str(store.path), "history": 6, "horizon": 4, **(dataset or {})},
