@@ -81,7 +81,7 @@ def planned(tmp_path_factory):
     prepare("synthetic/sbm", root=root, save_as="sbm", options={"num_nodes": 600, "num_edges": 6000, "features": 9})
 
     def plan(model, **train):
-        settings = {"epochs": 1, "batch_size": 50, "num_neighbors": [3], "threads": 1, **train}
+        settings = {"epochs": 2, "batch_size": 50, "num_neighbors": [3], "threads": 1, **train}
         experiment = NodeClassificationExperiment.model_validate(
             {"dataset": {"name": "sbm"}, "model": model, "train": settings}
         )
@@ -103,7 +103,7 @@ def test_an_epoch_is_trained_on_the_training_nodes_and_on_nothing_else(tmp_path,
     write_store(dataclasses.replace(raw, split=split), tmp_path / "given")
     spec = {"kind": "graphsage"} if model == "graphsage" else stranger("torch.nn.Identity")
     asked = {"dataset": {"name": "given"}, "model": spec}
-    train = {"epochs": 1, "batch_size": 7, "num_neighbors": [2, 2], "threads": 1, "ranks": ranks}
+    train = {"epochs": 2, "batch_size": 7, "num_neighbors": [2, 2], "threads": 1, "ranks": ranks}
     plan = plan_experiment(
         NodeClassificationExperiment.model_validate({**asked, "train": train}), dataset_root=tmp_path, run_id="run"
     )
@@ -142,7 +142,7 @@ def test_a_strangers_dropout_is_repeatable(planned, monkeypatch):
             return super().forward(nn.functional.dropout(x, 0.5, self.training), edge_index)
 
     monkeypatch.setattr(torch.nn, "OurDropping", Dropping, raising=False)
-    task = build_task(planned(stranger("torch.nn.OurDropping"), prefetch=0, epochs=2), ALONE)
+    task = build_task(planned(stranger("torch.nn.OurDropping"), prefetch=0), ALONE)
     first = [task.loss_sum(batch).item() for batch in task.batches(0, 0)]
     torch.manual_seed(99)
     assert [task.loss_sum(batch).item() for batch in task.batches(0, 3)] == first[3:]
