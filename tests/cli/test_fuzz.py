@@ -63,7 +63,7 @@ COMMANDS = [
     ["plan", "toy.yaml", "--num_neighbors", "a"], ["plan", "toy.yaml", "--sync_scheme", "local-sgd"],
     ["plan", "toy.yaml", "--sync_every", "0"], ["plan", "toy.yaml", "--max_steps", "1.5"],
     ["plan", "toy.yaml", "--lr", "1", "--lr", "2"], ["train", "toy.yaml", "--run-id", "../x"],
-    ["train", "toy.yaml", "--run-id", ""], ["train", "toy.yaml", "--run-id", "a/b/c"],
+    ["train", "toy.yaml", "--run-id", ""], ["train", "toy.yaml", "--run-id", "a/b/c/d"],
     ["train", "toy.yaml", "--resume"], ["train", "--resume"], ["train", "--resume", "--run-id", "none"],
     ["train", "toy.yaml", "--logs-root", "toy.yaml"], ["train", "toy.yaml", "--dataset-root", "toy.yaml"],
     ["evaluate"], ["evaluate", "none"], ["evaluate", "none", "--split", "all"], ["inspect", "none"], ["inspect"],

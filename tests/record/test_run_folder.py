@@ -56,7 +56,7 @@ def test_a_cell_stands_in_its_study_but_no_run_in_a_run(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "run_id", ["", "..", "../x", "/abs", "a/b/c", "a//b", "a/", ".hidden", "a b", "a\n", "é", "x" * 300]
+    "run_id", ["", "..", "../x", "/abs", "a/b/c/d", "a//b", "a/", ".hidden", "a b", "a\n", "é", "x" * 300]
 )
 def test_names_that_cannot_be_folders(tmp_path, run_id):
     with pytest.raises(UserError, match="cannot name a run"):

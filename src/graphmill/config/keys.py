@@ -50,9 +50,13 @@ def _union_keys(field: FieldInfo, members: Sequence[Model], key: str) -> Iterato
 
 
 def section_members(field: FieldInfo) -> tuple[Model, ...]:
-    """The models that a section of keys may be: several for a discriminated union, none for a plain value."""
+    """The models that a section of keys may be: several for a discriminated union, none for a plain value.
+
+    A section that may be absent is one whose model may also be null.
+    """
     annotation = field.annotation
-    candidates = get_args(annotation) if _is_union(annotation) else (annotation,)
+    members = get_args(annotation) if _is_union(annotation) else (annotation,)
+    candidates = [member for member in members if member is not types.NoneType]
     if all(isinstance(member, type) and issubclass(member, BaseModel) for member in candidates):
         return tuple(candidates)
     return ()

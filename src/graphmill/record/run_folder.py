@@ -28,7 +28,7 @@ from graphmill.spec.plan import Plan
 M = TypeVar("M", bound=BaseModel)
 
 PLAN_FILE = "plan.json"
-_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*){0,2}")
 
 Status = Literal["done", "out_of_time", "lost", "failed", "interrupted"]
 
@@ -343,10 +343,10 @@ def plan_text(plan: Plan) -> str:
 
 
 def checked_run_id(run_id: str) -> str:
-    """`run_id` if a folder may be called so: a name, or a study's name, a slash and a cell's name."""
+    """`run_id` if a folder may be called so: a name, or up to three with slashes between them, as study/cell/stage."""
     if not _RUN_ID.fullmatch(run_id) or len(run_id.encode()) > 200:
         raise UserError(
-            f"{run_id!r} cannot name a run: it takes letters, digits, '.', '_', '-', and at most one '/'",
+            f"{run_id!r} cannot name a run: it takes letters, digits, '.', '_', '-', and at most two '/'",
             fix="give another --run-id, for example cora-sage-1",
         )
     return run_id
