@@ -83,7 +83,7 @@ def is_right(folder: Path, store: GraphStore) -> NDArray[np.bool_]:
     assert outcome.best is not None
     group = Group(rank=0, world_size=1, device=torch.device("cpu"))
     task = build_task(plan, group)
-    weights = CheckpointStore(run.checkpoints_dir, hash_text(plan_text(plan)), group).load_model(outcome.best.step)
+    weights = CheckpointStore(run.checkpoints_dir, hash_text(plan_text(plan)), group).load_model(outcome.best["step"])
     task.model.load_state_dict(weights)
     task.model.eval()
     inference = LayerwiseInference(task.model, task.sampler.topology, task.features, group)

@@ -90,6 +90,18 @@ def test_equality(bench, tiny):
     assert found["trained_on_the_training_set"] == {"1": True, "2": True}
 
 
+@pytest.mark.slow
+def test_accuracy_judges_near_copies_apart(bench, graphmill_train):
+    """The whole recipe, on the real graph that comes with graphmill."""
+    graphmill_train("prepare", "debian-packages")
+    found = bench("accuracy", "--recipes", "debian-packages-sage", "--seeds", "0")["debian-packages-sage"]["result"]
+    copies = found["near_copies"]
+    assert 0.2 < copies["share"] < 0.6
+    parts = copies["share"] * copies["micro_f1_with"] + (1 - copies["share"]) * copies["micro_f1_without"]
+    assert parts == pytest.approx(found["test"]["micro_f1"]["mean"], abs=1e-6)
+    assert copies["micro_f1_without"] < copies["micro_f1_with"]
+
+
 def test_the_monitor_is_no_rank(tmp_path):
     """A launcher with two children: one looks like a rank, one like the monitor."""
     code = (

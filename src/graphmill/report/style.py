@@ -23,7 +23,7 @@ _AXES = {
     "val_mae": "validation MAE",
     "best_val_mae": "best validation MAE",
     "effective_global_steps": "steps, all ranks together",
-    "measured_mib_cum": "measured communication per rank (MiB)",
+    "measured_mib_cum": "payload handed to collectives per rank, measured (MiB)",
     "interface_mib_cum": "measured traffic on the host's interface (MiB)",
     **{f"commMB_cum_{p}": f"modelled communication per rank (MiB, {p})" for p in ("fp16", "fp32", "fp64")},
 }
