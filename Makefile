@@ -29,7 +29,7 @@ export REMOTE_HOST REMOTE_LOGS_DIR LOCAL_LOGS_DIR # read by the shell as variabl
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow check format docs install sync-metrics merge-metrics figures pareto pareto-data pareto-figure all clean-demo
+.PHONY: help demo test test-slow check sanitize format docs install sync-metrics merge-metrics figures pareto pareto-data pareto-figure all clean-demo
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,10 @@ check: install ## format, lint, types, layers, docs
 	$(BIN)/python -m graphmill.cli.reference --check docs/reference
 	$(BIN)/python benchmarks/measured.py --check || { echo 'README.md: python benchmarks/measured.py --write' >&2; exit 1; }
 	$(BIN)/python -m pytest tests/docs
+
+sanitize: install ## the native tests under AddressSanitizer with UBSan, then under ThreadSanitizer
+	PYTHON=$(BIN)/python CXX=$(CXX) .ci/sanitize address,undefined
+	PYTHON=$(BIN)/python CXX=$(CXX) .ci/sanitize thread
 
 format: install ## put the code in form
 	$(BIN)/ruff format .

@@ -80,7 +80,7 @@ struct Bfloat16 {
   using Stored = uint16_t;
   static V vector(const uint16_t* p) {
     const VI wide = __builtin_convertvector(static_cast<VH>(*reinterpret_cast<const VHU*>(p)), VI) << 16;
-    return reinterpret_cast<const V&>(wide);
+    return reinterpret_cast<V>(wide);
   }
   static float scalar(uint16_t x) { return from_bfloat16(x); }
 };
