@@ -233,7 +233,7 @@ def data_path_memory(path: Path) -> dict[str, float]:
     from graphmill.sample.prefetch import prefetch
     from graphmill.sample.schedule import SeedSchedule
     from graphmill.spec.calendar import EqualBatches
-    from graphmill.spec.experiment import TrafficTrainSpec
+    from graphmill.spec.kinds.traffic import TrafficTrainSpec
     from graphmill.tasks.traffic.store import TrafficStore
     from graphmill.tasks.traffic.windows import TrafficWindows
 

@@ -9,6 +9,7 @@ import pytest
 
 from graphmill.record.metrics import write_metrics
 from graphmill.record.run_folder import Outcome, RunFolder
+from graphmill.spec.kinds import DEFAULT as NODES
 
 
 def facts(result) -> dict:
@@ -195,7 +196,7 @@ def rows(run_id: str, every: int) -> list[dict]:
 
 def test_merge_pareto_figures(graphmill, tmp_path):
     for every in (1, 4):
-        write_metrics(tmp_path / "logs" / f"k{every}" / "metrics.csv", rows(f"k{every}", every))
+        write_metrics(tmp_path / "logs" / f"k{every}" / "metrics.csv", rows(f"k{every}", every), NODES.columns)
     merged = facts(graphmill("merge", "--json"))
     assert (merged["num_rows"], merged["csv"]) == (6, "results/metrics.csv")
     assert "6 rows of 2 runs" in graphmill("merge").out
@@ -218,7 +219,7 @@ def test_merge_pareto_figures(graphmill, tmp_path):
     ],
 )
 def test_a_place_that_cannot_be_written_is_a_wrong_request(graphmill, tmp_path, command, says):
-    write_metrics(tmp_path / "logs" / "k1" / "metrics.csv", rows("k1", 1))
+    write_metrics(tmp_path / "logs" / "k1" / "metrics.csv", rows("k1", 1), NODES.columns)
     assert graphmill("merge").code == 0
     (tmp_path / "a-file").write_text("")
     (tmp_path / "a-folder.csv").mkdir()
@@ -232,7 +233,7 @@ def test_a_place_that_cannot_be_written_is_a_wrong_request(graphmill, tmp_path, 
 @pytest.mark.parametrize("command", [("merge",), ("pareto",), ("figures", "--no-compile")])
 def test_a_full_disk_is_told_in_a_sentence(graphmill, tmp_path, command):
     """A limit on the size of files stands for the disk."""
-    write_metrics(tmp_path / "logs" / "k1" / "metrics.csv", rows("k1", 1))
+    write_metrics(tmp_path / "logs" / "k1" / "metrics.csv", rows("k1", 1), NODES.columns)
     assert graphmill("merge").code == 0
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (16, before[1]))
@@ -248,10 +249,10 @@ def test_a_full_disk_is_told_in_a_sentence(graphmill, tmp_path, command):
 def test_a_score_that_is_nan_is_null_in_json(graphmill, tmp_path):
     for seed in (1, 2):
         table = [row | {"seed": seed, "microF1": float("nan")} for row in rows(f"s{seed}", 1)]
-        write_metrics(tmp_path / "logs" / f"s{seed}" / "metrics.csv", table)
+        write_metrics(tmp_path / "logs" / f"s{seed}" / "metrics.csv", table, NODES.columns)
     assert graphmill("merge").code == 0
     (row,) = facts(graphmill("schemes", "--json"))
-    assert (row["num_runs"], row["val_micro_f1"], row["val_micro_f1_sd"]) == (2, None, None)
+    assert (row["num_runs"], row["val"], row["val_sd"]) == (2, None, None)
     assert "nan" in graphmill("schemes").out
 
 
@@ -329,7 +330,7 @@ def test_the_table_of_schemes_fits_the_terminal(graphmill, source_environ, tmp_p
     for seed in (1, 2):
         table = [row | numbers | {"seed": seed, "microF1": 0.8 + seed / 100} for row in rows(f"s{seed}", 16)]
         table[-1]["replicas_agree"] = True
-        write_metrics(tmp_path / "logs" / f"s{seed}" / "metrics.csv", table)
+        write_metrics(tmp_path / "logs" / f"s{seed}" / "metrics.csv", table, NODES.columns)
         outcome = Outcome(status="done", exit_code=0, epochs=3, steps_per_rank=1, test={"micro_f1": seed / 3}, wall_s=1)
         RunFolder(tmp_path / "logs" / f"s{seed}").write_outcome(outcome)
     assert graphmill("merge").code == 0

@@ -9,6 +9,7 @@ from graphmill.diagnose.bottleneck import THRESHOLDS, Clock, Measured, find_bott
 from graphmill.diagnose.bottleneck_facts import measured_of
 from graphmill.record.events import Epoch, EventWriter
 from graphmill.record.metrics import write_metrics
+from graphmill.spec.kinds import DEFAULT as NODES
 
 
 def clock(rank: int = 0, *, train=100.0, compute=90.0, wait=0.0, sync=0.0, sample=0.0, gather=0.0) -> Clock:
@@ -137,7 +138,7 @@ def test_an_epoch_that_was_done_again_counts_once(new_run):
 def test_without_clocks_in_the_events_rank_0s_metrics_are_read(new_run):
     folder, _ = new_run(ranks=2)
     rows = [{"epoch": 1, "time": 99, "wait_s": 90}, {"epoch": 2, "time": 10, "wait_s": 6, "compute_s": 3, "eval_s": 1}]
-    write_metrics(folder.metrics_path, rows)
+    write_metrics(folder.metrics_path, rows, NODES.columns)
     verdict = find_bottleneck(measured_of(folder))
     assert verdict.bound == "loader"
     assert any("only rank 0's clocks" in caveat for caveat in verdict.caveats)

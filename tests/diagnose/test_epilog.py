@@ -9,8 +9,10 @@ from graphmill.record.columns import cells_of
 from graphmill.record.metrics import write_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import StagedHost, write_staged
-from graphmill.spec.experiment import TrafficExperiment
-from graphmill.spec.plan import MachineFacts, Plan, TrafficFacts, resolve
+from graphmill.spec.kinds import DEFAULT as NODES
+from graphmill.spec.kinds.traffic import KIND as TRAFFIC
+from graphmill.spec.kinds.traffic import TrafficExperiment, TrafficInfo
+from graphmill.spec.plan import MachineFacts, Plan, resolve
 
 
 def fill(folder: RunFolder) -> None:
@@ -31,6 +33,7 @@ def fill(folder: RunFolder) -> None:
             {"epoch": 1, "time": 3.0, "wait_s": 2.0, "compute_s": 1.0, "sample_s": 1.5, "eval_s": 1.0, "attempt": 1},
             {"epoch": 2, "time": 5.0, "wait_s": 3.0, "compute_s": 2.0, "sample_s": 1.5, "eval_s": 1.0, "attempt": 1},
         ],
+        NODES.columns,
     )
     write_staged(
         folder,
@@ -63,7 +66,7 @@ def test_the_phases_of_traffic_are_found_under_its_own_columns(tmp_path):
     folder.begin_attempt(resumed=False, command=("test",))
     told = {"loss": 1.0, "time": 6.0, "wait_s": 1.0, "compute_s": 3.0, "sync_s": 2.0, "eval_s": 2.0, "attempt": 1}
     rows = [cells_of("traffic", {"epoch": epoch, **told}) for epoch in (1, 2)]
-    write_metrics(folder.metrics_path, rows, task="traffic")
+    write_metrics(folder.metrics_path, rows, TRAFFIC.columns)
     epilog = write_epilog(folder, None)
     assert epilog.phases is not None
     assert (epilog.phases["total_s"], epilog.phases["compute_s"], epilog.phases["wait_s"]) == (16, 6, 2)
@@ -71,7 +74,7 @@ def test_the_phases_of_traffic_are_found_under_its_own_columns(tmp_path):
 
 
 def traffic_plan() -> Plan:
-    facts = TrafficFacts(
+    facts = TrafficInfo(
         name="toy", path="/nowhere", checksum="0", synthetic=True, num_train=50, num_sensors=1, num_edges=0,
         num_steps=80, interval_s=300, unit="mph", num_val=10, num_test=10,
     )  # fmt: skip

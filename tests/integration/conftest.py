@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphmill.graph.store import write_store
 from graphmill.record.events import read_events
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.experiment import NodeClassificationExperiment
+from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.spec.plan import Plan
 from graphmill.tasks.node_classification.prepare import prepare
 from graphmill.tasks.node_classification.sources.generate import generate
+from graphmill.tasks.node_classification.store import write_store
 from graphmill.tasks.planning import plan_experiment
 
 PROGRAMS = Path(__file__).parent / "programs"

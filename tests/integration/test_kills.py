@@ -81,7 +81,7 @@ def undisturbed(planned, zygote, tmp_path_factory):
 def content(folder: RunFolder) -> dict[str, Any]:
     """All of a finished run that must not depend on what happened to it."""
     files = sorted(folder.checkpoints_dir.glob("*/*.safetensors"))
-    rows = [facts_of(folder.read_plan().task_name, row) for row in read_metrics(folder.metrics_path)]
+    rows = [facts_of(folder.read_plan().kind, row) for row in read_metrics(folder.metrics_path)]
     outcome = folder.read_outcome()
     return {
         "files": {str(path.relative_to(folder.path)): path.read_bytes() for path in files},

@@ -9,7 +9,7 @@ import torch
 
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.experiment import TrafficExperiment
+from graphmill.spec.kinds.traffic import TrafficExperiment
 from graphmill.spec.plan import MachineFacts, Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task

@@ -11,7 +11,7 @@ from graphmill.record.events import read_events
 from graphmill.record.metrics import read_table
 from graphmill.record.provenance import collect_provenance
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.experiment import TrafficExperiment
+from graphmill.spec.kinds.traffic import TrafficExperiment
 from graphmill.spec.plan import Plan
 from graphmill.tasks.planning import plan_experiment
 from graphmill.tasks.traffic.prepare import prepare_traffic

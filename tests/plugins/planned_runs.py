@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.experiment import NodeClassificationExperiment
-from graphmill.spec.plan import GraphFacts, MachineFacts, Plan, resolve
+from graphmill.spec.kinds.node_classification import GraphInfo, NodeClassificationExperiment
+from graphmill.spec.plan import MachineFacts, Plan, resolve
 
 STAND_IN = Path(__file__).parents[1] / "cluster" / "programs" / "rank.py"
 
 
 def planned(experiment: NodeClassificationExperiment, run_id: str) -> Plan:
     """What `plan_experiment` does, on a machine and a dataset that are not there."""
-    facts = GraphFacts(
+    facts = GraphInfo(
         name="toy", path="/nowhere/toy", checksum="0" * 16, synthetic=False, num_nodes=100, num_edges=400,
         num_features=8, num_classes=3, num_train=60, has_sparse_features=False,
     )  # fmt: skip

@@ -3,20 +3,15 @@
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.record.columns import (
-    ANY_COLUMN,
-    COLUMNS_OF,
-    MEASURES,
-    SEED_000_COLUMNS,
-    SEED_003_COLUMNS,
-    Measure,
-    cells_of,
-    facts_of,
-    task_of,
-)
+from graphmill.record.columns import ANY_COLUMN, cells_of, facts_of, kind_of_header
 from graphmill.record.metrics import read_metrics, write_metrics
 from graphmill.report.merge import merge
 from graphmill.report.table import load_metrics
+from graphmill.spec.columns import Measure
+from graphmill.spec.kinds import KINDS
+from graphmill.spec.kinds.node_classification import SEED_000_COLUMNS
+from graphmill.spec.kinds.traffic import KIND as TRAFFIC
+from graphmill.spec.kinds.traffic import SEED_003_COLUMNS
 
 SEED_003 = """epoch train_loss val_loss val_mae val_rmse epoch_time_sec throughput_samples_per_sec data_load_time_sec
 compute_time_sec gpu_util_avg cpu_util_avg"""
@@ -24,42 +19,42 @@ FACTS = {"run_id": "r", "epoch": 1, "loss": 2.5, "time": 4.0, "wait_s": 0.5, "nu
 
 
 def test_the_columns_of_seed_003_come_first_in_its_order():
-    assert list(COLUMNS_OF["traffic"])[:11] == SEED_003.split() == list(SEED_003_COLUMNS)
+    assert list(TRAFFIC.columns)[:11] == SEED_003.split() == list(SEED_003_COLUMNS)
 
 
-@pytest.mark.parametrize("task", COLUMNS_OF)
-def test_a_task_is_known_by_its_header(task):
-    assert task_of(COLUMNS_OF[task]) == task
-    assert task_of(reversed(COLUMNS_OF[task])) is None
-    assert task_of(SEED_000_COLUMNS) is None
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_task_is_known_by_its_header(kind):
+    assert kind_of_header(kind.columns) is kind
+    assert kind_of_header(reversed(kind.columns)) is None
+    assert kind_of_header(SEED_000_COLUMNS) is None
 
 
 def test_a_name_holds_one_kind_of_value_whatever_the_task():
-    for columns in COLUMNS_OF.values():
-        for name, column in columns.items():
+    for kind in KINDS:
+        for name, column in kind.columns.items():
             assert (column.kind, column.shows) == (ANY_COLUMN[name].kind, ANY_COLUMN[name].shows), name
             assert column.description
             assert "|" not in column.description
 
 
-@pytest.mark.parametrize("task", COLUMNS_OF)
-def test_every_measure_has_its_columns(task):
-    shown = {column.shows or name for name, column in COLUMNS_OF[task].items()}
-    assert {f"val_{measure.name}" for measure in MEASURES[task]} <= shown
-    assert f"best_val_{MEASURES[task][0].name}" in shown
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_every_measure_has_its_columns(kind):
+    shown = {column.shows or name for name, column in kind.columns.items()}
+    assert {f"val_{measure.name}" for measure in kind.measures} <= shown
+    assert f"best_val_{kind.primary.name}" in shown
 
 
-@pytest.mark.parametrize("task", COLUMNS_OF)
-def test_facts_come_back_from_the_row_that_shows_them(tmp_path, task):
-    write_metrics(tmp_path / "metrics.csv", [cells_of(task, FACTS)], task=task)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_facts_come_back_from_the_row_that_shows_them(tmp_path, kind):
+    write_metrics(tmp_path / "metrics.csv", [cells_of(kind, FACTS)], kind.columns)
     (row,) = read_metrics(tmp_path / "metrics.csv")
-    assert list(row) == list(COLUMNS_OF[task])
-    found = facts_of(task, row)
+    assert list(row) == list(kind.columns)
+    found = facts_of(kind, row)
     assert {name: found[name] for name in FACTS} == {name: str(value) for name, value in FACTS.items()}
 
 
 def test_the_same_facts_under_the_names_of_each_original():
-    of_graph, of_traffic = (cells_of(task, FACTS) for task in ("node_classification", "traffic"))
+    of_graph, of_traffic = (cells_of(kind, FACTS) for kind in KINDS)
     assert (of_graph["loss"], of_graph["time"], of_graph["seed_nodes_epoch_global"]) == (2.5, 4.0, 60)
     assert (of_traffic["train_loss"], of_traffic["epoch_time_sec"], of_traffic["samples_epoch_global"]) == (
         2.5,
@@ -71,7 +66,7 @@ def test_the_same_facts_under_the_names_of_each_original():
 
 def test_an_unknown_fact_is_our_own_bug_and_names_the_nearest():
     with pytest.raises(ValueError, match=r"'los'.*did you mean 'loss'"):
-        cells_of("traffic", {"los": 1.0})
+        cells_of(TRAFFIC, {"los": 1.0})
 
 
 def test_better_is_higher_or_lower_and_never_nan():
@@ -82,9 +77,9 @@ def test_better_is_higher_or_lower_and_never_nan():
 
 
 def runs_of_both_tasks(root):
-    for task in COLUMNS_OF:
-        facts = {**FACTS, "run_id": task, "sync_scheme": "local_sgd", "sync_every": 1, "world_size": 1, "seed": 1}
-        write_metrics(root / task / "metrics.csv", [cells_of(task, facts)], task=task)
+    for kind in KINDS:
+        facts = {**FACTS, "run_id": kind.name, "sync_scheme": "local_sgd", "sync_every": 1, "world_size": 1, "seed": 1}
+        write_metrics(root / kind.name / "metrics.csv", [cells_of(kind, facts)], kind.columns)
 
 
 def test_a_merge_of_two_tasks_is_refused_as_such(tmp_path):
@@ -96,9 +91,9 @@ def test_a_merge_of_two_tasks_is_refused_as_such(tmp_path):
 
 def test_runs_of_any_task_merge_among_themselves_and_load(tmp_path):
     runs_of_both_tasks(tmp_path)
-    for task in COLUMNS_OF:
+    for task in (kind.name for kind in KINDS):
         merged = merge(tmp_path / task, output=tmp_path / f"{task}.csv")
         assert merged.csv.read_bytes() == (tmp_path / task / "metrics.csv").read_bytes()
-        frame = load_metrics(merged.csv)
+        frame = load_metrics(merged.csv).frame
         assert frame["time"].to_list() == [4.0], "a fact stands under one name for whoever draws"
         assert frame["loss"].to_list() == [2.5]

@@ -14,15 +14,9 @@ from hypothesis import strategies as st
 
 from graphmill.base.errors import UserError
 from graphmill.record.columns import columns_markdown
-from graphmill.record.metrics import (
-    COLUMNS,
-    SEED_000_COLUMNS,
-    append_metrics,
-    format_cell,
-    read_metrics,
-    read_table,
-    write_metrics,
-)
+from graphmill.record.metrics import append_metrics, format_cell, read_metrics, read_table, write_metrics
+from graphmill.spec.kinds.node_classification import KIND as NODES
+from graphmill.spec.kinds.node_classification import SEED_000_COLUMNS
 
 SEED_000 = """
 run_id sync_every epoch loss microF1 macroF1 best_microF1 best_macroF1 local_steps epoch_steps effective_global_steps
@@ -33,28 +27,32 @@ commMB_epoch_fp64 commMB_cum_fp64
 
 
 def test_the_columns_of_the_original_come_first_in_its_order():
-    assert list(COLUMNS)[:26] == SEED_000.split() == list(SEED_000_COLUMNS)
+    assert list(NODES.columns)[:26] == SEED_000.split() == list(SEED_000_COLUMNS)
 
 
 def test_every_column_is_described_in_the_generated_reference():
-    rows = columns_markdown("node_classification").splitlines()[2:]
-    assert [re.match(r"\| `(\w+)` \|", row).group(1) for row in rows] == list(COLUMNS)
-    assert all(column.description and "|" not in column.description for column in COLUMNS.values())
+    rows = columns_markdown(NODES).splitlines()[2:]
+    assert [re.match(r"\| `(\w+)` \|", row).group(1) for row in rows] == list(NODES.columns)
+    assert all(column.description and "|" not in column.description for column in NODES.columns.values())
 
 
 def test_a_written_file_has_all_columns_and_reads_back(tmp_path: Path):
     path = tmp_path / "run" / "metrics.csv"
-    write_metrics(path, [{"run_id": "a,b", "epoch": 1, "loss": 0.1, "synthetic": False}, {"run_id": "c", "epoch": 2}])
+    write_metrics(
+        path,
+        [{"run_id": "a,b", "epoch": 1, "loss": 0.1, "synthetic": False}, {"run_id": "c", "epoch": 2}],
+        NODES.columns,
+    )
     first, second = read_metrics(path)
-    assert list(first) == list(COLUMNS)
+    assert list(first) == list(NODES.columns)
     assert (first["run_id"], first["epoch"], first["loss"], first["synthetic"]) == ("a,b", "1", "0.1", "false")
     assert second["loss"] == ""
 
 
 def test_same_rows_give_the_same_bytes_whatever_the_order_of_their_keys(tmp_path: Path):
     row = {"run_id": "a", "epoch": 1, "loss": 1 / 3}
-    write_metrics(tmp_path / "one.csv", [row])
-    write_metrics(tmp_path / "two.csv", [dict(reversed(row.items()))])
+    write_metrics(tmp_path / "one.csv", [row], NODES.columns)
+    write_metrics(tmp_path / "two.csv", [dict(reversed(row.items()))], NODES.columns)
     assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "two.csv").read_bytes()
 
 
@@ -82,7 +80,7 @@ def test_cells(value, text):
 
 def test_an_unknown_column_is_our_own_bug_and_names_the_nearest(tmp_path: Path):
     with pytest.raises(ValueError, match=r"'los'.*did you mean 'loss'"):
-        write_metrics(tmp_path / "metrics.csv", [{"los": 1.0}])
+        write_metrics(tmp_path / "metrics.csv", [{"los": 1.0}], NODES.columns)
     assert not (tmp_path / "metrics.csv").exists()
 
 

@@ -7,12 +7,12 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.record.run_folder import Outcome, RunFolder, SubmittedJob, find_runs, plan_text
-from graphmill.spec.experiment import NodeClassificationExperiment
-from graphmill.spec.plan import GraphFacts, MachineFacts, Plan, resolve
+from graphmill.spec.kinds.node_classification import GraphInfo, NodeClassificationExperiment
+from graphmill.spec.plan import MachineFacts, Plan, resolve
 
 
 def make_plan(run_id: str = "run") -> Plan:
-    facts = GraphFacts(
+    facts = GraphInfo(
         name="toy", path="/nowhere/toy", checksum="0" * 16, synthetic=False, num_nodes=100, num_edges=400,
         num_features=8, num_classes=3, num_train=60, has_sparse_features=False,
     )  # fmt: skip

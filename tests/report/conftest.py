@@ -8,7 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from graphmill.record.metrics import COLUMNS, SEED_000_COLUMNS, format_cell, write_metrics
+from graphmill.record.metrics import format_cell, write_metrics
+from graphmill.spec.kinds import DEFAULT as NODES
+from graphmill.spec.kinds.node_classification import SEED_000_COLUMNS
 
 PARAM_MIB = 1.257
 
@@ -89,7 +91,7 @@ def write_runs(logs: Path, rows: Sequence[dict]) -> list[Path]:
     for row in rows:
         runs.setdefault(row["run_id"], []).append(row)
     for run_id, of_run in runs.items():
-        write_metrics(logs / run_id / "metrics.csv", of_run)
+        write_metrics(logs / run_id / "metrics.csv", of_run, NODES.columns)
     return [logs / run_id / "metrics.csv" for run_id in runs]
 
 
@@ -116,8 +118,8 @@ def plausible() -> SimpleNamespace:
 def metrics_csv(tmp_path: Path) -> Path:
     """A merged table of a study of two schemes, five k and three seeds."""
     path = tmp_path / "results" / "metrics.csv"
-    write_metrics(path, study_rows())
+    write_metrics(path, study_rows(), NODES.columns)
     return path
 
 
-assert set(run_rows(epochs=1)[0]) <= set(COLUMNS)
+assert set(run_rows(epochs=1)[0]) <= set(NODES.columns)

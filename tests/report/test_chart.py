@@ -14,12 +14,13 @@ from graphmill.report.curves import accuracy_vs_communication, mean_curves, sync
 from graphmill.report.frontier_chart import pareto_frontier
 from graphmill.report.pareto import DEFAULT_ACC, DEFAULT_COMM, usable_points
 from graphmill.report.table import by_dataset, load_metrics
+from graphmill.spec.kinds import DEFAULT as NODES
 
 ORDINARY = st.floats(-1e6, 1e6, allow_nan=False)
 
 
 def parts_of(tmp_path: Path, rows):
-    write_metrics(tmp_path / "metrics.csv", rows)
+    write_metrics(tmp_path / "metrics.csv", rows, NODES.columns)
     return by_dataset(load_metrics(tmp_path / "metrics.csv"))
 
 

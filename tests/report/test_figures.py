@@ -14,6 +14,7 @@ from graphmill.record.metrics import write_metrics
 from graphmill.report.figures import figures
 from graphmill.report.latex import build_tex, find_latex
 from graphmill.report.pgf import MARKER_LINE, escape_tex
+from graphmill.spec.kinds import DEFAULT as NODES
 
 needs_latexmk = pytest.mark.skipif(
     not shutil.which("latexmk"), reason="latexmk is absent: apt-get install texlive-latex-base texlive-pictures latexmk"
@@ -35,7 +36,7 @@ def without_latex(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def small(tmp_path: Path, plausible) -> Path:
     path = tmp_path / "small.csv"
-    write_metrics(path, plausible.study_rows(ks=(1, 16), seeds=(1, 2), epochs=3))
+    write_metrics(path, plausible.study_rows(ks=(1, 16), seeds=(1, 2), epochs=3), NODES.columns)
     return path
 
 
@@ -73,20 +74,22 @@ def test_golden_tex(small: Path, without_latex, golden):
 
 def test_synthetic_data_says_so_in_the_figure(plausible, without_latex):
     for synthetic in (True, False):
-        write_metrics(Path("metrics.csv"), plausible.run_rows(synthetic=synthetic, epochs=2))
+        write_metrics(Path("metrics.csv"), plausible.run_rows(synthetic=synthetic, epochs=2), NODES.columns)
         drawn = figures(Path("metrics.csv"))
         assert all(("synthetic data" in path.read_text()) == synthetic for path in drawn.tex)
 
 
 def test_a_column_below_zero_is_drawn(plausible, without_latex):
     """Whatever a person compares: a gain, a logarithm."""
-    write_metrics(Path("metrics.csv"), [row | {"val_loss": -1.5} for row in plausible.run_rows(epochs=2)])
+    write_metrics(
+        Path("metrics.csv"), [row | {"val_loss": -1.5} for row in plausible.run_rows(epochs=2)], NODES.columns
+    )
     assert figures(Path("metrics.csv"), comm_column="val_loss", only=["pareto_frontier"], compile_tex=False).images
 
 
 def test_each_dataset_has_figures_of_its_own(plausible, without_latex):
     rows = plausible.run_rows(dataset="cora", epochs=2) + plausible.run_rows(dataset="sbm", synthetic=True, epochs=2)
-    write_metrics(Path("metrics.csv"), rows)
+    write_metrics(Path("metrics.csv"), rows, NODES.columns)
     drawn = figures(Path("metrics.csv"), only=["pareto_frontier"])
     assert [path.name for path in drawn.tex] == ["pareto_frontier_fp32_cora.tex", "pareto_frontier_fp32_sbm.tex"]
     assert "synthetic" not in drawn.tex[0].read_text()
@@ -142,7 +145,9 @@ def test_every_figure_compiles_alone_and_to_the_same_bytes(metrics_csv: Path):
 @needs_latexmk
 @pytest.mark.skipif(not shutil.which("pdftotext"), reason="pdftotext is absent: apt-get install poppler-utils")
 def test_the_compiled_figure_says_what_it_shows(plausible):
-    write_metrics(Path("metrics.csv"), plausible.study_rows(ks=(1, 16), synthetic=True, dataset="sbm_100k & co"))
+    write_metrics(
+        Path("metrics.csv"), plausible.study_rows(ks=(1, 16), synthetic=True, dataset="sbm_100k & co"), NODES.columns
+    )
     for pdf in figures(Path("metrics.csv")).pdfs:
         text = os.popen(f"pdftotext -layout '{pdf}' -").read()  # a path of our own
         assert "sbm 100k & co, 4 ranks, mean ± s.d. of 3 seeds" in text.replace("_", " ")
@@ -152,7 +157,11 @@ def test_the_compiled_figure_says_what_it_shows(plausible):
 
 @needs_latexmk
 def test_a_nasty_name_is_printed_and_not_run(plausible):
-    write_metrics(Path("metrics.csv"), plausible.study_rows(ks=(1, 16), dataset=NASTY, schemes=(NASTY, "local_sgd")))
+    write_metrics(
+        Path("metrics.csv"),
+        plausible.study_rows(ks=(1, 16), dataset=NASTY, schemes=(NASTY, "local_sgd")),
+        NODES.columns,
+    )
     drawn = figures(Path("metrics.csv"))
     assert len(drawn.pdfs) == 3
     assert not list(Path().rglob("owned"))

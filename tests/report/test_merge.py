@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from graphmill.base.errors import UserError
 from graphmill.record.metrics import COLUMNS, read_metrics, write_metrics
 from graphmill.report.merge import merge
+from graphmill.spec.kinds import DEFAULT as NODES
 
 
 def column(path: Path, name: str) -> list[str]:
@@ -25,7 +26,7 @@ def test_the_bytes_do_not_depend_on_names_or_order_of_files(tmp_path: Path, plau
         folders = [f"run{place}" for place in range(len(runs))]
         random.Random(shuffle_seed + 10 * attempt).shuffle(folders)
         for folder, rows in zip(folders, runs, strict=True):
-            write_metrics(tmp_path / f"logs{attempt}" / folder / "metrics.csv", rows)
+            write_metrics(tmp_path / f"logs{attempt}" / folder / "metrics.csv", rows, NODES.columns)
         merged.append(merge(tmp_path / f"logs{attempt}", output=tmp_path / f"out{attempt}" / "metrics.csv"))
     assert merged[0].csv.read_bytes() == merged[1].csv.read_bytes()
     assert merged[0].parquet.read_bytes() == merged[1].parquet.read_bytes()
@@ -43,7 +44,7 @@ def test_merging_twice_gives_the_same_bytes_although_the_output_lies_among_the_i
 
 def test_numbers_sort_as_numbers(tmp_path: Path, plausible):
     rows = [row for k in (16, 2, 1) for row in plausible.run_rows(k=k, run_id="one", epochs=11)]
-    write_metrics(tmp_path / "logs" / "one" / "metrics.csv", rows)
+    write_metrics(tmp_path / "logs" / "one" / "metrics.csv", rows, NODES.columns)
     merged = merge(tmp_path / "logs", output=tmp_path / "metrics.csv")
     assert list(dict.fromkeys(column(merged.csv, "sync_every"))) == ["1", "2", "16"]
     assert column(merged.csv, "epoch") == [str(epoch) for epoch in range(1, 12)] * 3
@@ -51,7 +52,7 @@ def test_numbers_sort_as_numbers(tmp_path: Path, plausible):
 
 def test_cells_are_copied_as_they_were_written(tmp_path: Path, plausible):
     path = tmp_path / "logs" / "one" / "metrics.csv"
-    write_metrics(path, plausible.run_rows())
+    write_metrics(path, plausible.run_rows(), NODES.columns)
     merged = merge(tmp_path / "logs", output=tmp_path / "metrics.csv")
     assert merged.csv.read_bytes() == path.read_bytes()
 
@@ -60,7 +61,7 @@ def test_cells_are_copied_as_they_were_written(tmp_path: Path, plausible):
 def test_the_last_attempt_wins_whatever_the_order_of_files(tmp_path: Path, plausible, names):
     for name, attempt in zip(names, (1, 2), strict=True):
         rows = plausible.run_rows(run_id="same", epochs=2, attempt=attempt, ceiling=0.8 + attempt / 100)
-        write_metrics(tmp_path / "logs" / name / "metrics.csv", rows)
+        write_metrics(tmp_path / "logs" / name / "metrics.csv", rows, NODES.columns)
     merged = merge(tmp_path / "logs", output=tmp_path / "metrics.csv")
     assert column(merged.csv, "attempt") == ["2", "2"]
     assert merged.num_superseded == 2
@@ -68,30 +69,34 @@ def test_the_last_attempt_wins_whatever_the_order_of_files(tmp_path: Path, plaus
 
 def test_within_a_file_the_later_line_wins(tmp_path: Path, plausible):
     old, new = (plausible.run_rows(run_id="same", epochs=1, ceiling=ceiling)[0] for ceiling in (0.7, 0.8))
-    write_metrics(tmp_path / "logs" / "metrics.csv", [old, new])
+    write_metrics(tmp_path / "logs" / "metrics.csv", [old, new], NODES.columns)
     merged = merge(tmp_path / "logs", output=tmp_path / "metrics.csv")
     assert column(merged.csv, "microF1") == [repr(new["microF1"])]
 
 
 def test_equal_copies_of_a_run_count_once(tmp_path: Path, plausible):
     for name in ("here", "pulled"):
-        write_metrics(tmp_path / "logs" / name / "metrics.csv", plausible.run_rows(run_id="same", epochs=2))
+        write_metrics(
+            tmp_path / "logs" / name / "metrics.csv", plausible.run_rows(run_id="same", epochs=2), NODES.columns
+        )
     assert merge(tmp_path / "logs", output=tmp_path / "metrics.csv").num_rows == 2
 
 
 def test_different_rows_of_one_attempt_are_refused_unless_a_later_attempt_settles_it(tmp_path: Path, plausible):
     for name, ceiling in (("a", 0.8), ("b", 0.7)):
         rows = plausible.run_rows(run_id="same", epochs=1, ceiling=ceiling)
-        write_metrics(tmp_path / "logs" / name / "metrics.csv", rows)
+        write_metrics(tmp_path / "logs" / name / "metrics.csv", rows, NODES.columns)
     with pytest.raises(UserError, match=r"a/metrics.csv, line 2 and .*b/metrics.csv, line 2 .*run_id=same"):
         merge(tmp_path / "logs", output=tmp_path / "metrics.csv")
     assert not (tmp_path / "metrics.csv").exists()
-    write_metrics(tmp_path / "logs" / "0" / "metrics.csv", plausible.run_rows(run_id="same", epochs=1, attempt=2))
+    write_metrics(
+        tmp_path / "logs" / "0" / "metrics.csv", plausible.run_rows(run_id="same", epochs=1, attempt=2), NODES.columns
+    )
     assert merge(tmp_path / "logs", output=tmp_path / "metrics.csv").num_rows == 1
 
 
 def test_clashing_headers_are_refused_with_both_files_and_the_columns(tmp_path: Path, plausible):
-    write_metrics(tmp_path / "logs" / "a" / "metrics.csv", plausible.run_rows(epochs=1))
+    write_metrics(tmp_path / "logs" / "a" / "metrics.csv", plausible.run_rows(epochs=1), NODES.columns)
     other = tmp_path / "logs" / "b" / "metrics.csv"
     other.parent.mkdir()
     other.write_text(",".join(["extra", *COLUMNS][:-1]) + "\n")
@@ -100,7 +105,7 @@ def test_clashing_headers_are_refused_with_both_files_and_the_columns(tmp_path: 
 
 
 def test_the_same_columns_in_another_order_are_refused_with_the_first_that_differs(tmp_path: Path, plausible):
-    write_metrics(tmp_path / "logs" / "a" / "metrics.csv", plausible.run_rows(epochs=1))
+    write_metrics(tmp_path / "logs" / "a" / "metrics.csv", plausible.run_rows(epochs=1), NODES.columns)
     other = tmp_path / "logs" / "b" / "metrics.csv"
     other.parent.mkdir()
     other.write_text(",".join(reversed(COLUMNS)) + "\n")
@@ -121,7 +126,7 @@ def test_the_same_columns_in_another_order_are_refused_with_the_first_that_diffe
 )
 def test_a_wrong_request_is_refused_with_what_to_type(tmp_path: Path, plausible, options, says):
     (tmp_path / "empty").mkdir()
-    write_metrics(tmp_path / "logs" / "a" / "metrics.csv", plausible.run_rows(epochs=1))
+    write_metrics(tmp_path / "logs" / "a" / "metrics.csv", plausible.run_rows(epochs=1), NODES.columns)
     options = {"input_root": "logs", "output": "results/metrics.csv"} | options
     root, output = tmp_path / options.pop("input_root"), tmp_path / options.pop("output")
     with pytest.raises(UserError, match=says):
@@ -130,7 +135,7 @@ def test_a_wrong_request_is_refused_with_what_to_type(tmp_path: Path, plausible,
 
 def test_a_torn_file_is_refused_with_file_and_line(tmp_path: Path, plausible):
     path = tmp_path / "logs" / "a" / "metrics.csv"
-    write_metrics(path, plausible.run_rows(epochs=3))
+    write_metrics(path, plausible.run_rows(epochs=3), NODES.columns)
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(UserError, match=r"a/metrics.csv, line 4: "):
         merge(tmp_path / "logs", output=tmp_path / "metrics.csv")
@@ -149,7 +154,7 @@ def test_a_torn_file_is_refused_with_file_and_line(tmp_path: Path, plausible):
 def test_a_cell_of_the_wrong_kind_is_refused_with_file_line_and_column(tmp_path: Path, plausible, name, text, says):
     rows = plausible.run_rows(epochs=2)
     rows[1][name] = text
-    write_metrics(tmp_path / "logs" / "a" / "metrics.csv", rows)
+    write_metrics(tmp_path / "logs" / "a" / "metrics.csv", rows, NODES.columns)
     with pytest.raises(UserError, match=f"a/metrics.csv, line 3: column {name} holds .*{says}"):
         merge(tmp_path / "logs", output=tmp_path / "metrics.csv")
 
@@ -190,7 +195,7 @@ def test_golden(tmp_path: Path, plausible, golden):
 def test_a_damaged_file_is_merged_or_refused_and_leaves_nothing_half_written(tmp_path_factory, plausible, data):
     logs = tmp_path_factory.mktemp("fuzz")
     path = logs / "a" / "metrics.csv"
-    write_metrics(path, plausible.run_rows(epochs=3))
+    write_metrics(path, plausible.run_rows(epochs=3), NODES.columns)
     content = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, len(content) - 1))

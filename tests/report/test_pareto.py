@@ -14,6 +14,8 @@ from graphmill.record.metrics import write_metrics
 from graphmill.report.figures import figures
 from graphmill.report.pareto import RUN, column_tag, frontier, pareto, points
 from graphmill.report.schemes import scheme_table
+from graphmill.spec.kinds import DEFAULT as NODES
+from graphmill.spec.kinds.traffic import KIND as TRAFFIC
 
 FEW = st.integers(0, 6).map(float)  # so that ties are common
 PAIRS = st.lists(st.tuples(FEW, FEW), min_size=1, max_size=40)
@@ -62,7 +64,7 @@ def test_rows_that_were_not_evaluated_or_diverged_are_no_points():
 def test_the_files_do_not_depend_on_the_order_of_rows(tmp_path: Path, plausible):
     rows = plausible.study_rows(epochs=3)
     for name in ("one", "two"):
-        write_metrics(tmp_path / f"{name}.csv", rows)
+        write_metrics(tmp_path / f"{name}.csv", rows, NODES.columns)
         pareto(tmp_path / f"{name}.csv", output_dir=tmp_path / name)
         random.Random(1).shuffle(rows)
     for path in (tmp_path / "one").iterdir():
@@ -70,7 +72,7 @@ def test_the_files_do_not_depend_on_the_order_of_rows(tmp_path: Path, plausible)
 
 
 def test_golden(tmp_path: Path, plausible, golden):
-    write_metrics(tmp_path / "metrics.csv", plausible.study_rows(ks=(1, 16), seeds=(1, 2), epochs=3))
+    write_metrics(tmp_path / "metrics.csv", plausible.study_rows(ks=(1, 16), seeds=(1, 2), epochs=3), NODES.columns)
     (files,) = pareto(tmp_path / "metrics.csv", output_dir=tmp_path)
     for path in (files.all_points, files.frontier, files.runs, files.summary):
         golden(f"report/{path.name}", path.read_text())
@@ -91,7 +93,7 @@ def test_the_summary_is_the_mean_and_sample_deviation_over_seeds(tmp_path: Path,
     for seed, accuracy in ((1, 0.80), (2, 0.82), (3, 0.87)):
         rows += [row | {"best_microF1": accuracy} for row in plausible.run_rows(seed=seed, k=4, epochs=2)]
     rows += [row | {"best_microF1": 0.5} for row in plausible.run_rows(seed=1, k=8, epochs=2)]
-    write_metrics(tmp_path / "metrics.csv", rows)
+    write_metrics(tmp_path / "metrics.csv", rows, NODES.columns)
     (files,) = pareto(tmp_path / "metrics.csv", output_dir=tmp_path)
     four, eight = read(files.summary)
     assert (four["n"], four["best_microF1_mean"], four["best_microF1_sd"]) == ("3", "0.830000", "0.036056")
@@ -107,14 +109,14 @@ def test_payloads_and_world_sizes_are_not_averaged_together(tmp_path: Path, plau
         for world_size in (2, 4)
         for row in plausible.run_rows(payload=payload, world_size=world_size, epochs=2)
     ]
-    write_metrics(tmp_path / "metrics.csv", rows)
+    write_metrics(tmp_path / "metrics.csv", rows, NODES.columns)
     (files,) = pareto(tmp_path / "metrics.csv", output_dir=tmp_path)
     assert [row["n"] for row in read(files.summary)] == ["1"] * 4
 
 
 def test_datasets_have_their_own_files(tmp_path: Path, plausible):
     rows = plausible.run_rows(dataset="planetoid/cora") + plausible.run_rows(dataset="planetoid/pubmed", ceiling=0.7)
-    write_metrics(tmp_path / "metrics.csv", rows)
+    write_metrics(tmp_path / "metrics.csv", rows, NODES.columns)
     cora, pubmed = pareto(tmp_path / "metrics.csv", output_dir=tmp_path)
     assert cora.frontier.name == "pareto_frontier_fp32_planetoid-cora.csv"
     assert pubmed.runs.name == "pareto_runs_planetoid-pubmed.csv"
@@ -125,7 +127,7 @@ def test_datasets_have_their_own_files(tmp_path: Path, plausible):
 
 def test_names_of_datasets_that_would_share_a_file_are_told_apart(tmp_path: Path, plausible):
     rows = [row for name in ("a/b", "a b", "../..", None) for row in plausible.run_rows(dataset=name, epochs=1)]
-    write_metrics(tmp_path / "metrics.csv", rows)
+    write_metrics(tmp_path / "metrics.csv", rows, NODES.columns)
     written = pareto(tmp_path / "metrics.csv", output_dir=tmp_path / "out")
     assert len({files.frontier for files in written}) == 4
     assert all(files.frontier.parent == tmp_path / "out" for files in written)
@@ -149,7 +151,7 @@ def test_an_original_sweep_under_one_run_id_is_several_runs(tmp_path: Path, plau
 
 def test_runs_that_share_a_seed_are_pointed_out_and_can_be_chosen_among(tmp_path: Path, plausible):
     rows = plausible.run_rows(run_id="old/a") + plausible.run_rows(run_id="new/a")
-    write_metrics(tmp_path / "metrics.csv", rows)
+    write_metrics(tmp_path / "metrics.csv", rows, NODES.columns)
     (files,) = pareto(tmp_path / "metrics.csv", output_dir=tmp_path)
     assert "2 runs of deferred_allreduce, k = 1, 4 ranks share the seed 1 (new/a, old/a)" in files.notes[0]
     (files,) = pareto(tmp_path / "metrics.csv", output_dir=tmp_path, runs="new/*")
@@ -173,7 +175,9 @@ def test_a_wrong_request_is_refused(metrics_csv: Path, options, says):
 
 
 def test_columns_that_were_refused_are_not_recommended(tmp_path: Path, plausible):
-    write_metrics(tmp_path / "metrics.csv", [row | {"best_microF1": float("nan")} for row in plausible.run_rows()])
+    write_metrics(
+        tmp_path / "metrics.csv", [row | {"best_microF1": float("nan")} for row in plausible.run_rows()], NODES.columns
+    )
     with pytest.raises(UserError, match=r"(?s)no row.*commMB_cum_fp32 and best_microF1, each a finite.*→ train until"):
         pareto(tmp_path / "metrics.csv", output_dir=tmp_path)
 
@@ -184,7 +188,7 @@ def test_a_missing_table_names_the_command_that_makes_it(tmp_path: Path):
 
 
 def test_a_table_without_rows_is_refused(tmp_path: Path):
-    write_metrics(tmp_path / "metrics.csv", [])
+    write_metrics(tmp_path / "metrics.csv", [], NODES.columns)
     with pytest.raises(UserError, match="no row"):
         pareto(tmp_path / "metrics.csv", output_dir=tmp_path)
 
@@ -198,7 +202,7 @@ def test_tags(name, tag):
 @given(PAIRS)
 def test_of_an_error_less_is_better(pairs):
     frame = frame_of(pairs).rename({"acc": "best_val_mae"})
-    best = frontier(points(frame, "comm", "best_val_mae"), "best_val_mae")
+    best = frontier(points(frame, "comm", "best_val_mae", lower=True), "best_val_mae", lower=True)
     dominated = {
         (comm, mae)
         for comm, mae in pairs
@@ -225,7 +229,7 @@ def traffic_rows() -> list[dict]:
 
 
 def test_forecasts_have_a_frontier_figures_and_a_table(tmp_path: Path):
-    write_metrics(tmp_path / "metrics.csv", traffic_rows(), task="traffic")
+    write_metrics(tmp_path / "metrics.csv", traffic_rows(), TRAFFIC.columns)
     (files,) = pareto(tmp_path / "metrics.csv", output_dir=tmp_path)
     assert files.frontier.name == "pareto_frontier_measured.csv"
     maes = [float(row["best_val_mae"]) for row in read(files.frontier)]
@@ -233,6 +237,6 @@ def test_forecasts_have_a_frontier_figures_and_a_table(tmp_path: Path):
     drawn = figures(tmp_path / "metrics.csv", images_dir=tmp_path, plots_dir=tmp_path, compile_tex=False)
     assert "best_val_mae_vs_total_comm_measured" in {path.stem for path in drawn.images}
     rows = scheme_table(tmp_path / "metrics.csv", runs_root=None)
-    assert [row.val_mae for row in rows] == pytest.approx([2.5, 2.8])
+    assert [row.val for row in rows] == pytest.approx([2.5, 2.8])
     assert all(row.val_micro_f1 is None for row in rows)
     assert [row.seeds_per_s for row in rows] == [25.0, 25.0]

@@ -16,13 +16,15 @@ from graphmill.report.latex import build_tex, find_latex
 from graphmill.report.measured_cells import Spread
 from graphmill.report.scaling import write_scaling
 from graphmill.report.scaling_points import STRONG_COLUMNS, WEAK_COLUMNS
-from graphmill.spec.plan import GraphFacts, MachineFacts, resolve
+from graphmill.spec.kinds import DEFAULT as NODES
+from graphmill.spec.kinds.node_classification import GraphInfo
+from graphmill.spec.plan import MachineFacts, resolve
 from graphmill.spec.study import Cell, Study, expand, load_cell
 
 ONE_THREAD = {"train.threads": 1, "train.epochs": 3, "train.device": "cpu", "train.batch_size": 64}
 STRONG = {"kind": "strong", "ranks": [1, 2, 4], "global_batch": 64, "repeats": 2}
 WEAK = {"kind": "weak", "ranks": [1, 2, 4], "train_per_rank": 1024, "repeats": 2}
-FACTS = GraphFacts(
+FACTS = GraphInfo(
     name="test-data", path="/nowhere/toy", checksum="0" * 16, synthetic=True, num_nodes=9000, num_edges=400,
     num_features=8, num_classes=3, num_train=4096, has_sparse_features=True,
 )  # fmt: skip
@@ -64,7 +66,7 @@ def make_run(
         }
         for epoch in (1, 2, 3)
     ]  # fmt: skip
-    write_metrics(folder.metrics_path, rows)
+    write_metrics(folder.metrics_path, rows, NODES.columns)
     outcome = Outcome(
         status=status, exit_code=0 if status == "done" else 1, epochs=3, steps_per_rank=1, wall_s=1.0,
         message="" if status == "done" else "rank 1 was killed",
@@ -247,7 +249,7 @@ def test_epochs_that_warm_up_or_are_cut_short_do_not_count(tmp_path):
         rows = read(folder.metrics_path)
         resumed = {**rows[-1], "epoch": "4", "attempt": "2", "time": "77"}
         short = {**rows[-1], "epoch": "5", "attempt": "2", "time": "1", "epoch_steps": "3"}
-        write_metrics(folder.metrics_path, [*rows, resumed, short])
+        write_metrics(folder.metrics_path, [*rows, resumed, short], NODES.columns)
     assert [float(row["epoch_time_sec"]) for row in write(asked, tmp_path).rows] == [10, 10]
 
 

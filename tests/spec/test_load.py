@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.spec.experiment import DeferredAllreduceSpec, DilocoSpec, GraphSageSpec, LocalSgdSpec
+from graphmill.spec.experiment import DeferredAllreduceSpec, DilocoSpec, LocalSgdSpec
+from graphmill.spec.kinds.node_classification import GraphSageSpec
 from graphmill.spec.load import inline_experiment, load_experiment
 
 

@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from graphmill.spec.experiment import NodeClassificationExperiment
+from graphmill.spec.kinds.node_classification import GraphInfo, NodeClassificationExperiment
 from graphmill.spec.modelled import modelled
-from graphmill.spec.plan import GraphFacts, MachineFacts, resolve
+from graphmill.spec.plan import MachineFacts, resolve
 
-REDDIT = GraphFacts(
+REDDIT = GraphInfo(
     name="reddit", path="/r", checksum="0", synthetic=False, num_nodes=232_965, num_edges=114_615_892, num_features=602,
     num_classes=41, num_train=153_431, has_sparse_features=False,
 )  # fmt: skip

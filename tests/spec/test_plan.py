@@ -3,10 +3,10 @@
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.spec.experiment import NodeClassificationExperiment, SampledTrainSpec
-from graphmill.spec.plan import GraphFacts, MachineFacts, resolve
+from graphmill.spec.kinds.node_classification import GraphInfo, NodeClassificationExperiment, SampledTrainSpec
+from graphmill.spec.plan import MachineFacts, resolve
 
-GRAPH = GraphFacts(
+GRAPH = GraphInfo(
     name="g",
     path="/data/g",
     checksum="0",

@@ -6,12 +6,13 @@ from hypothesis import strategies as st
 
 from graphmill.base.errors import UserError
 from graphmill.spec.differences import flat
-from graphmill.spec.plan import GraphFacts, MachineFacts, Plan, resolve
+from graphmill.spec.kinds.node_classification import GraphInfo
+from graphmill.spec.plan import MachineFacts, Plan, resolve
 from graphmill.spec.study import Study, expand, load_cell
 from graphmill.spec.study_kinds import refuse_hosts_here
 
 ONE_THREAD = {"train.threads": 1, "train.epochs": 3, "train.device": "cpu"}
-FACTS = GraphFacts(
+FACTS = GraphInfo(
     name="toy", path="/nowhere/toy", checksum="0" * 16, synthetic=False, num_nodes=9000, num_edges=400,
     num_features=8, num_classes=3, num_train=4096, has_sparse_features=True,
 )  # fmt: skip

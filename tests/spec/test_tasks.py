@@ -5,18 +5,20 @@ from pydantic import ValidationError
 
 from graphmill.base.errors import UserError
 from graphmill.spec.differences import flat, plan_differences
-from graphmill.spec.experiment import EXPERIMENTS, DcrnnSpec, GraphSageSpec, TrafficExperiment
+from graphmill.spec.kinds import DEFAULT, KINDS
+from graphmill.spec.kinds.node_classification import GraphInfo, GraphSageSpec
+from graphmill.spec.kinds.traffic import DcrnnSpec, TrafficExperiment, TrafficInfo
 from graphmill.spec.load import inline_experiment, load_experiment
 from graphmill.spec.modelled import modelled
-from graphmill.spec.plan import GraphFacts, MachineFacts, Plan, TrafficFacts, resolve
+from graphmill.spec.plan import MachineFacts, Plan, resolve
 from graphmill.spec.recipes import list_recipes
 
 MACHINE = MachineFacts(num_cores=2, num_gpus=0)
-METR_LA = TrafficFacts(
+METR_LA = TrafficInfo(
     name="metr-la", path="/m", checksum="0", synthetic=False, num_train=23_974, num_sensors=207, num_edges=1515,
     num_steps=34_272, interval_s=300, unit="mph", num_val=3425, num_test=6850,
 )  # fmt: skip
-GRAPH = GraphFacts(
+GRAPH = GraphInfo(
     name="toy", path="/t", checksum="0", synthetic=False, num_train=60, num_nodes=100, num_edges=400, num_features=8,
     num_classes=3, has_sparse_features=False,
 )  # fmt: skip
@@ -38,14 +40,16 @@ def test_the_task_decides_what_a_section_left_out_means():
 def test_recipes_of_node_classification_name_no_task():
     for recipe in list_recipes():
         if recipe.kind == "experiment":
-            assert load_experiment(recipe.name).task in EXPERIMENTS
+            assert load_experiment(recipe.name).task.kind in {kind.name for kind in KINDS}
 
 
 @pytest.mark.parametrize(
     ("value", "message", "fix"),
     [
-        ({"task": "trafic"}, 'task is "trafic", but it is one of node_classification, traffic', "set task=traffic"),
+        ({"task": "trafic"}, "task.kind 'trafic' is no built-in task; did you mean 'traffic'?", None),
         ({"task": ["traffic"]}, 'task is ["traffic"], but it is one of', None),
+        ({"task": {"kind": "traffic", "knd": 1}}, "task.knd is not a known key; did you mean 'kind'?", None),
+        ({"task": {"kind": 3}}, "task.kind is 3, but it is text", None),
         (
             {"task": "traffic", "train": {"num_neighbors": [3]}},
             "train.num_neighbors belongs to task=node_classification, but task is traffic",
@@ -81,15 +85,17 @@ def test_a_plan_of_each_task_reads_back():
     graph = resolve(inline_experiment({"train": {"epochs": 1}}, "g"), machine=MACHINE, dataset=GRAPH, run_id="r")
     for plan in (traffic(), graph):
         assert Plan.model_validate_json(plan.model_dump_json()) == plan
-    assert (traffic().task_name, graph.task_name) == ("traffic", "node_classification")
+    assert (traffic().kind.name, graph.kind) == ("traffic", DEFAULT)
     assert traffic().dataset is not None
     assert traffic().calendar.steps_in(0) == -(-23_974 // 64)
-    with pytest.raises(ValidationError):
+    with pytest.raises(UserError):
         Plan.model_validate({**traffic().model_dump(), "task": {"kind": "assignment"}})
+    with pytest.raises(ValidationError):
+        Plan.model_validate({**traffic().model_dump(), "task": {"dataset": {}}})
 
 
 def test_facts_of_another_task_are_our_own_bug():
-    with pytest.raises(TypeError, match="GraphFacts are no facts for a TrafficExperiment"):
+    with pytest.raises(TypeError, match="TrafficExperiment and GraphInfo are not of the kind traffic"):
         resolve(
             inline_experiment({"task": "traffic"}, "m", ["train.epochs=1"]), machine=MACHINE, dataset=GRAPH, run_id=""
         )

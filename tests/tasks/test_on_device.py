@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 from graphmill.graph.features import DenseFeatures, SparseFeatures
-from graphmill.graph.store import RawGraph, write_store
-from graphmill.spec.experiment import NodeClassificationExperiment, TrafficExperiment
+from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
+from graphmill.spec.kinds.traffic import TrafficExperiment
 from graphmill.spec.plan import MachineFacts, Plan
+from graphmill.tasks.node_classification.labelled import LabelledGraph
+from graphmill.tasks.node_classification.store import write_store
 from graphmill.tasks.planning import plan_experiment
 from graphmill.tasks.traffic.generate import generate
 from graphmill.tasks.traffic.store import write_traffic
@@ -37,14 +39,14 @@ CLASSIFICATIONS = {
 DCRNN = {"kind": "dcrnn", "rnn_units": 4, "num_layers": 2}
 
 
-def communities(*, sparse: bool) -> RawGraph:
+def communities(*, sparse: bool) -> LabelledGraph:
     """300 nodes in three classes, with features that tell them apart."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 300)
     x = rng.normal(size=(300, 9)).astype(np.float32) + np.eye(3, 9, dtype=np.float32)[labels]
     x *= rng.random(x.shape) < 0.6
     csr = (np.concatenate([[0], np.cumsum((x != 0).sum(axis=1))]), np.nonzero(x)[1].astype(np.int32), x[x != 0])
-    return RawGraph(
+    return LabelledGraph(
         edge_index=rng.integers(0, 300, (2, 3000)),
         features=SparseFeatures(*csr, 9) if sparse else DenseFeatures(x, "float32"),
         labels=labels,

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.graph.store import GraphStore
-from graphmill.spec.experiment import GraphDatasetSpec, NodeClassificationExperiment, SampledTrainSpec
+from graphmill.spec.kinds import DEFAULT
+from graphmill.spec.kinds.node_classification import GraphDatasetSpec, NodeClassificationExperiment, SampledTrainSpec
 from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.tasks.planning import open_dataset, plan_experiment
 
 SBM = {"num_nodes": 100, "num_edges": 400, "features": 4}
@@ -23,7 +24,7 @@ def experiment(name):
 def test_a_plan_has_the_facts_of_the_store(tmp_path):
     store = prepare("synthetic/sbm", root=tmp_path, options=SBM)
     plan = plan_experiment(experiment("synthetic/sbm"), dataset_root=tmp_path, run_id="r")
-    assert plan.dataset == store.facts()
+    assert plan.dataset == store.info(GraphDatasetSpec())
     assert plan.calendar.steps_in(0) == 3  # 60 training nodes in 2 × 10
     assert plan.run_id == "r"
     assert plan == plan_experiment(experiment("synthetic/sbm"), dataset_root=tmp_path, run_id="r")
@@ -34,14 +35,14 @@ def test_a_dataset_by_name_or_by_path(tmp_path, monkeypatch, how):
     store = prepare("synthetic/sbm", root=tmp_path / "root", options=SBM, save_as="mine")
     monkeypatch.chdir(tmp_path)
     name = {"name": "mine", "absolute": str(store.path), "relative": "root/mine", "dotted": "./root/mine"}[how]
-    assert open_dataset(name, tmp_path / "root", say=pytest.fail).metadata == store.metadata
+    assert open_dataset(DEFAULT, name, tmp_path / "root", say=pytest.fail).metadata == store.metadata
 
 
 def test_the_embedded_dataset_is_prepared_and_that_is_said(tmp_path, capsys):
     plan = plan_experiment(experiment("debian-packages"), dataset_root=tmp_path, run_id="r")
     assert "debian-packages is not prepared yet" in capsys.readouterr().err
     assert plan.dataset.synthetic is False
-    GraphStore.open(tmp_path / "debian-packages").verify()
+    LabelledGraphStore.open(tmp_path / "debian-packages").verify()
     said = []
     plan_experiment(experiment("debian-packages"), dataset_root=tmp_path, run_id="r", say=said.append)
     assert said == []

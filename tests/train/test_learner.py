@@ -10,8 +10,8 @@ from torch import nn
 from graphmill.base.errors import UserError
 from graphmill.nn.weights import Weights
 from graphmill.record.manifest import Counters
-from graphmill.spec.experiment import NodeClassificationExperiment
-from graphmill.spec.plan import GraphFacts, MachineFacts, Plan, resolve
+from graphmill.spec.kinds.node_classification import GraphInfo, NodeClassificationExperiment
+from graphmill.spec.plan import MachineFacts, Plan, resolve
 from graphmill.sync.group import MIB, Group
 from graphmill.sync.schemes import Step
 from graphmill.tasks.task import LoaderTimes
@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 
 
 def plan_of(**train) -> Plan:
-    facts = GraphFacts(
+    facts = GraphInfo(
         name="toy", path="/nowhere", checksum="0", synthetic=False, num_nodes=100, num_edges=400, num_features=8,
         num_classes=3, num_train=60, has_sparse_features=False,
     )  # fmt: skip

@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from graphmill.record.columns import COLUMNS_OF
 from graphmill.record.events import EventWriter, read_events
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
@@ -19,8 +18,8 @@ from graphmill.runtime.deadline import Deadline
 from graphmill.runtime.rank import ALONE
 from graphmill.runtime.stop import StopRequest
 from graphmill.sample.schedule import SeedSchedule
-from graphmill.spec.experiment import TrafficExperiment
-from graphmill.spec.plan import MachineFacts, Plan, TrafficFacts, resolve
+from graphmill.spec.kinds.traffic import KIND, TrafficExperiment, TrafficInfo
+from graphmill.spec.plan import MachineFacts, Plan, resolve
 from graphmill.sync.group import Group
 from graphmill.tasks.task import LoaderTimes, Measures, Pause, never_pause
 from graphmill.train.checkpoint import CheckpointStore
@@ -36,7 +35,7 @@ NUM_WINDOWS, BATCH = 50, 8
 
 
 def plan_of(run_id: str = "run", **train) -> Plan:
-    facts = TrafficFacts(
+    facts = TrafficInfo(
         name="toy", path="/nowhere", checksum="0", synthetic=True, num_train=NUM_WINDOWS, num_sensors=1, num_edges=0,
         num_steps=80, interval_s=300, unit="mph", num_val=10, num_test=10,
     )  # fmt: skip
@@ -113,7 +112,7 @@ def training_of(tmp_path):
             plan=plan, group=group, times=task.times, num_parameters=learner.replica.num_parameters, **given
         )
         store = CheckpointStore(folder.checkpoints_dir, folder.plan_hash(), group)
-        journal = Journal(folder, 0, events, Progress(plan, shown=True), plan.task_name)
+        journal = Journal(folder, 0, events, Progress(plan, shown=True), plan.kind)
         return Training(plan, group, task, learner, store, ledger, journal, TimeLeft(StopRequest()), lambda: None)
 
     yield make
@@ -129,7 +128,7 @@ def test_a_run_of_another_task_has_its_own_columns_and_says_so(training_of, caps
     training = training_of(plan_of())
     assert training.run() == "done"
     rows = rows_of(training)
-    assert list(rows[0]) == list(COLUMNS_OF["traffic"])
+    assert list(rows[0]) == list(KIND.columns)
     assert [row["samples_epoch_global"] for row in rows] == ["50"] * 4
     assert rows[-1]["samples_cum_global"] == "200"
     assert float(rows[-1]["train_loss"]) < float(rows[0]["train_loss"])

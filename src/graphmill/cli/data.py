@@ -5,13 +5,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from graphmill.base.errors import UserError
 from graphmill.cli.options import DatasetRoot, Json, LogsRoot, resolved_dataset_root
 from graphmill.cli.show import print_facts, print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from graphmill.config.frozen import Spec
+    from graphmill.graph.header import Header
+    from graphmill.spec.kinds.kind import AnyKind
 
 
 def register(app: typer.Typer) -> None:
@@ -29,44 +34,45 @@ def datasets(root: DatasetRoot = None, json: Json = False) -> None:
       graphmill datasets
       graphmill datasets --json --dataset-root /scratch/data
     """
-    from graphmill.tasks.node_classification.prepare import known_datasets, prepared_datasets
-    from graphmill.tasks.traffic.prepare import KNOWN, LAYOUT, prepared_traffic
+    from graphmill.graph.header import prepared_in
 
     folder = resolved_dataset_root(root)
-    prepared = {store.path.relative_to(folder).as_posix(): store.metadata for store in prepared_datasets(folder)}
-    known = {dataset.name: dataset for dataset in known_datasets()}
-    rows = [
-        {
-            "name": name,
-            "prepared": name in prepared,
-            "origin": known[name].origin if name in known else "own",
-            "nodes": prepared[name].num_nodes if name in prepared else known[name].num_nodes,
-            "edges": prepared[name].num_edges if name in prepared else known[name].num_edges,
-            "classes": prepared[name].num_classes if name in prepared else known[name].num_classes,
-            "synthetic": prepared[name].synthetic if name in prepared else known[name].origin == "generated",
-            "from": known[name].layout if name in known else "",
-        }
-        for name in [*known, *sorted(prepared.keys() - known.keys())]
-    ]
-    traffic = {store.path.relative_to(folder).as_posix(): store.metadata for store in prepared_traffic(folder)}
-    rows += [
-        {
-            "name": name,
-            "prepared": name in traffic,
-            "origin": "traffic" if name in KNOWN else "own traffic",
-            "nodes": traffic[name].num_sensors if name in traffic else KNOWN[name],
-            "edges": traffic[name].num_edges if name in traffic else None,
-            "classes": None,
-            "synthetic": traffic[name].synthetic if name in traffic else name.startswith("synthetic/"),
-            "from": "" if name.startswith("synthetic/") else LAYOUT,
-        }
-        for name in [*KNOWN, *sorted(traffic.keys() - KNOWN.keys())]
-    ]
+    rows = _dataset_rows({path.relative_to(folder).as_posix(): header for path, header in prepared_in(folder)})
     if json:
         print_json({"dataset_root": str(folder), "datasets": rows})
         return
-    shown = ("name", "prepared", "origin", "nodes", "edges", "classes", "synthetic")
-    print_table(shown, [[row[name] for name in shown] for row in rows], title=f"Datasets (prepared ones in {folder})")
+    shown = ("name", "task", "prepared", "origin", "synthetic", "sizes")
+    cells = [[_sizes_text(row[name]) if name == "sizes" else row[name] for name in shown] for row in rows]
+    print_table(shown, cells, title=f"Datasets (prepared ones in {folder})")
+
+
+def _dataset_rows(prepared: "dict[str, Header]") -> list[dict[str, Any]]:
+    """Those of the catalogues, then those that are prepared under other names."""
+    from graphmill.spec.kinds import KINDS
+
+    known = {dataset.name: (kind, dataset) for kind in KINDS for dataset in kind.datasets}
+    counts = {kind.name: kind.counts for kind in KINDS}
+    rows = []
+    for name in [*known, *sorted(prepared.keys() - known.keys())]:
+        header, (kind, dataset) = prepared.get(name), known.get(name, (None, None))
+        task = header.kind if header else kind.name if kind else ""
+        sizes = header.own if header else dataset.sizes if dataset else {}
+        rows.append(
+            {
+                "name": name,
+                "task": task,
+                "prepared": header is not None,
+                "origin": dataset.origin if dataset else "own",
+                "sizes": {word: sizes[key] for key, word in counts.get(task, {}).items() if key in sizes},
+                "synthetic": header.synthetic if header else dataset is not None and dataset.origin == "generated",
+                "from": dataset.layout if dataset else "",
+            }
+        )
+    return rows
+
+
+def _sizes_text(sizes: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {word}" for word, count in sizes.items())
 
 
 def prepare(
@@ -84,7 +90,7 @@ def prepare(
     option: Annotated[
         list[str] | None,
         typer.Option(
-            "--option", "-o", metavar="KEY=VALUE", show_default=False, help="An option of a generator. Repeatable."
+            "--option", "-o", metavar="KEY=VALUE", show_default=False, help="An option of the task. Repeatable."
         ),
     ] = None,
     feature_dtype: Annotated[
@@ -94,27 +100,33 @@ def prepare(
     random_split: Annotated[
         bool, typer.Option("--random-split", help="Draw 60/20/20 in place of the dataset's own split.")
     ] = False,
-    split_seed: Annotated[int, typer.Option(metavar="N", help="Seed of a drawn split.")] = 0,
+    split_seed: Annotated[
+        int | None, typer.Option(metavar="N", show_default=False, help="Seed of a drawn split.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Build it again where it is prepared already.")] = False,
     task: Annotated[
         str | None,
         typer.Option(
             metavar="TASK",
             show_default=False,
-            help="node_classification or traffic; else seen by the name or the files.",
+            help="A built-in task, or package.module:KIND; else seen by the name or the files.",
         ),
     ] = None,
     adjacency: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", show_default=False, help="Traffic: the road graph, where --from is readings."),
+        typer.Option(metavar="PATH", show_default=False, help="The road graph, where --from is a file of readings."),
     ] = None,
-    unit: Annotated[str, typer.Option(metavar="UNIT", help="Traffic: what the readings are in.")] = "mph",
+    unit: Annotated[
+        str | None, typer.Option(metavar="UNIT", show_default=False, help="What the readings are in; else mph.")
+    ] = None,
     root: DatasetRoot = None,
     json: Json = False,
 ) -> None:
     """Turn a raw dataset into a store.
 
-    A store is a folder of memory-mapped arrays with checksums, shared by the ranks of a host.
+    A store is a folder of memory-mapped arrays with checksums, shared by the ranks of a host. What a task can be told
+    with -o stands in docs/reference/experiment.md; --feature-dtype, --random-split, --split-seed, --adjacency and
+    --unit are short for -o feature_dtype=…, and so on.
 
     \b
     Example:
@@ -125,83 +137,51 @@ def prepare(
       graphmill prepare synthetic/sbm --as sbm-100k -o num_nodes=100000 -o num_edges=2000000
       graphmill prepare metr-la --from ~/metr-la/metr-la.h5 --adjacency ~/metr-la/adj_mx.pkl
     """
-    if _is_traffic(name, task, source):
-        others = {"--as": save_as, "--feature-dtype": feature_dtype, "--random-split": random_split or None}
-        if given := [flag for flag, value in others.items() if value is not None]:
-            raise UserError(f"{' and '.join(given)} are for graphs, and {name} is traffic", fix="leave them out")
-        _prepare_traffic(name, source, adjacency, unit, _options(option or []), root, force=force, json=json)
-        return
-    if adjacency is not None:
-        raise UserError(f"--adjacency is for traffic, and {name} is a graph", fix="add --task traffic, or leave it out")
-    from graphmill.tasks.node_classification.prepare import prepare as build
+    from graphmill.tasks.stores import Preparation, prepare_store
 
-    dtypes = ("float32", "float16", "bfloat16")
-    if feature_dtype is not None and feature_dtype not in dtypes:
-        raise UserError(f"--feature-dtype {feature_dtype} is none of {', '.join(dtypes)}", fix="give one of them")
-    options = _options(option or [])
+    kind = _kind_to_prepare(name, task, source)
+    flags = {
+        "feature_dtype": feature_dtype,
+        "random_split": "true" if random_split else None,
+        "split_seed": split_seed,
+        "adjacency": adjacency,
+        "unit": unit,
+    }
+    texts = [*(option or []), *(f"{key}={value}" for key, value in flags.items() if value is not None)]
+    options = _options(kind, texts)
     with _progress(f"preparing {save_as or name}") as say:
-        store = build(
-            name,
-            root=resolved_dataset_root(root),
-            from_path=source,
-            save_as=save_as,
-            options=options,
-            feature_dtype=feature_dtype,  # type: ignore[arg-type]  # checked above
-            random_split=random_split,
-            split_seed=split_seed,
-            force=force,
-            say=say,
-        )
+        asked = Preparation(name, resolved_dataset_root(root), options, source, save_as, force, say)
+        store = prepare_store(kind, asked)
     if json:
         print_json({"path": str(store.path), **store.metadata.model_dump(mode="json")})
     else:
-        print_facts(_store_facts(store), title=f"prepared {store.metadata.name}")
+        print_facts(
+            _store_facts(store.path, store.metadata, store.described()), title=f"prepared {store.metadata.name}"
+        )
 
 
-def _is_traffic(name: str, task: str | None, source: Path | None) -> bool:
-    """By --task; else by a known name; else by what --from looks like."""
-    from graphmill.tasks.traffic.prepare import KNOWN
+def _kind_to_prepare(name: str, task: str | None, source: Path | None) -> "AnyKind":
+    """By --task; else by a name of a catalogue; else by what --from looks like."""
+    from graphmill.spec.kinds import DEFAULT, KINDS, find_kind
+    from graphmill.tasks.stores import known_dataset, load
 
-    if task not in (None, "node_classification", "traffic"):
-        raise UserError(f"--task {task} is no task", fix="give node_classification or traffic")
     if task is not None:
-        return task == "traffic"
-    if name in KNOWN or source is None:
-        return name in KNOWN
-    from graphmill.tasks.traffic.read import holds_readings
+        return find_kind(task)
+    known = next((kind for kind in KINDS if known_dataset(kind, name) is not None), None)
+    if known is not None or source is None:
+        return known or DEFAULT
+    return next((kind for kind in KINDS if kind.recognise and load(kind.recognise)(source)), DEFAULT)
 
-    return holds_readings(source)
 
+def _options(kind: "AnyKind", texts: Sequence[str]) -> "Spec":
+    from graphmill.config.check import checked
+    from graphmill.config.draft import Draft
 
-def _prepare_traffic(
-    name: str,
-    source: Path | None,
-    adjacency: Path | None,
-    unit: str,
-    options: dict[str, Any],
-    root: Path | None,
-    *,
-    force: bool,
-    json: bool,
-) -> None:
-    from graphmill.tasks.traffic.prepare import prepare_traffic
-
-    folder = resolved_dataset_root(root)
-    with _progress(f"preparing {name}") as say:
-        store = prepare_traffic(
-            name,
-            root=folder,
-            from_path=source,
-            adjacency_path=adjacency,
-            unit=unit,
-            options=options,
-            force=force,
-            say=say,
-        )
-    if json:
-        print_json({"path": str(store.path), **store.metadata.model_dump(mode="json")})
-    else:
-        print_facts(_traffic_facts(store), title=f"prepared {store.metadata.name}")
+    draft = Draft({}, {}, flag="-o")
+    for text in texts:
+        draft.override(text)
+    options: Spec = checked(kind.prepare_options, draft, f"prepare of the task {kind.name}")
+    return options
 
 
 def inspect(
@@ -221,35 +201,49 @@ def inspect(
       graphmill inspect debian-packages --check
       graphmill inspect logs/cora-sage-20261121T081500Z
     """
-    store, run = _store_at(target, resolved_dataset_root(root)), _run_at(target, logs_root)
-    if store is None and run is None:
+    folder, run = _store_folder(target, resolved_dataset_root(root)), _run_at(target, logs_root)
+    if folder is not None:
+        _show_store(folder, check=check, json=json)
+    elif run is not None:
+        _show_run(run, json=json)
+    else:
         raise UserError(
             f"{target!r} is no prepared dataset under {resolved_dataset_root(root)} and no run in {logs_root}",
             fix="`graphmill datasets` lists datasets; runs are the folders in the logs root",
         )
-    if store is None:
-        _show_run(run, json=json)
-        return
+
+
+def _store_folder(target: str, root: Path) -> Path | None:
+    from graphmill.graph.header import is_prepared
+
+    return next((path for path in (Path(target), root / target) if is_prepared(path)), None)
+
+
+def _show_store(folder: Path, *, check: bool, json: bool) -> None:
+    """All of data of a built-in task; of others the header, for data do not say what code is imported."""
+    from graphmill.graph.arrays import check_arrays, check_checksum
+    from graphmill.graph.header import read_header
+    from graphmill.spec.kinds import KINDS
+    from graphmill.tasks.stores import open_store
+
+    header = read_header(folder)
+    kind = next((kind for kind in KINDS if kind.name == header.kind), None)
+    store = None if kind is None else open_store(kind, folder)
     if check:
-        with _progress(f"reading {store.metadata.name}"):
-            store.verify()
+        with _progress(f"reading {header.name}"):
+            if store is not None:
+                store.verify()
+            else:
+                check_arrays(folder, header.arrays)
+                for name, record in header.arrays.items():
+                    check_checksum(folder / f"{name}.npy", record)
     if json:
-        print_json({"path": str(store.path), "checked": check, **store.metadata.model_dump(mode="json")})
+        print_json({"path": str(folder), "checked": check, **header.model_dump(mode="json")})
         return
-    is_graph = hasattr(store.metadata, "num_nodes")
-    print_facts(_store_facts(store) if is_graph else _traffic_facts(store), title=store.metadata.name)
+    plain = [(key, str(value)) for key, value in header.own.items() if isinstance(value, str | int | float)]
+    print_facts(_store_facts(folder, header, store.described() if store else plain), title=header.name)
     if check:
         print_line("checksums and structure are as they should be")
-
-
-def _store_at(target: str, root: Path) -> Any:  # noqa: ANN401  # a GraphStore or TrafficStore, imported here
-    from graphmill.graph.store import GraphStore
-    from graphmill.tasks.traffic.store import TrafficStore, is_traffic_store
-
-    for path in (Path(target), root / target):
-        if (path / "metadata.json").is_file():
-            return TrafficStore.open(path) if is_traffic_store(path) else GraphStore.open(path)
-    return None
 
 
 def _run_at(target: str, logs_root: Path) -> Any:  # noqa: ANN401  # a RunFolder, whose module is imported here
@@ -262,7 +256,7 @@ def _run_at(target: str, logs_root: Path) -> Any:  # noqa: ANN401  # a RunFolder
 
 
 def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
-    from graphmill.record.columns import MEASURES, facts_of
+    from graphmill.record.columns import facts_of
     from graphmill.record.metrics import read_metrics
 
     plan, outcome = run.read_plan(), run.read_outcome()
@@ -273,8 +267,8 @@ def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
         print_json({"path": run.path, "plan": plan, "outcome": outcome, "attempts": attempts, "last_epoch": last})
         return
     status = "under way, or died without a word" if outcome is None else outcome.status
-    primary = MEASURES[plan.task_name][0]
-    best = facts_of(plan.task_name, rows[-1]).get(f"best_val_{primary.name}") if rows else None
+    primary = plan.kind.primary
+    best = facts_of(plan.kind, rows[-1]).get(f"best_val_{primary.name}") if rows else None
     facts = [
         ("folder", str(run.path)),
         ("status", status),
@@ -288,59 +282,17 @@ def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
     print_facts(facts, title=plan.run_id)
 
 
-def _store_facts(store: Any) -> Sequence[tuple[str, Any]]:  # noqa: ANN401  # a GraphStore
-    known = store.metadata
-    size = sum(record.bytes for record in known.arrays.values()) / (1 << 20)
-    splits = ", ".join(f"{name} {known.splits[name]:,}" for name in ("train", "val", "test", "none"))
+def _store_facts(folder: Path, header: "Header", own: Sequence[tuple[str, Any]]) -> Sequence[tuple[str, Any]]:
+    source = getattr(header, "source", header.own.get("source", ""))
     return [
-        ("folder", str(store.path)),
-        ("source", known.source),
-        ("synthetic", known.synthetic),
-        ("nodes", known.num_nodes),
-        ("edges", known.num_edges),
-        ("features", f"{known.num_features:,} ({'sparse' if known.has_sparse_features else known.feature_dtype})"),
-        ("classes", known.num_classes),
-        ("split", f"{splits} ({known.split})"),
-        ("symmetric", known.is_symmetric),
-        ("isolated nodes", known.num_isolated_nodes),
-        ("duplicate edges merged", known.num_duplicate_edges),
-        ("self-loops", known.num_self_loops),
-        ("size", f"{size:,.1f} MiB"),
-        ("checksum", known.checksum),
+        ("folder", str(folder)),
+        ("task", header.kind),
+        ("source", source),
+        ("synthetic", header.synthetic),
+        *[(name, value) for name, value in own if name != "source"],
+        ("size", f"{header.num_bytes / (1 << 20):,.1f} MiB"),
+        ("checksum", header.checksum),
     ]
-
-
-def _traffic_facts(store: Any) -> Sequence[tuple[str, Any]]:  # noqa: ANN401  # a TrafficStore
-    known = store.metadata
-    size = sum(record.bytes for record in known.arrays.values()) / (1 << 20)
-    share = known.num_missing / (known.num_steps * known.num_sensors)
-    return [
-        ("folder", str(store.path)),
-        ("source", known.source),
-        ("synthetic", known.synthetic),
-        ("sensors", known.num_sensors),
-        ("edges", known.num_edges),
-        ("steps", f"{known.num_steps:,} of {known.interval_s} s, {known.begin} to {known.end}"),
-        ("gaps in time", known.num_gaps),
-        ("missing", f"{known.num_missing:,} readings ({share:.1%}); {known.num_nan:,} were NaN"),
-        ("training mean ± std", f"{known.mean:.2f} ± {known.std:.2f} {known.unit}"),
-        ("size", f"{size:,.1f} MiB"),
-        ("checksum", known.checksum),
-    ]
-
-
-def _options(texts: Sequence[str]) -> dict[str, Any]:
-    from graphmill.config.yaml_text import parse_value
-
-    options = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key.isidentifier() or key in options:
-            raise UserError(
-                f"-o {text} is not of the form key=value, each key once", fix="write, for example, -o num_nodes=1000"
-            )
-        options[key] = parse_value(value, source=f"-o {text}")
-    return options
 
 
 @contextmanager

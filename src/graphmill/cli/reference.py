@@ -49,19 +49,23 @@ def _help_of(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]:
 def experiment_markdown() -> str:
     """Every key of an experiment file, then of a study file."""
     from graphmill.config.keys import Key, keys_of
-    from graphmill.spec.experiment import DEFAULT_TASK, EXPERIMENTS
+    from graphmill.spec.kinds import DEFAULT, KINDS
     from graphmill.spec.study import Study
 
     lines = [_GENERATED, "", "# Keys of an experiment", ""]
     lines += ["Every key may stand in the YAML file, or be given as `-O key=value`.", ""]
-    by_task = {task: list(keys_of(model)) for task, model in EXPERIMENTS.items()}
+    by_task = {kind.name: list(keys_of(kind.experiment)) for kind in KINDS}
     shared = [key for key in next(iter(by_task.values())) if all(key in keys for keys in by_task.values())]
-    tasks = Key("task", f"one of {', '.join(EXPERIMENTS)}", DEFAULT_TASK, False, "the learning problem", "")
+    takes = f"one of {', '.join(by_task)}, or package.module:KIND"
+    tasks = Key("task", takes, DEFAULT.name, False, "the learning problem; short for a section task: {kind: …}", "")
     lines += _key_table([tasks, *shared])
     for task, keys in by_task.items():
         lines += ["", f"## With `task: {task}`", ""]
-        lines += _key_table([key for key in keys if key not in shared and key.dotted != "task"])
+        lines += _key_table([key for key in keys if key not in shared and key.dotted != "task.kind"])
     lines += ["", "# Keys of a study", "", *_key_table(list(keys_of(Study))), ""]
+    lines += ["# Options of `graphmill prepare`", "", "Each is given as `-o key=value`.", ""]
+    for kind in KINDS:
+        lines += [f"## Of the task {kind.name}", "", *_key_table(list(keys_of(kind.prepare_options))), ""]
     return "\n".join(lines)
 
 
@@ -78,9 +82,10 @@ def _key_table(keys: Sequence[Any]) -> list[str]:
 
 def columns_page() -> str:
     """Every column of metrics.csv."""
-    from graphmill.record.columns import COLUMNS_OF, columns_markdown
+    from graphmill.record.columns import columns_markdown
+    from graphmill.spec.kinds import KINDS
 
-    parts = [f"## Of a run of `task: {task}`\n\n{columns_markdown(task).strip()}\n" for task in COLUMNS_OF]
+    parts = [f"## Of a run of `task: {kind.name}`\n\n{columns_markdown(kind).strip()}\n" for kind in KINDS]
     return "\n".join([f"{_GENERATED}\n\n# Columns of metrics.csv\n", *parts])
 
 

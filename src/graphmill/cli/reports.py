@@ -18,7 +18,7 @@ CommColumn = Annotated[
         "--comm-column",
         metavar="COLUMN",
         show_default=False,
-        help="The cost, to be small; else commMB_cum_fp32, of forecasts measured_mib_cum.",
+        help="The cost, to be small; else commMB_cum_fp32 where the task shows it, else measured_mib_cum.",
     ),
 ]
 AccColumn = Annotated[
@@ -27,10 +27,19 @@ AccColumn = Annotated[
         "--acc-column",
         metavar="COLUMN",
         show_default=False,
-        help="An accuracy, to be large, or an error, to be small; else best_microF1, of forecasts best_val_mae.",
+        help="An accuracy, to be large, or an error, to be small; else the best value of what the task is judged by.",
     ),
 ]
 Runs = Annotated[str, typer.Option("--runs", metavar="GLOB", help="Only runs whose id matches, such as 'ablation/*'.")]
+TaskOfRuns = Annotated[
+    str | None,
+    typer.Option(
+        "--task",
+        metavar="TASK",
+        show_default=False,
+        help="Of the runs; only needed for a task outside this package: package.module:KIND.",
+    ),
+]
 Metrics = Annotated[Path, typer.Option("--metrics", metavar="FILE", help="What `merge` wrote.")]
 
 
@@ -76,8 +85,8 @@ def merge(
     print_line(f"{merged.csv} and {merged.parquet}: {merged.num_rows} rows of {merged.num_files} runs")
     if merged.num_superseded:
         print_line(f"{merged.num_superseded} rows left out: a later attempt or an equal copy stands for them")
-    for path in merged.seed_000_files:
-        print_line(f"{path} has seed 000's columns only; its scheme was taken as deferred_allreduce")
+    for path in merged.original_files:
+        print_line(f"{path} has only the columns of the original script; its scheme was taken as deferred_allreduce")
 
 
 def pareto(
@@ -87,6 +96,7 @@ def pareto(
     comm_column: CommColumn = None,
     acc_column: AccColumn = None,
     runs: Runs = "*",
+    task: TaskOfRuns = None,
     json: Json = False,
 ) -> None:
     """Find the accuracy that communication buys.
@@ -99,7 +109,9 @@ def pareto(
     """
     from graphmill.report.pareto import pareto as find_frontier
 
-    written = find_frontier(metrics, output_dir=output_dir, comm_column=comm_column, acc_column=acc_column, runs=runs)
+    written = find_frontier(
+        metrics, output_dir=output_dir, comm_column=comm_column, acc_column=acc_column, runs=runs, task=task
+    )
     if json:
         print_json(written)
         return
@@ -144,6 +156,7 @@ def figures(
     compile_tex: Annotated[
         bool, typer.Option("--compile/--no-compile", help="Compile the .tex where LaTeX is.")
     ] = True,
+    task: TaskOfRuns = None,
     json: Json = False,
 ) -> None:
     """Draw the figures of a merged table.
@@ -169,6 +182,7 @@ def figures(
         build_dir=build_dir,
         tex_file=tex_file,
         compile_tex=compile_tex,
+        task=task,
     )
     if json:
         print_json(drawn)
@@ -186,6 +200,7 @@ def schemes(
         "logs"
     ),
     runs: Runs = "*",
+    task: TaskOfRuns = None,
     json: Json = False,
 ) -> None:
     """Compare the synchronisation schemes of merged runs.
@@ -198,7 +213,7 @@ def schemes(
     """
     from graphmill.report.schemes import render_scheme_table, scheme_table
 
-    rows = scheme_table(metrics, runs_root=logs_root, runs=runs)
+    rows = scheme_table(metrics, runs_root=logs_root, runs=runs, task=task)
     if json:
         print_json(rows)
         return

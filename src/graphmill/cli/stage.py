@@ -47,11 +47,12 @@ def stage(
       graphmill stage debian-packages --to "$TMPDIR/graphmill"
       graphmill stage debian-packages --via "$SCRATCH/staged" --to "$TMPDIR/graphmill" --verify
     """
-    from graphmill.cluster.staging.stage import METADATA, StagingError, in_words, read_dataset, staged_root
+    from graphmill.cluster.staging.stage import StagingError, in_words, read_dataset, staged_root
+    from graphmill.graph.header import is_prepared
     from graphmill.cluster.staging.stage import stage as make_copy
 
     folder = Path(dataset)
-    if not (folder / METADATA).is_file():
+    if not is_prepared(folder):
         folder = resolved_dataset_root(root) / dataset
     target = staged_root(to, os.environ)
     try:

@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from graphmill.base.errors import UserError
 from graphmill.cluster.launch.local_process import launcher_of
+from graphmill.record.columns import facts_of
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import Outcome, RunFolder, SubmittedJob
 from graphmill.slurm.queue import JobReading, Queue, alive
@@ -30,7 +31,9 @@ class Progress:
 
     epoch: int
     loss: float | None
-    micro_f1: float | None
+    measure: str  # what the task is judged by on the validation split, such as micro-F1
+    value: float | None  # of that
+    seeds_are: str  # nodes, windows, …
     seeds_per_s: float | None
     peak_rss_mib: float | None  # of rank 0
 
@@ -145,7 +148,7 @@ class Watcher:
         stamp = (status.st_mtime_ns, status.st_size)
         known = self._progress.get(folder.path)
         if known is None or known[0] != stamp:
-            self._progress[folder.path] = known = (stamp, _progress(folder.metrics_path))
+            self._progress[folder.path] = known = (stamp, _progress(folder))
         return known[1]
 
 
@@ -292,14 +295,16 @@ def _outcome(folder: RunFolder) -> Outcome | None:
         return None
 
 
-def _progress(path: Path) -> Progress | None:
+def _progress(folder: RunFolder) -> Progress | None:
     try:
-        rows = read_metrics(path, is_growing=True)
-        last = rows[-1]
+        kind = folder.read_plan().kind
+        last = facts_of(kind, read_metrics(folder.metrics_path, is_growing=True)[-1])
         return Progress(
             epoch=int(last["epoch"]),
             loss=_number(last.get("loss")),
-            micro_f1=_number(last.get("microF1")),
+            measure=kind.primary.words,
+            value=_number(last.get(f"val_{kind.primary.name}")),
+            seeds_are=kind.seeds_are,
             seeds_per_s=_number(last.get("seeds_per_s")),
             peak_rss_mib=_number(last.get("peak_rss_mib")),
         )

@@ -20,6 +20,7 @@ class Draft:
     value: dict[str, Any]
     origins: dict[KeyPath, str]  # "file:line", or the override as given
     problems: list[Problem] = field(default_factory=list)
+    flag: str = "-O"  # how an override is given, for messages
 
     @classmethod
     def of(cls, document: Document) -> "Draft":
@@ -39,7 +40,7 @@ class Draft:
 
     def override(self, text: str) -> None:
         """Lay `train.sync.every=4` over the draft. What is wrong with it is kept as a problem."""
-        where = f"-O {text}"
+        where = f"{self.flag} {text}"
         parsed = self._parsed(text, where)
         if parsed is None:
             return
@@ -61,7 +62,9 @@ class Draft:
         names = tuple(key.strip().split("."))
         if not equals or not all(_NAME.match(name) for name in names):
             self._problem(
-                where, "is not of the form key=value with a dotted key", "write, for example, -O train.sync.every=4"
+                where,
+                "is not of the form key=value with a dotted key",
+                f"write, for example, {self.flag} {self._example()}",
             )
             return None
         if not written.strip():
@@ -81,7 +84,7 @@ class Draft:
     def _is_free(self, path: tuple[str, ...], value: object, where: str) -> bool:
         """Whether no earlier override would be dropped in silence."""
         for known, origin in self.origins.items():
-            given_before = origin.startswith("-O ") and known[: len(path)] == path
+            given_before = origin.startswith(f"{self.flag} ") and known[: len(path)] == path
             if given_before and not (known == path and _at(self.value, path) == value):
                 self._problem(
                     where,
@@ -101,6 +104,9 @@ class Draft:
                 )
                 return False
         return True
+
+    def _example(self) -> str:
+        return "train.sync.every=4" if self.flag == "-O" else "seed=4"
 
     def _problem(self, where: str, what: str, fix: str) -> None:
         self.problems.append(Problem(where, what, fix))

@@ -73,7 +73,7 @@ def _clock(rank: int, epochs: _Epochs, counted: Sequence[int]) -> Clock | None:
 def _from_metrics(folder: RunFolder) -> tuple[Clock, float, list[int]]:
     plan = folder.read_plan()
     rows = read_metrics(folder.metrics_path, is_growing=True) if folder.metrics_path.exists() else []
-    facts = [facts_of(plan.task_name, row) for row in rows]
+    facts = [facts_of(plan.kind, row) for row in rows]
     kept = facts[1:] or facts
     if not kept:
         raise UserError(

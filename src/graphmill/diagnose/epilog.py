@@ -130,7 +130,7 @@ def _phases(folder: RunFolder, attempt: int, notes: list[str]) -> Phases | None:
     """Sums over the rows that the last attempt wrote."""
     try:
         rows = read_metrics(folder.metrics_path) if folder.metrics_path.exists() else []
-        facts = (facts_of(folder.read_plan().task_name, row) for row in rows)  # columns have each task's own names
+        facts = (facts_of(folder.read_plan().kind, row) for row in rows)  # columns have each task's own names
         own = [row for row in facts if row.get("attempt", str(attempt)) == str(attempt)]
         sums = {name: sum(float(row.get(name) or 0) for row in own) for name in (*_PHASES, "time")}
     except (UserError, ValueError) as error:

@@ -15,9 +15,8 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
 
-from graphmill.base.errors import UserError
+from graphmill.graph.header import FILE_NAME, ArrayRecord, damaged
 
 # Everything that numpy, zipfile and zlib raise on a damaged file; readers turn these, and only these, into a UserError.
 UNREADABLE = (
@@ -40,17 +39,6 @@ UNREADABLE = (
 )
 
 _CHUNK_BYTES = 2**24
-
-
-class ArrayRecord(BaseModel):
-    """What metadata.json knows about one file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    dtype: str
-    shape: tuple[int, ...]
-    bytes: int = Field(ge=0, description="size of the whole file")
-    xxh3: str = Field(pattern="^[0-9a-f]{32}$", description="xxh3-128 of the whole file")
 
 
 class NpyHeader(NamedTuple):
@@ -137,7 +125,7 @@ def check_arrays(folder: Path, records: Mapping[str, ArrayRecord]) -> None:
     To read all data at every start would take longer than many a run. A file that was changed, or copied without its
     times, is younger; where its data are sound, metadata.json is made the youngest again, so that they are read once.
     """
-    metadata = folder / "metadata.json"
+    metadata = folder / FILE_NAME
     younger = []
     for name, record in records.items():
         path = folder / f"{name}.npy"
@@ -179,8 +167,3 @@ def reason(error: BaseException) -> str:
     """What an error of a reader says, or its kind where it says next to nothing (KeyError: 0)."""
     text = str(error)
     return text if len(text) > 4 else f"it is cut short or damaged ({type(error).__name__}{text and ': '}{text})"
-
-
-def damaged(path: Path, problem: str) -> UserError:
-    """The error of a file in a GraphStore that is not what was written there."""
-    return UserError(f"{path}: {problem}", fix="prepare the dataset again: graphmill prepare NAME --force")

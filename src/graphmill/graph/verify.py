@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
-from graphmill.graph.arrays import check_checksum, damaged, map_array
+from graphmill.graph.arrays import check_checksum, map_array
 from graphmill.graph.features import (
     DenseFeatures,
     Features,
@@ -16,12 +16,16 @@ from graphmill.graph.features import (
     not_finite,
     unsorted_or_repeated,
 )
-from graphmill.graph.metadata import SPLIT_CODES, StoreMetadata
+from graphmill.graph.header import damaged
+from graphmill.graph.metadata import GraphMetadata
 from graphmill.graph.topology import Topology, keys_from_topology, num_isolated, self_loops, undirected_keys
 
 
-def verify_contents(folder: Path, metadata: StoreMetadata) -> None:
-    """Checksums first, so that a flipped bit is called one; then structure, which a checksum cannot vouch for."""
+def verify_graph(folder: Path, metadata: GraphMetadata) -> dict[str, NDArray[Any]]:
+    """Checksums first, so that a flipped bit is called one; then structure, which a checksum cannot vouch for.
+
+    Returns all arrays, also a task's own, whose checksums are right.
+    """
     for name, record in metadata.arrays.items():
         check_checksum(folder / f"{name}.npy", record)
     arrays = {name: map_array(folder / f"{name}.npy", record) for name, record in metadata.arrays.items()}
@@ -29,10 +33,10 @@ def verify_contents(folder: Path, metadata: StoreMetadata) -> None:
     undirected = given if metadata.is_symmetric else _topology(folder, arrays, metadata, prefix="undirected_")
     _verify_directions(folder, metadata, given, undirected)
     _verify_features(folder, metadata, arrays)
-    _verify_labels(folder, metadata, arrays)
+    return arrays
 
 
-def _topology(folder: Path, arrays: dict[str, NDArray[Any]], metadata: StoreMetadata, *, prefix: str) -> Topology:
+def _topology(folder: Path, arrays: dict[str, NDArray[Any]], metadata: GraphMetadata, *, prefix: str) -> Topology:
     topology = Topology(indptr=arrays[f"{prefix}indptr"], indices=arrays[f"{prefix}indices"])
     problem = csr_problem(topology.indptr, topology.indices, metadata.num_nodes)
     problem = problem or unsorted_or_repeated(topology.indptr, topology.indices)
@@ -41,7 +45,7 @@ def _topology(folder: Path, arrays: dict[str, NDArray[Any]], metadata: StoreMeta
     return topology
 
 
-def _verify_directions(folder: Path, metadata: StoreMetadata, given: Topology, undirected: Topology) -> None:
+def _verify_directions(folder: Path, metadata: GraphMetadata, given: Topology, undirected: Topology) -> None:
     keys = keys_from_topology(given)
     loops = self_loops(keys, metadata.num_nodes)
     both = undirected_keys(keys, metadata.num_nodes)
@@ -57,7 +61,7 @@ def _verify_directions(folder: Path, metadata: StoreMetadata, given: Topology, u
     _compare_counts(folder, metadata, counted)
 
 
-def _verify_features(folder: Path, metadata: StoreMetadata, arrays: dict[str, NDArray[Any]]) -> None:
+def _verify_features(folder: Path, metadata: GraphMetadata, arrays: dict[str, NDArray[Any]]) -> None:
     features: Features
     if metadata.has_sparse_features:
         features = SparseFeatures(arrays["x_indptr"], arrays["x_indices"], arrays["x_values"], metadata.num_features)
@@ -72,25 +76,7 @@ def _verify_features(folder: Path, metadata: StoreMetadata, arrays: dict[str, ND
         raise damaged(folder / ("x_values.npy" if metadata.has_sparse_features else "x.npy"), problem)
 
 
-def _verify_labels(folder: Path, metadata: StoreMetadata, arrays: dict[str, NDArray[Any]]) -> None:
-    labels, split = arrays["y"], arrays["split"]
-    outside = np.flatnonzero((labels < -1) | (labels >= metadata.num_classes))
-    if len(outside):
-        raise damaged(
-            folder / "y.npy", f"node {outside[0]} has label {labels[outside[0]]} of {metadata.num_classes} classes"
-        )
-    bare = np.flatnonzero((labels == -1) & (split != SPLIT_CODES["none"]))
-    if len(bare):
-        raise damaged(folder / "y.npy", f"node {bare[0]} is in a split and has no label")
-    for name, code in SPLIT_CODES.items():
-        num_nodes = int(np.count_nonzero(split == code))
-        if num_nodes != metadata.splits[name]:
-            raise damaged(
-                folder / "split.npy", f"{num_nodes} nodes are {name}, and metadata.json says {metadata.splits}"
-            )
-
-
-def _compare_counts(folder: Path, metadata: StoreMetadata, counted: dict[str, int]) -> None:
+def _compare_counts(folder: Path, metadata: GraphMetadata, counted: dict[str, int]) -> None:
     for name, count in counted.items():
         said = getattr(metadata, name)
         if said != count:

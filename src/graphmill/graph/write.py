@@ -1,19 +1,19 @@
-"""Write a GraphStore, whole or not at all."""
+"""Write the arrays of a graph, and whole stores or none."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-import graphmill
 from graphmill.base.errors import UserError
 from graphmill.base.files import remove_leftovers, replacing_folder
-from graphmill.graph.arrays import ArrayRecord, write_array
+from graphmill.graph.arrays import write_array
 from graphmill.graph.features import Features, SparseFeatures
-from graphmill.graph.metadata import SPLIT_CODES, StoreMetadata, seal, write_metadata
-from graphmill.graph.raw import RawGraph, check_raw_graph
+from graphmill.graph.header import ArrayRecord
+from graphmill.graph.metadata import GraphMetadata
+from graphmill.graph.raw import RawGraph
 from graphmill.graph.topology import (
     Topology,
     edge_keys,
@@ -24,29 +24,31 @@ from graphmill.graph.topology import (
 )
 
 
-def write_checked(raw: RawGraph, path: Path) -> StoreMetadata:
-    """Check `raw` and write it to the folder `path`, replacing a store that is there."""
-    check_raw_graph(raw)
+@contextmanager
+def new_store(path: Path) -> Iterator[Path]:
+    """A temporary folder to write a store into, which then replaces the one at `path`, whole or not at all.
+
+    Leftovers of writers that were killed are removed.
+    """
     if path.exists() and not path.is_dir():
         raise UserError(
-            f"{path} is a file, and a GraphStore is a folder",
+            f"{path} is a file, and prepared data are a folder",
             fix="move it away, or give another --dataset-root or name",
         )
     try:
         remove_leftovers(path)
         with replacing_folder(path) as temporary:
-            metadata = seal(_write_arrays(raw, temporary))
-            write_metadata(temporary, metadata)
+            yield temporary
     except OSError as error:
         raise UserError(
-            f"{path}: the store cannot be written: {error.strerror or error}",
+            f"{path}: the prepared data cannot be written: {error.strerror or error}",
             fix="free some space or choose another place with --dataset-root",
         ) from error
-    return metadata
 
 
-def _write_arrays(raw: RawGraph, folder: Path) -> StoreMetadata:
-    num_nodes = len(raw.labels)
+def write_graph(raw: RawGraph, folder: Path, kind: str) -> GraphMetadata:
+    """Build the topologies of a graph that was checked, and write its arrays. The metadata are not sealed yet."""
+    num_nodes = raw.num_nodes
     keys = edge_keys(raw.edge_index, num_nodes)
     given = topology_from_keys(keys, num_nodes)
     records = _write_topology(folder, given, prefix="")
@@ -56,27 +58,22 @@ def _write_arrays(raw: RawGraph, folder: Path) -> StoreMetadata:
     undirected = given if both is None else topology_from_keys(both, num_nodes)
     if both is not None:
         records |= _write_topology(folder, undirected, prefix="undirected_")
-    records |= _write_all(folder, _feature_arrays(raw.features))
-    records |= _write_all(folder, {"y": raw.labels.astype(np.int64), "split": raw.split.astype(np.int8)})
-    return StoreMetadata(
+    records |= write_all(folder, _feature_arrays(raw.features))
+    return GraphMetadata(
+        kind=kind,
         name=raw.name,
         source=raw.source,
         synthetic=raw.synthetic,
-        split=raw.split_note,
         num_nodes=num_nodes,
         num_edges=given.num_edges,
         num_undirected_edges=undirected.num_edges,
         num_features=raw.features.num_features,
-        num_classes=len(raw.class_names) or int(raw.labels.max()) + 1,
-        class_names=raw.class_names,
         feature_dtype="float32" if isinstance(raw.features, SparseFeatures) else raw.features.dtype,
         is_symmetric=both is None,
         num_duplicate_edges=raw.edge_index.shape[1] - given.num_edges,
         num_isolated_nodes=num_isolated(undirected, loops),
         num_self_loops=len(loops),
-        splits={name: int(np.count_nonzero(raw.split == code)) for name, code in SPLIT_CODES.items()},
         arrays=records,
-        created_by=f"graphmill {graphmill.__version__}",
     )
 
 
@@ -87,8 +84,9 @@ def _feature_arrays(features: Features) -> dict[str, NDArray[Any]]:
 
 
 def _write_topology(folder: Path, topology: Topology, *, prefix: str) -> dict[str, ArrayRecord]:
-    return _write_all(folder, {f"{prefix}indptr": topology.indptr, f"{prefix}indices": topology.indices})
+    return write_all(folder, {f"{prefix}indptr": topology.indptr, f"{prefix}indices": topology.indices})
 
 
-def _write_all(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, ArrayRecord]:
+def write_all(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> dict[str, ArrayRecord]:
+    """Write each array to <name>.npy."""
     return {name: write_array(folder / f"{name}.npy", array) for name, array in arrays.items()}

@@ -11,41 +11,24 @@ from typing import SupportsIndex
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.base.names import did_you_mean
-from graphmill.record.columns import COLUMNS, COLUMNS_OF, SEED_000_COLUMNS, Cell, Column, Kind
 from graphmill.record.lines import append_line
-from graphmill.spec.experiment import TaskName
-
-__all__ = [
-    "COLUMNS",
-    "SEED_000_COLUMNS",
-    "Cell",
-    "Column",
-    "Kind",
-    "Table",
-    "append_metrics",
-    "format_cell",
-    "read_metrics",
-    "read_table",
-    "write_metrics",
-]
+from graphmill.spec.columns import Cell, Column
 
 
-def write_metrics(path: Path, rows: Iterable[Mapping[str, Cell]], *, task: TaskName = "node_classification") -> None:
-    """Write `rows` with all columns of `task`, whole or not at all; same rows, same bytes.
+def write_metrics(path: Path, rows: Iterable[Mapping[str, Cell]], columns: Mapping[str, Column]) -> None:
+    """Write `rows` with all `columns`, whole or not at all; same rows, same bytes.
 
     A column that a row lacks, or holds None for, becomes an empty cell. Floats are written as the shortest text that
     reads back to the same float.
     """
-    columns = COLUMNS_OF[task]
     write_text(path, "".join([_line(columns), *(f"{_row(row, columns)}\n" for row in rows)]))
 
 
-def append_metrics(path: Path, row: Mapping[str, Cell], *, task: TaskName = "node_classification") -> None:
+def append_metrics(path: Path, row: Mapping[str, Cell], columns: Mapping[str, Column]) -> None:
     """Append one row, with the header first where there is no file yet; durable when this returns.
 
     A line that a crash left half-written is cut off first, so the file only ever holds whole rows.
     """
-    columns = COLUMNS_OF[task]
     if not path.exists():
         write_text(path, _line(columns))
     append_line(path, _row(row, columns))

@@ -8,7 +8,7 @@ import polars as pl
 from graphmill.base.errors import UserError
 from graphmill.record.columns import is_lower_better
 from graphmill.report.chart import LOG_SPAN, Axis, Chart, Panel, Series, focus, linear_axis, log_axis
-from graphmill.report.pareto import DEFAULT_ACC, DEFAULT_COMM, GROUP, RUN, column_tag, measure_column
+from graphmill.report.pareto import DEFAULT_COMM, GROUP, RUN, column_tag
 from graphmill.report.style import (
     MARKERS,
     OKABE_ITO,
@@ -19,6 +19,7 @@ from graphmill.report.style import (
     shortened,
 )
 from graphmill.report.table import OfDataset
+from graphmill.spec.kinds.kind import AnyKind
 
 Variant = tuple[str | None, str | None, int | None]
 """Scheme, payload, number of ranks: what a group of runs shares beside its k."""
@@ -39,22 +40,23 @@ class Curve:
 
 def sync_ablation(part: OfDataset) -> Chart:
     """What the task is judged by, on the validation split, against steps of all ranks."""
-    measure = measure_column(part.frame)
+    measure = part.kind.column_of(f"val_{part.kind.primary.name}") or part.kind.best_column
     curves = mean_curves(part, "effective_global_steps", measure)
-    x = linear_axis(axis_words("effective_global_steps"), 0, max(curve.x[-1] for curve in curves), from_zero=True)
-    return _chart(part, f"sync_ablation{part.suffix}", curves, x, _accuracy_axis(curves, measure))
+    x = linear_axis(
+        axis_words(part.kind, "effective_global_steps"), 0, max(curve.x[-1] for curve in curves), from_zero=True
+    )
+    return _chart(part, f"sync_ablation{part.suffix}", curves, x, _accuracy_axis(part.kind, curves, measure))
 
 
 def accuracy_vs_communication(part: OfDataset, comm: str, acc: str) -> Chart:
     """Accuracy against what was communicated for it."""
     curves = mean_curves(part, comm, acc)
-    y = _accuracy_axis(curves, acc)
+    y = _accuracy_axis(part.kind, curves, acc)
     points = [point for curve in curves for point in zip(curve.x, curve.y, strict=True)]
-    x = communication_axis(comm, [cost for cost, accuracy in points if y.lower <= accuracy <= y.upper])
+    x = communication_axis(part.kind, comm, [cost for cost, accuracy in points if y.lower <= accuracy <= y.upper])
     shown = [right_of_zero(curve) for curve in curves if curve.x[-1] > 0] if x.is_log else curves
     tag = "" if comm == DEFAULT_COMM else f"_{column_tag(comm)}"
-    name = "best_microf1" if acc == DEFAULT_ACC else acc.lower()  # seed 000's name for its figure
-    chart = _chart(part, f"{name}_vs_total_comm{tag}{part.suffix}", shown, x, y)
+    chart = _chart(part, f"{acc.lower()}_vs_total_comm{tag}{part.suffix}", shown, x, y)
     hidden = "runs without communication are not on the logarithmic axis" if len(shown) < len(curves) else ""
     return replace(chart, note="; ".join(filter(None, (chart.note, hidden))))
 
@@ -78,12 +80,12 @@ def mean_curves(part: OfDataset, x: str, y: str) -> list[Curve]:
     return sorted((_curve(group) for group in groups), key=lambda curve: (variant_order(curve.variant), curve.k))
 
 
-def communication_axis(column: str, values: Sequence[float]) -> Axis:
+def communication_axis(kind: AnyKind, column: str, values: Sequence[float]) -> Axis:
     """Logarithmic where the range asks for it."""
     positive = [value for value in values if value > 0]
     if positive and max(positive) > LOG_SPAN * min(positive):
-        return log_axis(axis_words(column), min(positive), max(positive))
-    return linear_axis(axis_words(column), 0, max(values), from_zero=True)
+        return log_axis(axis_words(kind, column), min(positive), max(positive))
+    return linear_axis(axis_words(kind, column), 0, max(values), from_zero=True)
 
 
 def variant_order(variant: Variant) -> tuple[tuple[int, str], str, int]:
@@ -143,14 +145,14 @@ def right_of_zero(curve: Curve) -> Curve:
     return replace(curve, x=curve.x[start:], y=curve.y[start:], y_sd=curve.y_sd[start:])
 
 
-def _accuracy_axis(curves: Sequence[Curve], column: str) -> Axis:
+def _accuracy_axis(kind: AnyKind, curves: Sequence[Curve], column: str) -> Axis:
     spreads = [curve.y_sd or (0.0,) * len(curve.y) for curve in curves]
     bounds = [
         [y + sign * sd for y, sd in zip(curve.y, spread, strict=True)]
         for curve, spread in zip(curves, spreads, strict=True)
         for sign in (-1, 1)
     ]
-    return linear_axis(axis_words(column), *focus(bounds, falling=is_lower_better(column)))
+    return linear_axis(axis_words(kind, column), *focus(bounds, falling=is_lower_better(kind, column)))
 
 
 def _chart(part: OfDataset, name: str, curves: Sequence[Curve], x: Axis, y: Axis) -> Chart:

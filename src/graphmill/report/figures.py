@@ -43,11 +43,13 @@ def figures(
     build_dir: Path | None = None,
     tex_file: Path | None = None,
     compile_tex: bool = True,
+    task: str | None = None,
 ) -> Figures:
     """Draw the figures named in `only`, and compile their .tex, or only `tex_file`.
 
     A `tex_file` that was not written here is compiled as it is, and nothing is drawn. `build_dir` is
-    `<plots_dir>/build` unless given. A column that is None is chosen by the task of the runs.
+    `<plots_dir>/build` unless given. A column that is None is chosen by the task of the runs;
+    `task`: see `load_metrics`.
     """
     build_dir = build_dir or plots_dir / "build"
     if tex_file and not is_ours(tex_file):
@@ -55,9 +57,9 @@ def figures(
     for name in only:
         if name not in FIGURES:
             raise UserError(f"there is no figure named {name!r}", fix=did_you_mean(name, FIGURES))
-    check_number_columns([name for name in (comm_column, acc_column) if name is not None])
-    frame = load_metrics(metrics, runs=runs)
-    charts, notes = _charts(by_dataset(frame), metrics, only, *chosen_columns(frame, comm_column, acc_column))
+    table = load_metrics(metrics, runs=runs, task=task)
+    check_number_columns(table, (comm_column, acc_column))
+    charts, notes = _charts(by_dataset(table), metrics, only, *chosen_columns(table.kind, comm_column, acc_column))
     tex_files = [plots_dir / f"{chart.name}.tex" for chart in charts]
     _check_tex_files(tex_files, tex_file)
     from graphmill.report.draw import draw_chart

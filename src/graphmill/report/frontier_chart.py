@@ -29,14 +29,16 @@ class _Mean:
 def pareto_frontier(part: OfDataset, points: pl.DataFrame, comm: str, acc: str) -> Chart:
     """Draw the sorted `points` of one dataset (report.pareto.usable_points)."""
     means = _means(points, comm, acc)
-    y = linear_axis(axis_words(acc), *_limits(points, acc, means))
+    falling = is_lower_better(part.kind, acc)
+    y = linear_axis(axis_words(part.kind, acc), *_limits(points, acc, means, falling=falling))
     x = with_room(
-        communication_axis(comm, points.filter(pl.col(acc).is_between(y.lower, y.upper))[comm].to_list()), 0.06
+        communication_axis(part.kind, comm, points.filter(pl.col(acc).is_between(y.lower, y.upper))[comm].to_list()),
+        0.06,
     )
     shown = points.filter(pl.col(comm) > 0) if x.is_log else points
     means = [mean for mean in means if mean.x > 0 or not x.is_log]
     labels = variant_labels([mean.variant for mean in means])
-    best = frontier(shown, acc)
+    best = frontier(shown, acc, lower=falling)
     stairs = Series("frontier", "stairs", INK, "circle", tuple(best[comm]), tuple(best[acc]))
     colours = {variant: OKABE_ITO[place % len(OKABE_ITO)] for place, variant in enumerate(labels)}
     clouds = (_cloud(shown, variant, colours[variant], comm, acc) for variant in labels)
@@ -54,9 +56,9 @@ def pareto_frontier(part: OfDataset, points: pl.DataFrame, comm: str, acc: str) 
     )
 
 
-def _limits(points: pl.DataFrame, acc: str, means: Sequence[_Mean]) -> tuple[float, float]:
+def _limits(points: pl.DataFrame, acc: str, means: Sequence[_Mean], *, falling: bool) -> tuple[float, float]:
     runs = [run[acc].to_list() for run in points.sort("epoch").partition_by(RUN)]
-    lower, upper = focus(runs, falling=is_lower_better(acc))
+    lower, upper = focus(runs, falling=falling)
     lower = min(lower, *(mean.y - mean.y_sd for mean in means))
     upper = max(upper, *(mean.y + mean.y_sd for mean in means))
     return lower - 0.05 * (upper - lower), upper  # room for the names of the points

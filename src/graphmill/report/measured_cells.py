@@ -9,7 +9,7 @@ from typing import Final
 
 from graphmill.base.errors import UserError
 from graphmill.monitor.summary import MonitorSummary, read_monitors, summarise
-from graphmill.record.columns import MEASURES, facts_of
+from graphmill.record.columns import facts_of
 from graphmill.record.metrics import read_metrics
 from graphmill.record.provenance import Provenance
 from graphmill.record.run_folder import RunFolder, find_runs
@@ -151,7 +151,7 @@ def disturbance(others_cores: float) -> str:
 
 def primary_measure(plan: Plan) -> str:
     """The fact that says how good the model is: val_micro_f1, val_mae."""
-    return f"val_{MEASURES[plan.task_name][0].name}"
+    return f"val_{plan.kind.primary.name}"
 
 
 def _choices(cell: MeasuredCell) -> dict[str, object]:
@@ -165,7 +165,7 @@ def _choices(cell: MeasuredCell) -> dict[str, object]:
 
 
 def _rows(folder: RunFolder, plan: Plan) -> list[dict[str, float | None]]:
-    rows = [facts_of(plan.task_name, row) for row in read_metrics(folder.metrics_path)]
+    rows = [facts_of(plan.kind, row) for row in read_metrics(folder.metrics_path)]
     return [{name: _number(text) for name, text in row.items()} for row in rows]
 
 

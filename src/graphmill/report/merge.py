@@ -8,16 +8,18 @@ rule that leaves out the order of files could choose between them.
 import csv
 import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import replacing, write_text
 from graphmill.base.names import did_you_mean
-from graphmill.record.columns import task_of
-from graphmill.record.metrics import SEED_000_COLUMNS, Table, read_table
-from graphmill.report.table import MERGED_METRICS, Value, frame_of, typed_rows, widen
+from graphmill.record.columns import ANY_COLUMN, kind_of_header
+from graphmill.record.metrics import Table, read_table
+from graphmill.record.run_folder import RunFolder
+from graphmill.report.table import MERGED_METRICS, Value, frame_of, original_of, typed_rows, widen
+from graphmill.spec.columns import Column
 
 KEY_COLUMNS = ("run_id", "sync_scheme", "sync_every", "world_size", "seed", "epoch")
 
@@ -31,7 +33,7 @@ class Merged:
     num_files: int
     num_rows: int
     num_superseded: int  # rows left out, because a later attempt or an equal copy stands for them
-    seed_000_files: tuple[Path, ...]  # files of the original; what they leave unsaid was filled in (SEED_000_FILLERS)
+    original_files: tuple[Path, ...]  # of scripts that a task comes from; what they leave unsaid was filled in
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +61,22 @@ def merge(
     original = [read_table(path) for path in _find(input_root, pattern, output)]
     tables = [widen(table) for table in original]
     header = _common_header(tables)
+    columns = _columns(tables[0])
     for name in key_columns:
         if name not in header:
             raise UserError(f"no file has the key column {name!r}", fix=did_you_mean(name, header))
-    rows = [row for table in tables for row in _rows(table, key_columns)]
+    rows = [row for table in tables for row in _rows(table, key_columns, columns)]
     kept = _last_attempts(rows, key_columns)
     kept.sort(key=lambda row: [_sort_key(value) for value in row.key])
     parquet = output.with_suffix(".parquet")
-    _write(output, parquet, header, kept)
+    _write(output, parquet, header, kept, columns)
     return Merged(
         csv=output,
         parquet=parquet,
         num_files=len(tables),
         num_rows=len(kept),
         num_superseded=len(rows) - len(kept),
-        seed_000_files=tuple(table.path for table in original if table.header == SEED_000_COLUMNS),
+        original_files=tuple(table.path for table in original if original_of(table) is not None),
     )
 
 
@@ -100,10 +103,10 @@ def _common_header(tables: Sequence[Table]) -> tuple[str, ...]:
     first = tables[0]
     for table in tables[1:]:
         if table.header != first.header:
-            tasks = task_of(first.header), task_of(table.header)
-            if None not in tasks:
+            one, other = kind_of_header(first.header), kind_of_header(table.header)
+            if one is not None and other is not None:
                 raise UserError(
-                    f"{first.path} is of a {tasks[0]} run, {table.path} of a {tasks[1]} run,"
+                    f"{first.path} is of a {one.name} run, {table.path} of a {other.name} run,"
                     " and one table cannot hold both",
                     fix="merge each task's runs apart: --input-root FOLDER, or --glob, and another --output",
                 )
@@ -112,6 +115,15 @@ def _common_header(tables: Sequence[Table]) -> tuple[str, ...]:
                 fix="merge them apart (--glob, --output), or leave one out",
             )
     return first.header
+
+
+def _columns(table: Table) -> Mapping[str, Column]:
+    """What the columns hold: by the header; else by the plan beside the file, of a task outside this package."""
+    kind = kind_of_header(table.header)
+    if kind is not None:
+        return kind.columns
+    folder = RunFolder(table.path.parent)
+    return folder.read_plan().kind.columns if folder.plan_path.is_file() else ANY_COLUMN
 
 
 def _difference(one: Table, other: Table) -> str:
@@ -132,10 +144,10 @@ def _difference(one: Table, other: Table) -> str:
     return "; ".join(parts)
 
 
-def _rows(table: Table, key_columns: Sequence[str]) -> Iterable[_Row]:
+def _rows(table: Table, key_columns: Sequence[str], columns: Mapping[str, Column]) -> Iterable[_Row]:
     places = [table.header.index(name) for name in key_columns]
     attempt_place = table.header.index("attempt") if "attempt" in table.header else None
-    for line, cells, values in zip(table.lines, table.rows, typed_rows(table), strict=True):
+    for line, cells, values in zip(table.lines, table.rows, typed_rows(table, columns), strict=True):
         attempt = 0 if attempt_place is None else values[attempt_place] or 0
         key = tuple(values[place] for place in places)
         yield _Row(table.path, line, int(attempt), cells, values, key)
@@ -177,13 +189,15 @@ def _sort_key(value: Value) -> tuple[int, float, str]:
     return (1, number, str(value)) if math.isfinite(number) else (2, 0.0, str(value))
 
 
-def _write(output: Path, parquet: Path, header: tuple[str, ...], rows: Sequence[_Row]) -> None:
+def _write(
+    output: Path, parquet: Path, header: tuple[str, ...], rows: Sequence[_Row], columns: Mapping[str, Column]
+) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(header)
     writer.writerows(row.cells for row in rows)
     write_text(output, text.getvalue())
     table = io.BytesIO()  # not to the file: polars' own errors of a full disk carry no number
-    frame_of(header, [row.values for row in rows]).write_parquet(table)
+    frame_of(header, [row.values for row in rows], columns).write_parquet(table)
     with replacing(parquet) as temporary:
         temporary.write_bytes(table.getvalue())

@@ -13,11 +13,9 @@ from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.record.columns import is_lower_better
 from graphmill.report.table import MERGED_METRICS, OfDataset, by_dataset, check_number_columns, load_metrics
+from graphmill.spec.kinds.kind import AnyKind
 
 DEFAULT_COMM = "commMB_cum_fp32"
-DEFAULT_ACC = "best_microF1"
-TRAFFIC_COLUMNS = "measured_mib_cum", "best_val_mae"
-"""What is compared of forecasts, which have neither of the above."""
 
 RUN = ("run_id", "sync_scheme", "payload", "sync_every", "world_size", "seed")
 """What tells two runs of one dataset apart: the original kept a whole sweep under one run_id."""
@@ -47,39 +45,33 @@ def pareto(
     comm_column: str | None = None,
     acc_column: str | None = None,
     runs: str = "*",
+    task: str | None = None,
 ) -> list[ParetoFiles]:
     """Minimise `comm_column`; maximise `acc_column`, or minimise it where it is an error. Four CSVs per dataset.
 
-    A column that is None is chosen by the task of the runs. `runs` is a glob on run_id.
+    A column that is None is chosen by the task of the runs. `runs` is a glob on run_id; `task`: see `load_metrics`.
     """
-    check_number_columns([name for name in (comm_column, acc_column) if name is not None])
-    frame = load_metrics(metrics, runs=runs)
-    comm, acc = chosen_columns(frame, comm_column, acc_column)
-    return [_write_dataset(part, metrics, output_dir, comm, acc) for part in by_dataset(frame)]
+    table = load_metrics(metrics, runs=runs, task=task)
+    check_number_columns(table, (comm_column, acc_column))
+    comm, acc = chosen_columns(table.kind, comm_column, acc_column)
+    return [_write_dataset(part, metrics, output_dir, comm, acc) for part in by_dataset(table)]
 
 
-def chosen_columns(frame: pl.DataFrame, comm: str | None, acc: str | None) -> tuple[str, str]:
+def chosen_columns(kind: AnyKind, comm: str | None, acc: str | None) -> tuple[str, str]:
     """Cost and measure as asked for; where they are not, as the task of the runs has them."""
-    is_traffic = frame[DEFAULT_ACC].count() == 0 and frame[TRAFFIC_COLUMNS[1]].count() > 0
-    usual = TRAFFIC_COLUMNS if is_traffic else (DEFAULT_COMM, DEFAULT_ACC)
-    return comm or usual[0], acc or usual[1]
+    return comm or kind.cost_column, acc or kind.best_column
 
 
-def measure_column(frame: pl.DataFrame) -> str:
-    """What the task of the runs is judged by after each epoch."""
-    return chosen_columns(frame, None, None)[1].removeprefix("best_")
-
-
-def points(frame: pl.DataFrame, comm: str, acc: str) -> pl.DataFrame:
-    """Every row that has both numbers, cheapest first, of equally cheap ones the best first: see `is_lower_better`."""
+def points(frame: pl.DataFrame, comm: str, acc: str, *, lower: bool = False) -> pl.DataFrame:
+    """Every row that has both numbers, cheapest first, of equally cheap ones the best first. `lower` is better."""
     usable = frame.filter(pl.col(comm).is_finite(), pl.col(acc).is_finite())  # null is not finite
     order = [comm, acc, "sync_every", "epoch", *RUN]
-    return usable.sort(order, descending=[name == acc and not is_lower_better(acc) for name in order])
+    return usable.sort(order, descending=[name == acc and not lower for name in order])
 
 
-def frontier(points: pl.DataFrame, acc: str) -> pl.DataFrame:
+def frontier(points: pl.DataFrame, acc: str, *, lower: bool = False) -> pl.DataFrame:
     """The sorted points that beat every cheaper or equally cheap one; of equal points the first."""
-    if is_lower_better(acc):
+    if lower:
         best_before = pl.col(acc).cum_min().shift(1)
         return points.filter(best_before.is_null() | (pl.col(acc) < best_before))
     best_before = pl.col(acc).cum_max().shift(1)
@@ -120,10 +112,10 @@ def same_seed_notes(finals: pl.DataFrame) -> tuple[str, ...]:
 
 def usable_points(part: OfDataset, metrics: Path, comm: str, acc: str) -> pl.DataFrame:
     """`points`, or a `UserError` where the file holds none."""
-    usable = points(part.frame, comm, acc)
+    usable = points(part.frame, comm, acc, lower=is_lower_better(part.kind, acc))
     if usable.is_empty():
         of_dataset = f" of {part.name}" if part.name else ""
-        usual = chosen_columns(part.frame, None, None)
+        usual = chosen_columns(part.kind, None, None)
         raise UserError(
             f"{metrics} has no row{of_dataset} with both {comm} and {acc}, each a finite number",
             fix="train until an epoch has both, or choose other columns (--comm-column, --acc-column)"
@@ -144,7 +136,7 @@ def column_tag(comm_column: str) -> str:
 
 def _write_dataset(part: OfDataset, metrics: Path, folder: Path, comm: str, acc: str) -> ParetoFiles:
     all_points = usable_points(part, metrics, comm, acc)
-    best = frontier(all_points, acc)
+    best = frontier(all_points, acc, lower=is_lower_better(part.kind, acc))
     finals = final_points(all_points)
     tag = column_tag(comm)
     of_tag = "" if comm == DEFAULT_COMM else f"_{tag}"  # a second communication column must not overwrite the first

@@ -9,7 +9,7 @@ from typing import Any
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_json, write_text
-from graphmill.record.metrics import Cell, format_cell
+from graphmill.record.metrics import format_cell
 from graphmill.report.chart import Chart
 from graphmill.report.figures import is_ours
 from graphmill.report.latex import build_tex, find_latex
@@ -19,6 +19,7 @@ from graphmill.report.scaling_charts import scaling_charts
 from graphmill.report.scaling_points import Axis, Scaling, csv_rows, full_json, infer_kind, scaling_of
 from graphmill.report.sensitivity import Sensitivity, sensitivity_chart, sensitivity_json, sensitivity_of
 from graphmill.report.sensitivity import csv_rows as sensitivity_rows
+from graphmill.spec.columns import Cell
 from graphmill.spec.study import Study
 from graphmill.spec.study_kinds import StudyKind
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from graphmill.record.columns import SEEDS_ARE
 from graphmill.report.chart import LOG_SPAN, Axis, Chart, Panel, Series, linear_axis
 from graphmill.report.laws import Fit
 from graphmill.report.measured_cells import Spread, disturbance
@@ -91,7 +90,7 @@ def _efficiency(scaling: Scaling) -> Chart:
 def _throughput(scaling: Scaling) -> Chart:
     x = _x_axis(scaling)
     known = [point.throughput for point in scaling.points if point.throughput]
-    seeds = SEEDS_ARE[scaling.plan.task_name]
+    seeds = scaling.plan.kind.seeds_are
     y = linear_axis(f"throughput ({seeds}/s, all ranks)", 0, max(_top(value) for value in known), from_zero=True)
     base = scaling.base.throughput
     assert base is not None

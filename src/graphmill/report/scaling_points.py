@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
 from graphmill.base.errors import UserError
-from graphmill.record.columns import COLUMNS_OF, MEASURES
 from graphmill.report.laws import Fit, fit_amdahl, fit_gustafson
 from graphmill.report.measured_cells import (
     OVERLOAD,
@@ -25,7 +24,7 @@ Axis = Literal["ranks", "hosts"]
 
 STRONG_COLUMNS: Final = (
     *("num_nodes", "epoch_time_sec", "throughput_samples_per_sec", "speedup", "efficiency", "ideal_speedup"),
-    *("train_loss", "val_loss", "val_mae", "gpu_util_avg"),
+    *("train_loss", "val_loss", "MEASURE", "gpu_util_avg"),  # MEASURE: what the task is judged by, such as val_mae
 )
 WEAK_COLUMNS: Final = (
     *("num_nodes", "epoch_time_sec", "throughput_samples_per_sec", "time_ratio", "efficiency"),
@@ -152,10 +151,10 @@ def _csv_row(scaling: Scaling, point: Point) -> dict[str, Any]:
         "total_samples": point.train_seeds,
         "train_loss": of(point.facts.get("loss")),
         "val_loss": of(point.facts.get("val_loss")),
-        "val_mae": of(point.facts.get("val_mae")),
+        scaling.measure: of(point.facts.get(scaling.measure)),
         "gpu_util_avg": of(point.facts.get("gpu_util_avg")),
     }
-    listed = STRONG_COLUMNS if strong else WEAK_COLUMNS
+    listed = [scaling.measure if name == "MEASURE" else name for name in (STRONG_COLUMNS if strong else WEAK_COLUMNS)]
     own = {
         "num_nodes_counts": scaling.axis,
         "ranks": point.ranks,
@@ -182,7 +181,7 @@ def full_json(scaling: Scaling) -> dict[str, Any]:
     """Everything, for a program: `<kind>_scaling_full.json`."""
     plan = scaling.plan
     shared = {
-        "task": plan.task_name,
+        "task": plan.task.kind,
         "dataset": plan.dataset.name,
         "synthetic": plan.dataset.synthetic,
         "batch_size": plan.batch_size if scaling.kind == "weak" else plan.batch_size * plan.ranks,
@@ -216,19 +215,15 @@ def work_words(scaling: Scaling) -> str:
         return f"fixed problem: {seeds:,} training seeds an epoch in global batches of {batch:,}"
     per_rank = plan.dataset.num_train // plan.ranks
     return (
-        f"work grows with the ranks: {per_rank:,} training seeds of each rank an epoch, in batches of"
+        f"work grows with the ranks: {per_rank:,} training {plan.kind.seeds_are} of each rank an epoch, in batches of"
         f" {plan.batch_size:,}; the training set is drawn from the whole, the graph stays the same"
-        if plan.task_name == "node_classification"
-        else f"work grows with the ranks: {per_rank:,} training windows of each rank an epoch, in batches of"
-        f" {plan.batch_size:,}; the training set is drawn from the whole, the network stays the same"
     )
 
 
 def measure_words(scaling: Scaling) -> str:
     """The measure for a person."""
-    return next(
-        measure.words for measure in MEASURES[scaling.plan.task_name] if f"val_{measure.name}" == scaling.measure
-    )
+    known: dict[str, str] = {f"val_{measure.name}": measure.words for measure in scaling.plan.kind.measures}
+    return known[scaling.measure]
 
 
 def _studied(kind: ScalingKind, axis: Axis) -> set[str]:
@@ -263,7 +258,7 @@ def _point(cells: Sequence[MeasuredCell], size: int) -> Point:
     usable = [cell for cell in cells if not cell.trouble]
     plan = next((cell.plan for cell in (*usable, *cells) if cell.plan is not None), None)
     cores = next((cell.provenance.num_cores for cell in usable if cell.provenance is not None), None)
-    shown = COLUMNS_OF[plan.task_name].items() if plan else ()
+    shown = plan.kind.columns.items() if plan else ()
     facts = {column.shows or name for name, column in shown if column.kind == "number"} | {*UTILISATION}
     threads = plan.threads if plan else None
     return Point(

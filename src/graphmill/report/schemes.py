@@ -19,6 +19,7 @@ from graphmill.report.curves import variant_order
 from graphmill.report.pareto import RUN
 from graphmill.report.style import SYNTHETIC, scheme_words, short_scheme
 from graphmill.report.table import MERGED_METRICS, load_metrics
+from graphmill.spec.kinds.kind import AnyKind
 
 GROUP = ("dataset", "sync_scheme", "payload", "world_size", "sync_every")
 
@@ -34,14 +35,12 @@ class SchemeRow:
     world_size: int | None
     k: int | None
     num_runs: int
-    val_micro_f1: float | None  # of the last epoch that was evaluated
-    val_micro_f1_sd: float | None  # None for a single run
-    test_micro_f1: float | None  # from outcome.json, by the best checkpoint
-    test_micro_f1_sd: float | None
-    val_mae: float | None  # the same of forecasts, in the unit of the readings
-    val_mae_sd: float | None
-    test_mae: float | None
-    test_mae_sd: float | None
+    measure: str  # what the task is judged by, such as micro-F1
+    seeds_are: str
+    val: float | None  # of the last epoch that was evaluated
+    val_sd: float | None  # None for a single run
+    test: float | None  # from outcome.json, by the best checkpoint
+    test_sd: float | None
     syncs: float | None
     modelled_mib: float | None  # parameters × syncs, in the number format of the payload
     measured_mib: float | None
@@ -52,18 +51,18 @@ class SchemeRow:
 
 
 def scheme_table(
-    metrics: Path = MERGED_METRICS, *, runs_root: Path | None = Path("logs"), runs: str = "*"
+    metrics: Path = MERGED_METRICS, *, runs_root: Path | None = Path("logs"), runs: str = "*", task: str | None = None
 ) -> list[SchemeRow]:
     """One row per dataset, scheme, payload, number of ranks and k.
 
-    Test results stand in the runs' own outcome.json, looked for below `runs_root`.
+    Test results stand in the runs' own outcome.json, looked for below `runs_root`. `task`: see `load_metrics`.
     """
-    frame = load_metrics(metrics, runs=runs)
-    ends = [_end_of_run(run, runs_root) for run in frame.sort("epoch").partition_by("dataset", *RUN)]
+    table = load_metrics(metrics, runs=runs, task=task)
+    ends = [_end_of_run(run, table.kind, runs_root) for run in table.frame.sort("epoch").partition_by("dataset", *RUN)]
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for end in ends:
         groups.setdefault(tuple(end[name] for name in GROUP), []).append(end)
-    return sorted((_row(key, members) for key, members in groups.items()), key=_order)
+    return sorted((_row(table.kind, key, members) for key, members in groups.items()), key=_order)
 
 
 def render_scheme_table(rows: Sequence[SchemeRow]) -> Group:
@@ -73,20 +72,18 @@ def render_scheme_table(rows: Sequence[SchemeRow]) -> Group:
     return Group(*(part for table in tables for part in (table, "")))
 
 
-def _end_of_run(run: pl.DataFrame, runs_root: Path | None) -> dict[str, Any]:
+def _end_of_run(run: pl.DataFrame, kind: AnyKind, runs_root: Path | None) -> dict[str, Any]:
     """What the last rows of one run say; `run` is sorted by epoch."""
     last = run.row(-1, named=True)
     tests = _test_measures(last["run_id"], runs_root)
     train_s, eval_s = float(run["time"].sum() or 0), float(run["eval_s"].sum() or 0)
-    seeds, syncs = last["seed_nodes_cum_global"], run["syncs"].drop_nulls()
+    seeds, syncs = last["num_seeds_cum"], run["syncs"].drop_nulls()
     size = "fp16" if last["payload"] in ("fp16", "bf16") else "fp32"
     return {
         **{name: last[name] for name in (*GROUP, "measured_mib_cum", "interface_mib_cum")},
         "synthetic": bool(run["synthetic"].any()),
-        "val_micro_f1": _last(run["microF1"]),
-        "val_mae": _last(run["val_mae"]),
-        "test_micro_f1": tests.get("micro_f1", tests.get("microF1")),
-        "test_mae": tests.get("mae"),
+        "val": _last(run[f"val_{kind.primary.name}"]),
+        "test": tests.get(kind.primary.name),
         "syncs": last["syncs_cum"] if last["syncs_cum"] is not None else syncs.sum() if len(syncs) else None,
         "modelled": last[f"commMB_cum_{size}"],
         "seeds_per_s": seeds / train_s if seeds and train_s else None,
@@ -111,7 +108,7 @@ def _test_measures(run_id: str | None, runs_root: Path | None) -> dict[str, Any]
     return outcome.test if outcome and outcome.test else {}
 
 
-def _row(key: tuple[Any, ...], members: Sequence[dict[str, Any]]) -> SchemeRow:
+def _row(kind: AnyKind, key: tuple[Any, ...], members: Sequence[dict[str, Any]]) -> SchemeRow:
     dataset, scheme, payload, world_size, k = key
 
     def values(name: str) -> list[float]:
@@ -133,14 +130,12 @@ def _row(key: tuple[Any, ...], members: Sequence[dict[str, Any]]) -> SchemeRow:
         world_size=world_size,
         k=k,
         num_runs=len(members),
-        val_micro_f1=average("val_micro_f1"),
-        val_micro_f1_sd=spread("val_micro_f1"),
-        test_micro_f1=average("test_micro_f1"),
-        test_micro_f1_sd=spread("test_micro_f1"),
-        val_mae=average("val_mae"),
-        val_mae_sd=spread("val_mae"),
-        test_mae=average("test_mae"),
-        test_mae_sd=spread("test_mae"),
+        measure=kind.primary.words,
+        seeds_are=kind.seeds_are,
+        val=average("val"),
+        val_sd=spread("val"),
+        test=average("test"),
+        test_sd=spread("test"),
         syncs=average("syncs"),
         modelled_mib=average("modelled"),
         measured_mib=average("measured_mib_cum"),
@@ -156,20 +151,19 @@ def _order(row: SchemeRow) -> tuple[Any, ...]:
 
 
 def _table(rows: Sequence[SchemeRow], dataset: str | None) -> Table:
+    measure = rows[0].measure.removeprefix("micro-")  # a narrow column
     numbers: list[tuple[str, list[str]]] = [
         ("payload", [row.payload or "" for row in rows] if len({row.payload for row in rows}) > 1 else []),
         ("ranks", [_count(row.world_size) for row in rows] if len({row.world_size for row in rows}) > 1 else []),
         ("k", [_count(row.k) for row in rows]),
         ("runs", [_count(row.num_runs) for row in rows] if len({row.num_runs for row in rows}) > 1 else []),
-        ("val\nF1", [_score(row.val_micro_f1, row.val_micro_f1_sd) for row in rows]),
-        ("test\nF1", [_score(row.test_micro_f1, row.test_micro_f1_sd) for row in rows]),
-        ("val\nMAE", [_score(row.val_mae, row.val_mae_sd) for row in rows]),
-        ("test\nMAE", [_score(row.test_mae, row.test_mae_sd) for row in rows]),
+        (f"val\n{measure}", [_score(row.val, row.val_sd) for row in rows]),
+        (f"test\n{measure}", [_score(row.test, row.test_sd) for row in rows]),
         ("\nsyncs", [_count(row.syncs) for row in rows]),
         ("modelled\nMiB", [_size(row.modelled_mib) for row in rows]),
         ("measured\nMiB", [_size(row.measured_mib) for row in rows]),
         ("on wire\nMiB", [_size(row.interface_mib) for row in rows]),
-        ("\nseeds/s", [_count(row.seeds_per_s) for row in rows]),
+        (f"\n{rows[0].seeds_are}/s", [_count(row.seeds_per_s) for row in rows]),
         ("wall\ns", [_size(row.wall_s) for row in rows]),
     ]
     table = Table(
@@ -186,7 +180,7 @@ def _table(rows: Sequence[SchemeRow], dataset: str | None) -> Table:
     table.add_column("\nscheme", no_wrap=True)
     for name, _ in filled:
         table.add_column(
-            name, justify="right", no_wrap=not name.endswith(("F1", "MAE"))
+            name, justify="right", no_wrap=not name.endswith(measure)
         )  # a deviation may take a second line
     schemes = [row.scheme for row in rows]
     for place, cells in enumerate(zip(*(cells for _, cells in filled), strict=True)):

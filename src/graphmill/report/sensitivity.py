@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from graphmill.base.errors import UserError
-from graphmill.record.columns import SEEDS_ARE
 from graphmill.report.chart import Axis, Chart, Panel, Series, linear_axis
 from graphmill.report.measured_cells import MeasuredCell, Spread, disturbance, primary_measure, refuse_other_keys
 from graphmill.report.style import FAINT, MARKERS, OKABE_ITO, WARNING, shortened
@@ -143,7 +142,7 @@ def sensitivity_chart(found: Sensitivity) -> Chart:
     rest = list(dict.fromkeys(each.values[1:] for each in found.combinations))
     known = [each.throughput for each in found.combinations if each.throughput]
     top = max(spread.mean + (spread.sd or 0.0) for spread in known)
-    seeds = SEEDS_ARE[found.plan.task_name]
+    seeds = found.plan.kind.seeds_are
     y = linear_axis(f"throughput ({seeds}/s)", 0, top, from_zero=True)
     ticks = tuple(float(place) for place in range(len(values)))
     x = Axis(_short(found.keys[0]), -0.3, len(values) - 0.7, ticks, tick_texts=tuple(values))

@@ -1,7 +1,8 @@
 """Colours, markers and words of all figures. The colours can be told apart without red or green vision."""
 
-from graphmill.record.columns import ANY_COLUMN
 from graphmill.report.chart import Marker
+from graphmill.spec.columns import Column
+from graphmill.spec.kinds.kind import AnyKind
 
 MARKERS: tuple[Marker, ...] = ("circle", "square", "triangle", "diamond", "down", "pentagon")
 
@@ -16,12 +17,6 @@ SYNTHETIC = "synthetic data"
 _SCHEMES = {"deferred_allreduce": "deferred all-reduce", "local_sgd": "local SGD", "diloco": "DiLoCo"}
 _SCHEME_PLACES = {name: place for place, name in enumerate(_SCHEMES)}
 _AXES = {
-    "microF1": "validation micro-F1",
-    "macroF1": "validation macro-F1",
-    "best_microF1": "best validation micro-F1",
-    "best_macroF1": "best validation macro-F1",
-    "val_mae": "validation MAE",
-    "best_val_mae": "best validation MAE",
     "effective_global_steps": "steps, all ranks together",
     "measured_mib_cum": "payload handed to collectives per rank, measured (MiB)",
     "interface_mib_cum": "measured traffic on the host's interface (MiB)",
@@ -49,12 +44,20 @@ def shortened(name: str) -> str:
     return name if len(name) <= 36 else f"{name[:35]}…"
 
 
-def axis_words(column: str) -> str:
-    """Label of the axis that shows a column of metrics.csv."""
+def axis_words(kind: AnyKind, column: str) -> str:
+    """Label of the axis that shows a column of a task's metrics.csv."""
     if column in _AXES:
         return _AXES[column]
-    unit = ANY_COLUMN[column].unit
-    return f"{column} ({unit})" if unit else column
+    known = kind.columns.get(column)
+    unit = f" ({known.unit})" if known and known.unit not in ("", "data unit") else ""
+    return f"{_measure_words(kind, column, known) or column}{unit}"
+
+
+def _measure_words(kind: AnyKind, column: str, known: Column | None) -> str:
+    shown = (known.shows if known else "") or column
+    words = {f"val_{measure.name}": f"validation {measure.words}" for measure in kind.measures}
+    best = {f"best_{name}": f"best {text}" for name, text in words.items()}
+    return (words | best).get(shown, "")
 
 
 def ordered_colours(count: int) -> list[str]:

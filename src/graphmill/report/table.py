@@ -1,8 +1,8 @@
-"""Read a metrics.csv as a typed table, whatever wrote it: this package, or the original of seed 000."""
+"""Read a metrics.csv as a typed table, whatever wrote it: this package, or the scripts that a task comes from."""
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -11,24 +11,23 @@ import polars as pl
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
-from graphmill.record.columns import ANY_COLUMN, COLUMNS_OF, task_of
-from graphmill.record.metrics import COLUMNS, SEED_000_COLUMNS, Kind, Table, read_table
-from graphmill.spec.experiment import DEFAULT_TASK
+from graphmill.record.columns import kind_of_header
+from graphmill.record.metrics import Table, read_table
+from graphmill.spec.columns import LOOP_NAMES, Column, ColumnType
+from graphmill.spec.kinds import KINDS, find_kind
+from graphmill.spec.kinds.kind import AnyKind
 
 MERGED_METRICS = Path("results/metrics.csv")
 
-SEED_000_FILLERS = {"sync_scheme": "deferred_allreduce"}
-"""What a file with only the 26 columns of the original leaves unsaid: it could run one scheme. All else stays empty."""
-
 Value = str | int | float | bool | None
 
-_DTYPES: dict[Kind, pl.DataType] = {
+_DTYPES: dict[ColumnType, pl.DataType] = {
     "text": pl.String(),
     "integer": pl.Int64(),
     "number": pl.Float64(),
     "claim": pl.Boolean(),
 }
-_MEANINGS: dict[Kind, str] = {
+_MEANINGS: dict[ColumnType, str] = {
     "text": "text",
     "integer": "a whole number",
     "number": "a number",
@@ -36,22 +35,23 @@ _MEANINGS: dict[Kind, str] = {
 }
 
 
-def load_metrics(path: Path = MERGED_METRICS, *, runs: str = "*") -> pl.DataFrame:
-    """The typed rows of runs whose run_id matches the glob `runs`, with all columns of all tasks (null: unsaid).
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """The typed rows of runs of one task: its own columns, and what the loop's names say under those names too."""
 
-    A fact that the run's own task shows under another name stands under that of node classification too: `time`.
-    """
+    kind: AnyKind
+    frame: pl.DataFrame
+
+
+def load_metrics(path: Path = MERGED_METRICS, *, runs: str = "*", task: str | None = None) -> Metrics:
+    """The rows of runs whose run_id matches the glob `runs`. `task`: their kind, where the header does not tell it."""
     if not path.exists():
         raise UserError(f"{path} does not exist", fix=f"graphmill merge --input-root logs --output {path}")
-    table = widen(read_table(path))
-    frame = frame_of(table.header, typed_rows(table))
-    shown = {column.shows or name: name for name, column in COLUMNS_OF[task_of(table.header) or DEFAULT_TASK].items()}
-    absent = [
-        _shown_or_null(frame, shown.get(column.shows or name), _DTYPES[column.kind]).alias(name)
-        for name, column in ANY_COLUMN.items()
-        if name not in frame
-    ]
-    frame = frame.with_columns(absent)
+    table = read_table(path)
+    kind = _kind_of(table, task)
+    table = widen(table)
+    frame = frame_of(table.header, typed_rows(table, kind.columns), kind.columns)
+    frame = _with_loop_names(frame, kind)
     if frame.is_empty():
         raise UserError(f"{path} has a header, but no row", fix="train for at least one epoch, then graphmill merge")
     chosen = [fnmatchcase(run or "", runs) for run in frame["run_id"]]
@@ -60,11 +60,32 @@ def load_metrics(path: Path = MERGED_METRICS, *, runs: str = "*") -> pl.DataFram
         raise UserError(
             f"no run of {path} matches {runs!r}; {did_you_mean(runs, known)}", fix="give --runs another pattern"
         )
-    return frame.filter(pl.Series(chosen))
+    return Metrics(kind, frame.filter(pl.Series(chosen)))
 
 
-def _shown_or_null(frame: pl.DataFrame, name: str | None, dtype: pl.DataType) -> pl.Expr:
-    return pl.lit(None, dtype=dtype) if name is None or name not in frame else pl.col(name)
+def _kind_of(table: Table, task: str | None) -> AnyKind:
+    """By what was asked for, by a whole header, by the column that names a task's best measure."""
+    if task is not None:
+        return find_kind(task)
+    whole = kind_of_header(table.header) or original_of(table)
+    likely = [kind for kind in KINDS if kind.best_column in table.header]
+    if whole is None and len(likely) != 1:
+        raise UserError(
+            f"{table.path} has the columns of no built-in task ({', '.join(kind.name for kind in KINDS)})",
+            fix="say whose they are: --task package.module:KIND",
+        )
+    return whole or likely[0]
+
+
+def _with_loop_names(frame: pl.DataFrame, kind: AnyKind) -> pl.DataFrame:
+    """The frame and, under the loop's own names, what the task's columns show; null where none does."""
+    measured = {f"{when}_{measure.name}" for measure in kind.measures for when in ("val", "best_val")}
+    absent = []
+    for name in sorted((LOOP_NAMES | measured | kind.columns.keys()) - set(frame.columns)):
+        column = kind.column_of(name)
+        shown = column is not None and column in frame
+        absent.append((pl.col(column) if shown and column else pl.lit(None, dtype=pl.Float64())).alias(name))
+    return frame.with_columns(absent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +94,14 @@ class OfDataset:
 
     name: str | None  # None: the file does not say, as those of the original
     suffix: str  # for names of files; empty where the table holds one dataset only
+    kind: AnyKind
     synthetic: bool
     frame: pl.DataFrame
 
 
-def by_dataset(frame: pl.DataFrame) -> list[OfDataset]:
+def by_dataset(metrics: Metrics) -> list[OfDataset]:
     """Split a table by dataset, in the order of their names."""
+    frame = metrics.frame
     names = sorted(frame["dataset"].unique().to_list(), key=lambda name: name or "")
     stems = [re.sub(r"[^A-Za-z0-9.-]+", "-", name or "unnamed").strip("-.") or "unnamed" for name in names]
     taken = Counter(stems)
@@ -87,54 +110,64 @@ def by_dataset(frame: pl.DataFrame) -> list[OfDataset]:
         suffix = f"_{stem}" if taken[stem] == 1 else f"_{stem}-{place}"
         rows = frame.filter(pl.col("dataset").eq_missing(pl.lit(name, dtype=pl.String)))
         synthetic = bool(rows["synthetic"].any())
-        parts.append(OfDataset(name, suffix if len(names) > 1 else "", synthetic, rows))
+        parts.append(OfDataset(name, suffix if len(names) > 1 else "", metrics.kind, synthetic, rows))
     return parts
 
 
-def check_number_columns(columns: Iterable[str]) -> None:
+def check_number_columns(metrics: Metrics, columns: Iterable[str | None]) -> None:
     """Refuse a column to compute with that does not exist or holds no numbers."""
-    numbers = [name for name, column in ANY_COLUMN.items() if column.kind in ("integer", "number")]
+    numbers = [name for name, dtype in metrics.frame.schema.items() if dtype.is_numeric()]
     for name in columns:
-        if name not in numbers:
+        if name is not None and name not in numbers:
             raise UserError(f"metrics.csv has no column of numbers named {name!r}", fix=did_you_mean(name, numbers))
 
 
+def original_of(table: Table) -> AnyKind | None:
+    """The task whose predecessor's scripts wrote a file with exactly this header, or None."""
+    return next((kind for kind in KINDS if kind.original_columns and kind.original_columns == table.header), None)
+
+
 def widen(table: Table) -> Table:
-    """Give a table with exactly the columns of seed 000 our columns too; any other table is returned as it is."""
-    if table.header != SEED_000_COLUMNS:
+    """Give a file of a task's predecessor all columns of that task; any other table is returned as it is."""
+    kind = original_of(table)
+    if kind is None:
         return table
-    filler = tuple(SEED_000_FILLERS.get(name, "") for name in COLUMNS if name not in SEED_000_COLUMNS)
-    return replace(table, header=tuple(COLUMNS), rows=tuple(row + filler for row in table.rows))
+    filler = tuple(kind.original_fillers.get(name, "") for name in kind.columns if name not in table.header)
+    return replace(table, header=tuple(kind.columns), rows=tuple(row + filler for row in table.rows))
 
 
-def typed_rows(table: Table) -> list[tuple[Value, ...]]:
+def typed_rows(table: Table, columns: Mapping[str, Column]) -> list[tuple[Value, ...]]:
     """The values of all cells; a cell that is not what its column holds is refused with file and line."""
+    types = [_type(columns, name) for name in table.header]
     return [
-        tuple(_cell(table.path, line, name, text) for name, text in zip(table.header, row, strict=True))
+        tuple(
+            _cell(table.path, line, name, text, column_type)
+            for name, text, column_type in zip(table.header, row, types, strict=True)
+        )
         for line, row in zip(table.lines, table.rows, strict=True)
     ]
 
 
-def frame_of(header: tuple[str, ...], rows: list[tuple[Value, ...]]) -> pl.DataFrame:
-    """A polars table with the dtype that each column's kind asks for; empty cells are null."""
-    return pl.DataFrame(rows, schema={name: _DTYPES[_kind(name)] for name in header}, orient="row")
+def frame_of(header: tuple[str, ...], rows: list[tuple[Value, ...]], columns: Mapping[str, Column]) -> pl.DataFrame:
+    """A polars table with the dtype that each column asks for; empty cells are null."""
+    return pl.DataFrame(rows, schema={name: _DTYPES[_type(columns, name)] for name in header}, orient="row")
 
 
-def _kind(column: str) -> Kind:
-    return ANY_COLUMN[column].kind if column in ANY_COLUMN else "text"  # a column that is not ours
+def _type(columns: Mapping[str, Column], name: str) -> ColumnType:
+    return columns[name].kind if name in columns else "text"  # a column that is not ours
 
 
-def _cell(path: Path, line: int, column: str, text: str) -> Value:
+def _cell(path: Path, line: int, column: str, text: str, column_type: ColumnType) -> Value:
     try:
-        return _value(_kind(column), text.strip())
+        return _value(column_type, text.strip())
     except (ValueError, OverflowError):
         raise UserError(
-            f"{path}, line {line}: column {column} holds {text[:40]!r}, which is not {_MEANINGS[_kind(column)]}",
+            f"{path}, line {line}: column {column} holds {text[:40]!r}, which is not {_MEANINGS[column_type]}",
             fix=f"copy {path} again from where it was made, or mend the line",
         ) from None
 
 
-def _value(kind: Kind, text: str) -> Value:
+def _value(kind: ColumnType, text: str) -> Value:
     if not text:
         return None
     match kind:

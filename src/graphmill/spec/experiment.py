@@ -1,10 +1,11 @@
 """The experiment file: what a person asks for. A field may say "auto"; the plan never does.
 
-Each task has an experiment of its own, with the sections and keys that make sense for it: `Experiment` is any of them.
+Each task has an experiment of its own, with the sections and keys that make sense for it: see `spec/kinds`. Here stands
+what the experiments of all tasks share.
 """
 
 from itertools import pairwise
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
@@ -12,10 +13,7 @@ from graphmill.config.frozen import Spec
 from graphmill.spec.job.options import SlurmSpec, StageSpec
 from graphmill.spec.weights import InitFromSpec
 
-TaskName = Literal["node_classification", "traffic"]
-
 Fraction = Annotated[float, Field(ge=0, lt=1)]
-FeatureTransform = Literal["as_stored", "binary", "row_normalised"]
 Payload = Literal["fp32", "fp16", "bf16"]
 
 
@@ -24,55 +22,7 @@ class DatasetSpec(Spec):
 
     name: str = Field(description="name of a prepared dataset, or a path to its folder")
     train_limit: PositiveInt | None = Field(
-        None, description="train on so many training nodes or windows, drawn by train.seed; null: on all"
-    )
-
-
-class GraphDatasetSpec(DatasetSpec):
-    """Which prepared graph to train on."""
-
-    name: str = Field("debian-packages", description="name of a prepared dataset, or a path to a GraphStore")
-    undirected: bool = Field(True, description="message passing along both directions of every edge")
-    features: FeatureTransform = Field(
-        "as_stored",
-        description="what is done to sparse features when they are read: binary sets values to 1, "
-        "row_normalised makes each row sum to 1",
-    )
-
-
-class TrafficDatasetSpec(DatasetSpec):
-    """Which prepared sensor readings to forecast, and how they are cut into windows."""
-
-    name: str = Field("metr-la", description="name of a prepared dataset, or a path to its folder")
-    history: PositiveInt = Field(12, description="time steps that a forecast looks back on")
-    horizon: PositiveInt = Field(12, description="time steps that are forecast")
-    graph: Literal["as_stored", "identity"] = Field(
-        "as_stored", description="identity: no sensor sees another, the no-graph ablation"
-    )
-
-
-class GraphSageSpec(Spec):
-    """GraphSAGE with mean aggregation (Hamilton et al. 2017, arXiv 1706.02216)."""
-
-    kind: Literal["graphsage"] = "graphsage"
-    hidden_channels: PositiveInt = Field(256, description="width of every layer but the last")
-    num_layers: PositiveInt = Field(2, description="layers; each reads one hop, so as many as there are fan-outs")
-    dropout: Fraction = Field(0.5, description="probability of dropping a hidden channel")
-    input_dropout: Fraction = Field(0.0, description="probability of dropping an input feature")
-
-
-class DcrnnSpec(Spec):
-    """Diffusion-convolutional recurrent network, encoder and decoder (Li et al. 2018, arXiv 1707.01926)."""
-
-    kind: Literal["dcrnn"] = "dcrnn"
-    rnn_units: PositiveInt = Field(64, description="hidden channels of every recurrent layer")
-    num_layers: PositiveInt = Field(2, description="recurrent layers of the encoder, and of the decoder")
-    max_diffusion_step: PositiveInt = Field(2, description="K: hops along either direction that one gate sees")
-    cl_decay_steps: float = Field(
-        2000,
-        ge=0,
-        description="scheduled sampling: by how many steps of a rank the decoder weans itself of true readings "
-        "(inverse sigmoid); 0: it never sees them",
+        None, description="train on so many of the training seeds, drawn by train.seed; null: on all"
     )
 
 
@@ -82,10 +32,6 @@ class CustomModelSpec(Spec):
     kind: Literal["custom"]
     target: str = Field(description="dotted path, for example torch_geometric.nn.models.GCN")
     options: dict[str, Any] = Field({}, description="keyword arguments; in_channels and out_channels are filled in")
-
-
-ModelSpec = Annotated[GraphSageSpec | CustomModelSpec, Field(discriminator="kind")]
-ForecasterSpec = Annotated[DcrnnSpec | CustomModelSpec, Field(discriminator="kind")]
 
 
 class DeferredAllreduceSpec(Spec):
@@ -187,69 +133,20 @@ class TrainSpec(Spec):
         return self
 
 
-class SampledTrainSpec(TrainSpec):
-    """How to train on sampled neighbourhoods."""
+class TaskSpec(Spec):
+    """Which learning problem. A task may have keys of its own here."""
 
-    num_neighbors: tuple[int, ...] = Field((25, 10), description="fan-outs, first hop first; -1: all neighbours")
-
-    @model_validator(mode="after")
-    def _fanouts_are_counts(self) -> Self:
-        if not self.num_neighbors or any(k == 0 or k < -1 for k in self.num_neighbors):
-            raise ValueError(
-                f"num_neighbors {list(self.num_neighbors)} must hold positive fan-outs, or -1 for all neighbours"
-            )
-        return self
+    kind: str = Field(description="a built-in task, or the dotted path of another one's page: package.module:KIND")
 
 
-class TrafficTrainSpec(TrainSpec):
-    """How to train a forecaster; its defaults are DCRNN's."""
-
-    batch_size: PositiveInt = Field(64, description="windows per rank and step")
-    adam_eps: float = Field(1e-3, gt=0, description="added to the denominator of Adam's update")
-    max_grad_norm: PositiveFloat | None = Field(
-        5.0, description="the mean gradient of an update is scaled down to this L2 norm; null: never"
-    )
-    prefetch: int = Field(
-        0, ge=0, description="batches made ahead by a background thread; 0: none, for a window is cheaply copied"
-    )
-
-
-class _OfAnyTask(Spec):
-    """What the experiments of all tasks have in common."""
+class Experiment(Spec):
+    """One experiment, as written. Each task's own class says more of `task`, `dataset`, `model` and `train`."""
 
     name: str = Field("experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="stem of the run's name")
-    task: TaskName
+    task: TaskSpec
     dataset: DatasetSpec
     model: Spec
     train: TrainSpec
     init_from: InitFromSpec = InitFromSpec()
     slurm: SlurmSpec = SlurmSpec()
     stage: StageSpec = StageSpec()
-
-
-class NodeClassificationExperiment(_OfAnyTask):
-    """Which class is each node of a graph of?"""
-
-    task: Literal["node_classification"] = Field("node_classification", description="the learning problem")
-    dataset: GraphDatasetSpec = GraphDatasetSpec()
-    model: ModelSpec = GraphSageSpec()
-    train: SampledTrainSpec = SampledTrainSpec()
-
-
-class TrafficExperiment(_OfAnyTask):
-    """What will the sensors of a road network read?"""
-
-    task: Literal["traffic"] = Field("traffic", description="the learning problem")
-    dataset: TrafficDatasetSpec = TrafficDatasetSpec()
-    model: ForecasterSpec = DcrnnSpec()
-    train: TrafficTrainSpec = TrafficTrainSpec()
-
-
-Experiment = NodeClassificationExperiment | TrafficExperiment
-"""One experiment, as written."""
-
-DEFAULT_TASK: Final = "node_classification"
-EXPERIMENTS: Final[dict[TaskName, type[NodeClassificationExperiment] | type[TrafficExperiment]]] = {
-    "node_classification": NodeClassificationExperiment,
-    "traffic": TrafficExperiment,
-}

@@ -1,16 +1,19 @@
 """From YAML and dotted overrides to an `Experiment`: everything is checked, and every problem told at once."""
 
 import copy
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from graphmill.base.errors import UserError
-from graphmill.config.check import checked, not_one_of
+from graphmill.config.check import checked
 from graphmill.config.draft import Draft
 from graphmill.config.problems import Problem, refuse
 from graphmill.config.yaml_text import read_document
-from graphmill.spec.experiment import DEFAULT_TASK, EXPERIMENTS, Experiment
+from graphmill.spec.experiment import Experiment
+from graphmill.spec.kinds import DEFAULT, KINDS, find_kind
+from graphmill.spec.kinds.kind import AnyKind
 from graphmill.spec.recipes import STUDY_KEYS, find_recipe
 
 DEFAULT_RECIPE = "debian-packages-sage"
@@ -34,11 +37,36 @@ def inline_experiment(value: Mapping[str, Any], source: str, overrides: Sequence
 
 
 def _experiment(draft: Draft, source: str, overrides: Sequence[str]) -> Experiment:
+    _as_section(draft)
     for text in overrides:
         draft.override(text)
-    task = draft.value.get("task", DEFAULT_TASK)
-    if not isinstance(task, str) or task not in EXPERIMENTS:
-        where = draft.where(("task",), otherwise=source)
-        refuse([*draft.problems, Problem(where, *not_one_of("task", task, list(EXPERIMENTS)))], source)
-    others = {f"task={name}": model for name, model in EXPERIMENTS.items() if name != task}
-    return checked(EXPERIMENTS[task], draft, source, others=others, chosen=f"task is {task}")
+        _as_section(draft)
+    kind = _chosen_kind(draft, source)
+    others = {f"task={other.name}": other.experiment for other in KINDS if other.name != kind.name}
+    chosen: type[Experiment] = kind.experiment
+    return checked(chosen, draft, source, others=others, chosen=f"task is {kind.name}")
+
+
+def _as_section(draft: Draft) -> None:
+    """`task: traffic` is short for `task: {kind: traffic}`."""
+    if isinstance(draft.value.get("task"), str):
+        draft.value["task"] = {"kind": draft.value["task"]}
+
+
+def _chosen_kind(draft: Draft, source: str) -> AnyKind:
+    """The kind that the draft names, after the section has been given its `kind` where it lacks one."""
+    where = draft.where(("task",), otherwise=source)
+    names = ", ".join(kind.name for kind in KINDS)
+    section = draft.value.setdefault("task", {"kind": DEFAULT.name})
+    if not isinstance(section, Mapping):
+        what = f"task is {json.dumps(section)}, but it is one of {names}, or a section with such a kind"
+        refuse([*draft.problems, Problem(where, what, f"set task={DEFAULT.name}")], source)
+    draft.value["task"] = section = {"kind": DEFAULT.name, **section}
+    name = section["kind"]
+    if not isinstance(name, str):
+        refuse([*draft.problems, Problem(where, f"task.kind is {json.dumps(name)}, but it is text", names)], source)
+    try:
+        return find_kind(str(name))
+    except UserError as error:
+        refuse([*draft.problems, Problem(where, error.message, error.fix)], source)
+        raise

@@ -1,25 +1,17 @@
 """The plan: an experiment with every choice made. Pure: no clock, no file, no environment (house rule 1)."""
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializeAsAny, ValidatorFunctionWrapHandler, WrapValidator
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
 from graphmill.spec.calendar import Calendar, EpochLengths, EqualBatches, planned_end
-from graphmill.spec.experiment import (
-    CheckpointSpec,
-    Experiment,
-    FeatureTransform,
-    ForecasterSpec,
-    GraphSageSpec,
-    ModelSpec,
-    NodeClassificationExperiment,
-    SyncSpec,
-    TaskName,
-    TrafficExperiment,
-)
+from graphmill.spec.experiment import CheckpointSpec, Experiment, SyncSpec
+from graphmill.spec.kinds import find_kind
+from graphmill.spec.kinds.kind import AnyKind, DatasetInfo, TaskPlan
 from graphmill.spec.weights import InitialWeights
 
 RANK_MIB_AT_LEAST = 150  # not shared with others: an interpreter that has imported torch (157 seen: 2.13, CPU build)
@@ -33,63 +25,18 @@ class MachineFacts(Spec):
     memory_mib: float | None = None  # None: not known before the job has its hosts
 
 
-class DatasetFacts(Spec):
-    """What the planner must know about any prepared data."""
-
-    name: str
-    path: str
-    checksum: str
-    synthetic: bool
-    num_train: int = Field(
-        description="seeds of a whole epoch: training nodes, or windows; fewer than there are where train_limit says so"
-    )
-
-
-class GraphFacts(DatasetFacts):
-    """What the planner must know about a prepared graph."""
-
-    num_nodes: int
-    num_edges: int
-    num_features: int
-    num_classes: int
-    has_sparse_features: bool
+def _of_its_kind(value: object, handler: ValidatorFunctionWrapHandler) -> TaskPlan:
+    """The section as the class of its own kind, which `kind` names."""
+    if isinstance(value, TaskPlan):
+        return value
+    if not isinstance(value, Mapping) or not isinstance(value.get("kind"), str):
+        plan: TaskPlan = handler(value)  # says what is missing
+        return plan
+    own: TaskPlan = find_kind(value["kind"]).plan.model_validate(value)
+    return own
 
 
-class TrafficFacts(DatasetFacts):
-    """What the planner must know about prepared sensor readings, for one history and horizon."""
-
-    num_sensors: int
-    num_edges: int
-    num_steps: int = Field(description="rows of the readings, all splits together")
-    interval_s: int = Field(description="seconds between two rows")
-    unit: str = Field(description="of a reading, such as mph")
-    num_val: int = Field(description="windows")
-    num_test: int = Field(description="windows")
-
-
-class NodeClassificationPlan(Spec):
-    """What only the ranks of a node classification need."""
-
-    kind: Literal["node_classification"] = "node_classification"
-    dataset: GraphFacts
-    undirected: bool
-    features: FeatureTransform
-    model: ModelSpec
-    num_neighbors: tuple[int, ...]
-
-
-class TrafficPlan(Spec):
-    """What only the ranks of a traffic forecast need."""
-
-    kind: Literal["traffic"] = "traffic"
-    dataset: TrafficFacts
-    history: int
-    horizon: int
-    graph: Literal["as_stored", "identity"]
-    model: ForecasterSpec
-
-
-TaskPlan = Annotated[NodeClassificationPlan | TrafficPlan, Field(discriminator="kind")]
+AnyTaskPlan = Annotated[SerializeAsAny[TaskPlan], WrapValidator(_of_its_kind)]
 
 
 class Plan(Spec):
@@ -97,7 +44,7 @@ class Plan(Spec):
 
     name: str
     run_id: str
-    task: TaskPlan
+    task: AnyTaskPlan
     hosts: int = Field(description="machines; each starts the same number of ranks")
     ranks: int = Field(description="processes over all hosts")
     epoch_lengths: EpochLengths = Field(
@@ -140,7 +87,7 @@ class Plan(Spec):
         return self.model_copy(update={"epoch_lengths": cut.epoch_lengths, "last_step": cut.last_step})
 
     @property
-    def dataset(self) -> DatasetFacts:
+    def dataset(self) -> DatasetInfo:
         """What is known of the data, whatever the task; `task.dataset` knows more."""
         return self.task.dataset
 
@@ -150,9 +97,9 @@ class Plan(Spec):
         return self.model_copy(update={"task": self.task.model_copy(update={"dataset": dataset})})
 
     @property
-    def task_name(self) -> TaskName:
+    def kind(self) -> AnyKind:
         """Which learning problem."""
-        return self.task.kind
+        return find_kind(self.task.kind)
 
     @property
     def ranks_per_host(self) -> int:
@@ -164,7 +111,7 @@ def resolve(
     experiment: Experiment,
     *,
     machine: MachineFacts,
-    dataset: DatasetFacts,
+    dataset: DatasetInfo,
     run_id: str,
     hosts: int = 1,
     init_from: InitialWeights | None = None,
@@ -172,6 +119,7 @@ def resolve(
     """Make every choice, or refuse with a `UserError` that says what clashes. `machine`: of each of the `hosts`."""
     train = experiment.train
     dataset = _limited(dataset, experiment.dataset.train_limit)
+    task = _task_plan(experiment, dataset)
     device = _device(train.device, machine)
     ranks = _ranks(train.ranks, device, machine, hosts)
     batches = EqualBatches(dataset.num_train, train.batch_size, ranks)
@@ -179,7 +127,7 @@ def resolve(
     return Plan(
         name=experiment.name,
         run_id=run_id,
-        task=_task_plan(experiment, dataset),
+        task=task,
         hosts=hosts,
         ranks=ranks,
         epoch_lengths=epoch_lengths,
@@ -206,7 +154,7 @@ def resolve(
     )
 
 
-def _limited(dataset: DatasetFacts, limit: int | None) -> DatasetFacts:
+def _limited(dataset: DatasetInfo, limit: int | None) -> DatasetInfo:
     """The facts with as many training seeds as the experiment wants of them."""
     if limit is None:
         return dataset
@@ -262,40 +210,9 @@ def _backend(asked: Literal["auto", "gloo", "nccl"], device: str) -> Literal["gl
     return asked
 
 
-def _task_plan(experiment: Experiment, dataset: DatasetFacts) -> TaskPlan:
-    match experiment, dataset:
-        case NodeClassificationExperiment(), GraphFacts():
-            return _node_classification(experiment, dataset)
-        case TrafficExperiment(), TrafficFacts():
-            asked = experiment.dataset
-            return TrafficPlan(
-                dataset=dataset,
-                history=asked.history,
-                horizon=asked.horizon,
-                graph=asked.graph,
-                model=experiment.model,
-            )
-        case _:
-            raise TypeError(f"{type(dataset).__name__} are no facts for a {type(experiment).__name__}")
-
-
-def _node_classification(experiment: NodeClassificationExperiment, dataset: GraphFacts) -> NodeClassificationPlan:
-    model, fanouts, features = experiment.model, experiment.train.num_neighbors, experiment.dataset.features
-    if isinstance(model, GraphSageSpec) and len(fanouts) != model.num_layers:
-        raise UserError(
-            f"train.num_neighbors has {len(fanouts)} fan-outs, but model.num_layers is {model.num_layers},"
-            " and each layer reads one hop",
-            fix=f"give {model.num_layers} fan-outs, or set model.num_layers={len(fanouts)}",
-        )
-    if features != "as_stored" and not dataset.has_sparse_features:
-        raise UserError(
-            f"dataset.features is {features}, which is for sparse features, but those of {dataset.name} are dense",
-            fix="set dataset.features=as_stored",
-        )
-    return NodeClassificationPlan(
-        dataset=dataset,
-        undirected=experiment.dataset.undirected,
-        features=features,
-        model=model,
-        num_neighbors=fanouts,
-    )
+def _task_plan(experiment: Experiment, dataset: DatasetInfo) -> TaskPlan:
+    kind = find_kind(experiment.task.kind)
+    if not isinstance(experiment, kind.experiment) or not isinstance(dataset, kind.info):
+        raise TypeError(f"{type(experiment).__name__} and {type(dataset).__name__} are not of the kind {kind.name}")
+    task: TaskPlan = kind.resolve(experiment, dataset)
+    return task

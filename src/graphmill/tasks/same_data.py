@@ -1,10 +1,10 @@
 """A run goes on with the data that it was planned with, or not at all."""
 
 from graphmill.base.errors import UserError
-from graphmill.spec.plan import DatasetFacts
+from graphmill.spec.kinds.kind import DatasetInfo
 
 
-def refuse_other_data(planned: DatasetFacts, checksum: str) -> None:
+def refuse_other_data(planned: DatasetInfo, checksum: str) -> None:
     """Raise a `UserError` where the data under the planned path has another checksum by now."""
     if checksum != planned.checksum:
         raise UserError(

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from graphmill.record.columns import Cell, cells_of
+from graphmill.record.columns import cells_of
 from graphmill.record.events import CLOCKS, DamagedCheckpoint, Epoch, Evaluation, EventWriter
 from graphmill.record.metrics import append_metrics, read_metrics, write_metrics
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.experiment import TaskName
+from graphmill.spec.columns import Cell
+from graphmill.spec.kinds.kind import AnyKind
 from graphmill.tasks.task import Measures
 from graphmill.train.progress import Progress
 
@@ -21,7 +22,7 @@ class Journal:
     rank: int
     events: EventWriter
     progress: Progress
-    task: TaskName
+    kind: AnyKind
 
     def reopen(self, num_epochs: int) -> None:
         """Continue after the first `num_epochs` epochs: rows of later ones are of steps that will be done again."""
@@ -31,7 +32,7 @@ class Journal:
             known = read_metrics(self.folder.metrics_path, is_growing=True)
             kept = [row for row in known if int(row["epoch"]) <= num_epochs]
             if len(kept) < len(known):
-                write_metrics(self.folder.metrics_path, kept, task=self.task)
+                write_metrics(self.folder.metrics_path, kept, self.kind.columns)
 
     def evaluated(self, epoch: int, split: Literal["val", "test"], measures: Measures) -> None:
         """A split was evaluated with the weights at the end of `epoch`."""
@@ -40,7 +41,7 @@ class Journal:
     def epoch_ended(self, facts: Mapping[str, Cell]) -> None:
         """An epoch is over, with these facts of it."""
         if self.rank == 0:
-            append_metrics(self.folder.metrics_path, cells_of(self.task, facts), task=self.task)
+            append_metrics(self.folder.metrics_path, cells_of(self.kind, facts), self.kind.columns)
         self.events.write(
             Epoch.model_validate(
                 {

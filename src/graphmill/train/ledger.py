@@ -11,8 +11,8 @@ from typing import Protocol, TypeVar
 import torch
 
 from graphmill.base.errors import UserError
-from graphmill.record.columns import Cell
 from graphmill.record.manifest import Books, Counters
+from graphmill.spec.columns import Cell
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import MIB, Group, interface_bytes
 from graphmill.tasks.task import LoaderTimes, Measures

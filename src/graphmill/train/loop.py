@@ -9,7 +9,6 @@ from itertools import islice
 import torch
 
 from graphmill.nn.weights import Loaded, Weights
-from graphmill.record.columns import MEASURES
 from graphmill.record.events import Checkpoint, Sync
 from graphmill.record.manifest import Best, Position
 from graphmill.record.run_folder import Status
@@ -191,7 +190,7 @@ class Training:
 
     def _compared(self, measures: Measures) -> tuple[bool, Best]:
         """Whether `measures` are better than the best so far, and the best with them."""
-        known = MEASURES[self.plan.task_name]
+        known = self.plan.kind.measures
         values = dict(self.best.values) if self.best else {}
         better = {
             measure.name

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from graphmill.record.columns import MEASURES, SEEDS_ARE, Cell
+from graphmill.spec.columns import Cell
 from graphmill.spec.plan import Plan
 
 
@@ -17,7 +17,7 @@ class Progress:
 
     def __init__(self, plan: Plan, *, shown: bool) -> None:
         self._plan, self._calendar, self._shown = plan, plan.calendar, shown
-        self._seeds_are = SEEDS_ARE[plan.task_name]
+        self._seeds_are = plan.kind.seeds_are
         self._console = Console(file=sys.stdout, highlight=False)
         self._bars: Bars | None = None
         if shown and self._console.is_terminal:
@@ -63,7 +63,7 @@ class Progress:
             return float(str(facts[name]))
 
         text = f"epoch {facts['epoch']}/{self._calendar.num_epochs}  loss {number('loss'):.4f}"
-        primary = MEASURES[self._plan.task_name][0]
+        primary = self._plan.kind.primary
         value, best = f"val_{primary.name}", f"best_val_{primary.name}"
         if facts.get(value) is not None:
             text += f"  val {primary.words} {number(value):.4f}  best {number(best):.4f}"

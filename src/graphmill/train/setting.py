@@ -67,7 +67,7 @@ def build(setting: Setting, device: torch.device, alive: Callable[[], None]) -> 
         learner=learner,
         checkpoints=CheckpointStore(folder.checkpoints_dir, folder.plan_hash(), group),
         ledger=ledger,
-        journal=Journal(folder, rank.rank, setting.events, Progress(plan, shown=rank.rank == 0), plan.task_name),
+        journal=Journal(folder, rank.rank, setting.events, Progress(plan, shown=rank.rank == 0), plan.kind),
         time_left=_time_left(setting),
         alive=alive,
         initial=initial,

@@ -28,7 +28,6 @@ from graphmill import _native
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.monitor.sampler import start_monitor
-from graphmill.record.columns import MEASURES
 from graphmill.record.events import EventWriter, Failure, Finish, Initialised, Start, Stop
 from graphmill.record.run_folder import Outcome, RunFolder, Status, said_where_it_fails
 from graphmill.record.seal import seal_of
@@ -281,7 +280,7 @@ def _opening(training: Training, *, resumed: bool) -> str:
 def _closing(training: Training, test: Measures | None) -> str:
     if test is None or training.best is None:
         return f"stopped after step {training.steps_done} of {training.calendar.last_step}; a checkpoint is there"
-    known = [measure for measure in MEASURES[training.plan.task_name] if measure.name in test.values]
+    known = [measure for measure in training.plan.kind.measures if measure.name in test.values]
     scores = "  ".join(f"{measure.words} {test.values[measure.name]:.4f}" for measure in known[:_MOST_SCORES])
     return f"test {scores}  (best checkpoint: epoch {training.best.epoch})"
 

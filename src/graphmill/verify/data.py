@@ -1,12 +1,10 @@
 """Is the run about the data it says, and is real data real?"""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from graphmill.base.errors import UserError
-from graphmill.graph.metadata import read_metadata
-from graphmill.spec.plan import Plan, TrafficPlan
+from graphmill.graph.header import Header, read_header
 from graphmill.verify.check import Check, judged
 from graphmill.verify.evidence import Cell, Evidence
 
@@ -14,9 +12,9 @@ from graphmill.verify.evidence import Cell, Evidence
 def checks(evidence: Evidence) -> Iterator[Check]:
     """The dataset itself where it is here, then everything that speaks of it."""
     promised = "synthetic, and says so" if evidence.plan.dataset.synthetic else "real"
-    stored: _Stored | None = None
+    stored: Header | None = None
     try:
-        stored = _stored(evidence.plan)
+        stored = read_header(Path(evidence.plan.dataset.path))
     except (UserError, OSError) as error:
         message = error.message if isinstance(error, UserError) else str(error)
         yield Check("data", "dataset", "warn", f"not here to be compared: {message}")
@@ -26,32 +24,13 @@ def checks(evidence: Evidence) -> Iterator[Check]:
     yield judged("data", "provenance", lambda: _provenance(evidence), _code(evidence))
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """What a prepared dataset says of itself."""
-
-    checksum: str
-    synthetic: bool
-
-
-def _stored(plan: Plan) -> _Stored:
-    path = Path(plan.dataset.path)
-    if isinstance(plan.task, TrafficPlan):
-        from graphmill.tasks.traffic.store import TrafficStore
-
-        traffic = TrafficStore.open(path).metadata
-        return _Stored(traffic.checksum, traffic.synthetic)
-    graph = read_metadata(path)
-    return _Stored(graph.checksum, graph.synthetic)
-
-
-def _dataset(evidence: Evidence, stored: _Stored) -> Iterator[str]:
+def _dataset(evidence: Evidence, stored: Header) -> Iterator[str]:
     planned = evidence.plan.dataset
     if stored.checksum != planned.checksum:
         yield f"{planned.path} has checksum {stored.checksum}, but was planned with {planned.checksum}"
 
 
-def _synthetic(evidence: Evidence, stored: _Stored | None) -> Iterator[str]:
+def _synthetic(evidence: Evidence, stored: Header | None) -> Iterator[str]:
     promised = evidence.plan.dataset.synthetic
     told: list[tuple[str, Cell]] = []
     if stored is not None and stored.checksum == evidence.plan.dataset.checksum:

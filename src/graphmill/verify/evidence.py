@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphmill.base.errors import UserError
-from graphmill.record.columns import COLUMNS_OF, Column
 from graphmill.record.manifest import MANIFEST, Manifest, in_words
 from graphmill.record.metrics import format_cell, read_metrics
 from graphmill.record.provenance import Provenance
 from graphmill.record.run_folder import Attempt, Outcome, RunFolder
+from graphmill.spec.columns import Column
 from graphmill.spec.plan import Plan
 from graphmill.verify.check import in_a_line
 from graphmill.verify.events import Story, ranks_heard_from, read_story
@@ -45,7 +45,7 @@ class Evidence:
 
     def label(self, fact: str) -> str:
         """The column of metrics.csv that shows a fact."""
-        columns = COLUMNS_OF[self.plan.task_name]
+        columns = self.plan.kind.columns
         return next((name for name, column in columns.items() if (column.shows or name) == fact), fact)
 
     @property
@@ -64,7 +64,7 @@ def gather(folder: RunFolder, plan: Plan) -> Evidence:
         outcome=_outcome(folder),
         provenance=_provenance(folder),
         attempts=_attempts(folder),
-        rows=_rows(folder, COLUMNS_OF[plan.task_name]),
+        rows=_rows(folder, plan.kind.columns),
         stories=[read_story(folder, rank) for rank in heard_from if rank < min(plan.ranks, _MAX_RANKS)],
         heard_from=heard_from,
         saved=_saved(folder),

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from graphmill.record.columns import MEASURES
 from graphmill.record.run_folder import Outcome
 from graphmill.spec.plan import Plan
 from graphmill.verify.check import Check, judged
@@ -152,7 +151,7 @@ def _best(plan: Plan, best: Mapping[str, object], story: Story) -> Iterator[str]
     if chosen is None:
         yield f"rank {story.rank} tells of no evaluation in epoch {best.get('epoch')}, which is to be the best"
         return
-    for number, measure in enumerate(MEASURES[plan.task_name]):
+    for number, measure in enumerate(plan.kind.measures):
         told = [value.measures[measure.name] for value in story.val.values() if measure.name in value.measures]
         if not told:
             continue
@@ -166,13 +165,13 @@ def _best(plan: Plan, best: Mapping[str, object], story: Story) -> Iterator[str]
 
 def _scores_in_words(evidence: Evidence) -> str:
     test = evidence.outcome.test if isinstance(evidence.outcome, Outcome) else None
-    names = ("loss", *(measure.name for measure in MEASURES[evidence.plan.task_name][:3]))
+    names = ("loss", *(measure.name for measure in evidence.plan.kind.measures[:3]))
     values = [f"{name} {value:.4f}" for name in names if isinstance(value := (test or {}).get(name), float)]
     return f"test {', '.join(values)}; as all ranks told them"
 
 
 def _last_values(evidence: Evidence, last: Row) -> str:
-    measures = (f"val_{measure.name}" for measure in MEASURES[evidence.plan.task_name][:2])
+    measures = (f"val_{measure.name}" for measure in evidence.plan.kind.measures[:2])
     shown = ("loss", "val_loss", *measures, "seeds_per_s")
     values = [f"{evidence.label(fact)} {value:.5g}" for fact in shown if isinstance(value := last.get(fact), float)]
     return f"finite, and not constant; last {', '.join(values)}"

@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
-from graphmill.record.columns import MEASURES
 from graphmill.verify.evidence import Evidence, Row
 
 _MIB = 1024 * 1024
@@ -68,7 +67,7 @@ def _after(evidence: Evidence, before: dict[str, float], row: dict[str, float]) 
 
 def _bests(evidence: Evidence, rows: list[dict[str, float]]) -> Iterator[str]:
     """Where a measure was taken, the best so far is the best of those so far."""
-    for measure in MEASURES[evidence.plan.task_name]:
+    for measure in evidence.plan.kind.measures:
         fact, best = f"val_{measure.name}", None
         for row in rows:
             if fact not in row:

@@ -9,16 +9,17 @@ import pytest
 
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import read_staged
+from graphmill.spec.kinds.node_classification import GraphDatasetSpec
 
 RANK = """
 import os, sys
 from pathlib import Path
-from graphmill.graph.store import GraphStore
+from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import staged_store_path
 folder = RunFolder.open(Path(sys.argv[1]))
 path = staged_store_path(folder.read_plan(), os.environ, folder)
-print("reads", GraphStore.open(path or Path(folder.read_plan().dataset.path)).path, flush=True)
+print("reads", LabelledGraphStore.open(path or Path(folder.read_plan().dataset.path)).path, flush=True)
 """
 STEP = "srun --nodes=2 --ntasks-per-node=1"
 
@@ -29,10 +30,10 @@ def job(cluster, tmp_path: Path, make_plan):
     data = Path(cluster.environ["GRAPHMILL_DATA_ROOT"]) / "synthetic" / "sbm"
     if not data.exists():
         (data,) = [path.parent for path in Path(cluster.environ["GRAPHMILL_DATA_ROOT"]).rglob("metadata.json")]
-    from graphmill.graph.store import GraphStore
+    from graphmill.tasks.node_classification.store import LabelledGraphStore
 
     plan = make_plan()
-    task = plan.task.model_copy(update={"dataset": GraphStore.open(data).facts()})
+    task = plan.task.model_copy(update={"dataset": LabelledGraphStore.open(data).info(GraphDatasetSpec())})
     folder = RunFolder.create(plan.model_copy(update={"task": task}), tmp_path / "logs")
     (tmp_path / "rank.py").write_text(RANK)
     names = {"python": sys.executable, "run": str(folder.path), "rank": str(tmp_path / "rank.py")}

@@ -19,6 +19,7 @@ from graphmill.record.metrics import write_metrics
 from graphmill.record.run_folder import Outcome, RunFolder
 from graphmill.runtime.rank import current_rank
 from graphmill.runtime.stop import StopRequest
+from graphmill.spec.kinds import DEFAULT as NODES
 from graphmill.spec.plan import Plan
 
 RANK = current_rank(os.environ)
@@ -149,7 +150,8 @@ def do_finish() -> int:
     (checkpoint / "model.safetensors").write_bytes(b"weights")
     files = {"model.safetensors": xxhash.xxh3_64(b"weights").hexdigest()}
     (checkpoint / "manifest.json").write_text(json.dumps({"content": {"files": files}}))
-    write_metrics(folder.metrics_path, [row_of(plan, epoch) for epoch in range(1, plan.calendar.num_epochs + 1)])
+    rows = [row_of(plan, epoch) for epoch in range(1, plan.calendar.num_epochs + 1)]
+    write_metrics(folder.metrics_path, rows, NODES.columns)
     folder.write_outcome(
         Outcome(
             status="done",

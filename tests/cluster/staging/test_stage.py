@@ -79,16 +79,17 @@ def test_a_real_dataset_opens_from_its_copy(tmp_path: Path, said):
     import numpy as np
 
     from graphmill.graph.features import DenseFeatures
-    from graphmill.graph.store import GraphStore, RawGraph, write_store
+    from graphmill.tasks.node_classification.labelled import LabelledGraph
+    from graphmill.tasks.node_classification.store import LabelledGraphStore, write_store
 
-    raw = RawGraph(
+    raw = LabelledGraph(
         name="ring", source="test", synthetic=True, split_note="test",
         edge_index=np.array([[0, 1, 2], [1, 2, 0]]), features=DenseFeatures(np.eye(3, dtype=np.float32), "float32"),
         labels=np.array([0, 1, 0]), class_names=(), split=np.array([0, 1, 2], dtype=np.int8),
     )  # fmt: skip
     write_store(raw, tmp_path / "ring")
     staged = stage(read_dataset(tmp_path / "ring"), tmp_path / "fast", say=said.append)
-    GraphStore.open(Path(staged.to)).verify()
+    LabelledGraphStore.open(Path(staged.to)).verify()
 
 
 def flip(file: Path) -> None:

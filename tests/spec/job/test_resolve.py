@@ -7,8 +7,9 @@ from graphmill.cluster.jobs.sites import site_folders
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.job.resolve import Begin, Job, resolve_job
 from graphmill.spec.job.site import load_site
+from graphmill.spec.kinds.node_classification import GraphInfo
 from graphmill.spec.load import inline_experiment
-from graphmill.spec.plan import GraphFacts, MachineFacts, resolve
+from graphmill.spec.plan import MachineFacts, resolve
 
 
 def _experiment(train: dict[str, Any] | None = None, stage: str = "nowhere", **section: Any) -> Experiment:
@@ -113,7 +114,7 @@ def test_memory_beyond_its_cpus_is_refused_where_the_site_does_not_grant_more(tm
 
 
 def test_a_plan_gives_the_hosts_and_ranks():
-    facts = GraphFacts(
+    facts = GraphInfo(
         name="toy", path="/toy", checksum="0", synthetic=False, num_nodes=9, num_edges=9, num_features=1, num_classes=2,
         num_train=9, has_sparse_features=False,
     )  # fmt: skip
@@ -124,7 +125,7 @@ def test_a_plan_gives_the_hosts_and_ranks():
 
 
 def test_other_limits_are_the_same_plan():
-    facts = GraphFacts(
+    facts = GraphInfo(
         name="toy", path="/toy", checksum="0", synthetic=False, num_nodes=9, num_edges=9, num_features=1, num_classes=2,
         num_train=9, has_sparse_features=False,
     )  # fmt: skip

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.graph.describe import describe
+from graphmill.spec.kinds.node_classification import GraphDatasetSpec
+from graphmill.tasks.node_classification.describe import describe
 from graphmill.tasks.node_classification.prepare import prepare
 
 
@@ -18,7 +19,7 @@ def test_counts_are_exact_and_every_record_says_synthetic(tmp_path, kind):
     assert metadata.is_symmetric
     assert metadata.num_self_loops == metadata.num_duplicate_edges == 0
     assert metadata.synthetic is True
-    assert store.facts().synthetic is True
+    assert store.info(GraphDatasetSpec()).synthetic is True
     assert metadata.source.startswith(f"generated: {kind} num_nodes=1000")
     assert "seed=3" in metadata.source
     assert metadata.splits == {"train": 600, "val": 200, "test": 200, "none": 0}

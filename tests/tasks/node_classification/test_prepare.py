@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.graph.store import GraphStore
-from graphmill.tasks.node_classification.prepare import known_datasets, prepare, prepared_datasets, store_path
+from graphmill.graph.header import prepared_in
+from graphmill.spec.kinds.node_classification import DATASETS
+from graphmill.tasks.node_classification.prepare import prepare
 from graphmill.tasks.node_classification.sources import ogb, planetoid, raw_npz
 from graphmill.tasks.node_classification.sources.download import fetch, unpack
+from graphmill.tasks.node_classification.store import LabelledGraphStore
+from graphmill.tasks.stores import store_path
 
 SBM = {"num_nodes": 100, "num_edges": 400, "features": 4}
 
@@ -51,14 +54,14 @@ def test_a_damaged_store_is_built_again_and_that_is_said(tmp_path):
 def test_a_folder_that_is_no_store_is_not_replaced(tmp_path, force):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("precious")
-    with pytest.raises(UserError, match="is no GraphStore"):
+    with pytest.raises(UserError, match="is no LabelledGraphStore"):
         prepare("synthetic/sbm", root=tmp_path, options=SBM, save_as="mine", force=force)
     assert (tmp_path / "mine" / "thesis.tex").exists()
 
 
 def test_stores_do_not_nest(tmp_path):
     prepare("synthetic/sbm", root=tmp_path, options=SBM, save_as="a/b")
-    with pytest.raises(UserError, match="is no GraphStore"):
+    with pytest.raises(UserError, match="is no LabelledGraphStore"):
         prepare("synthetic/sbm", root=tmp_path, options=SBM, save_as="a", force=True)
     with pytest.raises(UserError, match="is a store"):
         prepare("synthetic/sbm", root=tmp_path, options=SBM, save_as="a/b/c")
@@ -121,14 +124,14 @@ def test_prepared_datasets_are_listed_by_path(tmp_path):
     (tmp_path / ".b.host@1.new.tmp" / "metadata.json").write_text((tmp_path / "b" / "metadata.json").read_text())
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "metadata.json").write_text("{}")
-    assert [store.metadata.name for store in prepared_datasets(tmp_path)] == ["a/x", "b"]
-    assert prepared_datasets(tmp_path / "nothing") == []
+    assert [header.name for _, header in prepared_in(tmp_path)] == ["a/x", "b"]
+    assert list(prepared_in(tmp_path / "nothing")) == []
 
 
 def test_known_names_are_valid_and_unique():
-    names = [dataset.name for dataset in known_datasets()]
+    names = [dataset.name for dataset in DATASETS]
     assert len(set(names)) == len(names)
-    for dataset in known_datasets():
+    for dataset in DATASETS:
         store_path(dataset.name, Path())
         assert dataset.origin in {"embedded", "download", "generated"}
 
@@ -196,7 +199,7 @@ def test_a_download_is_read_and_kept(tmp_path, monkeypatch, server, shared_data)
     Server.files.clear()
     prepare("planetoid/cora", root=tmp_path, force=True, say=said.append).verify()
     assert len(said) == 8
-    assert [store.metadata.name for store in prepared_datasets(tmp_path)] == ["planetoid/cora"]
+    assert [header.name for _, header in prepared_in(tmp_path)] == ["planetoid/cora"]
 
 
 def test_a_download_cut_short_is_refused(tmp_path, server):
@@ -218,5 +221,5 @@ def test_an_archive_without_the_file(tmp_path):
 
 def test_open_after_prepare_is_the_same(tmp_path):
     store = prepare("synthetic/sbm", root=tmp_path, options=SBM)
-    assert GraphStore.open(tmp_path / "synthetic" / "sbm") == store
-    assert np.array_equal(store.nodes_in("train"), GraphStore.open(store.path).nodes_in("train"))
+    assert LabelledGraphStore.open(tmp_path / "synthetic" / "sbm") == store
+    assert np.array_equal(store.nodes_in("train"), LabelledGraphStore.open(store.path).nodes_in("train"))

@@ -8,9 +8,9 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.graph.features import SparseFeatures
-from graphmill.graph.store import write_store
 from graphmill.tasks.node_classification.prepare import prepare
 from graphmill.tasks.node_classification.sources.pyg import from_data
+from graphmill.tasks.node_classification.store import write_store
 
 torch = pytest.importorskip("torch")
 Data = pytest.importorskip("torch_geometric.data").Data
@@ -119,7 +119,7 @@ def test_nothing_but_a_data_object_needs_torch(tmp_path, source_environ):
 import sys
 from pathlib import Path
 import graphmill.tasks.planning
-from graphmill.graph.describe import describe
+from graphmill.tasks.node_classification.describe import describe
 from graphmill.tasks.node_classification.prepare import prepare
 root = Path(sys.argv[1])
 describe(prepare("synthetic/sbm", root=root, options={"num_nodes": 100, "num_edges": 400}))

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.graph.describe import describe
 from graphmill.graph.features import SparseFeatures
-from graphmill.tasks.node_classification.prepare import known_datasets, prepare
+from graphmill.spec.kinds.node_classification import DATASETS
+from graphmill.tasks.node_classification.describe import describe
+from graphmill.tasks.node_classification.prepare import prepare
 
 
 def dense_rows(store):
@@ -105,8 +106,8 @@ def test_the_random_split_of_amazon_follows_its_seed(tmp_path, shared_data):
 
 def test_a_data_object_of_pyg_is_the_same_graph(tmp_path, shared_data):
     datasets = pytest.importorskip("torch_geometric.datasets")
-    from graphmill.graph.store import write_store
     from graphmill.tasks.node_classification.sources.pyg import from_data
+    from graphmill.tasks.node_classification.store import write_store
 
     shutil.copytree(shared_data("raw_layouts/Cora/raw"), tmp_path / "pyg" / "Cora" / "raw")
     data = datasets.Planetoid(str(tmp_path / "pyg"), "Cora")[0]
@@ -120,7 +121,7 @@ def test_debian_packages_are_embedded(tmp_path):
     store = prepare("debian-packages", root=tmp_path, say=said.append)
     store.verify()
     assert store.metadata.synthetic is False
-    known = next(dataset for dataset in known_datasets() if dataset.name == "debian-packages")
+    known = next(dataset for dataset in DATASETS if dataset.name == "debian-packages")
     counts = (store.metadata.num_nodes, store.metadata.num_edges, store.metadata.num_classes)
     assert counts == (known.num_nodes, known.num_edges, known.num_classes)
     assert min(store.metadata.splits[split] for split in ("train", "val", "test")) > 10_000

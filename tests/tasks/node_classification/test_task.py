@@ -10,8 +10,7 @@ from torch import nn
 
 from graphmill.base.errors import UserError
 from graphmill.graph.features import DenseFeatures, SparseFeatures
-from graphmill.graph.store import write_store
-from graphmill.spec.experiment import NodeClassificationExperiment
+from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
 from graphmill.tasks.node_classification.metrics import measures, tally

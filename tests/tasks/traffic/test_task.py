@@ -9,8 +9,7 @@ import torch
 
 from graphmill.base.errors import UserError
 from graphmill.graph.batch import SeedIds, Seeds
-from graphmill.record.columns import MEASURES
-from graphmill.spec.experiment import TrafficExperiment
+from graphmill.spec.kinds.traffic import KIND, TrafficExperiment
 from graphmill.spec.plan import MachineFacts, Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
@@ -95,7 +94,7 @@ def test_evaluation_counts_every_window_once(store: TrafficStore) -> None:
     assert measured.loss == measured.values["mae"]
     assert measured.num_seeds == len(one.windows.of("test"))
     assert paused == [1]
-    assert set(measured.values) <= {measure.name for measure in MEASURES["traffic"]}
+    assert set(measured.values) <= {measure.name for measure in KIND.measures}
 
 
 def test_the_loss_is_the_masked_mean(store: TrafficStore) -> None:

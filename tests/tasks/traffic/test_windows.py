@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from graphmill.base.errors import UserError
 from graphmill.graph.batch import SeedIds, Seeds
+from graphmill.spec.kinds.traffic import TrafficDatasetSpec
 from graphmill.tasks.traffic.generate import generate
 from graphmill.tasks.traffic.store import TrafficStore, window_starts, write_traffic
 from graphmill.tasks.traffic.windows import TrafficWindows
@@ -77,9 +78,9 @@ def test_nights_left_out(shared: Path, tmp_path: Path) -> None:
 def test_too_few_steps(tmp_path: Path) -> None:
     store = write_traffic(generate(num_sensors=2, num_steps=26), tmp_path / "s")
     with pytest.raises(UserError, match=r"3 windows of 12 \+ 12 steps, which make 2 for training, 0 for validation"):
-        store.facts(12, 12)
+        store.info(TrafficDatasetSpec())
     with pytest.raises(UserError, match="0 windows"):
-        store.facts(20, 12)
+        store.info(TrafficDatasetSpec(history=20))
 
 
 def test_known_targets_are_counted(store: TrafficStore) -> None:

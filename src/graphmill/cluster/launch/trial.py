@@ -76,7 +76,7 @@ def _read(folder: RunFolder, plan: Plan, steps: int) -> Trial:
             fix=f"--trial {FEWEST_STEPS * every} or more",
         )
     quartiles = statistics.quantiles(per_step, n=4, method="inclusive")
-    rows = [facts_of(plan.task_name, row) for row in read_metrics(folder.metrics_path)]
+    rows = [facts_of(plan.kind, row) for row in read_metrics(folder.metrics_path)]
     ends = [event.time for event in events if isinstance(event, Checkpoint | Evaluation)]
     val_s, test_s = float(rows[-1]["eval_s"]), ends[-1] - ends[-2]
     every_epochs = plan.evaluate_every_epochs

@@ -23,14 +23,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, Literal, NoReturn
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.files import remove_leftovers, replacing_folder
 from graphmill.cluster.staging.copying import Moved, checksums, copy_files, free_bytes, needed_bytes
 from graphmill.cluster.staging.lock import only_copier
 from graphmill.cluster.staging.progress import Say, shown_progress
+from graphmill.graph.header import FILE_NAME, read_header
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import (
     ROOT_VARIABLE,
@@ -46,7 +45,6 @@ from graphmill.record.staged import (
 from graphmill.runtime.machine import host_name, num_cores
 
 ALWAYS_READ_BYTES: Final = 4 << 30  # of a copy found there, up to so many are read again: some seconds, on any disk
-METADATA: Final = "metadata.json"
 _MARGIN_BYTES: Final = 1 << 20
 
 Verified = Literal["checksums", "sizes and times"]
@@ -54,23 +52,6 @@ Verified = Literal["checksums", "sizes and times"]
 
 class StagingError(Exception):
     """No copy could be made here, though the dataset itself is sound as far as is known."""
-
-
-class _File(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-    bytes: int
-    xxh3: str
-
-
-class _Metadata(BaseModel):
-    """What every kind of prepared dataset says about its files."""
-
-    model_config = ConfigDict(frozen=True)
-
-    name: str
-    checksum: str
-    arrays: dict[str, _File]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +73,7 @@ class Dataset:
 def read_dataset(folder: Path) -> Dataset:
     """What there is to copy in `folder`. `UserError` where it is no prepared dataset, or not whole."""
     again = "prepare the dataset again: graphmill prepare NAME --force"
-    path = folder / METADATA
-    try:
-        metadata = _Metadata.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        raise UserError(f"{folder} is no prepared dataset: it has no {METADATA}", fix="name one that is") from None
-    except (OSError, ValidationError) as error:
-        raise UserError(f"{path} cannot be read: {type(error).__name__}", fix=again) from None
+    metadata = read_header(folder)
     sizes = {str(file.relative_to(folder)): file.stat().st_size for file in sorted(_files(folder))}
     for name, record in metadata.arrays.items():
         if sizes.get(f"{name}.npy") != record.bytes:
@@ -214,7 +189,7 @@ def _verified(dataset: Dataset, folder: Path, threads: int, moved: Moved) -> dic
 
 
 def _vouch(dataset: Dataset, folder: Path, xxh3: Mapping[str, str]) -> None:
-    os.utime(folder / METADATA)  # the youngest: what was verified just now is not read again when the store is opened
+    os.utime(folder / FILE_NAME)  # the youngest: what was verified just now is not read again when the store is opened
     states = {name: FileState.of(folder / name) for name in dataset.sizes}
     mark = StagedMark(
         checksum=dataset.checksum,

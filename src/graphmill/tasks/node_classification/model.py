@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from graphmill.graph.batch import DenseRows, InputForm, MiniBatch, SelfAndMean, SparseRows
 from graphmill.graph.keys import Purpose, key_of
 from graphmill.nn.graphsage import GraphSage
-from graphmill.spec.experiment import CustomModelSpec, GraphSageSpec
-from graphmill.spec.plan import NodeClassificationPlan, Plan
+from graphmill.spec.experiment import CustomModelSpec
+from graphmill.spec.kinds.node_classification import GraphSageSpec, NodeClassificationPlan
+from graphmill.spec.plan import Plan
 from graphmill.tasks.custom_model import construct
 
 DTYPE_OF = {"fp32": torch.float32, "bf16": torch.bfloat16}

@@ -1,6 +1,5 @@
-"""From a raw dataset to a GraphStore under the dataset root."""
+"""From a raw dataset to a store under the dataset root."""
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -8,20 +7,33 @@ from typing import Any
 
 from graphmill.base.errors import UserError
 from graphmill.graph.features import FeatureDtype, SparseFeatures, stored_as
-from graphmill.graph.store import GraphStore, RawGraph, write_store
-from graphmill.tasks.node_classification.known import KnownDataset, known_datasets
+from graphmill.spec.kinds.node_classification import GraphPrepareOptions
+from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.sources.splits import random_split as draw_split
-
-__all__ = ["KnownDataset", "known_datasets", "prepare", "prepared_datasets", "store_path"]
+from graphmill.tasks.node_classification.store import LabelledGraphStore, write_store
+from graphmill.tasks.stores import Preparation, quiet, store_path
 
 Say = Callable[[str], None]
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 _DOWNLOADS = ".downloads"  # under the dataset root; kept, so that --force does not download again
 
 
-def _quiet(_: str) -> None:
-    """Say nothing."""
+def prepare_asked(asked: Preparation) -> LabelledGraphStore:
+    """`prepare`, as the kind names it."""
+    options = asked.options
+    assert isinstance(options, GraphPrepareOptions)
+    return prepare(
+        asked.name,
+        root=asked.root,
+        from_path=asked.from_path,
+        save_as=asked.save_as,
+        options=options.of_generator,
+        feature_dtype=options.feature_dtype,
+        random_split=options.random_split,
+        split_seed=options.split_seed,
+        force=asked.force,
+        say=asked.say,
+    )
 
 
 def prepare(
@@ -35,8 +47,8 @@ def prepare(
     random_split: bool = False,
     split_seed: int = 0,
     force: bool = False,
-    say: Say = _quiet,
-) -> GraphStore:
+    say: Say = quiet,
+) -> LabelledGraphStore:
     """Build the store `root/name` (or `root/save_as`), whole or not at all.
 
     `options` are the generator's (`synthetic/sbm`, `synthetic/rmat`). `feature_dtype` rounds dense features to a
@@ -75,29 +87,6 @@ def prepare(
     return write_store(raw, path)
 
 
-def store_path(name: str, root: Path) -> Path:
-    """Where the store of that name is, or would be."""
-    if not _NAME.fullmatch(name):
-        raise UserError(
-            f"{name!r} cannot name a dataset",
-            fix="use letters, digits, dots, dashes and underscores; one / makes a sub-folder",
-        )
-    return root.joinpath(*name.split("/"))
-
-
-def prepared_datasets(root: Path) -> list[GraphStore]:
-    """Every store under `root` that opens, by path. Folders of killed writers are not looked at."""
-    stores = []
-    for metadata in sorted(root.glob("**/metadata.json")):
-        if any(part.startswith(".") for part in metadata.relative_to(root).parts):
-            continue
-        try:
-            stores.append(GraphStore.open(metadata.parent))
-        except UserError:
-            continue  # not a store of ours, or a damaged one: `inspect` says which
-    return stores
-
-
 def _check_place(path: Path, root: Path) -> None:
     """A store replaces a store, never another folder; and stores do not stand inside each other."""
     for folder in path.parents:
@@ -108,20 +97,20 @@ def _check_place(path: Path, root: Path) -> None:
                 f"{folder} is a store, and {path.name} would stand inside it", fix="choose another name with --as"
             )
     if path.is_dir() and any(path.iterdir()) and not (path / "metadata.json").exists():
-        raise UserError(f"{path} is there and is no GraphStore", fix="move it away, or choose another name with --as")
+        raise UserError(f"{path} holds other files", fix="move it away, or choose another name with --as")
 
 
-def _existing(path: Path, say: Say) -> GraphStore | None:
+def _existing(path: Path, say: Say) -> LabelledGraphStore | None:
     if not path.exists():
         return None
     try:
-        return GraphStore.open(path)
+        return LabelledGraphStore.open(path)
     except UserError as error:
         say(f"the store at {path} is damaged and is built again: {error.message}")
         return None
 
 
-def _converted(raw: RawGraph, dtype: FeatureDtype) -> Any:  # noqa: ANN401  # DenseFeatures; the raise narrows it
+def _converted(raw: LabelledGraph, dtype: FeatureDtype) -> Any:  # noqa: ANN401  # DenseFeatures; the raise narrows it
     if isinstance(raw.features, SparseFeatures):
         raise UserError(
             f"the features of {raw.name} are sparse, and sparse values are always float32",

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from graphmill.base.errors import UserError
 from graphmill.graph.features import sparse
-from graphmill.graph.raw import RawGraph
 from graphmill.tasks.node_classification.debian import DebianPackages, build_from_package_lists, read_compact
 from graphmill.tasks.node_classification.known import OTHER_LAYOUTS, known
+from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.sources import ogb, planetoid, raw_npz
 from graphmill.tasks.node_classification.sources.download import fetch, unpack
 from graphmill.tasks.node_classification.sources.edge_list import read_edge_list
@@ -48,7 +48,7 @@ class Request:
     say: Say = quiet
 
 
-def read_raw(request: Request) -> RawGraph:
+def read_raw(request: Request) -> LabelledGraph:
     """Read the dataset from `--from PATH`, else from the package, the generator or the network."""
     _check(request)
     if request.from_path is not None and is_graph_npz(request.from_path):
@@ -87,10 +87,10 @@ def _forced_seed(request: Request) -> int | None:
     return request.split_seed if request.random_split else None
 
 
-def _read_debian(request: Request) -> RawGraph:
+def _read_debian(request: Request) -> LabelledGraph:
     path = request.from_path
     packages = _read_embedded() if path is None else build_from_package_lists(path)
-    return RawGraph(
+    return LabelledGraph(
         edge_index=packages.edge_index,
         features=sparse(packages.x_indptr, packages.x_indices, packages.x_counts, packages.num_words),
         labels=packages.labels,
@@ -110,7 +110,7 @@ def _read_embedded() -> DebianPackages:
         return read_compact(path)
 
 
-def _read_planetoid(request: Request, dataset: str) -> RawGraph:
+def _read_planetoid(request: Request, dataset: str) -> LabelledGraph:
     names = planetoid.file_names(dataset)
     if request.from_path is None:
         folder = request.downloads / request.name
@@ -121,7 +121,7 @@ def _read_planetoid(request: Request, dataset: str) -> RawGraph:
     return planetoid.read_planetoid(folder, dataset, request.stored_name)
 
 
-def _read_shchur(request: Request) -> RawGraph:
+def _read_shchur(request: Request) -> LabelledGraph:
     file = _SHCHUR_FILES[request.name]
     if request.from_path is None:
         path = request.downloads / request.name / file
@@ -133,7 +133,7 @@ def _read_shchur(request: Request) -> RawGraph:
     return raw_npz.read_shchur(path, request.stored_name, split_seed=request.split_seed)
 
 
-def _read_reddit(request: Request) -> RawGraph:
+def _read_reddit(request: Request) -> LabelledGraph:
     if request.from_path is not None:
         folder = _folder_with(request.from_path, raw_npz.REDDIT_FILES, ("Reddit", "reddit"), request.name)
         return raw_npz.read_reddit(folder, request.stored_name)
@@ -146,7 +146,7 @@ def _read_reddit(request: Request) -> RawGraph:
     return raw_npz.read_reddit(folder, request.stored_name)
 
 
-def _read_ogb(request: Request, dataset: str) -> RawGraph:
+def _read_ogb(request: Request, dataset: str) -> LabelledGraph:
     if request.from_path is not None:
         return ogb.read_ogb(ogb.find_ogb_folder(request.from_path, dataset), dataset, request.stored_name)
     layout = known(request.name).layout
@@ -161,7 +161,7 @@ def _read_ogb(request: Request, dataset: str) -> RawGraph:
     return ogb.read_ogb(folder / short, dataset, request.stored_name)
 
 
-def _read_generated(request: Request, kind: Literal["sbm", "rmat"]) -> RawGraph:
+def _read_generated(request: Request, kind: Literal["sbm", "rmat"]) -> LabelledGraph:
     if request.from_path is not None:
         raise UserError(
             f"{request.name} is generated and reads nothing from {request.from_path}", fix="leave --from out"
@@ -169,7 +169,7 @@ def _read_generated(request: Request, kind: Literal["sbm", "rmat"]) -> RawGraph:
     return generate(kind, request.options, request.stored_name)
 
 
-def _read_pyg(request: Request) -> RawGraph:
+def _read_pyg(request: Request) -> LabelledGraph:
     if request.from_path is not None:
         raise UserError(
             f"{request.name} with --from would let PyG unpickle {request.from_path}, and unpickling runs code",
@@ -178,7 +178,7 @@ def _read_pyg(request: Request) -> RawGraph:
     return read_pyg_dataset(request.name, request.stored_name, split_seed=_forced_seed(request))
 
 
-def _read_own(request: Request) -> RawGraph:
+def _read_own(request: Request) -> LabelledGraph:
     """Any other name: the person's own graph."""
     path = request.from_path
     if path is None:

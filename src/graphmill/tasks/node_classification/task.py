@@ -13,19 +13,19 @@ from torch import Tensor
 
 from graphmill.graph.batch import EvaluationSeeds, MiniBatch, SeedIds
 from graphmill.graph.features import Features, SparseFeatures
-from graphmill.graph.store import GraphStore
 from graphmill.nn.graphsage import GraphSage
 from graphmill.sample.collect import Collector
 from graphmill.sample.feed import feed, to_device
 from graphmill.sample.neighbor import NeighborSampler
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule, drawn
-from graphmill.spec.experiment import FeatureTransform
-from graphmill.spec.plan import GraphFacts, NodeClassificationPlan, Plan
+from graphmill.spec.kinds.node_classification import FeatureTransform, GraphInfo, NodeClassificationPlan
+from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.node_classification.inference import LayerwiseInference
 from graphmill.tasks.node_classification.metrics import measures, tally
 from graphmill.tasks.node_classification.model import DTYPE_OF, EdgeIndexModel, build_model
+from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.tasks.same_data import refuse_other_data
 from graphmill.tasks.task import LoaderTimes, Measures, Pause, Split, never_pause
 
@@ -42,7 +42,7 @@ class NodeClassification:
     times: LoaderTimes = field(default_factory=LoaderTimes)
     model: GraphSage | EdgeIndexModel = field(init=False)
     schedule: SeedSchedule = field(init=False)
-    store: GraphStore = field(init=False)
+    store: LabelledGraphStore = field(init=False)
     features: Features = field(init=False)
     labels: Tensor = field(init=False)
     sampler: NeighborSampler = field(init=False)
@@ -120,9 +120,9 @@ class NodeClassification:
         return mine, torch.cat(logits)
 
 
-def _same_store(planned: GraphFacts) -> GraphStore:
+def _same_store(planned: GraphInfo) -> LabelledGraphStore:
     """The store that was planned with: a run is not to go on with another graph under the same path."""
-    store = GraphStore.open(Path(planned.path))
+    store = LabelledGraphStore.open(Path(planned.path))
     refuse_other_data(planned, store.metadata.checksum)
     return store
 

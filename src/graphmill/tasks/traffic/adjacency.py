@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
+from graphmill.graph.archive import npz_keys, read_npz
 from graphmill.graph.arrays import reason
 from graphmill.graph.pickled import UNPICKLABLE, PickledArray, read_restricted
-from graphmill.tasks.node_classification.sources.archive import npz_keys, read_npz
 
 THRESHOLD = 0.1  # of the Gaussian kernel: weaker edges are none, as in DCRNN
 LAYOUTS = "adj_mx.pkl, distances_*.csv (from,to,cost) beside graph_sensor_ids.txt, or an .npz with adj and sensor_ids"

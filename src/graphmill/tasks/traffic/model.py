@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from graphmill.base.errors import UserError
 from graphmill.graph.keys import Purpose, key_of
-from graphmill.spec.experiment import CustomModelSpec, DcrnnSpec
-from graphmill.spec.plan import Plan, TrafficPlan
+from graphmill.spec.experiment import CustomModelSpec
+from graphmill.spec.kinds.traffic import DcrnnSpec, TrafficPlan
+from graphmill.spec.plan import Plan
 from graphmill.tasks.custom_model import construct
 from graphmill.tasks.traffic.dcgru import CellAt, DcgruCell
 from graphmill.tasks.traffic.store import TrafficStore

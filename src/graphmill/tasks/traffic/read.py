@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from graphmill.base.errors import UserError
-from graphmill.tasks.node_classification.sources.archive import npz_keys
+from graphmill.graph.archive import npz_keys
 from graphmill.tasks.traffic.adjacency import LAYOUTS, adjacency_for, read_adjacency
 from graphmill.tasks.traffic.series import read_series
 from graphmill.tasks.traffic.store import RawTraffic

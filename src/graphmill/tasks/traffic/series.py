@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
+from graphmill.graph.archive import npz_keys, read_npz
 from graphmill.graph.arrays import UNREADABLE, reason
-from graphmill.tasks.node_classification.sources.archive import npz_keys, read_npz
 
 _ROWS_AT_A_TIME = 2048  # of a wide file: the copy in another number format stays small beside the whole
 _UNITS_PER_S = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}

@@ -1,47 +1,32 @@
 """Traffic at rest: one folder of memory-mapped .npy arrays and the metadata that vouches for them."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt
 
-import graphmill
 from graphmill.base.errors import UserError
-from graphmill.base.files import remove_leftovers, replacing_folder, write_text
-from graphmill.graph.arrays import (
-    UNREADABLE,
-    ArrayRecord,
-    check_arrays,
-    check_checksum,
-    damaged,
-    map_array,
-    write_array,
-)
-from graphmill.spec.plan import TrafficFacts
+from graphmill.graph.arrays import check_arrays, check_checksum, map_array, write_array
+from graphmill.graph.header import FILE_NAME, ArrayRecord, Header, damaged, read_metadata, seal, write_metadata
+from graphmill.graph.write import new_store
+from graphmill.spec.kinds.traffic import KIND, TrafficDatasetSpec, TrafficInfo
 from graphmill.tasks.traffic.series import Series
 
-FILE_NAME = "metadata.json"
-FORMAT = "traffic/1"
 TRAIN_SHARE, TEST_SHARE = 0.7, 0.2  # of time, in this order: train, val, test
 _ROWS_AT_A_TIME = 4096
-_MAX_BYTES = 2**24
 
 
-class TrafficMetadata(BaseModel):
+class TrafficMetadata(Header):
     """What a traffic store says about itself."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     format_version: Literal["traffic/1"] = "traffic/1"
-    name: str
     source: str = Field(description="where readings and graph came from, and what was done to them on the way")
-    synthetic: bool
     unit: str = Field(description="of the readings, for example mph")
     num_steps: PositiveInt
     num_sensors: PositiveInt
@@ -57,14 +42,6 @@ class TrafficMetadata(BaseModel):
     mean: float = Field(description="of the readings in the training steps, missing ones left out")
     std: float = Field(gt=0, description="of the same")
     present_share: float = Field(gt=0, le=1, description="share of readings in the training steps that are there")
-    arrays: dict[str, ArrayRecord] = Field(description="by name; the file is <name>.npy")
-    created_by: str
-    checksum: str = Field("", description="xxh3-128 of everything above except created_by, file checksums included")
-
-    def content_checksum(self) -> str:
-        """What `checksum` must be."""
-        content = self.model_dump(mode="json", exclude={"created_by", "checksum"})
-        return xxhash.xxh3_128(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +57,9 @@ class TrafficStore:
 
         Contents are read only of files that changed since they were prepared: `verify` reads all.
         """
-        metadata = _read_metadata(path)
+        metadata = read_metadata(path, TrafficMetadata, KIND.name)
+        if problem := _disagreement(metadata):
+            raise damaged(path / FILE_NAME, problem)
         check_arrays(path, metadata.arrays)
         return cls(path, metadata)
 
@@ -109,9 +88,9 @@ class TrafficStore:
         """[num_edges], above 0."""
         return self._array("edge_weight")
 
-    def facts(self, history: int, horizon: int) -> TrafficFacts:
-        """What the planner must know, for windows of these lengths. `UserError` where they make an empty split."""
-        known = self.metadata
+    def info(self, asked: TrafficDatasetSpec) -> TrafficInfo:
+        """What the planner must know, for windows as asked. `UserError` where they make an empty split."""
+        known, history, horizon = self.metadata, asked.history, asked.horizon
         starts = window_starts(np.asarray(self.timestamps), known.interval_s, history + horizon)
         num_train, num_val, num_test = split_counts(len(starts))
         if min(num_train, num_val, num_test) == 0:
@@ -120,7 +99,7 @@ class TrafficStore:
                 f" training, {num_val} for validation and {num_test} for the test",
                 fix="give readings of more time, or set dataset.history and dataset.horizon to less",
             )
-        return TrafficFacts(
+        return TrafficInfo(
             name=known.name,
             path=str(self.path.resolve()),
             checksum=known.checksum,
@@ -134,6 +113,19 @@ class TrafficStore:
             num_val=num_val,
             num_test=num_test,
         )
+
+    def described(self) -> Sequence[tuple[str, Any]]:
+        """What `graphmill inspect` shows."""
+        known = self.metadata
+        share = known.num_missing / (known.num_steps * known.num_sensors)
+        return [
+            ("sensors", known.num_sensors),
+            ("edges", known.num_edges),
+            ("steps", f"{known.num_steps:,} of {known.interval_s} s, {known.begin} to {known.end}"),
+            ("gaps in time", known.num_gaps),
+            ("missing", f"{known.num_missing:,} readings ({share:.1%}); {known.num_nan:,} were NaN"),
+            ("training mean ± std", f"{known.mean:.2f} ± {known.std:.2f} {known.unit}"),
+        ]
 
     def _array(self, name: str) -> NDArray[Any]:
         return map_array(self.path / f"{name}.npy", self.metadata.arrays[name])
@@ -168,8 +160,6 @@ class RawTraffic:
 
 def write_traffic(raw: RawTraffic, path: Path) -> TrafficStore:
     """Write the folder `path`, whole or not at all; a store that is there is replaced."""
-    if path.exists() and not path.is_dir():
-        raise UserError(f"{path} is a file, and a store is a folder", fix="move it away, or give another name")
     sources, targets = np.nonzero(raw.adjacency)
     arrays: Mapping[str, NDArray[Any]] = {
         "values": raw.series.values,
@@ -177,19 +167,10 @@ def write_traffic(raw: RawTraffic, path: Path) -> TrafficStore:
         "edge_index": np.stack([sources, targets]).astype(np.int32),
         "edge_weight": raw.adjacency[sources, targets],
     }
-    try:
-        remove_leftovers(path)
-        with replacing_folder(path) as folder:
-            records = {name: write_array(folder / f"{name}.npy", array) for name, array in arrays.items()}
-            metadata = _describe(raw, len(sources), records)
-            metadata = metadata.model_copy(update={"checksum": metadata.content_checksum()})
-            text = json.dumps(metadata.model_dump(mode="json"), indent=2, sort_keys=True, allow_nan=False)
-            write_text(folder / FILE_NAME, text + "\n")
-    except OSError as error:
-        raise UserError(
-            f"{path}: the store cannot be written: {error.strerror or error}",
-            fix="free some space or choose another place",
-        ) from error
+    with new_store(path) as folder:
+        records = {name: write_array(folder / f"{name}.npy", array) for name, array in arrays.items()}
+        metadata = seal(_describe(raw, len(sources), records))
+        write_metadata(folder, metadata)
     return TrafficStore(path, metadata)
 
 
@@ -205,6 +186,7 @@ def _describe(raw: RawTraffic, num_edges: int, records: dict[str, ArrayRecord]) 
     interval = int(lengths[counts.argmax()]) if len(lengths) else 1
     begin, end = (str(np.datetime64(int(each), "s")) for each in series.timestamps[[0, -1]])
     return TrafficMetadata(
+        kind=KIND.name,
         name=raw.name,
         source=raw.source,
         synthetic=raw.synthetic,
@@ -224,7 +206,6 @@ def _describe(raw: RawTraffic, num_edges: int, records: dict[str, ArrayRecord]) 
         std=std,
         present_share=present_share,
         arrays=records,
-        created_by=f"graphmill {graphmill.__version__}",
     )
 
 
@@ -244,45 +225,6 @@ def _scale(values: NDArray[np.float32], name: str) -> tuple[float, float, float]
     if std == 0:
         raise UserError(f"{name}: every reading of the training steps is {mean}", fix="give readings that differ")
     return mean, std, count / values.size
-
-
-def is_traffic_store(folder: Path) -> bool:
-    """Whether the metadata there, whole or damaged, are those of a traffic store."""
-    try:
-        with (folder / FILE_NAME).open("rb") as file:
-            return f'"{FORMAT}"'.encode() in file.read(_MAX_BYTES)
-    except OSError:
-        return False
-
-
-def _read_metadata(folder: Path) -> TrafficMetadata:
-    path = folder / FILE_NAME
-    try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise damaged(path, "it is too large for metadata")
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        metadata = TrafficMetadata.model_validate(raw)
-    except FileNotFoundError:
-        raise UserError(
-            f"{folder} is no traffic store: it has no {FILE_NAME}", fix="prepare it: graphmill prepare NAME --from PATH"
-        ) from None
-    except ValidationError as error:
-        kind = raw.get("format_version") if isinstance(raw, dict) else None
-        if kind != FORMAT:
-            raise UserError(
-                f"{folder} is no traffic store: its format is {kind!r}, not {FORMAT!r}",
-                fix="give a prepared traffic dataset (graphmill datasets), or another task",
-            ) from None
-        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5])
-        raise damaged(path, problems) from None
-    except UNREADABLE as error:
-        raise damaged(path, f"it cannot be read as JSON: {error}") from error
-    if metadata.checksum != metadata.content_checksum():
-        raise damaged(path, f"its checksum is {metadata.content_checksum()}, and it says {metadata.checksum!r}")
-    problem = _disagreement(metadata)
-    if problem:
-        raise damaged(path, problem)
-    return metadata
 
 
 def _disagreement(metadata: TrafficMetadata) -> str | None:

@@ -14,7 +14,8 @@ from torch import Tensor
 from graphmill.graph.batch import EvaluationSeeds, SeedIds, Seeds
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule, drawn
-from graphmill.spec.plan import Plan, TrafficFacts, TrafficPlan
+from graphmill.spec.kinds.traffic import TrafficInfo, TrafficPlan
+from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.same_data import refuse_other_data
 from graphmill.tasks.task import LoaderTimes, Measures, Pause, Split, never_pause
@@ -94,7 +95,7 @@ class Traffic:
             yield batch
 
 
-def _same_store(planned: TrafficFacts) -> TrafficStore:
+def _same_store(planned: TrafficInfo) -> TrafficStore:
     """The store that was planned with: a run is not to go on with other readings under the same path."""
     store = TrafficStore.open(Path(planned.path))
     refuse_other_data(planned, store.metadata.checksum)

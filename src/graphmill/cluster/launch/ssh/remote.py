@@ -314,14 +314,14 @@ def _not_writable(folder: Path) -> list[str]:
 
 
 def _wrong_dataset(request: Check) -> list[str]:
-    """Of any task: what is prepared has a metadata.json with a checksum over all of it."""
-    path = Path(request.dataset) / "metadata.json"
+    """Of any task: the header of what is prepared has a checksum over all of it."""
+    from graphmill.graph.header import read_header
+
     try:
-        checksum = json.loads(path.read_bytes())["checksum"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is damaged"
-        return [f"the prepared dataset cannot be read here: {path}: {reason}"]
-    if checksum != request.checksum:
+        header = read_header(Path(request.dataset))
+    except UserError as error:
+        return [f"the prepared dataset cannot be read here: {error.message}"]
+    if header.checksum != request.checksum:
         return [f"the dataset in {request.dataset} is not the one that was planned: its checksum differs"]
     return []
 

@@ -1,1 +1,1 @@
-"""Readers of raw data: each yields a `RawGraph`, unchecked, or a `UserError` that names the file."""
+"""Readers of raw data: each yields a `LabelledGraph`, unchecked, or a `UserError` that names the file."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
 from graphmill.graph.features import DenseFeatures
-from graphmill.graph.raw import RawGraph
+from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.sources.npz import integer_labels
 from graphmill.tasks.node_classification.sources.splits import random_split, split_from_names
 from graphmill.tasks.node_classification.sources.tables import (
@@ -33,12 +33,12 @@ _MAX_SPAN = 4  # ids may leave so many gaps each before a table over their range
 _NOT_FEATURES = ("id", "label", "split")
 
 
-def read_edge_list(folder: Path, name: str, *, split_seed: int | None = None) -> RawGraph:
+def read_edge_list(folder: Path, name: str, *, split_seed: int | None = None) -> LabelledGraph:
     """Read the tables `edges` and `nodes` in `folder`."""
     return read_tables(find_table(folder, "edges"), find_table(folder, "nodes"), name, split_seed=split_seed)
 
 
-def read_tables(edges: Path, nodes: Path, name: str, *, split_seed: int | None = None) -> RawGraph:
+def read_tables(edges: Path, nodes: Path, name: str, *, split_seed: int | None = None) -> LabelledGraph:
     """Read the two tables. With `split_seed` the split is drawn at random, whatever the file says."""
     columns = column_names(nodes)
     _require(nodes, columns, ("id", "label") if split_seed is not None else _NOT_FEATURES)
@@ -50,7 +50,7 @@ def read_tables(edges: Path, nodes: Path, name: str, *, split_seed: int | None =
         split, note = _split(table["split"], nodes), "as given in the file"
     else:
         split, note = random_split(labels, split_seed)
-    return RawGraph(
+    return LabelledGraph(
         edge_index=_edges(edges, ids),
         features=_features(table, nodes),
         labels=labels,

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
 from graphmill.graph.features import DenseFeatures
-from graphmill.graph.raw import RawGraph
 from graphmill.graph.topology import sorted_unique
+from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.sources.splits import random_split
 
 _MAX_ROUNDS = 200
@@ -53,7 +53,7 @@ class RmatOptions(_Options):
 AnyOptions = TypeVar("AnyOptions", SbmOptions, RmatOptions)
 
 
-def generate(kind: Literal["sbm", "rmat"], options: Mapping[str, Any], name: str) -> RawGraph:
+def generate(kind: Literal["sbm", "rmat"], options: Mapping[str, Any], name: str) -> LabelledGraph:
     """Generate the graph. Unknown and ill-typed options are refused together."""
     if kind == "sbm":
         sbm = _check_communities(_parse(SbmOptions, options))
@@ -90,7 +90,7 @@ def _generate(
     name: str,
     labels: Ends,
     draw: Callable[[int, np.random.Generator], tuple[Ends, Ends]],
-) -> RawGraph:
+) -> LabelledGraph:
     centres_seed, noise_seed, edges_seed = np.random.SeedSequence(options.seed).spawn(3)
     centres = np.random.default_rng(centres_seed).standard_normal(
         (int(labels.max()) + 1, options.features), dtype=np.float32
@@ -100,7 +100,7 @@ def _generate(
         x[start : start + _CHUNK] += np.float32(options.signal) * centres[labels[start : start + _CHUNK]]
     split, note = random_split(labels, options.seed)
     settings = " ".join(f"{key}={value}" for key, value in options.model_dump().items())
-    return RawGraph(
+    return LabelledGraph(
         edge_index=_undirected_pairs(options, draw, np.random.default_rng(edges_seed)),
         features=DenseFeatures(x, "float32"),
         labels=labels,

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
+from graphmill.graph.archive import npz_keys, read_npz
 from graphmill.graph.features import Features, SparseFeatures, csr_problem, dense, sparse
-from graphmill.graph.metadata import SplitName
-from graphmill.graph.raw import RawGraph
-from graphmill.tasks.node_classification.sources.archive import npz_keys, read_npz
+from graphmill.tasks.node_classification.labelled import LabelledGraph, SplitName
 from graphmill.tasks.node_classification.sources.splits import random_split, split_from_masks, split_from_names
 
 _MASKS: dict[str, SplitName] = {"train_mask": "train", "val_mask": "val", "test_mask": "test"}
@@ -29,7 +28,7 @@ def is_graph_npz(path: Path) -> bool:
     return path.suffix == ".npz" and {"edge_index", "y"} <= set(npz_keys(path))
 
 
-def read_npz_graph(path: Path, name: str, *, split_seed: int | None = None) -> RawGraph:
+def read_npz_graph(path: Path, name: str, *, split_seed: int | None = None) -> LabelledGraph:
     """Read the file. With `split_seed` the split is drawn at random, whatever the file says."""
     arrays = read_npz(path, required=("edge_index", "y"), optional=_OPTIONAL)
     labels = _labels(arrays, path)
@@ -37,7 +36,7 @@ def read_npz_graph(path: Path, name: str, *, split_seed: int | None = None) -> R
         split, note = _split(arrays, len(labels), path), "as given in the file"
     else:
         split, note = random_split(labels, split_seed)
-    return RawGraph(
+    return LabelledGraph(
         edge_index=arrays["edge_index"],
         features=_features(arrays, path),
         labels=labels,

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.graph.features import DenseFeatures
-from graphmill.graph.metadata import SplitName
-from graphmill.graph.raw import RawGraph
+from graphmill.tasks.node_classification.labelled import LabelledGraph, SplitName
 from graphmill.tasks.node_classification.sources.npz import integer_labels
 from graphmill.tasks.node_classification.sources.splits import split_from_ids
 from graphmill.tasks.node_classification.sources.tables import count_columns, read_headerless
@@ -47,7 +46,7 @@ def find_ogb_folder(path: Path, dataset: str) -> Path:
     )
 
 
-def read_ogb(folder: Path, dataset: str, name: str) -> RawGraph:
+def read_ogb(folder: Path, dataset: str, name: str) -> LabelledGraph:
     """Read the CSV folder of a node set with one label per node."""
     raw = folder / "raw"
     num_nodes = _count(raw / "num-node-list.csv.gz")
@@ -70,7 +69,7 @@ def read_ogb(folder: Path, dataset: str, name: str) -> RawGraph:
             fix="download the dataset again",
         )
     kind = _split_folder(folder / "split")
-    return RawGraph(
+    return LabelledGraph(
         edge_index=np.concatenate([edges, edges[::-1]], axis=1) if both else edges,
         features=DenseFeatures(np.ascontiguousarray(x), "float32"),
         labels=labels,

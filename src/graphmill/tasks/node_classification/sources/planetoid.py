@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.graph.arrays import reason
 from graphmill.graph.features import SparseFeatures, csr_problem, sparse
-from graphmill.graph.raw import RawGraph
+from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.sources.planetoid_pickles import read_adjacency, read_array, read_csr
 from graphmill.tasks.node_classification.sources.splits import split_from_ids
 
@@ -29,7 +29,7 @@ def file_names(dataset: str) -> tuple[str, ...]:
     return tuple(f"ind.{dataset}.{part}" for part in PARTS)
 
 
-def read_planetoid(folder: Path, dataset: str, name: str) -> RawGraph:
+def read_planetoid(folder: Path, dataset: str, name: str) -> LabelledGraph:
     """Read the raw files in `folder`."""
     paths = {part: folder / f"ind.{dataset}.{part}" for part in PARTS}
     test = _test_index(paths["test.index"])
@@ -37,7 +37,7 @@ def read_planetoid(folder: Path, dataset: str, name: str) -> RawGraph:
     features, num_nodes = _features(paths, test)
     labels = _labels(paths, test, num_nodes)
     edges = read_adjacency(paths["graph"])
-    return RawGraph(
+    return LabelledGraph(
         edge_index=edges[:, edges[0] != edges[1]],
         features=features,
         labels=labels,

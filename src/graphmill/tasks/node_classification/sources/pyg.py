@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
 from graphmill.graph.features import DenseFeatures, Features, dense, sparse
-from graphmill.graph.metadata import SplitName
-from graphmill.graph.raw import RawGraph
+from graphmill.tasks.node_classification.labelled import LabelledGraph, SplitName
 from graphmill.tasks.node_classification.sources.npz import integer_labels
 from graphmill.tasks.node_classification.sources.splits import random_split, split_from_masks
 
@@ -29,7 +28,7 @@ def from_data(
     source: str = "a PyG Data object",
     synthetic: bool = False,
     split_seed: int | None = None,
-) -> RawGraph:
+) -> LabelledGraph:
     """A graph from `data.x`, `data.edge_index` (or `adj_t`), `data.y` and `train_mask, val_mask, test_mask`.
 
     Of masks with several columns (one per split) the first is taken, and metadata says so. With `split_seed` the split
@@ -40,7 +39,7 @@ def from_data(
         split, note = _split(data, len(labels))
     else:
         split, note = random_split(labels, split_seed)
-    return RawGraph(
+    return LabelledGraph(
         edge_index=_edge_index(data),
         features=_features(_required(data, "x")),
         labels=labels,
@@ -54,7 +53,7 @@ def from_data(
     )
 
 
-def read_pyg_dataset(name: str, stored_name: str, *, split_seed: int | None = None) -> RawGraph:
+def read_pyg_dataset(name: str, stored_name: str, *, split_seed: int | None = None) -> LabelledGraph:
     """`pyg/WikiCS`, `pyg/CitationFull/Cora_ML`: download with PyG's own class and take the first graph.
 
     PyG unpickles its raw and processed files, so the folder is a fresh one, never a path that a person gives.

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
+from graphmill.graph.archive import read_npz
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures, dense
-from graphmill.graph.raw import RawGraph
-from graphmill.tasks.node_classification.sources.archive import read_npz
+from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.sources.npz import class_names_of, csr_features, integer_labels
 from graphmill.tasks.node_classification.sources.splits import random_split
 
@@ -20,7 +20,7 @@ _REDDIT_SPLITS = np.array([-1, 0, 1, 2], dtype=np.int8)  # by node type: 1 train
 _DENSE_FROM = 0.25  # share of non-zero features from which dense rows are the smaller and the faster form
 
 
-def read_shchur(path: Path, name: str, *, split_seed: int) -> RawGraph:
+def read_shchur(path: Path, name: str, *, split_seed: int) -> LabelledGraph:
     """Amazon and Coauthor, as PyG reads them: features binarised, self-loops dropped, both directions of every edge.
 
     There is no public split: one is drawn at random, and metadata says so.
@@ -33,7 +33,7 @@ def read_shchur(path: Path, name: str, *, split_seed: int) -> RawGraph:
     edges = edges[:, edges[0] != edges[1]]
     labels = integer_labels(arrays["labels"], place=f"{path}, key labels")
     split, note = random_split(labels, split_seed)
-    return RawGraph(
+    return LabelledGraph(
         edge_index=np.concatenate([edges, edges[::-1]], axis=1),
         features=_packed(_binarised(_csr(arrays, "attr", path))),
         labels=labels,
@@ -51,7 +51,7 @@ def read_shchur(path: Path, name: str, *, split_seed: int) -> RawGraph:
     )
 
 
-def read_reddit(folder: Path, name: str) -> RawGraph:
+def read_reddit(folder: Path, name: str) -> LabelledGraph:
     """Reddit (Hamilton et al. 2017) in PyG's raw layout: `reddit_data.npz` and `reddit_graph.npz`."""
     data_path, graph_path = (folder / file for file in REDDIT_FILES)
     data = read_npz(data_path, required=("feature", "label", "node_types"))
@@ -64,7 +64,7 @@ def read_reddit(folder: Path, name: str) -> RawGraph:
             f"{data_path}, key node_types: {types.dtype} {list(types.shape)}, for {len(labels)} nodes",
             fix="give one of 1 train, 2 val, 3 test per node",
         )
-    return RawGraph(
+    return LabelledGraph(
         edge_index=_coo(graph_path, len(labels)),
         features=dense(x),
         labels=labels,

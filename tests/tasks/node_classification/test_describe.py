@@ -4,13 +4,14 @@ import json
 
 import numpy as np
 
-from graphmill.graph.describe import describe
 from graphmill.graph.features import dense, sparse
-from graphmill.graph.store import RawGraph, write_store
+from graphmill.tasks.node_classification.describe import describe
+from graphmill.tasks.node_classification.labelled import LabelledGraph
+from graphmill.tasks.node_classification.store import write_store
 
 
 def test_facts_of_a_small_graph(tmp_path):
-    raw = RawGraph(
+    raw = LabelledGraph(
         edge_index=np.array([[0, 1, 2, 3], [1, 2, 3, 3]]),
         features=dense(np.array([[1, 0], [0, 0], [2, 3], [0, 0], [0, 0]])),
         labels=np.array([0, 0, 1, 1, -1]),
@@ -34,7 +35,7 @@ def test_facts_of_a_small_graph(tmp_path):
 
 
 def test_sparse_features_without_labelled_edges(tmp_path):
-    raw = RawGraph(
+    raw = LabelledGraph(
         edge_index=np.array([[1], [2]]),
         features=sparse(np.array([0, 1, 1, 3]), np.array([0, 0, 1]), np.ones(3), 4),
         labels=np.array([0, -1, -1]),

@@ -10,13 +10,15 @@ from hypothesis import strategies as st
 
 import graphmill
 from graphmill.base.errors import UserError
-from graphmill.graph.features import dense, sparse, stored_as, to_float32
-from graphmill.graph.store import DenseFeatures, GraphStore, RawGraph, SparseFeatures, write_store
+from graphmill.graph.features import DenseFeatures, SparseFeatures, dense, sparse, stored_as, to_float32
+from graphmill.spec.kinds.node_classification import GraphDatasetSpec
+from graphmill.tasks.node_classification.labelled import LabelledGraph
+from graphmill.tasks.node_classification.store import LabelledGraphStore, write_store
 
 
 def small_graph(**changes):
     """Six nodes, edges 0→1→2→3 and back from 1 to 0; node 4 has a self-loop, node 5 nothing, and node 3 no label."""
-    raw = RawGraph(
+    raw = LabelledGraph(
         edge_index=np.array([[0, 1, 1, 2, 4, 0], [1, 0, 2, 3, 4, 1]]),
         features=dense(np.arange(12, dtype=np.float32).reshape(6, 2)),
         labels=np.array([0, 1, 0, -1, 1, 0]),
@@ -32,7 +34,7 @@ def small_graph(**changes):
 def test_round_trip(tmp_path):
     store = write_store(small_graph(), tmp_path / "small")
     store.verify()
-    assert store == GraphStore.open(tmp_path / "small")
+    assert store == LabelledGraphStore.open(tmp_path / "small")
     given_topology, undirected = store.topology(undirected=False), store.topology(undirected=True)
     assert given_topology.indptr.tolist() == [0, 1, 2, 3, 4, 5, 5]
     assert given_topology.indices.tolist() == [1, 0, 1, 2, 4]
@@ -62,9 +64,9 @@ def test_metadata_counts(tmp_path):
 def test_facts_name_the_checksum_and_an_absolute_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_store(small_graph(), tmp_path / "small")
-    facts = GraphStore.open((tmp_path / "small").relative_to(tmp_path)).facts()
+    facts = LabelledGraphStore.open((tmp_path / "small").relative_to(tmp_path)).info(GraphDatasetSpec())
     assert facts.path == str(tmp_path / "small")
-    assert facts.checksum == GraphStore.open(tmp_path / "small").metadata.checksum
+    assert facts.checksum == LabelledGraphStore.open(tmp_path / "small").metadata.checksum
     assert facts.num_train == 2
     assert facts.has_sparse_features is False
 
@@ -94,7 +96,7 @@ def test_sparse_features(tmp_path):
     assert store.features.indptr.tolist() == [0, 1, 1, 3, 3, 3, 4]
     assert store.features.values.tolist() == [1, 2, 3, 4]
     assert store.metadata.num_features == 7
-    assert store.facts().has_sparse_features is True
+    assert store.info(GraphDatasetSpec()).has_sparse_features is True
 
 
 def test_sparse_features_without_a_value(tmp_path):
@@ -144,7 +146,7 @@ def raw_graphs(draw):
     split = draw(st.lists(st.sampled_from([-1, 0, 1, 2]), min_size=num_nodes, max_size=num_nodes))
     split[draw(node)] = 0
     labels = [draw(st.integers(-1 if code == -1 else 0, num_nodes - 1)) for code in split]
-    return RawGraph(
+    return LabelledGraph(
         edge_index=np.array(pairs).T,
         features=dense(np.zeros((num_nodes, 1))),
         labels=np.array(labels),
@@ -187,7 +189,7 @@ NAN = np.array([[0.0, 1], [np.nan, 1], [0, 0], [0, 0], [0, 0], [0, 0]], dtype=np
         ({"split": np.array([0, 0, 1, -1, 2, 3], np.int8)}, "node 5 has 3"),
         ({"split": np.zeros(5, np.int8)}, "6 nodes"),
         ({"features": dense(NAN)}, "row 1, column 0 is nan"),
-        ({"features": dense(np.zeros((5, 2)))}, "5 rows, and there are 6 labels"),
+        ({"features": dense(np.zeros((5, 2)))}, "5 rows, and there are 6 nodes"),
         ({"features": dense(np.zeros((6, 0)))}, "no features"),
         ({"features": DenseFeatures(np.zeros(6, np.float32), "float32")}, r"float32 \[6\]"),
         ({"features": DenseFeatures(np.zeros((6, 2)), "float32")}, "float64"),
@@ -223,7 +225,7 @@ def test_a_refused_graph_leaves_the_old_store(tmp_path):
     write_store(small_graph(), tmp_path / "s")
     with pytest.raises(UserError):
         write_store(small_graph(features=dense(NAN)), tmp_path / "s")
-    GraphStore.open(tmp_path / "s").verify()
+    LabelledGraphStore.open(tmp_path / "s").verify()
 
 
 def test_a_file_in_the_way_is_named(tmp_path):

@@ -14,17 +14,19 @@ import pytest
 from graphmill.base.errors import UserError
 from graphmill.base.files import remove_leftovers, replacing_folder
 from graphmill.graph.features import dense
-from graphmill.graph.store import GraphStore, RawGraph, write_store
+from graphmill.tasks.node_classification.labelled import LabelledGraph
+from graphmill.tasks.node_classification.store import LabelledGraphStore, write_store
 
 WRITER = """
 import sys
 from pathlib import Path
 import numpy as np
 from graphmill.graph.features import dense
-from graphmill.graph.store import RawGraph, write_store
+from graphmill.tasks.node_classification.labelled import LabelledGraph
+from graphmill.tasks.node_classification.store import write_store
 
 rng = np.random.default_rng(0)
-raw = RawGraph(
+raw = LabelledGraph(
     edge_index=rng.integers(0, 20_000, (2, 400_000)), features=dense(rng.random((20_000, 32))),
     labels=rng.integers(0, 5, 20_000), split=rng.integers(0, 3, 20_000).astype(np.int8),
     name="killed", source="random", synthetic=True,
@@ -51,7 +53,7 @@ def check_kills(tmp_path, environ, num_kills, seed):
     for _ in range(num_kills):
         kill_while_writing(path, environ, rng.uniform(0, 0.6))
         if path.exists():
-            GraphStore.open(path).verify()
+            LabelledGraphStore.open(path).verify()
         outcomes.append((path.exists(), bool(list(tmp_path.glob(".*.tmp")))))
         if rng.random() < 0.5 and path.exists():
             for file in path.iterdir():
@@ -63,7 +65,7 @@ def check_kills(tmp_path, environ, num_kills, seed):
 
 
 def small():
-    return RawGraph(
+    return LabelledGraph(
         edge_index=np.array([[0], [1]]),
         features=dense(np.ones((2, 1))),
         labels=np.array([0, 1]),
@@ -88,7 +90,7 @@ def test_writers_at_the_same_time_take_turns(tmp_path, source_environ):
     command = [sys.executable, "-c", rounds, str(tmp_path / "store")]
     writers = [subprocess.Popen(command, stdout=subprocess.DEVNULL, env=source_environ) for _ in range(3)]
     assert [writer.wait() for writer in writers] == [0, 0, 0]
-    GraphStore.open(tmp_path / "store").verify()
+    LabelledGraphStore.open(tmp_path / "store").verify()
     assert [entry.name for entry in tmp_path.iterdir()] == ["store"]
 
 

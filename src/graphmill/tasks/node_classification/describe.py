@@ -6,16 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.graph.features import SparseFeatures
-from graphmill.graph.metadata import SPLIT_CODES
-from graphmill.graph.store import GraphStore
 from graphmill.graph.topology import Topology
+from graphmill.tasks.node_classification.labelled import SPLIT_CODES
+from graphmill.tasks.node_classification.store import LabelledGraphStore
 
 QUANTILES = {"min": 0.0, "p25": 0.25, "median": 0.5, "p75": 0.75, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 _BLOCK = 2**22
 
 
-def describe(store: GraphStore) -> dict[str, Any]:
+def describe(store: LabelledGraphStore) -> dict[str, Any]:
     """Counts, degrees, labels, splits, homophily, feature density and bytes, as plain JSON values."""
     metadata = store.metadata
     undirected = store.topology(undirected=True)
@@ -52,7 +52,7 @@ def _quantiles(degrees: NDArray[np.int64]) -> dict[str, float]:
     return {"mean": float(degrees.mean())} | {name: int(value) for name, value in zip(QUANTILES, values, strict=True)}
 
 
-def _features(store: GraphStore) -> dict[str, Any]:
+def _features(store: LabelledGraphStore) -> dict[str, Any]:
     features = store.features
     num_cells = store.metadata.num_nodes * store.metadata.num_features
     if isinstance(features, SparseFeatures):
@@ -68,7 +68,7 @@ def _features(store: GraphStore) -> dict[str, Any]:
     return {"form": "dense", "dtype": features.dtype, "density": num_nonzero / num_cells, "num_empty_rows": num_empty}
 
 
-def _labels(store: GraphStore) -> dict[str, int]:
+def _labels(store: LabelledGraphStore) -> dict[str, int]:
     """How many nodes have each label, by class name where there are names."""
     labels, metadata = store.labels, store.metadata
     counts = np.bincount(labels[labels >= 0], minlength=metadata.num_classes)

@@ -10,9 +10,10 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.graph.features import dense, sparse
-from graphmill.graph.metadata import seal, write_metadata
-from graphmill.graph.store import GraphStore, RawGraph, write_store
+from graphmill.graph.header import seal, write_metadata
 from graphmill.sample.neighbor import NeighborSampler
+from graphmill.tasks.node_classification.labelled import LabelledGraph
+from graphmill.tasks.node_classification.store import LabelledGraphStore, write_store
 
 
 def write(path, *, sparse_features=False):
@@ -20,7 +21,7 @@ def write(path, *, sparse_features=False):
     x = dense(rng.random((50, 4)))
     if sparse_features:
         x = sparse(np.arange(51) * 2, np.tile([0, 3], 50), rng.random(100), 4)
-    raw = RawGraph(
+    raw = LabelledGraph(
         edge_index=rng.integers(0, 50, (2, 300)),
         features=x,
         labels=rng.integers(0, 3, 50),
@@ -51,7 +52,7 @@ def test_data_changed_since_they_were_prepared_are_refused_when_opened(store, na
     path.write_bytes(data)
     set_age(store.path / "metadata.json", 10)
     with pytest.raises(UserError, match=rf"(?s){name}\.npy.*its checksum is"):
-        GraphStore.open(store.path)
+        LabelledGraphStore.open(store.path)
 
 
 def test_a_copy_without_times_is_read_once(store):
@@ -59,16 +60,16 @@ def test_a_copy_without_times_is_read_once(store):
     for path in store.path.glob("*.npy"):
         set_age(path, 5)
     set_age(metadata, 10)
-    GraphStore.open(store.path)
+    LabelledGraphStore.open(store.path)
     sealed = metadata.stat().st_mtime_ns
     assert sealed > max(path.stat().st_mtime_ns for path in store.path.glob("*.npy"))
-    GraphStore.open(store.path)
+    LabelledGraphStore.open(store.path)
     assert metadata.stat().st_mtime_ns == sealed, "no file was younger, so none was read"
 
 
 def refused(store, match):
     with pytest.raises(UserError, match=match) as error:
-        GraphStore.open(store.path).verify()
+        LabelledGraphStore.open(store.path).verify()
     assert error.value.fix
 
 
@@ -88,16 +89,16 @@ def replace_array(store, name, array):
 
 @pytest.mark.parametrize("stranger", [50, -1, 2**31 - 1])
 def test_neighbours_out_of_range_under_a_record_that_vouches_for_them_are_an_error_and_no_crash(store, stranger):
-    indices = np.array(GraphStore.open(store.path).topology(undirected=False).indices)
+    indices = np.array(LabelledGraphStore.open(store.path).topology(undirected=False).indices)
     indices[7] = stranger
     replace_array(store, "indices", indices)
     with pytest.raises(UserError, match=f"edge 7 .* node {stranger} .* 50 nodes"):
-        NeighborSampler(GraphStore.open(store.path).topology(undirected=False), (5, 5), 0, num_threads=1, resample=True)
+        NeighborSampler(LabelledGraphStore.open(store.path).topology(undirected=False), (5, 5), 0, num_threads=1, resample=True)
 
 
 def test_a_missing_folder(tmp_path):
-    with pytest.raises(UserError, match="is no GraphStore") as error:
-        GraphStore.open(tmp_path / "nothing")
+    with pytest.raises(UserError, match="holds no prepared data") as error:
+        LabelledGraphStore.open(tmp_path / "nothing")
     assert "graphmill prepare" in error.value.fix
 
 
@@ -111,7 +112,7 @@ def test_a_truncated_file_is_seen_on_opening(store):
     path = store.path / "x.npy"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(UserError, match=r"x\.npy: the file has \d+ bytes and should have \d+"):
-        GraphStore.open(store.path)
+        LabelledGraphStore.open(store.path)
 
 
 def test_a_bit_that_the_disk_flipped_is_seen_on_verifying(store):
@@ -121,7 +122,7 @@ def test_a_bit_that_the_disk_flipped_is_seen_on_verifying(store):
     content[-3] ^= 1
     path.write_bytes(content)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    GraphStore.open(store.path)
+    LabelledGraphStore.open(store.path)
     refused(store, r"x\.npy: its checksum is")
 
 
@@ -148,7 +149,7 @@ def test_a_pickle(store):
 def test_another_format_version(store):
     raw = json.loads((store.path / "metadata.json").read_text())
     (store.path / "metadata.json").write_text(json.dumps(raw | {"format_version": 2}))
-    refused(store, "format version 2, and this graphmill reads version 1")
+    refused(store, "format version 2, and this graphmill reads 1")
 
 
 def test_a_changed_count_breaks_the_checksum(store):
@@ -213,7 +214,7 @@ def test_sealed_arrays_that_break_a_promise(store, name, change, match):
 
 def test_extra_files_are_left_alone(store):
     (store.path / "notes.txt").write_text("mine")
-    GraphStore.open(store.path).verify()
+    LabelledGraphStore.open(store.path).verify()
 
 
 def corrupt(path, rng):
@@ -269,7 +270,7 @@ def fuzz(tmp_path, seed):
 def opened(path):
     """The verified store, or the error that a person would see."""
     try:
-        store = GraphStore.open(path)
+        store = LabelledGraphStore.open(path)
         store.verify()
     except UserError as error:
         return error

@@ -1,0 +1,164 @@
+"""metadata.json of prepared data of any task: one header for all, and the kind's own part after it.
+
+The header says what staging, `verify`, `datasets` and a launch over SSH need, whatever was prepared; only the task that
+opens the data reads the rest. Nothing here imports numpy.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+import xxhash
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+import graphmill
+from graphmill.base.errors import UserError
+from graphmill.base.files import write_text
+from graphmill.spec.kinds import KINDS
+
+FILE_NAME: Final = "metadata.json"
+_MAX_BYTES: Final = 2**24
+_NOT_CONTENT: Final = {"kind", "created_by", "checksum"}  # what the checksum is not of
+
+
+class ArrayRecord(BaseModel):
+    """What metadata.json knows about one file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int = Field(ge=0, description="size of the whole file")
+    xxh3: str = Field(pattern="^[0-9a-f]{32}$", description="xxh3-128 of the whole file")
+
+
+class Header(BaseModel):
+    """What all prepared data say about themselves, whatever their task. A task's own class adds its own part."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    kind: str = Field(description="the task that prepared it, as task.kind says it")
+    name: str
+    checksum: str = Field("", description="xxh3-128 of all the rest except kind and created_by, the files' included")
+    synthetic: bool
+    arrays: dict[str, ArrayRecord] = Field(description="by name; the file is <name>.npy")
+    created_by: str = Field(default_factory=lambda: f"graphmill {graphmill.__version__}")
+
+    @property
+    def own(self) -> Mapping[str, Any]:
+        """The kind's own part, as it stands in the file; empty where a task's own class has read it."""
+        return self.model_extra or {}
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all files."""
+        return sum(record.bytes for record in self.arrays.values())
+
+    def content_checksum(self) -> str:
+        """What `checksum` must be."""
+        content = self.model_dump(mode="json", exclude=_NOT_CONTENT)
+        return xxhash.xxh3_128(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+M = TypeVar("M", bound=Header)
+
+
+def seal(metadata: M) -> M:
+    """The same metadata with its checksum filled in."""
+    return metadata.model_copy(update={"checksum": metadata.content_checksum()})
+
+
+def write_metadata(folder: Path, metadata: Header) -> None:
+    """Write metadata.json, the header first."""
+    text = json.dumps(metadata.model_dump(mode="json"), indent=2, allow_nan=False)
+    write_text(folder / FILE_NAME, text + "\n")
+
+
+def read_header(folder: Path) -> Header:
+    """The header of the prepared data in `folder`, checked against its own checksum. `UserError` where it is none."""
+    return _checked(folder / FILE_NAME, Header)
+
+
+def read_metadata(folder: Path, model: type[M], kind: str) -> M:
+    """The header and the own part of data of the task `kind`; other data are refused with their task's name."""
+    path = folder / FILE_NAME
+    raw = _read_json(path)
+    if raw["kind"] != kind:
+        raise UserError(
+            f"{folder} holds data of the task {raw['kind']}, and the task is {kind}",
+            fix=f"set task.kind={raw['kind']}, or name other data: `graphmill datasets` lists what is prepared",
+        )
+    return _checked(path, model)
+
+
+def is_prepared(folder: Path) -> bool:
+    """Whether there are prepared data, whole or damaged."""
+    return (folder / FILE_NAME).is_file()
+
+
+def prepared_in(root: Path) -> Iterator[tuple[Path, Header]]:
+    """All prepared data below `root` whose header is whole, by path. Folders of killed writers are not looked at."""
+    for path in sorted(root.glob(f"**/{FILE_NAME}")):
+        if any(part.startswith(".") for part in path.relative_to(root).parts):
+            continue
+        try:
+            yield path.parent, read_header(path.parent)
+        except UserError:
+            continue  # not ours, or damaged: `inspect` says how
+
+
+def damaged(path: Path, problem: str) -> UserError:
+    """The error of a file of prepared data that is not what was written there."""
+    return UserError(f"{path}: {problem}", fix="prepare the dataset again: graphmill prepare NAME --force")
+
+
+def _checked(path: Path, model: type[M]) -> M:
+    raw = _read_json(path)
+    version = model.model_fields.get("format_version")
+    if version is not None and raw.get("format_version") != version.default:
+        raise _other_version(path, raw.get("format_version"), version.default)
+    try:
+        metadata = model.model_validate(raw)
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5])
+        raise damaged(path, problems) from None
+    if metadata.checksum != metadata.content_checksum():
+        raise damaged(path, f"its checksum is {metadata.content_checksum()}, and it says {metadata.checksum!r}")
+    return metadata
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        num_bytes = path.stat().st_size
+        if num_bytes > _MAX_BYTES:
+            raise damaged(path, f"{num_bytes} bytes are too many for metadata (at most {_MAX_BYTES})")
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(
+            f"{path.parent} holds no prepared data: it has no {FILE_NAME}",
+            fix="prepare the dataset: graphmill prepare NAME (graphmill datasets lists the names)",
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise damaged(path, f"it cannot be read as JSON: {error}") from error
+    if not isinstance(raw, dict):
+        raise damaged(path, f"it holds a {type(raw).__name__}, not an object")
+    return _with_kind(path, cast("dict[str, Any]", raw))
+
+
+def _with_kind(path: Path, raw: dict[str, Any]) -> dict[str, Any]:
+    """Data prepared before the header named its kind are known by their format_version."""
+    if "kind" in raw:
+        return raw
+    version = raw.get("format_version")
+    names = [kind.name for kind in KINDS if version is not None and version in kind.old_formats]
+    if not names:
+        raise _other_version(path, version, " or ".join(repr(each) for kind in KINDS for each in kind.old_formats))
+    return {"kind": names[0], **raw}
+
+
+def _other_version(path: Path, found: object, wanted: object) -> UserError:
+    return UserError(
+        f"{path}: format version {found!r}, and this graphmill reads {wanted}",
+        fix="install the graphmill that wrote it, or prepare the dataset again: graphmill prepare NAME --force",
+    )

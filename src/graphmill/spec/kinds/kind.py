@@ -1,0 +1,124 @@
+"""What a task is to everything but its own folder: one `Kind`, made on one page of `spec/kinds`, without torch."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, Literal, TypeVar
+
+from pydantic import Field
+
+from graphmill.config.frozen import Spec
+from graphmill.spec.columns import OF_THE_RUN, POSITION, RUN_ID, Column, Measure
+from graphmill.spec.experiment import Experiment
+
+
+class DatasetInfo(Spec):
+    """What the planner must know about any prepared data. A task's own class says more."""
+
+    name: str
+    path: str
+    checksum: str
+    synthetic: bool
+    num_train: int = Field(
+        description="seeds of a whole epoch: training nodes, or windows; fewer than there are where train_limit says so"
+    )
+
+
+class TaskPlan(Spec):
+    """What only the ranks of a task need: a task's own class says more. `kind` is the kind's name."""
+
+    kind: str
+    dataset: DatasetInfo
+
+
+@dataclass(frozen=True, slots=True)
+class StepShape:
+    """What a task must know of a plan to say how large a step is."""
+
+    batch_size: int  # of a rank
+    device: Literal["cpu", "cuda"]
+    precision: Literal["fp32", "bf16"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How large a model and a step are, by formula. Bytes are upper bounds."""
+
+    num_parameters: int | None  # None: of a user-defined model, which would have to be built
+    batch_bytes: int = 0  # of one batch of a rank
+    activation_bytes: int = 0  # what its backward pass needs
+    nodes_per_batch: int | None = None  # None: nothing is sampled
+
+
+@dataclass(frozen=True, slots=True)
+class KnownDataset:
+    """Data that have a name of their own: a line of `graphmill datasets`."""
+
+    name: str
+    sizes: Mapping[str, int]  # published counts by the names of `Kind.counts`; empty: as asked
+    origin: Literal["embedded", "download", "generated", "given"]  # given: only with --from
+    layout: str  # what --from PATH must hold
+
+
+_NEEDED: Final = (*RUN_ID, *POSITION, *OF_THE_RUN, "loss", "time", "num_seeds_cum", "measured_mib_cum", "attempt")
+
+E = TypeVar("E", bound=Experiment)
+I = TypeVar("I", bound=DatasetInfo)  # noqa: E741  # a type, not a number
+P = TypeVar("P", bound=TaskPlan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind(Generic[E, I, P]):
+    """A learning problem, as everything that is not its own page or folder sees it.
+
+    `store`, `task`, `prepare` and `recognise` are dotted names, `package.module:NAME`, imported only when they are
+    needed: the control plane reads this page and no torch.
+    """
+
+    name: str  # what `task.kind` says; of a task outside this package the dotted path of its KIND
+    seeds_are: str  # what an epoch is counted in, such as "windows"
+    measures: tuple[Measure, ...]  # the best checkpoint is chosen by the first
+    columns: Mapping[str, Column]  # of metrics.csv, in order
+    experiment: type[E]
+    info: type[I]
+    plan: type[P]
+    resolve: Callable[[E, I], P]  # its part of a plan; raises UserError on what clashes
+    sizes: Callable[[P, StepShape], Sizes]
+    counts: Mapping[str, str]  # sizes of prepared data for a table: key of its metadata → heading
+    datasets: tuple[KnownDataset, ...] = ()
+    prepare_options: type[Spec]  # what `graphmill prepare -o key=value` takes
+    prepare: str  # function that prepares data, of a tasks.stores.Preparation
+    store: str  # class of prepared data: tasks.stores.Store
+    task: str  # class of a rank's share: tasks.task.Task
+    recognise: str = ""  # function that says of a path whether raw data there are this task's; "": none can
+    old_formats: tuple[int | str, ...] = ()  # format_version of data prepared before their header named the kind
+    original_columns: tuple[str, ...] = ()  # header of a metrics.csv of the scripts that the task comes from
+    original_fillers: Mapping[str, str] = field(default_factory=dict)  # what such a file leaves unsaid, by column
+
+    def __post_init__(self) -> None:
+        """Refuse a kind whose runs could not be read again: a mistake in its page, not in a request."""
+        needed = {"epoch", f"val_{self.primary.name}", f"best_val_{self.primary.name}", *_NEEDED}
+        missing = sorted(needed - {column.shows or name for name, column in self.columns.items()})
+        if missing:
+            raise ValueError(f"kind {self.name}: no column of metrics.csv shows {', '.join(missing)}")
+
+    @property
+    def primary(self) -> Measure:
+        """What the best checkpoint is chosen by."""
+        return self.measures[0]
+
+    @property
+    def best_column(self) -> str:
+        """The column that shows the primary measure's best value so far."""
+        return self.column_of(f"best_val_{self.primary.name}") or ""  # never empty: see __post_init__
+
+    @property
+    def cost_column(self) -> str:
+        """What a run communicated so far: by formula where the task shows that, else as measured."""
+        return next(name for name in ("commMB_cum_fp32", "measured_mib_cum") if name in self.columns)
+
+    def column_of(self, name: str) -> str | None:
+        """The column that shows what the loop calls `name`; None: no column does."""
+        return next((column for column, what in self.columns.items() if (what.shows or column) == name), None)
+
+
+AnyKind = Kind[Any, Any, Any]

@@ -1,0 +1,279 @@
+"""Node classification: which class is each node of a graph of?"""
+
+import itertools
+from collections.abc import Sequence
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import Field, PositiveInt, model_validator
+
+from graphmill.base.errors import UserError
+from graphmill.config.frozen import Spec
+from graphmill.spec.columns import CLOCKS, COSTS, OF_THE_RUN, POSITION, RUN_ID, Column, Measure
+from graphmill.spec.experiment import CustomModelSpec, DatasetSpec, Experiment, Fraction, TaskSpec, TrainSpec
+from graphmill.spec.kinds.kind import DatasetInfo, Kind, KnownDataset, Sizes, StepShape, TaskPlan
+
+FeatureTransform = Literal["as_stored", "binary", "row_normalised"]
+
+
+class NodeClassificationTaskSpec(TaskSpec):
+    """The learning problem."""
+
+    kind: Literal["node_classification"] = "node_classification"
+
+
+class GraphDatasetSpec(DatasetSpec):
+    """Which prepared graph to train on."""
+
+    name: str = Field("debian-packages", description="name of a prepared dataset, or a path to a GraphStore")
+    undirected: bool = Field(True, description="message passing along both directions of every edge")
+    features: FeatureTransform = Field(
+        "as_stored",
+        description="what is done to sparse features when they are read: binary sets values to 1, "
+        "row_normalised makes each row sum to 1",
+    )
+
+
+class GraphSageSpec(Spec):
+    """GraphSAGE with mean aggregation (Hamilton et al. 2017, arXiv 1706.02216)."""
+
+    kind: Literal["graphsage"] = "graphsage"
+    hidden_channels: PositiveInt = Field(256, description="width of every layer but the last")
+    num_layers: PositiveInt = Field(2, description="layers; each reads one hop, so as many as there are fan-outs")
+    dropout: Fraction = Field(0.5, description="probability of dropping a hidden channel")
+    input_dropout: Fraction = Field(0.0, description="probability of dropping an input feature")
+
+
+ModelSpec = Annotated[GraphSageSpec | CustomModelSpec, Field(discriminator="kind")]
+
+
+class SampledTrainSpec(TrainSpec):
+    """How to train on sampled neighbourhoods."""
+
+    num_neighbors: tuple[int, ...] = Field((25, 10), description="fan-outs, first hop first; -1: all neighbours")
+
+    @model_validator(mode="after")
+    def _fanouts_are_counts(self) -> Self:
+        if not self.num_neighbors or any(k == 0 or k < -1 for k in self.num_neighbors):
+            raise ValueError(
+                f"num_neighbors {list(self.num_neighbors)} must hold positive fan-outs, or -1 for all neighbours"
+            )
+        return self
+
+
+class NodeClassificationExperiment(Experiment):
+    """Which class is each node of a graph of?"""
+
+    task: NodeClassificationTaskSpec = NodeClassificationTaskSpec()
+    dataset: GraphDatasetSpec = GraphDatasetSpec()
+    model: ModelSpec = GraphSageSpec()
+    train: SampledTrainSpec = SampledTrainSpec()
+
+
+class GraphInfo(DatasetInfo):
+    """What the planner must know about a prepared graph."""
+
+    num_nodes: int
+    num_edges: int
+    num_features: int
+    num_classes: int
+    has_sparse_features: bool
+
+
+class NodeClassificationPlan(TaskPlan):
+    """What only the ranks of a node classification need."""
+
+    kind: Literal["node_classification"] = "node_classification"
+    dataset: GraphInfo
+    undirected: bool
+    features: FeatureTransform
+    model: ModelSpec
+    num_neighbors: tuple[int, ...]
+
+
+def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> NodeClassificationPlan:
+    """Its part of a plan."""
+    model, fanouts, features = experiment.model, experiment.train.num_neighbors, experiment.dataset.features
+    if isinstance(model, GraphSageSpec) and len(fanouts) != model.num_layers:
+        raise UserError(
+            f"train.num_neighbors has {len(fanouts)} fan-outs, but model.num_layers is {model.num_layers},"
+            " and each layer reads one hop",
+            fix=f"give {model.num_layers} fan-outs, or set model.num_layers={len(fanouts)}",
+        )
+    if features != "as_stored" and not dataset.has_sparse_features:
+        raise UserError(
+            f"dataset.features is {features}, which is for sparse features, but those of {dataset.name} are dense",
+            fix="set dataset.features=as_stored",
+        )
+    return NodeClassificationPlan(
+        dataset=dataset,
+        undirected=experiment.dataset.undirected,
+        features=features,
+        model=model,
+        num_neighbors=fanouts,
+    )
+
+
+def sizes(plan: NodeClassificationPlan, step: StepShape) -> Sizes:
+    """Parameters of GraphSAGE; nodes and bytes of a sampled neighbourhood, at most."""
+    hops = _nodes_per_hop(plan, step.batch_size)
+    batch, activations = _sampled_bytes(plan, hops)
+    return Sizes(_graphsage_parameters(plan), batch, activations, nodes_per_batch=sum(hops))
+
+
+def _graphsage_parameters(plan: NodeClassificationPlan) -> int | None:
+    """Per layer a weight for the node, one for the mean of its neighbours, and a bias."""
+    if not isinstance(plan.model, GraphSageSpec):
+        return None
+    hidden = [plan.model.hidden_channels] * (plan.model.num_layers - 1)
+    widths = [plan.dataset.num_features, *hidden, plan.dataset.num_classes]
+    return sum(2 * inner * outer + outer for inner, outer in itertools.pairwise(widths))
+
+
+def _nodes_per_hop(plan: NodeClassificationPlan, batch_size: int) -> list[int]:
+    """At most: [seeds, hop 1, …]. All neighbours (-1) may be the whole graph."""
+    hops = [min(batch_size, plan.dataset.num_train)]
+    for fanout in plan.num_neighbors:
+        reached = plan.dataset.num_nodes if fanout == -1 else hops[-1] * fanout
+        hops.append(max(0, min(reached, plan.dataset.num_nodes - sum(hops))))
+    return hops
+
+
+def _sampled_bytes(plan: NodeClassificationPlan, hops: Sequence[int]) -> tuple[int, int]:
+    """Bytes of one mini-batch, and of what its backward pass needs."""
+    edges = sum(inner * fanout for inner, fanout in zip(hops[:-1], plan.num_neighbors, strict=True) if fanout > 0)
+    rows = sum(hops[:-1])
+    inputs = 0 if plan.dataset.has_sparse_features else rows * 2 * plan.dataset.num_features * 4
+    hidden = plan.model.hidden_channels if isinstance(plan.model, GraphSageSpec) else 0
+    activations = 3 * 4 * sum(sum(hops[:-depth]) * 2 * hidden for depth in range(1, len(hops)))
+    return sum(hops) * 8 + rows * 8 + edges * 4 + inputs, activations
+
+
+def _columns_of_seed_000() -> dict[str, Column]:
+    """The 26 columns of the original, in its order and units."""
+    columns = {
+        **RUN_ID,
+        "sync_every": POSITION["sync_every"],
+        "epoch": Column("", "integer", "pass over the training set that just ended, counted from 1"),
+        "loss": Column("nats", "number", "mean training loss of the epoch's seeds, over all ranks"),
+        "microF1": Column(
+            "", "number", "micro-F1 (= accuracy) on the validation split, exact neighbourhoods", "val_micro_f1"
+        ),
+        "macroF1": Column("", "number", "macro-F1 on the validation split, exact neighbourhoods", "val_macro_f1"),
+        "best_microF1": Column("", "number", "best microF1 so far", "best_val_micro_f1"),
+        "best_macroF1": Column("", "number", "best macroF1 so far", "best_val_macro_f1"),
+        **{name: POSITION[name] for name in ("local_steps", "epoch_steps", "effective_global_steps")},
+        "seed_nodes_epoch_global": Column(
+            "nodes", "integer", "training nodes seen in this epoch, over all ranks", "num_seeds_epoch"
+        ),
+        "seed_nodes_cum_global": Column(
+            "nodes", "integer", "training nodes seen so far, over all ranks", "num_seeds_cum"
+        ),
+        **{name: POSITION[name] for name in ("target_global_steps", "world_size")},
+        "time": Column("s", "number", "wall time of the training part of the epoch, evaluation excluded"),
+        "syncs": POSITION["syncs"],
+    }
+    for precision in ("fp16", "fp32", "fp64"):
+        text = f"modelled: parameters of the model in {precision}, what one synchronisation agrees on"
+        columns[f"commMB_per_step_{precision}"] = Column("MiB", "number", text)
+    for precision in ("fp16", "fp32", "fp64"):
+        size = f"parameters in {precision}"
+        columns[f"commMB_epoch_{precision}"] = Column("MiB", "number", f"modelled: syncs in this epoch times {size}")
+        columns[f"commMB_cum_{precision}"] = Column("MiB", "number", f"modelled: syncs so far times {size}")
+    return columns
+
+
+SEED_000_COLUMNS: Final = tuple(_columns_of_seed_000())
+
+
+def _columns() -> dict[str, Column]:
+    return {
+        **_columns_of_seed_000(),
+        **OF_THE_RUN,
+        "val_loss": Column("nats", "number", "mean loss on the validation split"),
+        "seeds_per_s": Column(
+            "nodes/s", "number", "training nodes per second, over all ranks: seed_nodes_epoch_global ÷ time"
+        ),
+        "sample_s": CLOCKS["sample_s"],
+        "gather_s": Column("s", "number", "spent gathering features in this epoch (rank 0; may overlap the step)"),
+        "wait_s": Column("s", "number", "the step stood waiting for its mini-batch in this epoch (rank 0)"),
+        "compute_s": CLOCKS["compute_s"],
+        **COSTS,
+    }
+
+
+class GraphPrepareOptions(Spec):
+    """What `graphmill prepare` may be told of a graph. The keys from num_nodes on are of the generators only."""
+
+    feature_dtype: Literal["float32", "float16", "bfloat16"] | None = Field(
+        None, description="store dense features so; null: as they are"
+    )
+    random_split: bool = Field(False, description="draw 60/20/20 in place of the dataset's own split")
+    split_seed: int = Field(0, ge=0, description="of a drawn split")
+    num_nodes: int | None = Field(None, description="of the graph; null: the generator's default, here and below")
+    num_edges: int | None = Field(None, description="entries: each undirected edge counts twice")
+    features: int | None = Field(None, description="per node")
+    signal: float | None = Field(None, description="distance of class centres over the noise's standard deviation")
+    seed: int | None = Field(None, description="of the generator")
+    communities: int | None = Field(None, description="synthetic/sbm: blocks")
+    classes: int | None = Field(None, description="of the nodes")
+    inside: float | None = Field(None, description="synthetic/sbm: probability that an edge stays in its block")
+
+    @property
+    def of_generator(self) -> dict[str, int | float]:
+        """Those that a generator was given."""
+        own = {"feature_dtype", "random_split", "split_seed"}
+        return {name: value for name, value in self.model_dump(exclude=own).items() if value is not None}
+
+
+_PLANETOID = "the folder of ind.{name}.x, tx, allx, y, ty, ally, graph, test.index"
+_SHCHUR = "the file {name}"
+_OGB = "OGB's CSV folder: raw/{{edge,node-feat,node-label,num-node-list,num-edge-list}}.csv.gz, split/{name}/*.csv.gz"
+_ASKED = "nothing: num_nodes, num_edges, … are options"
+
+
+def _known(
+    name: str, counts: tuple[int, int, int], layout: str, origin: Literal["embedded", "download"] = "download"
+) -> KnownDataset:
+    return KnownDataset(name, dict(zip(COUNTS, counts, strict=True)), origin, layout)
+
+
+COUNTS: Final = {"num_nodes": "nodes", "num_edges": "edges", "num_classes": "classes"}
+DATASETS: Final = (
+    _known("debian-packages", (93_649, 590_978, 58), "a folder of apt package lists (*_Packages)", "embedded"),
+    _known("planetoid/cora", (2_708, 10_556, 7), _PLANETOID.format(name="cora")),
+    _known("planetoid/citeseer", (3_327, 9_104, 6), _PLANETOID.format(name="citeseer")),
+    _known("planetoid/pubmed", (19_717, 88_648, 3), _PLANETOID.format(name="pubmed")),
+    _known("amazon/photo", (7_650, 238_162, 8), _SHCHUR.format(name="amazon_electronics_photo.npz")),
+    _known("amazon/computers", (13_752, 491_722, 10), _SHCHUR.format(name="amazon_electronics_computers.npz")),
+    _known("coauthor/cs", (18_333, 163_788, 15), _SHCHUR.format(name="ms_academic_cs.npz")),
+    _known("coauthor/physics", (34_493, 495_924, 5), _SHCHUR.format(name="ms_academic_phy.npz")),
+    _known("reddit", (232_965, 114_615_892, 41), "the folder of reddit_data.npz and reddit_graph.npz"),
+    _known("ogbn-arxiv", (169_343, 1_166_243, 40), _OGB.format(name="time")),
+    _known("ogbn-products", (2_449_029, 123_718_280, 47), _OGB.format(name="sales_ranking")),
+    KnownDataset("synthetic/sbm", {}, "generated", _ASKED),
+    KnownDataset("synthetic/rmat", {}, "generated", _ASKED),
+)
+
+KIND: Final = Kind(
+    name="node_classification",
+    seeds_are="nodes",
+    measures=(
+        Measure("micro_f1", "micro-F1", higher_is_better=True),
+        Measure("macro_f1", "macro-F1", higher_is_better=True),
+    ),
+    columns=_columns(),
+    experiment=NodeClassificationExperiment,
+    info=GraphInfo,
+    plan=NodeClassificationPlan,
+    resolve=resolve,
+    sizes=sizes,
+    counts=COUNTS,
+    datasets=DATASETS,
+    prepare_options=GraphPrepareOptions,
+    prepare="graphmill.tasks.node_classification.prepare:prepare_asked",
+    store="graphmill.tasks.node_classification.store:LabelledGraphStore",
+    task="graphmill.tasks.node_classification.task:NodeClassification",
+    old_formats=(1,),
+    original_columns=SEED_000_COLUMNS,
+    original_fillers={"sync_scheme": "deferred_allreduce"},  # it could run one scheme
+)

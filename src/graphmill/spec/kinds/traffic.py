@@ -1,0 +1,256 @@
+"""Traffic: what will the sensors of a road network read?"""
+
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from graphmill.config.frozen import Spec
+from graphmill.spec.columns import BUSY, CLOCKS, COSTS, OF_THE_RUN, POSITION, RUN_ID, Column, Measure
+from graphmill.spec.experiment import CustomModelSpec, DatasetSpec, Experiment, TaskSpec, TrainSpec
+from graphmill.spec.kinds.kind import DatasetInfo, Kind, KnownDataset, Sizes, StepShape, TaskPlan
+
+GraphUse = Literal["as_stored", "identity"]
+
+
+class TrafficTaskSpec(TaskSpec):
+    """The learning problem."""
+
+    kind: Literal["traffic"] = "traffic"
+
+
+class TrafficDatasetSpec(DatasetSpec):
+    """Which prepared sensor readings to forecast, and how they are cut into windows."""
+
+    name: str = Field("metr-la", description="name of a prepared dataset, or a path to its folder")
+    history: PositiveInt = Field(12, description="time steps that a forecast looks back on")
+    horizon: PositiveInt = Field(12, description="time steps that are forecast")
+    graph: GraphUse = Field("as_stored", description="identity: no sensor sees another, the no-graph ablation")
+
+
+class DcrnnSpec(Spec):
+    """Diffusion-convolutional recurrent network, encoder and decoder (Li et al. 2018, arXiv 1707.01926)."""
+
+    kind: Literal["dcrnn"] = "dcrnn"
+    rnn_units: PositiveInt = Field(64, description="hidden channels of every recurrent layer")
+    num_layers: PositiveInt = Field(2, description="recurrent layers of the encoder, and of the decoder")
+    max_diffusion_step: PositiveInt = Field(2, description="K: hops along either direction that one gate sees")
+    cl_decay_steps: float = Field(
+        2000,
+        ge=0,
+        description="scheduled sampling: decay, in steps of a rank, of the probability that the decoder is fed the "
+        "true reading (inverse sigmoid); 0: it never is",
+    )
+
+
+ForecasterSpec = Annotated[DcrnnSpec | CustomModelSpec, Field(discriminator="kind")]
+
+
+class TrafficTrainSpec(TrainSpec):
+    """How to train a forecaster; its defaults are DCRNN's."""
+
+    batch_size: PositiveInt = Field(64, description="windows per rank and step")
+    adam_eps: float = Field(1e-3, gt=0, description="added to the denominator of Adam's update")
+    max_grad_norm: PositiveFloat | None = Field(
+        5.0, description="the mean gradient of an update is scaled down to this L2 norm; null: never"
+    )
+    prefetch: int = Field(
+        0, ge=0, description="batches made ahead by a background thread; 0: none, for a window is cheaply copied"
+    )
+
+
+class TrafficExperiment(Experiment):
+    """What will the sensors of a road network read?"""
+
+    task: TrafficTaskSpec = TrafficTaskSpec()
+    dataset: TrafficDatasetSpec = TrafficDatasetSpec()
+    model: ForecasterSpec = DcrnnSpec()
+    train: TrafficTrainSpec = TrafficTrainSpec()
+
+
+class TrafficInfo(DatasetInfo):
+    """What the planner must know about prepared sensor readings, for one history and horizon."""
+
+    num_sensors: int
+    num_edges: int
+    num_steps: int = Field(description="rows of the readings, all splits together")
+    interval_s: int = Field(description="seconds between two rows")
+    unit: str = Field(description="of a reading, such as mph")
+    num_val: int = Field(description="windows")
+    num_test: int = Field(description="windows")
+
+
+class TrafficPlan(TaskPlan):
+    """What only the ranks of a traffic forecast need."""
+
+    kind: Literal["traffic"] = "traffic"
+    dataset: TrafficInfo
+    history: int
+    horizon: int
+    graph: GraphUse
+    model: ForecasterSpec
+
+
+def resolve(experiment: TrafficExperiment, dataset: TrafficInfo) -> TrafficPlan:
+    """Its part of a plan."""
+    asked = experiment.dataset
+    return TrafficPlan(
+        dataset=dataset, history=asked.history, horizon=asked.horizon, graph=asked.graph, model=experiment.model
+    )
+
+
+_INPUTS = 4  # channels of a sensor: its reading, whether there is one, time of day, day of week
+
+
+def sizes(plan: TrafficPlan, step: StepShape) -> Sizes:
+    """Parameters of DCRNN; bytes of a batch of windows, and of what its backward pass needs.
+
+    The native cell keeps its input, its state, two gates and the candidate, and diffuses again on the way back; torch
+    keeps the diffused inputs of every gate as well.
+    """
+    rows = min(step.batch_size, plan.dataset.num_train) * plan.dataset.num_sensors
+    batch = rows * (plan.history * _INPUTS + 2 * plan.horizon) * 4
+    if not isinstance(plan.model, DcrnnSpec):
+        return Sizes(None, batch)
+    units, steps = plan.model.rnn_units, plan.history + plan.horizon
+    is_native = step.device == "cpu" and step.precision == "fp32"
+    diffused = 0 if is_native else 2 * 2 * units * _num_matrices(plan.model)
+    activations = rows * steps * plan.model.num_layers * (diffused + 6 * units) * 4
+    return Sizes(_dcrnn_parameters(plan.model), batch, activations)
+
+
+def _dcrnn_parameters(model: DcrnnSpec) -> int:
+    """Per recurrent layer two gates and a candidate over all diffusion steps of [input, state]; then a projection."""
+    units, depth = model.rnn_units, model.num_layers
+    inputs = [_INPUTS, *[units] * (depth - 1), 1, *[units] * (depth - 1)]  # of the encoder, of the decoder
+    cells = sum((inner + units) * _num_matrices(model) * 3 * units + 3 * units for inner in inputs)
+    return cells + units + 1
+
+
+def _num_matrices(model: DcrnnSpec) -> int:
+    """A sensor itself, and K steps along either direction of the graph."""
+    return 1 + 2 * model.max_diffusion_step
+
+
+_AHEAD: Final = {"15min": "15 min", "30min": "30 min", "60min": "60 min", "step1": "one step"}
+_ERRORS: Final = {
+    "mae": ("MAE", "data unit"),
+    "rmse": ("RMSE", "data unit"),
+    "mape": ("MAPE", "%"),
+}
+
+
+def _measures() -> Iterator[Measure]:
+    for name, (words, _) in _ERRORS.items():
+        yield Measure(name, words, higher_is_better=False)
+    for name, (words, _) in _ERRORS.items():
+        for label, ahead in _AHEAD.items():
+            yield Measure(f"{name}_{label}", f"{words} at {ahead}", higher_is_better=False)
+
+
+def _columns_of_seed_003() -> dict[str, Column]:
+    """The 11 columns of the original, in its order; errors in the unit of the readings, which it did not do."""
+    unit = "the readings' own unit (mph for METR-LA and PEMS-BAY)"
+    return {
+        "epoch": Column("", "integer", "pass over the training windows that just ended, counted from 1"),
+        "train_loss": Column(
+            "data unit", "number", f"mean training loss of the epoch, over all ranks: masked MAE, in {unit}", "loss"
+        ),
+        "val_loss": Column("data unit", "number", "mean loss on the validation split"),
+        "val_mae": Column("data unit", "number", f"masked MAE on the validation split, whole horizon, in {unit}"),
+        "val_rmse": Column("data unit", "number", "masked RMSE on the validation split, whole horizon"),
+        "epoch_time_sec": Column(
+            "s", "number", "wall time of the training part of the epoch, evaluation excluded", "time"
+        ),
+        "throughput_samples_per_sec": Column(
+            "windows/s",
+            "number",
+            "training windows per second, over all ranks: samples ÷ epoch_time_sec",
+            "seeds_per_s",
+        ),
+        "data_load_time_sec": Column("s", "number", "the step stood waiting for its batch (rank 0)", "wait_s"),
+        "compute_time_sec": Column("s", "number", "spent in forward, backward and update (rank 0)", "compute_s"),
+        **BUSY,
+    }
+
+
+SEED_003_COLUMNS: Final = tuple(_columns_of_seed_003())
+
+
+def _columns() -> dict[str, Column]:
+    errors = {
+        f"val_{name}_{label}": Column(
+            unit, "number", f"masked {words} of the forecasts {ahead} ahead, validation split; empty where none is made"
+        )
+        for name, (words, unit) in _ERRORS.items()
+        for label, ahead in _AHEAD.items()
+    }
+    return {
+        **_columns_of_seed_003(),
+        **RUN_ID,
+        **{name: POSITION[name] for name in ("sync_every", "world_size", "local_steps", "epoch_steps")},
+        **OF_THE_RUN,
+        **{name: POSITION[name] for name in ("effective_global_steps", "target_global_steps")},
+        "samples_epoch_global": Column(
+            "windows", "integer", "training windows seen in this epoch, over all ranks", "num_seeds_epoch"
+        ),
+        "samples_cum_global": Column(
+            "windows", "integer", "training windows seen so far, over all ranks", "num_seeds_cum"
+        ),
+        "syncs": POSITION["syncs"],
+        "gather_s": CLOCKS["gather_s"],
+        **COSTS,
+        "best_val_mae": Column("data unit", "number", "best val_mae so far"),
+        "val_mape": Column("%", "number", "masked MAPE on the validation split, whole horizon"),
+        **errors,
+    }
+
+
+class TrafficPrepareOptions(Spec):
+    """What `graphmill prepare` may be told of readings. The keys from num_sensors on are of the generator only."""
+
+    adjacency: str | None = Field(None, description="path of the road graph, where --from is a file of readings")
+    unit: str = Field("mph", description="what the readings, and so all errors, are in")
+    num_sensors: int | None = Field(None, description="of the network; null: the generator's default, here and below")
+    num_steps: int | None = Field(None, description="rows of readings")
+    interval_s: int | None = Field(None, description="seconds between two rows")
+    missing_share: float | None = Field(None, description="share of readings that are missing")
+    seed: int | None = Field(None, description="of the generator")
+
+    @property
+    def of_generator(self) -> dict[str, int | float]:
+        """Those that the generator was given."""
+        given = self.model_dump(exclude={"adjacency", "unit"})
+        return {name: value for name, value in given.items() if value is not None}
+
+
+LAYOUT: Final = (
+    "a folder with one file of readings (metr-la.h5, pems-bay.h5, .npz or wide .csv) and one of the road graph"
+    " (adj_mx.pkl, distances_*.csv beside graph_sensor_ids.txt, or .npz); or an .npz file that holds both"
+)
+COUNTS: Final = {"num_sensors": "sensors", "num_edges": "edges", "num_steps": "steps"}
+DATASETS: Final = (
+    KnownDataset("metr-la", {"num_sensors": 207}, "given", LAYOUT),
+    KnownDataset("pems-bay", {"num_sensors": 325}, "given", LAYOUT),
+    KnownDataset("synthetic/traffic", {}, "generated", "nothing: num_sensors, num_steps, … are options"),
+)
+
+KIND: Final = Kind(
+    name="traffic",
+    seeds_are="windows",
+    measures=tuple(_measures()),
+    columns=_columns(),
+    experiment=TrafficExperiment,
+    info=TrafficInfo,
+    plan=TrafficPlan,
+    resolve=resolve,
+    sizes=sizes,
+    counts=COUNTS,
+    datasets=DATASETS,
+    prepare_options=TrafficPrepareOptions,
+    prepare="graphmill.tasks.traffic.prepare:prepare_asked",
+    recognise="graphmill.tasks.traffic.read:holds_readings",
+    store="graphmill.tasks.traffic.store:TrafficStore",
+    task="graphmill.tasks.traffic.task:Traffic",
+    old_formats=("traffic/1",),
+)

@@ -1,0 +1,115 @@
+"""Prepared data of any task under the dataset root: where they are, and how they are opened."""
+
+import importlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol, cast
+
+from graphmill.base.errors import UserError
+from graphmill.base.names import nearest
+from graphmill.config.frozen import Spec
+from graphmill.graph.header import Header, is_prepared, prepared_in
+from graphmill.spec.kinds import KINDS
+from graphmill.spec.kinds.kind import AnyKind, DatasetInfo, KnownDataset
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
+
+
+class Store(Protocol):
+    """Prepared data of a task, opened."""
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
+
+    @property
+    def metadata(self) -> Header:
+        """The header, and the task's own part."""
+
+    def verify(self) -> None:
+        """Read everything and compare checksums. `UserError` names the first breach."""
+
+    def info(self, asked: Any) -> DatasetInfo:  # noqa: ANN401  # the dataset section of the task's experiment
+        """What the planner must know. `UserError` where the data do not allow what is asked."""
+
+    def described(self) -> Sequence[tuple[str, Any]]:
+        """What `graphmill inspect` shows of its own part."""
+
+
+def quiet(_: str) -> None:
+    """Say nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """What `prepare` was asked for. The function that a kind names builds the store, whole or not at all."""
+
+    name: str
+    root: Path  # the dataset root
+    options: Spec  # of the kind's own class
+    from_path: Path | None = None  # raw data; None: the kind knows where they are, or generates them
+    save_as: str | None = None
+    force: bool = False  # build again what is there
+    say: Callable[[str], None] = quiet
+
+
+def load(dotted: str) -> Any:  # noqa: ANN401  # whatever a kind names
+    """What stands at `package.module:NAME`, a name out of a `Kind`."""
+    module, _, name = dotted.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def open_store(kind: AnyKind, path: Path) -> Store:
+    """The prepared data in the folder `path`, checked; data of another task are refused."""
+    return cast("Store", load(kind.store).open(path))
+
+
+def prepare_store(kind: AnyKind, asked: Preparation) -> Store:
+    """Build the prepared data that are asked for."""
+    return cast("Store", load(kind.prepare)(asked))
+
+
+def store_path(name: str, root: Path) -> Path:
+    """Where the store of that name is, or would be."""
+    if not _NAME.fullmatch(name):
+        raise UserError(
+            f"{name!r} cannot name a dataset",
+            fix="use letters, digits, dots, dashes and underscores; one / makes a sub-folder",
+        )
+    return root.joinpath(*name.split("/"))
+
+
+def find_store(kind: AnyKind, name: str, root: Path) -> Store | None:
+    """The prepared dataset `name` under `root`, or the one in the folder `name`; None: nothing is prepared there."""
+    as_path = Path(name).expanduser()
+    if name.startswith(("/", "./", "../", "~")):
+        return open_store(kind, as_path)
+    path = store_path(name, root)
+    if is_prepared(path):
+        return open_store(kind, path)
+    return open_store(kind, as_path) if is_prepared(as_path) else None
+
+
+def known_dataset(kind: AnyKind, name: str) -> KnownDataset | None:
+    """What the kind's catalogue says of a name."""
+    return next((dataset for dataset in kind.datasets if dataset.name == name), None)
+
+
+def not_prepared(kind: AnyKind, name: str, root: Path) -> UserError:
+    """The error of data that are asked for and are not there."""
+    here = f"--dataset-root {root}"
+    of_task = "" if kind is KINDS[0] else f" --task {kind.name}"
+    known = known_dataset(kind, name)
+    if known is not None:
+        given = " --from PATH" if known.origin == "given" else ""
+        return UserError(f"{name} is not prepared under {root}", fix=f"graphmill prepare {name}{given}{of_task} {here}")
+    others = {dataset.name for dataset in kind.datasets}
+    others |= {header.name for _, header in prepared_in(root) if header.kind == kind.name}
+    match = nearest(name, others)
+    suggestion = f"; did you mean {match!r}?" if match else ""
+    return UserError(
+        f"no dataset {name!r} is prepared under {root}{suggestion}",
+        fix=f"graphmill prepare {name} --from PATH{of_task} {here} (graphmill datasets lists what is there)",
+    )

@@ -1,0 +1,119 @@
+"""A task is one page and one folder: nothing else names it, its classes or its own columns; a stranger's is found."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import graphmill
+from graphmill.base.errors import UserError
+from graphmill.spec.columns import LOOP_NAMES, Measure, plain_columns
+from graphmill.spec.kinds import DEFAULT, KINDS, find_kind
+
+SOURCE = Path(graphmill.__file__).parent
+TASKS = [kind.name for kind in KINDS]
+ALLOWED = {
+    "spec/kinds/__init__.py": "the closed tuple",
+    "report/scaling_points.py": "the header of the predecessor's scaling tables, promised as it is",
+    "report/sensitivity.py": "the same names in the table of a sensitivity study",
+}
+
+
+def folder_of(path: str) -> str | None:
+    """The task whose page or folder a module is in."""
+    return next((task for task in TASKS if path == f"spec/kinds/{task}.py" or path.startswith(f"tasks/{task}/")), None)
+
+
+def modules(source: Path) -> dict[str, ast.Module]:
+    found = sorted(source.rglob("*.py"))
+    return {path.relative_to(source).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in found}
+
+
+def classes(tree: ast.Module) -> set[str]:
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+
+
+def docstrings(tree: ast.Module) -> set[int]:
+    owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    bodies = [node.body for node in ast.walk(tree) if isinstance(node, owners)]
+    texts = [each for body in bodies for each in body if isinstance(each, ast.Expr)]
+    return {id(each.value) for each in texts if isinstance(each.value, ast.Constant)}
+
+
+def words_of(tree: ast.Module) -> Iterator[str]:
+    """Names of classes, imported modules, and text that is no docstring."""
+    skipped = docstrings(tree)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id not in TASKS:  # traffic is also what crosses a network
+            yield node.id
+        elif isinstance(node, ast.alias):
+            yield node.name
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
+            yield node.value
+
+
+def names_of_a_task(source: Path = SOURCE) -> dict[str, set[str]]:
+    """What each module outside the pages and folders says of a task, by the module's path."""
+    trees, here = modules(source), modules(SOURCE)
+    shared_classes = set().union(*(classes(tree) for path, tree in here.items() if folder_of(path) is None))
+    own_classes = set().union(*(classes(tree) for path, tree in here.items() if folder_of(path)))
+    shared_columns = LOOP_NAMES | set(plain_columns([Measure("m", "M", higher_is_better=True)], "seeds"))
+    own_columns = {name for kind in KINDS for name in kind.columns} - shared_columns
+    forbidden = {*TASKS, *(own_classes - shared_classes), *own_columns}
+    places = [place for task in TASKS for place in (f"tasks.{task}", f"kinds.{task}")]
+    found: dict[str, set[str]] = {}
+    for path, tree in trees.items():
+        if folder_of(path) is None:
+            words = [*words_of(tree), *classes(tree)]
+            said = {word for word in words if word in forbidden or any(place in word for place in places)}
+            found |= {path: said} if said else {}
+    return found
+
+
+def test_nothing_but_its_page_and_folder_names_a_task():
+    assert {path: said for path, said in names_of_a_task().items() if path not in ALLOWED} == {}
+
+
+def test_every_exception_is_needed():
+    assert ALLOWED.keys() <= names_of_a_task().keys()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_built_in_kind_is_found_by_its_name(kind):
+    assert find_kind(kind.name) is kind
+    assert kind.experiment().task.kind == kind.name
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("trafic", "did you mean 'traffic'"),
+        ("no.such.package:KIND", "no.such.package"),
+        ("json:KIND", "json has no 'KIND'"),
+        ("json:dumps", "is a function, not a"),
+        ("graphmill.spec.kinds.traffic:KIND", "calls itself 'traffic'"),
+        (":", "cannot be imported"),
+    ],
+)
+def test_what_is_no_kind_says_what_to_type(name, message):
+    with pytest.raises(UserError) as refused:
+        find_kind(name)
+    assert message in str(refused.value)
+    assert refused.value.fix
+
+
+def test_a_kind_without_the_columns_that_readers_need_is_refused():
+    import dataclasses
+
+    columns = {name: column for name, column in DEFAULT.columns.items() if name != "best_microF1"}
+    with pytest.raises(ValueError, match="best_val_micro_f1"):
+        dataclasses.replace(DEFAULT, columns=columns)
+
+
+if __name__ == "__main__":  # python tests/spec/test_kinds.py SOURCE: the count, for another version of the package
+    for path, said in names_of_a_task(Path(sys.argv[1]) if sys.argv[1:] else SOURCE).items():
+        print(f"{path}: {', '.join(sorted(said))}")
