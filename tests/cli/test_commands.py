@@ -21,11 +21,11 @@ def test_datasets(graphmill, toy):
     found = {row["name"]: row for row in facts(graphmill("datasets", "--json"))["datasets"]}
     assert found["synthetic/sbm"]["prepared"] is True
     assert found["synthetic/sbm"]["synthetic"] is True
-    assert found["synthetic/sbm"]["nodes"] == 300
+    assert found["synthetic/sbm"]["sizes"]["nodes"] == 300
     assert found["reddit"]["prepared"] is False
     assert found["debian-packages"]["origin"] == "embedded"
     lines = graphmill("datasets").out.splitlines()
-    assert lines[0].split() == ["name", "prepared", "origin", "nodes", "edges", "classes", "synthetic"]
+    assert lines[0].split() == ["name", "task", "prepared", "origin", "synthetic", "sizes"]
     assert any(line.startswith("planetoid/cora ") for line in lines)
 
 
