@@ -134,9 +134,9 @@ def test_reading_and_writing_need_no_torch(source_environ):
 
 def test_rows_are_appended_and_a_torn_one_is_cut_off(tmp_path):
     path = tmp_path / "metrics.csv"
-    append_metrics(path, {"run_id": "a", "epoch": 1})
+    append_metrics(path, {"run_id": "a", "epoch": 1}, NODES.columns)
     first = path.read_bytes()
-    append_metrics(path, {"run_id": "a, b", "epoch": 2, "loss": 0.5})
+    append_metrics(path, {"run_id": "a, b", "epoch": 2, "loss": 0.5}, NODES.columns)
     assert path.read_bytes().startswith(first)
     whole = path.read_bytes()
     with path.open("ab") as file:
@@ -144,7 +144,7 @@ def test_rows_are_appended_and_a_torn_one_is_cut_off(tmp_path):
     assert [row["epoch"] for row in read_metrics(path, is_growing=True)] == ["1", "2"]
     with pytest.raises(UserError, match="line 4: the file ends in the middle"):
         read_metrics(path)
-    append_metrics(path, {"run_id": "a", "epoch": 3})
+    append_metrics(path, {"run_id": "a", "epoch": 3}, NODES.columns)
     assert path.read_bytes().startswith(whole)
     assert [row["epoch"] for row in read_metrics(path)] == ["1", "2", "3"]
     write_metrics(tmp_path / "at_once.csv", read_metrics(path))

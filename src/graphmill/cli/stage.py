@@ -48,8 +48,8 @@ def stage(
       graphmill stage debian-packages --via "$SCRATCH/staged" --to "$TMPDIR/graphmill" --verify
     """
     from graphmill.cluster.staging.stage import StagingError, in_words, read_dataset, staged_root
-    from graphmill.graph.header import is_prepared
     from graphmill.cluster.staging.stage import stage as make_copy
+    from graphmill.graph.header import is_prepared
 
     folder = Path(dataset)
     if not is_prepared(folder):

@@ -28,7 +28,7 @@ class Measures:
     """How well a split was done: exact over the split, the same on every rank, no padding counted."""
 
     loss: float  # mean
-    values: dict[str, float]  # by the names of `record.columns.MEASURES`; the first of them must be there
+    values: dict[str, float]  # by the names of the kind's measures; the first of them must be there
     num_seeds: int  # nodes or windows that were judged
 
     def facts(self) -> dict[str, float | int]:

@@ -93,7 +93,9 @@ def test_neighbours_out_of_range_under_a_record_that_vouches_for_them_are_an_err
     indices[7] = stranger
     replace_array(store, "indices", indices)
     with pytest.raises(UserError, match=f"edge 7 .* node {stranger} .* 50 nodes"):
-        NeighborSampler(LabelledGraphStore.open(store.path).topology(undirected=False), (5, 5), 0, num_threads=1, resample=True)
+        NeighborSampler(
+            LabelledGraphStore.open(store.path).topology(undirected=False), (5, 5), 0, num_threads=1, resample=True
+        )
 
 
 def test_a_missing_folder(tmp_path):

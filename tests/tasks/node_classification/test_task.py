@@ -16,6 +16,7 @@ from graphmill.tasks.build import build_task
 from graphmill.tasks.node_classification.metrics import measures, tally
 from graphmill.tasks.node_classification.prepare import prepare
 from graphmill.tasks.node_classification.sources.generate import generate
+from graphmill.tasks.node_classification.store import write_store
 from graphmill.tasks.node_classification.task import transformed
 from graphmill.tasks.planning import plan_experiment
 
