@@ -147,5 +147,5 @@ def test_rows_are_appended_and_a_torn_one_is_cut_off(tmp_path):
     append_metrics(path, {"run_id": "a", "epoch": 3}, NODES.columns)
     assert path.read_bytes().startswith(whole)
     assert [row["epoch"] for row in read_metrics(path)] == ["1", "2", "3"]
-    write_metrics(tmp_path / "at_once.csv", read_metrics(path))
+    write_metrics(tmp_path / "at_once.csv", read_metrics(path), NODES.columns)
     assert (tmp_path / "at_once.csv").read_bytes() == path.read_bytes()

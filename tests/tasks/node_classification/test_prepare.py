@@ -54,14 +54,14 @@ def test_a_damaged_store_is_built_again_and_that_is_said(tmp_path):
 def test_a_folder_that_is_no_store_is_not_replaced(tmp_path, force):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("precious")
-    with pytest.raises(UserError, match="is no LabelledGraphStore"):
+    with pytest.raises(UserError, match="holds other files"):
         prepare("synthetic/sbm", root=tmp_path, options=SBM, save_as="mine", force=force)
     assert (tmp_path / "mine" / "thesis.tex").exists()
 
 
 def test_stores_do_not_nest(tmp_path):
     prepare("synthetic/sbm", root=tmp_path, options=SBM, save_as="a/b")
-    with pytest.raises(UserError, match="is no LabelledGraphStore"):
+    with pytest.raises(UserError, match="holds other files"):
         prepare("synthetic/sbm", root=tmp_path, options=SBM, save_as="a", force=True)
     with pytest.raises(UserError, match="is a store"):
         prepare("synthetic/sbm", root=tmp_path, options=SBM, save_as="a/b/c")
