@@ -65,7 +65,7 @@ def test_the_phases_of_traffic_are_found_under_its_own_columns(tmp_path):
     folder = RunFolder.create(traffic_plan(), tmp_path)
     folder.begin_attempt(resumed=False, command=("test",))
     told = {"loss": 1.0, "time": 6.0, "wait_s": 1.0, "compute_s": 3.0, "sync_s": 2.0, "eval_s": 2.0, "attempt": 1}
-    rows = [cells_of("traffic", {"epoch": epoch, **told}) for epoch in (1, 2)]
+    rows = [cells_of(TRAFFIC, {"epoch": epoch, **told}) for epoch in (1, 2)]
     write_metrics(folder.metrics_path, rows, TRAFFIC.columns)
     epilog = write_epilog(folder, None)
     assert epilog.phases is not None

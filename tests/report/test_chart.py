@@ -12,7 +12,7 @@ from graphmill.record.metrics import write_metrics
 from graphmill.report.chart import focus, legend_entries, linear_axis, log_axis, tick_text, with_room
 from graphmill.report.curves import accuracy_vs_communication, mean_curves, sync_ablation
 from graphmill.report.frontier_chart import pareto_frontier
-from graphmill.report.pareto import DEFAULT_ACC, DEFAULT_COMM, usable_points
+from graphmill.report.pareto import DEFAULT_COMM, usable_points
 from graphmill.report.table import by_dataset, load_metrics
 from graphmill.spec.kinds import DEFAULT as NODES
 
@@ -26,7 +26,9 @@ def parts_of(tmp_path: Path, rows):
 
 def frontier_of(tmp_path: Path, rows):
     (part,) = parts_of(tmp_path, rows)
-    return pareto_frontier(part, usable_points(part, tmp_path, DEFAULT_COMM, DEFAULT_ACC), DEFAULT_COMM, DEFAULT_ACC)
+    return pareto_frontier(
+        part, usable_points(part, tmp_path, DEFAULT_COMM, "best_microF1"), DEFAULT_COMM, "best_microF1"
+    )
 
 
 @settings(deadline=None)  # the first call imports matplotlib
@@ -113,15 +115,15 @@ def test_ranks_and_payloads_that_vary_are_named_and_not_averaged(tmp_path: Path,
 
 def test_the_communication_axis_is_logarithmic_only_where_the_range_asks(tmp_path: Path, plausible):
     (wide,) = parts_of(tmp_path, plausible.study_rows(seeds=(1,)))
-    assert accuracy_vs_communication(wide, DEFAULT_COMM, DEFAULT_ACC).x.is_log
+    assert accuracy_vs_communication(wide, DEFAULT_COMM, "best_microF1").x.is_log
     (narrow,) = parts_of(tmp_path, plausible.study_rows(seeds=(1,), ks=(1, 2)))
-    assert not accuracy_vs_communication(narrow, DEFAULT_COMM, DEFAULT_ACC).x.is_log
+    assert not accuracy_vs_communication(narrow, DEFAULT_COMM, "best_microF1").x.is_log
 
 
 def test_runs_without_communication_are_missing_from_a_logarithm_and_the_person_is_told(tmp_path: Path, plausible):
     rows = plausible.study_rows(seeds=(1,))
     rows += [row | {DEFAULT_COMM: 0.0} for row in plausible.run_rows(world_size=1)]
-    chart = accuracy_vs_communication(parts_of(tmp_path, rows)[0], DEFAULT_COMM, DEFAULT_ACC)
+    chart = accuracy_vs_communication(parts_of(tmp_path, rows)[0], DEFAULT_COMM, "best_microF1")
     assert "runs without communication are not on the logarithmic axis" in chart.note
     assert all(x > 0 for panel in chart.panels for series in panel.series for x in series.x)
     frontier = frontier_of(tmp_path, rows)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphmill.base.errors import UserError
-from graphmill.record.metrics import COLUMNS, read_metrics, write_metrics
+from graphmill.record.metrics import read_metrics, write_metrics
 from graphmill.report.merge import merge
 from graphmill.spec.kinds import DEFAULT as NODES
 
@@ -99,7 +99,7 @@ def test_clashing_headers_are_refused_with_both_files_and_the_columns(tmp_path: 
     write_metrics(tmp_path / "logs" / "a" / "metrics.csv", plausible.run_rows(epochs=1), NODES.columns)
     other = tmp_path / "logs" / "b" / "metrics.csv"
     other.parent.mkdir()
-    other.write_text(",".join(["extra", *COLUMNS][:-1]) + "\n")
+    other.write_text(",".join(["extra", *NODES.columns][:-1]) + "\n")
     with pytest.raises(UserError, match=r"a/metrics.csv and .*b/metrics.csv .*first has attempt; .*second has extra"):
         merge(tmp_path / "logs", output=tmp_path / "metrics.csv")
 
@@ -108,7 +108,7 @@ def test_the_same_columns_in_another_order_are_refused_with_the_first_that_diffe
     write_metrics(tmp_path / "logs" / "a" / "metrics.csv", plausible.run_rows(epochs=1), NODES.columns)
     other = tmp_path / "logs" / "b" / "metrics.csv"
     other.parent.mkdir()
-    other.write_text(",".join(reversed(COLUMNS)) + "\n")
+    other.write_text(",".join(reversed(NODES.columns)) + "\n")
     with pytest.raises(UserError, match="another order; column 1 is 'run_id' in the first and 'attempt' in the second"):
         merge(tmp_path / "logs", output=tmp_path / "metrics.csv")
 
@@ -176,7 +176,7 @@ def test_parquet_holds_the_same_table_with_types(tmp_path: Path, plausible):
     plausible.write_runs(tmp_path / "logs", plausible.study_rows(ks=(1, 2), seeds=(1,)))
     merged = merge(tmp_path / "logs", output=tmp_path / "metrics.csv")
     frame = pl.read_parquet(merged.parquet)
-    assert frame.columns == list(COLUMNS)
+    assert frame.columns == list(NODES.columns)
     assert frame["microF1"].to_list() == [float(text) for text in column(merged.csv, "microF1")]
     assert frame["epoch"].to_list() == [int(text) for text in column(merged.csv, "epoch")]
     assert (frame.schema["synthetic"], frame.schema["sync_scheme"]) == (pl.Boolean(), pl.String())

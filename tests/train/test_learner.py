@@ -215,7 +215,7 @@ def test_progress_in_a_log_is_one_line_per_epoch(capsys):
     progress.epoch({**row, "syncs": 6, "measured_mib_epoch": 1.5})
     progress.close()
     Progress(plan_of(), shown=False).say("a silent rank")
-    line = "epoch 1/2  loss 1.2500  val micro-F1 0.5000  best 0.7500  1,234 seeds/s  2.0 s  6 syncs  1.5 MiB\n"
+    line = "epoch 1/2  loss 1.2500  val micro-F1 0.5000  best 0.7500  1,234 nodes/s  2.0 s  6 syncs  1.5 MiB\n"
     assert capsys.readouterr().out == line
 
 

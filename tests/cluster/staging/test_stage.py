@@ -1,6 +1,5 @@
 """Staging with real files and processes: copied, verified, found again, and never half there."""
 
-import json
 import os
 import shutil
 import signal
@@ -20,6 +19,7 @@ from graphmill.cluster.staging import copying
 from graphmill.cluster.staging import stage as staging
 from graphmill.cluster.staging.lock import only_copier
 from graphmill.cluster.staging.stage import StagingError, main, read_dataset, stage, stage_for_run
+from graphmill.graph.header import ArrayRecord, Header, seal, write_metadata
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import MARK_FILE, FileState, read_mark, read_staged, staged_store_path, write_mark
 from graphmill.spec.plan import Plan
@@ -30,9 +30,11 @@ def write_dataset(folder: Path, arrays: dict[str, bytes], *, name: str = "toy") 
     records = {}
     for array, content in arrays.items():
         (folder / f"{array}.npy").write_bytes(content)
-        records[array] = {"bytes": len(content), "xxh3": xxhash.xxh3_128(content).hexdigest()}
-    checksum = xxhash.xxh3_128(json.dumps(records, sort_keys=True).encode()).hexdigest()
-    (folder / "metadata.json").write_text(json.dumps({"name": name, "checksum": checksum, "arrays": records}))
+        digest = xxhash.xxh3_128(content).hexdigest()
+        records[array] = ArrayRecord(dtype="int8", shape=(len(content),), bytes=len(content), xxh3=digest)
+    write_metadata(
+        folder, seal(Header(kind="of a task that staging does not know", name=name, synthetic=True, arrays=records))
+    )
     return folder
 
 
