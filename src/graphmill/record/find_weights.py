@@ -18,7 +18,7 @@ def weights_of(folder: RunFolder, which: Which, report: Report) -> WeightsFile:
     plan, manifest = folder.read_plan(), Manifest.read(path.parent)
     origin = Origin(
         run_id=plan.run_id,
-        task=plan.task_name,
+        task=plan.task.kind,
         dataset=plan.dataset.name,
         step=manifest.steps_done,
         epoch=manifest.positions[0].epoch,

@@ -1,6 +1,5 @@
 """What a plan implies by formula: parameters, synchronisations, bytes, memory. Never measured (invariant 6)."""
 
-
 from pydantic import Field
 
 from graphmill.config.frozen import Spec

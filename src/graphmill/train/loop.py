@@ -234,7 +234,7 @@ class Training:
         """Where the weights of this moment come from. A function of plan and step: no clock, no attempt."""
         return Origin(
             run_id=self.plan.run_id,
-            task=self.plan.task_name,
+            task=self.plan.task.kind,
             dataset=self.plan.dataset.name,
             step=self.steps_done,
             epoch=self.epoch,
