@@ -75,7 +75,7 @@ def test_it_begins_where_the_other_ended(source, plan_from, train_all, which, sy
 def test_the_weights_say_where_they_come_from(source, last_checkpoint):
     origin = WeightsFile.read(last_checkpoint(source) / WEIGHTS_FILE).origin
     assert (origin.run_id, origin.task, origin.dataset) == ("source", "node_classification", "cora")
-    assert (origin.step, origin.epoch) == (source.read_plan().steps_per_rank, 4)
+    assert (origin.step, origin.epoch) == (source.read_plan().last_step, 4)
     assert origin.plan_hash == source.plan_hash()
     facts = evaluate(source, split="val", which="last")
     assert origin.measures == {name: facts[name] for name in origin.measures}

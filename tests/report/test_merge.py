@@ -164,7 +164,7 @@ def test_files_of_the_original_are_merged_alone_and_with_ours(tmp_path: Path, pl
     original = tmp_path / "logs" / "reddit_sync_ablation" / "metrics.csv"
     plausible.write_seed_000(original, sweep)
     alone = merge(tmp_path / "logs", output=tmp_path / "alone.csv")
-    assert alone.seed_000_files == (original,)
+    assert alone.original_files == (original,)
     assert column(alone.csv, "sync_scheme") == ["deferred_allreduce"] * 4
     assert column(alone.csv, "seed") == [""] * 4
     assert column(alone.csv, "sync_every") == ["1", "1", "16", "16"]
