@@ -1,5 +1,6 @@
 """The checksum that hosts of a run compare: of the sources and of the compiled core."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -25,8 +26,9 @@ def copy(tmp_path: Path) -> Path:
 
 def checksum_of(package: Path) -> str:
     program = "from graphmill.runtime.code import code_checksum; print(code_checksum())"
-    command = [sys.executable, "-c", program]
-    environ = {"PYTHONPATH": str(package.parent)}
+    # -S: an editable install puts a finder before the path, which would find the checkout instead of the copy.
+    command = [sys.executable, "-S", "-c", program]
+    environ = {"PYTHONPATH": os.pathsep.join([str(package.parent), *filter(None, sys.path)])}
     return subprocess.run(command, env=environ, text=True, capture_output=True, check=True).stdout.strip()
 
 
