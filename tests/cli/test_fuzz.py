@@ -25,7 +25,7 @@ EXPERIMENTS = [
     "model: {num_layers: 0}", "model: {hidden_channels: 1e2}", "model: {options: {a: 1}}", "dataset: cora",
     "dataset: {name: 3}", "dataset: {name: [a]}", "dataset: {undirected: maybe}", "dataset: {features: pca}",
     "task: regression", "name: ''", "name: ../x", "name: a b", "name: é", "nmae: a", "zzz: 1",
-    "vary: {train.lr: [1]}", "train: {epochs: 1, max_steps: 0}", "train: {}", "name: a",
+    "vary: {train.seed: [1]}", "train: {epochs: 1, max_steps: 0}", "train: {}", "name: a",
     "dataset: {name: no-such-dataset}\ntrain: {epochs: 1}", "dataset: {name: ../../etc}\ntrain: {epochs: 1}",
     "dataset: {name: /}\ntrain: {epochs: 1}", "dataset: {name: ''}\ntrain: {epochs: 1}",
     "dataset: {name: synthetic/sbm}\ntrain: {epochs: 1, num_neighbors: [3]}",
@@ -45,12 +45,12 @@ BYTES = [
 ]
 
 OVERRIDES = [
-    "", "=", "x", "=1", "a=", "train.lr", "train.lr=", "train..lr=1", ".lr=1", "train.=1", "train.lr =x",
-    "train.lr=[", "train.lr={", "train.lr=*a", "train.lr=&a", "train.lr=!!x 1", "train.lr=fast", "train.lr=[1]",
-    "train=1", "train={}x", "name=a/b", "name=", "trian.epochs=1", "train.epochs.x=1", "model.kind=gcn",
-    "model.target=a.B", "train.sync.scheme=sync", "train.sync=1", "train.sync.outer_lr=1", "train.num_neighbors=25",
-    "train.num_neighbors=[1,", "train.seed=1e400", "train.seed=0x10", "train.lr=\x00", "train.lr=\u2028", "-O", "--",
-    "train.epochs=99999999999999999999999999",
+    "", "=", "x", "=1", "a=", "train.seed", "train.seed=", "train..lr=1", ".lr=1", "train.=1", "train.seed =x",
+    "train.seed=[", "train.seed={", "train.seed=*a", "train.seed=&a", "train.seed=!!x 1", "train.seed=fast",
+    "train.seed=[1]", "train=1", "train={}x", "name=a/b", "name=", "trian.epochs=1", "train.epochs.x=1",
+    "model.kind=gcn", "model.target=a.B", "train.sync.scheme=sync", "train.sync=1", "train.sync.outer_lr=1", "train.num_neighbors=25",
+    "train.num_neighbors=[1,", "train.seed=1e400", "train.seed=0x10", "train.seed=\x00", "train.seed=\u2028",
+    "-O", "--", "train.epochs=99999999999999999999999999",
 ]  # fmt: skip
 
 COMMANDS = [
@@ -122,7 +122,7 @@ def test_studies_too(graphmill, toy, tmp_path, text):
 @pytest.mark.parametrize(
     "words",
     [
-        ["plan", "toy.yaml", "-O", "train.lr=fast"],
+        ["plan", "toy.yaml", "-O", "train.seed=fast"],
         ["plan", "bomb.yaml"],
         ["plan", "deep.yaml"],
         ["plan", "binary.yaml"],

@@ -68,7 +68,13 @@ def planned(data_root: Path):
 
     def plan(run_id: str, *, dataset: str = "cora", model: dict[str, Any] | None = None, **train: Any) -> Plan:
         own = {"kind": "graphsage", "hidden_channels": 8, "num_layers": 2, "dropout": 0.5}
-        settings = {"epochs": 2, "batch_size": 10, "num_neighbors": [3, 3], "lr": 0.01, "threads": 1}
+        settings = {
+            "epochs": 2,
+            "batch_size": 10,
+            "num_neighbors": [3, 3],
+            "optimizer": {"kind": "adam", "lr": 0.01},
+            "threads": 1,
+        }
         wanted = model or {}
         experiment = NodeClassificationExperiment.model_validate(
             {

@@ -50,7 +50,7 @@ def test_a_run_that_diverges_says_so(zygote, planned, tmp_path):
     folder = RunFolder.create(stranger(planned, "Exploding"), tmp_path)
     assert zygote.wait(zygote.start(folder, resume=False)) == [2, 2]
     assert "the training loss is nan by step 7: the run has diverged" in folder.read_outcome().message
-    assert "lower train.lr" in zygote.said(folder)
+    assert "lower train.optimizer.lr" in zygote.said(folder)
 
 
 def test_replicas_that_differ_end_the_run_on_all_ranks(zygote, planned, tmp_path):
@@ -135,7 +135,7 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_it_used(zygote, finishe
 
 def test_the_best_of_an_earlier_attempt_is_kept(zygote, planned, tmp_path):
     """A rate so high that the run gets worse after its best epoch: the resumed run must remember that epoch."""
-    plan = planned("run", epochs=6, lr=1.0, checkpoint={"keep_every_epochs": 1})
+    plan = planned("run", epochs=6, optimizer={"kind": "adam", "lr": 1.0}, checkpoint={"keep_every_epochs": 1})
     reference = RunFolder.create(plan, tmp_path / "reference")
     assert zygote.wait(zygote.start(reference, resume=False)) == [0]
     expected = reference.read_outcome()
@@ -210,7 +210,9 @@ def test_a_damaged_best_checkpoint_is_found_at_the_resume(zygote, planned, tmp_p
 
 def test_another_plan_does_not_continue_a_run(zygote, interrupted):
     plan = interrupted.read_plan()
-    interrupted.plan_path.write_text(plan.model_copy(update={"lr": 0.5}).model_dump_json())
+    interrupted.plan_path.write_text(
+        plan.model_copy(update={"optimizer": plan.optimizer.model_copy(update={"lr": 0.5})}).model_dump_json()
+    )
     assert zygote.wait(zygote.start(interrupted, resume=True)) == [2]
     assert "was written by another plan" in zygote.said(interrupted)
 

@@ -121,7 +121,7 @@ def test_a_run_that_is_done_is_left_alone(alone, planned, tmp_path, capsys):
         (["EXPERIMENT", "--run-id", "mine", "--resume", "--lr", "0.5"], "lr is 0.01 there and 0.5 here"),
         (["EXPERIMENT", "-O", "train.ranks=3"], "train.ranks is 3, but torchrun started 1"),
         (["EXPERIMENT", "--batch_sise", "3"], "did you mean '--batch_size'"),
-        (["EXPERIMENT", "-O", "train.lr=high"], "train.lr"),
+        (["EXPERIMENT", "-O", "train.optimizer.lr=high"], "train.optimizer.lr"),
     ],
 )
 def test_what_is_refused(alone, planned, experiment, tmp_path, capsys, words, message):

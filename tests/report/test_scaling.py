@@ -18,6 +18,7 @@ from graphmill.report.scaling import write_scaling
 from graphmill.report.scaling_points import STRONG_COLUMNS, WEAK_COLUMNS
 from graphmill.spec.kinds import DEFAULT as NODES
 from graphmill.spec.kinds.node_classification import GraphInfo
+from graphmill.spec.optimizer import AdamSpec
 from graphmill.spec.plan import MachineFacts, resolve
 from graphmill.spec.study import Cell, Study, expand, load_cell
 
@@ -204,7 +205,10 @@ def test_without_the_smallest_size_there_is_nothing_to_compare_with(tmp_path):
 @pytest.mark.parametrize(
     ("odd", "message"),
     [
-        ({"changes": {"lr": 0.5}}, "differ in more than the studied keys: lr is 0.003 in the first and 0.5"),
+        (
+            {"changes": {"optimizer": AdamSpec(lr=0.5)}},
+            "differ in more than the studied keys: optimizer.lr is 0.003 in the first and 0.5",
+        ),
         ({"changes": {"threads": 2}}, "threads is 1 in the first and 2 in the second"),
         ({"cpu": "another"}, "the machine is test with 2 cores in the first and another with 2 cores in the second"),
         ({"changes": {"batch_size": 8}}, "share the global batch, but it is 64 in"),
@@ -236,7 +240,7 @@ def test_the_machine_is_told_from_the_program(tmp_path):
 def test_a_sweep_and_a_study_that_was_not_run_are_refused(tmp_path):
     with pytest.raises(UserError, match="no cell of s was run yet"):
         write(study(**STRONG), tmp_path)
-    asked = study(vary={"train.lr": [0.1, 0.2]})
+    asked = study(vary={"train.optimizer.lr": [0.1, 0.2]})
     make_all(asked, tmp_path / "logs")
     with pytest.raises(UserError, match="is a sweep"):
         write(asked, tmp_path)

@@ -33,8 +33,8 @@ def test_all_flags_in_both_spellings():
         "model.hidden_channels=64",
         "model.num_layers=3",
         "model.dropout=.1",
-        "train.lr=1e-3",
-        "train.weight_decay=0",
+        "train.optimizer.lr=1e-3",
+        "train.optimizer.weight_decay=0",
         "train.seed=7",
     ]
 
@@ -75,7 +75,7 @@ def test_the_command_line_of_torchruns_entry():
             "recipe",
             *README_OF_SEED_000,
             "-O",
-            "train.lr=0.1",
+            "train.optimizer.lr=0.1",
             "--dataset_root",
             "/d",
             "--run-id=a",
@@ -85,7 +85,7 @@ def test_the_command_line_of_torchruns_entry():
         ]
     )
     assert request.experiment == "recipe"
-    assert request.overrides[-1] == "train.lr=0.1"
+    assert request.overrides[-1] == "train.optimizer.lr=0.1"
     assert (request.dataset_root, request.logs_root) == (Path("/d"), Path("l"))
     assert (request.run_id, request.resume) == ("a", True)
 

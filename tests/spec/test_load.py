@@ -27,13 +27,13 @@ def refusal(path: Path, *overrides: str) -> UserError:
 
 
 def test_a_file_and_overrides(file):
-    path = file("name: mine\ntrain: {epochs: 3, lr: 1e-3}\n")
+    path = file("name: mine\ntrain: {epochs: 3, optimizer: {lr: 1e-3}}\n")
     experiment = load_experiment(
         path, ["train.num_neighbors=[5, -1]", "dataset.name=planetoid/cora", "train.max_steps=40"]
     )
     assert experiment.name == "mine"
     assert experiment.train.epochs == 3
-    assert experiment.train.lr == 0.001
+    assert experiment.train.optimizer.lr == 0.001
     assert experiment.train.num_neighbors == (5, -1)
     assert experiment.dataset.name == "planetoid/cora"
 
@@ -100,7 +100,7 @@ def test_a_section_is_replaced_as_a_whole(file):
         ("train:\n  epochs: true\n", "{f}:2: train.epochs is true, but it takes a whole number > 0, or null", None),
         ("train:\n  ranks: 0\n", "{f}:2: train.ranks is 0, but it takes a whole number > 0, or auto", None),
         ("train:\n  ranks: autoo\n", '{f}:2: train.ranks is "autoo", but it takes', "set train.ranks=auto"),
-        ("train:\n  lr: -1\n", "{f}:2: train.lr is -1, but it takes a number > 0", None),
+        ("train:\n  optimizer:\n    lr: -1\n", "{f}:3: train.optimizer.lr is -1, but it takes a number > 0", None),
         ("train: 3\n", "{f}:1: train is 3, but it is a section of keys", "set its keys, for example train.ranks=auto"),
         ("train:\n  sync: local_sgd\n", '{f}:2: train.sync is "local_sgd", but it is a section of keys', None),
         (
@@ -123,10 +123,12 @@ def test_a_section_is_replaced_as_a_whole(file):
         ("train:\n  num_neighbors: 5\n", "{f}:2: train.num_neighbors is 5, but it takes a list of whole numbers", None),
         ("train:\n  num_neighbors: [5, 0]\n", "{f}:2: train.num_neighbors [5, 0] must hold positive fan-outs", None),
         (
-            "train:\n  lr_schedule: cosin\n",
-            '{f}:2: train.lr_schedule is "cosin", but it is one of',
-            "set train.lr_schedule=cosine",
+            "train:\n  optimizer: {schedule: {kind: cosin}}\n",
+            '{f}:2: train.optimizer.schedule.kind is "cosin", but it is one of',
+            "set train.optimizer.schedule.kind=cosine",
         ),
+        ("train:\n  lr: 0.1\n", "{f}:2: train.lr is now train.optimizer.lr", "write train.optimizer.lr"),
+        ("train:\n  adam_eps: 0.1\n", "{f}:2: train.adam_eps is now train.optimizer.eps", None),
         ("name: a/b\n", '{f}:1: name is "a/b", but it takes text that matches', None),
         ("train:\n", "{f}:1: train is null, but it is a section of keys", None),
     ],
@@ -141,20 +143,20 @@ def test_one_problem(file, text, message, fix):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("train.lr", "-O train.lr: is not of the form key=value"),
+        ("train.optimizer.lr", "-O train.optimizer.lr: is not of the form key=value"),
         ("=3", "-O =3: is not of the form key=value"),
         ("train..lr=3", "-O train..lr=3: is not of the form"),
         ("train lr=3", "-O train lr=3: is not of the form"),
-        ("train.lr=", "-O train.lr=: gives train.lr no value"),
-        ("train.lr=[", "-O train.lr=[: not YAML"),
-        ("train.lr=*x", "-O train.lr=*x: aliases (*x) are not read here"),
-        ("train.lr=!!python/name:os.system x", "carries the tag !!python"),
+        ("train.optimizer.lr=", "-O train.optimizer.lr=: gives train.optimizer.lr no value"),
+        ("train.optimizer.lr=[", "-O train.optimizer.lr=[: not YAML"),
+        ("train.optimizer.lr=*x", "-O train.optimizer.lr=*x: aliases (*x) are not read here"),
+        ("train.optimizer.lr=!!python/name:os.system x", "carries the tag !!python"),
         ("train.epochs.deep=3", "-O train.epochs.deep=3: sets a key of train.epochs, but train.epochs holds a value"),
         ("train.sync.evry=3", "-O train.sync.evry=3: train.sync.evry is not a known key with train.sync.scheme="),
         ("trian.lr=3", "-O trian.lr=3: trian is not a known key; did you mean 'train'?"),
         ("sync.every=3", "-O sync.every=3: sync is not a known key; did you mean train.sync"),
-        ("train.lr=nan", '-O train.lr=nan: train.lr is "nan", but it takes a number > 0'),
-        ("train.lr=.nan", "only finite numbers"),
+        ("train.optimizer.lr=nan", '-O train.optimizer.lr=nan: train.optimizer.lr is "nan", but it takes a number > 0'),
+        ("train.optimizer.lr=.nan", "only finite numbers"),
         ("train.seed=99999999999999999999", "which does not fit into 64 bits"),
         ("train.seed=-1", "train.seed is -1, but it takes a whole number ≥ 0 and < 2^63"),
         ("model.options.heads=4", "-O model.options.heads=4: model.options belongs to model.kind=custom"),
@@ -166,14 +168,17 @@ def test_one_wrong_override(file, override, message):
 
 def test_contradicting_overrides_are_refused_equal_ones_are_not(file):
     path = file("train: {epochs: 3}\n")
-    assert load_experiment(path, ["train.lr=0.1", "train.lr=0.1"]).train.lr == 0.1
-    assert "contradicts -O train.lr=0.1" in refusal(path, "train.lr=0.1", "train.lr=0.2").message
+    assert load_experiment(path, ["train.optimizer.lr=0.1", "train.optimizer.lr=0.1"]).train.optimizer.lr == 0.1
+    assert (
+        "contradicts -O train.optimizer.lr=0.1"
+        in refusal(path, "train.optimizer.lr=0.1", "train.optimizer.lr=0.2").message
+    )
     error = refusal(path, "train.sync.every=4", "train.sync={scheme: diloco}")
     assert "contradicts -O train.sync.every=4" in error.message
 
 
 def test_all_problems_at_once_in_the_order_of_lines(file):
-    path = file("name: 7\ntrain:\n  bach_size: 4\n  lr: -1\n  sync: {scheme: dilocoo}\n")
+    path = file("name: 7\ntrain:\n  bach_size: 4\n  optimizer: {lr: -1}\n  sync: {scheme: dilocoo}\n")
     message = refusal(path, "train.epochs=x", "nonsense").message
     assert message.startswith(f"6 problems in {path}:")
     places = [
@@ -183,7 +188,7 @@ def test_all_problems_at_once_in_the_order_of_lines(file):
             "train.epochs",
             ":1: name",
             ":3: train.bach",
-            ":4: train.lr",
+            ":4: train.optimizer.lr",
             ":5: train.sync.scheme",
         )
     ]
@@ -215,7 +220,7 @@ def test_overrides_leave_what_they_are_laid_over_as_it_was():
 
 
 def test_a_study_is_not_an_experiment(file):
-    assert "holds a study" in refusal(file("name: s\nvary: {train.lr: [1]}\n")).message
+    assert "holds a study" in refusal(file("name: s\nvary: {train.optimizer.lr: [1]}\n")).message
     assert "graphmill study run" in refusal(file("name: s\nexperiment: cora-sage\n")).fix
 
 

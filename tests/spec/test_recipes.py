@@ -22,7 +22,7 @@ def test_every_recipe_loads_and_says_what_it_is(recipe):
 
 def test_kinds_and_descriptions(tmp_path):
     (tmp_path / "a.yaml").write_text("# An experiment\n# with more words\nname: a\n")
-    (tmp_path / "b.yaml").write_text("name: b\nvary: {train.lr: [1]}\n")
+    (tmp_path / "b.yaml").write_text("name: b\nvary: {train.optimizer.lr: [1]}\n")
     found = [(recipe.name, recipe.kind, recipe.description) for recipe in list_recipes(tmp_path)]
     assert found == [("a", "experiment", "An experiment"), ("b", "study", "")]
 

@@ -26,7 +26,7 @@ def test_every_combination_with_every_seed():
 
 def test_cells_by_hand_come_after_and_may_have_names():
     assert names(
-        vary={"train.lr": [0.1]},
+        vary={"train.optimizer.lr": [0.1]},
         cells=[{"name": "diloco", "train.sync.scheme": "diloco"}, {"train.num_neighbors": [5, 5]}],
         seeds=[3],
     ) == ["lr-0.1__seed-3", "diloco__seed-3", "num_neighbors-5x5__seed-3"]
@@ -35,11 +35,13 @@ def test_cells_by_hand_come_after_and_may_have_names():
 def test_nothing_varied_is_one_cell():
     assert names() == ["only"]
     assert names(seeds=[1, 2]) == ["seed-1", "seed-2"]
-    assert names(cells=[{"train.lr": 1}]) == ["lr-1"]
+    assert names(cells=[{"train.optimizer.lr": 1}]) == ["lr-1"]
 
 
 def test_keys_with_the_same_tail_are_told_apart():
-    assert names(vary={"train.a.every": [1], "train.b.every": [2], "train.lr": [3]}) == ["a.every-1__b.every-2__lr-3"]
+    assert names(vary={"train.a.every": [1], "train.b.every": [2], "train.optimizer.lr": [3]}) == [
+        "a.every-1__b.every-2__lr-3"
+    ]
 
 
 def test_odd_values_make_folder_names():
@@ -49,22 +51,25 @@ def test_odd_values_make_folder_names():
 
 
 def test_it_is_pure():
-    study = Study(name="s", cells=[{"name": "a", "train.lr": 1}], seeds=[1, 2])
+    study = Study(name="s", cells=[{"name": "a", "train.optimizer.lr": 1}], seeds=[1, 2])
     assert expand(study) == expand(study)
 
 
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"vary": {"train.lr": []}}, "vary.train.lr has no values"),
+        ({"vary": {"train.optimizer.lr": []}}, "vary.train.optimizer.lr has no values"),
         ({"vary": {"name": ["x"]}}, "vary.name varies nothing"),
-        ({"vary": {"train.lr": [1, 1]}}, "holds a value twice"),
-        ({"vary": {"train.lr": [1]}, "set": {"train.lr": 2}}, "both set and varied"),
-        ({"cells": [{"train.lr": 1}], "set": {"train.lr": 2}}, "both set for all cells and given by one"),
+        ({"vary": {"train.optimizer.lr": [1, 1]}}, "holds a value twice"),
+        ({"vary": {"train.optimizer.lr": [1]}, "set": {"train.optimizer.lr": 2}}, "both set and varied"),
+        (
+            {"cells": [{"train.optimizer.lr": 1}], "set": {"train.optimizer.lr": 2}},
+            "both set for all cells and given by one",
+        ),
         ({"seeds": [1], "set": {"train.seed": 2}}, "both choose the seed"),
         ({"seeds": [1, 1]}, "a seed twice"),
-        ({"vary": {"train.lr": list(range(1, 2000))}}, "1999 cells are more than 1000"),
-        ({"cells": [{"name": "a"}, {"name": "a", "train.lr": 1}]}, "several cells named a"),
+        ({"vary": {"train.optimizer.lr": list(range(1, 2000))}}, "1999 cells are more than 1000"),
+        ({"cells": [{"name": "a"}, {"name": "a", "train.optimizer.lr": 1}]}, "several cells named a"),
     ],
 )
 def test_refusals(keys, message):
@@ -80,13 +85,15 @@ def write(tmp_path, text):
 
 def test_an_experiment_beside_the_study_is_found_from_anywhere(tmp_path):
     (tmp_path / "base.yaml").write_text("name: base\ntrain: {epochs: 2}\n")
-    study = load_study(write(tmp_path, "name: s\nexperiment: base.yaml\nvary: {train.lr: [0.1, 0.2]}\n"))
-    assert [load_cell(study, cell).train.lr for cell in expand(study)] == [0.1, 0.2]
+    study = load_study(write(tmp_path, "name: s\nexperiment: base.yaml\nvary: {train.optimizer.lr: [0.1, 0.2]}\n"))
+    assert [load_cell(study, cell).train.optimizer.lr for cell in expand(study)] == [0.1, 0.2]
     assert load_cell(study, expand(study)[0]).train.epochs == 2
 
 
 def test_an_experiment_in_place(tmp_path):
-    study = load_study(write(tmp_path, "name: s\nexperiment: {train: {epochs: 2}}\nvary: {train.lr: [0.1]}\n"))
+    study = load_study(
+        write(tmp_path, "name: s\nexperiment: {train: {epochs: 2}}\nvary: {train.optimizer.lr: [0.1]}\n")
+    )
     assert load_cell(study, expand(study)[0]).train.epochs == 2
 
 
@@ -95,7 +102,7 @@ def test_an_experiment_in_place(tmp_path):
     [
         ("vary: {}\n", "name is missing"),
         ("name: s\nvari: {}\n", "did you mean 'vary'"),
-        ("name: s\nvary: {train.lr: 0.1}\n", "vary"),
+        ("name: s\nvary: {train.optimizer.lr: 0.1}\n", "vary"),
         ("name: s\nseeds: 3\n", "seeds is 3, but it takes a list of whole numbers"),
         ("name: s\ncells: [3]\n", "cells"),
         ("name: s\ntrain: {epochs: 3}\n", "holds an experiment, not a study"),

@@ -78,7 +78,7 @@ def test_several_hosts_are_not_run_on_one():
         ({"kind": "strong", "ranks": [1, 3], "global_batch": 8}, "does not divide among 3 ranks"),
         ({"kind": "strong", "ranks": [2], "global_batch": 8}, "nothing to compare it with"),
         ({"kind": "strong", "ranks": [2, 2], "global_batch": 8}, "a number twice"),
-        ({"kind": "strong", "ranks": [1, 2], "global_batch": 8, "vary": {"train.lr": [1]}}, "differ in size alone"),
+        ({"kind": "strong", "ranks": [1, 2], "global_batch": 8, "vary": {"train.seed": [1]}}, "differ in size alone"),
         (
             {"kind": "strong", "ranks": [1, 2], "global_batch": 8, "set": {"train.batch_size": 3}},
             "set.train.batch_size",
@@ -89,7 +89,7 @@ def test_several_hosts_are_not_run_on_one():
         ({"kind": "strong", "ranks": [1, 2], "train_per_rank": 9, "global_batch": 8}, "belongs to kind weak"),
         ({"ranks": [1, 2]}, "belongs to kinds strong and weak"),
         ({"kind": "sensitivity"}, "no vary"),
-        ({"kind": "sensitivity", "vary": {"train.lr": [1]}, "cells": [{"train.lr": 3}]}, "with cells"),
+        ({"kind": "sensitivity", "vary": {"train.seed": [1]}, "cells": [{"train.seed": 3}]}, "with cells"),
         ({"seeds": [1], "repeats": 2}, "both choose the seeds"),
     ],
 )  # fmt: skip
@@ -118,6 +118,6 @@ def test_a_limit_above_what_there_is_is_refused():
 
 
 def test_a_sensitivity_study_needs_an_epoch_after_the_warm_up():
-    study = Study(name="s", kind="sensitivity", vary={"train.lr": [0.1, 0.2]}, set={"train.epochs": 1})
+    study = Study(name="s", kind="sensitivity", vary={"train.optimizer.lr": [0.1, 0.2]}, set={"train.epochs": 1})
     with pytest.raises(UserError, match="the first epoch is warm-up"):
         load_cell(study, expand(study)[0])

@@ -34,7 +34,8 @@ def test_the_task_decides_what_a_section_left_out_means():
     experiment = inline_experiment({"task": "traffic", "model": {"rnn_units": 8}}, "mine")
     assert isinstance(experiment, TrafficExperiment)
     assert experiment.model == DcrnnSpec(rnn_units=8)
-    assert (experiment.train.batch_size, experiment.train.max_grad_norm, experiment.train.adam_eps) == (64, 5.0, 1e-3)
+    optimizer = experiment.train.optimizer
+    assert (experiment.train.batch_size, optimizer.max_grad_norm, optimizer.eps) == (64, 5.0, 1e-3)
 
 
 def test_recipes_of_node_classification_name_no_task():
@@ -59,14 +60,23 @@ def test_recipes_of_node_classification_name_no_task():
         ({"task": "traffic", "model": {"hidden_channels": 8}}, "model.hidden_channels belongs to task=node_cl", None),
         ({"dataset": {"horizon": 3}}, "dataset.horizon belongs to task=traffic, but task is node_classific", None),
         ({"model": {"kind": "dcrnn"}}, "model.kind=dcrnn belongs to task=traffic, but task is node_classific", None),
-        ({"train": {"lr_milestones": [3]}}, "train.lr_milestones is for lr_schedule multistep, but that is con", None),
-        ({"train": {"lr_gamma": 0.5}}, "train.lr_gamma is for lr_schedule multistep", None),
-        ({"train": {"lr_schedule": "multistep"}}, "train.lr_milestones is empty, but lr_schedule is multistep", None),
         (
-            {"train": {"lr_schedule": "multistep", "lr_milestones": [3, 3]}},
-            "train.lr_milestones [3, 3] must hold epochs > 0 that ascend",
+            {"train": {"optimizer": {"schedule": {"milestones": [3]}}}},
+            "train.optimizer.schedule.milestones belongs to train.optimizer.schedule.kind=multistep",
             None,
         ),
+        (
+            {"train": {"optimizer": {"schedule": {"kind": "multistep"}}}},
+            "train.optimizer.schedule.milestones is missing",
+            None,
+        ),
+        (
+            {"train": {"optimizer": {"schedule": {"kind": "multistep", "milestones": [3, 3]}}}},
+            "train.optimizer.schedule.milestones [3, 3] must hold epochs > 0 that ascend",
+            None,
+        ),
+        ({"train": {"optimizer": {"kind": "sgd", "eps": 1}}}, "train.optimizer.eps belongs to train.optimizer.k", None),
+        ({"train": {"optimizer": {"kind": "sgd", "nesterov": True}}}, "train.optimizer.nesterov is true", None),
     ],
 )
 def test_what_makes_no_sense_for_the_task_is_refused(value, message, fix):
@@ -102,8 +112,8 @@ def test_facts_of_another_task_are_our_own_bug():
 
 
 def test_differences_are_told_without_the_tasks_section():
-    one, other = traffic(), traffic({"dataset": {"horizon": 3}}, lr=0.5)
-    assert plan_differences(one, other) == ["horizon is 12 there and 3 here", "lr is 0.01 there and 0.5 here"]
+    one, other = traffic(), traffic({"dataset": {"horizon": 3}}, optimizer={"lr": 0.5})
+    assert plan_differences(one, other) == ["horizon is 12 there and 3 here", "optimizer.lr is 0.01 there and 0.5 here"]
     moved = one.task.model_copy(update={"dataset": one.dataset.model_copy(update={"path": "/elsewhere"})})
     assert plan_differences(one, one.model_copy(update={"task": moved})) == []
     assert flat(one)["task"] == "traffic"

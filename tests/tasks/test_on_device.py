@@ -34,7 +34,11 @@ CLASSIFICATIONS = {
     "a model of PyG": ("dense", GCN, {}),
     "a model of PyG on sparse inputs": ("sparse", GCN, {}),
     "local SGD": ("dense", SAGE, {"sync": {"scheme": "local_sgd", "average_optimizer_state": True}}),
-    "DiLoCo": ("dense", SAGE, {"sync": {"scheme": "diloco", "payload": "bf16"}, "max_grad_norm": 0.1}),
+    "DiLoCo": (
+        "dense",
+        SAGE,
+        {"sync": {"scheme": "diloco", "payload": "bf16"}, "optimizer": {"kind": "adam", "max_grad_norm": 0.1}},
+    ),
 }
 DCRNN = {"kind": "dcrnn", "rnn_units": 4, "num_layers": 2}
 

@@ -11,12 +11,14 @@ from graphmill.base.errors import UserError
 from graphmill.nn.weights import Weights
 from graphmill.record.manifest import Counters
 from graphmill.spec.kinds.node_classification import GraphInfo, NodeClassificationExperiment
+from graphmill.spec.optimizer import learning_rate
 from graphmill.spec.plan import MachineFacts, Plan, resolve
 from graphmill.sync.group import MIB, Group
 from graphmill.sync.schemes import Step
 from graphmill.tasks.task import LoaderTimes
-from graphmill.train.learner import Learner, learning_rate, limit_norm
+from graphmill.train.learner import Learner
 from graphmill.train.ledger import Ledger
+from graphmill.train.optimizer import limit_norm
 
 CPU = torch.device("cpu")
 
@@ -44,13 +46,13 @@ def train(learner: Learner, steps: range) -> None:
 
 
 def test_a_constant_rate():
-    plan = plan_of(lr=0.02)
-    assert {learning_rate(plan, step) for step in range(plan.last_step)} == {0.02}
+    plan = plan_of(optimizer={"kind": "adam", "lr": 0.02})
+    assert {learning_rate(plan.optimizer, plan.calendar, step) for step in range(plan.last_step)} == {0.02}
 
 
 def test_a_cosine_rate_falls_from_the_planned_one_towards_zero():
-    plan = plan_of(lr=0.02, lr_schedule="cosine")
-    rates = [learning_rate(plan, step) for step in range(plan.last_step)]
+    plan = plan_of(optimizer={"kind": "adam", "lr": 0.02, "schedule": {"kind": "cosine"}})
+    rates = [learning_rate(plan.optimizer, plan.calendar, step) for step in range(plan.last_step)]
     assert rates[0] == 0.02
     assert rates == sorted(rates, reverse=True)
     assert rates[6] == pytest.approx(0.01), "half of it in the middle of 12 steps"
@@ -58,15 +60,18 @@ def test_a_cosine_rate_falls_from_the_planned_one_towards_zero():
 
 
 def test_a_rate_in_steps_falls_after_whole_epochs():
-    plan = plan_of(lr=0.08, epochs=5, lr_schedule="multistep", lr_milestones=[1, 3], lr_gamma=0.5)
+    plan = plan_of(
+        epochs=5,
+        optimizer={"kind": "adam", "lr": 0.08, "schedule": {"kind": "multistep", "milestones": [1, 3], "gamma": 0.5}},
+    )
     assert plan.calendar.steps_in(0) == 6
-    rates = [learning_rate(plan, step) for step in range(plan.last_step)]
+    rates = [learning_rate(plan.optimizer, plan.calendar, step) for step in range(plan.last_step)]
     assert rates == [0.08] * 6 + [0.04] * 12 + [0.02] * 12
 
 
 @pytest.mark.parametrize("sync", [{"scheme": "deferred_allreduce"}, {"scheme": "diloco"}, {"scheme": "local_sgd"}])
 def test_every_scheme_limits_the_norm_of_the_mean_gradient(sync):
-    learner = learner_of(plan_of(max_grad_norm=0.5, sync=sync))
+    learner = learner_of(plan_of(optimizer={"kind": "adam", "max_grad_norm": 0.5}, sync=sync))
     learner.replica.grads.copy_(torch.arange(15.0))
     learner.update(Step(5, 5, closes_round=True), 0)
     mean = torch.arange(15.0) / 5
@@ -88,7 +93,7 @@ def test_a_small_gradient_is_left_as_it_is():
 
 def test_it_is_adam():
     """Flat or in parts, the same updates as torch's own Adam."""
-    plan = plan_of(lr=0.01, weight_decay=0.1, adam_eps=1e-4)
+    plan = plan_of(optimizer={"kind": "adam", "lr": 0.01, "weight_decay": 0.1, "eps": 1e-4})
     learner = learner_of(plan)
     torch.manual_seed(1)
     reference = nn.Linear(4, 3)
@@ -104,7 +109,7 @@ def test_it_is_adam():
 
 @pytest.mark.parametrize("sync", [{"scheme": "deferred_allreduce"}, {"scheme": "diloco"}, {"scheme": "local_sgd"}])
 def test_a_learner_goes_on_where_another_stood(sync):
-    plan = plan_of(lr_schedule="cosine", sync=sync)
+    plan = plan_of(optimizer={"kind": "adam", "schedule": {"kind": "cosine"}}, sync=sync)
     undisturbed, first, second = learner_of(plan), learner_of(plan), learner_of(plan)
     train(undisturbed, range(8))
     train(first, range(5))
@@ -234,3 +239,145 @@ def test_a_journal_tells_what_it_passes_over(tmp_path):
         "manifest.json is damaged",
     )
     assert said == ["step_0000000005 is damaged and passed over: manifest.json is damaged"]
+
+
+OPTIMIZERS = [
+    {"kind": "adam", "lr": 0.02, "weight_decay": 0.1},
+    {"kind": "adamw", "lr": 0.02, "weight_decay": 0.1, "betas": [0.8, 0.9]},
+    {"kind": "sgd", "lr": 0.02, "weight_decay": 0.1},
+    {"kind": "sgd", "lr": 0.02, "momentum": 0.9, "nesterov": True},
+    {"kind": "sgd", "lr": 0.02, "momentum": 0.5, "schedule": {"kind": "linear", "warmup_steps": 3}},
+]
+TORCH = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_every_optimizer_is_torchs_to_the_bit(optimizer):
+    """On the model's own parameters, as many as vector instructions take at a time, so that no kernel has a tail."""
+    plan = plan_of(optimizer=optimizer)
+    torch.manual_seed(1)
+    ours, reference = nn.Linear(16, 32), nn.Linear(16, 32)
+    reference.load_state_dict(ours.state_dict())
+    learner = Learner.build(plan, ours, Group(0, 1, CPU))
+    settings = {name: value for name, value in optimizer.items() if name not in ("kind", "schedule")}
+    theirs = TORCH[optimizer["kind"]](reference.parameters(), fused=True, **settings)
+    for step in range(6):
+        gradient = torch.sin(torch.arange(544.0) + step)
+        learner.replica.grads.copy_(gradient)
+        learner.update(Step(1, 1, closes_round=True), step)
+        reference.weight.grad, reference.bias.grad = gradient[:512].view(32, 16).clone(), gradient[512:].clone()
+        theirs.param_groups[0]["lr"] = learning_rate(plan.optimizer, plan.calendar, step)
+        theirs.step()
+    assert torch.equal(ours.weight, reference.weight)
+    assert torch.equal(ours.bias, reference.bias)
+
+
+class Small(nn.Module):
+    """Two layers: groups are no single segment of the flat vector."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 3), nn.Linear(3, 2)
+
+
+def small_learner(model: nn.Module | None = None, **optimizer) -> Learner:
+    torch.manual_seed(1)
+    plan = plan_of(optimizer={"kind": "adamw", "lr": 0.02, "weight_decay": 0.1, **optimizer})
+    return Learner.build(plan, model or Small(), Group(0, 1, CPU))
+
+
+def push(learner: Learner, steps: range) -> None:
+    for step in steps:
+        learner.replica.grads.copy_(torch.sin(torch.arange(float(learner.replica.num_parameters)) + step))
+        learner.update(Step(5, 5, closes_round=True), step)
+
+
+GROUPS = {
+    "biases": {"parameters": ["*.bias"], "decay_factor": 0},
+    "head": {"parameters": ["second.*"], "lr_factor": 0.5},
+}
+
+
+def test_groups_are_torchs():
+    """The first group that a parameter matches has it."""
+    learner = small_learner(groups=GROUPS)
+    torch.manual_seed(1)
+    reference = Small()
+    names = dict(reference.named_parameters())
+    theirs = torch.optim.AdamW(
+        [
+            {"params": [names["first.weight"]], "lr": 0.02, "weight_decay": 0.1},
+            {"params": [names["first.bias"], names["second.bias"]], "lr": 0.02, "weight_decay": 0.0},
+            {"params": [names["second.weight"]], "lr": 0.01, "weight_decay": 0.1},
+        ]
+    )
+    for step in range(5):
+        gradient = torch.sin(torch.arange(23.0) + step) / 5
+        for name, place in learner.replica.places.items():
+            names[name].grad = gradient[place].view_as(names[name]).clone()
+        theirs.step()
+    push(learner, range(5))
+    for name, tensor in learner.replica.model.named_parameters():
+        torch.testing.assert_close(tensor, names[name], rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("optimizer", [*OPTIMIZERS, {"kind": "adam", "groups": GROUPS}])
+def test_every_optimizer_resumes_to_the_bit(optimizer):
+    schedule = {"schedule": {"kind": "cosine", "warmup_steps": 4, "final_factor": 0.1}, **optimizer}
+    undisturbed, first, second = (small_learner(**schedule) for _ in range(3))
+    push(undisturbed, range(8))
+    push(first, range(5))
+    state = {name: tensor.clone() for name, tensor in first.state().items()}
+    second.replica.values.copy_(first.replica.values)
+    second.optimizer.load({name.removeprefix("optimizer."): tensor for name, tensor in state.items()})
+    push(second, range(5, 8))
+    assert torch.equal(second.replica.values, undisturbed.replica.values)
+    assert all(torch.equal(second.state()[name], tensor) for name, tensor in undisturbed.state().items())
+
+
+def test_frozen_parameters_are_left_as_they_are():
+    """They are no part of what is exchanged and hashed, and stand in the weights with the others."""
+    model = Small()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    learner = small_learner(model, frozen=["first.*"])
+    assert learner.replica.num_parameters == 8
+    assert list(learner.replica.places) == ["second.weight", "second.bias"]
+    push(learner, range(3))
+    after = dict(learner.replica.named_tensors())
+    assert after.keys() == before.keys()
+    assert [name for name in after if torch.equal(after[name], before[name])] == ["first.weight", "first.bias"]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "key"),
+    [
+        ({"frozen": ["first.weigth"]}, "train.optimizer.frozen"),
+        ({"groups": {"none": {"parameters": ["*.bias", "norm*"]}}}, "train.optimizer.groups.none.parameters"),
+        ({"frozen": ["first.*"], "groups": {"it": {"parameters": ["first.*"]}}}, "train.optimizer.groups.it"),
+    ],
+)
+def test_a_pattern_that_matches_nothing_is_refused_with_the_names(optimizer, key):
+    with pytest.raises(UserError, match=key) as caught:
+        small_learner(**optimizer)
+    assert "second.weight, second.bias" in caught.value.message
+
+
+def test_nothing_left_to_train_is_refused():
+    with pytest.raises(UserError, match=r"train\.optimizer\.frozen"):
+        small_learner(frozen=["*"])
+
+
+@pytest.mark.parametrize("kind", ["constant", "cosine", "linear"])
+def test_the_rate_rises_over_the_warmup_and_ends_where_it_should(kind):
+    schedule = {"kind": kind, "warmup_steps": 4, **({} if kind == "constant" else {"final_factor": 0.25})}
+    plan = plan_of(optimizer={"kind": "adam", "lr": 0.04, "schedule": schedule})
+    rates = [learning_rate(plan.optimizer, plan.calendar, step) for step in range(plan.last_step)]
+    assert rates[:5] == pytest.approx([0.01, 0.02, 0.03, 0.04, 0.04])
+    assert rates[4:] == sorted(rates[4:], reverse=True)
+    end = learning_rate(plan.optimizer, plan.calendar, plan.last_step)
+    assert end == pytest.approx(0.04 if kind == "constant" else 0.01)
+
+
+def test_a_warmup_longer_than_the_run_is_refused():
+    with pytest.raises(UserError, match="warmup_steps is 12"):
+        plan_of(optimizer={"kind": "adam", "schedule": {"kind": "constant", "warmup_steps": 12}})

@@ -39,7 +39,7 @@ def plan_of(run_id: str = "run", **train) -> Plan:
         name="toy", path="/nowhere", checksum="0", synthetic=True, num_train=NUM_WINDOWS, num_sensors=1, num_edges=0,
         num_steps=80, interval_s=300, unit="mph", num_val=10, num_test=10,
     )  # fmt: skip
-    train = {"epochs": 4, "batch_size": BATCH, "ranks": 1, "lr": 0.3, **train}
+    train = {"epochs": 4, "batch_size": BATCH, "ranks": 1, "optimizer": {"kind": "adam", "lr": 0.3}, **train}
     experiment = TrafficExperiment.model_validate({"dataset": {"horizon": 1}, "train": train})
     return resolve(experiment, machine=MachineFacts(num_cores=1, num_gpus=0), dataset=facts, run_id=run_id)
 
@@ -142,7 +142,7 @@ def test_a_run_of_another_task_has_its_own_columns_and_says_so(training_of, caps
 
 def test_the_mean_loss_counts_what_was_there_to_be_forecast(training_of):
     """With a rate of nothing the loss of an epoch is the error of the initial weights, over observed targets alone."""
-    training = training_of(plan_of(lr=1e-30, epochs=1))
+    training = training_of(plan_of(optimizer={"kind": "adam", "lr": 1e-30}, epochs=1))
     expected = training.task.evaluate("train").loss
     training.run()
     assert float(rows_of(training)[0]["train_loss"]) == pytest.approx(expected, rel=1e-5)
@@ -170,9 +170,13 @@ def test_the_test_split_is_judged_with_the_best_weights_and_not_the_last(trainin
 
 
 def test_it_resumes_to_the_bit(training_of):
-    whole = training_of(plan_of("whole", lr_schedule="multistep", lr_milestones=[1, 3]))
+    whole = training_of(
+        plan_of("whole", optimizer={"kind": "adam", "lr": 0.3, "schedule": {"kind": "multistep", "milestones": [1, 3]}})
+    )
     whole.run()
-    plan = plan_of("halved", lr_schedule="multistep", lr_milestones=[1, 3])
+    plan = plan_of(
+        "halved", optimizer={"kind": "adam", "lr": 0.3, "schedule": {"kind": "multistep", "milestones": [1, 3]}}
+    )
     first = training_of(plan)
     first.journal.progress = StopAt(first, steps=10)
     assert first.run() == "out_of_time"

@@ -169,7 +169,7 @@ DAMAGES = {
     ),
     # plan
     "plan: another seed": (plan(seed=9), "files/plan", "not the plan that rank 0 read"),
-    "plan: another learning rate": (plan(lr=0.5), "files/plan", "not the plan that rank 0"),
+    "plan: another learning rate": (plan(optimizer__lr=0.5), "files/plan", "not the plan that rank 0"),
     "plan: fewer epochs": (plan(epoch_lengths=[[2, 4]]), "files/plan", "do not end with step"),
     "plan: more ranks": (plan(ranks=3), "files/plan", "on 3 ranks take"),
     "plan: no ranks": (plan(ranks=0), "files/plan", "ranks is 0"),

@@ -81,8 +81,11 @@ def _with_default_tags(model: Model, value: Mapping[str, Any]) -> dict[str, Any]
             continue
         if field.discriminator is None:
             filled[name] = _with_default_tags(members[0], section)
-        elif str(field.discriminator) not in section:
-            filled[name] = {str(field.discriminator): default_tag(field), **section}
+        else:
+            tag = str(field.discriminator)
+            tagged = {tag: default_tag(field), **section}
+            chosen = [member for member in members if tag_of(member, tag) == tagged[tag]]
+            filled[name] = _with_default_tags(chosen[0], tagged) if chosen else tagged
     return filled
 
 
@@ -167,6 +170,9 @@ def _sentence(family: _Family, detail: ErrorDetails, place: _Place) -> tuple[str
 
 def _unknown_key(family: _Family, key: str, place: _Place) -> tuple[str, str]:
     name = str(place.path[-1])
+    new_name = getattr(place.section, "renamed", {}).get(name)
+    if new_name is not None:
+        return f"{key} is now {new_name}", f"write {new_name}"
     if place.union is not None:
         owners = [member for member in place.union[1] if name in member.model_fields]
         section, tag = place.only_with.rpartition("=")[::2]

@@ -2,7 +2,7 @@
 
 import types
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
@@ -43,10 +43,16 @@ def _union_keys(field: FieldInfo, members: Sequence[Model], key: str) -> Iterato
     yield Key(
         f"{key}.{tag}", f"one of {choices}", default_tag(field), False, "chooses which of the keys below apply", ""
     )
-    for member in members:
-        for inner in keys_of(member, f"{key}.", f"{key}.{tag}={tag_of(member, tag)}"):
-            if inner.dotted != f"{key}.{tag}":
-                yield inner
+    found = [list(keys_of(member, f"{key}.")) for member in members]
+    for member, inner_keys in zip(members, found, strict=True):
+        for inner in inner_keys:
+            if inner.dotted == f"{key}.{tag}":
+                continue
+            if all(inner in others for others in found):  # a key of the section, whichever member it is
+                if member is members[0]:
+                    yield inner
+            else:
+                yield replace(inner, only_with=inner.only_with or f"{key}.{tag}={tag_of(member, tag)}")
 
 
 def section_members(field: FieldInfo) -> tuple[Model, ...]:

@@ -4,13 +4,14 @@ Each task has an experiment of its own, with the sections and keys that make sen
 what the experiments of all tasks share.
 """
 
-from itertools import pairwise
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveInt
 
 from graphmill.config.frozen import Spec
 from graphmill.spec.job.options import SlurmSpec, StageSpec
+from graphmill.spec.optimizer import RENAMED, AdamSpec, OptimizerSpec
 from graphmill.spec.weights import InitFromSpec
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
@@ -82,23 +83,13 @@ class CheckpointSpec(Spec):
 class TrainSpec(Spec):
     """How to train, whatever the task."""
 
+    renamed: ClassVar[Mapping[str, str]] = RENAMED
+
     ranks: PositiveInt | Literal["auto"] = Field("auto", description="processes; auto: one per GPU, one on a CPU")
     epochs: PositiveInt | None = Field(None, description="stop after so many passes over the training set")
     max_steps: PositiveInt | None = Field(None, description="stop after so many steps counted over all ranks")
     batch_size: PositiveInt = Field(1024, description="seeds per rank and step")
-    lr: float = Field(0.01, gt=0, description="learning rate of Adam")
-    lr_schedule: Literal["constant", "cosine", "multistep"] = Field(
-        "constant",
-        description="cosine: falls to zero over the steps of the run; multistep: is multiplied by lr_gamma after "
-        "each of lr_milestones",
-    )
-    lr_milestones: tuple[int, ...] = Field((), description="with multistep: after so many epochs, ascending")
-    lr_gamma: float = Field(0.1, gt=0, lt=1, description="with multistep: the factor")
-    weight_decay: float = Field(0.0, ge=0, description="L2 penalty, as Adam applies it")
-    adam_eps: float = Field(1e-8, gt=0, description="added to the denominator of Adam's update")
-    max_grad_norm: PositiveFloat | None = Field(
-        None, description="the mean gradient of an update is scaled down to this L2 norm; null: never"
-    )
+    optimizer: OptimizerSpec = AdamSpec()
     seed: int = Field(1234, ge=0, lt=2**63, description="of weights, order of seeds, sampling and dropout")
     precision: Literal["fp32", "bf16"] = Field(
         "fp32",
@@ -119,18 +110,6 @@ class TrainSpec(Spec):
     hang_timeout_s: float = Field(
         45.0, ge=5, le=3600, description="a rank that gives no sign of life for so long is lost, and ends the attempt"
     )
-
-    @model_validator(mode="after")
-    def _milestones_are_for_multistep(self) -> Self:
-        if self.lr_schedule == "multistep" and not self.lr_milestones:
-            raise ValueError("lr_milestones is empty, but lr_schedule is multistep")
-        if self.lr_schedule != "multistep":
-            for name in ("lr_milestones", "lr_gamma"):
-                if name in self.model_fields_set and getattr(self, name) != type(self).model_fields[name].default:
-                    raise ValueError(f"{name} is for lr_schedule multistep, but that is {self.lr_schedule}")
-        if any(one >= other for one, other in pairwise((0, *self.lr_milestones))):
-            raise ValueError(f"lr_milestones {list(self.lr_milestones)} must hold epochs > 0 that ascend")
-        return self
 
 
 class TaskSpec(Spec):

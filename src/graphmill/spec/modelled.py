@@ -5,6 +5,7 @@ from pydantic import Field
 from graphmill.config.frozen import Spec
 from graphmill.spec.experiment import DeferredAllreduceSpec, DilocoSpec, LocalSgdSpec
 from graphmill.spec.kinds.kind import Sizes, StepShape
+from graphmill.spec.optimizer import num_moments
 from graphmill.spec.plan import Plan
 
 _MIB = 1 << 20
@@ -34,7 +35,8 @@ class Modelled(Spec):
 def modelled(plan: Plan) -> Modelled:
     """All figures of `plan`."""
     sizes = plan.kind.sizes(plan.task, StepShape(plan.batch_size, plan.device, plan.precision))
-    parameters = sizes.num_parameters
+    # Which parameters a pattern freezes is known only once the model is built.
+    parameters = None if plan.optimizer.frozen else sizes.num_parameters
     num_syncs = _num_syncs(plan)
     per_sync = None if parameters is None else parameters * 4 / _MIB
     payload = None if parameters is None else parameters * _BYTES[plan.sync.payload] / _MIB
@@ -66,7 +68,8 @@ def _seeds_seen(plan: Plan) -> int:
 
 
 def _memory_mib(plan: Plan, sizes: Sizes, parameters: int) -> float:
-    """Process, parameters with gradients and Adam's two moments and what the scheme keeps, batches, activations."""
-    copies = 4 + {DeferredAllreduceSpec: 0, LocalSgdSpec: 2, DilocoSpec: 3}[type(plan.sync)]
+    """Process, parameters with gradients, moments and what the scheme keeps, batches, activations."""
+    of_scheme = {DeferredAllreduceSpec: 0, LocalSgdSpec: 2, DilocoSpec: 3}[type(plan.sync)]
+    copies = 2 + num_moments(plan.optimizer) + of_scheme
     batches = sizes.batch_bytes * (plan.prefetch + 1)
     return _PROCESS_MIB + (parameters * 4 * copies + batches + sizes.activation_bytes) / _MIB

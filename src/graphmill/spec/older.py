@@ -22,4 +22,23 @@ def _calendar(document: Document) -> Document:
     return {**rest, "epoch_lengths": [[epochs, length]], "last_step": last_step}
 
 
-_UPGRADES: Final = (_calendar,)
+def _optimizer(document: Document) -> Document:
+    """Adam's settings became a section, for other optimizers to take its place."""
+    old = ("lr", "lr_schedule", "lr_milestones", "lr_gamma", "weight_decay", "adam_eps", "max_grad_norm")
+    if not all(name in document for name in old):
+        return document
+    schedule: Document = {"kind": document["lr_schedule"]}
+    if schedule["kind"] == "multistep":
+        schedule |= {"milestones": document["lr_milestones"], "gamma": document["lr_gamma"]}
+    optimizer = {
+        "kind": "adam",
+        "lr": document["lr"],
+        "weight_decay": document["weight_decay"],
+        "eps": document["adam_eps"],
+        "max_grad_norm": document["max_grad_norm"],
+        "schedule": schedule,
+    }
+    return {**{name: value for name, value in document.items() if name not in old}, "optimizer": optimizer}
+
+
+_UPGRADES: Final = (_calendar, _optimizer)

@@ -12,6 +12,7 @@ from graphmill.spec.calendar import Calendar, EpochLengths, EqualBatches, planne
 from graphmill.spec.experiment import CheckpointSpec, Experiment, SyncSpec
 from graphmill.spec.kinds import find_kind
 from graphmill.spec.kinds.kind import AnyKind, DatasetInfo, TaskPlan
+from graphmill.spec.optimizer import OptimizerSpec, planned_optimizer
 from graphmill.spec.weights import InitialWeights
 
 RANK_MIB_AT_LEAST = 150  # not shared with others: an interpreter that has imported torch (157 seen: 2.13, CPU build)
@@ -52,13 +53,7 @@ class Plan(Spec):
     )
     last_step: int = Field(description="steps of each rank in the whole run; they may cut the last epoch short")
     batch_size: int
-    lr: float
-    lr_schedule: Literal["constant", "cosine", "multistep"]
-    lr_milestones: tuple[int, ...]
-    lr_gamma: float
-    weight_decay: float
-    adam_eps: float
-    max_grad_norm: float | None
+    optimizer: OptimizerSpec
     seed: int
     precision: Literal["fp32", "bf16"]
     device: Literal["cpu", "cuda"]
@@ -133,13 +128,7 @@ def resolve(
         epoch_lengths=epoch_lengths,
         last_step=last_step,
         batch_size=train.batch_size,
-        lr=train.lr,
-        lr_schedule=train.lr_schedule,
-        lr_milestones=train.lr_milestones,
-        lr_gamma=train.lr_gamma,
-        weight_decay=train.weight_decay,
-        adam_eps=train.adam_eps,
-        max_grad_norm=train.max_grad_norm,
+        optimizer=planned_optimizer(train.optimizer, last_step),
         seed=train.seed,
         precision=train.precision,
         device=device,

@@ -22,17 +22,20 @@ class Replica:
         """Raises UserError where a trainable parameter is not float32: its values would be rounded to that."""
         self.model = model
         _refuse_other_formats(model)
-        parameters = [p for p in model.parameters() if p.requires_grad]
+        named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        parameters = list(named.values())
         num_values = sum(p.numel() for p in parameters)
         device = parameters[0].device
         self.values = torch.empty(num_values, device=device)
         self.grads = torch.zeros(num_values, device=device)
+        self.places: dict[str, slice] = {}  # of each parameter in the vectors, by its name in the model, in order
         offset = 0
-        for parameter in parameters:
+        for name, parameter in named.items():
             here = slice(offset, offset + parameter.numel())
             self.values[here].copy_(parameter.detach().reshape(-1))
             parameter.data = self.values[here].view_as(parameter)
             parameter.grad = self.grads[here].view_as(parameter)
+            self.places[name] = here
             offset = here.stop
         self.buffers = [b for b in model.buffers() if b.is_floating_point()]
         self.counters = [b for b in model.buffers() if not b.is_floating_point()]

@@ -229,7 +229,8 @@ def _moments(optimizer: Optimizer) -> list[Tensor]:
     """
     return [
         tensor
-        for parameter in optimizer.param_groups[0]["params"]
+        for group in optimizer.param_groups
+        for parameter in group["params"]
         for tensor in optimizer.state[parameter].values()
         if tensor.shape == parameter.shape
     ]

@@ -196,7 +196,7 @@ def refuse_divergence(loss_sum: float, steps_done: int) -> None:
     if not math.isfinite(loss_sum):
         raise UserError(
             f"the training loss is {loss_sum} by step {steps_done}: the run has diverged",
-            fix="start a new run with a lower train.lr, or look for huge feature values",
+            fix="start a new run with a lower train.optimizer.lr, or look for huge feature values",
         )
 
 

@@ -137,7 +137,9 @@ def test_an_ended_run_is_continued_by_another_job(cluster, toy, tmp_path):
     assert [job.job_id for job in folder.jobs()] == numbers
     other = cluster.graphmill("stop", "a", "--now", cwd=tmp_path)
     assert other.code == 0, other.err
-    changed = cluster.graphmill("submit", toy, "--resume", "--run-id", "a", "-O", "train.lr=0.5", cwd=tmp_path)
+    changed = cluster.graphmill(
+        "submit", toy, "--resume", "--run-id", "a", "-O", "train.optimizer.lr=0.5", cwd=tmp_path
+    )
     assert changed.code == 2
     assert "planned otherwise" in changed.err
 
@@ -158,7 +160,7 @@ def test_a_persons_defaults_fill_gaps_and_change_nothing_else(cluster, toy, tmp_
 
 @pytest.mark.slow  # four whole runs
 def test_a_study_is_an_array(cluster, toy, tmp_path):
-    study = "name: s\nexperiment: toy.yaml\nset: {train.epochs: 1}\nvary: {train.lr: [0.01, 0.02]}\nseeds: [1, 2]\n"
+    study = "name: s\nexperiment: toy.yaml\nset: {train.epochs: 1}\nvary: {train.prefetch: [0, 1]}\nseeds: [1, 2]\n"
     (tmp_path / "s.yaml").write_text(study)
     dry = cluster.graphmill("study", "submit", "s.yaml", "--at-once", "2", "--dry-run", cwd=tmp_path)
     assert "#SBATCH --array=0-3%2" in dry.out, dry.err

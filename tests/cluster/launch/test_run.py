@@ -47,10 +47,12 @@ def test_a_done_run_is_not_run_again(tmp_path, make_plan, stand_in):
 
 
 def test_another_plan_is_refused_but_not_another_machine(tmp_path, make_plan, stand_in):
-    start_run(make_plan("mine", lr=0.01), logs_root=tmp_path, command=stand_in())
+    start_run(make_plan("mine", optimizer={"kind": "adam", "lr": 0.01}), logs_root=tmp_path, command=stand_in())
     folder = RunFolder.open(tmp_path / "mine")
     with pytest.raises(UserError, match=r"lr is 0\.01 there and 0\.02 here"):
-        resume_run(folder, say=print, asked=make_plan("mine", lr=0.02), command=stand_in())
+        resume_run(
+            folder, say=print, asked=make_plan("mine", optimizer={"kind": "adam", "lr": 0.02}), command=stand_in()
+        )
     assert resume_run(folder, say=print, asked=make_plan("mine", threads=7), command=stand_in()) == 0
 
 

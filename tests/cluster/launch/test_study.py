@@ -17,7 +17,7 @@ EXPERIMENT = {"train": {"ranks": 1, "epochs": 2, "batch_size": 10}}
 
 
 def study(**keys) -> Study:
-    return Study(name="s", experiment=EXPERIMENT, **{"vary": {"train.lr": [0.1, 0.2, 0.3]}, **keys})
+    return Study(name="s", experiment=EXPERIMENT, **{"vary": {"train.optimizer.lr": [0.1, 0.2, 0.3]}, **keys})
 
 
 def run(tmp_path, planner, command, **keys) -> tuple[int, list[str]]:
@@ -55,7 +55,7 @@ def test_a_failed_cell_is_recorded_and_the_study_goes_on(tmp_path, planner, stan
 
 def test_everything_is_planned_before_anything_runs(tmp_path, planner, stand_in):
     with pytest.raises(UserError, match=r"cell lr--3"):
-        run(tmp_path, planner, stand_in("0:finish"), vary={"train.lr": [0.1, -3]})
+        run(tmp_path, planner, stand_in("0:finish"), vary={"train.optimizer.lr": [0.1, -3]})
     with pytest.raises(UserError, match="max_steps"):
         run(tmp_path, planner, stand_in("0:finish"), vary={"train.max_steps": [4, 6]}, set={"train.ranks": 4})
     assert find_runs(tmp_path) == []
@@ -81,7 +81,7 @@ from planned_runs import planned
 from graphmill.cluster.launch.study import run_study
 from graphmill.spec.study import Study
 experiment = {"train": {"ranks": 1, "epochs": 2, "batch_size": 10}}
-study = Study(name="s", experiment=experiment, vary={"train.lr": [0.1, 0.2, 0.3]})
+study = Study(name="s", experiment=experiment, vary={"train.optimizer.lr": [0.1, 0.2, 0.3]})
 sys.exit(run_study(study, logs_root=Path(sys.argv[1]), planner=planned, say=print, command=sys.argv[3:]))
 """
 

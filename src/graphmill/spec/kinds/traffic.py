@@ -9,6 +9,7 @@ from graphmill.config.frozen import Spec
 from graphmill.spec.columns import BUSY, CLOCKS, COSTS, OF_THE_RUN, POSITION, RUN_ID, Column, Measure
 from graphmill.spec.experiment import CustomModelSpec, DatasetSpec, Experiment, TaskSpec, TrainSpec
 from graphmill.spec.kinds.kind import DatasetInfo, Kind, KnownDataset, Sizes, StepShape, TaskPlan
+from graphmill.spec.optimizer import AdamSpec, AdamWSpec, SgdSpec
 
 GraphUse = Literal["as_stored", "identity"]
 
@@ -46,14 +47,38 @@ class DcrnnSpec(Spec):
 ForecasterSpec = Annotated[DcrnnSpec | CustomModelSpec, Field(discriminator="kind")]
 
 
+_CLIPPED_AT_5 = Field(5.0, description="the mean gradient of an update is scaled down to this L2 norm; null: never")
+_DCRNN_EPS = Field(1e-3, gt=0, description="added to the denominator of the update")
+
+
+class DcrnnAdamSpec(AdamSpec):
+    """Adam with the defaults of DCRNN's authors."""
+
+    eps: float = _DCRNN_EPS
+    max_grad_norm: PositiveFloat | None = _CLIPPED_AT_5
+
+
+class DcrnnAdamWSpec(AdamWSpec):
+    """AdamW with the defaults of DCRNN's authors where it has the same keys."""
+
+    eps: float = _DCRNN_EPS
+    max_grad_norm: PositiveFloat | None = _CLIPPED_AT_5
+
+
+class DcrnnSgdSpec(SgdSpec):
+    """SGD, its gradients clipped as DCRNN's authors did."""
+
+    max_grad_norm: PositiveFloat | None = _CLIPPED_AT_5
+
+
+DcrnnOptimizerSpec = Annotated[DcrnnAdamSpec | DcrnnAdamWSpec | DcrnnSgdSpec, Field(discriminator="kind")]
+
+
 class TrafficTrainSpec(TrainSpec):
     """How to train a forecaster; its defaults are DCRNN's."""
 
     batch_size: PositiveInt = Field(64, description="windows per rank and step")
-    adam_eps: float = Field(1e-3, gt=0, description="added to the denominator of Adam's update")
-    max_grad_norm: PositiveFloat | None = Field(
-        5.0, description="the mean gradient of an update is scaled down to this L2 norm; null: never"
-    )
+    optimizer: DcrnnOptimizerSpec = DcrnnAdamSpec()
     prefetch: int = Field(
         0, ge=0, description="batches made ahead by a background thread; 0: none, for a window is cheaply copied"
     )
