@@ -48,7 +48,8 @@ OVERRIDES = [
     "", "=", "x", "=1", "a=", "train.seed", "train.seed=", "train..lr=1", ".lr=1", "train.=1", "train.seed =x",
     "train.seed=[", "train.seed={", "train.seed=*a", "train.seed=&a", "train.seed=!!x 1", "train.seed=fast",
     "train.seed=[1]", "train=1", "train={}x", "name=a/b", "name=", "trian.epochs=1", "train.epochs.x=1",
-    "model.kind=gcn", "model.target=a.B", "train.sync.scheme=sync", "train.sync=1", "train.sync.outer_lr=1", "train.num_neighbors=25",
+    "model.kind=gcn", "model.target=a.B", "train.sync.scheme=sync", "train.sync=1", "train.sync.outer_lr=1",
+    "train.num_neighbors=25",
     "train.num_neighbors=[1,", "train.seed=1e400", "train.seed=0x10", "train.seed=\x00", "train.seed=\u2028",
     "-O", "--", "train.epochs=99999999999999999999999999",
 ]  # fmt: skip
