@@ -1,20 +1,29 @@
 """Graphmill trains graph neural networks, from a laptop to a Slurm cluster.
 
-Importing this package is cheap: torch is loaded only when `NeighborLoader` is first asked for.
+Importing this package is cheap: what is named here is loaded, and torch with it, when it is first asked for.
 """
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 __version__ = "0.1.0"
-__all__ = ["NeighborLoader", "__version__"]
+
+_LAZY: Final = {  # public name: the module that defines it. pyproject.toml tells import-linter of each.
+    "NeighborLoader": "graphmill.sample.loader",
+    "load": "graphmill.train.load",
+}
+__all__ = ["NeighborLoader", "__version__", "load"]
 
 if TYPE_CHECKING:
     from graphmill.sample.loader import NeighborLoader
+    from graphmill.train.load import load
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  # module attribute hook: the type is the attribute's own
-    if name == "NeighborLoader":
-        from graphmill.sample.loader import NeighborLoader
+    if name not in _LAZY:
+        raise AttributeError(f"module 'graphmill' has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)
 
-        return NeighborLoader
-    raise AttributeError(f"module 'graphmill' has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

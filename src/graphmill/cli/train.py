@@ -1,8 +1,5 @@
-"""`train` and `evaluate`: start the ranks of a run, or judge a finished one."""
+"""`train`: start the ranks of a run on this machine."""
 
-import json as json_module
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,9 +8,9 @@ import typer
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
-from graphmill.cli.options import DatasetRoot, ExperimentName, Json, LogsRoot, Overrides, Ranks, RunId
+from graphmill.cli.options import DatasetRoot, ExperimentName, LogsRoot, Overrides, Ranks, RunId
 from graphmill.cli.plan import load, make_plan, say, show_plan
-from graphmill.cli.show import Cell, print_facts, print_json, print_line
+from graphmill.cli.show import print_line
 from graphmill.cli.tree import SeedFlagsCommand, seed_flags_text, with_seed_flags
 
 if TYPE_CHECKING:
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command(cls=SeedFlagsCommand, epilog=f"Also the flags of seed 000: {seed_flags_text()}")(train)
-    app.command()(evaluate)
 
 
 def train(
@@ -69,38 +65,6 @@ def train(
 
     code = start_run(plan, logs_root=logs_root)
     finish(RunFolder(logs_root / checked_run_id(plan.run_id)), code)
-
-
-def evaluate(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run id or a run folder.")],
-    split: Annotated[str, typer.Option(metavar="SPLIT", help="train, val or test.")] = "test",
-    logs_root: LogsRoot = Path("logs"),
-    json: Json = False,
-) -> None:
-    """Evaluate the best checkpoint of a run.
-
-    Exact: layer by layer, with all neighbours.
-
-    \b
-    Example:
-      graphmill evaluate logs/debian-packages-sage-20261121T081500Z --split val
-    """
-    from graphmill.cli.find_run import find_run
-
-    splits = ("train", "val", "test")
-    if split not in splits:
-        raise UserError(f"--split {split} is none of {', '.join(splits)}", fix="give one of them")
-    folder = find_run(run, logs_root)
-    command = [sys.executable, "-m", "graphmill.train.evaluate", str(folder.path), "--split", split, "--json"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        sys.stdout.write(done.stdout)
-        raise typer.Exit(done.returncode)
-    facts: dict[str, Cell] = json_module.loads(done.stdout)
-    if json:
-        print_json(facts)
-    else:
-        print_facts(list(facts.items()), title=f"{folder.path}: {split}")
 
 
 def default_run_id(name: str) -> str:

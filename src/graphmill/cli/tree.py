@@ -27,6 +27,7 @@ READING_ORDER = (
         "train",
         "launch",
         "evaluate",
+        "predict",
         "study",
         "script",
         "submit",

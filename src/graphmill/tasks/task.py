@@ -4,13 +4,19 @@ A task is one rank's share of a problem that a plan describes. It makes batches,
 split; the loop steps, synchronises, saves and records without knowing what is learnt.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol, TypeVar, runtime_checkable
 
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from graphmill.nn.weights import Weights
+from graphmill.spec.plan import Plan
+
 Split = Literal["train", "val", "test"]
+SPLITS: Final[tuple[Split, ...]] = ("train", "val", "test")
 Pause = Callable[[], None]
 """Called by all ranks together now and then during an evaluation; raises `EvaluationStopped` on all or none."""
 
@@ -108,3 +114,39 @@ class Task(Protocol[B]):
 
 AnyTask = Task[Any]
 """A task as the loop holds it: whatever its batches are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predictions:
+    """What a model says of the items of some splits, and what is true where that is known.
+
+    `axes`: name and ids of each dimension, in order: (node,), or (window_start, horizon, sensor). `values`: arrays
+    whose leading dimensions are the leading axes; one dimension more is a vector per item. Masked entries are not
+    known.
+    """
+
+    axes: dict[str, NDArray[Any]]
+    values: dict[str, NDArray[Any]]
+
+
+@runtime_checkable
+class Predicts(Protocol):
+    """A task that can write down its predictions: `graphmill predict`."""
+
+    def predict(self, splits: Sequence[Split] | None, *, embeddings: bool) -> Predictions:
+        """Predictions for the items of `splits`, None: for all there are, by the same inference as `evaluate`.
+
+        In one process. `embeddings`: with what the last layer reads; `UserError` where the model has no such thing.
+        """
+
+
+class UsedLater(Protocol):
+    """What a class of tasks may offer for the use of finished runs. Without it `UserError` says what is missing."""
+
+    @staticmethod
+    def on_other_data(own: Any, name: str, root: Path) -> Any:  # noqa: ANN401  # the task's own section of the plan
+        """The section over the prepared data `name` under `root`; `UserError` where the model does not fit them."""
+
+    @staticmethod
+    def inference_model(plan: Plan, weights: Weights) -> nn.Module:
+        """The plan's model with `weights` as plain PyTorch: what `graphmill.load` gives."""

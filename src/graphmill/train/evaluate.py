@@ -6,8 +6,10 @@ Prints one JSON object; `graphmill evaluate` makes a table of it.
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -16,25 +18,47 @@ from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.nn.weights import Weights
 from graphmill.record.run_folder import RunFolder
+from graphmill.record.trust import refuse_foreign_model
 from graphmill.record.weights import Which
 from graphmill.runtime.machine import machine_facts
+from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
-from graphmill.tasks.task import Split, never_pause
+from graphmill.tasks.task import SPLITS, AnyTask, Split, never_pause
 from graphmill.train.device import rank_device
+from graphmill.train.where_data_are import DATA_OF_THE_RUN, DataChoice, plan_over
 
 Facts = dict[str, str | int | float | bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A run whose weights are used: in one process, over the data that were asked for."""
+
+    plan: Plan  # over those data
+    task: AnyTask  # with the weights
+    which: Which
+    steps_done: int  # of each rank, when the weights were saved
+
+    def facts(self, split: str) -> Facts:
+        """Which weights, and of which data."""
+        return {
+            "run": self.plan.run_id,
+            "dataset": self.plan.dataset.name,
+            "synthetic": self.plan.dataset.synthetic,
+            "split": split,
+            "weights": self.which,
+            "steps_per_rank": self.steps_done,
+        }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the measures as JSON."""
     parser = argparse.ArgumentParser(prog="python -m graphmill.train.evaluate", description=__doc__)
-    parser.add_argument("run_folder", type=Path)
-    parser.add_argument("--split", choices=("train", "val", "test"), default="test")
-    parser.add_argument("--weights", choices=("best", "last"), default="best")
+    add_choices(parser, splits=SPLITS)
     options = parser.parse_args(arguments)
     try:
-        facts = evaluate(RunFolder.open(options.run_folder), split=options.split, which=options.weights)
+        facts = measured(judged(options), options.split)
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         return exits.BAD_REQUEST
@@ -42,26 +66,49 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return exits.DONE
 
 
-def evaluate(folder: RunFolder, *, split: Split, which: Which) -> Facts:
-    """The measures of a split, and which weights they are of."""
+def add_choices(parser: argparse.ArgumentParser, *, splits: Sequence[str]) -> None:
+    """The arguments that choose a run, its weights and the data."""
+    parser.add_argument("run_folder", type=Path)
+    parser.add_argument("--split", choices=splits, default="test")
+    parser.add_argument("--weights", choices=("best", "last"), default="best")
+    parser.add_argument("--dataset")
+    parser.add_argument("--dataset-root", type=Path)
+    parser.add_argument("--trust", action="append", default=[])
+
+
+def judged(options: argparse.Namespace) -> Judged:
+    """The run that the arguments choose."""
+    choice = DataChoice(options.dataset, options.dataset_root)
+    return open_run(RunFolder.open(options.run_folder), options.weights, choice, trusted=options.trust)
+
+
+def open_run(
+    folder: RunFolder, which: Which, choice: DataChoice = DATA_OF_THE_RUN, *, trusted: Sequence[str] = ()
+) -> Judged:
+    """The task of a run with its weights, in this process."""
     plan = folder.read_plan()
+    refuse_foreign_model(folder, plan, trusted, os.environ)
+    plan = plan_over(plan, choice, os.environ)
     device = rank_device(plan.device, local_rank=0)
     torch.set_num_threads(machine_facts().num_cores)
-    weights = Weights.of_run(folder, which, _warn)
+    weights = Weights.of_run(folder, which, warn)
     task = build_task(plan, Group(rank=0, world_size=1, device=device))
     weights.load_all_into(task.model, name=f"the model of {plan.run_id}")
-    return {
-        "run": plan.run_id,
-        "dataset": plan.dataset.name,
-        "synthetic": plan.dataset.synthetic,
-        "split": split,
-        "weights": which,
-        "steps_per_rank": 0 if weights.origin is None else weights.origin.step,
-        **task.evaluate(split, never_pause).facts(),
-    }
+    return Judged(plan, task, which, 0 if weights.origin is None else weights.origin.step)
 
 
-def _warn(checkpoint: str, problem: str) -> None:
+def measured(run: Judged, split: Split) -> Facts:
+    """The measures of a split, and what they are of."""
+    return {**run.facts(split), **run.task.evaluate(split, never_pause).facts()}
+
+
+def evaluate(folder: RunFolder, *, split: Split, which: Which) -> Facts:
+    """The measures of a split of the data that a run was trained on."""
+    return measured(open_run(folder, which), split)
+
+
+def warn(checkpoint: str, problem: str) -> None:
+    """On standard error: a checkpoint that cannot be used."""
     sys.stderr.write(f"warning: {checkpoint} is damaged and passed over: {problem}\n")
 
 

@@ -31,6 +31,7 @@ from graphmill.monitor.sampler import start_monitor
 from graphmill.record.events import EventWriter, Failure, Finish, Initialised, Start, Stop
 from graphmill.record.run_folder import Outcome, RunFolder, Status, said_where_it_fails
 from graphmill.record.seal import seal_of
+from graphmill.record.trust import refuse_foreign_model
 from graphmill.runtime.rank import LAUNCHER, Rank, current_rank
 from graphmill.runtime.stop import SIGNALS, StopRequest
 from graphmill.tasks.task import EvaluationStopped, Measures
@@ -82,6 +83,7 @@ def work(folder: RunFolder, rank: Rank, *, resume: bool, store: Store | None = N
             f"plan.json asks for {plan.ranks} ranks, but {rank.world_size} were started",
             fix=f"start {plan.ranks} ranks",
         )
+    refuse_foreign_model(folder, plan, (), os.environ)
     outcome = folder.read_outcome()
     if outcome is not None and outcome.status == "done":
         return exits.DONE

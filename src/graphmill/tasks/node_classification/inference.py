@@ -37,7 +37,22 @@ class LayerwiseInference:
     @torch.no_grad()
     def logits(self, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], Tensor]:
         """This rank's share of `nodes` and their logits [num_share, num_classes]. All ranks must call it."""
-        layers = [layer for layer in self.model.layers if isinstance(layer, MeanLayer)]
+        return self._share(nodes), self._layer_rows(self._layers[-1], self._hidden(nodes), nodes, None)
+
+    @torch.no_grad()
+    def embeddings(self, nodes: NDArray[np.int64]) -> Tensor:
+        """What the last layer reads of each of `nodes` [num_nodes, hidden_channels]; for two layers or more."""
+        h = self._hidden(nodes)
+        assert h is not None
+        return h[torch.from_numpy(nodes)]
+
+    @property
+    def _layers(self) -> list[MeanLayer]:
+        return [layer for layer in self.model.layers if isinstance(layer, MeanLayer)]
+
+    def _hidden(self, nodes: NDArray[np.int64]) -> Tensor | None:
+        """What the last layer reads [all nodes, hidden_channels], filled in where `nodes` need it; None: features."""
+        layers = self._layers
         wanted = self._wanted_rows(nodes, len(layers))
         h: Tensor | None = None
         for number, layer in enumerate(layers[:-1]):
@@ -45,7 +60,7 @@ class LayerwiseInference:
             rows = self.group.gather_rows(self._layer_rows(layer, h, wanted[number], RELU), counts)
             h = torch.zeros(self.topology.num_nodes, layer.out_channels)
             h[torch.from_numpy(wanted[number])] = rows.cpu()
-        return self._share(nodes), self._layer_rows(layers[-1], h, nodes, None)
+        return h
 
     def _share(self, nodes: NDArray[np.int64], rank: int | None = None) -> NDArray[np.int64]:
         return np.array_split(nodes, self.group.world_size)[self.group.rank if rank is None else rank]

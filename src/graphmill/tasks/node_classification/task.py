@@ -1,7 +1,8 @@
 """Node classification as the loop sees it: batches, a loss, measures."""
 
+import sys
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,25 +10,29 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
+from graphmill.base.errors import UserError
 from graphmill.graph.batch import EvaluationSeeds, MiniBatch, SeedIds
-from graphmill.graph.features import Features, SparseFeatures
+from graphmill.graph.features import Features
 from graphmill.nn.graphsage import GraphSage
+from graphmill.nn.weights import Weights
 from graphmill.sample.collect import Collector
 from graphmill.sample.feed import feed, to_device
 from graphmill.sample.neighbor import NeighborSampler
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule, drawn
-from graphmill.spec.kinds.node_classification import FeatureTransform, GraphInfo, NodeClassificationPlan
+from graphmill.spec.kinds.node_classification import GraphInfo, NodeClassificationPlan
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.node_classification.inference import LayerwiseInference
 from graphmill.tasks.node_classification.metrics import measures, tally
 from graphmill.tasks.node_classification.model import DTYPE_OF, EdgeIndexModel, build_model
+from graphmill.tasks.node_classification.portable import NodeClassifier
 from graphmill.tasks.node_classification.store import LabelledGraphStore
+from graphmill.tasks.node_classification.transform import transformed
 from graphmill.tasks.same_data import refuse_other_data
-from graphmill.tasks.task import LoaderTimes, Measures, Pause, Split, never_pause
+from graphmill.tasks.task import SPLITS, LoaderTimes, Measures, Pause, Predictions, Split, never_pause
 
 _EVALUATION_BATCH = 512  # seeds whose whole neighbourhood is in memory together, for models that are not layer-wise
 
@@ -91,6 +96,74 @@ class NodeClassification:
         self.model.train()
         return measures(total, self.own.dataset.num_classes)
 
+    def predict(self, splits: Sequence[Split] | None, *, embeddings: bool) -> Predictions:
+        """Logits, predicted class and label (masked: unlabelled) of every node of the splits; by ascending node id."""
+        if self.group.world_size > 1:
+            raise ValueError("predictions are made in one process")
+        nodes = np.arange(self.store.metadata.num_nodes) if splits is None else self._nodes_of(splits)
+        self.model.eval()
+        _, logits = self._exact_logits(nodes, never_pause)
+        values: dict[str, np.ndarray] = {
+            "split": self._split_names()[nodes],
+            "label": np.ma.masked_equal(self.labels.numpy()[nodes], -1),
+            "prediction": logits.argmax(dim=1).numpy(),
+            "logit": logits.numpy(),
+        }
+        if embeddings:
+            values["embedding"] = self._embeddings(nodes)
+        self.model.train()
+        return Predictions({"node": nodes}, values)
+
+    @staticmethod
+    def on_other_data(own: NodeClassificationPlan, name: str, root: Path) -> NodeClassificationPlan:
+        """The plan section over another prepared graph with the same features and classes."""
+        from graphmill.tasks.planning import open_dataset
+
+        found, known = open_dataset(name, root, say=_warn).facts(), own.dataset
+        for what, here, there in (
+            ("features", found.num_features, known.num_features),
+            ("classes", found.num_classes, known.num_classes),
+        ):
+            if here != there:
+                raise UserError(
+                    f"{found.name} has {here} {what}, and the model was trained on {known.name} with {there}",
+                    fix="give data that were prepared with the same features and classes",
+                )
+        if own.features != "as_stored" and not found.has_sparse_features:
+            raise UserError(
+                f"dataset.features is {own.features}, for sparse features, and those of {found.name} are dense",
+                fix="prepare them as sparse features",
+            )
+        return own.model_copy(update={"dataset": found})
+
+    @staticmethod
+    def inference_model(plan: Plan, weights: Weights) -> nn.Module:
+        """Called as model(x, edge_index); a model by dotted path is given as it is. Needs no prepared data."""
+        own = plan.task
+        assert isinstance(own, NodeClassificationPlan)
+        model = build_model(plan, own, rank=0)
+        weights.load_all_into(model, name=f"the model of {plan.run_id}")
+        return model.inner if isinstance(model, EdgeIndexModel) else NodeClassifier(model, own.features)
+
+    def _nodes_of(self, splits: Sequence[Split]) -> np.ndarray:
+        return np.sort(np.concatenate([self.store.nodes_in(split) for split in splits]))
+
+    def _split_names(self) -> np.ndarray:
+        names = np.full(self.store.metadata.num_nodes, "none", dtype="U5")
+        for split in SPLITS:
+            names[self.store.nodes_in(split)] = split
+        return names
+
+    def _embeddings(self, nodes: np.ndarray) -> np.ndarray:
+        if not isinstance(self.model, GraphSage) or len(self.model.layers) == 1:
+            raise UserError(
+                "only the built-in graphsage with two layers or more has embeddings that are known to be such",
+                fix="leave --embeddings out; of a model by dotted path take them in Python: graphmill.load(RUN)",
+            )
+        return (
+            LayerwiseInference(self.model, self.sampler.topology, self.features, self.group).embeddings(nodes).numpy()
+        )
+
     def _make(self, epoch: int, first_step: int) -> Iterator[MiniBatch]:
         for step in range(first_step, self.plan.calendar.steps_in(epoch)):
             begin = time.perf_counter()
@@ -127,14 +200,5 @@ def _same_store(planned: GraphInfo) -> LabelledGraphStore:
     return store
 
 
-def transformed(features: Features, transform: FeatureTransform) -> Features:
-    """Sparse features as the plan wants them; dense ones are as stored."""
-    if not isinstance(features, SparseFeatures) or transform == "as_stored":
-        return features
-    if transform == "binary":
-        return replace(features, values=np.ones_like(features.values))
-    lengths = np.diff(features.indptr)
-    sums = np.zeros(len(lengths), dtype=np.float32)
-    np.add.at(sums, np.repeat(np.arange(len(lengths)), lengths), features.values)
-    sums[sums == 0] = 1
-    return replace(features, values=np.divide(features.values, np.repeat(sums, lengths), dtype=np.float32))
+def _warn(message: str) -> None:
+    sys.stderr.write(f"{message}\n")

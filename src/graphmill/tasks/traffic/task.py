@@ -1,7 +1,7 @@
 """Traffic forecasting as the loop sees it: batches, a loss, measures."""
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,18 +9,22 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from graphmill.base.errors import UserError
 from graphmill.graph.batch import EvaluationSeeds, SeedIds, Seeds
+from graphmill.nn.weights import Weights
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule, drawn
 from graphmill.spec.kinds.traffic import TrafficInfo, TrafficPlan
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.same_data import refuse_other_data
-from graphmill.tasks.task import LoaderTimes, Measures, Pause, Split, never_pause
+from graphmill.tasks.task import SPLITS, LoaderTimes, Measures, Pause, Predictions, Split, never_pause
 from graphmill.tasks.traffic.metrics import empty_tally, measures, tally
 from graphmill.tasks.traffic.model import Forecaster, build_model
+from graphmill.tasks.traffic.portable import TrafficForecaster
+from graphmill.tasks.traffic.prepare import open_traffic
 from graphmill.tasks.traffic.store import TrafficStore
 from graphmill.tasks.traffic.windows import TrafficWindows, WindowBatch
 
@@ -86,6 +90,72 @@ class Traffic:
         self.model.train()
         values = measures(self.group.sum_numbers(total), self.own.dataset.interval_s)
         return Measures(loss=values["mae"], values=values, num_seeds=len(starts))
+
+    def predict(self, splits: Sequence[Split] | None, *, embeddings: bool) -> Predictions:
+        """Forecasts and readings (masked: missing) of every window of the splits, in order of time.
+
+        By window_start (time of the first step that is looked back on), horizon (1: the next step) and sensor.
+        """
+        if self.group.world_size > 1:
+            raise ValueError("predictions are made in one process")
+        if embeddings:
+            raise UserError("a forecaster has no embeddings", fix="leave --embeddings out")
+        parts = [(split, self.windows.of(split)) for split in SPLITS if splits is None or split in splits]
+        starts = np.concatenate([part for _, part in parts])
+        forecasts, readings = self._forecasts(starts)
+        times = np.asarray(self.windows.store.timestamps)
+        ahead = np.arange(self.own.history, self.own.history + self.own.horizon)
+        return Predictions(
+            {
+                "window_start": times[starts],
+                "horizon": np.arange(1, self.own.horizon + 1),
+                "sensor": np.array(self.windows.store.metadata.sensor_ids),
+            },
+            {
+                "split": np.concatenate([np.full(len(part), split, dtype="U5") for split, part in parts]),
+                "time": times[starts[:, None] + ahead],
+                "forecast": forecasts,
+                "reading": np.ma.masked_equal(readings, 0.0),
+            },
+        )
+
+    @staticmethod
+    def on_other_data(own: TrafficPlan, name: str, root: Path) -> TrafficPlan:
+        """The plan section over other readings, of any sensors, at the same interval and in the same unit."""
+        found, known = open_traffic(name, root).facts(own.history, own.horizon), own.dataset
+        for what, here, there in (
+            ("an interval in s", found.interval_s, known.interval_s),
+            ("readings in", found.unit, known.unit),
+        ):
+            if here != there:
+                raise UserError(
+                    f"{found.name} has {what} of {here}, and the model was trained on {known.name} with {there}",
+                    fix="give readings at the same interval and in the same unit",
+                )
+        return own.model_copy(update={"dataset": found})
+
+    @staticmethod
+    def inference_model(plan: Plan, weights: Weights) -> nn.Module:
+        """Called as model(readings, times). The road graph is that of the prepared data in the plan."""
+        own = plan.task
+        assert isinstance(own, TrafficPlan)
+        store = _same_store(own.dataset)
+        model = build_model(plan, own, store, rank=0)
+        weights.load_all_into(model, name=f"the model of {plan.run_id}")
+        num_sensors = store.metadata.num_sensors
+        return TrafficForecaster(model, history=own.history, horizon=own.horizon, num_sensors=num_sensors)
+
+    @torch.no_grad()
+    def _forecasts(self, starts: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Forecasts and readings [num_windows, horizon, num_sensors], as `evaluate` makes them."""
+        self.model.eval()
+        forecasts, readings = [], []
+        for begin in range(0, len(starts), _EVALUATION_BATCH):
+            batch = self.windows.batch(EvaluationSeeds(SeedIds(starts[begin : begin + _EVALUATION_BATCH])))
+            forecasts.append(self.model(batch.to(self.group.device)).cpu())
+            readings.append(batch.targets)
+        self.model.train()
+        return torch.cat(forecasts).numpy(), torch.cat(readings).numpy()
 
     def _make(self, epoch: int, first_step: int) -> Iterator[WindowBatch]:
         for step in range(first_step, self.plan.calendar.steps_in(epoch)):

@@ -80,9 +80,7 @@ class TrafficWindows:
         times = np.asarray(self.store.timestamps)
         object.__setattr__(self, "values", self.store.values)
         object.__setattr__(self, "starts", window_starts(times, self.store.metadata.interval_s, self.length))
-        weekday = (times // _DAY_S + _FIRST_WEEKDAY) % _WEEK_DAYS
-        clock = np.stack([times % _DAY_S / _DAY_S, weekday / _WEEK_DAYS], axis=1).astype(np.float32)
-        object.__setattr__(self, "clock", clock)
+        object.__setattr__(self, "clock", clock_of(times))
 
     @property
     def length(self) -> int:
@@ -114,3 +112,9 @@ class TrafficWindows:
         steps = np.asarray(seeds.ids)[:, None] + np.arange(self.length)
         readings = torch.from_numpy(self.values[steps])  # the only copy of the windows
         return WindowBatch(seeds, readings, torch.from_numpy(self.clock[steps[:, : self.history]]))
+
+
+def clock_of(times: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Time of day and day of the week, each in [0, 1): [..., 2] for seconds since 1970 in local time [...]."""
+    weekday = (times // _DAY_S + _FIRST_WEEKDAY) % _WEEK_DAYS
+    return np.stack([times % _DAY_S / _DAY_S, weekday / _WEEK_DAYS], axis=-1).astype(np.float32)

@@ -1,0 +1,137 @@
+"""`evaluate` and `predict`: use the weights of a run, on its own data or on others."""
+
+import json as json_module
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphmill.base.errors import UserError
+from graphmill.cli.options import DatasetRoot, Json, LogsRoot
+from graphmill.cli.show import Cell, print_facts, print_json
+
+_SPLITS = ("train", "val", "test")
+_FORMATS = (".parquet", ".csv", ".npz")
+
+Run = Annotated[str, typer.Argument(metavar="RUN", help="A run id or a run folder.")]
+WeightsOption = Annotated[
+    str, typer.Option("--weights", metavar="best|last", help="Of the best checkpoint, or of the last.")
+]
+OtherData = Annotated[
+    str | None,
+    typer.Option("--dataset", metavar="NAME", show_default=False, help="Other prepared data; else those of the run."),
+]
+Trust = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trust",
+        metavar="DOTTED.PATH",
+        show_default=False,
+        help="A model that may be imported although another user wrote the plan. Repeatable.",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(evaluate)
+    app.command()(predict)
+
+
+def evaluate(
+    run: Run,
+    *,
+    split: Annotated[str, typer.Option(metavar="SPLIT", help="train, val or test.")] = "test",
+    weights: WeightsOption = "best",
+    dataset: OtherData = None,
+    root: DatasetRoot = None,
+    trust: Trust = None,
+    logs_root: LogsRoot = Path("logs"),
+    json: Json = False,
+) -> None:
+    """Evaluate the weights of a run.
+
+    Exact: layer by layer, with all neighbours.
+
+    \b
+    Example:
+      graphmill evaluate logs/debian-packages-sage-20261121T081500Z --split val
+      graphmill evaluate cora-sage-1 --weights last --dataset planetoid/cora --dataset-root /data
+    """
+    _refuse_other(split, "--split", _SPLITS)
+    facts = _in_a_process("evaluate", run, logs_root, _choices(split, weights, dataset, root, trust))
+    _show(facts, json=json, title=f"{run}: {split}")
+
+
+def predict(
+    run: Run,
+    *,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Ends in .parquet, .csv or .npz.", show_default=False)
+    ],
+    split: Annotated[str, typer.Option(metavar="SPLIT", help="train, val, test, or all there is.")] = "test",
+    embeddings: Annotated[
+        bool, typer.Option("--embeddings", help="Also what the last layer reads of every node.")
+    ] = False,
+    weights: WeightsOption = "best",
+    dataset: OtherData = None,
+    root: DatasetRoot = None,
+    trust: Trust = None,
+    logs_root: LogsRoot = Path("logs"),
+    json: Json = False,
+) -> None:
+    """Write the predictions of a run to a file.
+
+    With ids, and with the truth where it is known; by the same inference as evaluate.
+
+    \b
+    Example:
+      graphmill predict logs/debian-packages-sage-20261121T081500Z --output test.parquet
+      graphmill predict cora-sage-1 --split all --embeddings --output all.npz
+    """
+    _refuse_other(split, "--split", (*_SPLITS, "all"))
+    if output.suffix not in _FORMATS:
+        raise UserError(
+            f"--output {output} does not end in {', '.join(_FORMATS)}", fix=f"--output {output.with_suffix('.parquet')}"
+        )
+    options = [*_choices(split, weights, dataset, root, trust), "--output", str(output)]
+    facts = _in_a_process("predict", run, logs_root, [*options, *(["--embeddings"] if embeddings else [])])
+    _show(facts, json=json, title=f"{run}: {split}")
+
+
+def _choices(split: str, weights: str, dataset: str | None, root: Path | None, trust: list[str] | None) -> list[str]:
+    _refuse_other(weights, "--weights", ("best", "last"))
+    return [
+        *("--split", split, "--weights", weights),
+        *(["--dataset", dataset] if dataset is not None else []),
+        *(["--dataset-root", str(root)] if root is not None else []),
+        *(word for target in trust or [] for word in ("--trust", target)),
+    ]
+
+
+def _refuse_other(given: str, option: str, known: tuple[str, ...]) -> None:
+    if given not in known:
+        raise UserError(f"{option} {given} is none of {', '.join(known)}", fix=f"give {option} {known[-1]}")
+
+
+def _in_a_process(module: str, run: str, logs_root: Path, options: list[str]) -> dict[str, Cell]:
+    """What the module says as JSON; torch is loaded there, not here."""
+    from graphmill.cli.find_run import find_run
+
+    folder = find_run(run, logs_root)
+    command = [sys.executable, "-m", f"graphmill.train.{module}", str(folder.path), *options]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        sys.stdout.write(done.stdout)
+        raise typer.Exit(done.returncode)
+    facts: dict[str, Cell] = json_module.loads(done.stdout)
+    return facts
+
+
+def _show(facts: dict[str, Cell], *, json: bool, title: str) -> None:
+    if json:
+        print_json(facts)
+    else:
+        print_facts(list(facts.items()), title=title)

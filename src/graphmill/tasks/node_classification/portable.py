@@ -1,0 +1,99 @@
+"""GraphSAGE outside training: called as `model(x, edge_index)` on a whole graph, as PyTorch Geometric's models are."""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from graphmill.graph.batch import Block, SparseRows
+from graphmill.graph.features import SparseFeatures
+from graphmill.nn.graphsage import GraphSage, MeanLayer
+from graphmill.nn.operators import RELU
+from graphmill.spec.kinds.node_classification import FeatureTransform
+from graphmill.tasks.node_classification.transform import transformed
+
+
+class NodeClassifier(nn.Module):
+    """A trained GraphSAGE: every node over all its in-neighbours, without sampling and without dropout.
+
+    On the CPU in one thread its logits are those of `graphmill evaluate`, bit for bit, if features and edges are the
+    prepared ones: sparse features as a sparse CSR tensor, and with `dataset.undirected` both directions of every edge.
+    """
+
+    def __init__(self, model: GraphSage, features: FeatureTransform) -> None:
+        super().__init__()
+        self.model, self.features = model, features
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Logits [num_nodes, num_classes].
+
+        Args:
+            x: features [num_nodes, num_features] as they were prepared (`dataset.features` is applied here), strided or
+                sparse CSR.
+            edge_index: int64 [2, num_edges], sources in row 0, targets in row 1; an edge that is there twice counts
+                twice.
+
+        Raises:
+            ValueError: a shape does not fit, or an edge names a node that is not there.
+        """
+        return self._layers(x, edge_index, len(self.model.layers))
+
+    def embed(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """What the last layer reads [num_nodes, hidden_channels]: `graphmill predict --embeddings`."""
+        if len(self.model.layers) == 1:
+            raise ValueError("a model of one layer has no embeddings")
+        return self._layers(x, edge_index, len(self.model.layers) - 1)
+
+    def _layers(self, x: Tensor, edge_index: Tensor, number: int) -> Tensor:
+        layers = [layer for layer in self.model.layers if isinstance(layer, MeanLayer)]
+        if x.dim() != 2 or x.shape[1] != layers[0].in_channels:
+            raise ValueError(f"x is {list(x.shape)}, and the model reads [num_nodes, {layers[0].in_channels}]")
+        block = whole_graph(edge_index, len(x))
+        activations = [*[RELU] * (len(layers) - 1), None]
+        rows = self._rows(x)
+        if isinstance(rows, SparseRows):
+            h = layers[0].on_sparse(rows, block, activations[0])
+        else:
+            h = layers[0].on_rows(rows, block, activations[0])
+        for layer, activation in zip(layers[1:number], activations[1:number], strict=True):
+            h = layer.on_rows(h, block, activation)
+        return h
+
+    def _rows(self, x: Tensor) -> Tensor | SparseRows:
+        if x.layout == torch.sparse_csr:
+            return self._sparse_rows(x)
+        x = x.float()
+        if self.features == "binary":
+            return (x != 0).float()
+        if self.features == "row_normalised":
+            sums = x.sum(dim=1, keepdim=True)
+            return x / torch.where(sums == 0, 1.0, sums)
+        return x
+
+    def _sparse_rows(self, x: Tensor) -> SparseRows:
+        stored = SparseFeatures(
+            x.crow_indices().cpu().numpy().astype(np.int64),
+            x.col_indices().cpu().numpy().astype(np.int32),
+            x.values().cpu().numpy().astype(np.float32),
+            x.shape[1],
+        )
+        rows = transformed(stored, self.features)
+        assert isinstance(rows, SparseFeatures)
+        indptr, indices, values = (
+            torch.from_numpy(each).to(x.device) for each in (rows.indptr, rows.indices, rows.values)
+        )
+        return SparseRows(indptr, indices, values, x.shape[1])
+
+
+def whole_graph(edge_index: Tensor, num_nodes: int) -> Block:
+    """The in-edges of every node in compressed sparse rows, sources ascending within a row."""
+    if edge_index.dim() != 2 or edge_index.shape[0] != 2:
+        raise ValueError(f"edge_index is {list(edge_index.shape)}, not [2, num_edges]")
+    sources, targets = edge_index.long()
+    if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
+        raise ValueError(
+            f"edge_index names nodes {int(edge_index.min())} to {int(edge_index.max())}, x has {num_nodes} rows"
+        )
+    order = torch.argsort(targets * num_nodes + sources, stable=True)
+    indptr = torch.zeros(num_nodes + 1, dtype=torch.int64, device=edge_index.device)
+    torch.cumsum(torch.bincount(targets, minlength=num_nodes), 0, out=indptr[1:])
+    return Block(indptr, sources[order].int())

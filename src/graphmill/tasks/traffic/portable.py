@@ -1,0 +1,41 @@
+"""A forecaster outside training: called as `model(readings, times)`, in the unit of the data."""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from graphmill.graph.batch import EvaluationSeeds, SeedIds
+from graphmill.tasks.traffic.model import Forecaster
+from graphmill.tasks.traffic.windows import WindowBatch, clock_of
+
+
+class TrafficForecaster(nn.Module):
+    """A trained forecaster with its scale and its road graph.
+
+    On the CPU in one thread its forecasts are those of `graphmill evaluate`, bit for bit.
+    """
+
+    def __init__(self, model: Forecaster, *, history: int, horizon: int, num_sensors: int) -> None:
+        super().__init__()
+        self.model, self.history, self.horizon, self.num_sensors = model, history, horizon, num_sensors
+
+    def forward(self, readings: Tensor, times: Tensor) -> Tensor:
+        """Forecasts float32 [num_windows, horizon, num_sensors] in the unit of the data.
+
+        Args:
+            readings: float32 [num_windows, history, num_sensors] in the unit of the data; 0: missing.
+            times: int64 [num_windows, history]: when they were read, seconds since 1970 in local time.
+
+        Raises:
+            ValueError: a shape does not fit.
+        """
+        wanted = (self.history, self.num_sensors)
+        if readings.dim() != 3 or readings.shape[1:] != wanted:
+            raise ValueError(f"readings is {list(readings.shape)}, not [num_windows, {wanted[0]}, {wanted[1]}]")
+        if times.shape != readings.shape[:2]:
+            raise ValueError(f"times is {list(times.shape)}, not {list(readings.shape[:2])}")
+        ahead = readings.new_zeros(len(readings), self.horizon, self.num_sensors)  # what is to be forecast: not known
+        clock = torch.from_numpy(clock_of(times.cpu().numpy())).to(readings.device)
+        seeds = EvaluationSeeds(SeedIds(np.arange(len(readings))))
+        forecasts: Tensor = self.model(WindowBatch(seeds, torch.cat([readings.float(), ahead], dim=1), clock))
+        return forecasts

@@ -1,0 +1,74 @@
+"""`graphmill.load`: the model of a run as plain PyTorch, ready for inference."""
+
+import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+from torch import nn
+
+from graphmill.base.errors import UserError
+from graphmill.nn.weights import Weights
+from graphmill.record.run_folder import RunFolder
+from graphmill.record.trust import refuse_foreign_model
+from graphmill.spec.plan import Plan
+from graphmill.tasks.build import task_class
+from graphmill.train.where_data_are import DATA_OF_THE_RUN, DataChoice, plan_over
+
+
+def load(
+    run: str | Path,
+    weights: Literal["best", "last"] = "best",
+    *,
+    dataset_root: str | Path | None = None,
+    trust: str | Iterable[str] = (),
+) -> nn.Module:
+    """The model of a run with its weights, as a `torch.nn.Module` in evaluation mode, on the CPU.
+
+    Args:
+        run: the run folder, such as `logs/cora-sage-1`.
+        weights: of the best checkpoint on the validation split, or of the last.
+        dataset_root: where the prepared data are, for models that need them (a forecaster its road graph); else where
+            the plan says, $GRAPHMILL_DATA_ROOT, ….
+        trust: dotted paths of models that may be imported although another user wrote the plan.
+
+    Returns:
+        Node classification: called as `model(x, edge_index)` → logits [num_nodes, num_classes], as PyG's models are; of
+        a model by dotted path, that module itself. Traffic: called as `model(readings, times)` → forecasts.
+
+    Raises:
+        UserError: there is no such run or no whole checkpoint; weights and model do not fit.
+
+    Example:
+        model = graphmill.load("logs/cora-sage-1")
+        logits = model(data.x, data.edge_index)
+    """
+    folder = RunFolder.open(Path(run))
+    plan = folder.read_plan()
+    refuse_foreign_model(folder, plan, [trust] if isinstance(trust, str) else trust, os.environ)
+    if weights not in ("best", "last"):
+        raise UserError(f"weights is {weights!r}, neither best nor last", fix="give one of them")
+    tensors = Weights.of_run(folder, weights, _warn)
+    make = getattr(task_class(plan), "inference_model", None)
+    if make is None:
+        raise UserError(
+            f"the task {plan.task_name} does not say how its model is used outside training",
+            fix=f"give its class a method inference_model, or read {folder.path}'s weights with safetensors",
+        )
+    model: nn.Module = make(_where_it_is(plan, dataset_root), tensors)
+    return model.cpu().eval()
+
+
+def _warn(checkpoint: str, problem: str) -> None:
+    sys.stderr.write(f"warning: {checkpoint} is damaged and passed over: {problem}\n")
+
+
+def _where_it_is(plan: Plan, root: str | Path | None) -> Plan:
+    """The plan over its data, if they are found: not every model needs them, and one that does says what is missing."""
+    if root is not None:
+        return plan_over(plan, DataChoice(None, Path(root)), os.environ)
+    try:
+        return plan_over(plan, DATA_OF_THE_RUN, os.environ)
+    except UserError:
+        return plan

@@ -1,0 +1,117 @@
+"""Write predictions of a run: `python -m graphmill.train.predict RUN_FOLDER --output FILE.parquet|.csv|.npz`.
+
+The inference is that of `graphmill.train.evaluate`, so whoever computes the measures from the file gets those reported.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import polars
+from numpy.typing import NDArray
+
+from graphmill.base import exits
+from graphmill.base.errors import UserError
+from graphmill.base.files import replacing
+from graphmill.tasks.task import SPLITS, Predictions, Predicts
+from graphmill.train.evaluate import Facts, Judged, add_choices, judged
+
+FORMATS: Final = (".parquet", ".csv", ".npz")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the file; say on standard output, as JSON, what is in it."""
+    parser = argparse.ArgumentParser(prog="python -m graphmill.train.predict", description=__doc__)
+    add_choices(parser, splits=(*SPLITS, "all"))
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--embeddings", action="store_true")
+    options = parser.parse_args(arguments)
+    try:
+        facts = predict(judged(options), options.split, options.output, embeddings=options.embeddings)
+    except UserError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return exits.BAD_REQUEST
+    except OSError as error:
+        sys.stderr.write(f"error: {options.output} cannot be written: {error.strerror or error}\n")
+        return exits.BAD_REQUEST
+    sys.stdout.write(json.dumps(facts, indent=2) + "\n")
+    return exits.DONE
+
+
+def predict(run: Judged, split: str, output: Path, *, embeddings: bool) -> Facts:
+    """Write the predictions for a split, or for `all` there is, to `output`: whole, or not at all."""
+    check_format(output)
+    if not isinstance(run.task, Predicts):
+        raise UserError(
+            f"the task {run.plan.task_name} cannot write down its predictions",
+            fix="give its class a method predict, as tasks/task.py's Predicts says",
+        )
+    wanted = None if split == "all" else [known for known in SPLITS if known == split]
+    found = run.task.predict(wanted, embeddings=embeddings)
+    return {**run.facts(split), "output": str(output), "rows": write_predictions(found, output)}
+
+
+def check_format(output: Path) -> None:
+    """Raise a `UserError` where a file of that name cannot be written."""
+    if output.suffix not in FORMATS:
+        raise UserError(
+            f"--output {output} ends in {output.suffix or 'nothing'}, which is none of {', '.join(FORMATS)}",
+            fix=f"write --output {output.with_suffix('.parquet')}",
+        )
+
+
+def write_predictions(predictions: Predictions, path: Path) -> int:
+    """Write the file in the format that its suffix names; returns its rows (of .npz: entries of the first value)."""
+    if path.suffix == ".npz":
+        arrays = {**predictions.axes, **{name: np.ma.filled(each) for name, each in predictions.values.items()}}
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+        return int(np.prod([len(ids) for ids in predictions.axes.values()]))
+    table = table_of(predictions)
+    with replacing(path) as temporary:
+        if path.suffix == ".csv":  # as float64, so that the text carries every bit of a float32
+            table.with_columns(polars.col(polars.Float32).cast(polars.Float64)).write_csv(temporary)
+        else:
+            table.write_parquet(temporary)
+    return table.height
+
+
+def table_of(predictions: Predictions) -> polars.DataFrame:
+    """A row per item: its ids, then its values; `name_0`, `name_1`, … for vectors. What is not known is null."""
+    shape = tuple(len(ids) for ids in predictions.axes.values())
+    columns: dict[str, NDArray[Any]] = {}
+    for place, (name, ids) in enumerate(predictions.axes.items()):
+        columns[name] = _spread(ids, shape, place)
+    for name, values in predictions.values.items():
+        if values.ndim > len(shape):
+            flat = values.reshape(-1, values.shape[-1])
+            columns |= {f"{name}_{number}": flat[:, number] for number in range(flat.shape[1])}
+        else:
+            columns[name] = _spread(values, shape, 0)
+    return polars.DataFrame([_series(name, values) for name, values in columns.items()])
+
+
+def _spread(values: NDArray[Any], shape: tuple[int, ...], place: int) -> NDArray[Any]:
+    """`values`, whose first dimension is axis `place`, repeated along the other axes, flat."""
+    wanted = (1,) * place + values.shape + (1,) * (len(shape) - place - values.ndim)
+    if np.ma.isMaskedArray(values):
+        mask = np.broadcast_to(np.ma.getmaskarray(values).reshape(wanted), shape).ravel()
+        return np.ma.MaskedArray(np.broadcast_to(values.data.reshape(wanted), shape).ravel(), mask)
+    return np.broadcast_to(values.reshape(wanted), shape).ravel()
+
+
+def _series(name: str, values: NDArray[Any]) -> polars.Series:
+    if not np.ma.isMaskedArray(values):
+        return polars.Series(name, np.ascontiguousarray(values))
+    known = polars.Series(~np.ma.getmaskarray(values))
+    return polars.select(
+        polars.when(known).then(polars.Series(np.ascontiguousarray(values.data))).alias(name)
+    ).to_series()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
