@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -78,7 +78,8 @@ def _initial_weights(folder: RunFolder, plan: Plan, model: nn.Module) -> Loaded 
     """Put the weights that the plan begins with into the model, before a scheme copies it. None: random ones stay."""
     if plan.init_from is None:
         return None
-    weights = Weights.read(folder.initial_weights_path)
+    copied = Weights.read(folder.initial_weights_path)
+    weights = replace(copied, described=f"{copied.described}, a copy from {plan.init_from.source}")
     found = weights.checksum()
     if found != plan.init_from.checksum:
         raise UserError(
