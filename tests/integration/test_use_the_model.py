@@ -15,10 +15,11 @@ import torch
 import graphmill
 from graphmill.base.errors import UserError
 from graphmill.graph.features import SparseFeatures
-from graphmill.graph.store import GraphStore
-from graphmill.spec.experiment import TrafficExperiment
+from graphmill.spec.kinds.traffic import TrafficExperiment
+from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.tasks.planning import plan_experiment
-from graphmill.tasks.traffic.prepare import open_traffic, prepare_traffic
+from graphmill.tasks.traffic.prepare import prepare_traffic
+from graphmill.tasks.traffic.store import TrafficStore
 from graphmill.train.evaluate import evaluate, open_run
 from graphmill.train.predict import predict
 from graphmill.train.where_data_are import DataChoice, plan_over
@@ -60,7 +61,7 @@ def one_thread():
 
 def graph_of(path: Path):
     """Features and edges as a user of PyG has them: any order of edges, both directions."""
-    store = GraphStore.open(path)
+    store = LabelledGraphStore.open(path)
     topology = store.topology(undirected=True)
     targets = np.repeat(np.arange(topology.num_nodes), np.diff(topology.indptr))
     edges = np.stack([np.asarray(topology.indices, dtype=np.int64), targets])
@@ -106,7 +107,7 @@ def test_the_loaded_forecaster_gives_the_forecasts_of_evaluate_to_the_bit(traffi
     torch.set_num_threads(1)
     expected = run.task.predict(["test"], embeddings=False)
     model = graphmill.load(traffic.path)
-    store = open_traffic("synthetic/traffic", Path(run.plan.dataset.path).parents[1])
+    store = TrafficStore.open(Path(run.plan.dataset.path))
     starts = np.searchsorted(store.timestamps, expected.axes["window_start"])[:300]
     steps = starts[:, None] + np.arange(4)
     with torch.no_grad():
@@ -174,7 +175,7 @@ def test_a_stranger_computes_the_reported_measures_of_forecasts(traffic, tmp_pat
 
 def test_all_nodes_with_what_is_not_known_as_null(cora, tmp_path):
     facts = predict(open_run(cora, "last"), "all", tmp_path / "all.parquet", embeddings=True)
-    table, store = read(tmp_path / "all.parquet"), GraphStore.open(Path(cora.read_plan().dataset.path))
+    table, store = read(tmp_path / "all.parquet"), LabelledGraphStore.open(Path(cora.read_plan().dataset.path))
     assert facts["rows"] == table.height == store.metadata.num_nodes
     assert table["node"].to_list() == list(range(table.height))
     assert table["label"].null_count() == int((store.labels == -1).sum())

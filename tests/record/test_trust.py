@@ -8,7 +8,8 @@ import pytest
 from graphmill.base.errors import UserError
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.trust import refuse_foreign_model
-from graphmill.spec.experiment import CustomModelSpec, NodeClassificationExperiment
+from graphmill.spec.experiment import CustomModelSpec
+from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.tasks.custom_model import construct
 
 OTHER_UID = 54321

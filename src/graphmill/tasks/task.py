@@ -6,7 +6,6 @@ split; the loop steps, synchronises, saves and records without knowing what is l
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeVar, runtime_checkable
 
 from numpy.typing import NDArray
@@ -144,8 +143,8 @@ class UsedLater(Protocol):
     """What a class of tasks may offer for the use of finished runs. Without it `UserError` says what is missing."""
 
     @staticmethod
-    def on_other_data(own: Any, name: str, root: Path) -> Any:  # noqa: ANN401  # the task's own section of the plan
-        """The section over the prepared data `name` under `root`; `UserError` where the model does not fit them."""
+    def on_other_data(own: Any, store: Any) -> Any:  # noqa: ANN401  # the task's own plan section, and its own store
+        """The section over other prepared data; `UserError` where the model does not fit them."""
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:

@@ -53,7 +53,7 @@ def load(
     make = getattr(task_class(plan), "inference_model", None)
     if make is None:
         raise UserError(
-            f"the task {plan.task_name} does not say how its model is used outside training",
+            f"the task {plan.task.kind} does not say how its model is used outside training",
             fix=f"give its class a method inference_model, or read {folder.path}'s weights with safetensors",
         )
     model: nn.Module = make(_where_it_is(plan, dataset_root), tensors)

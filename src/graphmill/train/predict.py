@@ -47,7 +47,7 @@ def predict(run: Judged, split: str, output: Path, *, embeddings: bool) -> Facts
     check_format(output)
     if not isinstance(run.task, Predicts):
         raise UserError(
-            f"the task {run.plan.task_name} cannot write down its predictions",
+            f"the task {run.plan.task.kind} cannot write down its predictions",
             fix="give its class a method predict, as tasks/task.py's Predicts says",
         )
     wanted = None if split == "all" else [known for known in SPLITS if known == split]

@@ -1,5 +1,6 @@
 """Over which prepared data a finished run is used: those it was trained on, wherever they are now, or others."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from graphmill.base.errors import UserError
 from graphmill.runtime.roots import dataset_root
 from graphmill.spec.plan import Plan
 from graphmill.tasks.build import task_class
+from graphmill.tasks.planning import open_dataset
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,11 @@ def _over(plan: Plan, name: str, root: Path) -> Plan:
     choose = getattr(task_class(plan), "on_other_data", None)
     if choose is None:
         raise UserError(
-            f"the task {plan.task_name} does not say how it is used on other data",
+            f"the task {plan.task.kind} does not say how it is used on other data",
             fix="give its class a method on_other_data, or restore the data where the plan says",
         )
-    return plan.model_copy(update={"task": choose(plan.task, name, root)})
+    return plan.model_copy(update={"task": choose(plan.task, open_dataset(plan.kind, name, root, say=_say))})
+
+
+def _say(message: str) -> None:
+    sys.stderr.write(f"{message}\n")

@@ -1,6 +1,5 @@
 """Node classification as the loop sees it: batches, a loss, measures."""
 
-import sys
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
@@ -22,7 +21,7 @@ from graphmill.sample.feed import feed, to_device
 from graphmill.sample.neighbor import NeighborSampler
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule, drawn
-from graphmill.spec.kinds.node_classification import GraphInfo, NodeClassificationPlan
+from graphmill.spec.kinds.node_classification import GraphDatasetSpec, GraphInfo, NodeClassificationPlan
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.node_classification.inference import LayerwiseInference
@@ -115,11 +114,9 @@ class NodeClassification:
         return Predictions({"node": nodes}, values)
 
     @staticmethod
-    def on_other_data(own: NodeClassificationPlan, name: str, root: Path) -> NodeClassificationPlan:
+    def on_other_data(own: NodeClassificationPlan, store: LabelledGraphStore) -> NodeClassificationPlan:
         """The plan section over another prepared graph with the same features and classes."""
-        from graphmill.tasks.planning import open_dataset
-
-        found, known = open_dataset(name, root, say=_warn).facts(), own.dataset
+        found, known = store.info(GraphDatasetSpec(name=store.metadata.name)), own.dataset
         for what, here, there in (
             ("features", found.num_features, known.num_features),
             ("classes", found.num_classes, known.num_classes),
@@ -198,7 +195,3 @@ def _same_store(planned: GraphInfo) -> LabelledGraphStore:
     store = LabelledGraphStore.open(Path(planned.path))
     refuse_other_data(planned, store.metadata.checksum)
     return store
-
-
-def _warn(message: str) -> None:
-    sys.stderr.write(f"{message}\n")

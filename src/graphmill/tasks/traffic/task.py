@@ -16,7 +16,7 @@ from graphmill.graph.batch import EvaluationSeeds, SeedIds, Seeds
 from graphmill.nn.weights import Weights
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule, drawn
-from graphmill.spec.kinds.traffic import TrafficInfo, TrafficPlan
+from graphmill.spec.kinds.traffic import TrafficDatasetSpec, TrafficInfo, TrafficPlan
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.same_data import refuse_other_data
@@ -24,7 +24,6 @@ from graphmill.tasks.task import SPLITS, LoaderTimes, Measures, Pause, Predictio
 from graphmill.tasks.traffic.metrics import empty_tally, measures, tally
 from graphmill.tasks.traffic.model import Forecaster, build_model
 from graphmill.tasks.traffic.portable import TrafficForecaster
-from graphmill.tasks.traffic.prepare import open_traffic
 from graphmill.tasks.traffic.store import TrafficStore
 from graphmill.tasks.traffic.windows import TrafficWindows, WindowBatch
 
@@ -120,9 +119,10 @@ class Traffic:
         )
 
     @staticmethod
-    def on_other_data(own: TrafficPlan, name: str, root: Path) -> TrafficPlan:
+    def on_other_data(own: TrafficPlan, store: TrafficStore) -> TrafficPlan:
         """The plan section over other readings, of any sensors, at the same interval and in the same unit."""
-        found, known = open_traffic(name, root).facts(own.history, own.horizon), own.dataset
+        asked = TrafficDatasetSpec(name=store.metadata.name, history=own.history, horizon=own.horizon)
+        found, known = store.info(asked), own.dataset
         for what, here, there in (
             ("an interval in s", found.interval_s, known.interval_s),
             ("readings in", found.unit, known.unit),
