@@ -7,11 +7,16 @@ import numpy as np
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.spec.kinds import DEFAULT
+from graphmill.record.run_folder import RunFolder
+from graphmill.spec.kinds import DEFAULT, KINDS
+from graphmill.spec.kinds.kind import FromCatalogue
 from graphmill.spec.kinds.node_classification import GraphDatasetSpec, NodeClassificationExperiment, SampledTrainSpec
+from graphmill.spec.load import inline_experiment
+from graphmill.spec.modelled import modelled
 from graphmill.tasks.node_classification.prepare import prepare
 from graphmill.tasks.node_classification.store import LabelledGraphStore
-from graphmill.tasks.planning import open_dataset, plan_experiment
+from graphmill.tasks.planning import plan_experiment, prepare_embedded
+from graphmill.tasks.stores import find_store
 
 SBM = {"num_nodes": 100, "num_edges": 400, "features": 4}
 
@@ -35,23 +40,55 @@ def test_a_dataset_by_name_or_by_path(tmp_path, monkeypatch, how):
     store = prepare("synthetic/sbm", root=tmp_path / "root", options=SBM, save_as="mine")
     monkeypatch.chdir(tmp_path)
     name = {"name": "mine", "absolute": str(store.path), "relative": "root/mine", "dotted": "./root/mine"}[how]
-    assert open_dataset(DEFAULT, name, tmp_path / "root", say=pytest.fail).metadata == store.metadata
+    found = find_store(DEFAULT, name, tmp_path / "root")
+    assert found is not None
+    assert found.metadata == store.metadata
 
 
-def test_the_embedded_dataset_is_prepared_and_that_is_said(tmp_path, capsys):
-    plan = plan_experiment(experiment("debian-packages"), dataset_root=tmp_path, run_id="r")
-    assert "debian-packages is not prepared yet" in capsys.readouterr().err
-    assert plan.dataset.synthetic is False
-    LabelledGraphStore.open(tmp_path / "debian-packages").verify()
+def test_the_embedded_dataset_is_prepared_for_what_trains_and_that_is_said(tmp_path):
     said = []
-    plan_experiment(experiment("debian-packages"), dataset_root=tmp_path, run_id="r", say=said.append)
+    prepare_embedded(experiment("debian-packages"), tmp_path, said.append)
+    assert "debian-packages is not prepared yet" in said[0]
+    LabelledGraphStore.open(tmp_path / "debian-packages").verify()
+    said.clear()
+    prepare_embedded(experiment("debian-packages"), tmp_path, said.append)
+    plan = plan_experiment(experiment("debian-packages"), dataset_root=tmp_path, run_id="r", say=said.append)
+    assert plan.dataset.synthetic is False
     assert said == []
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_plan_without_the_data_is_made_from_published_sizes_and_cannot_be_trained(tmp_path, kind):
+    for known in kind.datasets:
+        if not known.sizes:
+            continue
+        said = []
+        asked = inline_experiment({"task": kind.name, "dataset": {"name": known.name}, "train": {"epochs": 1}}, "mine")
+        plan = plan_experiment(asked, dataset_root=tmp_path / "data", run_id="r", say=said.append)
+        assert plan.dataset.checksum == FromCatalogue()
+        assert "sizes from the catalogue; not prepared here" in said[0]
+        assert modelled(plan).memory_per_rank_mib > 0
+        assert plan.calendar.steps_in(0) > 0
+        with pytest.raises(UserError, match=f"{known.name} is not prepared") as refused:
+            RunFolder.create(plan, tmp_path / "logs")
+        assert f"graphmill prepare {known.name} --dataset-root {tmp_path}/data" in refused.value.fix
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_published_sizes_are_those_of_the_prepared_data(tmp_path):
+    prepare_embedded(experiment("debian-packages"), tmp_path, lambda _: None)
+    here, published = (
+        plan_experiment(experiment("debian-packages"), dataset_root=root, run_id="r", say=lambda _: None).dataset
+        for root in (tmp_path, tmp_path / "none")
+    )
+    ours = {"path", "checksum"}
+    assert here.model_dump(exclude=ours) == published.model_dump(exclude=ours)
 
 
 @pytest.mark.parametrize(
     ("name", "fix"),
     [
-        ("reddit", "graphmill prepare reddit --dataset-root"),
+        ("synthetic/sbm", "graphmill prepare synthetic/sbm --dataset-root"),
         ("mine", "graphmill prepare mine --from PATH"),
         ("./nothing", "graphmill prepare NAME"),
         ("../x", "graphmill prepare NAME"),

@@ -83,9 +83,11 @@ def launch(
     name = "" if asked is None else checked_run_id(run_id or default_run_id(asked.name))
 
     def make_plan(machine: "MachineFacts") -> "Plan":
-        from graphmill.tasks.planning import plan_experiment
+        from graphmill.tasks.planning import plan_experiment, prepare_embedded
 
         assert asked is not None, "a new run"
+        if not dry_run:
+            prepare_embedded(asked, resolved_dataset_root(root), say)
         return plan_experiment(
             asked,
             dataset_root=resolved_dataset_root(root),

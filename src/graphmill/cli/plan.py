@@ -55,7 +55,7 @@ def plan(
       train: {epochs: 50, batch_size: 64, num_neighbors: [10, 10], sync: {scheme: local_sgd, every: 4}}
     """
     asked = load(experiment, with_seed_flags(ctx, override or []), ranks)
-    resolved = make_plan(asked, root, _RUN_ID_OF_A_PLAN)
+    resolved = make_plan(asked, root, _RUN_ID_OF_A_PLAN, to_train=trial is not None)
     if trial is None:
         show_plan(resolved, json=json)
         return
@@ -71,10 +71,12 @@ def load(experiment: str | None, overrides: list[str], ranks: int | None) -> "Ex
     return load_experiment(experiment, [*overrides, *([] if ranks is None else [f"train.ranks={ranks}"])])
 
 
-def make_plan(experiment: "Experiment", root: Path | None, run_id: str) -> "Plan":
-    """Resolve an experiment on this machine, with the dataset that is prepared here."""
-    from graphmill.tasks.planning import plan_experiment
+def make_plan(experiment: "Experiment", root: Path | None, run_id: str, *, to_train: bool = False) -> "Plan":
+    """Resolve an experiment on this machine. `to_train`: prepare its data first, if they come with the package."""
+    from graphmill.tasks.planning import plan_experiment, prepare_embedded
 
+    if to_train:
+        prepare_embedded(experiment, resolved_dataset_root(root), say)
     return plan_experiment(experiment, dataset_root=resolved_dataset_root(root), run_id=run_id, say=say)
 
 

@@ -67,7 +67,7 @@ def run(
     code = run_study(
         loaded,
         logs_root=logs_root,
-        planner=lambda experiment, run_id: make_plan(experiment, root, run_id),
+        planner=lambda experiment, run_id: make_plan(experiment, root, run_id, to_train=True),
         say=say,
     )
     if code:

@@ -46,6 +46,7 @@ def submit_study(
         overrides=overrides,
         find_site=find_site,
         say=say,
+        to_train=not dry_run,
     )
     if not plans:
         print_line(f"{study.name}: nothing is left to submit")

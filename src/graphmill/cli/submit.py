@@ -87,7 +87,7 @@ def submit(
         if request is None:
             return
     else:
-        request = _new(experiment, overrides, root, logs_root, run_id, dependency)
+        request = _new(experiment, overrides, root, logs_root, run_id, dependency, to_train=not dry_run)
     if dry_run:
         show_request(request, is_new=not resume, json=json)
         return
@@ -103,6 +103,8 @@ def _new(
     logs_root: Path,
     run_id: str | None,
     dependency: str,
+    *,
+    to_train: bool,
 ) -> "Request":
     from graphmill.cluster.jobs.sites import find_site
     from graphmill.cluster.jobs.submit import folder_for, plan_request, refuse_taken
@@ -117,6 +119,7 @@ def _new(
         logs_root=logs_root.absolute(),
         dependency=dependency,
         say=say,
+        to_train=to_train,
     )
     refuse_taken(request)
     return request

@@ -57,7 +57,8 @@ def train(
     from graphmill.cluster.launch.run import start_run
 
     asked = load(experiment, overrides, ranks)
-    plan = make_plan(asked, root, default_run_id(asked.name) if run_id is None else run_id)
+    name = default_run_id(asked.name) if run_id is None else run_id
+    plan = make_plan(asked, root, name, to_train=not dry_run)
     if dry_run:
         show_plan(plan, json=False)
         return

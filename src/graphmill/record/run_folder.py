@@ -83,6 +83,7 @@ class RunFolder:
     @classmethod
     def create(cls, plan: Plan, root: Path) -> "RunFolder":
         """Make the folder of a new run and write its plan. A folder that holds a run already is refused."""
+        _ = plan.dataset.prepared_checksum  # a plan without its data cannot be trained
         folder = cls(root / checked_run_id(plan.run_id))
         if folder.plan_path.exists():
             raise UserError(
@@ -247,7 +248,7 @@ class RunFolder:
         if not self.provenance_path.exists():
             dataset = self.read_plan().dataset
             self.write_provenance(
-                collect_provenance(command, dataset_checksum=dataset.checksum, synthetic=dataset.synthetic)
+                collect_provenance(command, dataset_checksum=dataset.prepared_checksum, synthetic=dataset.synthetic)
             )
 
     def write_provenance(self, provenance: Provenance) -> None:

@@ -94,8 +94,8 @@ def staged_store_path(plan: Plan, environ: Mapping[str, str], folder: RunFolder)
     record = folder.staged_path(host_name(environ))
     if record.exists() and _parsed(record, StagedHost).outcome == "use_shared":
         return None
-    path = Path(root) / staged_name(plan.dataset.name, plan.dataset.checksum)
-    problem = staged_problem(path, plan.dataset.checksum)
+    path = Path(root) / staged_name(plan.dataset.name, plan.dataset.prepared_checksum)
+    problem = staged_problem(path, plan.dataset.prepared_checksum)
     if problem:
         again = f"python -m graphmill.cluster.staging.stage {folder.path}"
         raise UserError(f"{path}: {problem}", fix=f"stage it again: `{again}`, or `unset {ROOT_VARIABLE}`")

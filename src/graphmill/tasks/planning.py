@@ -7,17 +7,9 @@ from graphmill.record.find_weights import find_initial_weights
 from graphmill.runtime.machine import machine_facts
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.kinds import find_kind
-from graphmill.spec.kinds.kind import AnyKind
+from graphmill.spec.kinds.kind import AnyKind, DatasetInfo
 from graphmill.spec.plan import MachineFacts, Plan, resolve
-from graphmill.tasks.stores import (
-    Preparation,
-    Store,
-    find_store,
-    known_dataset,
-    not_prepared,
-    prepare_store,
-    store_path,
-)
+from graphmill.tasks.stores import Preparation, find_store, known_dataset, not_prepared, prepare_store, store_path
 
 
 def plan_experiment(
@@ -29,12 +21,13 @@ def plan_experiment(
     hosts: int = 1,
     say: Callable[[str], None] | None = None,
 ) -> Plan:
-    """Open the dataset, look at the machine, make every choice. `say` gets a line where something is prepared first.
+    """Open the dataset, look at the machine, make every choice. Nothing is prepared or written.
 
-    `machine`: what each of the `hosts` has; this machine where it is None.
+    Where the data are not prepared and the catalogue knows their sizes, the plan is made from those, `say` gets a line,
+    and the plan cannot be trained. `machine`: what each of the `hosts` has; this machine where it is None.
     """
     kind, report = find_kind(experiment.task.kind), say or _print
-    dataset = open_dataset(kind, experiment.dataset.name, dataset_root, say=report).info(experiment.dataset)
+    dataset = _dataset_info(kind, experiment, dataset_root, report)
     return resolve(
         experiment,
         machine=machine or _this_machine(),
@@ -52,16 +45,31 @@ def _this_machine() -> MachineFacts:
     return MachineFacts(num_cores=facts.num_cores, num_gpus=facts.num_gpus, memory_mib=facts.memory_bytes / (1 << 20))
 
 
-def open_dataset(kind: AnyKind, name: str, root: Path, *, say: Callable[[str], None]) -> Store:
-    """The prepared dataset `name` under `root`, or the one in the folder `name`."""
+def _dataset_info(kind: AnyKind, experiment: Experiment, root: Path, say: Callable[[str], None]) -> DatasetInfo:
+    """Of the prepared data; else of the published ones, where the catalogue knows enough of them."""
+    name = experiment.dataset.name
     store = find_store(kind, name, root)
     if store is not None:
-        return store
+        return store.info(experiment.dataset)
     known = known_dataset(kind, name)
-    if known is not None and known.origin == "embedded":  # shipped with the package
-        say(f"{name} is not prepared yet: building it in {store_path(name, root)}")
-        return prepare_store(kind, Preparation(name, root, kind.prepare_options(), say=say))
-    raise not_prepared(kind, name, root)
+    info: DatasetInfo | None = None
+    if known is not None:
+        info = kind.from_catalogue(experiment, known, str(store_path(name, root).absolute()))
+    if info is None:
+        raise not_prepared(kind, name, root)
+    say(f"{name}: sizes from the catalogue; not prepared here ({root})")
+    return info
+
+
+def prepare_embedded(experiment: Experiment, root: Path, say: Callable[[str], None] | None = None) -> None:
+    """Prepare the experiment's dataset if it is shipped with the package and not prepared yet; for what is to train."""
+    kind, name = find_kind(experiment.task.kind), experiment.dataset.name
+    known = known_dataset(kind, name)
+    if known is None or known.origin != "embedded" or find_store(kind, name, root) is not None:
+        return
+    report = say or _print
+    report(f"{name} is not prepared yet: building it in {store_path(name, root)}")
+    prepare_store(kind, Preparation(name, root, kind.prepare_options(), say=report))
 
 
 def _print(message: str) -> None:

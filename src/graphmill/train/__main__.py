@@ -30,7 +30,7 @@ from graphmill.runtime.roots import dataset_root
 from graphmill.spec.flags import TrainRequest, parse_train_request
 from graphmill.spec.load import load_experiment
 from graphmill.spec.plan import Plan
-from graphmill.tasks.planning import plan_experiment
+from graphmill.tasks.planning import plan_experiment, prepare_embedded
 from graphmill.train.worker import leave, work
 
 
@@ -134,9 +134,11 @@ def _plan(request: TrainRequest, rank: Rank, run_id: str | None) -> Plan:
             fix=f'start {asked} processes, or leave train.ranks "auto"',
         )
     train = experiment.train.model_copy(update={"ranks": rank.world_size})
+    root = dataset_root(request.dataset_root, os.environ)
+    prepare_embedded(experiment, root)
     return plan_experiment(
         experiment.model_copy(update={"train": train}),
-        dataset_root=dataset_root(request.dataset_root, os.environ),
+        dataset_root=root,
         run_id=run_id or f"{experiment.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}",
         hosts=rank.num_hosts,
     )

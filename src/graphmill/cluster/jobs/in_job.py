@@ -120,15 +120,20 @@ def _found_or_made(options: argparse.Namespace, environ: Mapping[str, str]) -> R
     from graphmill.runtime.roots import dataset_root
     from graphmill.spec.load import load_experiment
     from graphmill.spec.plan import MachineFacts
-    from graphmill.tasks.planning import plan_experiment
+    from graphmill.tasks.planning import plan_experiment, prepare_embedded
 
     folder = RunFolder(options.logs_root / options.run_id)
     if folder.plan_path.exists():
         return folder
     here = machine_facts(environ)
-    plan = plan_experiment(
+    experiment, root = (
         load_experiment(options.experiment, options.override),
-        dataset_root=dataset_root(options.dataset_root, environ),
+        dataset_root(options.dataset_root, environ),
+    )
+    prepare_embedded(experiment, root, _say)
+    plan = plan_experiment(
+        experiment,
+        dataset_root=root,
         run_id=options.run_id,
         machine=MachineFacts(num_cores=_count(environ, "SLURM_CPUS_ON_NODE", here.num_cores), num_gpus=here.num_gpus),
         hosts=_count(environ, "SLURM_JOB_NUM_NODES", 1),

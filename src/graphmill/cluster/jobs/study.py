@@ -71,10 +71,18 @@ def plan_cells(
     overrides: Sequence[str],
     find_site: Callable[[str], Site],
     say: Callable[[str], None],
+    to_train: bool = False,
 ) -> list[CellPlan]:
     """Plan every cell that is neither done nor alive in a job; all problems of all cells at once."""
     plans: list[CellPlan] = []
     problems: list[Problem] = []
+    told: set[str] = set()
+
+    def say_once(text: str) -> None:
+        if text not in told:
+            say(text)
+        told.add(text)
+
     for state in _to_submit(study, logs_root, say):
         try:
             experiment = load_cell(study, Cell(state.cell.name, (*state.cell.overrides, *overrides)))
@@ -88,7 +96,8 @@ def plan_cells(
                 dataset_root=dataset_root,
                 folder=folder,
                 logs_root=logs_root,
-                say=say,
+                say=say_once,
+                to_train=to_train,
             )
             if folder.plan_path.exists():
                 refuse_other_plan(folder, folder.read_plan(), request.plan)

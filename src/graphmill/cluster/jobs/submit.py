@@ -94,10 +94,16 @@ def plan_request(
     logs_root: Path,
     dependency: str = "",
     say: Callable[[str], None] | None = None,
+    to_train: bool = False,
 ) -> Request:
-    """Make every choice: the job's size first, then the plan for such hosts, not for this one, then the script."""
-    from graphmill.tasks.planning import plan_experiment
+    """Make every choice: the job's size first, then the plan for such hosts, not for this one, then the script.
 
+    `to_train`: prepare the data first, if they come with the package; else nothing is written.
+    """
+    from graphmill.tasks.planning import plan_experiment, prepare_embedded
+
+    if to_train:
+        prepare_embedded(experiment, dataset_root.absolute(), say or (lambda _: None))
     size = resolve_job(experiment, site)
     train = experiment.train.model_copy(update={"ranks": size.ranks})
     plan = plan_experiment(

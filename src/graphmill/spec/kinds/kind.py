@@ -6,21 +6,40 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 from pydantic import Field
 
+from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
 from graphmill.spec.columns import OF_THE_RUN, POSITION, RUN_ID, Column, Measure
 from graphmill.spec.experiment import Experiment
 
 
+class FromCatalogue(Spec):
+    """In place of a checksum: nothing is prepared, and the sizes are those of the published data."""
+
+    sizes_from: Literal["catalogue"] = "catalogue"
+
+
 class DatasetInfo(Spec):
-    """What the planner must know about any prepared data. A task's own class says more."""
+    """What the planner must know about any data. A task's own class says more."""
 
     name: str
-    path: str
-    checksum: str
+    path: str = Field(description="folder of the prepared data; where it would be, if nothing is prepared")
+    checksum: str | FromCatalogue
     synthetic: bool
     num_train: int = Field(
         description="seeds of a whole epoch: training nodes, or windows; fewer than there are where train_limit says so"
     )
+
+    @property
+    def prepared_checksum(self) -> str:
+        """The checksum; a `UserError` where nothing is prepared, for only a plan can do without."""
+        if isinstance(self.checksum, FromCatalogue):
+            root = self.path.removesuffix(f"/{self.name}")
+            raise UserError(
+                f"{self.name} is not prepared under {root}: this plan has its sizes from the catalogue, and cannot be"
+                " trained",
+                fix=f"graphmill prepare {self.name} --dataset-root {root} (add --from PATH if it is no download)",
+            )
+        return self.checksum
 
 
 class TaskPlan(Spec):
@@ -54,7 +73,7 @@ class KnownDataset:
     """Data that have a name of their own: a line of `graphmill datasets`."""
 
     name: str
-    sizes: Mapping[str, int]  # published counts by the names of `Kind.counts`; empty: as asked
+    sizes: Mapping[str, int]  # published counts, by the names that prepared data have; empty: as asked
     origin: Literal["embedded", "download", "generated", "given"]  # given: only with --from
     layout: str  # what --from PATH must hold
 
@@ -82,6 +101,7 @@ class Kind(Generic[E, I, P]):
     info: type[I]
     plan: type[P]
     resolve: Callable[[E, I], P]  # its part of a plan; raises UserError on what clashes
+    from_catalogue: Callable[[E, KnownDataset, str], I | None]  # of data not prepared, which would be at the path
     sizes: Callable[[P, StepShape], Sizes]
     counts: Mapping[str, str]  # sizes of prepared data for a table: key of its metadata → heading
     datasets: tuple[KnownDataset, ...] = ()

@@ -10,7 +10,7 @@ from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
 from graphmill.spec.columns import CLOCKS, COSTS, OF_THE_RUN, POSITION, RUN_ID, Column, Measure
 from graphmill.spec.experiment import CustomModelSpec, DatasetSpec, Experiment, Fraction, TaskSpec, TrainSpec
-from graphmill.spec.kinds.kind import DatasetInfo, Kind, KnownDataset, Sizes, StepShape, TaskPlan
+from graphmill.spec.kinds.kind import DatasetInfo, FromCatalogue, Kind, KnownDataset, Sizes, StepShape, TaskPlan
 
 FeatureTransform = Literal["as_stored", "binary", "row_normalised"]
 
@@ -110,6 +110,21 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
         features=features,
         model=model,
         num_neighbors=fanouts,
+    )
+
+
+def from_catalogue(experiment: NodeClassificationExperiment, known: KnownDataset, path: str) -> GraphInfo | None:
+    """What is published of a graph that is not prepared."""
+    del experiment  # whatever is done to a graph when it is read, its counts stay
+    if not known.sizes:
+        return None
+    return GraphInfo(
+        name=known.name,
+        path=path,
+        checksum=FromCatalogue(),
+        synthetic=False,
+        has_sparse_features=known.name not in _DENSE,
+        **known.sizes,
     )
 
 
@@ -225,31 +240,48 @@ class GraphPrepareOptions(Spec):
         return {name: value for name, value in self.model_dump(exclude=own).items() if value is not None}
 
 
+_PACKAGES = "a folder of apt package lists (*_Packages)"
 _PLANETOID = "the folder of ind.{name}.x, tx, allx, y, ty, ally, graph, test.index"
+_AMAZON = "the file amazon_electronics_{name}.npz"
 _SHCHUR = "the file {name}"
 _OGB = "OGB's CSV folder: raw/{{edge,node-feat,node-label,num-node-list,num-edge-list}}.csv.gz, split/{name}/*.csv.gz"
+_PAPERS = "a .npz file with edge_index, x, y and split; OGB's own data.npz of this dataset is not read"
 _ASKED = "nothing: num_nodes, num_edges, … are options"
 
 
 def _known(
-    name: str, counts: tuple[int, int, int], layout: str, origin: Literal["embedded", "download"] = "download"
+    name: str,
+    counts: tuple[int, int, int, int, int],
+    layout: str,
+    origin: Literal["embedded", "download", "given"] = "download",
 ) -> KnownDataset:
-    return KnownDataset(name, dict(zip(COUNTS, counts, strict=True)), origin, layout)
+    """`counts`: nodes, directed edges, classes, features, training nodes."""
+    return KnownDataset(name, dict(zip(_PUBLISHED, counts, strict=True)), origin, layout)
 
 
+_PUBLISHED: Final = ("num_nodes", "num_edges", "num_classes", "num_features", "num_train")
+_DENSE: Final = frozenset(("reddit", "ogbn-arxiv", "ogbn-products", "ogbn-papers100M"))
 COUNTS: Final = {"num_nodes": "nodes", "num_edges": "edges", "num_classes": "classes"}
 DATASETS: Final = (
-    _known("debian-packages", (93_649, 590_978, 58), "a folder of apt package lists (*_Packages)", "embedded"),
-    _known("planetoid/cora", (2_708, 10_556, 7), _PLANETOID.format(name="cora")),
-    _known("planetoid/citeseer", (3_327, 9_104, 6), _PLANETOID.format(name="citeseer")),
-    _known("planetoid/pubmed", (19_717, 88_648, 3), _PLANETOID.format(name="pubmed")),
-    _known("amazon/photo", (7_650, 238_162, 8), _SHCHUR.format(name="amazon_electronics_photo.npz")),
-    _known("amazon/computers", (13_752, 491_722, 10), _SHCHUR.format(name="amazon_electronics_computers.npz")),
-    _known("coauthor/cs", (18_333, 163_788, 15), _SHCHUR.format(name="ms_academic_cs.npz")),
-    _known("coauthor/physics", (34_493, 495_924, 5), _SHCHUR.format(name="ms_academic_phy.npz")),
-    _known("reddit", (232_965, 114_615_892, 41), "the folder of reddit_data.npz and reddit_graph.npz"),
-    _known("ogbn-arxiv", (169_343, 1_166_243, 40), _OGB.format(name="time")),
-    _known("ogbn-products", (2_449_029, 123_718_280, 47), _OGB.format(name="sales_ranking")),
+    _known(
+        "debian-packages",
+        (93_649, 590_978, 58, 4_000, 58_653),
+        "a folder of apt package lists (*_Packages)",
+        "embedded",
+    ),
+    _known("planetoid/cora", (2_708, 10_556, 7, 1_433, 140), _PLANETOID.format(name="cora")),
+    _known("planetoid/citeseer", (3_327, 9_104, 6, 3_703, 120), _PLANETOID.format(name="citeseer")),
+    _known("planetoid/pubmed", (19_717, 88_648, 3, 500, 60), _PLANETOID.format(name="pubmed")),
+    _known("amazon/photo", (7_650, 238_162, 8, 745, 4_590), _AMAZON.format(name="photo")),
+    _known(
+        "amazon/computers", (13_752, 491_722, 10, 767, 8_251), _SHCHUR.format(name="amazon_electronics_computers.npz")
+    ),
+    _known("coauthor/cs", (18_333, 163_788, 15, 6_805, 11_000), _SHCHUR.format(name="ms_academic_cs.npz")),
+    _known("coauthor/physics", (34_493, 495_924, 5, 8_415, 20_696), _SHCHUR.format(name="ms_academic_phy.npz")),
+    _known("reddit", (232_965, 114_615_892, 41, 602, 153_431), "the folder of reddit_data.npz and reddit_graph.npz"),
+    _known("ogbn-arxiv", (169_343, 1_166_243, 40, 128, 90_941), _OGB.format(name="time")),
+    _known("ogbn-products", (2_449_029, 123_718_280, 47, 100, 196_615), _OGB.format(name="sales_ranking")),
+    _known("ogbn-papers100M", (111_059_956, 1_615_685_872, 172, 128, 1_207_179), _PAPERS, "given"),
     KnownDataset("synthetic/sbm", {}, "generated", _ASKED),
     KnownDataset("synthetic/rmat", {}, "generated", _ASKED),
 )
@@ -266,6 +298,7 @@ KIND: Final = Kind(
     info=GraphInfo,
     plan=NodeClassificationPlan,
     resolve=resolve,
+    from_catalogue=from_catalogue,
     sizes=sizes,
     counts=COUNTS,
     datasets=DATASETS,

@@ -8,7 +8,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from graphmill.config.frozen import Spec
 from graphmill.spec.columns import BUSY, CLOCKS, COSTS, OF_THE_RUN, POSITION, RUN_ID, Column, Measure
 from graphmill.spec.experiment import CustomModelSpec, DatasetSpec, Experiment, TaskSpec, TrainSpec
-from graphmill.spec.kinds.kind import DatasetInfo, Kind, KnownDataset, Sizes, StepShape, TaskPlan
+from graphmill.spec.kinds.kind import DatasetInfo, FromCatalogue, Kind, KnownDataset, Sizes, StepShape, TaskPlan
 from graphmill.spec.optimizer import AdamSpec, AdamWSpec, SgdSpec
 
 GraphUse = Literal["as_stored", "identity"]
@@ -121,6 +121,35 @@ def resolve(experiment: TrafficExperiment, dataset: TrafficInfo) -> TrafficPlan:
     asked = experiment.dataset
     return TrafficPlan(
         dataset=dataset, history=asked.history, horizon=asked.horizon, graph=asked.graph, model=experiment.model
+    )
+
+
+TRAIN_SHARE, TEST_SHARE = 0.7, 0.2  # of the windows in order of time: train, val, test
+
+
+def split_counts(num_windows: int) -> tuple[int, int, int]:
+    """How many of the windows, in order of time, are for training, validation and test."""
+    num_train, num_test = round(num_windows * TRAIN_SHARE), round(num_windows * TEST_SHARE)
+    return num_train, num_windows - num_train - num_test, num_test
+
+
+def from_catalogue(experiment: TrafficExperiment, known: KnownDataset, path: str) -> TrafficInfo | None:
+    """What is published of readings that are not prepared, as if they had no gap in time."""
+    if not known.sizes:
+        return None
+    asked = experiment.dataset
+    num_train, num_val, num_test = split_counts(max(0, known.sizes["num_steps"] - asked.history - asked.horizon + 1))
+    return TrafficInfo(
+        name=known.name,
+        path=path,
+        checksum=FromCatalogue(),
+        synthetic=False,
+        interval_s=300,
+        unit="mph",
+        num_train=num_train,
+        num_val=num_val,
+        num_test=num_test,
+        **known.sizes,
     )
 
 
@@ -255,8 +284,8 @@ LAYOUT: Final = (
 )
 COUNTS: Final = {"num_sensors": "sensors", "num_edges": "edges", "num_steps": "steps"}
 DATASETS: Final = (
-    KnownDataset("metr-la", {"num_sensors": 207}, "given", LAYOUT),
-    KnownDataset("pems-bay", {"num_sensors": 325}, "given", LAYOUT),
+    KnownDataset("metr-la", {"num_sensors": 207, "num_edges": 1_515, "num_steps": 34_272}, "given", LAYOUT),
+    KnownDataset("pems-bay", {"num_sensors": 325, "num_edges": 2_369, "num_steps": 52_116}, "given", LAYOUT),
     KnownDataset("synthetic/traffic", {}, "generated", "nothing: num_sensors, num_steps, … are options"),
 )
 
@@ -269,6 +298,7 @@ KIND: Final = Kind(
     info=TrafficInfo,
     plan=TrafficPlan,
     resolve=resolve,
+    from_catalogue=from_catalogue,
     sizes=sizes,
     counts=COUNTS,
     datasets=DATASETS,

@@ -13,10 +13,9 @@ from graphmill.base.errors import UserError
 from graphmill.graph.arrays import check_arrays, check_checksum, map_array, write_array
 from graphmill.graph.header import FILE_NAME, ArrayRecord, Header, damaged, read_metadata, seal, write_metadata
 from graphmill.graph.write import new_store
-from graphmill.spec.kinds.traffic import KIND, TrafficDatasetSpec, TrafficInfo
+from graphmill.spec.kinds.traffic import KIND, TRAIN_SHARE, TrafficDatasetSpec, TrafficInfo, split_counts
 from graphmill.tasks.traffic.series import Series
 
-TRAIN_SHARE, TEST_SHARE = 0.7, 0.2  # of time, in this order: train, val, test
 _ROWS_AT_A_TIME = 4096
 
 
@@ -138,12 +137,6 @@ def window_starts(timestamps: NDArray[np.int64], interval_s: int, length: int) -
     gaps_before = np.concatenate([[0], np.cumsum(np.diff(timestamps) != interval_s)])
     is_whole = gaps_before[length - 1 :] == gaps_before[: len(gaps_before) - length + 1]
     return np.flatnonzero(is_whole).astype(np.int64, copy=False)
-
-
-def split_counts(num_windows: int) -> tuple[int, int, int]:
-    """How many of the windows, in order of time, are for training, validation and test."""
-    num_train, num_test = round(num_windows * TRAIN_SHARE), round(num_windows * TEST_SHARE)
-    return num_train, num_windows - num_train - num_test, num_test
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill.graph.batch import AnySeeds
+from graphmill.spec.kinds.traffic import split_counts
 from graphmill.tasks.task import Split
-from graphmill.tasks.traffic.store import TrafficStore, split_counts, window_starts
+from graphmill.tasks.traffic.store import TrafficStore, window_starts
 
 _ROWS_AT_A_TIME = 2048
 _DAY_S, _WEEK_DAYS, _FIRST_WEEKDAY = 86_400, 7, 3  # 1970-01-01 was a Thursday; Monday counts 0

@@ -159,7 +159,7 @@ async def _check_all(launch: Launch, sessions: Sequence[Session], plan: Plan, ma
                         token=token,
                         text=text,
                         dataset=plan.dataset.path,
-                        checksum=plan.dataset.checksum,
+                        checksum=plan.dataset.prepared_checksum,
                         master=master,
                         reserve_port=index == 0,
                         interface=session.host.interface,

@@ -1,0 +1,72 @@
+"""What only plans leaves the disk byte for byte as it was, also where no data are prepared; and so works without."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+RECIPES = ("debian-packages-sage", "reddit-sage", "traffic-metr-la")
+DRY = {
+    "plan": ("plan",),
+    "train": ("train", "--dry-run"),
+    "script": ("script",),
+    "submit": ("submit", "--dry-run"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_slurm(tmp_path_factory, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path_factory.mktemp("empty-path")))
+
+
+def fingerprint(root: Path) -> str:
+    """Of every name, size, time and byte below a folder."""
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*")):
+        state = path.lstat()
+        digest.update(f"{path.relative_to(root)} {state.st_mode} {state.st_mtime_ns}\n".encode())
+        if path.is_file():
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("verb", DRY)
+def test_a_dry_run_leaves_the_disk_as_it_was(graphmill, tmp_path, monkeypatch, recipe, verb):
+    monkeypatch.setenv("GRAPHMILL_DATA_ROOT", str(tmp_path / "data"))
+    (tmp_path / "data").mkdir()
+    before = fingerprint(tmp_path)
+    command, *flags = DRY[verb]
+    done = graphmill(command, recipe, *flags)
+    assert done.code == 0, done.err
+    if verb != "script":  # which needs no plan
+        assert "sizes from the catalogue; not prepared here" in done.err
+    assert fingerprint(tmp_path) == before
+
+
+def test_a_study_that_is_only_shown_leaves_the_disk_as_it_was(graphmill, tmp_path, monkeypatch):
+    monkeypatch.setenv("GRAPHMILL_DATA_ROOT", str(tmp_path / "data"))
+    before = fingerprint(tmp_path)
+    done = graphmill("study", "run", "study-demo", "--dry-run")
+    assert done.code == 0, done.err
+    assert graphmill("study", "submit", "study-debian-schemes", "--dry-run").code in (0, 2)  # 2: there is no sbatch
+    assert fingerprint(tmp_path) == before
+
+
+@pytest.mark.parametrize("words", [("train", "reddit-sage"), ("submit", "reddit-sage")])
+def test_a_run_without_its_data_is_refused_before_anything_is_written(graphmill, tmp_path, monkeypatch, words):
+    monkeypatch.setenv("GRAPHMILL_DATA_ROOT", str(tmp_path / "data"))
+    done = graphmill(*words)
+    assert done.code == 2
+    assert "graphmill prepare reddit" in done.err or "sbatch" in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_option_of_prepare_that_no_task_knows_names_the_nearest(graphmill, tmp_path):
+    done = graphmill("prepare", "synthetic/sbm", "-o", "num_node=100", "--dataset-root", "root")
+    assert done.code == 2
+    assert "num_nodes" in done.err
+    refused = graphmill("prepare", "synthetic/traffic", "--random-split", "--dataset-root", "root")
+    assert refused.code == 2
+    assert "random_split is not a known key" in refused.err
+    assert list(tmp_path.iterdir()) == []
