@@ -92,6 +92,14 @@ def find_store(kind: AnyKind, name: str, root: Path) -> Store | None:
     return open_store(kind, as_path) if is_prepared(as_path) else None
 
 
+def require_store(kind: AnyKind, name: str, root: Path) -> Store:
+    """`find_store`, or a `UserError` that says how to prepare it."""
+    store = find_store(kind, name, root)
+    if store is None:
+        raise not_prepared(kind, name, root)
+    return store
+
+
 def known_dataset(kind: AnyKind, name: str) -> KnownDataset | None:
     """What the kind's catalogue says of a name."""
     return next((dataset for dataset in kind.datasets if dataset.name == name), None)

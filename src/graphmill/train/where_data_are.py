@@ -1,6 +1,5 @@
 """Over which prepared data a finished run is used: those it was trained on, wherever they are now, or others."""
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from graphmill.base.errors import UserError
 from graphmill.runtime.roots import dataset_root
 from graphmill.spec.plan import Plan
 from graphmill.tasks.build import task_class
-from graphmill.tasks.planning import open_dataset
+from graphmill.tasks.stores import require_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +61,4 @@ def _over(plan: Plan, name: str, root: Path) -> Plan:
             f"the task {plan.task.kind} does not say how it is used on other data",
             fix="give its class a method on_other_data, or restore the data where the plan says",
         )
-    return plan.model_copy(update={"task": choose(plan.task, open_dataset(plan.kind, name, root, say=_say))})
-
-
-def _say(message: str) -> None:
-    sys.stderr.write(f"{message}\n")
+    return plan.model_copy(update={"task": choose(plan.task, require_store(plan.kind, name, root))})
