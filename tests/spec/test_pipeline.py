@@ -3,7 +3,9 @@ from pathlib import Path
 import pytest
 
 from graphmill.base.errors import UserError
+from graphmill.spec.load import load_experiment
 from graphmill.spec.pipeline import chosen_stages, load_pipeline, load_stage, source_section
+from graphmill.spec.study import load_study
 
 TWO = """\
 name: two
@@ -130,3 +132,6 @@ def test_other_files_are_refused():
     for recipe in ("cora-sage", "study-demo"):
         with pytest.raises(UserError, match="stages"):
             load_pipeline(recipe)
+    for load in (load_experiment, load_study):
+        with pytest.raises(UserError, match="holds a pipeline"):
+            load("pipeline-neighbours")

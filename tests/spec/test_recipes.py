@@ -1,6 +1,7 @@
 import pytest
 
 from graphmill.spec.load import load_experiment
+from graphmill.spec.pipeline import load_pipeline, load_stage
 from graphmill.spec.recipes import find_recipe, list_recipes, recipes_folder
 from graphmill.spec.study import expand, load_cell, load_study
 
@@ -15,6 +16,9 @@ def test_every_recipe_loads_and_says_what_it_is(recipe):
     assert recipe.description, "its first line is a comment that says what it is"
     if recipe.kind == "experiment":
         load_experiment(recipe.name)
+    elif recipe.kind == "pipeline":
+        pipeline = load_pipeline(recipe.name)
+        assert all(load_stage(pipeline, stage, None) for stage in pipeline.stages)
     else:
         study = load_study(recipe.name)
         assert all(load_cell(study, cell) for cell in expand(study))
@@ -23,8 +27,9 @@ def test_every_recipe_loads_and_says_what_it_is(recipe):
 def test_kinds_and_descriptions(tmp_path):
     (tmp_path / "a.yaml").write_text("# An experiment\n# with more words\nname: a\n")
     (tmp_path / "b.yaml").write_text("name: b\nvary: {train.optimizer.lr: [1]}\n")
+    (tmp_path / "c.yaml").write_text("# A pipeline\nname: c\nset: {}\nstages: [{name: a}]\n")
     found = [(recipe.name, recipe.kind, recipe.description) for recipe in list_recipes(tmp_path)]
-    assert found == [("a", "experiment", "An experiment"), ("b", "study", "")]
+    assert found == [("a", "experiment", "An experiment"), ("b", "study", ""), ("c", "pipeline", "A pipeline")]
 
 
 def test_a_file_is_found_without_a_suffix_but_a_recipe_comes_first(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""The generated pages of docs/reference: commands, keys of an experiment and of a study, columns of metrics.csv.
+"""Generated pages of docs/reference: commands, keys of experiments, studies and pipelines, columns of metrics.csv.
 
 python -m graphmill.cli.reference > docs/reference/cli.md     (or: experiment, columns)
 python -m graphmill.cli.reference --write docs/reference
@@ -47,9 +47,10 @@ def _help_of(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]:
 
 
 def experiment_markdown() -> str:
-    """Every key of an experiment file, then of a study file."""
+    """Every key of an experiment file, of a study file, of a pipeline file."""
     from graphmill.config.keys import Key, keys_of
     from graphmill.spec.kinds import DEFAULT, KINDS
+    from graphmill.spec.pipeline import PipelineFile, StageSpec
     from graphmill.spec.study import Study
 
     lines = [_GENERATED, "", "# Keys of an experiment", ""]
@@ -63,6 +64,8 @@ def experiment_markdown() -> str:
         lines += ["", f"## With `task: {task}`", ""]
         lines += _key_table([key for key in keys if key not in shared and key.dotted != "task.kind"])
     lines += ["", "# Keys of a study", "", *_key_table(list(keys_of(Study))), ""]
+    lines += ["# Keys of a pipeline", "", *_key_table(list(keys_of(PipelineFile))), ""]
+    lines += ["## Of each of its stages", "", *_key_table(list(keys_of(StageSpec))), ""]
     lines += ["# Options of `graphmill prepare`", "", "Each is given as `-o key=value`.", ""]
     for kind in KINDS:
         lines += [f"## Of the task {kind.name}", "", *_key_table(list(keys_of(kind.prepare_options))), ""]

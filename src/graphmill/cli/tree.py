@@ -29,6 +29,7 @@ READING_ORDER = (
         "evaluate",
         "predict",
         "study",
+        "pipeline",
         "script",
         "submit",
         "watch",

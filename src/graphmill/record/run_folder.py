@@ -28,6 +28,10 @@ from graphmill.spec.plan import Plan
 M = TypeVar("M", bound=BaseModel)
 
 PLAN_FILE = "plan.json"
+# What is in a folder whose maker was killed before it wrote the plan: the next one begins anew.
+_OF_A_KILLED_MAKER = re.compile(
+    r"\.lock|initial_weights\.safetensors|\.(initial_weights\.safetensors|plan\.json)\..*\.tmp"
+)
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*){0,2}")
 
 Status = Literal["done", "out_of_time", "lost", "failed", "interrupted"]
@@ -379,7 +383,7 @@ def _make_empty(path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
             path.mkdir()
-        if any(child.name != ".lock" for child in path.iterdir()):
+        if any(not _OF_A_KILLED_MAKER.fullmatch(child.name) for child in path.iterdir()):
             raise UserError(f"{path} holds other files already", fix="give another --run-id, or another --logs-root")
         fsync_folder(path.parent)
     except OSError as error:

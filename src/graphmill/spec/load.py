@@ -14,7 +14,7 @@ from graphmill.config.yaml_text import read_document
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.kinds import DEFAULT, KINDS, find_kind
 from graphmill.spec.kinds.kind import AnyKind
-from graphmill.spec.recipes import STUDY_KEYS, find_recipe
+from graphmill.spec.recipes import PIPELINE_KEY, STUDY_KEYS, find_recipe
 
 DEFAULT_RECIPE = "debian-packages-sage"
 
@@ -26,6 +26,8 @@ def load_experiment(source: str | Path | None, overrides: Sequence[str] = ()) ->
     """
     path = find_recipe(DEFAULT_RECIPE if source is None else str(source), holds="an experiment")
     document = read_document(path, holds="an experiment")
+    if PIPELINE_KEY in document.value:
+        raise UserError(f"{path} holds a pipeline, not an experiment", fix=f"graphmill pipeline run {source}")
     if "experiment" in document.value or STUDY_KEYS & document.value.keys():
         raise UserError(f"{path} holds a study, not an experiment", fix=f"graphmill study run {source}")
     return _experiment(Draft.of(document), str(path), overrides)

@@ -1,8 +1,9 @@
-"""Recipes: whole experiments and studies that come with graphmill, one YAML each."""
+"""Recipes: whole experiments, studies and pipelines that come with graphmill, one YAML each."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import graphmill
 from graphmill.base.errors import UserError
@@ -11,6 +12,7 @@ from graphmill.config.yaml_text import read_document
 
 SUFFIXES = (".yaml", ".yml")
 STUDY_KEYS = {"kind", "vary", "cells", "seeds", "repeats", "set"}
+PIPELINE_KEY = "stages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +20,7 @@ class Recipe:
     """One file of the recipes folder."""
 
     name: str
-    kind: Literal["experiment", "study"]
+    kind: Literal["experiment", "study", "pipeline"]
     description: str  # its first comment line
     path: Path
 
@@ -64,4 +66,11 @@ def _recipe(path: Path) -> Recipe:
     document = read_document(path, holds="a recipe")
     first = path.read_text(encoding="utf-8").lstrip().splitlines()[0]
     description = first.lstrip("# ").rstrip() if first.startswith("#") else ""
-    return Recipe(path.stem, "study" if STUDY_KEYS & document.value.keys() else "experiment", description, path)
+    return Recipe(path.stem, kind_of(document.value), description, path)
+
+
+def kind_of(value: Mapping[str, Any]) -> Literal["experiment", "study", "pipeline"]:
+    """What a file with these keys holds."""
+    if PIPELINE_KEY in value:
+        return "pipeline"
+    return "study" if STUDY_KEYS & value.keys() else "experiment"

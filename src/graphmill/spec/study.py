@@ -20,7 +20,7 @@ from graphmill.config.problems import Problem, refuse
 from graphmill.config.yaml_text import read_document
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.load import DEFAULT_RECIPE, inline_experiment, load_experiment
-from graphmill.spec.recipes import find_recipe
+from graphmill.spec.recipes import PIPELINE_KEY, find_recipe
 from graphmill.spec.study_kinds import StudyKind, axis_cells, check_experiment, kind_problems
 
 MAX_CELLS = 1000
@@ -132,6 +132,8 @@ def _settings(study: Study) -> list[dict[str, Any]]:
 
 
 def _refuse_experiment(value: Mapping[str, Any], source: str) -> None:
+    if PIPELINE_KEY in value:
+        raise UserError(f"{source} holds a pipeline, not a study", fix=f"graphmill pipeline run {source}")
     if "train" in value or "dataset" in value:
         raise UserError(
             f"{source} holds an experiment, not a study: it has the key {'train' if 'train' in value else 'dataset'}",

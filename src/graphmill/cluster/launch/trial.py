@@ -1,14 +1,16 @@
 """How long will it take, and how much memory? A trial runs the first steps of a plan, and says what they cost."""
 
+import json
 import math
 import os
 import resource
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -34,6 +36,9 @@ class Trial:
     step_spread_s: tuple[float, float]  # quartiles
     val_s: float  # of one evaluation of the validation split
     test_s: float
+    start_s: float  # from the start of the attempt to its first step
+    save_s: float  # of one checkpoint
+    finish_s: float  # from the last event of rank 0 to the end of the attempt
     train_h: float  # of all steps
     evaluate_h: float  # of all evaluations
     peak_rss_mib: float  # of the largest process that ran, from its start to its end, evaluations included
@@ -62,10 +67,11 @@ def try_out(plan: Plan, steps: int) -> Trial:
         code = start_run(short, logs_root=Path(root))
         if code != exits.DONE:
             raise UserError(f"the trial ended with {code}; the error is above", fix="mend it, or leave out --trial")
-        return _read(RunFolder(Path(root) / "trial"), plan, steps)
+        return _read(RunFolder(Path(root) / "trial"), plan, steps, ended=time.time())
 
 
-def _read(folder: RunFolder, plan: Plan, steps: int) -> Trial:
+def _read(folder: RunFolder, plan: Plan, steps: int, *, ended: float) -> Trial:
+    """`ended`: Unix time, s."""
     events = events_in(folder.events_path(0))
     marks = [(event.steps_done, event.time) for event in events if isinstance(event, Sync)]
     per_step = [(later - sooner) / (after - before) for (before, sooner), (after, later) in pairwise(marks)]
@@ -79,18 +85,43 @@ def _read(folder: RunFolder, plan: Plan, steps: int) -> Trial:
     rows = [facts_of(plan.kind, row) for row in read_metrics(folder.metrics_path)]
     ends = [event.time for event in events if isinstance(event, Checkpoint | Evaluation)]
     val_s, test_s = float(rows[-1]["eval_s"]), ends[-1] - ends[-2]
-    every_epochs = plan.evaluate_every_epochs
-    num_evaluations = math.ceil(plan.calendar.num_epochs / every_epochs) if every_epochs else 1
+    saves = [later.time - sooner.time for sooner, later in pairwise(events) if isinstance(later, Checkpoint)]
+    steps_marked, first_mark = marks[0]
+    begun = folder.attempts()[0].time
     return Trial(
         steps=steps,
         step_s=quartiles[1],
         step_spread_s=(quartiles[0], quartiles[2]),
         val_s=val_s,
         test_s=test_s,
+        start_s=max(0.0, first_mark - begun - steps_marked * quartiles[1]),
+        save_s=max(saves, default=0.0),
+        finish_s=max(0.0, ended - events[-1].time),
         train_h=plan.last_step * quartiles[1] / 3600,
-        evaluate_h=(num_evaluations * val_s + test_s) / 3600,
+        evaluate_h=(num_evaluations(plan) * val_s + test_s) / 3600,
         peak_rss_mib=resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024,
     )
+
+
+def num_evaluations(plan: Plan) -> int:
+    """How often the whole run evaluates the validation split."""
+    every_epochs = plan.evaluate_every_epochs
+    return math.ceil(plan.calendar.num_epochs / every_epochs) if every_epochs else 1
+
+
+def main(words: Sequence[str]) -> int:
+    """`python -m graphmill.cluster.launch.trial PLAN.json STEPS`: a trial in a process of its own, printed as JSON.
+
+    The memory of a trial is that of the largest process that its process has waited for, so each has one to itself.
+    """
+    plan_path, steps = words
+    try:
+        trial = try_out(Plan.model_validate_json(Path(plan_path).read_bytes()), int(steps))
+    except UserError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return exits.BAD_REQUEST
+    sys.stdout.write(json.dumps(asdict(trial)) + "\n")
+    return exits.DONE
 
 
 @contextmanager
@@ -105,3 +136,7 @@ def _stdout_is_stderr() -> Iterator[None]:
         sys.stdout.flush()
         os.dup2(kept, 1)
         os.close(kept)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

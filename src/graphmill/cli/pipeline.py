@@ -1,0 +1,300 @@
+"""`pipeline`: the stages of a pipeline planned, run and listed."""
+
+from dataclasses import asdict
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from graphmill.base import exits
+from graphmill.base.errors import UserError
+from graphmill.cli.options import DatasetRoot, Json, LogsRoot
+from graphmill.cli.plan import make_plan, say
+from graphmill.cli.show import Cell, print_facts, print_json, print_line, print_table
+from graphmill.cli.tree import Commands
+
+if TYPE_CHECKING:
+    from graphmill.cluster.launch.pipeline import Planner, StageProgress, Stages, StageState
+    from graphmill.cluster.launch.predict import Prediction
+    from graphmill.spec.packing import Limits, Packing
+    from graphmill.spec.pipeline import Pipeline, StageSpec
+
+_STAGES = "--stages"
+PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="A YAML file, or the name of a recipe.")]
+StageNames = Annotated[
+    str | None,
+    typer.Option(_STAGES, metavar="A B", show_default=False, help="Only these stages; give PIPELINE before them."),
+]
+Trial = Annotated[int, typer.Option("--trial", metavar="STEPS", min=3, help="Steps of each stage to measure.")]
+TimeLimit = Annotated[
+    str | None,
+    typer.Option("--time-limit", metavar="TIME", show_default=False, help="Of a job: minutes, HH:MM:SS or D-HH:MM:SS."),
+]
+MemoryLimit = Annotated[
+    str | None,
+    typer.Option("--memory-limit", metavar="SIZE", show_default=False, help="Of a job, for each host, such as 64G."),
+]
+
+
+class StagesCommand(TyperCommand):
+    """Reads `--stages few many`, which typer cannot."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
+        """Join the names before typer sees them."""
+        words: list[str] = []
+        queue = list(args)
+        while queue:
+            words.append(queue.pop(0))
+            if words[-1] == _STAGES:
+                names = list(takewhile(lambda word: not word.startswith("-"), queue))
+                queue = queue[len(names) :]
+                words[-1] = f"{_STAGES}={' '.join(names)}"
+        return super().parse_args(ctx, words)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group."""
+    group = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None)
+    group.command("plan", cls=StagesCommand)(plan)
+    group.command("run", cls=StagesCommand)(run)
+    group.command("list")(list_)
+    group.callback()(pipeline)
+    app.add_typer(group, name="pipeline")
+
+
+def pipeline() -> None:
+    """Run stages in order, each with weights of earlier ones.
+
+    \b
+    Example:
+      graphmill pipeline plan pipeline-neighbours --time-limit 00:30:00
+      graphmill pipeline run pipeline-neighbours
+      graphmill pipeline list pipeline-neighbours
+    """
+
+
+def plan(
+    name: PipelineName,
+    *,
+    stages: StageNames = None,
+    trial: Trial = 20,
+    time_limit: TimeLimit = None,
+    memory_limit: MemoryLimit = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check and plan every stage; measure nothing, write nothing.")
+    ] = False,
+    root: DatasetRoot = None,
+    logs_root: LogsRoot = Path("logs"),
+    json: Json = False,
+) -> None:
+    """Predict what each stage takes, and pack stages into jobs.
+
+    A few steps of each stage that is not done are run here, once: what was measured is kept beside the runs. Times and
+    memory are intervals; jobs are packed by the upper ends. A stage may span jobs, and a job may hold several stages.
+
+    \b
+    Example:
+      graphmill pipeline plan pipeline-neighbours --time-limit 00:30:00 --memory-limit 8G
+      graphmill pipeline plan pipeline-horizon --stages short whole --json
+    """
+    from graphmill.cluster.launch.pipeline import checked_plans
+    from graphmill.cluster.launch.predict import Measurements, predict
+    from graphmill.spec.packing import pack
+
+    loaded, chosen, of = _loaded(name, stages, logs_root)
+    limits = _limits(time_limit, memory_limit)
+    plans = checked_plans(of, chosen, _planner(root))
+    if dry_run:
+        _show_states(of, json=json)
+        return
+    measurements = Measurements(logs_root / loaded.name, keep=True)
+    predictions = predict(of, chosen, plans, measurements, steps=trial, say=say)
+    costs = [prediction.cost for prediction in predictions if prediction.cost is not None]
+    packing = None if limits is None else pack(costs, limits)
+    if json:
+        jobs = {} if packing is None else {"jobs": packing.jobs, "misfits": packing.misfits}
+        print_json({"pipeline": loaded.name, "stages": [_as_json(each) for each in predictions], **jobs})
+    else:
+        _show_predictions(predictions)
+        if packing is not None:
+            _show_packing(packing)
+    if packing is not None and packing.misfits:
+        raise typer.Exit(exits.ANSWER_IS_NO)
+
+
+def run(
+    name: PipelineName,
+    *,
+    stages: StageNames = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check and plan every stage, list them, and stop before anything runs.")
+    ] = False,
+    root: DatasetRoot = None,
+    logs_root: LogsRoot = Path("logs"),
+    json: Json = False,
+) -> None:
+    """Run the stages of a pipeline on this machine, one after another.
+
+    A stage that is done is not run again; one that was interrupted resumes, also in the middle of an epoch; one whose
+    definition has changed since it began is refused, with the difference. A stage that fails stops those that take its
+    weights (exit status 1). Ctrl-C stops the pipeline (75), and the same command resumes it.
+
+    \b
+    Example:
+      graphmill pipeline run pipeline-neighbours --logs-root logs
+      graphmill pipeline run pipeline-neighbours --stages few
+
+    \b
+    A pipeline file:
+      name: neighbours
+      experiment: debian-packages-sage
+      set: {train.ranks: 2}
+      evaluate_on: all
+      stages:
+        - {name: few, set: {train.num_neighbors: [5, 3], train.epochs: 3}}
+        - {name: many, set: {train.epochs: 3}, init_from: {stage: few, weights: best}}
+    """
+    from graphmill.cluster.launch.evaluation_sets import evaluate_on_all
+    from graphmill.cluster.launch.pipeline import checked_plans, run_pipeline
+
+    loaded, chosen, of = _loaded(name, stages, logs_root)
+    planner = _planner(root)
+    if dry_run:
+        checked_plans(of, chosen, planner)
+        _show_states(of, json=json)
+        return
+    evaluated = None
+    if loaded.evaluate_on == "all":
+        evaluated = lambda stage, _: evaluate_on_all(of, stage, planner, say)  # noqa: E731  # one line says it
+    code = run_pipeline(of, chosen, planner=planner, say=say, after_stage=evaluated)
+    if json:
+        _show_states(of, json=True)
+    if code:
+        raise typer.Exit(code)
+    if not json:
+        print_line(f"{loaded.name}: {len(chosen)} stages are done; `graphmill pipeline list {name}` shows them")
+
+
+def list_(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PIPELINE", show_default=False, help="A YAML file or a recipe; all such recipes if left out."
+        ),
+    ] = None,
+    logs_root: LogsRoot = Path("logs"),
+    json: Json = False,
+) -> None:
+    """List the stages of a pipeline with their state, or the recipes.
+
+    \b
+    Example:
+      graphmill pipeline list
+      graphmill pipeline list pipeline-neighbours --json
+    """
+    if name is not None:
+        _show_states(_loaded(name, None, logs_root)[2], json=json)
+        return
+    from graphmill.spec.recipes import list_recipes, recipes_folder
+
+    recipes = [recipe for recipe in list_recipes() if recipe.kind == "pipeline"]
+    if json:
+        print_json({"folder": recipes_folder(), "recipes": recipes})
+        return
+    rows = [[recipe.name, recipe.description] for recipe in recipes]
+    print_table(("recipe", "description"), rows, title=f"Pipelines in {recipes_folder()}")
+
+
+def _loaded(name: str, stages: str | None, logs_root: Path) -> "tuple[Pipeline, list[StageSpec], Stages]":
+    from graphmill.cluster.launch.pipeline import Stages
+    from graphmill.spec.pipeline import chosen_stages, load_pipeline
+
+    loaded = load_pipeline(name)
+    names = (stages or "").replace(",", " ").split()
+    if stages is not None and not names:
+        raise UserError("--stages names no stage", fix="name some after it, or leave it out for all")
+    return loaded, chosen_stages(loaded, names), Stages(loaded, logs_root)
+
+
+def _planner(root: Path | None) -> "Planner":
+    return lambda experiment, run_id: make_plan(experiment, root, run_id)
+
+
+def _limits(time_limit: str | None, memory_limit: str | None) -> "Limits | None":
+    from graphmill.base.amounts import mib_of, seconds_of
+    from graphmill.spec.packing import Limits
+
+    if time_limit is None:
+        if memory_limit is not None:
+            raise UserError("--memory-limit is for packing into jobs", fix="give --time-limit, too")
+        return None
+    seconds = seconds_of(time_limit)
+    if not seconds:
+        raise UserError(f"--time-limit {time_limit} is no span of time", fix="write, for example, 00:30:00")
+    memory = None if memory_limit is None else mib_of(memory_limit)
+    if memory_limit is not None and not memory:
+        raise UserError(f"--memory-limit {memory_limit} is no amount of memory", fix="write, for example, 8G")
+    return Limits(float(seconds), memory)
+
+
+def _show_states(of: "Stages", *, json: bool) -> None:
+    from graphmill.cluster.launch.pipeline import progress
+
+    rows = [(state, progress(state), of.missing(state.stage)) for state in of.states()]
+    if json:
+        found = [
+            {"stage": state.stage.name, "status": state.status, "run": state.folder.path, "waits_for": missing}
+            | asdict(shown)
+            for state, shown, missing in rows
+        ]
+        print_json({"pipeline": of.pipeline.name, "stages": found})
+        return
+    table = [_state_row(state, shown, missing) for state, shown, missing in rows]
+    columns = ("stage", "status", "starts from", "epochs", "attempts", "best", "folder")
+    print_table(columns, table, title=f"{len(rows)} stages of {of.pipeline.name}")
+
+
+def _state_row(state: "StageState", shown: "StageProgress", missing: list[str]) -> list[Cell]:
+    source = state.stage.init_from
+    start = "-" if source is None else source.stage or source.run or source.file
+    status = f"{state.status}, waits for {', '.join(missing)}" if missing else state.status
+    epochs = f"{shown.epochs} of {shown.of_epochs}" if shown.of_epochs else "-"
+    return [state.stage.name, status, start, epochs, shown.attempts, shown.best_in_words, str(state.folder.path)]
+
+
+def _as_json(prediction: "Prediction") -> dict[str, Any]:
+    values = asdict(prediction)
+    return values | ({} if prediction.trial is None else {"trial": asdict(prediction.trial)})
+
+
+def _show_predictions(predictions: "list[Prediction]") -> None:
+    rows: list[list[Cell]] = []
+    for each in predictions:
+        cost, trial = each.cost, each.trial
+        if cost is None or trial is None:
+            rows.append([each.stage, each.status, 0, None, None, None, None])
+            continue
+        work = f"{cost.work_s.low:.1f} to {cost.work_s.high:.1f}"
+        memory = f"{cost.memory_mib.low:.0f} to {cost.memory_mib.high:.0f}"
+        measured = "earlier" if each.is_recorded else f"{trial.steps} steps"
+        rows.append([each.stage, each.status, each.steps_left, round(cost.start_s, 1), work, memory, measured])
+    columns = ("stage", "status", "steps left", "start-up s", "work s", "MiB per host", "measured")
+    print_table(columns, rows, title="predicted from a trial of each stage")
+
+
+def _show_packing(packing: "Packing") -> None:
+    print_line("")
+    for number, job in enumerate(packing.jobs, start=1):
+        parts = [f"{part.stage} {part.begin_s:.0f}-{part.end_s:.0f} s" for part in job.parts]
+        facts: list[tuple[str, Cell]] = [
+            ("stages", ", ".join(parts)),
+            ("predicted s, at most", round(job.takes_s, 1)),
+            ("time limit s", job.time_s),
+            ("MiB per host", job.memory_mib),
+            ("hosts x ranks", f"{job.shape.hosts} x {job.shape.ranks_per_host}"),
+        ]
+        print_facts(facts, title=f"job {number} of {len(packing.jobs)}")
+    for misfit in packing.misfits:
+        say(f"stage {misfit.stage} does not fit: {misfit.why}")

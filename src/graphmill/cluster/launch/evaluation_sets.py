@@ -1,0 +1,109 @@
+"""The best weights of every stage, evaluated on the data of every stage, so that forgetting shows.
+
+`<logs root>/<pipeline>/evaluations.csv` has the long form: stage, weights, epoch, set, measure, value. A set is a
+stage whose validation split was evaluated; the test split is read at the end of each run only.
+"""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+from graphmill.base import exits
+from graphmill.base.errors import UserError
+from graphmill.base.files import write_text
+from graphmill.cluster.launch.pipeline import NEW, Planner, Stages
+from graphmill.record.find_weights import weights_of
+from graphmill.record.run_folder import RunFolder, plan_text
+from graphmill.spec.pipeline import StageSpec
+
+EVALUATIONS_FILE: Final = "evaluations.csv"
+_SPLIT: Final = "val"
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """One row."""
+
+    stage: str  # whose best weights
+    weights: str  # their checksum
+    epoch: int  # of that stage, at which they are the best
+    set: str  # the stage whose data were evaluated
+    measure: str
+    value: float
+
+
+def evaluate_on_all(stages: Stages, stage: StageSpec, planner: Planner, say: Callable[[str], None]) -> None:
+    """Evaluate the best weights of a stage that is done, unless that was done before."""
+    path = stages.logs_root / stages.pipeline.name / EVALUATIONS_FILE
+    folder = stages.state(stage).folder
+    weights = weights_of(folder, "best", lambda name, problem: say(f"{name} is damaged: {problem}")).checked()
+    known = read_evaluations(path)
+    if any((row.stage, row.weights) == (stage.name, weights) for row in known):
+        return
+    with tempfile.TemporaryDirectory(prefix="graphmill-plans-") as root:
+        plans = [_plan_path(stages, other, planner, Path(root)) for other in stages.pipeline.stages]
+        found = _run(folder, plans)
+    rows = []
+    for other, result in zip(stages.pipeline.stages, found, strict=True):
+        if "refused" in result:
+            say(f"{stage.name} is not evaluated on the data of {other.name}: {result['refused']}")
+            continue
+        rows += [
+            Evaluated(stage.name, weights, result["epoch"], other.name, name, value)
+            for name, value in result["measures"].items()
+        ]
+    write_text(path, _text([*(row for row in known if row.stage != stage.name), *rows]))
+
+
+def read_evaluations(path: Path) -> list[Evaluated]:
+    """All rows of the file; none where there is no file. `UserError` where it is damaged."""
+    if not path.exists():
+        return []
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        return [
+            Evaluated(row["stage"], row["weights"], int(row["epoch"]), row["set"], row["measure"], float(row["value"]))
+            for row in rows
+        ]
+    except (KeyError, ValueError, TypeError):
+        raise UserError(f"{path} is damaged", fix="remove it, and run the pipeline again") from None
+
+
+def _plan_path(stages: Stages, stage: StageSpec, planner: Planner, root: Path) -> Path:
+    """The plan of a stage: of its run where it has begun, else as it will be planned."""
+    state = stages.state(stage)
+    if state.status != NEW:
+        return state.folder.plan_path
+    path = root / f"{stage.name}.json"
+    path.write_text(plan_text(stages.plan(stage, planner)), encoding="utf-8")
+    return path
+
+
+def _run(folder: RunFolder, plans: list[Path]) -> list[dict[str, Any]]:
+    words = [str(folder.path), *(str(path) for path in plans), "--split", _SPLIT]
+    child = subprocess.run(
+        [sys.executable, "-m", "graphmill.train.evaluate_sets", *words], stdout=subprocess.PIPE, text=True, check=False
+    )
+    if child.returncode != exits.DONE:
+        raise UserError(
+            f"evaluating {folder.path} failed with exit status {child.returncode}; the error is above",
+            fix="run the pipeline again, or set evaluate_on: own",
+        )
+    found: list[dict[str, Any]] = json.loads(child.stdout)
+    return found
+
+
+def _text(rows: list[Evaluated]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([field.name for field in fields(Evaluated)])
+    writer.writerows(astuple(row) for row in rows)
+    return text.getvalue()

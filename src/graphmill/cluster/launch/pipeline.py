@@ -1,0 +1,179 @@
+"""Run a pipeline on this machine: its stages one after another, each a run of its own in `<logs root>/<pipeline>/`."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from graphmill.base import exits
+from graphmill.base.errors import UserError
+from graphmill.cluster.launch.local import WORKER
+from graphmill.cluster.launch.run import Say, resume_run, start_run
+from graphmill.config.problems import Problem, refuse
+from graphmill.record.metrics import read_metrics
+from graphmill.record.run_folder import RunFolder, refuse_other_plan
+from graphmill.spec.experiment import Experiment
+from graphmill.spec.pipeline import Pipeline, StageSpec, load_stage
+from graphmill.spec.plan import Plan
+
+NEW: Final = "new"
+UNFINISHED: Final = "unfinished"  # it has begun, and does not say how it ended: it runs, or was killed
+DONE: Final = "done"
+Planner = Callable[[Experiment, str], Plan]
+"""Makes the plan of one run from its experiment and run id. The caller has it, for it must open the dataset."""
+AfterStage = Callable[[StageSpec, RunFolder], None]
+"""Called with each stage that is done: at its end, and again whenever the pipeline is run."""
+
+_STOPS: Final = (exits.OUT_OF_TIME, 130)  # a person or a scheduler asked: the whole pipeline stops
+
+
+@dataclass(frozen=True, slots=True)
+class StageState:
+    """One stage and what became of it so far."""
+
+    stage: StageSpec
+    run_id: str
+    folder: RunFolder
+    status: str  # NEW, UNFINISHED, or the status of its outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """The stages of a pipeline, and where their runs are."""
+
+    pipeline: Pipeline
+    logs_root: Path
+
+    def state(self, stage: StageSpec) -> StageState:
+        """As its run folder says."""
+        run_id = self.pipeline.run_id(stage)
+        folder = RunFolder(self.logs_root / run_id)
+        status = NEW
+        if folder.plan_path.exists():
+            outcome = folder.read_outcome()
+            status = UNFINISHED if outcome is None else outcome.status
+        return StageState(stage, run_id, folder, status)
+
+    def states(self) -> list[StageState]:
+        """Of all stages, in order."""
+        return [self.state(stage) for stage in self.pipeline.stages]
+
+    def missing(self, stage: StageSpec) -> list[str]:
+        """The stages whose weights this one takes, and which are not done."""
+        return [name for name in stage.needs() if self.state(self.pipeline.stage(name)).status != DONE]
+
+    def plan(self, stage: StageSpec, planner: Planner) -> Plan:
+        """The plan of a stage. It names its initial weights only once the stages that they come from are done."""
+        logs_root = None if self.missing(stage) else self.logs_root
+        return planner(load_stage(self.pipeline, stage, logs_root), self.pipeline.run_id(stage))
+
+
+def run_pipeline(
+    stages: Stages,
+    chosen: Sequence[StageSpec],
+    *,
+    planner: Planner,
+    say: Say,
+    command: Sequence[str] = WORKER,
+    after_stage: AfterStage | None = None,
+) -> int:
+    """Run the chosen stages that are not done yet; continue what was interrupted. Returns the exit status.
+
+    Every stage is planned before the first one runs, so that a wrong value in the last one costs no hours. A stage that
+    fails stops those that take its weights, and no others: 1 at the end. A stop (75, or 130) stops the pipeline.
+
+    Raises:
+        UserError: a stage has begun with another definition than it has now; both are said.
+    """
+    checked_plans(stages, chosen, planner)
+    problems: list[str] = []
+    for stage in chosen:
+        number = stages.pipeline.stages.index(stage) + 1
+        title = f"[{number}/{len(stages.pipeline.stages)}] {stage.name}"
+        missing = stages.missing(stage)
+        if missing:
+            say(f"{title}: not run, because it takes weights of {', '.join(missing)}, which is not done")
+            problems.append(stage.name)
+            continue
+        code = _run(stages, stage, title, planner=planner, say=say, command=command)
+        if code in _STOPS:
+            say(f"{title}: stopped (exit status {code}); run the same command again to resume")
+            return code
+        if code != exits.DONE:
+            say(f"{title}: failed (exit status {code}); see {stages.state(stage).folder.path}")
+            problems.append(stage.name)
+        elif after_stage is not None:
+            after_stage(stage, stages.state(stage).folder)
+    if problems:
+        say(f"{len(problems)} of {len(chosen)} stages are not done: {', '.join(problems)}")
+    return exits.ANSWER_IS_NO if problems else exits.DONE
+
+
+def checked_plans(stages: Stages, chosen: Sequence[StageSpec], planner: Planner) -> list[Plan]:
+    """The plans of the chosen stages, or one `UserError` with all problems. Runs and changes nothing."""
+    problems: list[Problem] = []
+    plans: list[Plan] = []
+    for stage in chosen:
+        try:
+            plans.append(_checked_plan(stages, stage, planner))
+        except UserError as error:
+            if error.message not in {problem.what for problem in problems}:
+                problems.append(Problem(f"stage {stage.name}", error.message, error.fix))
+    refuse(problems, f"pipeline {stages.pipeline.name}")
+    return plans
+
+
+def _checked_plan(stages: Stages, stage: StageSpec, planner: Planner) -> Plan:
+    plan, state = stages.plan(stage, planner), stages.state(stage)
+    if state.status == NEW:
+        return plan
+    begun = state.folder.read_plan()
+    missing = stages.missing(stage)
+    if missing and begun.init_from is not None:
+        raise UserError(
+            f"{state.folder.path} has begun with weights of {', '.join(missing)}, which is not done any more",
+            fix=f"move {state.folder.path} aside, to run the stage anew",
+        )
+    refuse_other_plan(state.folder, begun, plan)
+    return plan
+
+
+def _run(stages: Stages, stage: StageSpec, title: str, *, planner: Planner, say: Say, command: Sequence[str]) -> int:
+    state = stages.state(stage)
+    if state.status == DONE:
+        say(f"{title}: done already")
+        return exits.DONE
+    try:
+        if state.status == NEW:
+            say(f"{title}: starts")
+            plan = _checked_plan(stages, stage, planner)  # now with the weights of the stages before it
+            return start_run(plan, logs_root=stages.logs_root, command=command)
+        say(f"{title}: resumes")
+        return resume_run(state.folder, say=say, command=command)
+    except UserError as error:
+        say(f"error: {error}")
+        return exits.BAD_REQUEST
+
+
+@dataclass(frozen=True, slots=True)
+class StageProgress:
+    """How far a stage is, and how good: from its run folder. Empty where it has not begun."""
+
+    epochs: int = 0  # completed
+    of_epochs: int = 0
+    attempts: int = 0
+    best: dict[str, Any] | None = None  # measures on the validation split, and their epoch
+    best_in_words: str = "-"
+
+
+def progress(state: StageState) -> StageProgress:
+    """How far one stage is."""
+    if state.status == NEW:
+        return StageProgress()
+    folder, plan, outcome = state.folder, state.folder.read_plan(), state.folder.read_outcome()
+    epochs = len(read_metrics(folder.metrics_path, is_growing=True)) if folder.metrics_path.exists() else 0
+    best = None if outcome is None else outcome.best
+    words, name = "-", plan.kind.primary.name
+    if best is not None and name in best:
+        words = f"{name} {best[name]:.4g}, epoch {best['epoch']}"
+    return StageProgress(epochs, plan.calendar.num_epochs, len(folder.attempts()), best, words)

@@ -1,0 +1,156 @@
+"""What the stages of a pipeline will take: a few steps of each are measured here, and the rest is arithmetic.
+
+Measurements are kept beside the runs, in `<logs root>/<pipeline>/measured.json`, each under the digest of what was
+measured and the name of the host: the same stage is not measured twice.
+"""
+
+import hashlib
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from graphmill.base import exits
+from graphmill.base.errors import UserError
+from graphmill.base.files import write_json
+from graphmill.cluster.launch.pipeline import DONE, NEW, Stages
+from graphmill.cluster.launch.trial import Trial, num_evaluations
+from graphmill.record.manifest import saved_steps
+from graphmill.record.run_folder import plan_text
+from graphmill.spec.packing import Interval, Shape, StageCost
+from graphmill.spec.pipeline import StageSpec
+from graphmill.spec.plan import Plan
+
+TRIAL_STEPS: Final = 20
+_SPREAD: Final = 0.1  # a prediction claims no more than this, however evenly the trial's steps went
+_TRIAL: Final = TypeAdapter(Trial)
+MEASURED_FILE: Final = "measured.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What is left of one stage, and what it was measured by; nothing is left of one that is done."""
+
+    stage: str
+    status: str
+    cost: StageCost | None
+    trial: Trial | None
+    steps_left: int  # of each rank
+    is_recorded: bool  # measured earlier
+
+
+class Measurements:
+    """Trials that were made earlier, in a file; only read where `keep` is False."""
+
+    def __init__(self, folder: Path, *, keep: bool) -> None:
+        self._path = folder / MEASURED_FILE
+        self._keep = keep
+        self._known: dict[str, Any] = {}
+        if self._path.exists():
+            try:
+                self._known = json.loads(self._path.read_bytes())
+            except ValueError:
+                raise UserError(f"{self._path} is damaged", fix="remove it: stages are measured again") from None
+
+    def find(self, plan: Plan) -> Trial | None:
+        """The trial of this plan on this host, if there was one."""
+        known = self._known.get(self._key(plan))
+        try:
+            return (
+                None
+                if known is None
+                else _TRIAL.validate_python({**known, "step_spread_s": tuple(known["step_spread_s"])})
+            )
+        except (ValidationError, KeyError):  # of another version
+            return None
+
+    def keep(self, plan: Plan, trial: dict[str, Any]) -> None:
+        """Remember a trial."""
+        self._known[self._key(plan)] = trial
+        if self._keep:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(self._path, self._known)
+
+    def _key(self, plan: Plan) -> str:
+        text = plan_text(plan.model_copy(update={"run_id": "", "init_from": None}))
+        return f"{socket.gethostname()} {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def predict(
+    stages: Stages,
+    chosen: Sequence[StageSpec],
+    plans: Sequence[Plan],
+    measurements: Measurements,
+    *,
+    steps: int = TRIAL_STEPS,
+    say: Callable[[str], None],
+) -> list[Prediction]:
+    """What is left of each stage. Measures those that were not measured before, each in a process of its own."""
+    found = []
+    for stage, plan in zip(chosen, plans, strict=True):
+        state = stages.state(stage)
+        if state.status == DONE:
+            found.append(Prediction(stage.name, state.status, None, None, 0, False))
+            continue
+        trial, is_recorded = measurements.find(plan), True
+        if trial is None:
+            say(f"stage {stage.name}: measuring {steps} steps")
+            values = measure(plan, steps)
+            measurements.keep(plan, values)
+            trial, is_recorded = (
+                _TRIAL.validate_python({**values, "step_spread_s": tuple(values["step_spread_s"])}),
+                False,
+            )
+        saved = 0 if state.status == NEW else saved_steps(state.folder.checkpoints_dir)
+        cost = cost_of(stage, plan, trial, saved)
+        found.append(Prediction(stage.name, state.status, cost, trial, plan.last_step - saved, is_recorded))
+    return found
+
+
+def measure(plan: Plan, steps: int) -> dict[str, Any]:
+    """A trial of `steps` steps with random weights, in a process of its own, as JSON has it."""
+    own = plan.model_copy(update={"init_from": None})
+    with tempfile.NamedTemporaryFile("w", prefix="graphmill-plan-", suffix=".json", encoding="utf-8") as file:
+        file.write(plan_text(own))
+        file.flush()
+        command = [sys.executable, "-m", "graphmill.cluster.launch.trial", file.name, str(steps)]
+        child = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if child.returncode != exits.DONE:
+        raise UserError(
+            f"the trial of {plan.run_id} failed with exit status {child.returncode}; the error is above",
+            fix="change what it says",
+        )
+    values: dict[str, Any] = json.loads(child.stdout)
+    return values
+
+
+def cost_of(stage: StageSpec, plan: Plan, trial: Trial, steps_saved: int = 0) -> StageCost:
+    """What is left of a stage after `steps_saved` steps of each rank, by its trial. Pure."""
+    share = (plan.last_step - steps_saved) / plan.last_step
+    evaluations = num_evaluations(plan) * share + (1 if stage.init_from is not None and not steps_saved else 0)
+    checkpoints = plan.calendar.num_epochs * share
+    aside_s = evaluations * trial.val_s + trial.test_s + checkpoints * trial.save_s
+    steps_left = plan.last_step - steps_saved
+    slow, fast = trial.step_spread_s[1], trial.step_spread_s[0]
+    middle = steps_left * trial.step_s + aside_s
+    peak_mib = trial.peak_rss_mib * plan.ranks_per_host
+    return StageCost(
+        name=stage.name,
+        shape=Shape(plan.hosts, plan.ranks_per_host, plan.device),
+        start_s=trial.start_s,
+        work_s=Interval(
+            min(steps_left * fast + aside_s, middle * (1 - _SPREAD)),
+            max(steps_left * slow + aside_s, middle * (1 + _SPREAD)),
+        ),
+        piece_s=max(plan.sync.every * slow, trial.val_s, trial.test_s),
+        save_s=trial.save_s + trial.finish_s,
+        memory_mib=Interval(peak_mib * (1 - _SPREAD), peak_mib * (1 + _SPREAD)),
+        needs=tuple(stage.needs()),
+    )

@@ -1,0 +1,64 @@
+"""Evaluate the weights of a run on the data of several plans: `python -m graphmill.train.evaluate_sets RUN PLAN …`.
+
+Prints one JSON list, an object for each plan: `{"epoch": …, "measures": {…}}`, or `{"refused": …}` where the weights do
+not fit the plan's model. Exact, in one process, as `graphmill.train.evaluate`.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from graphmill.base import exits
+from graphmill.base.errors import UserError
+from graphmill.nn.weights import Weights
+from graphmill.record.run_folder import RunFolder
+from graphmill.runtime.machine import machine_facts
+from graphmill.spec.plan import Plan
+from graphmill.sync.group import Group
+from graphmill.tasks.build import build_task
+from graphmill.tasks.task import Split, never_pause
+from graphmill.train.device import rank_device
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the list."""
+    parser = argparse.ArgumentParser(prog="python -m graphmill.train.evaluate_sets", description=__doc__)
+    parser.add_argument("run_folder", type=Path)
+    parser.add_argument("plans", type=Path, nargs="+")
+    parser.add_argument("--split", choices=("train", "val", "test"), default="val")
+    options = parser.parse_args(arguments)
+    try:
+        folder = RunFolder.open(options.run_folder)
+        torch.set_num_threads(machine_facts().num_cores)
+        weights = Weights.of_run(folder, "best", _warn)
+        plans = [Plan.model_validate_json(path.read_bytes()) for path in options.plans]
+        found = [_evaluated(weights, plan, options.split) for plan in plans]
+    except UserError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return exits.BAD_REQUEST
+    sys.stdout.write(json.dumps(found) + "\n")
+    return exits.DONE
+
+
+def _evaluated(weights: Weights, plan: Plan, split: Split) -> dict[str, Any]:
+    device = rank_device(plan.device, local_rank=0)
+    task = build_task(plan, Group(rank=0, world_size=1, device=device))
+    try:
+        weights.load_all_into(task.model, name=f"the model of {plan.run_id}")
+    except UserError as error:
+        return {"refused": error.message}
+    epoch = 0 if weights.origin is None else weights.origin.epoch
+    return {"epoch": epoch, "measures": task.evaluate(split, never_pause).facts()}
+
+
+def _warn(checkpoint: str, problem: str) -> None:
+    sys.stderr.write(f"warning: {checkpoint} is damaged and passed over: {problem}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
