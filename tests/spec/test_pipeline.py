@@ -63,10 +63,13 @@ stages:
     init_from: {stage: b, weights: last, exclude: [head.*]}
     sources: {teacher: {stage: a}, scorer: {file: scorer.safetensors}}
 """
-    stage = load_pipeline(written(text)).stages[2]
+    pipeline = load_pipeline(written(text))
+    stage = pipeline.stages[2]
     assert stage.needs() == ["b", "a"]
     assert stage.init_from.weights == "last"
     assert stage.sources["scorer"].file == "scorer.safetensors"
+    with pytest.raises(UserError, match="teacher, scorer"):
+        load_stage(pipeline, stage, None)
 
 
 def test_stages_are_chosen_in_the_order_of_the_pipeline(written):

@@ -54,7 +54,8 @@ class StageSpec(Spec):
     set: dict[str, Any] = Field({}, description="dotted keys of the experiment that this stage sets")
     init_from: SourceSpec | None = Field(None, description="the weights that it begins with; random ones if left out")
     sources: dict[str, SourceSpec] = Field(
-        {}, description="further weights by name, such as teacher or scorer, for tasks that use them"
+        {},
+        description="further weights by name, such as teacher or scorer: refused in training, for no task uses any yet",
     )
 
     def needs(self) -> list[str]:
@@ -137,8 +138,13 @@ def load_stage(pipeline: Pipeline, stage: StageSpec, logs_root: Path | None) -> 
     """The experiment that one stage runs. Weights of stages are those of their runs below `logs_root`.
 
     Without a `logs_root`, the experiment begins with random weights: to plan a stage before those that it needs are
-    done.
+    done. `UserError` where something in it is wrong, or where the stage has `sources`.
     """
+    if stage.sources:  # nothing would read them
+        raise UserError(
+            f"stage {stage.name}: sources has {', '.join(stage.sources)}, but no task uses further weights yet",
+            fix="remove sources; the weights that a stage begins with are init_from",
+        )
     overrides = [*pipeline.shared, *(_override(key, value) for key, value in stage.set.items())]
     if stage.init_from is not None and logs_root is not None:
         overrides.append(_override("init_from", source_section(pipeline, stage.init_from, logs_root)))

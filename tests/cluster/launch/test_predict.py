@@ -1,0 +1,69 @@
+"""What is left of a stage, by arithmetic; what was measured is measured once."""
+
+from dataclasses import asdict
+
+import pytest
+
+from graphmill.base.errors import UserError
+from graphmill.cluster.launch.predict import MEASURED_FILE, Measurements, cost_of
+from graphmill.cluster.launch.trial import Trial
+from graphmill.spec.pipeline import SourceSpec, StageSpec
+
+FIRST = StageSpec(name="first")
+SECOND = StageSpec(name="second", init_from=SourceSpec(stage="first"))
+
+
+def trial(**changed) -> Trial:
+    values = {
+        "steps": 10, "step_s": 2.0, "step_spread_s": (1.9, 2.1), "val_s": 3.0, "test_s": 4.0, "start_s": 8.0,
+        "save_s": 0.5, "finish_s": 0.25, "train_h": 0.0, "evaluate_h": 0.0, "peak_rss_mib": 400.0,
+    }  # fmt: skip
+    return Trial(**{**values, **changed})
+
+
+def test_a_whole_stage(make_plan):
+    plan = make_plan(ranks=2, epochs=2)  # 3 steps of each rank an epoch
+    cost = cost_of(FIRST, plan, trial())
+    aside = 2 * 3.0 + 4.0 + 2 * 0.5
+    assert plan.last_step == 6
+    assert cost.work_s.low == pytest.approx(0.9 * (6 * 2 + aside))
+    assert cost.work_s.high == pytest.approx(1.1 * (6 * 2 + aside))
+    assert (cost.start_s, cost.save_s, cost.piece_s) == (8.0, 0.75, 4.0)
+    assert (cost.memory_mib.low, cost.memory_mib.high) == (pytest.approx(720), pytest.approx(880)), "of two ranks"
+    assert (cost.shape.hosts, cost.shape.ranks_per_host, cost.shape.device) == (1, 2, "cpu")
+
+
+def test_uneven_steps_widen_the_interval(make_plan):
+    cost = cost_of(FIRST, make_plan(), trial(step_spread_s=(0.5, 9.0)))
+    assert cost.work_s.low == pytest.approx(6 * 0.5 + 11)
+    assert cost.work_s.high == pytest.approx(6 * 9 + 11)
+
+
+def test_weights_from_elsewhere_are_evaluated_first(make_plan):
+    plan = make_plan()
+    first, second = (cost_of(stage, plan, trial()) for stage in (FIRST, SECOND))
+    assert second.work_s.high - first.work_s.high == pytest.approx(1.1 * 3.0)
+    assert second.needs == ("first",)
+
+
+def test_what_is_saved_is_not_predicted_again(make_plan):
+    plan = make_plan()
+    assert cost_of(SECOND, plan, trial(), 3).work_s.high == pytest.approx(1.1 * (3 * 2 + 3.0 + 4.0 + 0.5))
+    assert cost_of(FIRST, plan, trial(), plan.last_step).work_s.high == pytest.approx(1.1 * 4.0), "the test split"
+
+
+def test_what_was_measured_is_found_again(make_plan, tmp_path):
+    plan = make_plan("p/a")
+    assert Measurements(tmp_path, keep=True).find(plan) is None
+    Measurements(tmp_path, keep=True).keep(plan, asdict(trial()))
+    again = Measurements(tmp_path, keep=False)
+    assert again.find(make_plan("q/b")) == trial(), "of another name, but the same work"
+    assert again.find(make_plan("p/a", lr=0.5)) is None
+    again.keep(make_plan("p/a", lr=0.5), asdict(trial()))
+    assert Measurements(tmp_path, keep=False).find(make_plan("p/a", lr=0.5)) is None, "it was not to be kept"
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    (tmp_path / MEASURED_FILE).write_text("{")
+    with pytest.raises(UserError, match=MEASURED_FILE):
+        Measurements(tmp_path, keep=True)
