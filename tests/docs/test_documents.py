@@ -16,6 +16,7 @@ from graphmill.cli.tree import SeedFlagsCommand
 from graphmill.spec.flags import SEED_FLAGS, parse_train_request
 from graphmill.spec.job.site import load_site
 from graphmill.spec.load import load_experiment
+from graphmill.spec.pipeline import load_pipeline
 from graphmill.spec.recipes import list_recipes
 from graphmill.spec.study import load_study
 
@@ -183,7 +184,9 @@ def test_yaml_in_documents_is_an_experiment_or_a_part_of_one(tmp_path):
         ):
             file = tmp_path / f"{path.stem}-{number}.yaml"
             file.write_text(body, encoding="utf-8")
-            if re.search(r"^(vary|cells|kind):", body, re.MULTILINE):
+            if re.search(r"^stages:", body, re.MULTILINE):
+                load_pipeline(file)
+            elif re.search(r"^(vary|cells|kind):", body, re.MULTILINE):
                 load_study(file)
             elif re.search(r"^defaults:", body, re.MULTILINE):
                 load_site(str(file), folders=[])
