@@ -58,9 +58,9 @@ def test_what_was_measured_is_found_again(make_plan, tmp_path):
     Measurements(tmp_path, keep=True).keep(plan, asdict(trial()))
     again = Measurements(tmp_path, keep=False)
     assert again.find(make_plan("q/b")) == trial(), "of another name, but the same work"
-    assert again.find(make_plan("p/a", lr=0.5)) is None
-    again.keep(make_plan("p/a", lr=0.5), asdict(trial()))
-    assert Measurements(tmp_path, keep=False).find(make_plan("p/a", lr=0.5)) is None, "it was not to be kept"
+    assert again.find(make_plan("p/a", epochs=3)) is None
+    again.keep(make_plan("p/a", epochs=3), asdict(trial()))
+    assert Measurements(tmp_path, keep=False).find(make_plan("p/a", epochs=3)) is None, "it was not to be kept"
 
 
 def test_a_damaged_file_is_named(tmp_path):
