@@ -61,5 +61,5 @@ def _no_process_of_this_session_is_left() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="module")
 def _no_process_of_a_test_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
-    if not {"slurm", "devcluster"} & set(request.node.path.parts):
+    if not {"jobs", "devcluster"} & set(request.node.path.parts):
         see_that_they_end(of_tests=True)

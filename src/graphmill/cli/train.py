@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphmill.base import exits
-from graphmill.base.errors import UserError
 from graphmill.cli.options import DatasetRoot, ExperimentName, LogsRoot, Overrides, Ranks, RunId
 from graphmill.cli.plan import load, make_plan, say, show_plan
 from graphmill.cli.show import print_line
