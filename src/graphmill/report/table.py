@@ -64,17 +64,21 @@ def load_metrics(path: Path = MERGED_METRICS, *, runs: str = "*", task: str | No
 
 
 def _kind_of(table: Table, task: str | None) -> AnyKind:
-    """By what was asked for, by a whole header, by the column that names a task's best measure."""
+    """By what was asked for, by a whole header, by the columns that tell a task's runs from others."""
     if task is not None:
         return find_kind(task)
     whole = kind_of_header(table.header) or original_of(table)
-    likely = [kind for kind in KINDS if kind.best_column in table.header]
+    likely = [kind for kind in KINDS if _telling(kind) <= set(table.header)]
     if whole is None and len(likely) != 1:
         raise UserError(
             f"{table.path} has the columns of no built-in task ({', '.join(kind.name for kind in KINDS)})",
             fix="say whose they are: --task package.module:KIND",
         )
     return whole or likely[0]
+
+
+def _telling(kind: AnyKind) -> set[str | None]:
+    return {kind.best_column, kind.column_of("loss"), kind.column_of("time")}
 
 
 def _with_loop_names(frame: pl.DataFrame, kind: AnyKind) -> pl.DataFrame:

@@ -85,6 +85,10 @@ I = TypeVar("I", bound=DatasetInfo)  # noqa: E741  # a type, not a number
 P = TypeVar("P", bound=TaskPlan)
 
 
+def _unknown(experiment: Experiment, known: KnownDataset, path: str) -> None:
+    """A catalogue that knows names only: nothing can be planned before it is prepared."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind(Generic[E, I, P]):
     """A learning problem, as everything that is not its own page or folder sees it.
@@ -101,10 +105,10 @@ class Kind(Generic[E, I, P]):
     info: type[I]
     plan: type[P]
     resolve: Callable[[E, I], P]  # its part of a plan; raises UserError on what clashes
-    from_catalogue: Callable[[E, KnownDataset, str], I | None]  # of data not prepared, which would be at the path
     sizes: Callable[[P, StepShape], Sizes]
     counts: Mapping[str, str]  # sizes of prepared data for a table: key of its metadata → heading
     datasets: tuple[KnownDataset, ...] = ()
+    from_catalogue: Callable[[E, KnownDataset, str], I | None] = _unknown  # of data not prepared, for the path they had
     prepare_options: type[Spec]  # what `graphmill prepare -o key=value` takes
     prepare: str  # function that prepares data, of a tasks.stores.Preparation
     store: str  # class of prepared data: tasks.stores.Store

@@ -1,0 +1,155 @@
+"""A task outside the package, as docs/howto/own-task.md shows it: one page, its data, its ranks; no line elsewhere."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from safetensors.numpy import load_file
+
+from graphmill.record.metrics import read_metrics
+
+pytestmark = pytest.mark.distributed
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "own-task.md"
+SOURCE = Path(__file__).parents[2] / "src"
+KIND = "rides.page:KIND"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package and the experiment of the document."""
+    home = tmp_path_factory.mktemp("own")
+    text = PAGE.read_text(encoding="utf-8")
+    for path, code in re.findall(r"^```python\n# (rides/\w+\.py)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        (home / path).parent.mkdir(exist_ok=True)
+        (home / path).write_text(code)
+    (home / "rides" / "__init__.py").touch()
+    (experiment,) = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    (home / "rides.yaml").write_text(experiment)
+    return home
+
+
+@pytest.fixture(scope="module")
+def person(home: Path) -> SimpleNamespace:
+    """Types commands in that folder."""
+    paths = os.pathsep.join(filter(None, (str(home), str(SOURCE), os.environ.get("PYTHONPATH"))))
+    environ = {**os.environ, "PYTHONPATH": paths, "GRAPHMILL_DATA_ROOT": str(home / "data")}
+
+    def start(*words: str) -> subprocess.Popen:
+        command = [sys.executable, "-m", "graphmill.cli", *words]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(command, cwd=home, env=environ, text=True, start_new_session=True, **pipes)
+
+    def types(*words: str, code: int = 0) -> str:
+        process = start(*words)
+        out, err = process.communicate()
+        assert process.returncode == code, out + err
+        return out if code == 0 else err
+
+    types("prepare", "rides", "--task", KIND, "-o", "num_rides=600")
+    return SimpleNamespace(start=start, types=types, home=home)
+
+
+def weights(run: Path) -> dict[str, bytes]:
+    last = max((run / "checkpoints").glob("step_*"))
+    return {name: array.tobytes() for name, array in load_file(last / "model.safetensors").items()}
+
+
+@pytest.fixture(scope="module")
+def trained(person) -> Path:
+    """Runs of 1 and 2 ranks over the same global batches."""
+    for ranks in (1, 2):
+        words = ("--ranks", str(ranks), "-O", f"train.batch_size={40 // ranks}", "--run-id", f"ranks-{ranks}")
+        person.types("train", "rides.yaml", *words)
+    return person.home / "logs"
+
+
+def test_any_number_of_ranks_learns_the_same(trained: Path):
+    alone, shared = (read_metrics(trained / f"ranks-{ranks}" / "metrics.csv") for ranks in (1, 2))
+    assert len(alone) == len(shared) == 20
+    for one, other in zip(alone, shared, strict=True):
+        for name in ("loss", "val_mae"):
+            assert float(other[name]) == pytest.approx(float(one[name]), rel=1e-5)
+    assert float(alone[-1]["val_mae"]) < float(alone[0]["val_mae"])
+
+
+def test_a_killed_run_resumes_to_the_bit(person, trained: Path):
+    for name in ("undisturbed", "killed"):
+        words = ("--ranks", "2", "-O", "train.epochs=150", "-O", "train.checkpoint.every_steps=7", "--run-id", name)
+        process = person.start("train", "rides.yaml", *words)
+        if name == "undisturbed":
+            out, err = process.communicate()
+            assert process.returncode == 0, out + err
+    metrics = trained / "killed" / "metrics.csv"
+    while process.poll() is None and not (metrics.exists() and metrics.read_bytes().count(b"\n") > 3):
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL, "it was killed before its end"
+    person.types("train", "--resume", "logs/killed")
+    assert weights(trained / "killed") == weights(trained / "undisturbed")
+
+
+def test_it_is_planned_verified_watched_and_evaluated(person, trained: Path):
+    plan = json.loads(person.types("plan", "rides.yaml", "--json"))
+    assert (plan["plan"]["task"]["kind"], plan["modelled"]["num_parameters"]) == (KIND, 4)
+    for run in ("logs/ranks-1", "logs/ranks-2"):
+        person.types("verify", run)
+    (view,) = json.loads(person.types("watch", "logs/ranks-2", "--once", "--json"))["runs"]
+    assert view["state"] == "done"
+    last = read_metrics(trained / "ranks-2" / "metrics.csv")[-1]
+    seen = view["progress"]
+    assert seen["loss"] == float(last["loss"])
+    assert seen["seeds_per_s"] == float(last["seeds_per_s"])
+    assert (seen["measure"], seen["value"], seen["seeds_are"]) == ("MAE", float(last["val_mae"]), "rides")
+    assert "mae" in person.types("evaluate", "logs/ranks-2", "--json")
+
+
+def test_its_runs_are_merged_compared_and_drawn(person, trained: Path):
+    person.types("merge", "--input-root", "logs", "--glob", "ranks-*/metrics.csv")
+    words = ("--task", KIND)
+    (one, two) = sorted(json.loads(person.types("schemes", *words, "--json")), key=lambda row: row["world_size"])
+    assert (one["measure"], one["seeds_are"]) == ("MAE", "rides")
+    assert two["val"] == pytest.approx(one["val"], rel=1e-5)
+    assert two["test"] is not None
+    (files,) = json.loads(person.types("pareto", *words, "--json"))
+    header, *frontier = (person.home / files["frontier"]).read_text().splitlines()
+    assert header == "sync_every,epoch,measured_mib_cum,best_val_mae"
+    errors = [float(line.split(",")[-1]) for line in frontier]
+    assert errors == sorted(errors, reverse=True), "an error is to be small"
+    drawn = json.loads(person.types("figures", *words, "--no-compile", "--json"))
+    assert all((person.home / image).stat().st_size > 0 for image in drawn["images"])
+    assert "package.module:KIND" in person.types("schemes", code=2), "a table does not say whose it is"
+
+
+def test_its_data_are_inspected_without_its_code(person, home: Path):
+    (home / "elsewhere").mkdir()
+    command = [sys.executable, "-m", "graphmill.cli", "inspect", str(home / "data" / "rides"), "--check"]
+    environ = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    shown = subprocess.run(
+        command, env=environ, cwd=home / "elsewhere", stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    assert KIND in shown
+    listed = json.loads(person.types("datasets", "--json"))["datasets"]
+    assert {row["name"]: row["task"] for row in listed if row["prepared"]} == {"rides": KIND}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("plan", "rides.yaml", "-O", "task.kind=rides.pag:KIND"), "rides.pag"),
+        (("plan", "rides.yaml", "-O", "task.kind=rides.page:KINDS"), "rides.page:KINDS"),
+        (("plan", "rides.yaml", "-O", "task.kind=rides.page:NAME"), "not a graphmill.spec.kinds.kind.Kind"),
+        (("plan", "rides.yaml", "-O", "model.bia=true"), "bias"),
+        (("prepare", "rides", "--task", KIND, "-o", "num_ride=5"), "num_rides"),
+        (("plan", "rides.yaml", "-O", "dataset.name=others"), f"--task {KIND}"),
+    ],
+)
+def test_what_is_wrong_says_what_to_type(person, words, said):
+    assert said in person.types(*words, code=2)
