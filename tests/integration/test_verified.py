@@ -30,6 +30,13 @@ RUNS = {
     "judged-at-the-end": {"ranks": 2, "epochs": 3, "evaluate_every_epochs": 0},
     "many-checkpoints": {"ranks": 2, "epochs": 3, "checkpoint": {"every_steps": 3, "keep_every_epochs": 1}},
     "one-epoch": {"ranks": 2, "epochs": 1},
+    "stopped-early": {"ranks": 2, "epochs": 9, "early_stopping": {"patience": 2, "min_delta": 1.0}},
+    "adamw": {
+        "ranks": 2,
+        "optimizer": {"kind": "adamw", "groups": {"b": {"parameters": ["*.bias"], "decay_factor": 0}}},
+    },
+    "sgd-frozen": {"ranks": 2, "optimizer": {"kind": "sgd", "lr": 0.5, "frozen": ["layers.1.*"]}},
+    "weighted": {"ranks": 2, "loss": {"class_weights": "balanced", "label_smoothing": 0.1}},
 }
 
 

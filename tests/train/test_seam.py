@@ -328,3 +328,56 @@ def test_against_a_deadline_the_first_checkpoint_comes_before_the_first_step(tra
     saved = [e["steps_done"] for e in read_events(training.journal.folder.events_path(0)) if e["kind"] == "checkpoint"]
     assert saved == [0, 1]
     assert training.time_left.reserve.longest_save_s > 0
+
+
+EARLY = {"early_stopping": {"patience": 2, "min_delta": 0.25}, "epochs": 8}
+ERRORS = [3.0, 2.0, 1.9, 2.5, 1.0, 0.5, 0.4, 0.3]
+"""The second is the last that improves by more than 0.25, and two more do not: it ends after the fourth epoch."""
+
+
+def test_it_stops_early_once_patience_is_over(training_of):
+    training = training_of(plan_of(**EARLY), val_errors=list(ERRORS))
+    assert training.run() == "done"
+    assert training.stopped_early
+    assert [row["val_mae"] for row in rows_of(training)] == ["3.0", "2.0", "1.9", "2.5"]
+    assert (training.epoch, training.steps_done) == (4, training.calendar.steps_done(4))
+    assert training.best.epoch == 3, "the best is the best, also where it is too little of an improvement"
+
+
+@pytest.mark.parametrize("steps", [3, 16, 21, 25])
+def test_a_resumed_run_stops_early_at_the_same_epoch(training_of, steps):
+    whole = training_of(plan_of("whole", **EARLY), val_errors=list(ERRORS))
+    whole.run()
+    plan = plan_of("halved", **EARLY)
+    first = training_of(plan, val_errors=list(ERRORS))
+    first.journal.progress = StopAt(first, steps=steps)
+    assert first.run() == "out_of_time"
+    second = training_of(plan, again=True, val_errors=ERRORS[first.epoch :])
+    assert second.restore()
+    assert second.run() == "done"
+    assert (second.stopped_early, second.epoch, second.best) == (True, 4, whole.best)
+    assert torch.equal(second.learner.replica.values, whole.learner.replica.values)
+
+
+def test_a_run_killed_after_it_stopped_early_trains_no_more(training_of):
+    plan = plan_of(**EARLY)
+    first = training_of(plan, val_errors=list(ERRORS))
+    first.run()
+    second = training_of(plan, again=True)
+    assert second.restore()
+    assert second.run() == "done"
+    assert (second.stopped_early, second.steps_done) == (True, first.steps_done)
+    assert torch.equal(second.learner.replica.values, first.learner.replica.values)
+
+
+def test_at_the_planned_end_nothing_is_early(training_of):
+    training = training_of(plan_of(**{**EARLY, "epochs": 4}), val_errors=list(ERRORS))
+    assert training.run() == "done"
+    assert not training.stopped_early
+
+
+def test_a_manifest_without_patience_is_what_it_was_before(training_of):
+    """The checksum of an earlier version's manifest is over what it says; a new key would make all of them damaged."""
+    training = training_of(plan_of())
+    training.run()
+    assert "patience" not in training.checkpoints.latest(print).positions[0].model_dump(mode="json")

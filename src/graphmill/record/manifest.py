@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import xxhash
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from graphmill.base.files import write_json
+from graphmill.spec.early_stopping import Patience
 
 MANIFEST = "manifest.json"
 
@@ -53,6 +54,15 @@ class Position(_Frozen):
     steps_done: int  # of each rank, in the whole run
     books: Books
     best: Best | None
+    patience: Patience | None = None  # None: the run does not stop early
+
+    @model_serializer(mode="wrap")
+    def _as_older_versions_where_it_can(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `patience` where there is none: checksums of earlier manifests were made of what it gives then."""
+        content: dict[str, Any] = dump(self)
+        if self.patience is None:
+            content.pop("patience")
+        return content
 
 
 class Manifest(_Frozen):

@@ -50,6 +50,7 @@ class Outcome(BaseModel):
     best: dict[str, Any] | None = Field(None, description="measures on the validation split, and their epoch")
     wall_s: float = Field(description="of this attempt")
     message: str = ""
+    stopped_early: bool = Field(False, description="done before the planned end: the measure no longer improved")
 
 
 class Attempt(BaseModel):

@@ -5,11 +5,12 @@ what the experiments of all tasks share.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from graphmill.config.frozen import Spec
+from graphmill.spec.early_stopping import EarlyStoppingSpec
 from graphmill.spec.job.options import SlurmSpec, StageSpec
 from graphmill.spec.optimizer import RENAMED, AdamSpec, OptimizerSpec
 from graphmill.spec.weights import InitFromSpec
@@ -107,9 +108,16 @@ class TrainSpec(Spec):
     sync: SyncSpec = DeferredAllreduceSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
     evaluate_every_epochs: int = Field(1, ge=0, description="0: only at the end")
+    early_stopping: EarlyStoppingSpec = EarlyStoppingSpec()
     hang_timeout_s: float = Field(
         45.0, ge=5, le=3600, description="a rank that gives no sign of life for so long is lost, and ends the attempt"
     )
+
+    @model_validator(mode="after")
+    def _stopping_early_needs_evaluations(self) -> Self:
+        if self.early_stopping.patience and not self.evaluate_every_epochs:
+            raise ValueError("evaluate_every_epochs is 0, but early_stopping.patience counts evaluations")
+        return self
 
 
 class TaskSpec(Spec):

@@ -9,6 +9,7 @@ from pydantic import Field, SerializeAsAny, ValidatorFunctionWrapHandler, WrapVa
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
 from graphmill.spec.calendar import Calendar, EpochLengths, EqualBatches, planned_end
+from graphmill.spec.early_stopping import EarlyStoppingSpec
 from graphmill.spec.experiment import CheckpointSpec, Experiment, SyncSpec
 from graphmill.spec.kinds import find_kind
 from graphmill.spec.kinds.kind import AnyKind, DatasetInfo, TaskPlan
@@ -63,6 +64,7 @@ class Plan(Spec):
     sync: SyncSpec
     checkpoint: CheckpointSpec
     evaluate_every_epochs: int
+    early_stopping: EarlyStoppingSpec = EarlyStoppingSpec()
     hang_timeout_s: float
     init_from: InitialWeights | None = Field(None, description="absent: the weights that it begins with are random")
 
@@ -138,6 +140,7 @@ def resolve(
         sync=train.sync,
         checkpoint=train.checkpoint,
         evaluate_every_epochs=train.evaluate_every_epochs,
+        early_stopping=train.early_stopping,
         hang_timeout_s=train.hang_timeout_s,
         init_from=init_from,
     )

@@ -23,8 +23,8 @@ PAYLOAD_DTYPE: dict[Payload, torch.dtype] = {"fp32": torch.float32, "fp16": torc
 class Step:
     """One step of one rank, as a scheme sees it. Weights are what the loss adds up: see `tasks.task.Task.weights`."""
 
-    weight: int  # of this rank's seeds
-    global_weight: int  # of all ranks' seeds
+    weight: float  # of this rank's seeds
+    global_weight: float  # of all ranks' seeds
     closes_round: bool
 
 
@@ -92,7 +92,7 @@ class DeferredAllreduce:
     optimizer: Optimizer
     group: Group
     payload: torch.dtype
-    weight_in_round: int = 0  # over all ranks
+    weight_in_round: float = 0  # over all ranks
 
     def after_backward(self, step: Step) -> bool:
         """Exchange and update where the round closes; else let the gradients add up."""
@@ -100,7 +100,7 @@ class DeferredAllreduce:
         if not step.closes_round:
             return False
         grads = self.replica.grads
-        grads /= max(1, self.weight_in_round)
+        grads /= self.weight_in_round or 1
         _all_reduce_as(grads, self.payload, self.group)
         self.optimizer.step()
         grads.zero_()

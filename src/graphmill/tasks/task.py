@@ -94,11 +94,11 @@ class Task(Protocol[B]):
         Each is a function of (seed, epoch, step, rank, number of ranks) alone, whatever was drawn before (invariant 1).
         """
 
-    def weights(self, epoch: int, step: int) -> tuple[int, ...]:
-        """How many terms `loss_sum` adds up at a step on every rank: the same on all ranks, without asking them.
+    def weights(self, epoch: int, step: int) -> tuple[float, ...]:
+        """What `loss_sum` is to be divided by at a step, of every rank: the same on all ranks, without asking them.
 
         The update's gradient is the sum over ranks divided by the sum of these. Seeds where every seed counts alike;
-        observed targets where some are missing.
+        observed targets where some are missing; sums of class weights.
         """
 
     def loss_sum(self, batch: B) -> Tensor:

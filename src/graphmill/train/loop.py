@@ -14,6 +14,7 @@ from graphmill.record.manifest import Best, Position
 from graphmill.record.run_folder import Status
 from graphmill.record.weights import Origin
 from graphmill.spec.calendar import Calendar
+from graphmill.spec.early_stopping import Patience
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.sync.schemes import Step
@@ -52,6 +53,8 @@ class Training:
     initial: Loaded | None = None  # what the weights that the plan begins with filled; None: they are random
     best: Best | None = None
     measured: Measured = Measured()
+    patience: Patience = field(default_factory=Patience)
+    stopped_early: bool = False
     saved_at: int = 0  # steps_done of the latest checkpoint
     keeps_latest: bool = False  # whether the checkpoint that the attempt began with is kept for good
     calendar: Calendar = field(init=False)
@@ -67,7 +70,7 @@ class Training:
                 return "out_of_time"
             if self.initial is not None and self.steps_done == 0:
                 self._evaluate_initial()
-            while self.epoch < self.calendar.num_epochs:
+            while self.epoch < self.calendar.num_epochs and not self.stopped_early:
                 if not self._train_epoch():
                     self._save()
                     return "out_of_time"
@@ -155,7 +158,7 @@ class Training:
         loss_sum = float(self.group.sum_numbers(torch.tensor([self.ledger.loss_sum], dtype=torch.float64))[0])
         weight = sum(sum(self.task.weights(self.epoch, step)) for step in range(self.step))
         facts = self.ledger.facts(
-            epoch=self.epoch, steps_done=self.steps_done, loss=loss_sum / max(1, weight), num_seeds=self._num_seeds()
+            epoch=self.epoch, steps_done=self.steps_done, loss=loss_sum / (weight or 1), num_seeds=self._num_seeds()
         )
         is_last = self.calendar.is_last(self.steps_done)
         every = self.plan.evaluate_every_epochs
@@ -167,10 +170,11 @@ class Training:
             self.measured = Measured(self.steps_done, measures.values)
             facts |= evaluation_facts(measures, self.best.values, time.perf_counter() - began)
             self.journal.evaluated(self.epoch + 1, "val", measures)
+            self.stopped_early = self._agree_to_stop_early(measures) and not is_last
         self.journal.epoch_ended(facts)
         self.epoch, self.step = self.epoch + 1, 0
         self.ledger.end_epoch()
-        self._save_after_epoch(needed=improved or is_last)
+        self._save_after_epoch(needed=improved or is_last or self.stopped_early)
 
     def _evaluate(self, split: Split) -> Measures:
         with self.ledger.aside():
@@ -203,6 +207,14 @@ class Training:
             return True, Best(step=self.steps_done, epoch=self.epoch + 1, values=values)
         return False, self.best.model_copy(update={"values": values})
 
+    def _agree_to_stop_early(self, measures: Measures) -> bool:
+        """Whether the run is to end with this evaluation. The ranks have the same measures, and vote all the same."""
+        spec, measure = self.plan.early_stopping, self.plan.kind.measures[0]
+        if not spec.patience:
+            return False
+        self.patience = self.patience.after(measures.values[measure.name], measure, spec)
+        return any(vote[0] for vote in self.group.gather_numbers([int(self.patience.is_over(spec))]))
+
     def _save_after_epoch(self, *, needed: bool) -> None:
         settings = self.plan.checkpoint
         keep = bool(settings.keep_every_epochs) and self.epoch % settings.keep_every_epochs == 0
@@ -217,6 +229,7 @@ class Training:
             steps_done=self.steps_done,
             books=self.ledger.books(self.steps_done, mid_epoch=self.step > 0),
             best=self.best,
+            patience=self.patience if self.plan.early_stopping.patience else None,
         )
         replica = self.learner.replica
         weights = Weights.of(dict(replica.named_tensors()), self._origin())
@@ -265,6 +278,9 @@ class Training:
         self.journal.reopen(position.epoch)
         self.epoch, self.step, self.steps_done = position.epoch, position.step, position.steps_done
         self.best, self.saved_at, self.keeps_latest = position.best, position.steps_done, manifest.keep
+        self.patience = position.patience or Patience()
+        is_over = self.patience.is_over(self.plan.early_stopping)
+        self.stopped_early = is_over and self.epoch < self.calendar.num_epochs
         self._prune()  # an attempt that was killed right after its last checkpoint did not come to it
         return True
 

@@ -192,7 +192,7 @@ def _train(training: Training, *, resume: bool, began: float) -> int:
         status, test = _run_and_test(training)
     finally:
         progress.close()
-    message = training.time_left.why() if status == "out_of_time" else ""
+    message = training.time_left.why() if status == "out_of_time" else _why_early(training)
     if training.group.rank == 0:
         journal.folder.write_outcome(_outcome(training, status, message, began, EXIT_OF[status], test))
     if status == "done":
@@ -260,6 +260,7 @@ def _outcome(
         best=best.facts() if best else None,
         wall_s=time.perf_counter() - began,
         message=message,
+        stopped_early=training is not None and training.stopped_early,
     )
 
 
@@ -279,12 +280,24 @@ def _opening(training: Training, *, resumed: bool) -> str:
     )
 
 
+def _why_early(training: Training) -> str:
+    """Why the run ended before the planned end; "" where it did not."""
+    if not training.stopped_early or training.best is None:
+        return ""
+    measure, stale = training.plan.kind.measures[0], training.patience.num_stale
+    return (
+        f"stopped early after epoch {training.epoch} of {training.calendar.num_epochs}: {measure.words} on the"
+        f" validation split did not improve in {_counted(stale, 'evaluation')}; best epoch {training.best.epoch}"
+    )
+
+
 def _closing(training: Training, test: Measures | None) -> str:
     if test is None or training.best is None:
         return f"stopped after step {training.steps_done} of {training.calendar.last_step}; a checkpoint is there"
     known = [measure for measure in training.plan.kind.measures if measure.name in test.values]
     scores = "  ".join(f"{measure.words} {test.values[measure.name]:.4f}" for measure in known[:_MOST_SCORES])
-    return f"test {scores}  (best checkpoint: epoch {training.best.epoch})"
+    early = _why_early(training)
+    return f"{early + chr(10) if early else ''}test {scores}  (best checkpoint: epoch {training.best.epoch})"
 
 
 def _counted(number: int, noun: str) -> str:

@@ -34,7 +34,8 @@ class Evidence:
     """What there is to judge a run by."""
 
     folder: RunFolder
-    plan: Plan
+    planned: Plan
+    plan: Plan  # as far as the run went: with the end where it stopped early
     outcome: Outcome | str | None
     provenance: Provenance | str | None
     attempts: list[Attempt] | str
@@ -57,11 +58,12 @@ class Evidence:
 
 def gather(folder: RunFolder, plan: Plan) -> Evidence:
     """Read it all."""
-    heard_from = ranks_heard_from(folder)
+    heard_from, outcome = ranks_heard_from(folder), _outcome(folder)
     return Evidence(
         folder=folder,
-        plan=plan,
-        outcome=_outcome(folder),
+        planned=plan,
+        plan=_as_far_as_it_went(plan, outcome),
+        outcome=outcome,
         provenance=_provenance(folder),
         attempts=_attempts(folder),
         rows=_rows(folder, plan.kind.columns),
@@ -69,6 +71,13 @@ def gather(folder: RunFolder, plan: Plan) -> Evidence:
         heard_from=heard_from,
         saved=_saved(folder),
     )
+
+
+def _as_far_as_it_went(plan: Plan, outcome: Outcome | str | None) -> Plan:
+    """The plan up to the step where the run stopped early; whether it should have is a check of the outcome."""
+    if not isinstance(outcome, Outcome) or not outcome.stopped_early:
+        return plan
+    return plan.ending_at(min(max(1, outcome.steps_per_rank), plan.last_step))
 
 
 def _outcome(folder: RunFolder) -> Outcome | str | None:

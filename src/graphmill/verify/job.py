@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from graphmill.base.amounts import shown_clock
 from graphmill.base.errors import UserError
 from graphmill.record.run_folder import Outcome
+from graphmill.spec.early_stopping import Patience
 from graphmill.verify.accounting import Accounted, Accounts, accounts_of
 from graphmill.verify.check import Check, in_a_line, judged
 from graphmill.verify.evidence import Evidence
@@ -61,7 +62,28 @@ def _outcome(evidence: Evidence) -> Iterator[str]:
         yield "done, but the test split was not evaluated"
     if not outcome.best:
         yield "done, but no checkpoint was the best"
+    yield from _stopped_early(evidence, outcome)
     yield from _time(evidence, outcome)
+
+
+def _stopped_early(evidence: Evidence, outcome: Outcome) -> Iterator[str]:
+    """Whether the run ended at the evaluation at which its rule says so, by what the ranks measured."""
+    planned, measure = evidence.planned, evidence.plan.kind.measures[0]
+    for story in evidence.stories if planned.early_stopping.patience else []:
+        patience, due = Patience(), None
+        for epoch in sorted(epoch for epoch in story.val if epoch):
+            patience = patience.after(story.val[epoch].measures[measure.name], measure, planned.early_stopping)
+            if due is None and patience.is_over(planned.early_stopping) and epoch < planned.calendar.num_epochs:
+                due = epoch
+        if due != (outcome.epochs if outcome.stopped_early else None):
+            ended = f"after epoch {outcome.epochs}" if outcome.stopped_early else "at the planned end"
+            yield f"done {ended}, but rank {story.rank}'s evaluations are due to stop it {_after(due)}"
+    if outcome.stopped_early and not planned.early_stopping.patience:
+        yield "done before the planned end, but early_stopping.patience is 0"
+
+
+def _after(epoch: int | None) -> str:
+    return "at the planned end" if epoch is None else f"after epoch {epoch}"
 
 
 def _time(evidence: Evidence, outcome: Outcome) -> Iterator[str]:

@@ -33,7 +33,7 @@ def _within(evidence: Evidence, row: dict[str, float]) -> Iterator[tuple[str, fl
     """Name and value of what follows from the plan and the row's other cells."""
     plan = evidence.plan
     yield "effective_global_steps", row.get("local_steps", 0) * plan.ranks
-    yield "target_global_steps", plan.last_step * plan.ranks
+    yield "target_global_steps", evidence.planned.last_step * plan.ranks
     if row.get("time", 0) > 0:
         yield "seeds_per_s", row.get("num_seeds_epoch", 0) / row["time"]
     parameters = {start.parameters for story in evidence.stories for start in story.starts}

@@ -169,3 +169,40 @@ def test_all_splits_are_evaluated_the_same_way(planned):
     for split in ("train", "val", "test"):
         assert task.evaluate(split).num_seeds == len(task.store.nodes_in(split))
     assert task.model.training, "evaluation leaves the model in training"
+
+
+@pytest.mark.parametrize("class_weights", ["none", "balanced", [0.5, 2.0, 0.0, 1.0, 3.0]])
+def test_the_loss_is_torchs_weighted_and_smoothed_mean(planned, class_weights):
+    """The sums over batches, over the sums of their weights, are the mean that PyTorch's users know."""
+    loss = {"class_weights": class_weights, "label_smoothing": 0.2}
+    plan = planned(stranger(), prefetch=0)
+    classes = plan.task.dataset.num_classes
+    if not isinstance(class_weights, str):
+        loss["class_weights"] = class_weights = (class_weights * classes)[:classes]
+    plan = planned({"kind": "graphsage", "num_layers": 1, "dropout": 0.0}, prefetch=0, loss=loss)
+    task = build_task(plan, ALONE)
+    batches = list(task.batches(0, 0))
+    weights = [sum(task.weights(0, step)) for step in range(len(batches))]
+    logits = torch.cat([task.model(batch).float() for batch in batches])
+    labels = torch.cat([batch.labels for batch in batches])
+    counts = torch.bincount(labels, minlength=classes)
+    expected = {"none": None, "balanced": len(labels) / (classes * counts)}
+    weight = expected[class_weights] if isinstance(class_weights, str) else torch.tensor(class_weights)
+    mean = nn.functional.cross_entropy(logits, labels, weight, label_smoothing=0.2)
+    total = sum(task.loss_sum(batch).item() for batch in batches)
+    assert total / sum(weights) == pytest.approx(float(mean), rel=1e-5)
+    if class_weights == "balanced":
+        assert sum(weights) == pytest.approx(len(labels), rel=1e-6)
+
+
+def test_weights_of_ranks_are_those_of_their_seeds(planned):
+    plan = planned({"kind": "graphsage", "num_layers": 1}, ranks=2, prefetch=0, loss={"class_weights": "balanced"})
+    tasks = [build_task(plan, Group(rank, 2, torch.device("cpu"))) for rank in (0, 1)]
+    for step, parts in enumerate(zip(*(task.batches(0, 0) for task in tasks), strict=True)):
+        own = tuple(float(tasks[0].class_weights.double()[part.labels].sum()) for part in parts)
+        assert tasks[0].weights(0, step) == tasks[1].weights(0, step) == pytest.approx(own)
+
+
+def test_as_many_class_weights_as_classes(planned):
+    with pytest.raises(UserError, match=r"train\.loss\.class_weights holds 2"):
+        planned(stranger(), loss={"class_weights": [1.0, 2.0]})

@@ -191,3 +191,28 @@ def test_ten_sensors_of_metr_la(shared: Path, tmp_path: Path) -> None:
     road, identity = ([statistics.mean(column) for column in zip(*rows, strict=True)] for rows in results.values())
     assert all(mae <= bar for mae, bar in zip(road, (3.1, 3.6, 4.3), strict=True)), road
     assert road[2] < identity[2]
+
+
+@pytest.mark.parametrize(
+    ("loss", "reference"),
+    [
+        ({"kind": "mae"}, torch.nn.functional.l1_loss),
+        ({"kind": "mse"}, torch.nn.functional.mse_loss),
+        ({"kind": "huber", "delta": 2.0}, lambda x, y: torch.nn.functional.huber_loss(x, y, delta=2.0)),
+    ],
+)
+def test_a_loss_is_torchs_mean_over_what_is_not_missing(store: TrafficStore, loss, reference) -> None:
+    one = task(store, loss=loss)
+    batch = next(iter(one.batches(0, 0)))
+    total = float(one.loss_sum(batch).detach())
+    forecasts = one.model(batch, 0)  # the same draws: they are keyed by the step
+    known = batch.is_known
+    assert known.sum() == sum(one.weights(0, 0)) < known.numel()
+    assert total / int(known.sum()) == pytest.approx(reference(forecasts[known], batch.targets[known]).item(), rel=1e-5)
+    judged = one.evaluate("val")
+    if loss["kind"] == "mse":
+        assert judged.loss == pytest.approx(judged.values["rmse"] ** 2, rel=1e-5)
+    elif loss["kind"] == "mae":
+        assert judged.loss == judged.values["mae"]
+    else:
+        assert 0 < judged.loss < 2.0 * judged.values["mae"]

@@ -22,6 +22,7 @@ from graphmill.record.columns import facts_of
 from graphmill.record.events import Checkpoint, Evaluation, Sync, events_in
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
+from graphmill.spec.early_stopping import EarlyStoppingSpec
 from graphmill.spec.plan import Plan
 
 FEWEST_STEPS: Final = 3  # the first one makes the plans of the kernels, so it is left out; two are left
@@ -62,7 +63,7 @@ def try_out(plan: Plan, steps: int) -> Trial:
     steps = min(steps, plan.last_step)
     if steps < FEWEST_STEPS:
         raise UserError(f"{steps} steps say nothing", fix=f"--trial {FEWEST_STEPS} or more, and as many in the plan")
-    short = plan.ending_at(steps).model_copy(update={"run_id": "trial"})
+    short = plan.ending_at(steps).model_copy(update={"run_id": "trial", "early_stopping": EarlyStoppingSpec()})
     with tempfile.TemporaryDirectory(prefix="graphmill-trial-") as root, _stdout_is_stderr():
         code = start_run(short, logs_root=Path(root))
         if code != exits.DONE:

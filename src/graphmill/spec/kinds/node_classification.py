@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
@@ -46,9 +46,26 @@ class GraphSageSpec(Spec):
 ModelSpec = Annotated[GraphSageSpec | CustomModelSpec, Field(discriminator="kind")]
 
 
+class CrossEntropySpec(Spec):
+    """The loss that is trained on. Validation and test losses are without weights and smoothing."""
+
+    class_weights: Literal["none", "balanced"] | tuple[NonNegativeFloat, ...] = Field(
+        "none",
+        description="how much a seed counts, by its class; balanced: each class the same, and 1 on average",
+    )
+    label_smoothing: Fraction = Field(0.0, description="share of the target that is spread evenly over all classes")
+
+    @model_validator(mode="after")
+    def _some_class_counts(self) -> Self:
+        if not isinstance(self.class_weights, str) and not any(self.class_weights):
+            raise ValueError(f"class_weights {list(self.class_weights)} must hold a number > 0")
+        return self
+
+
 class SampledTrainSpec(TrainSpec):
     """How to train on sampled neighbourhoods."""
 
+    loss: CrossEntropySpec = CrossEntropySpec()
     num_neighbors: tuple[int, ...] = Field((25, 10), description="fan-outs, first hop first; -1: all neighbours")
 
     @model_validator(mode="after")
@@ -88,6 +105,7 @@ class NodeClassificationPlan(TaskPlan):
     features: FeatureTransform
     model: ModelSpec
     num_neighbors: tuple[int, ...]
+    loss: CrossEntropySpec = CrossEntropySpec()
 
 
 def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> NodeClassificationPlan:
@@ -104,12 +122,20 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
             f"dataset.features is {features}, which is for sparse features, but those of {dataset.name} are dense",
             fix="set dataset.features=as_stored",
         )
+    weights = experiment.train.loss.class_weights
+    if not isinstance(weights, str) and len(weights) != dataset.num_classes:
+        raise UserError(
+            f"train.loss.class_weights holds {len(weights)} numbers, but {dataset.name} has {dataset.num_classes}"
+            " classes",
+            fix=f"give {dataset.num_classes} numbers, or set train.loss.class_weights=balanced",
+        )
     return NodeClassificationPlan(
         dataset=dataset,
         undirected=experiment.dataset.undirected,
         features=features,
         model=model,
         num_neighbors=fanouts,
+        loss=experiment.train.loss,
     )
 
 

@@ -74,9 +74,32 @@ class DcrnnSgdSpec(SgdSpec):
 DcrnnOptimizerSpec = Annotated[DcrnnAdamSpec | DcrnnAdamWSpec | DcrnnSgdSpec, Field(discriminator="kind")]
 
 
+class MaeSpec(Spec):
+    """Mean absolute error over the readings that are not missing, in the unit of the data."""
+
+    kind: Literal["mae"] = "mae"
+
+
+class MseSpec(Spec):
+    """Mean squared error over the readings that are not missing, in the squared unit of the data."""
+
+    kind: Literal["mse"]
+
+
+class HuberSpec(Spec):
+    """Squared error / 2 up to `delta`, `delta` × (absolute error − `delta` / 2) beyond (Huber 1964)."""
+
+    kind: Literal["huber"]
+    delta: PositiveFloat = Field(1.0, description="where squares become lines, in the unit of the data")
+
+
+ForecastLossSpec = Annotated[MaeSpec | MseSpec | HuberSpec, Field(discriminator="kind")]
+
+
 class TrafficTrainSpec(TrainSpec):
     """How to train a forecaster; its defaults are DCRNN's."""
 
+    loss: ForecastLossSpec = MaeSpec()
     batch_size: PositiveInt = Field(64, description="windows per rank and step")
     optimizer: DcrnnOptimizerSpec = DcrnnAdamSpec()
     prefetch: int = Field(
@@ -114,13 +137,19 @@ class TrafficPlan(TaskPlan):
     horizon: int
     graph: GraphUse
     model: ForecasterSpec
+    loss: ForecastLossSpec = MaeSpec()
 
 
 def resolve(experiment: TrafficExperiment, dataset: TrafficInfo) -> TrafficPlan:
     """Its part of a plan."""
     asked = experiment.dataset
     return TrafficPlan(
-        dataset=dataset, history=asked.history, horizon=asked.horizon, graph=asked.graph, model=experiment.model
+        dataset=dataset,
+        history=asked.history,
+        horizon=asked.horizon,
+        graph=asked.graph,
+        model=experiment.model,
+        loss=experiment.train.loss,
     )
 
 
@@ -208,7 +237,10 @@ def _columns_of_seed_003() -> dict[str, Column]:
     return {
         "epoch": Column("", "integer", "pass over the training windows that just ended, counted from 1"),
         "train_loss": Column(
-            "data unit", "number", f"mean training loss of the epoch, over all ranks: masked MAE, in {unit}", "loss"
+            "data unit",
+            "number",
+            f"mean training loss of the epoch, over all ranks: masked MAE, in {unit}",
+            "loss",
         ),
         "val_loss": Column("data unit", "number", "mean loss on the validation split"),
         "val_mae": Column("data unit", "number", f"masked MAE on the validation split, whole horizon, in {unit}"),

@@ -49,6 +49,7 @@ class NodeClassification:
     store: LabelledGraphStore = field(init=False)
     features: Features = field(init=False)
     labels: Tensor = field(init=False)
+    class_weights: Tensor | None = field(init=False)  # float32 [num_classes], on the device; None: every seed counts 1
     sampler: NeighborSampler = field(init=False)
     collector: Collector = field(init=False)
 
@@ -60,6 +61,7 @@ class NodeClassification:
         self.model = build_model(plan, own, rank=self.group.rank).to(self.group.device)
         train_ids = drawn(self.store.nodes_in("train"), own.dataset.num_train, plan.seed)
         self.schedule = SeedSchedule.equal(train_ids, plan.batches, plan.seed)
+        self.class_weights = class_weights(own, self.labels[torch.from_numpy(train_ids)], self.group.device)
         topology = self.store.topology(undirected=own.undirected)
         resample = isinstance(self.model, GraphSage)
         # One thread samples while others compute: a batch is a millisecond's work, and waking helpers takes a share.
@@ -79,13 +81,22 @@ class NodeClassification:
         with closing(prefetch(lambda: self._make(epoch, first_step), self.plan.prefetch)) as batches:
             yield from feed(batches, self.group.device)
 
-    def weights(self, epoch: int, step: int) -> tuple[int, ...]:
-        """Every seed counts alike."""
-        return self.schedule.counts(epoch, step)
+    def weights(self, epoch: int, step: int) -> tuple[float, ...]:
+        """Sums of the class weights of every rank's seeds; how many they are where each counts 1."""
+        if self.class_weights is None:
+            return self.schedule.counts(epoch, step)
+        of_class, labels = self.class_weights.double().cpu(), self.labels
+        return tuple(float(of_class[labels[torch.from_numpy(ids)]].sum()) for ids in self.schedule.shares(epoch, step))
 
     def loss_sum(self, batch: MiniBatch) -> Tensor:
-        """Cross-entropy summed over the seeds of a batch, nats."""
-        return F.cross_entropy(self.model(batch).float(), batch.labels, reduction="sum")
+        """Cross-entropy summed over the seeds of a batch by the weights of their classes, nats."""
+        return F.cross_entropy(
+            self.model(batch).float(),
+            batch.labels,
+            weight=self.class_weights,
+            label_smoothing=self.own.loss.label_smoothing,
+            reduction="sum",
+        )
 
     def evaluate(self, split: Split, pause: Pause = never_pause) -> Measures:
         """Measures of a split by exact inference, the same on every rank; all ranks must call it."""
@@ -188,6 +199,22 @@ class NodeClassification:
                     batch = collector.collect(sampler.sample(seeds))
                     logits.append(self.model(to_device(batch, self.group.device)).float().cpu())
         return mine, torch.cat(logits)
+
+
+def class_weights(own: NodeClassificationPlan, labels: Tensor, device: torch.device) -> Tensor | None:
+    """float32 [num_classes]; None where each seed counts 1. `labels`: of all seeds that are trained on.
+
+    A class without a seed has the weight 0 where they are balanced: nothing is learnt of it either way.
+    """
+    match own.loss.class_weights:
+        case "none":
+            return None
+        case "balanced":
+            counts = torch.bincount(labels, minlength=own.dataset.num_classes).double()
+            balanced = len(labels) / (own.dataset.num_classes * counts)
+            return torch.where(counts > 0, balanced, 0.0).float().to(device)
+        case given:
+            return torch.tensor(given, dtype=torch.float32, device=device)
 
 
 def _same_store(planned: GraphInfo) -> LabelledGraphStore:

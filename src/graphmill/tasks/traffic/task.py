@@ -5,9 +5,11 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import assert_never
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -16,7 +18,7 @@ from graphmill.graph.batch import EvaluationSeeds, SeedIds, Seeds
 from graphmill.nn.weights import Weights
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule, drawn
-from graphmill.spec.kinds.traffic import TrafficDatasetSpec, TrafficInfo, TrafficPlan
+from graphmill.spec.kinds.traffic import HuberSpec, MaeSpec, MseSpec, TrafficDatasetSpec, TrafficInfo, TrafficPlan
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.same_data import refuse_other_data
@@ -63,14 +65,26 @@ class Traffic:
         return tuple(int(self.num_known[share].sum()) for share in self.schedule.shares(epoch, step))
 
     def loss_sum(self, batch: WindowBatch) -> Tensor:
-        """Absolute error in the unit of the data, summed over the readings of a batch that are not missing."""
+        """The plan's loss, summed over the readings of a batch that are not missing."""
         if not isinstance(batch.seeds, Seeds):
             raise TypeError("a loss is of a training step, and this batch is of an evaluation")
         step = self.plan.calendar.steps_done(batch.seeds.epoch, batch.seeds.step)
         is_mixed = self.plan.precision == "bf16"
         with torch.autocast(self.group.device.type, torch.bfloat16, enabled=is_mixed):
             forecasts = self.model(batch, step)
-        return torch.where(batch.is_known, forecasts - batch.targets, 0.0).abs().sum()
+        return self._error_sum(forecasts, batch)
+
+    def _error_sum(self, forecasts: Tensor, batch: WindowBatch) -> Tensor:
+        errors = torch.where(batch.is_known, forecasts - batch.targets, 0.0)
+        match self.own.loss:
+            case MaeSpec():
+                return errors.abs().sum()
+            case MseSpec():
+                return errors.square().sum()
+            case HuberSpec(delta=delta):
+                return F.huber_loss(errors, torch.zeros_like(errors), reduction="sum", delta=delta)
+            case _:
+                assert_never(self.own.loss)
 
     def evaluate(self, split: Split, pause: Pause = never_pause) -> Measures:
         """Measures of a split, each window counted once; the same on every rank, and all ranks must call it."""
@@ -78,17 +92,21 @@ class Traffic:
         starts = self.windows.of(split)
         shares = np.array_split(starts, self.group.world_size)
         mine = shares[self.group.rank]
-        total = empty_tally(self.own.horizon)
+        total, loss = empty_tally(self.own.horizon), torch.zeros(2, dtype=torch.float64)  # its sum, its terms
         with torch.no_grad():
             for begin in range(0, len(shares[0]), _EVALUATION_BATCH):  # the first share is never the smaller
                 pause()
                 seeds = EvaluationSeeds(SeedIds(mine[begin : begin + _EVALUATION_BATCH]))
                 if len(seeds.ids):
                     batch = self.windows.batch(seeds).to(self.group.device)
-                    total += tally(self.model(batch), batch.targets, batch.is_known)
+                    forecasts = self.model(batch)
+                    total += tally(forecasts, batch.targets, batch.is_known)
+                    loss += torch.stack([self._error_sum(forecasts, batch).double(), batch.is_known.sum()]).cpu()
         self.model.train()
         values = measures(self.group.sum_numbers(total), self.own.dataset.interval_s)
-        return Measures(loss=values["mae"], values=values, num_seeds=len(starts))
+        loss = self.group.sum_numbers(loss)
+        mean = values["mae"] if isinstance(self.own.loss, MaeSpec) else float(loss[0] / loss[1].clamp(min=1))
+        return Measures(loss=mean, values=values, num_seeds=len(starts))
 
     def predict(self, splits: Sequence[Split] | None, *, embeddings: bool) -> Predictions:
         """Forecasts and readings (masked: missing) of every window of the splits, in order of time.
