@@ -48,8 +48,8 @@ def inside(options: argparse.Namespace) -> None:
     length, limit = f"train.epochs={epochs}", f"slurm.time={options.minutes}"
     ways = {
         "no limit": [NO_LIMIT],
-        "requeue": [limit, "slurm.goes_on_by=requeue"],
-        "follow_up": [limit, "slurm.goes_on_by=follow_up"],
+        "requeue": [limit, "slurm.on_time_limit=requeue"],
+        "resubmit": [limit, "slurm.on_time_limit=resubmit"],
     }
     runs = {name: submit(work, name, [length, *settings]) for name, settings in ways.items()}
     unlimited = runs["no limit"]
@@ -189,7 +189,7 @@ def report(rows: list[dict[str, Any]], watch: ForeignLoad, options: argparse.Nam
     result = {"runs": rows, "limit_s": 60 * options.minutes, "foreign_cores": watch.cores()}
     write_result("limits", result, origin)
     good = all(row.get("identical", True) and not row["damaged"] for row in rows)
-    good = good and all(row["attempts"] > options.limits for row in rows if row["name"] in ("requeue", "follow_up"))
+    good = good and all(row["attempts"] > options.limits for row in rows if row["name"] in ("requeue", "resubmit"))
     print(json.dumps(rows, indent=1))
     sys.exit(0 if good else 1)
 

@@ -91,7 +91,7 @@ def test_a_local_run_is_listed_and_stopped(graphmill, toy, source_environ):
     assert launcher.poll() is not None
     assert RunFolder(toy.parent / "logs" / "one").read_outcome().exit_code == 75
     run = json.loads(graphmill("list", "--json").out)["runs"][0]
-    assert (run["state"], run["source"]) == ("out_of_time", "run folder")
+    assert (run["state"], run["source"]) == ("stopped", "run folder")
     assert graphmill("stop", "one").code == 2
 
 

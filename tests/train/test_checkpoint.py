@@ -273,7 +273,7 @@ def test_another_number_of_ranks_is_refused(pair, save_pair):
 
 
 def test_a_checkpoint_that_is_not_there_is_refused(store):
-    with pytest.raises(UserError, match=r"manifest\.json cannot be read: No such file"):
+    with pytest.raises(UserError, match=r"manifest\.json is absent"):
         restore(store, 3)
 
 

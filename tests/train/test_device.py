@@ -40,7 +40,7 @@ def test_a_rank_without_its_gpu_ends_with_a_sentence(tmp_path):
     assert "Traceback" not in done.stderr
     outcome = folder.read_outcome()
     assert outcome is not None
-    assert (outcome.status, outcome.exit_code) == ("failed", 2)
+    assert (outcome.status, outcome.exit_code) == ("bad_request", 2)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")

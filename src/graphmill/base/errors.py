@@ -3,6 +3,9 @@
 `UserError`: a mistake of the user, shown without a traceback; anything else that escapes is a bug of ours.
 """
 
+import errno
+from pathlib import Path
+
 
 class UserError(Exception):
     """A request that cannot be met. It says what clashes, then what to type.
@@ -21,3 +24,10 @@ class UserError(Exception):
 
 class OutOfTimeError(Exception):
     """The run was asked to stop; it left a checkpoint behind. Exit status 75: resume me."""
+
+
+class UnreadableError(Exception):
+    """A checkpoint that cannot be read now. It may be whole: nothing follows from this but that it is tried again."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        super().__init__(f"{path} cannot be read: {error.strerror or error} ({errno.errorcode.get(error.errno or 0)})")

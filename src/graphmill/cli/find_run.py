@@ -1,22 +1,12 @@
-"""Find the run that a person means: by folder, by run id, or the latest."""
+"""Find the runs that a person means: by folder, by run id, by study, by job, or the latest."""
 
 from pathlib import Path
 
 from graphmill.base.errors import UserError
-from graphmill.base.names import did_you_mean
+from graphmill.record.find_run import find_run, latest_run
 from graphmill.record.run_folder import RunFolder, find_runs
 
-
-def find_run(text: str, logs_root: Path) -> RunFolder:
-    """The run folder at the path `text`, or the run of that id in the logs root."""
-    for path in (Path(text), logs_root / text):
-        if RunFolder(path).plan_path.is_file():
-            return RunFolder.open(path)
-    known = [str(run.path.relative_to(logs_root)) for run in find_runs(logs_root)]
-    hint = did_you_mean(text, known) if known else f"{logs_root} holds no runs"
-    raise UserError(
-        f"{text!r} is neither a run folder nor a run in {logs_root}; {hint}", fix="name a run, or give --logs-root"
-    )
+__all__ = ["find_by_name_or_job", "find_run", "find_several", "latest_run"]
 
 
 def find_several(text: str | None, logs_root: Path) -> list[RunFolder]:
@@ -49,16 +39,3 @@ def _is_job_id(text: str) -> bool:
 def _belongs(job_id: str, text: str) -> bool:
     """17 names the job 17 and all tasks of the array 17."""
     return text in (job_id, job_id.partition("_")[0])
-
-
-def latest_run(logs_root: Path) -> RunFolder:
-    """The run that was started last."""
-    runs = find_runs(logs_root)
-    if not runs:
-        raise UserError(f"{logs_root} holds no runs", fix="train one with `graphmill train`, or give --logs-root")
-    return max(runs, key=_last_start)
-
-
-def _last_start(run: RunFolder) -> float:
-    attempts = run.attempts()
-    return attempts[-1].time if attempts else run.plan_path.stat().st_mtime

@@ -68,8 +68,8 @@ _OPTIONS: Final = {
     "apptainer": _Option(("--apptainer",), "slurm.container", "IMAGE", "Run the ranks in this container."),
     "pyxis": _Option(("--pyxis",), "slurm.container", "IMAGE", "The same, started by Slurm's pyxis plugin."),
     "launcher": _Option(("--launcher",), "slurm.launcher", "NAME", "srun (one task per rank) or torchrun."),
-    "goes_on_by": _Option(
-        ("--goes-on-by",), "slurm.goes_on_by", "NAME", "At the time limit: requeue, follow_up or nothing."
+    "on_time_limit": _Option(
+        ("--on-time-limit",), "slurm.on_time_limit", "NAME", "At the time limit: requeue, resubmit or stop."
     ),
     "port": _Option(
         ("--port", "--rdzv-port"), "slurm.port", "N", "Where the ranks meet; else derived from the job's id.", int

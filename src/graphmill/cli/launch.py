@@ -128,14 +128,15 @@ def _experiment(experiment: str | None, overrides: list[str], hosts: "HostList")
 
 
 def _run_to_resume(experiment: str | None, overrides: list[str], run_id: str | None, logs_root: Path) -> "RunFolder":
-    from graphmill.cli.find_run import find_run
+    from graphmill.record.find_run import run_to_resume
 
-    if overrides or (experiment is None) == (run_id is None):
+    folder, is_named = run_to_resume(experiment, run_id, logs_root, changes=bool(overrides), verb="launch")
+    if not is_named and (overrides or experiment is not None):
         raise UserError(
-            "--resume continues a run as it was planned: it wants one run's name, and no overrides",
+            f"{folder.path} is resumed as it was planned: it takes neither an experiment nor overrides",
             fix="graphmill launch --resume RUN --hosts FILE",
         )
-    return find_run(experiment or run_id or "", logs_root)
+    return folder
 
 
 def _show(plan: "Plan", rows: Sequence["HostRow"]) -> None:

@@ -134,24 +134,21 @@ def _resumed(
     dependency: str,
 ) -> "Request | None":
     """What continues a run; None where it is done."""
-    from graphmill.cli.find_run import find_run
     from graphmill.cluster.jobs.sites import find_site
     from graphmill.cluster.jobs.submit import plan_request, refuse_alive, request_of
+    from graphmill.record.find_run import run_to_resume
     from graphmill.record.run_folder import RunFolder, refuse_other_plan
 
-    named = experiment if run_id is None else run_id
-    if named is None:
-        raise UserError("--resume does not say which run", fix="graphmill submit --resume logs/RUN")
-    folder = RunFolder(find_run(named, logs_root).path.absolute())
-    outcome = folder.read_outcome()
-    if outcome is not None and outcome.status == "done":
-        print_line(f"{folder.path} is done already: {outcome.epochs} epochs")
+    run, is_named = run_to_resume(experiment, run_id, logs_root, changes=False, verb="submit")
+    folder = RunFolder(run.path.absolute())
+    if folder.is_done():
+        print_line(f"{folder.path} is done already")
         return None
     refuse_alive(folder)
-    if run_id is None:
+    if is_named:
         if overrides:
             raise UserError(
-                f"{folder.path} goes on as it was submitted; to change its job the experiment must be named",
+                f"{folder.path} is resumed as it was submitted; to change its job name the experiment",
                 fix=f"graphmill submit EXPERIMENT --resume --run-id {experiment}, with the same options",
             )
         return request_of(folder, dependency=dependency)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphmill.base import exits
-from graphmill.base.errors import UserError
 from graphmill.cli.options import DatasetRoot, ExperimentName, LogsRoot, Overrides, Ranks, RunId
 from graphmill.cli.plan import load, make_plan, say, show_plan
 from graphmill.cli.show import print_line
@@ -85,15 +84,11 @@ def _resume(
 ) -> None:
     """Continue a run: as it was planned, which is compared with what is asked for, if that is said again."""
     from graphmill.cluster.launch.run import resume_run
+    from graphmill.record.find_run import run_to_resume
     from graphmill.record.run_folder import refuse_other_plan
 
-    folder, is_run = _run_to_resume(experiment, logs_root, run_id)
     says_more = bool(overrides) or ranks is not None
-    if is_run and says_more:
-        raise UserError(
-            f"{folder.path} goes on as it was planned, and its plan does not change",
-            fix=f"`graphmill train --resume {folder.path}`, without overrides; or start a new run",
-        )
+    folder, is_run = run_to_resume(experiment, run_id, logs_root, changes=says_more, verb="train")
     planned = folder.read_plan()
     if not is_run and (experiment is not None or says_more):
         refuse_other_plan(folder, planned, make_plan(load(experiment, overrides, ranks), root, planned.run_id))
@@ -103,31 +98,9 @@ def _resume(
     finish(folder, resume_run(folder, say=say))
 
 
-def _run_to_resume(experiment: str | None, logs_root: Path, run_id: str | None) -> tuple["RunFolder", bool]:
-    """The run, and whether it was named in place of the experiment."""
-    from graphmill.cli.find_run import find_run, latest_run
-    from graphmill.record.run_folder import RunFolder
-
-    named = [Path(experiment), logs_root / experiment] if experiment is not None else []
-    folder = next((RunFolder(path) for path in named if RunFolder(path).plan_path.is_file()), None)
-    if folder is not None and run_id is not None:
-        raise UserError(f"two runs are named: {folder.path} and --run-id {run_id}", fix="name one")
-    if folder is not None:
-        return folder, True
-    if run_id is not None:
-        return find_run(run_id, logs_root), False
-    latest = latest_run(logs_root)
-    if experiment is None:
-        raise UserError("--resume does not say which run", fix=f"graphmill train --resume {latest.path} (the latest)")
-    raise UserError(
-        f"{experiment!r} is no run in {logs_root}, and --resume wants one",
-        fix=f"graphmill train --resume {latest.path} (the latest), or give --run-id beside the experiment",
-    )
-
-
 def finish(folder: "RunFolder", code: int, *, resume_with: str = "graphmill train --resume") -> None:
     """Say how it ended, and end so. `resume_with`: what continues the run, before its folder."""
-    from graphmill.cluster.launch.first_failure import NOT_READY, STOPPED_AT_ONCE
+    from graphmill.cluster.launch.judge import NOT_READY, STOPPED_AT_ONCE
 
     outcome = folder.read_outcome()
     if code == exits.DONE and outcome is not None:  # rank 0 has told the measures

@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from graphmill.base import exits
-from graphmill.base.errors import UserError
+from graphmill.base.errors import UnreadableError, UserError
 from graphmill.spec.flags import SEED_FLAGS, SeedFlags, split_seed_flags, unknown_flag
 
 INTERRUPTED = 130
@@ -57,6 +57,9 @@ class Commands(TyperGroup):
         except UserError as error:
             tell_error(error)
             raise typer.Exit(exits.BAD_REQUEST) from None
+        except UnreadableError as error:
+            tell_error(UserError(str(error), fix="try again when the disk answers; nothing was changed"))
+            raise typer.Exit(exits.IO_ERROR) from None
         except OSError as error:
             if error.errno not in _NO_PLACE_TO_WRITE:
                 raise

@@ -13,6 +13,7 @@ from graphmill.base.amounts import shown_clock
 from graphmill.cli.options import Json, LogsRoot
 from graphmill.cli.show import print_json, print_line
 from graphmill.cli.tree import INTERRUPTED
+from graphmill.record.endings import ENDINGS, SAVED
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 MIN_INTERVAL_S = 1.0
 _MAX_TAIL = 8
 _STYLES = {
-    **dict.fromkeys(("running", "starting", "ending"), "cyan"),
+    **dict.fromkeys(("running", "starting", "closing"), "cyan"),
     "waiting": "yellow",
     "done": "green",
     "planned": "dim",
-    "out_of_time": "yellow",
+    **dict.fromkeys(("out_of_time", "preempted", "stopped"), "yellow"),
 }
 
 
@@ -96,7 +97,7 @@ def _watcher(run: str | None, logs_root: Path) -> "Watcher":
         return Watcher(find_by_name_or_job(run, logs_root), root=logs_root)
     everything = Watcher(find_runs(logs_root), root=logs_root)
     views = everything.look()
-    unknown = "silent" if everything.queue.is_silent else None  # Slurm gives no answer: such a run may live
+    unknown = "unresponsive" if everything.queue.is_silent else None  # Slurm gives no answer: such a run may live
     living = {view.folder for view in views if view.is_alive or view.state == unknown}
     folders = [folder for folder in everything.folders if folder.path in living] or [latest_run(logs_root)]
     return Watcher(folders, root=logs_root, queue=everything.queue)
@@ -173,7 +174,7 @@ def _most_telling(views: "Sequence[RunView]", room: int) -> "Sequence[RunView]":
     """All that fit: those that run before those that wait, and these before those that ended."""
     if len(views) <= room:
         return views
-    order = {"running": 0, "starting": 0, "ending": 0, "failed": 1, "waiting": 2}
+    order = {"running": 0, "starting": 0, "closing": 0, "failed": 1, "waiting": 2}
     return sorted(views, key=lambda view: order.get(view.state, 3))[:room]
 
 
@@ -268,7 +269,7 @@ def _tell_troubles(troubles: Sequence[str]) -> None:
 
 
 def _exit_code(views: "Sequence[RunView]") -> int:
-    states = {view.state for view in views}
-    if states <= {"done"}:
+    statuses = {ENDINGS[view.state].exit_status if view.state in ENDINGS else exits.ANSWER_IS_NO for view in views}
+    if statuses <= {exits.DONE}:
         return exits.DONE
-    return exits.OUT_OF_TIME if states <= {"done", "out_of_time"} else exits.ANSWER_IS_NO
+    return exits.OUT_OF_TIME if statuses <= set(SAVED) else exits.ANSWER_IS_NO

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final, Literal
 
-from graphmill.base.errors import UserError
+from graphmill.base.errors import UnreadableError, UserError
 from graphmill.record.manifest import MANIFEST, Manifest
 from graphmill.record.run_folder import PLAN_FILE
 
@@ -228,6 +228,8 @@ def _refuse_torn(to: Path, seals: Sequence[str]) -> None:
             problem = Manifest.read(folder).damage(folder)
         except (OSError, ValueError) as error:
             problem = str(error)
+        except UnreadableError as error:
+            raise UserError(str(error), fix="give the same command once more when the disk answers") from None
         if problem is not None:
             shutil.rmtree(folder)
             torn.append(f"{folder.relative_to(to)}")

@@ -11,6 +11,7 @@ from typing import Final, Literal
 from graphmill.base.errors import UserError
 from graphmill.cluster.launch.local_process import launcher_of
 from graphmill.record.columns import facts_of
+from graphmill.record.endings import State
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import Outcome, RunFolder, SubmittedJob
 from graphmill.slurm.queue import JobReading, Queue, alive
@@ -44,7 +45,7 @@ class RunView:
 
     run: str
     folder: Path
-    state: str  # planned waiting starting running ending · done out_of_time failed interrupted … · silent damaged
+    state: State
     source: Source  # who said so
     detail: str = ""
     advice: str = ""
@@ -73,7 +74,7 @@ class RunView:
         return f"{self.progress.epoch if self.progress else 0}/{'?' if self.epochs is None else self.epochs}"
 
 
-ALIVE: Final = frozenset(("waiting", "starting", "running", "ending"))
+ALIVE: Final[frozenset[State]] = frozenset(("waiting", "starting", "running", "closing"))
 
 
 @dataclass(slots=True)
@@ -156,7 +157,7 @@ class Watcher:
 class Verdict:
     """What a run is doing, and who says so."""
 
-    state: str
+    state: State
     source: Source
     detail: str = ""
     advice: str = ""
@@ -172,12 +173,14 @@ def judge(folder: RunFolder, reading: JobReading | None, jobs: Sequence[Submitte
     outcome = _outcome(folder)
     if reading is not None and reading.is_alive:
         if outcome is not None and outcome.status == "done" and reading.phase == "runs":
-            return Verdict("ending", reading.source, "done; the job is being closed", elapsed_s=reading.elapsed_s)
+            return Verdict("closing", reading.source, "done; the job is being closed", elapsed_s=reading.elapsed_s)
         return _alive_verdict(folder, reading)
     if outcome is not None:
         return _ended_verdict(folder, outcome, reading)
     if reading is not None:
-        state = "cancelled" if reading.state == "CANCELLED" else "failed"
+        state: State = (
+            "stopped" if reading.state == "CANCELLED" else "preempted" if reading.state == "PREEMPTED" else "failed"
+        )
         told = f"Slurm says {reading.state}: {end_in_words(reading.state)}"
         return Verdict(state, reading.source, told, _resume_advice(folder), elapsed_s=reading.elapsed_s)
     if jobs:
@@ -191,7 +194,7 @@ def _alive_verdict(folder: RunFolder, reading: JobReading) -> Verdict:
         reason: Reason = in_words(reading.reason)
         return Verdict("waiting", reading.source, reason.meaning, reason.advice, reason.is_hopeless)
     if reading.state == "COMPLETING":
-        return Verdict("ending", reading.source, elapsed_s=reading.elapsed_s)
+        return Verdict("closing", reading.source, elapsed_s=reading.elapsed_s)
     silence = _silence(folder)
     has_begun = silence is not None and (reading.elapsed_s is None or silence <= reading.elapsed_s)
     detail = "" if reading.state == "RUNNING" else f"Slurm says {reading.state}"
@@ -213,7 +216,7 @@ def _by_signs_of_life(folder: RunFolder, otherwise: str) -> Verdict:
     if silence is not None and silence <= FRESH_S:
         return Verdict("running", "run folder", f"last sign of life {silence:.0f} s ago; {otherwise}")
     told = "no sign of life ever" if silence is None else f"no sign of life for {silence:.0f} s"
-    return Verdict("silent", "run folder", f"{told}, and no outcome; {otherwise}", _resume_advice(folder))
+    return Verdict("unresponsive", "run folder", f"{told}, and no outcome; {otherwise}", _resume_advice(folder))
 
 
 def _local_verdict(folder: RunFolder) -> Verdict:

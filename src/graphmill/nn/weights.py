@@ -146,11 +146,16 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str,
     try:
         save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, path, metadata)
     except SafetensorError as error:
-        number = re.search(r"\(os error (\d+)\)", str(error))
-        if number is None:
+        failed = os_error(error, path)
+        if failed is None:
             raise
-        code = int(number.group(1))
-        raise OSError(code, os.strerror(code), str(path)) from None
+        raise failed from None
+
+
+def os_error(error: SafetensorError, path: Path) -> OSError | None:
+    """The error of the system that safetensors met, if it was one."""
+    number = re.search(r"\(os error (\d+)\)", str(error))
+    return OSError(int(number.group(1)), os.strerror(int(number.group(1))), str(path)) if number else None
 
 
 def _form(tensor: Tensor) -> str:

@@ -215,6 +215,18 @@ def read_events(path: Path) -> list[dict[str, Any]]:
     return [_parsed(path, number, line) for number, line in enumerate(complete_lines(path), start=1)]
 
 
+def last_event(path: Path) -> dict[str, Any] | None:
+    """The last whole event of a file, without reading what comes before; None where there is none to be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 1 << 16))
+            lines = file.read().rpartition(b"\n")[0].split(b"\n")
+        event = json.loads(lines[-1])
+    except (OSError, ValueError):
+        return None
+    return event if isinstance(event, dict) else None
+
+
 def _parsed(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
         fields = json.loads(line)

@@ -1,16 +1,24 @@
 """What a checkpoint's manifest says: where the run stood, which files belong to it, the proof that they are whole."""
 
+import errno
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import xxhash
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
+from graphmill.base.errors import UnreadableError
 from graphmill.base.files import write_json
 from graphmill.spec.early_stopping import Patience
 
+T = TypeVar("T")
+
 MANIFEST = "manifest.json"
+_ABSENT: Final = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)  # an answer; every other error is none
+_RETRY_AFTER_S: Final = (0.2, 1.0, 3.0)
 
 
 class _Frozen(BaseModel):
@@ -88,20 +96,26 @@ class Manifest(_Frozen):
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest":
-        """The manifest in `folder`; ValueError says what is wrong with it, OSError that it cannot be read."""
-        sealed = _Sealed.model_validate_json((folder / MANIFEST).read_bytes())
+        """The manifest in `folder`.
+
+        ValueError says that it is damaged, OSError that it is absent; `UnreadableError` that neither is known.
+        """
+        sealed = _Sealed.model_validate_json(retried(folder / MANIFEST, Path.read_bytes))
         manifest = cls.model_validate(sealed.content)
         if manifest._checksum() != sealed.xxh3:
             raise ValueError("its content does not match its checksum")
         return manifest
 
     def damage(self, folder: Path, names: list[str] | None = None) -> str | None:
-        """The first of the files (or of `names` among them) that is not what was written, in words; None: all are."""
+        """The first of the files (or of `names` among them) that is not what was written, in words; None: all are.
+
+        Raises `UnreadableError` where a file is there and cannot be read.
+        """
         for name in self.files if names is None else names:
             try:
                 same = file_checksum(folder / name) == self.files.get(name)
             except OSError as error:
-                return f"{name} cannot be read: {error.strerror}"
+                return f"{name} is absent: {error.strerror}"
             if not same:
                 return f"{name} does not match its checksum"
         return None
@@ -118,25 +132,61 @@ class _Sealed(BaseModel):
 
 
 def saved_steps(checkpoints: Path) -> int:
-    """Steps of each rank in the checkpoint that is furthest on, by the manifests in the folder; 0: there is none."""
+    """Steps of each rank in the checkpoint that is furthest on, by the manifests in the folder; 0: there is none.
+
+    Raises `UnreadableError`.
+    """
     found = [0]
-    for path in checkpoints.glob(f"step_*/{MANIFEST}"):
+    for path in checkpoint_folders(checkpoints):
         with suppress(OSError, ValueError):  # damaged: whoever resumes says so and passes it over
-            found.append(Manifest.read(path.parent).steps_done)
+            found.append(Manifest.read(path).steps_done)
     return max(found)
+
+
+def checkpoint_folders(checkpoints: Path) -> list[Path]:
+    """What stands under a checkpoint's name, sorted; none where there is no folder. Raises `UnreadableError`."""
+    try:
+        return retried(checkpoints, lambda folder: sorted(path for path in folder.iterdir() if _is_named_so(path)))
+    except OSError:
+        return []
+
+
+def retried(path: Path, read: Callable[[Path], T]) -> T:
+    """`read(path)`; an I/O error is tried again a few times, for a server may be busy or just starting.
+
+    Raises OSError where there is no such file, and `UnreadableError` where that cannot be said.
+    """
+    for wait_s in (*_RETRY_AFTER_S, None):
+        try:
+            return read(path)
+        except OSError as error:
+            if error.errno in _ABSENT:
+                raise
+            if wait_s is None:
+                raise UnreadableError(path, error) from None
+            time.sleep(wait_s)
+    raise AssertionError("the last try returns or raises")
+
+
+def _is_named_so(path: Path) -> bool:
+    return path.name.startswith("step_")
 
 
 def in_words(error: OSError | ValueError) -> str:
     """Why a manifest could not be read."""
     if isinstance(error, OSError):
-        return f"{MANIFEST} cannot be read: {error.strerror}"
+        return f"{MANIFEST} is absent: {error.strerror}"
     if isinstance(error, ValidationError):
         return f"{MANIFEST} is damaged: {error.errors(include_url=False)[0]['msg']}"
     return f"{MANIFEST} is damaged: {error}"
 
 
 def file_checksum(path: Path) -> str:
-    """xxh3 of a file's content."""
+    """xxh3 of a file's content. Raises OSError where it is absent, else `UnreadableError`."""
+    return retried(path, _checksum_of)
+
+
+def _checksum_of(path: Path) -> str:
     with path.open("rb") as file:
         digest = xxhash.xxh3_64()
         while block := file.read(1 << 20):

@@ -1,6 +1,5 @@
 """The run folder: the only thing that the two planes share. What goes in, what comes out, and who may write."""
 
-import fcntl
 import json
 import os
 import re
@@ -8,16 +7,18 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from graphmill.base.errors import UserError
+from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.files import fsync_folder, write_json, write_text
+from graphmill.record.endings import EndingName
 from graphmill.record.lines import append_line, complete_lines
+from graphmill.record.lock import Owner, hold
 from graphmill.record.manifest import hash_text, saved_steps
 from graphmill.record.provenance import Provenance, collect_provenance
 from graphmill.record.weights import copy_initial_weights
@@ -30,11 +31,9 @@ M = TypeVar("M", bound=BaseModel)
 PLAN_FILE = "plan.json"
 # What is in a folder whose maker was killed before it wrote the plan: the next one begins anew.
 _OF_A_KILLED_MAKER = re.compile(
-    r"\.lock|initial_weights\.safetensors|\.(initial_weights\.safetensors|plan\.json)\..*\.tmp"
+    r"\.lock(\.owner|\.takeover)?|initial_weights\.safetensors|\.(initial_weights\.safetensors|plan\.json)\..*\.tmp"
 )
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*){0,2}")
-
-Status = Literal["done", "out_of_time", "lost", "failed", "interrupted"]
 
 
 class Outcome(BaseModel):
@@ -42,7 +41,7 @@ class Outcome(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    status: Status
+    status: EndingName
     exit_code: int
     epochs: int = Field(description="epochs completed")
     steps_per_rank: int = Field(description="steps of each rank completed, over all attempts")
@@ -75,7 +74,13 @@ class SubmittedJob(BaseModel):
     job_id: str = Field(description="as Slurm says it: 17, or 17_3 for a task of an array")
     time: float = Field(description="Unix time, s")
     cluster: str = Field("", description="name of the cluster, where sbatch told it")
-    how: Literal["submit", "requeue", "follow_up"] = "submit"
+    how: Literal["submit", "requeue", "resubmit"] = "submit"
+
+    @field_validator("how", mode="before")
+    @classmethod
+    def _as_called_now(cls, how: str) -> str:
+        return "resubmit" if how == "follow_up" else how  # as runs of 0.1.0 call it
+
     dependency: str = Field("", description="what the job waits for, as sbatch was told it")
 
 
@@ -238,6 +243,11 @@ class RunFolder:
             return None
         return _read(self.outcome_path, Outcome, "remove it, and continue the run with --resume")
 
+    def is_done(self) -> bool:
+        """Whether the run ended with all its steps done."""
+        outcome = self.read_outcome()
+        return outcome is not None and outcome.status == "done"
+
     def read_provenance(self) -> Provenance | None:
         """Where the run began, or None where nobody wrote it."""
         if not self.provenance_path.exists():
@@ -262,7 +272,12 @@ class RunFolder:
 
     def begin_attempt(self, *, resumed: bool, command: Sequence[str], job_id: str = "") -> int:
         """Note a start of the run and take back an earlier outcome. Returns the attempt's number, from 1."""
+        earlier = self.attempts()
         self.outcome_path.unlink(missing_ok=True)
+        try:
+            steps = saved_steps(self.checkpoints_dir)
+        except UnreadableError:  # the ranks will say so; what is known is how far the run was
+            steps = earlier[-1].steps_saved if earlier else 0
         attempt = Attempt(
             time=time.time(),
             hostname=socket.gethostname(),
@@ -270,9 +285,8 @@ class RunFolder:
             resumed=resumed,
             command=tuple(command),
             job_id=job_id,
-            steps_saved=saved_steps(self.checkpoints_dir),
+            steps_saved=steps,
         )
-        earlier = self.attempts()
         lines = [known.model_dump_json() for known in (*earlier, attempt)]
         write_text(self.attempts_path, "\n".join(lines) + "\n")
         return len(lines)
@@ -316,31 +330,18 @@ class RunFolder:
                 times.append(file.stat().st_mtime)
         return max(times, default=None)
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self) -> AbstractContextManager[Owner]:
         """Keep other launchers away while the block lasts; it is let go with the process, however that ends."""
-        with (self.path / ".lock").open("a+", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                raise UserError(
-                    f"{self.path} is being trained by {file.read().strip() or 'another process'}",
-                    fix="wait for it or stop it, or give another --run-id",
-                ) from None
-            file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-            file.flush()
-            yield
+        return hold(self.path)
 
 
 @contextmanager
-def said_where_it_fails() -> Iterator[None]:
-    """A run folder that cannot be written may be the very thing that went wrong: that is told, and ends nothing."""
+def best_effort_write() -> Iterator[None]:
+    """Report a failing write into the run folder, and go on: it may be the very thing that ended the run."""
     try:
         yield
     except OSError as error:
-        sys.stderr.write(f"error: and the run folder could not be told: {error}\n")
+        sys.stderr.write(f"error: could not write to the run folder: {error}\n")
 
 
 def plan_text(plan: Plan) -> str:

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import replacing
-from graphmill.record.manifest import Manifest, file_checksum, in_words
+from graphmill.record.manifest import Manifest, checkpoint_folders, file_checksum, in_words
 from graphmill.spec.weights import InitialWeights
 
 WEIGHTS_FILE: Final = "model.safetensors"  # in a checkpoint
@@ -142,10 +142,12 @@ def read_checkpoint(path: Path, plan_hash: str) -> Manifest:
 def furthest_whole(checkpoints: Path, plan_hash: str, report: Report) -> Manifest | None:
     """The manifest of the checkpoint with the most steps that is whole, every file checked; None: there is none.
 
+    Raises `UnreadableError` where a file is there and cannot be read.
+
     `report(name, problem)` is called for every damaged one that was passed over.
     """
     found: list[tuple[Path, Manifest]] = []
-    for path in sorted(checkpoints.glob("step_*")):
+    for path in checkpoint_folders(checkpoints):
         try:
             found.append((path, read_checkpoint(path, plan_hash)))
         except (OSError, ValueError) as error:

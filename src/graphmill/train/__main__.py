@@ -24,6 +24,8 @@ from torch.distributed.rendezvous import rendezvous
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
+from graphmill.record.attempts import attempt
+from graphmill.record.find_run import run_to_resume
 from graphmill.record.run_folder import RunFolder, refuse_other_plan
 from graphmill.runtime.rank import Rank, current_rank
 from graphmill.runtime.roots import dataset_root
@@ -65,19 +67,19 @@ def _order(words: Sequence[str], rank: Rank, until_the_end: ExitStack) -> Order:
     try:
         request = parse_train_request(words)
         folder = _resumed(request, rank) if request.resume else _begun(request, rank)
-        outcome = folder.read_outcome()
-        if outcome is not None and outcome.status == "done":
-            sys.stderr.write(f"{folder.path} is done already: {outcome.epochs} epochs\n")
+        begun = until_the_end.enter_context(
+            attempt(folder, command=sys.argv, job_id=os.environ.get("SLURM_JOB_ID", ""))
+        )
+        if begun is None:
+            sys.stderr.write(f"{folder.path} is done already\n")
             return Order("leave", "", exits.DONE)
-        until_the_end.enter_context(folder.lock())
-        _note_attempt(folder, resumed=request.resume)
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         return Order("leave", "", exits.BAD_REQUEST)
     except Exception:  # noqa: BLE001  # our own bug: the other ranks are not to wait for ever
         traceback.print_exc()
         return Order("leave", "", exits.ANSWER_IS_NO)
-    return Order("resume" if request.resume else "begin", str(folder.path.resolve()), exits.DONE)
+    return Order("resume" if begun.resumed else "begin", str(folder.path.resolve()), exits.DONE)
 
 
 def _agreed(order: Order | None, rank: Rank, store: Store | None) -> Order:
@@ -102,23 +104,12 @@ def _begun(request: TrainRequest, rank: Rank) -> RunFolder:
 
 def _resumed(request: TrainRequest, rank: Rank) -> RunFolder:
     """The run that is named in place of the experiment, or by --run-id beside what it was started with."""
-    if request.run_id is None:
-        if request.experiment is None:
-            raise UserError("--resume does not say which run", fix="name its folder in place of EXPERIMENT")
-        named = [Path(request.experiment), request.logs_root / request.experiment]
-        folder = next((RunFolder(path) for path in named if RunFolder(path).plan_path.is_file()), None)
-        if folder is None:
-            raise UserError(
-                f"{request.experiment!r} is no run in {request.logs_root}, and --resume wants one",
-                fix="name a run folder, or give --run-id beside the experiment",
-            )
-        if request.overrides:
-            raise UserError(
-                f"{folder.path} goes on as it was planned, and its plan does not change",
-                fix="leave the overrides out, or start a new run",
-            )
+    changes = bool(request.overrides)
+    folder, is_named = run_to_resume(
+        request.experiment, request.run_id, request.logs_root, changes=changes, verb="train"
+    )
+    if is_named:
         return folder
-    folder = RunFolder.open(request.logs_root / request.run_id)
     if request.experiment is not None or request.overrides:
         planned = folder.read_plan()
         refuse_other_plan(folder, planned, _plan(request, rank, planned.run_id))
@@ -142,11 +133,6 @@ def _plan(request: TrainRequest, rank: Rank, run_id: str | None) -> Plan:
         run_id=run_id or f"{experiment.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}",
         hosts=rank.num_hosts,
     )
-
-
-def _note_attempt(folder: RunFolder, *, resumed: bool) -> None:
-    folder.begin_attempt(resumed=resumed, command=sys.argv)
-    folder.note_provenance(sys.argv)
 
 
 if __name__ == "__main__":

@@ -21,10 +21,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from graphmill.base.errors import UserError
+from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.files import fsync_file, fsync_folder, write_json
-from graphmill.nn.weights import Weights, write_tensors
-from graphmill.record.manifest import Manifest, Position, file_checksum, in_words
+from graphmill.nn.weights import Weights, os_error, write_tensors
+from graphmill.record.manifest import Manifest, Position, checkpoint_folders, file_checksum, in_words
 from graphmill.record.weights import WEIGHTS_FILE, checkpoint_name, furthest_whole, read_checkpoint
 from graphmill.sync.group import Group
 
@@ -90,7 +90,11 @@ class CheckpointStore:
         problem = manifest.damage(path, [own])
         try:
             tensors = {} if problem else load_file(path / own)
+        except OSError as error:
+            raise UnreadableError(path / own, error) from None
         except SafetensorError as error:
+            if (unread := os_error(error, path / own)) is not None:
+                raise UnreadableError(path / own, unread) from None
             problem = str(error)
         if problem:
             raise _damaged(path, problem)
@@ -108,10 +112,13 @@ class CheckpointStore:
             raise _damaged(path, error.message) from None
 
     def prune(self, needed: Iterable[int]) -> None:
-        """Remove checkpoints but the `needed` ones (by steps_done) and those kept for good. Rank 0 only."""
+        """Remove checkpoints but the `needed` ones (by steps_done) and those kept for good. Rank 0 only.
+
+        What cannot be read, or not be understood, is never removed.
+        """
         names = {self._path(steps).name for steps in needed}
         for path in self._paths():
-            if path.name not in names and not _is_kept(path):
+            if path.name not in names and _may_go(path):
                 path.rename(_hidden(path, _REMOVING))
                 shutil.rmtree(_hidden(path, _REMOVING))
 
@@ -157,7 +164,7 @@ class CheckpointStore:
             raise UserError(f"{path}: {in_words(error)}", fix=_what_is_left(path)) from None
 
     def _paths(self) -> list[Path]:
-        return sorted(self.folder.glob("step_*"))
+        return checkpoint_folders(self.folder)
 
     def _path(self, steps_done: int) -> Path:
         return self.folder / checkpoint_name(steps_done)
@@ -175,10 +182,10 @@ def _hidden(path: Path, ending: str) -> Path:
     return path.with_name(f".{path.name}{ending}")
 
 
-def _is_kept(path: Path) -> bool:
+def _may_go(path: Path) -> bool:
     try:
-        return Manifest.read(path).keep
-    except (OSError, ValueError):
+        return not Manifest.read(path).keep
+    except (OSError, ValueError, UnreadableError):
         return False
 
 

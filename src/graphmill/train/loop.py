@@ -9,9 +9,9 @@ from itertools import islice
 import torch
 
 from graphmill.nn.weights import Loaded, Weights
+from graphmill.record.endings import EndingName
 from graphmill.record.events import Checkpoint, Sync
 from graphmill.record.manifest import Best, Position
-from graphmill.record.run_folder import Status
 from graphmill.record.weights import Origin
 from graphmill.spec.calendar import Calendar
 from graphmill.spec.early_stopping import Patience
@@ -62,7 +62,7 @@ class Training:
     def __post_init__(self) -> None:
         self.calendar = self.plan.calendar
 
-    def run(self) -> Status:
+    def run(self) -> EndingName:
         """Train to the end of the plan, or until the ranks agree to stop."""
         self.ledger.begin_attempt()
         try:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from graphmill.record.endings import EndingName
 from graphmill.runtime.deadline import Deadline, Reserve
 from graphmill.runtime.stop import StopRequest
 
@@ -45,6 +46,12 @@ class TimeLeft:
         """A round is over, and the next begins."""
         self.reserve.saw_round(time.perf_counter() - self._round_began)
         self.begin_round()
+
+    def ending(self) -> EndingName:
+        """What the ranks' decision to stop is called: by this rank's clock, or on request, of this or another one."""
+        by_signal = self.stop.signal is not None
+        by_clock = self.stop.asked or self.deadline.remaining_s() < self.reserve.needed_s
+        return "out_of_time" if by_clock and not by_signal else "stopped"
 
     def why(self) -> str:
         """Why this rank stopped, or that another one did."""

@@ -1,7 +1,6 @@
 """What a rank runs: `python -m graphmill.train.worker RUN_FOLDER [--resume]`, started by the launcher.
 
-Exit status: 0 done · 75 stopped after a checkpoint, resume me · 74 a rank fell silent, resume me · 69 the port was
-taken · 2 the request was wrong · 1 failed · 130 interrupted.
+Exit statuses: `graphmill.record.endings`.
 """
 
 import argparse
@@ -26,13 +25,14 @@ from torch.distributed.distributed_c10d import Store
 
 from graphmill import _native
 from graphmill.base import exits
-from graphmill.base.errors import UserError
+from graphmill.base.errors import UnreadableError, UserError
 from graphmill.monitor.sampler import start_monitor
+from graphmill.record.endings import ENDINGS, SAVED, EndingName
 from graphmill.record.events import EventWriter, Failure, Finish, Initialised, Start, Stop
-from graphmill.record.run_folder import Outcome, RunFolder, Status, said_where_it_fails
+from graphmill.record.run_folder import Outcome, RunFolder, best_effort_write
 from graphmill.record.seal import seal_of
 from graphmill.record.trust import refuse_foreign_model
-from graphmill.runtime.rank import LAUNCHER, Rank, current_rank
+from graphmill.runtime.rank import Rank, current_rank
 from graphmill.runtime.stop import SIGNALS, StopRequest
 from graphmill.tasks.task import EvaluationStopped, Measures
 from graphmill.train.device import rank_device
@@ -43,13 +43,6 @@ from graphmill.train.watchdog import STALL_S, Watchdog
 
 _CANNOT_BE_WRITTEN: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # no matter where in the code
 _MOST_SCORES: Final = 6  # in the last line; outcome.json holds all
-EXIT_OF: Final[dict[Status, int]] = {
-    "done": exits.DONE,
-    "out_of_time": exits.OUT_OF_TIME,
-    "lost": exits.LOST_A_RANK,
-    "failed": exits.ANSWER_IS_NO,
-    "interrupted": 128 + signal.SIGINT,
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -84,22 +77,19 @@ def work(folder: RunFolder, rank: Rank, *, resume: bool, store: Store | None = N
             fix=f"start {plan.ranks} ranks",
         )
     refuse_foreign_model(folder, plan, (), os.environ)
-    outcome = folder.read_outcome()
-    if outcome is not None and outcome.status == "done":
+    if folder.is_done():
         return exits.DONE
     stop = StopRequest()
     stop.install()
     torch.set_num_threads(plan.threads)
     _native.keep_freed_memory()
     with ExitStack() as until_the_end:
-        if rank.rank == 0 and os.environ.get(LAUNCHER) == "srun":  # else the launcher holds it
-            until_the_end.enter_context(folder.lock())
         events = until_the_end.enter_context(EventWriter(folder.events_path(rank.rank), rank=rank.rank))
         code = exits.ANSWER_IS_NO
         try:
-            code = _train_or_say_why(Setting(folder, plan, rank, stop, events, store, start_s), resume=resume)
+            code = _run_training(Setting(folder, plan, rank, stop, events, store, start_s), resume=resume)
         finally:
-            _leave_group(together=code in (exits.DONE, exits.OUT_OF_TIME))
+            _leave_group(together=code in SAVED)
         return code
 
 
@@ -130,32 +120,33 @@ def _together(setting: Setting) -> Iterator[Callable[[], None]]:
 
     def lost(why: str) -> None:
         sys.stderr.write(f"error: {why}\n")
-        _failed(setting, None, "lost", why, began, exits.LOST_A_RANK)
+        _failed(setting, None, "lost", why, began)
 
     own_connection = store.clone()  # type: ignore[attr-defined]  # torch's stubs lack it
     with Watchdog(own_connection, rank.rank, hostnames, plan.hang_timeout_s, lost) as watchdog:
         yield watchdog.progress
 
 
-def _failed(setting: Setting, training: Training | None, status: Status, message: str, began: float, code: int) -> int:
+def _failed(setting: Setting, training: Training | None, status: EndingName, message: str, began: float) -> int:
     """Say what went wrong, in the events and, on rank 0, as the outcome.
 
     A run folder that cannot be written may be the very thing that went wrong: the exit status still says so.
     """
-    with said_where_it_fails():
+    code = ENDINGS[status].exit_status
+    with best_effort_write():
         setting.events.write(Failure(message=message, exit_code=code))
     if setting.rank.rank == 0:
-        with said_where_it_fails():
-            setting.folder.write_outcome(_outcome(training, status, message, began, code))
+        with best_effort_write():
+            setting.folder.write_outcome(_outcome(training, status, message, began))
     return code
 
 
-def _train_or_say_why(setting: Setting, *, resume: bool) -> int:
+def _run_training(setting: Setting, *, resume: bool) -> int:
     began = time.perf_counter()
     training: Training | None = None
 
-    def fail(status: Status, message: str, code: int) -> int:
-        return _failed(setting, training, status, message, began, code)
+    def fail(status: EndingName, message: str) -> int:
+        return _failed(setting, training, status, message, began)
 
     try:
         device = rank_device(setting.plan.device, setting.rank.local_rank)
@@ -163,20 +154,23 @@ def _train_or_say_why(setting: Setting, *, resume: bool) -> int:
             training = build(setting, device, alive)
             return _train(training, resume=resume, began=began)
     except KeyboardInterrupt:
-        return fail("interrupted", "a second interrupt ended the run at once", EXIT_OF["interrupted"])
+        return fail("interrupted", "a second interrupt ended the run at once")
     except PortBusyError as error:
-        return fail("failed", str(error), exits.PORT_BUSY)
+        return fail("port_busy", str(error))
     except UserError as error:
-        fail("failed", str(error), exits.BAD_REQUEST)
+        fail("bad_request", str(error))
         raise
+    except UnreadableError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return fail("io_error", str(error))
     except OSError as error:
         if error.errno not in _CANNOT_BE_WRITTEN:
             traceback.print_exc()
         sys.stderr.write(f"error: {error}\n")
-        return fail("failed", f"{type(error).__name__}: {error}", EXIT_OF["failed"])
+        return fail("failed", f"{type(error).__name__}: {error}")
     except Exception as error:  # noqa: BLE001  # whatever it is, the run folder is to say it
         traceback.print_exc()
-        return fail("failed", f"{type(error).__name__}: {error}", EXIT_OF["failed"])
+        return fail("failed", f"{type(error).__name__}: {error}")
 
 
 def _train(training: Training, *, resume: bool, began: float) -> int:
@@ -194,7 +188,7 @@ def _train(training: Training, *, resume: bool, began: float) -> int:
         progress.close()
     message = training.time_left.why() if status == "out_of_time" else _why_early(training)
     if training.group.rank == 0:
-        journal.folder.write_outcome(_outcome(training, status, message, began, EXIT_OF[status], test))
+        journal.folder.write_outcome(_outcome(training, status, message, began, test))
     if status == "done":
         seal = seal_of(journal.folder, training.group.rank)
         journal.events.write(Finish(steps_done=training.steps_done, status=status, seal=seal))
@@ -203,7 +197,7 @@ def _train(training: Training, *, resume: bool, began: float) -> int:
     with suppress(RuntimeError):  # srun kills the others as soon as one leaves with 75: all must have told by then
         training.group.barrier()
     progress.say(_closing(training, test))
-    return EXIT_OF[status]
+    return ENDINGS[status].exit_status
 
 
 def _started(training: Training, *, resumed: bool) -> Start:
@@ -239,21 +233,22 @@ def _tell_initial_weights(training: Training) -> None:
     training.journal.progress.say("; ".join(parts))
 
 
-def _run_and_test(training: Training) -> tuple[Status, Measures | None]:
-    status = training.run()
+def _run_and_test(training: Training) -> tuple[EndingName, Measures | None]:
     try:
-        return status, training.test_best() if status == "done" else None
-    except EvaluationStopped:  # all steps are saved: the next attempt only judges the test split
-        return "out_of_time", None
+        if training.run() == "done":
+            return "done", training.test_best()
+    except EvaluationStopped:  # all steps are saved: the next attempt only evaluates the test split
+        pass
+    return training.time_left.ending(), None
 
 
 def _outcome(
-    training: Training | None, status: Status, message: str, began: float, code: int, test: Measures | None = None
+    training: Training | None, status: EndingName, message: str, began: float, test: Measures | None = None
 ) -> Outcome:
     best = training.best if training else None
     return Outcome(
         status=status,
-        exit_code=code,
+        exit_code=ENDINGS[status].exit_status,
         epochs=training.epoch if training else 0,
         steps_per_rank=training.steps_done if training else 0,
         test=test.facts() if test else None,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from graphmill.base.errors import UnreadableError
 from graphmill.record.manifest import Manifest
 from graphmill.record.run_folder import Outcome
 from graphmill.verify.check import Check, judged
@@ -46,7 +47,10 @@ def _damage(evidence: Evidence, saved: Saved, manifest: Manifest) -> Iterator[st
     if set(manifest.files) != expected:
         yield f"its manifest does not name {', '.join(sorted(expected ^ set(manifest.files)))} as it should"
         return
-    problem = manifest.damage(saved.path)
+    try:
+        problem = manifest.damage(saved.path)
+    except UnreadableError as error:
+        problem = str(error)
     if problem:
         yield problem
         return

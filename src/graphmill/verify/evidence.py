@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from graphmill.base.errors import UserError
+from graphmill.base.errors import UnreadableError, UserError
 from graphmill.record.manifest import MANIFEST, Manifest, in_words
 from graphmill.record.metrics import format_cell, read_metrics
 from graphmill.record.provenance import Provenance
@@ -146,4 +146,6 @@ def _saved(folder: RunFolder) -> list[Saved]:
         except (OSError, ValueError) as error:
             missing = isinstance(error, FileNotFoundError)
             found.append(Saved(path, None, f"{MANIFEST} is missing" if missing else in_words(error)))
+        except UnreadableError as error:
+            found.append(Saved(path, None, str(error)))
     return found

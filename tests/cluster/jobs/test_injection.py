@@ -151,6 +151,8 @@ def test_real_sbatch_takes_every_text_literally_or_it_is_refused(
     cases = [_case(number, text, tmp_path) for number, text in enumerate(texts)]
     for case in cases:
         (tmp_path / f"{case.name}.sbatch").write_text(render_script(case.job()), encoding="utf-8")
+    monkeypatch.setenv("PROGRAMS", str(PROGRAMS))
+    monkeypatch.setenv("REAL_PYTHON", sys.executable)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
     answers = submit_all(tmp_path)
     assert list((tmp_path / "canaries").iterdir()) == []
@@ -175,14 +177,14 @@ def _check(case: Case, answer: dict[str, Any], folder: Path) -> None:
     if "sbatch_args value" in case.taken:
         assert job["wckey"].lower() == case.text.lower(), told  # Slurm keeps these in small letters
     seen = {path.stem: json.loads(path.read_text()) for path in (folder / "record" / case.name).glob("*.json")}
-    words = [bytes.fromhex(word) for word in seen["begin"]["words"]]
+    words = [bytes.fromhex(word) for word in seen["driver"]["words"]]
     given = [
         f"--{key.replace('_', '-')}={begin[key]}" for key in ("experiment", "logs_root", "dataset_root") if key in begin
     ]
     given += [f"--override={text}" for text in begin.get("overrides", ())]
     for word in given:
         assert word.encode() in words, told
-    assert bytes.fromhex(seen["begin"]["called"]) == slurm["python"].encode(), told
+    assert bytes.fromhex(seen["driver"]["called"]) == slurm["python"].encode(), told
     container = slurm.get("container")
     for rank in (0, 1):
         here = seen[f"rank-{rank}"]

@@ -132,9 +132,9 @@ def is_unharmed(root: Path) -> Callable[[Life], bool]:
     return lambda life: digests(life.folder.path) == digests(root / "logs" / "alone")
 
 
-@pytest.mark.parametrize("way", ["requeue", "follow_up"])
+@pytest.mark.parametrize("way", ["requeue", "resubmit"])
 def test_a_run_goes_on_after_its_time_limit(slurm, begin, is_unharmed, way):
-    life = begin(f"slurm.goes_on_by={way}")
+    life = begin(f"slurm.on_time_limit={way}")
     # A limit that moves under its feet: the ranks ask again when they are warned, and stop when their reserve begins.
     started_in_s = life.events("start")[0]["time"] - life.folder.attempts()[0].time  # the reserve grows with it
     slurm.call("scontrol", "update", f"jobid={life.job}", f"endtime=now+{round(3 + started_in_s)}seconds")
@@ -145,7 +145,7 @@ def test_a_run_goes_on_after_its_time_limit(slurm, begin, is_unharmed, way):
     life.wait_done()
     assert is_unharmed(life)
     assert len(life.folder.attempts()) > 1
-    assert (len({job.job_id for job in life.folder.jobs()}) > 1) == (way == "follow_up")
+    assert (len({job.job_id for job in life.folder.jobs()}) > 1) == (way == "resubmit")
     assert f"steps further, by {way}" in life.log()
     assert life.steps_redone() == 0
 
@@ -173,9 +173,9 @@ def stopped(*processes: psutil.Process, held: bool) -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("way", "held"), [("requeue", True), ("requeue", False), ("follow_up", True)])
+@pytest.mark.parametrize(("way", "held"), [("requeue", True), ("requeue", False), ("resubmit", True)])
 def test_a_round_that_outlasts_the_limit_does_not_end_the_run(slurm, begin, is_unharmed, way, held):
-    life = begin(f"slurm.goes_on_by={way}", "train.hang_timeout_s=600")
+    life = begin(f"slurm.on_time_limit={way}", "train.hang_timeout_s=600")
     first = life.job
     with stopped(life.process(0), life.process(1), held=held):
         slurm.call("scontrol", "update", f"jobid={first}", "endtime=now+1seconds")
@@ -185,8 +185,8 @@ def test_a_round_that_outlasts_the_limit_does_not_end_the_run(slurm, begin, is_u
         slurm.call("scontrol", "update", f"jobid={first}", "timelimit=10")
     life.wait_done()
     assert is_unharmed(life)
-    assert "the time limit has struck before the run had left" in life.log()
-    assert ("what they did since their last checkpoint is lost" in life.log()) == held
+    assert "SIGTERM: out of time" in life.log()
+    assert ("steps since the last checkpoint are lost" in life.log()) == held
     assert life.steps_redone() <= (18 if held else 0)  # the checkpoint's interval
     slurm.wait_for_runs(first, *(["REQUEUED", "COMPLETED"] if way == "requeue" else ["TIMEOUT"]))
 
@@ -197,7 +197,7 @@ def test_a_killed_rank_ends_the_job_and_is_named_first(slurm, begin, is_unharmed
     life.process(1).kill()
     assert slurm.wait_for_state(life.job) == "FAILED"
     assert (life.outcome.status, life.outcome.exit_code) == ("failed", 1)
-    assert life.outcome.message == f"rank 1 on {host} failed first: killed"
+    assert life.outcome.message.startswith(f"rank 1 of 2 failed first on {host}: killed by SIGKILL")
     errors = [line for line in life.log().splitlines() if line.startswith("error: ")]
     assert errors == [f"error: {life.outcome.message}"]
     life.resume()
@@ -273,6 +273,6 @@ def test_hosts_with_different_code_are_refused_by_name(slurm, root, begin, tmp_p
         assert slurm.wait_for_state(life.job) == "FAILED"
     finally:
         slurm.run_on("host2", "umount", victim.__file__)
-    assert (life.outcome.status, life.outcome.exit_code) == ("failed", 2)
+    assert (life.outcome.status, life.outcome.exit_code) == ("bad_request", 2)
     assert "graphmill's code is" in life.outcome.message
     assert "host2" in life.outcome.message

@@ -43,7 +43,7 @@ GOLDENS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
     "generic-cpu": (
         "generic-cpu",
-        {"hosts": 2, "slurm_partition": "debug", "launcher": "torchrun", "port": 29500, "goes_on_by": "follow_up"},
+        {"hosts": 2, "slurm_partition": "debug", "launcher": "torchrun", "port": 29500, "on_time_limit": "resubmit"},
         {},
     ),
     "devcluster": ("devcluster", {"hosts": 2, "ranks_per_host": 2, "gpus_per_host": 2, "exclusive": True}, {}),
@@ -112,7 +112,7 @@ def test_the_file_is_called_as_seed_000_calls_it():
 
 def test_a_run_that_exists_is_named_in_the_script():
     text = _own(run_folders=("logs/it's a run",))
-    assert "run='logs/it'\"'\"'s a run'\n" in text
+    assert text.endswith("  'logs/it'\"'\"'s a run'\n")
     assert '#SBATCH --output="logs/it\'s a run/slurm-%j.out"\n' in text
 
 
@@ -130,8 +130,8 @@ def test_other_options_of_sbatch_are_passed_on():
 
 def test_a_requeued_job_may_be_refused_by_the_script_only():
     assert "#SBATCH --requeue\n" in _own()
-    assert "#SBATCH --no-requeue\n" in _own(goes_on_by="follow_up")
-    assert "--goes-on-by=follow_up" in _own(goes_on_by="follow_up")
+    assert "#SBATCH --no-requeue\n" in _own(on_time_limit="resubmit")
+    assert "--on-time-limit=resubmit " in _own(on_time_limit="resubmit")
 
 
 @given(st.lists(WORDS, min_size=1, max_size=20))

@@ -102,7 +102,7 @@ def test_what_sbatch_takes_though_hopeless_is_said(cluster, toy, tmp_path, optio
     assert "will never start" in done.err
     assert told in done.err
     assert cluster.graphmill("stop", "h", cwd=tmp_path).code == 0
-    assert cluster.wait_for(tmp_path, "h", "cancelled")["job_id"]
+    assert cluster.wait_for(tmp_path, "h", "stopped")["job_id"]
 
 
 def test_jobs_that_wait_for_others(cluster, toy, tmp_path):
@@ -112,7 +112,7 @@ def test_jobs_that_wait_for_others(cluster, toy, tmp_path):
     answer = json.loads(second.out)
     assert (second.code, answer["dependency"], answer["reason"]) == (0, f"afterok:{number}", "Dependency")
     assert cluster.graphmill("stop", "a", cwd=tmp_path).code == 0
-    assert cluster.wait_for(tmp_path, "a", "cancelled")
+    assert cluster.wait_for(tmp_path, "a", "stopped")
     third = cluster.graphmill("submit", toy, "--run-id", "c", "--after", number, cwd=tmp_path)
     assert third.code == 2
     assert "has ended as CANCELLED" in third.err

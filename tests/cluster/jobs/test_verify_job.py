@@ -58,7 +58,7 @@ def test_a_cancelled_job_is_not(cluster, submitted, tmp_path):
     job_id = submitted("cancelled", "-O", "train.epochs=2000")
     assert cluster.wait_for(tmp_path, "cancelled", "training", "running")
     assert cluster.run("scancel", job_id, cwd=tmp_path).code == 0
-    assert cluster.wait_for(tmp_path, "cancelled", "cancelled", "failed", "out_of_time")
+    assert cluster.wait_for(tmp_path, "cancelled", "stopped", "failed", "out_of_time")
     answer = cluster.graphmill("verify", job_id, "--json", cwd=tmp_path)
     found = checks_of(answer)
     assert answer.code == 1

@@ -52,7 +52,7 @@ def test_sources_are_said(cluster, toy, tmp_path):
     assert (seen["runs"][0]["source"], seen["runs"][0]["slurm_reason"]) == ("squeue", "JobHeldUser")
 
     without = json.loads(cluster.graphmill("list", "--json", cwd=tmp_path, PATH=str(bin_folder)).out)
-    assert (without["runs"][0]["source"], without["runs"][0]["state"]) == ("run folder", "silent")
+    assert (without["runs"][0]["source"], without["runs"][0]["state"]) == ("run folder", "unresponsive")
     assert any("squeue is not on PATH" in trouble for trouble in without["troubles"])
 
     folder = RunFolder(tmp_path / "logs" / "a")
@@ -108,7 +108,7 @@ def test_stop_asks_for_a_checkpoint_first(cluster, toy, tmp_path):
     done = cluster.graphmill("stop", "a", cwd=tmp_path)
     assert done.code == 0, done.err
     assert "still there" not in done.err
-    view = cluster.wait_for(tmp_path, "a", "out_of_time", timeout_s=10)
+    view = cluster.wait_for(tmp_path, "a", "stopped", timeout_s=10)
     assert view["epochs"] == 100000
     assert len(RunFolder(tmp_path / "logs" / "a").jobs()) == 1, "a stopped run does not go on by itself"
     assert cluster.graphmill("stop", "a", cwd=tmp_path).code == 2

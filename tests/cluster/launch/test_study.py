@@ -101,6 +101,6 @@ def test_a_stop_ends_the_study_and_the_same_command_goes_on(tmp_path, planner, s
     time.sleep(0.2)
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 75
-    assert statuses(tmp_path) == ["out_of_time", "new", "new"]
+    assert statuses(tmp_path) == ["stopped", "new", "new"]
     assert run(tmp_path, planner, stand_in("0:finish"))[0] == 0
     assert statuses(tmp_path) == ["done"] * 3

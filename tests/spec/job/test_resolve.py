@@ -134,7 +134,7 @@ def test_other_limits_are_the_same_plan():
         machine = MachineFacts(num_cores=4, num_gpus=0)
         return resolve(_experiment(**section), machine=machine, dataset=facts, run_id="r").model_dump_json()
 
-    assert plan() == plan(time="01:00:00", account="a", goes_on_by="follow_up", mem="1G", comment="other")
+    assert plan() == plan(time="01:00:00", account="a", on_time_limit="resubmit", mem="1G", comment="other")
 
 
 def test_an_array_trains_one_run_per_index_and_never_one_run_twice():

@@ -1,226 +1,229 @@
-"""What a script runs inside its job, around the ranks: `python -m graphmill.cluster.jobs.in_job VERB …`.
+"""The driver of a job: what a script execs on the job's first host, `python -m graphmill.cluster.jobs.in_job … RUN…`.
 
-begin RUN | begin --experiment E --run-id ID [--logs-root DIR] [--dataset-root DIR] [-O key=value …]
-    Note the attempt; make the run folder first where there is none. Prints the folder.
-meet [--try N]
-    Where the ranks meet: prints `HOST:PORT`, the job's first host and a port that is free on it.
-end RUN STATUS [--goes-on-by requeue|follow_up|nothing] [--max-attempts N] [--tries-left N]
-    How did it go? The first error first, then the epilog, then what follows: the run is done, goes on (the job is
-    requeued, or a follow-up submitted), or is given up. The exit status is the job's; 69 asks for another port.
-struck RUN PID [--goes-on-by requeue|follow_up|nothing] [--max-attempts N]
-    Slurm has sent SIGTERM, and SIGKILL comes next. At the time limit, ranks that save in between leave by themselves:
-    exit status 0, and `end` is asked as ever. Else the run goes on from its last checkpoint. PID is srun's.
+One process from the first line to the exit status: own the run, note the attempt, stage the dataset, find a port for
+the rendezvous, srun the ranks, pass signals on, judge how they ended, requeue or submit the next job. Several runs are
+trained one after another, and a run that is done is passed over, so a requeued job continues where it was.
 """
 
-import argparse
 import os
-import signal
 import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
-from graphmill.base.files import write_text
-from graphmill.cluster.jobs.aftermath import go_on, is_ours, judge, tell
-from graphmill.cluster.launch.attempt import AttemptEnd, decide
-from graphmill.record.run_folder import RunFolder
+from graphmill.cluster.jobs import job_end
+from graphmill.cluster.jobs.arguments import Arguments, parse_arguments
+from graphmill.cluster.jobs.new_run import count, find_or_make
+from graphmill.cluster.jobs.srun_step import Signals, SrunStep
+from graphmill.cluster.jobs.steps import JobHere, Rendezvous, environment, rank_command, staging_command
+from graphmill.cluster.launch.attempt import Decision, decide
+from graphmill.cluster.launch.judge import Evidence, Judgement, judge, note_outcome
+from graphmill.record.attempts import Begun, attempt, is_ours
+from graphmill.record.endings import EndingName
+from graphmill.record.events import last_event
+from graphmill.record.run_folder import RunFolder, best_effort_write
 from graphmill.runtime.network import candidate_ports, is_free
-from graphmill.slurm.commands import SlurmError, kill_wait_s, squeue
+from graphmill.slurm.commands import kill_wait_s
 from graphmill.slurm.hostlist import expand_hostlist
 
-RUN_VARIABLE = "GRAPHMILL_RUN"  # a follow-up of a script without a run folder of its own finds it here
-_TICK_S = 0.05
-_SAVE_WITHIN = 0.6  # of the time between SIGTERM and SIGKILL; the rest is for the requeue, or the follow-up
+TRIES: Final = 3  # ports that are tried, where one is taken between the look and its use
+OWNER_LEAVES_WITHIN_S: Final = 90.0  # the owner of a run may be a job that Slurm has given up a moment ago
+_SAVE_WITHIN: Final = 0.6  # of the time between SIGTERM and SIGKILL; the rest is for the requeue, or the next job
+_LOST_GRACE_S: Final = 20.0  # for srun, once a rank has found another one unresponsive
+_LOOK_EVERY_S: Final = 2.0
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb."""
-    parser = argparse.ArgumentParser(
-        prog="python -m graphmill.cluster.jobs.in_job",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    _add_begin(verbs.add_parser("begin"))
-    verbs.add_parser("meet").add_argument("--try", dest="trial", type=int, default=1)
-    _add_end(verbs.add_parser("end"))
-    _add_struck(verbs.add_parser("struck"))
-    options = parser.parse_args(arguments)
+def main(words: Sequence[str] | None = None) -> int:
+    """Train all runs, or as far as this job gets. Returns the exit status of the job."""
+    arguments = parse_arguments(words)
+    signals = Signals()
+    signals.install()
     try:
-        return {"begin": _begin, "meet": _meet, "end": _end, "struck": _struck}[options.verb](options, os.environ)
+        driver = Driver(arguments, os.environ, signals)
+        for folder in driver.runs():
+            code = driver.train(folder)
+            if code != exits.DONE:
+                return code
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         return exits.BAD_REQUEST
     except OSError as error:
         sys.stderr.write(f"error: {error}\n")
         return exits.ANSWER_IS_NO
-
-
-def _add_begin(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", type=Path, nargs="?")
-    parser.add_argument("--experiment")
-    parser.add_argument("--run-id")
-    parser.add_argument("--logs-root", type=Path, default=Path("logs"))
-    parser.add_argument("--dataset-root", type=Path)
-    parser.add_argument("--script", type=Path, help="kept in a new run folder, for a follow-up job")
-    parser.add_argument("-O", "--override", action="append", default=[])
-
-
-def _add_end(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", type=Path)
-    parser.add_argument("status", type=int)
-    parser.add_argument("--tries-left", type=int, default=0, help="other ports that the script will try")
-    _add_what_follows(parser)
-
-
-def _add_struck(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", type=Path)
-    parser.add_argument("pid", type=int)
-    _add_what_follows(parser)
-
-
-def _add_what_follows(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--goes-on-by", choices=("requeue", "follow_up", "nothing"), default="requeue")
-    parser.add_argument("--max-attempts", type=int, default=20)
-
-
-def _begin(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    named = options.run or (Path(environ[RUN_VARIABLE]) if environ.get(RUN_VARIABLE) else None)
-    folder = RunFolder.open(named) if named else _found_or_made(options, environ)
-    if _is_done(folder):
-        _say(f"{folder.path} is done already; nothing is trained")
-    else:
-        _note_attempt(folder, environ)
-    sys.stdout.write(f"{folder.path.resolve()}\n")
     return exits.DONE
 
 
-def _note_attempt(folder: RunFolder, environ: Mapping[str, str]) -> None:
-    resumed = bool(folder.attempts())
-    number = folder.begin_attempt(resumed=resumed, command=sys.argv, job_id=environ.get("SLURM_JOB_ID", ""))
-    folder.note_provenance(sys.argv)
-    restarts = environ.get("SLURM_RESTART_COUNT")  # not set in a job's first run
-    again = f", requeued {restarts} times" if restarts else ""
-    clock = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    hosts = environ.get("SLURM_JOB_NODELIST", socket.gethostname())
-    _say(f"attempt {number} of {folder.path}: job {environ.get('SLURM_JOB_ID', '?')}{again}, on {hosts}, {clock}")
+@dataclass(slots=True)
+class Driver:
+    """One job."""
 
+    arguments: Arguments
+    environ: Mapping[str, str]
+    signals: Signals
+    cause: job_end.Cause | None = None  # why Slurm asked the job to end, if it did
+    _looked_at: float = 0.0
 
-def _found_or_made(options: argparse.Namespace, environ: Mapping[str, str]) -> RunFolder:
-    """The folder of a script that brings only its experiment: made by the job's first attempt, found by the others."""
-    if not options.experiment or not options.run_id:
-        raise UserError("begin needs a run folder, or --experiment and --run-id", fix="see --help")
-    from graphmill.runtime.machine import machine_facts
-    from graphmill.runtime.roots import dataset_root
-    from graphmill.spec.load import load_experiment
-    from graphmill.spec.plan import MachineFacts
-    from graphmill.tasks.planning import plan_experiment, prepare_embedded
+    def runs(self) -> list[RunFolder]:
+        """The runs to train, in order."""
+        named = self.environ.get(job_end.RUN_VARIABLE)
+        runs = self.arguments.runs or ((Path(named),) if named else ())
+        found = [RunFolder.open(run) for run in runs] or [find_or_make(self.arguments, self.environ, say)]
+        return [RunFolder(folder.path.resolve()) for folder in found]
 
-    folder = RunFolder(options.logs_root / options.run_id)
-    if folder.plan_path.exists():
-        return folder
-    here = machine_facts(environ)
-    experiment, root = (
-        load_experiment(options.experiment, options.override),
-        dataset_root(options.dataset_root, environ),
-    )
-    prepare_embedded(experiment, root, _say)
-    plan = plan_experiment(
-        experiment,
-        dataset_root=root,
-        run_id=options.run_id,
-        machine=MachineFacts(num_cores=_count(environ, "SLURM_CPUS_ON_NODE", here.num_cores), num_gpus=here.num_gpus),
-        hosts=_count(environ, "SLURM_JOB_NUM_NODES", 1),
-        say=_say,
-    )
-    folder = RunFolder.create(plan, options.logs_root)
-    if options.script:
-        write_text(folder.script_path, options.script.read_text(encoding="utf-8"))
-    return folder
+    def train(self, folder: RunFolder) -> int:
+        """One attempt of one run. Returns the exit status for the job."""
+        job = self.environ.get("SLURM_JOB_ID", "")
+        with attempt(folder, command=sys.argv, job_id=job, wait_s=OWNER_LEAVES_WITHIN_S, say=say) as begun:
+            if begun is None:
+                say(f"{folder.path} is done already; nothing is trained")
+                return exits.DONE
+            self._announce(begun)
+            started = folder.attempts()[-1].time
+            staged = self._stage(folder, started)
+            if staged is not None:
+                return self._follow(folder, staged, tries_left=0).exit_code
+            return self._ranks(folder, started)
 
+    def _announce(self, begun: Begun) -> None:
+        restarts = self.environ.get("SLURM_RESTART_COUNT")  # not set in a job's first run
+        again = f", requeued {restarts} times" if restarts else ""
+        clock = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        hosts = self.environ.get("SLURM_JOB_NODELIST", socket.gethostname())
+        job = self.environ.get("SLURM_JOB_ID", "?")
+        say(f"attempt {begun.number} of {begun.folder.path}: job {job}{again}, on {hosts}, {clock}")
 
-def _meet(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    hosts = expand_hostlist(environ.get("SLURM_JOB_NODELIST", ""))
-    if not hosts:
-        raise UserError(
-            "SLURM_JOB_NODELIST is not set, so this is no job of Slurm", fix="submit the script with sbatch"
+    def _here(self) -> JobHere:
+        num_hosts = count(self.environ, "SLURM_JOB_NUM_NODES", 1)
+        return JobHere(self.environ.get("SLURM_JOB_ID", "0"), num_hosts, Path.cwd())
+
+    def _stage(self, folder: RunFolder, started: float) -> Judgement | None:
+        """Copy the dataset near the ranks. None where that went well, or nothing is to be copied."""
+        if self.arguments.staging is None:
+            return None
+        command = staging_command(self.arguments, folder.path, self._here())
+        step = SrunStep.start(command, environment(self.arguments, self.environ, None))
+        self._wait(step, folder, started)
+        if step.status == exits.DONE and self.cause is None:
+            return None
+        problem = f"staging the dataset failed: srun ended with exit status {step.status}"
+        status = exits.BAD_REQUEST if step.status == exits.BAD_REQUEST else None
+        return judge(folder, Evidence(started, asked=self._asked, status=status, problem=problem))
+
+    def _ranks(self, folder: RunFolder, started: float) -> int:
+        for trial in range(1, TRIES + 1):
+            rendezvous = self._rendezvous(trial)
+            command = rank_command(self.arguments, folder.path, self._here(), rendezvous, trial)
+            folder.outcome_path.unlink(missing_ok=True)  # of the try before
+            step = SrunStep.start(command, environment(self.arguments, self.environ, rendezvous))
+            self._wait(step, folder, started)
+            evidence = Evidence(
+                started,
+                step.exits() if self.arguments.launcher == "srun" else (),
+                asked=self._asked,
+                status=step.status,
+                problem=f"srun ended with exit status {step.status}, and the ranks left no error",
+            )
+            judgement = judge(folder, self._with_cause(evidence, folder))
+            decision = self._follow(folder, judgement, tries_left=TRIES - trial)
+            if decision.step != "other_port":
+                return decision.exit_code
+        raise AssertionError("the last try has no other port")
+
+    def _rendezvous(self, trial: int) -> Rendezvous:
+        """The driver runs on the job's first host, where rank 0 will listen; a port lost until then is tried again."""
+        hosts = expand_hostlist(self.environ.get("SLURM_JOB_NODELIST", ""))
+        if not hosts:
+            raise UserError(
+                "SLURM_JOB_NODELIST is not set, so this is no job of Slurm", fix="submit the script with sbatch"
+            )
+        if self.arguments.port is not None:
+            return Rendezvous(hosts[0], self.arguments.port)
+        ports = candidate_ports(count(self.environ, "SLURM_JOB_ID", 0) + 101 * (trial - 1))
+        port = next((port for port in ports if is_free(port)), None)
+        if port is None:
+            host = socket.gethostname()
+            raise UserError(f"no port is free on {host}", fix="exclude that host: --sbatch-arg --exclude=…")
+        return Rendezvous(hosts[0], port)
+
+    def _wait(self, step: SrunStep, folder: RunFolder, started: float) -> None:
+        """Until the step has ended, or need not be waited for. Sets `cause` where Slurm asked it to end."""
+        missed_at = 0.0
+
+        def is_over() -> bool:
+            nonlocal missed_at
+            if self.signals.terminated:
+                return True
+            if not missed_at and self._has_missed_a_rank(folder, started):
+                missed_at = time.monotonic()
+            return bool(missed_at) and time.monotonic() - missed_at > _LOST_GRACE_S
+
+        if step.wait(self.signals, is_over):
+            return
+        if not self.signals.terminated:
+            say("a rank was lost, and srun still waits for its host: not waiting any longer")
+            step.kill()
+            return
+        self.cause = cause = job_end.why_terminated(self.environ, say)
+        say(f"SIGTERM: {cause.ending.replace('_', ' ')}; the ranks were asked to save at once")
+        if not step.wait_within(self.signals, _SAVE_WITHIN * kill_wait_s()):
+            say("the ranks did not finish their round in time: steps since the last checkpoint are lost")
+
+    def _has_missed_a_rank(self, folder: RunFolder, started: float) -> bool:
+        """Whether a rank has left because another one became unresponsive. Looked at every few seconds."""
+        if time.monotonic() - self._looked_at < _LOOK_EVERY_S:
+            return False
+        self._looked_at = time.monotonic()
+        last = [last_event(path) for path in folder.events_dir.glob("rank_*.jsonl")]
+        return any(
+            event is not None and event.get("exit_code") == exits.LOST_A_RANK and event["time"] >= started
+            for event in last
         )
-    ports = candidate_ports(_count(environ, "SLURM_JOB_ID", 0) + 101 * (options.trial - 1))
-    # The batch script runs on the job's first host, where rank 0 will listen; a port lost until then is tried again.
-    port = next((port for port in ports if is_free(port)), None)
-    if port is None:
-        raise UserError(f"no port is free on {socket.gethostname()}", fix="exclude that host: --sbatch-arg --exclude=…")
-    sys.stdout.write(f"{hosts[0]}:{port}\n")
-    return exits.DONE
+
+    @property
+    def _asked(self) -> EndingName | None:
+        return None if self.cause is None else self.cause.ending
+
+    def _with_cause(self, evidence: Evidence, folder: RunFolder) -> Evidence:
+        """Ranks that left on a signal which did not reach the driver: Slurm sends a preemption's to the steps alone."""
+        outcome = folder.read_outcome()
+        asked_by_signal = outcome is not None and outcome.status == "stopped" and evidence.asked is None
+        if not asked_by_signal or folder.is_asked_to_stop():
+            return evidence
+        self.cause = job_end.why_terminated(self.environ, say)
+        return replace(evidence, asked=self.cause.ending)
+
+    def _follow(self, folder: RunFolder, judgement: Judgement, *, tries_left: int) -> Decision:
+        """Write and report how the attempt ended, and set going what follows."""
+        arguments = self.arguments
+        last = folder.attempts()[-1]
+        if not is_ours(last, self.environ.get("SLURM_JOB_ID", "")):
+            say("Slurm had given this attempt up, and the run was resumed elsewhere: nothing is decided here")
+            return Decision("give_up", "another attempt owns the run", exits.LOST_A_RANK)
+        end = job_end.attempt_end(folder, judgement, tries_left=tries_left)
+        decision = decide(end, on_time_limit=arguments.on_time_limit, max_attempts=arguments.max_attempts)
+        if decision.step == "other_port":
+            return decision
+        if decision.step == "retry" and folder.is_asked_to_stop():
+            decision = replace(decision, step="give_up", reason="stop was requested (graphmill stop)")
+        if self.cause is not None and self.cause.is_requeued:
+            decision = replace(decision, step="give_up", reason="Slurm requeues the job itself")
+        job_end.report_failure(folder, judgement)
+        with best_effort_write():
+            note_outcome(folder, judgement, last.time)
+        job_end.report_end(folder, judgement, end, decision, self.environ, say, in_haste=self.signals.terminated)
+        if decision.step == "retry":
+            job_end.retry(folder, arguments.on_time_limit, self.environ, say)
+        return decision
 
 
-def _end(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    folder = RunFolder.open(options.run)
-    if not is_ours(folder.attempts()[-1], environ):
-        _say("the run goes on in another attempt, so nothing is decided here: Slurm had given this one up")
-        return exits.LOST_A_RANK
-    return _follow(judge(folder, options.status, environ, tries_left=options.tries_left), folder, options, environ)
-
-
-def _struck(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    try:
-        is_time_up = any(job.reason == "TimeLimit" for job in squeue([environ.get("SLURM_JOB_ID", "")]))
-    except SlurmError as error:
-        _say(f"SIGTERM came, and nobody can say whether the time is up, so nothing follows: {error.message}")
-        is_time_up = False
-    if not is_time_up:  # cancelled or preempted: what follows is not ours to say
-        return 128 + signal.SIGTERM
-    _say("the time limit has struck before the run had left; the ranks were asked to save at once")
-    if _has_ended(options.pid, within_s=_SAVE_WITHIN * kill_wait_s()):
-        return exits.DONE
-    folder = RunFolder.open(options.run)
-    _say("they could not, within their round: what they did since their last checkpoint is lost")
-    return _follow(judge(folder, exits.OUT_OF_TIME, environ, struck=True), folder, options, environ)
-
-
-def _has_ended(pid: int, *, within_s: float) -> bool:
-    """Wait for a process that need not be a child. A dead one that its parent has not yet missed has ended, too."""
-    import psutil
-
-    give_up = time.monotonic() + within_s
-    while time.monotonic() < give_up:
-        with suppress(psutil.NoSuchProcess):
-            if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:  # type: ignore[no-untyped-call]
-                time.sleep(_TICK_S)
-                continue
-        return True
-    return False
-
-
-def _follow(end: AttemptEnd, folder: RunFolder, options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    decision = decide(end, goes_on_by=options.goes_on_by, max_attempts=options.max_attempts)
-    if decision.step == "go_on" and folder.is_asked_to_stop():
-        decision = replace(decision, step="give_up", reason="a person asked it to stop (graphmill stop)")
-    if decision.step != "try_again":
-        tell(folder, end, decision, environ)
-    if decision.step == "go_on":
-        go_on(folder, options.goes_on_by, environ)
-    return decision.exit_code
-
-
-def _is_done(folder: RunFolder) -> bool:
-    outcome = folder.read_outcome()
-    return outcome is not None and outcome.status == "done"
-
-
-def _count(environ: Mapping[str, str], name: str, otherwise: int) -> int:
-    text = environ.get(name, "")
-    return int(text) if text.isascii() and text.isdecimal() else otherwise
-
-
-def _say(text: str) -> None:
-    """Into the job's log; standard output is for the script."""
+def say(text: str) -> None:
+    """Into the job's log."""
     sys.stderr.write(f"graphmill: {text}\n")
     sys.stderr.flush()
 

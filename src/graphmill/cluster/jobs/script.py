@@ -2,15 +2,12 @@
 
 from functools import cache
 from pathlib import Path
-from typing import Final
 
 import jinja2
 
 from graphmill.base.amounts import clock_of
 from graphmill.cluster.jobs.quoting import bash_line, bash_word, sbatch_value, slurm_file_name
-from graphmill.spec.job.resolve import ApptainerSpec, Begin, Job, PyxisSpec
-
-TRIES: Final = 3  # ports that are tried where one is taken between the look and its use
+from graphmill.spec.job.resolve import Begin, Job, NoContainerSpec, PyxisSpec
 
 
 def render_script(job: Job) -> str:
@@ -30,17 +27,7 @@ def render_script(job: Job) -> str:
         exports=_exports(job),
         python=bash_word(job.python, field="slurm.python"),
         run_folders=[bash_word(folder, field="the run folder") for folder in job.run_folders],
-        begin=_begin(job, job.begin or Begin()),
-        goes_on_by=job.goes_on_by,
-        max_attempts=job.max_attempts,
-        stage=job.stage,
-        launcher=job.launcher,
-        tries=TRIES,
-        port=job.port or "${meeting##*:}",
-        rank_step=_step(job.ranks_per_host, job.cpus_per_rank),
-        host_step=_step(1, job.cpus_per_host),
-        srun_container=_srun_container(job),
-        rank_python=_rank_python(job),
+        options=_options(job),
     )
 
 
@@ -90,7 +77,7 @@ def _directives(job: Job) -> list[str]:
     }
     lines = [f"{name}={sbatch_value(str(value), field=name)}" for name, value in options.items() if value is not None]
     lines += ["--exclusive"] if job.exclusive else []
-    lines += ["--requeue" if job.goes_on_by == "requeue" else "--no-requeue"]
+    lines += ["--requeue" if job.on_time_limit == "requeue" else "--no-requeue"]
     return sorted([*lines, *(_sbatch_arg(argument) for argument in job.sbatch_args)])
 
 
@@ -114,55 +101,60 @@ def _exports(job: Job) -> list[str]:
     return [f"{name}={bash_word(variables[name], field=f'slurm.env.{name}')}" for name in sorted(variables)]
 
 
+def _options(job: Job) -> list[str]:
+    """What the driver is told (`arguments.py`), one line of the script each."""
+    ranks = f"--launcher={job.launcher} --ranks-per-host={job.ranks_per_host} --cpus-per-rank={job.cpus_per_rank}"
+    lines = [
+        '--python="$python"',
+        f"--on-time-limit={job.on_time_limit} --max-attempts={job.max_attempts}",
+        ranks if job.port is None else f"{ranks} --port={job.port}",
+        *_container(job),
+        *_staging(job),
+    ]
+    if len(job.run_folders) > 1:
+        return [*lines, '"$run"']
+    if job.run_folders:
+        return [*lines, bash_word(job.run_folders[0], field="the run folder")]
+    return [*lines, *_begin(job, job.begin or Begin())]
+
+
 def _begin(job: Job, begin: Begin) -> list[str]:
-    """How the job makes its run folder. The ranks follow the hosts, so that --nodes may be edited by hand."""
-    options = []
+    """How the job makes its run folder. Its ranks follow the hosts, so that --nodes may be edited by hand."""
+    options = ['--script="$0"']
     if begin.experiment is not None:
         options.append(f"--experiment={bash_word(begin.experiment, field='the experiment')}")
     options.append(f'--run-id="{job.name}-$SLURM_JOB_ID"')
     options.append(f"--logs-root={bash_word(begin.logs_root, field='--logs-root')}")
     if begin.dataset_root is not None:
         options.append(f"--dataset-root={bash_word(begin.dataset_root, field='--dataset-root')}")
-    options += [f"--override={bash_word(text, field='--override')}" for text in begin.overrides]
-    return [*options, f'--override=train.ranks="{_per_host(job.ranks_per_host)}"']
+    return [*options, *(f"--override={bash_word(text, field='--override')}" for text in begin.overrides)]
 
 
-def _step(tasks_per_host: int, cpus_per_task: int) -> str:
-    """Options of srun. `--cpus-per-task` again: Slurm 22.05 and later do not take it over from the job."""
-    return (
-        f"--export=ALL --kill-on-bad-exit=1 --cpus-per-task={cpus_per_task} \\\n"
-        f'    --nodes="{_per_host(1)}" --ntasks="{_per_host(tasks_per_host)}" --ntasks-per-node={tasks_per_host}'
-    )
-
-
-def _per_host(count: int) -> str:
-    """So many on each host, as the shell counts the hosts."""
-    return "$SLURM_JOB_NUM_NODES" if count == 1 else f"$((SLURM_JOB_NUM_NODES * {count}))"
-
-
-def _srun_container(job: Job) -> str:
-    """Options of srun that pyxis adds."""
+def _container(job: Job) -> list[str]:
+    """Where the ranks run, if not on the host itself."""
     container = job.container
-    if not isinstance(container, PyxisSpec):
-        return ""
+    if isinstance(container, NoContainerSpec):
+        return []
     image = bash_word(container.image, field="slurm.container.image")
-    mounts = "".join(f",{bash_word(mount, field='slurm.container.mounts')}" for mount in container.mounts)
-    return f' \\\n    --container-image={image} --container-mounts="$run:$run"{mounts} --container-workdir="$PWD"'
-
-
-def _rank_python(job: Job) -> str:
-    """What stands before `-m` in the ranks' command."""
-    container = job.container
+    python = bash_word(container.python, field="slurm.container.python")
     if isinstance(container, PyxisSpec):
-        return bash_word(container.python, field="slurm.container.python")
-    if not isinstance(container, ApptainerSpec):
-        return '"$python"'
-    gpus = ["--nv"] if container.gpus and job.gpus_per_host else []
+        binds = [f"--bind={bash_word(mount, field='slurm.container.mounts')}" for mount in container.mounts]
+        return [" ".join([f"--pyxis={image}", f"--container-python={python}", *binds])]
     binds = [f"--bind={bash_word(bind, field='slurm.container.binds')}" for bind in container.binds]
-    image = bash_word(container.image, field="slurm.container.image")
-    inside = bash_word(container.python, field="slurm.container.python")
-    options = " ".join([*gpus, '--bind="$run"', '--pwd="$PWD"', *binds])
-    return f"apptainer exec {options} \\\n    {image} {inside}"
+    gpus = ["--container-gpus"] if container.gpus and job.gpus_per_host else []
+    return [" ".join([f"--apptainer={image}", f"--container-python={python}", *gpus, *binds])]
+
+
+def _staging(job: Job) -> list[str]:
+    """Where the dataset is copied. The site's variables are the job's: they are known on its hosts alone."""
+    stage = job.stage
+    if stage is None:
+        return []
+    unset = f"{job.site} does not set it, and"
+    lines = [f'--stage-to="${{{stage.variable}:?{unset} stage.to={stage.to} needs it}}/graphmill"']
+    if stage.via is not None:
+        lines.append(f'--stage-via="${{{stage.via}:?{unset} stage.via_scratch needs it}}/graphmill"')
+    return [*lines, f"--stage-on-failure={stage.on_failure}"]
 
 
 def _folder(path: str) -> str:

@@ -208,10 +208,10 @@ def submit_chain(
 ) -> Iterator[tuple[CellPlan, SubmittedJob]]:
     """Submit the cells as jobs of which each waits for the one before."""
     for plan in plans:
-        if plan.request.job.goes_on_by == "follow_up":
+        if plan.request.job.on_time_limit == "resubmit":
             raise UserError(
-                "a chain cannot wait for follow-up jobs, whose numbers are not known yet",
-                fix="set slurm.goes_on_by=requeue, or leave out --chain",
+                "a chain cannot wait for jobs that are submitted later: their ids are not known yet",
+                fix="set slurm.on_time_limit=requeue, or leave out --chain",
             )
     for plan in plans:
         request = replace(plan.request, dependency=dependency)

@@ -35,6 +35,7 @@ from graphmill.spec.plan import MachineFacts, Plan
 
 _LOOKS: Final = 3  # for a job whose sbatch gave no answer
 _LOOK_EVERY_S: Final = 0.25
+_VERBS_OF_0_1: Final = re.compile(r"graphmill\.cluster\.(slurm\.inside|jobs\.in_job) begin")
 
 # Variables that stand for an option of sbatch, and win over the script's own lines: a person's default may fill what
 # the script leaves open, but it changes no choice that was made, and nothing else of theirs is passed on.
@@ -249,8 +250,7 @@ def after(text: str, folder: RunFolder | None) -> str:
     What can never succeed is refused here: sbatch takes it, and the job waits for ever, or starts at once.
     """
     if folder is not None:
-        outcome = folder.read_outcome()
-        if outcome is not None and outcome.status == "done":
+        if folder.is_done():
             return ""
         job = _job_to_wait_for(folder)
     else:
@@ -273,10 +273,10 @@ def _job_to_wait_for(folder: RunFolder) -> SubmittedJob:
     jobs = folder.jobs()
     if not jobs:
         raise UserError(f"{folder.path} was never submitted, so no job can wait for it", fix="name a job, or submit it")
-    if read_job(folder).goes_on_by == "follow_up":
+    if read_job(folder).on_time_limit == "resubmit":
         raise UserError(
-            f"{folder.path} goes on by follow-up jobs, and the last one's number is not known yet",
-            fix="give slurm.goes_on_by=requeue to the first run, or submit when it is done",
+            f"{folder.path} submits another job at its time limit, and the last one's id is not known yet",
+            fix="give slurm.on_time_limit=requeue to the first run, or submit when it is done",
         )
     return jobs[-1]
 
@@ -308,7 +308,10 @@ def request_of(folder: RunFolder, *, dependency: str = "") -> Request:
             f"{folder.script_path} cannot be read: {error.strerror}",
             fix="name the experiment: `graphmill submit EXPERIMENT --resume --run-id ID`",
         ) from None
-    return Request(folder.read_plan(), read_job(folder), script, folder, folder.path.parent, dependency)
+    job = read_job(folder)
+    if _VERBS_OF_0_1.search(script):  # its driver had verbs, which are gone
+        script = render_script(job)
+    return Request(folder.read_plan(), job, script, folder, folder.path.parent, dependency)
 
 
 def folder_for(run_id: str, logs_root: Path) -> RunFolder:

@@ -14,8 +14,9 @@ from types import FrameType
 from typing import Final
 
 from graphmill.base import exits
-from graphmill.cluster.launch.first_failure import INTERRUPTED, exit_status, failure_report, first_failure, note_outcome
+from graphmill.cluster.launch.judge import TAIL_LINES, Evidence, Failure, Judgement, judge, note_outcome
 from graphmill.cluster.launch.rank_process import RankExit, RankProcess
+from graphmill.record.endings import EndingName
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import Plan
 
@@ -23,7 +24,6 @@ WORKER: Final = (sys.executable, "-m", "graphmill.train.worker")
 GRACE_S: Final = 5.0  # for the others, once a rank has failed
 _TICK_S: Final = 0.1
 _HOLD_S: Final = 2.0
-_TAIL_LINES: Final = 30
 _SHOW_CURSOR: Final = "\x1b[?25h"
 
 
@@ -38,10 +38,8 @@ def run_ranks(
 ) -> int:
     """Start `plan.ranks` ranks, pass signals on to them, and wait for all.
 
-    Returns 0 when all are done, 75 when they stopped after a checkpoint, 74 when a rank gave no sign of life any more,
-    69 when the ranks could not meet on their port, 2 when the first error was the person's to mend, 130 after a second
-    Ctrl-C, else 1. One failed rank ends the others within `grace_s`; its error is told first. The caller holds
-    `folder.lock()` and has noted the attempt.
+    Returns the exit status of the run's ending. One failed rank ends the others within `grace_s`; its error is shown
+    first. The caller has begun the attempt (`record/attempts.py`).
     """
     started = time.time()
     arguments = [*command, str(folder.path), *(["--resume"] if resume else [])]
@@ -65,14 +63,13 @@ def run_ranks(
                 rank.close()
     if killed < float("inf") and sys.stdout.isatty():
         sys.stdout.write(_SHOW_CURSOR)  # a killed rank 0 cannot take back its progress bars' wish to hide it
-    first = first_failure(folder, ended, started, killed)
-    result = exit_status(ended, first, asked_to_stop=bool(signals.received), num_interrupts=signals.num_interrupts)
-    if first is not None and result not in (exits.DONE, exits.OUT_OF_TIME, INTERRUPTED):
-        _tell(first, ranks, folder)
+    judgement = judge(folder, Evidence(started, ended, killed, asked=signals.asked))
+    if judgement.first is not None and judgement.ending.name != "interrupted":
+        _report(judgement, judgement.first, ranks, folder)
     elif ranks[0].shown is not None and not signals.received:
         ranks[0].shown.release()
-    note_outcome(folder, result, first, started)
-    return result
+    note_outcome(folder, judgement, started)
+    return judgement.ending.exit_status
 
 
 @dataclass(slots=True)
@@ -86,6 +83,13 @@ class _Signals:
     def num_interrupts(self) -> int:
         """How often Ctrl-C was pressed."""
         return self.received.count(signal.SIGINT)
+
+    @property
+    def asked(self) -> EndingName | None:
+        """What the run was asked to end as."""
+        if not self.received:
+            return None
+        return "interrupted" if self.num_interrupts > 1 else "stopped"
 
     def remember(self, number: int, frame: FrameType | None) -> None:
         """The handler."""
@@ -188,10 +192,11 @@ def _supervise(ranks: Sequence[RankProcess], signals: _Signals, grace_s: float) 
     return ended, killed
 
 
-def _tell(first: RankExit, ranks: Sequence[RankProcess], folder: RunFolder) -> None:
+def _report(judgement: Judgement, first: Failure, ranks: Sequence[RankProcess], folder: RunFolder) -> None:
     """Show the first error before its echoes in other ranks; those stay in their logs."""
+    assert first.rank is not None, "hosts are lost over SSH only"
     rank = ranks[first.rank]
-    lines = rank.tail(_TAIL_LINES)
+    lines = rank.tail(TAIL_LINES)
     if rank.shown is not None:
         rank.shown.release()
     elif first.code == exits.BAD_REQUEST:  # the rank has said what clashes and what to type
@@ -199,9 +204,7 @@ def _tell(first: RankExit, ranks: Sequence[RankProcess], folder: RunFolder) -> N
     if first.code == exits.BAD_REQUEST:
         return
     sys.stderr.write(
-        failure_report(
-            first,
-            len(ranks),
+        judgement.report(
             lines if rank.shown is None else [],
             log=str(rank.log) if rank.log.exists() else None,
             resume=f"graphmill train --resume {folder.path}",

@@ -15,6 +15,7 @@ from typing import IO, Final
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
+from graphmill.record.endings import SAVED
 
 _PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
@@ -35,21 +36,21 @@ class RankExit:
 
     rank: int
     code: int  # negative: died of that signal
-    time: float  # Unix time, s
+    time: float | None  # Unix time, s; None where it is not known
 
     @property
     def failed(self) -> bool:
         """Neither done nor stopped after a checkpoint."""
-        return self.code not in (exits.DONE, exits.OUT_OF_TIME)
+        return self.code not in SAVED
 
     def in_words(self) -> str:
         """For a message."""
         if self.code == exits.LOST_A_RANK:
-            return "another rank gave no sign of life any more"
+            return "another rank became unresponsive"
         if self.code >= 0:
             return f"exit status {self.code}"
         name = signal_name(-self.code)
-        hint = ", as the system does when memory runs out" if -self.code == signal.SIGKILL else ""
+        hint = ", as the kernel does when memory runs out" if -self.code == signal.SIGKILL else ""
         return f"killed by {name}{hint}"
 
 

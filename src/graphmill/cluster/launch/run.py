@@ -6,6 +6,7 @@ from pathlib import Path
 
 from graphmill.base import exits
 from graphmill.cluster.launch.local import WORKER, run_ranks
+from graphmill.record.attempts import attempt
 from graphmill.record.run_folder import RunFolder, refuse_other_plan
 from graphmill.spec.plan import Plan
 
@@ -14,9 +15,7 @@ Say = Callable[[str], None]
 
 def start_run(plan: Plan, *, logs_root: Path, command: Sequence[str] = WORKER) -> int:
     """Begin a run in a new folder and wait for its end. Returns its exit status."""
-    folder = RunFolder.create(plan, logs_root)
-    with folder.lock():
-        return _attempt(folder, plan, resumed=False, command=command)
+    return _attempt(RunFolder.create(plan, logs_root), plan, command=command, say=None)
 
 
 def resume_run(folder: RunFolder, *, say: Say, asked: Plan | None = None, command: Sequence[str] = WORKER) -> int:
@@ -27,15 +26,13 @@ def resume_run(folder: RunFolder, *, say: Say, asked: Plan | None = None, comman
     plan = folder.read_plan()
     if asked is not None:
         refuse_other_plan(folder, plan, asked)
-    with folder.lock():
-        outcome = folder.read_outcome()
-        if outcome is not None and outcome.status == "done":
-            say(f"{folder.path} is done already: {outcome.epochs} epochs")
+    return _attempt(folder, plan, command=command, say=say)
+
+
+def _attempt(folder: RunFolder, plan: Plan, *, command: Sequence[str], say: Say | None) -> int:
+    with attempt(folder, command=sys.argv) as begun:
+        if begun is None:
+            if say is not None:
+                say(f"{folder.path} is done already: {plan.calendar.num_epochs} epochs")
             return exits.DONE
-        return _attempt(folder, plan, resumed=True, command=command)
-
-
-def _attempt(folder: RunFolder, plan: Plan, *, resumed: bool, command: Sequence[str]) -> int:
-    folder.begin_attempt(resumed=resumed, command=sys.argv)
-    folder.note_provenance(sys.argv)
-    return run_ranks(folder, plan, resume=resumed, command=command)
+        return run_ranks(folder, plan, resume=begun.resumed, command=command)

@@ -3,24 +3,24 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Final
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.cluster.launch.local import WORKER
 from graphmill.cluster.launch.run import Say, resume_run, start_run
 from graphmill.config.problems import Problem, refuse
+from graphmill.record.endings import State
 from graphmill.record.run_folder import RunFolder, refuse_other_plan
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.plan import Plan
 from graphmill.spec.study import Cell, Study, expand, load_cell
 from graphmill.spec.study_kinds import refuse_hosts_here
 
-CellStatus = Literal["new", "done", "failed", "interrupted", "out_of_time", "lost", "unfinished"]
 Planner = Callable[[Experiment, str], Plan]
 """Makes the plan of one run from its experiment and run id. The caller has it, for it must open the dataset."""
 
-_STOPS: tuple[int, ...] = (exits.OUT_OF_TIME, 130)  # a person or a scheduler asked: the whole study stops
+_STOPS: Final = (exits.OUT_OF_TIME, exits.INTERRUPTED)  # a person or a scheduler asked: the whole study stops
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class CellState:
     cell: Cell
     run_id: str
     folder: Path
-    status: CellStatus
+    status: State
 
 
 def cell_states(study: Study, logs_root: Path) -> list[CellState]:
@@ -69,7 +69,7 @@ def run_study(study: Study, *, logs_root: Path, planner: Planner, say: Say, comm
 def _state(study: Study, cell: Cell, logs_root: Path) -> CellState:
     run_id = f"{study.name}/{cell.name}"
     folder = RunFolder(logs_root / run_id)
-    status: CellStatus = "new"
+    status: State = "new"
     if folder.plan_path.exists():
         outcome = folder.read_outcome()
         status = "unfinished" if outcome is None else outcome.status

@@ -3,7 +3,8 @@
 Nothing here (but the number of hosts) changes what is computed: the plan of a run is the same under other limits.
 """
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
@@ -25,7 +26,7 @@ MailType = Literal[
     "ARRAY_TASKS",
 ]
 Launcher = Literal["srun", "torchrun"]
-GoesOnBy = Literal["requeue", "follow_up", "nothing"]
+OnTimeLimit = Literal["requeue", "resubmit", "stop"]
 StageTo = Literal["nowhere", "scratch", "host_local"]
 OnStageFailure = Literal["fail", "use_shared"]
 Port = Annotated[int, Field(ge=1024, le=65535)]
@@ -61,6 +62,8 @@ ContainerSpec = Annotated[NoContainerSpec | ApptainerSpec | PyxisSpec, Field(dis
 
 class SlurmSpec(Spec):
     """What a job asks of Slurm. What is left out comes from the site's profile."""
+
+    renamed: ClassVar[Mapping[str, str]] = {"goes_on_by": "slurm.on_time_limit (requeue, resubmit or stop)"}
 
     site: str = Field("generic-cpu", description="a site profile: its name, or a path to a YAML file")
     account: str | None = Field(None, description="the account or allocation that pays (--account)")
@@ -101,8 +104,8 @@ class SlurmSpec(Spec):
     container: ContainerSpec = NoContainerSpec()
     sbatch_args: tuple[str, ...] = Field((), description="any other option of sbatch, each as --name=value")
     launcher: Launcher = Field("srun", description="srun: one task per rank; torchrun: one agent per host")
-    goes_on_by: GoesOnBy = Field(
-        "requeue", description="at the time limit: requeue the job, submit a follow-up, or stop"
+    on_time_limit: OnTimeLimit = Field(
+        "requeue", description="requeue the job, submit another one that depends on it, or stop"
     )
     max_attempts: PositiveInt = Field(20, description="starts of one run, the first among them")
     signal: Literal["USR2"] = Field("USR2", description="tells the ranks that time runs out; NCCL catches USR1")

@@ -6,9 +6,9 @@ It is what a script is rendered from; the run folder keeps it as job.json.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from graphmill.base.amounts import mib_of, seconds_of
 from graphmill.config.frozen import Spec
@@ -18,11 +18,11 @@ from graphmill.spec.job.limits import Asked, cpus_paid_for, fitting_kinds, limit
 from graphmill.spec.job.options import (
     ApptainerSpec,
     ContainerSpec,
-    GoesOnBy,
     Launcher,
     MailType,
     NoContainerSpec,
     OnStageFailure,
+    OnTimeLimit,
     PyxisSpec,
     SlurmSpec,
     StageSpec,
@@ -67,6 +67,9 @@ class Stage(Spec):
     on_failure: OnStageFailure
 
 
+_OF_0_1: Final = {"requeue": "requeue", "follow_up": "resubmit", "nothing": "stop"}
+
+
 class Job(Spec):
     """Everything a script says."""
 
@@ -99,7 +102,7 @@ class Job(Spec):
     container: ContainerSpec
     sbatch_args: tuple[str, ...]
     launcher: Launcher
-    goes_on_by: GoesOnBy
+    on_time_limit: OnTimeLimit
     max_attempts: int
     signal: Literal["USR2"]
     signal_before_s: int
@@ -111,6 +114,15 @@ class Job(Spec):
     begin: Begin | None
     look_further: tuple[str, ...]
     remarks: tuple[str, ...] = Field(description="what the person should know and need not change")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_written_by_0_1(cls, job: dict[str, Any]) -> dict[str, Any]:
+        """job.json of a run that graphmill 0.1 submitted."""
+        if "goes_on_by" not in job:
+            return job
+        rest = {key: value for key, value in job.items() if key != "goes_on_by"}
+        return {**rest, "on_time_limit": _OF_0_1.get(job["goes_on_by"], job["goes_on_by"])}
 
     @property
     def ranks(self) -> int:
@@ -175,7 +187,7 @@ def resolve_job(
 _AS_ASKED: Final = (
     *("account", "qos", "slurm_partition", "constraint", "hosts", "mem", "mail_user", "mail_type", "work_dir"),
     *("exclusive", "reservation", "dependency", "array", "nice", "comment", "modules", "setup_lines", "container"),
-    *("sbatch_args", "launcher", "goes_on_by", "max_attempts", "signal"),
+    *("sbatch_args", "launcher", "on_time_limit", "max_attempts", "signal"),
 )
 
 

@@ -1,4 +1,7 @@
-"""Stands where a script calls python or apptainer: writes down what it was given, then does the least that goes on."""
+"""Stands where a script calls python or apptainer: writes down what it was given, then does the least that goes on.
+
+In place of the driver it starts the ranks as the driver does: with the real arguments, and the real command of srun.
+"""
 
 import json
 import os
@@ -20,12 +23,7 @@ def note(what: str) -> None:
     (record / f"{what}.json").write_text(json.dumps(seen))
 
 
-if Path(sys.argv[0]).name == "apptainer":
-    note(f"apptainer-{os.environ['SLURM_PROCID']}")
-    tail = words.index("-m")
-    os.execv(words[tail - 1], words[tail - 1 :])
-elif "begin" in words:
-    note("begin")
+def run_folder() -> Path:
     root = next(word.partition("=")[2] for word in words if word.startswith("--logs-root="))
     run = record / "logs" / root.lstrip("/") / "run"
     try:
@@ -33,11 +31,17 @@ elif "begin" in words:
     except OSError:  # no such name on this file system
         run = record / "logs" / "run"
         run.mkdir(parents=True)
-    sys.stdout.buffer.write(os.fsencode(run) + b"\n")
-elif "meet" in words:
-    sys.stdout.write("localhost:12345\n")
-elif "end" in words:
-    sys.exit(int(words[words.index("end") + 2]))
+    return run
+
+
+if Path(sys.argv[0]).name == "apptainer":
+    note(f"apptainer-{os.environ['SLURM_PROCID']}")
+    tail = words.index("-m")
+    os.execv(words[tail - 1], words[tail - 1 :])
+elif "graphmill.cluster.jobs.in_job" in words:
+    note("driver")
+    program = Path(os.environ["PROGRAMS"]) / "start_ranks.py"
+    os.execv(os.environ["REAL_PYTHON"], [os.environ["REAL_PYTHON"], str(program), str(run_folder()), *words[2:]])
 else:
     note(f"rank-{os.environ['SLURM_PROCID']}")
     (record / "run").write_bytes(os.fsencode(words[words.index("-m") + 2]))

@@ -5,22 +5,14 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
-from graphmill.cluster.launch.first_failure import (
-    INTERRUPTED,
-    exit_status,
-    failure_report,
-    first_failure,
-    note_outcome,
-    order_of_failure,
-)
-from graphmill.cluster.launch.rank_process import RankExit
+from graphmill.cluster.launch.judge import Evidence, Failure, Judgement, LostHost, judge, note_outcome
 from graphmill.cluster.launch.ssh.agree import (
     machine_of_each,
     meeting_address,
@@ -33,8 +25,9 @@ from graphmill.cluster.launch.ssh.agree import (
 from graphmill.cluster.launch.ssh.hosts import HostList
 from graphmill.cluster.launch.ssh.session import Session
 from graphmill.cluster.launch.ssh.shown import Shown
-from graphmill.cluster.launch.ssh.supervise import LostHost, Supervision
+from graphmill.cluster.launch.ssh.supervise import Supervision
 from graphmill.cluster.launch.ssh.wire import Check, Checked, Start, Started
+from graphmill.record.attempts import Begun, attempt
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import MachineFacts, Plan
 
@@ -218,51 +211,55 @@ def _refuse_failures(answers: Sequence[object]) -> None:
 async def _run(launch: Launch, ready: _Ready) -> int:
     resume = launch.resume
     folder = RunFolder.create(ready.plan, launch.logs_root) if resume is None else resume
-    with folder.lock():
-        outcome = folder.read_outcome()
-        if outcome is not None and outcome.status == "done":
-            launch.say(f"{folder.path} is done already: {outcome.epochs} epochs")
+    with ExitStack() as until_the_end:  # in a thread: what the provenance asks for takes longer than a heartbeat
+        begun = await asyncio.to_thread(until_the_end.enter_context, attempt(folder, command=sys.argv))
+        if begun is None:
+            launch.say(f"{folder.path} is done already: {ready.plan.calendar.num_epochs} epochs")
             return exits.DONE
-        folder.begin_attempt(resumed=resume is not None, command=sys.argv)
-        await asyncio.to_thread(folder.note_provenance, sys.argv)
-        return await _attempt(launch, ready, folder)
+        return await _attempt(launch, ready, begun)
 
 
-async def _attempt(launch: Launch, ready: _Ready, folder: RunFolder) -> int:
+async def _attempt(launch: Launch, ready: _Ready, begun: Begun) -> int:
+    folder = begun.folder
     started = time.time()
     sessions = ready.sessions
     host_of = {rank: session for index, session in enumerate(sessions) for rank in ready.ranks_of(index)}
     width = max(len(f"{session.host.name}:{rank}") for rank, session in host_of.items())
     shown = Shown({rank: f"{f'{session.host.name}:{rank}':<{width}} | " for rank, session in host_of.items()})
     try:
-        _refuse_failures(await asyncio.gather(*_starts(launch, ready, folder), return_exceptions=True))
+        _refuse_failures(await asyncio.gather(*_starts(launch, ready, begun), return_exceptions=True))
         running = {index: set(ready.ranks_of(index)) for index in range(len(sessions))}
         supervision = Supervision(running, sessions, shown)
         await supervision.run()
         ahead_s = {rank: session.ahead_s for rank, session in host_of.items()}
-        ending = _ending(launch, folder, ready.plan, supervision, started, ahead_s)
-        if ending.report is None and not supervision.received:
+        seen = supervision
+        judgement = judge(
+            folder,
+            Evidence(started, seen.ended, seen.killed, ahead_s=ahead_s, asked=seen.asked, lost=seen.lost),
+        )
+        report = _report(launch, folder, judgement, seen)
+        if report is None and not seen.received:
             shown.release()
     finally:
         shown.close()
-    if ending.report is not None:
-        sys.stderr.write(ending.report)
-    note_outcome(folder, ending.result, ending.first, started, message=ending.message)
-    return ending.result
+    if report is not None:
+        sys.stderr.write(report)
+    note_outcome(folder, judgement, started)
+    return judgement.ending.exit_status
 
 
-def _starts(launch: Launch, ready: _Ready, folder: RunFolder) -> list["asyncio.Future[Started]"]:
+def _starts(launch: Launch, ready: _Ready, begun: Begun) -> list["asyncio.Future[Started]"]:
     port = ready.checked[0].port
     assert port is not None, "rank 0's host has reserved one"
     return [
         asyncio.ensure_future(
             session.ask(
                 Start(
-                    run=str(folder.path.resolve()),
+                    run=str(begun.folder.path.resolve()),
                     ranks=ready.ranks_of(index),
                     num_ranks=ready.plan.ranks,
                     threads=ready.plan.threads,
-                    resume=launch.resume is not None,
+                    resume=begun.resumed,
                     master=ready.master,
                     port=port,
                     interface=ready.checked[index].interface,
@@ -275,52 +272,25 @@ def _starts(launch: Launch, ready: _Ready, folder: RunFolder) -> list["asyncio.F
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Ending:
-    """How an attempt ended."""
-
-    result: int  # exit status
-    report: str | None  # to tell the person; None: the ranks have said all
-    first: RankExit | None  # the rank that failed first
-    message: str | None = None  # for the outcome, in place of what follows from `first`
-
-
-def _ending(
-    launch: Launch, folder: RunFolder, plan: Plan, seen: Supervision, started: float, ahead_s: dict[int, float]
-) -> _Ending:
-    first = first_failure(folder, seen.ended, started, seen.killed, ahead_s=ahead_s)
-    lost = min(seen.lost, key=lambda host: host.last_sign, default=None)
+def _report(launch: Launch, folder: RunFolder, judgement: Judgement, seen: Supervision) -> str | None:
+    """What to show the person; None: the ranks have said all."""
+    first = judgement.first
+    if first is None or judgement.ending.name == "interrupted":
+        return None
     resume = f"{launch.resume_with} {folder.path}"
-    if lost is not None and not _was_before(folder, first, lost, started, ahead_s):
-        message = f"{lost.name} was lost: {lost.reason}"
-        return _Ending(exits.LOST_A_RANK, _lost_report(seen.lost, lost, resume), None, message)
-    result = exit_status(seen.ended, first, asked_to_stop=bool(seen.received), num_interrupts=seen.num_interrupts)
-    if first is None or result in (exits.DONE, exits.OUT_OF_TIME, INTERRUPTED):
-        return _Ending(result, None, first)
+    if first.rank is None:
+        return _lost_report(seen.lost, first, resume)
     said = seen.shown.tail(first.rank)
-    if result == exits.BAD_REQUEST:  # the rank has said what clashes and what to type
-        return _Ending(result, "".join(f"{line}\n" for line in said), first)
+    if judgement.ending.name == "bad_request":  # the rank has said what clashes and what to type
+        return "".join(f"{line}\n" for line in said)
     log = folder.log_path(first.rank)
-    report = failure_report(first, plan.ranks, said, log=str(log) if log.exists() else None, resume=resume)
-    return _Ending(result, report, first)
+    return judgement.report(said, log=str(log) if log.exists() else None, resume=resume)
 
 
-def _was_before(
-    folder: RunFolder, first: RankExit | None, lost: LostHost, started: float, ahead_s: dict[int, float]
-) -> bool:
-    """Whether a rank failed by itself before the host was lost."""
-    if first is None:
-        return False
-    is_echo, moment = order_of_failure(folder, first, started, ahead_s)
-    return not is_echo and moment < lost.last_sign
-
-
-def _lost_report(all_lost: Sequence[LostHost], first: LostHost, resume: str) -> str:
-    others = [host.name for host in all_lost if host is not first]
+def _lost_report(all_lost: Sequence[LostHost], first: Failure, resume: str) -> str:
+    others = [host.name for host in all_lost if host.name != first.host]
     also = f" (and then {', '.join(others)})" if others else ""
-    lines = [
-        f"error: {first.name} was lost{also}: {first.reason}",
-        *(f"  | {word}" for word in first.words[-_LAST_WORDS:]),
-    ]
+    words = next(host.words for host in all_lost if host.name == first.host)
+    lines = [f"error: {first.in_words()}{also}", *(f"  | {word}" for word in words[-_LAST_WORDS:])]
     advice = "  → see whether the host is up and the network holds; its ranks end by themselves; then continue with"
     return "\n".join([*lines, f"{advice} `{resume}`", ""])

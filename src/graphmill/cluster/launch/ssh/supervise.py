@@ -8,27 +8,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
+from graphmill.cluster.launch.judge import LostHost
 from graphmill.cluster.launch.local import GRACE_S
 from graphmill.cluster.launch.rank_process import RankExit
 from graphmill.cluster.launch.ssh.session import Gone, Session
 from graphmill.cluster.launch.ssh.shown import Shown
 from graphmill.cluster.launch.ssh.wire import Ended, Kill, Line, Message, Signal
+from graphmill.record.endings import EndingName
 
 _TICK_S: Final = 0.2
 _HOLD_S: Final = 2.0
 _GRACE_OF_LOST_S: Final = 1.0
 _NEVER: Final = float("inf")
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-@dataclass(frozen=True, slots=True)
-class LostHost:
-    """A host that is gone while ranks of ours ran on it."""
-
-    name: str
-    reason: str
-    last_sign: float  # Unix time, s
-    words: tuple[str, ...]  # what its agent printed last
 
 
 @dataclass(slots=True)
@@ -44,6 +36,13 @@ class Supervision:
     received: list[signal.Signals] = field(default_factory=list)
     killed: float = _NEVER  # Unix time at which we ended the rest, s
     _give_up: float = _NEVER
+
+    @property
+    def asked(self) -> EndingName | None:
+        """What the run was asked to end as."""
+        if not self.received:
+            return None
+        return "interrupted" if self.num_interrupts > 1 else "stopped"
 
     @property
     def num_interrupts(self) -> int:

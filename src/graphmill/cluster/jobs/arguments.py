@@ -1,0 +1,140 @@
+"""What a script tells the driver: the words after `python -m graphmill.cluster.jobs.in_job`, written and read here."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from graphmill.spec.job.options import Launcher, OnStageFailure, OnTimeLimit
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """How the driver makes a run folder, where the script names none."""
+
+    experiment: str | None
+    run_id: str | None
+    logs_root: Path
+    dataset_root: Path | None
+    overrides: tuple[str, ...]
+    script: Path | None  # kept in the run folder, for the job that follows
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """Where the ranks run, if not on the host itself."""
+
+    kind: str  # apptainer or pyxis
+    image: str
+    binds: tuple[str, ...]
+    python: str
+    gpus: bool  # hand the GPUs in
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """Copying the dataset near the ranks before they start."""
+
+    to: str
+    via: str | None
+    on_failure: OnStageFailure
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """All of it."""
+
+    runs: tuple[Path, ...]  # one after another; none: `new_run` makes one
+    new_run: NewRun
+    on_time_limit: OnTimeLimit
+    max_attempts: int
+    python: str  # of the ranks, where they have no container
+    launcher: Launcher
+    ranks_per_host: int
+    cpus_per_rank: int
+    port: int | None  # of the rendezvous; None: from the job's id
+    container: Container | None
+    staging: Staging | None
+
+    @property
+    def cpus_per_host(self) -> int:
+        """CPUs of one host, as Slurm counts them."""
+        return self.ranks_per_host * self.cpus_per_rank
+
+
+DESCRIPTION: Final = """The driver of a job, started once by its script, on the job's first host.
+
+For each run in turn: own it, note the attempt, stage the dataset, start the ranks with srun, pass signals on, judge how
+they ended, write the outcome and the epilog. Then finish, requeue the job, submit the next one, or give up. Without a
+RUN it makes a run folder from --experiment. Exit status: the run's, see graphmill.record.endings."""
+
+
+def parse_arguments(words: Sequence[str] | None = None) -> Arguments:
+    """Read the words of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m graphmill.cluster.jobs.in_job",
+        description=DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("runs", type=Path, nargs="*", metavar="RUN")
+    new = parser.add_argument_group("a run folder made by the job")
+    new.add_argument("--experiment")
+    new.add_argument("--run-id")
+    new.add_argument("--logs-root", type=Path, default=Path("logs"))
+    new.add_argument("--dataset-root", type=Path)
+    new.add_argument("-O", "--override", action="append", default=[])
+    new.add_argument("--script", type=Path, help="kept in the run folder, for the job that follows")
+    end = parser.add_argument_group("what follows an attempt")
+    end.add_argument("--on-time-limit", choices=("requeue", "resubmit", "stop"), default="requeue")
+    end.add_argument("--max-attempts", type=int, default=20)
+    ranks = parser.add_argument_group("the ranks")
+    ranks.add_argument("--python", default=sys.executable or "python3", help="where they have no container")
+    ranks.add_argument("--launcher", choices=("srun", "torchrun"), default="srun")
+    ranks.add_argument("--ranks-per-host", type=int, default=1)
+    ranks.add_argument("--cpus-per-rank", type=int, default=1)
+    ranks.add_argument("--port", type=int, help="of the rendezvous; else from the job's id")
+    kind = ranks.add_mutually_exclusive_group()
+    kind.add_argument("--apptainer", metavar="IMAGE")
+    kind.add_argument("--pyxis", metavar="IMAGE")
+    ranks.add_argument("--bind", action="append", default=[], help="a folder seen inside the container")
+    ranks.add_argument("--container-python", default="python3")
+    ranks.add_argument("--container-gpus", action="store_true")
+    stage = parser.add_argument_group("staging")
+    stage.add_argument("--stage-to", metavar="FOLDER")
+    stage.add_argument("--stage-via", metavar="FOLDER")
+    stage.add_argument("--stage-on-failure", choices=("fail", "use_shared"), default="fail")
+    return _arguments(parser.parse_args(words))
+
+
+def _arguments(options: argparse.Namespace) -> Arguments:
+    return Arguments(
+        runs=tuple(options.runs),
+        new_run=NewRun(
+            experiment=options.experiment,
+            run_id=options.run_id,
+            logs_root=options.logs_root,
+            dataset_root=options.dataset_root,
+            overrides=tuple(options.override),
+            script=options.script,
+        ),
+        on_time_limit=options.on_time_limit,
+        max_attempts=options.max_attempts,
+        python=options.python,
+        launcher=options.launcher,
+        ranks_per_host=options.ranks_per_host,
+        cpus_per_rank=options.cpus_per_rank,
+        port=options.port,
+        container=_container(options),
+        staging=Staging(options.stage_to, options.stage_via, options.stage_on_failure) if options.stage_to else None,
+    )
+
+
+def _container(options: argparse.Namespace) -> Container | None:
+    kind = "apptainer" if options.apptainer else "pyxis" if options.pyxis else ""
+    if not kind:
+        return None
+    image = options.apptainer or options.pyxis
+    return Container(kind, image, tuple(options.bind), options.container_python, options.container_gpus)

@@ -1,0 +1,47 @@
+"""The run folder of a script that brings only its experiment: made by the job's first attempt, found by the others."""
+
+from collections.abc import Callable, Mapping
+
+from graphmill.base.errors import UserError
+from graphmill.base.files import write_text
+from graphmill.cluster.jobs.arguments import Arguments
+from graphmill.record.run_folder import RunFolder
+
+
+def find_or_make(arguments: Arguments, environ: Mapping[str, str], say: Callable[[str], None]) -> RunFolder:
+    """The folder of that run. Its ranks follow the hosts, so that --nodes may be edited by hand."""
+    new = arguments.new_run
+    if not new.experiment or not new.run_id:
+        raise UserError("the driver needs a run folder, or --experiment and --run-id", fix="see --help")
+    folder = RunFolder(new.logs_root / new.run_id)
+    if folder.plan_path.exists():
+        return folder
+    from graphmill.runtime.machine import machine_facts
+    from graphmill.runtime.roots import dataset_root
+    from graphmill.spec.load import load_experiment
+    from graphmill.spec.plan import MachineFacts
+    from graphmill.tasks.planning import plan_experiment, prepare_embedded
+
+    here = machine_facts(environ)
+    hosts = count(environ, "SLURM_JOB_NUM_NODES", 1)
+    overrides = [*new.overrides, f"train.ranks={hosts * arguments.ranks_per_host}"]
+    experiment, root = load_experiment(new.experiment, overrides), dataset_root(new.dataset_root, environ)
+    prepare_embedded(experiment, root, say)
+    plan = plan_experiment(
+        experiment,
+        dataset_root=root,
+        run_id=new.run_id,
+        machine=MachineFacts(num_cores=count(environ, "SLURM_CPUS_ON_NODE", here.num_cores), num_gpus=here.num_gpus),
+        hosts=hosts,
+        say=say,
+    )
+    folder = RunFolder.create(plan, new.logs_root)
+    if new.script is not None:
+        write_text(folder.script_path, new.script.read_text(encoding="utf-8"))
+    return folder
+
+
+def count(environ: Mapping[str, str], name: str, otherwise: int) -> int:
+    """A number that Slurm put into the environment."""
+    text = environ.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() else otherwise

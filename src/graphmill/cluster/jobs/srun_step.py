@@ -1,0 +1,136 @@
+"""One srun, as a child of the driver: its messages are passed on and kept, and signals are taken while it runs."""
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Final
+
+from graphmill.base.errors import UserError
+from graphmill.cluster.launch.rank_process import RankExit
+
+_TICK_S: Final = 0.1
+_SAID_BY_SRUN: Final = re.compile(r"srun: error: (?P<host>\S+): tasks? (?P<ranks>[\d,\- ]+): (?P<what>.+)")
+_EXITED: Final = re.compile(r"Exited with exit code (\d+)")
+_SIGNALS: Final = {(signal.strsignal(number) or "").lower(): number for number in signal.Signals}
+
+
+class Signals:
+    """What came in. Handlers set a flag, and do nothing more."""
+
+    def __init__(self) -> None:
+        self.terminated = False  # the job is cancelled, preempted, or its time is up; SIGKILL comes next
+        self.warnings: list[int] = []  # of the scheduler, not passed on yet
+
+    def install(self) -> None:
+        """Take over SIGTERM, and the warnings, where a job's --signal says B: they are meant for the ranks."""
+        signal.signal(signal.SIGTERM, self._terminate)
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, self._warn)
+
+    def _terminate(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        self.terminated = True
+
+    def _warn(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        self.warnings.append(number)
+
+
+@dataclass(slots=True)
+class SrunStep:
+    """A started srun."""
+
+    process: "subprocess.Popen[bytes]"
+    said: list[str]  # lines of its standard error
+    reader: threading.Thread
+
+    @classmethod
+    def start(cls, command: Sequence[str], environ: Mapping[str, str]) -> "SrunStep":
+        """Start it."""
+        try:
+            process = subprocess.Popen(command, env=dict(environ), stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        except OSError as error:
+            raise UserError(
+                f"{command[0]} cannot be run: {error.strerror}", fix="see whether the job's PATH finds Slurm's programs"
+            ) from None
+        said: list[str] = []
+        reader = threading.Thread(target=_pass_on, args=(process, said), daemon=True)
+        reader.start()
+        return cls(process, said, reader)
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status; None while it runs."""
+        return self.process.poll()
+
+    def wait(self, signals: Signals, until: Callable[[], bool]) -> bool:
+        """Until it has ended, or `until` holds. Returns whether it has ended."""
+        while True:
+            while signals.warnings:
+                self.process.send_signal(signals.warnings.pop(0))
+            try:
+                self.process.wait(timeout=_TICK_S)
+            except subprocess.TimeoutExpired:
+                if until():
+                    return False
+                continue
+            self.reader.join(timeout=2.0)  # a stray child may keep the pipe open
+            return True
+
+    def wait_within(self, signals: Signals, seconds: float) -> bool:
+        """Until it has ended, or the time is over. Returns whether it has ended."""
+        give_up = time.monotonic() + seconds
+        return self.wait(signals, lambda: time.monotonic() >= give_up)
+
+    def kill(self) -> None:
+        """Leave it behind: Slurm ends the step with the job."""
+        self.process.kill()
+        self.process.wait()
+
+    def exits(self) -> list[RankExit]:
+        """What srun said of tasks that ended badly, in its order. It tells no times."""
+        return [exit_ for line in self.said for exit_ in exits_in(line)]
+
+
+def exits_in(line: str) -> list[RankExit]:
+    """The exits of tasks that a line of srun tells.
+
+    >>> [(seen.rank, seen.code) for seen in exits_in("srun: error: host2: tasks 1,3: Killed")]
+    [(1, -9), (3, -9)]
+    """
+    found = _SAID_BY_SRUN.fullmatch(line.strip())
+    if found is None:
+        return []
+    return [RankExit(rank, _code(found["what"]), None) for rank in _numbers(found["ranks"])]
+
+
+def _code(what: str) -> int:
+    exited = _EXITED.match(what)
+    if exited is not None:
+        return int(exited[1])
+    if what.startswith("Out Of Memory"):
+        return -signal.SIGKILL
+    return -_SIGNALS.get(what.partition(" (")[0].lower(), -1)
+
+
+def _numbers(text: str) -> list[int]:
+    """Of `0,2-4`."""
+    found: list[int] = []
+    for part in text.replace(" ", "").split(","):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1) if first else []
+    return found
+
+
+def _pass_on(process: "subprocess.Popen[bytes]", said: list[str]) -> None:
+    assert process.stderr is not None, "it is a pipe"
+    for line in process.stderr:
+        sys.stderr.buffer.write(line)
+        sys.stderr.buffer.flush()
+        said.append(line.decode("utf-8", errors="replace").rstrip("\n"))

@@ -1,0 +1,108 @@
+"""The commands that the driver gives to srun: one to stage the dataset, one to start the ranks. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from graphmill.cluster.jobs.arguments import Arguments
+from graphmill.runtime.rank import LAUNCHER
+
+STAGED_ROOT: Final = "GRAPHMILL_STAGED_ROOT"
+# The scheduler's warning would kill a process that does not listen yet.
+_DEAF_TO_WARNING: Final = ("bash", "-c", 'trap "" USR2; exec "$@"')
+
+
+@dataclass(frozen=True, slots=True)
+class Rendezvous:
+    """Where rank 0 listens."""
+
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobHere:
+    """What a command depends on of the job that it runs in."""
+
+    job_id: str
+    num_hosts: int
+    work_dir: Path
+
+
+def staging_command(arguments: Arguments, run: Path, here: JobHere) -> list[str]:
+    """Copies the run's dataset, once per host."""
+    staging = arguments.staging
+    assert staging is not None, "there is something to stage"
+    via = [] if staging.via is None else [f"--via={staging.via}"]
+    return [
+        *("srun", *_size(1, arguments.cpus_per_host, here), "--label", *_srun_container(arguments, run, here)),
+        *(*_DEAF_TO_WARNING, "stage", *_python(arguments, run, here)),
+        *("-m", "graphmill.cluster.staging.stage", str(run), *via, f"--on-failure={staging.on_failure}"),
+    ]
+
+
+def rank_command(arguments: Arguments, run: Path, here: JobHere, rendezvous: Rendezvous, trial: int) -> list[str]:
+    """Starts the ranks; `trial` counts the ports that were tried for this attempt, from 1."""
+    inside = [*_srun_container(arguments, run, here), *_DEAF_TO_WARNING]
+    python = _python(arguments, run, here)
+    worker = ["-m", "graphmill.train.worker", str(run), "--resume"]
+    if arguments.launcher == "srun":
+        size = _size(arguments.ranks_per_host, arguments.cpus_per_rank, here)
+        return ["srun", *size, *_log(run, "rank_%t.log"), *inside, "rank", *python, *worker]
+    size = _size(1, arguments.cpus_per_host, here)
+    agent = [
+        *("-m", "torch.distributed.run", f"--nnodes={here.num_hosts}"),
+        *(f"--nproc-per-node={arguments.ranks_per_host}", "--max-restarts=0", "--rdzv-backend=c10d"),
+        *(f"--rdzv-endpoint={rendezvous.host}:{rendezvous.port}", f"--rdzv-id={here.job_id}.{trial}"),
+    ]
+    return ["srun", *size, *_log(run, "host_%n.log"), *inside, "torchrun", *python, *agent, *worker]
+
+
+def environment(arguments: Arguments, environ: Mapping[str, str], rendezvous: Rendezvous | None) -> dict[str, str]:
+    """What the ranks find in their environment."""
+    found = dict(environ)
+    if arguments.staging is not None:
+        found[STAGED_ROOT] = arguments.staging.to
+    if rendezvous is not None:
+        found |= {"MASTER_ADDR": rendezvous.host, "MASTER_PORT": str(rendezvous.port)}
+        found |= {LAUNCHER: "srun"} if arguments.launcher == "srun" else {}
+    return found
+
+
+def _size(tasks_per_host: int, cpus_per_task: int, here: JobHere) -> list[str]:
+    """`--cpus-per-task` again: Slurm 22.05 and later do not take it over from the job."""
+    return [
+        *("--export=ALL", "--kill-on-bad-exit=1", f"--cpus-per-task={cpus_per_task}", f"--nodes={here.num_hosts}"),
+        *(f"--ntasks={here.num_hosts * tasks_per_host}", f"--ntasks-per-node={tasks_per_host}"),
+    ]
+
+
+def _log(run: Path, pattern: str) -> list[str]:
+    """srun's own patterns begin with %, so one in the folder's name is doubled."""
+    return ["--open-mode=append", f"--output={str(run).replace('%', '%%')}/{pattern}"]
+
+
+def _srun_container(arguments: Arguments, run: Path, here: JobHere) -> list[str]:
+    """Options of srun that pyxis adds."""
+    container = arguments.container
+    if container is None or container.kind != "pyxis":
+        return []
+    mounts = ",".join([f"{run}:{run}", *container.binds])
+    return [
+        f"--container-image={container.image}",
+        f"--container-mounts={mounts}",
+        f"--container-workdir={here.work_dir}",
+    ]
+
+
+def _python(arguments: Arguments, run: Path, here: JobHere) -> list[str]:
+    """What stands before `-m` in the command of the ranks."""
+    container = arguments.container
+    if container is None:
+        return [arguments.python]
+    if container.kind == "pyxis":
+        return [container.python]
+    gpus = ["--nv"] if container.gpus else []
+    binds = [f"--bind={bind}" for bind in (str(run), *container.binds)]
+    return ["apptainer", "exec", *gpus, *binds, f"--pwd={here.work_dir}", container.image, container.python]

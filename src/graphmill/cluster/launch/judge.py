@@ -1,0 +1,279 @@
+"""How an attempt ended: which rank failed first, what that makes of the run, and how it is written down and reported.
+
+The one judge, for every launcher. A launcher brings what it saw (`Evidence`): exits of ranks with their times (local,
+SSH), lines of srun (Slurm), hosts that were lost (SSH), why the ranks were asked to stop. The rest is read from the
+run folder: what each rank wrote as its last event, and rank 0's outcome. So the same death has the same outcome record
+wherever it happens.
+"""
+
+import re
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from graphmill.base import exits
+from graphmill.base.errors import UnreadableError, UserError
+from graphmill.cluster.launch.rank_process import RankExit
+from graphmill.record.endings import DONE, ENDINGS, FAILED, SAVED, Ending, EndingName, ending_of
+from graphmill.record.events import read_events
+from graphmill.record.manifest import saved_steps
+from graphmill.record.metrics import read_metrics
+from graphmill.record.run_folder import Outcome, RunFolder, best_effort_write
+
+Events = list[dict[str, Any]]
+
+NOT_READY: Final = "stopped before the ranks were ready"
+STOPPED_AT_ONCE: Final = "stopped at once on a second interrupt"
+TAIL_LINES: Final = 30
+LOST_A_PEER: Final = re.compile(
+    r"by peer|[Bb]roken pipe|remote (process|worker|rank)|ncclRemoteError|[Ss]ocket (closed|Timeout)|timed out|gloo"
+)
+"""An error that only says that another rank is gone. The only such expression."""
+_NEVER: Final = float("inf")
+_KILLED: Final = tuple(
+    code for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL) for code in (-number, 128 + number)
+)
+_OWN_STATUS: Final = (exits.BAD_REQUEST, exits.PORT_BUSY, exits.LOST_A_RANK, exits.IO_ERROR)
+"""Exit statuses of the first failing rank that are the run's, too. With every other the run has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LostHost:
+    """A host that is gone while ranks of ours ran on it."""
+
+    name: str
+    reason: str
+    last_heartbeat: float  # Unix time, s
+    words: tuple[str, ...] = ()  # what its agent printed last
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a launcher saw of one attempt. Times are Unix times in seconds."""
+
+    started: float
+    exits: Sequence[RankExit] = ()  # in the order in which they were seen; not all need be known
+    killed: float = _NEVER  # when the launcher ended the ranks that were left: exits from then on say nothing
+    ahead_s: Mapping[int, float] | None = None  # by rank: how far the clock of its events is ahead of ours
+    asked: EndingName | None = None  # to end as: stopped, interrupted, out_of_time or preempted
+    lost: Sequence[LostHost] = ()
+    status: int | None = None  # of srun or torchrun, which speaks for all ranks where it is 0 or 75
+    problem: str = ""  # what is said where no rank says anything
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How one rank, or one host, failed."""
+
+    rank: int | None  # None: a whole host
+    num_ranks: int
+    host: str  # "" where the run has one host, or it is not known
+    code: int | None
+    what: str
+    time: float  # infinity where it is not known
+    is_echo: bool  # it only lost another one
+
+    def in_words(self) -> str:
+        """For a message."""
+        if self.rank is None or self.code in _OWN_STATUS:  # of the whole run, whichever rank says so first
+            return self.what
+        on_host = f" on {self.host}" if self.host else ""
+        return f"rank {self.rank} of {self.num_ranks} failed first{on_host}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """How an attempt ended, and the failure that came first, if one did."""
+
+    ending: Ending
+    first: Failure | None
+    problem: str = ""
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether it is no failure: done, or left after a checkpoint."""
+        return self.ending.exit_status in SAVED
+
+    def report(self, said: Sequence[str], *, log: str | None, resume: str | None) -> str:
+        """What a person reads about the first failure. `said`: its last lines; `log`: where all of them are."""
+        what = self.first.in_words() if self.first else self.problem or "the ranks failed and left no error"
+        read = f"read {log}, fix it, then " if log else ""
+        lines = [f"error: {what}", *(f"  | {line}" for line in said)]
+        return "\n".join([*lines, *([f"  → {read}continue with `{resume}`"] if resume else []), ""])
+
+
+def judge(folder: RunFolder, evidence: Evidence) -> Judgement:
+    """How the attempt that began at `evidence.started` ended. Reads the run folder, writes nothing."""
+    plan = folder.read_plan()
+    by_rank = [_events(folder, rank, evidence) for rank in range(plan.ranks)]
+    outcome = folder.read_outcome()
+    first = _first(by_rank, evidence, several_hosts=plan.hosts > 1)
+    ending = _ending(by_rank, evidence, first, None if outcome is None else outcome.status)
+    return Judgement(ending, None if ending.exit_status in SAVED else first, evidence.problem)
+
+
+def note_outcome(folder: RunFolder, judgement: Judgement, started: float) -> None:
+    """Write how the run ended where rank 0 could not, or did not know how the others ended. Call it after the report.
+
+    A folder that cannot be written may be what ended the run: that is reported, and hides nothing else.
+    """
+    known, ending, first = folder.read_outcome(), judgement.ending, judgement.first
+    says_so = known is not None and known.status == ending.name
+    if ending is DONE or (says_so and (first is None or first.rank == 0)):
+        return
+    epochs, steps = _progress(folder)
+    outcome = Outcome(
+        status=ending.name,
+        exit_code=ending.exit_status,
+        epochs=epochs if known is None else known.epochs,
+        steps_per_rank=steps if known is None else known.steps_per_rank,
+        test=None if known is None else known.test,
+        best=None if known is None else known.best,
+        wall_s=time.time() - started,
+        message=_reason(judgement),
+    )
+    with best_effort_write():
+        folder.write_outcome(outcome)
+
+
+def tail(log: Path) -> list[str]:
+    """The last lines of a rank's log; none where it cannot be read."""
+    try:
+        return log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
+    except OSError:
+        return []
+
+
+def _events(folder: RunFolder, rank: int, evidence: Evidence) -> Events:
+    """What one rank wrote since the attempt began. A damaged file says nothing."""
+    path = folder.events_path(rank)
+    ahead = (evidence.ahead_s or {}).get(rank, 0.0)
+    try:
+        events = read_events(path) if path.exists() else []
+    except (OSError, UserError):
+        return []
+    return [event for event in events if event["time"] - ahead >= evidence.started]
+
+
+def _first(by_rank: Sequence[Events], evidence: Evidence, *, several_hosts: bool) -> Failure | None:
+    """The failure that came first: by the rank's own event where it left one, else by its exit.
+
+    A rank that only lost another one was not first, though it may say so before the other is quite dead. An exit
+    without a time (srun tells none) comes after all errors that ranks noted themselves.
+    """
+    found = [
+        Failure(None, len(by_rank), host.name, exits.LOST_A_RANK, f"{host.name} was lost: {host.reason}",
+                host.last_heartbeat, is_echo=False)
+        for host in evidence.lost
+    ]  # fmt: skip
+    missed = any(_code(events) == exits.LOST_A_RANK for events in by_rank)
+    exit_of = {seen.rank: seen for seen in reversed(evidence.exits)}  # the first exit of each
+    order = [seen.rank for seen in evidence.exits]
+    for rank in sorted(range(len(by_rank)), key=lambda rank: order.index(rank) if rank in order else len(order)):
+        failure = _failure(rank, by_rank, exit_of.get(rank), evidence, missed=missed)
+        if failure is not None:
+            host = _host(by_rank[rank]) if several_hosts else ""
+            found.append(Failure(rank, len(by_rank), host, *failure))
+    return min(found, key=lambda failure: (failure.is_echo, failure.time), default=None)
+
+
+def _failure(
+    rank: int, by_rank: Sequence[Events], seen: RankExit | None, evidence: Evidence, *, missed: bool
+) -> tuple[int | None, str, float, bool] | None:
+    """Code, words, time and whether it is an echo; None where the rank did not fail by itself.
+
+    `missed`: another rank found one unresponsive, whereupon srun kills all, in an order that says nothing.
+    """
+    events = by_rank[rank]
+    error = next((event for event in events if event["kind"] == "error"), None)
+    is_killed_by_us = seen is not None and (missed if seen.time is None else seen.time >= evidence.killed)
+    moment = _NEVER if seen is None or seen.time is None else seen.time
+    if error is not None:
+        message = (str(error.get("message")).splitlines() or [""])[0]
+        code = error.get("exit_code", seen.code if seen else None)
+        is_echo = code == exits.LOST_A_RANK or LOST_A_PEER.search(str(error.get("message"))) is not None
+        own = float(error["time"]) - (evidence.ahead_s or {}).get(rank, 0.0)
+        return code, message, min(own, _NEVER if is_killed_by_us else moment), is_echo
+    if _code(events) in SAVED or (seen is not None and (is_killed_by_us or not seen.failed)):
+        return None
+    if seen is not None:
+        return seen.code, seen.in_words(), moment, seen.code == exits.LOST_A_RANK
+    others = any(_code(other) not in (None, *SAVED) for other in by_rank)
+    is_gone = others and not missed and evidence.asked is None and not evidence.exits
+    return (None, "ended without an error", _NEVER, False) if is_gone else None
+
+
+def _ending(by_rank: Sequence[Events], evidence: Evidence, first: Failure | None, word: str | None) -> Ending:
+    codes = _codes(by_rank, evidence)
+    if None not in codes and set(codes) <= set(SAVED):
+        status = max(code for code in codes if code is not None)
+        if status == exits.DONE:
+            return DONE
+        asked = evidence.asked if evidence.asked != "interrupted" else "stopped"  # it came too late
+        return ENDINGS[asked or ending_of(status, word).name]
+    if exits.PORT_BUSY in codes and not any(event["kind"] == "start" for events in by_rank for event in events):
+        return ENDINGS["port_busy"]
+    if evidence.asked and (first is None or first.is_echo or first.code in _KILLED):
+        return ENDINGS[evidence.asked]
+    if first is not None:
+        return ending_of(first.code) if first.code in _OWN_STATUS and first.code is not None else FAILED
+    return ending_of(evidence.status) if evidence.status in _OWN_STATUS and evidence.status is not None else FAILED
+
+
+def _codes(by_rank: Sequence[Events], evidence: Evidence) -> list[int | None]:
+    """By rank: the exit status, by its last event, else as the launcher saw it. None: nobody knows."""
+    seen = {rank.rank: rank.code for rank in evidence.exits}
+    of_all = evidence.status if evidence.status in SAVED else None
+    found: list[int | None] = []
+    for rank, events in enumerate(by_rank):
+        own = _code(events)
+        found.append(own if own is not None else seen.get(rank, of_all))
+    return found
+
+
+def _code(events: Events) -> int | None:
+    """The exit status that a rank's last event stands for."""
+    last = events[-1] if events else {"kind": ""}
+    match last["kind"]:
+        case "finish":
+            return exits.DONE
+        case "stop":
+            return exits.OUT_OF_TIME
+        case "error":
+            code = last.get("exit_code", exits.ANSWER_IS_NO)
+            return int(code)
+    return None
+
+
+def _host(events: Events) -> str:
+    return next((str(event["hostname"]) for event in events if event.get("hostname")), "")
+
+
+def _reason(judgement: Judgement) -> str:
+    match judgement.ending.name:
+        case "out_of_time" | "preempted":
+            return f"{judgement.ending.text}; the ranks could not save within their round"
+        case "stopped":
+            return NOT_READY
+        case "interrupted":
+            return STOPPED_AT_ONCE
+    if judgement.first is not None:
+        return judgement.first.in_words()
+    return judgement.problem or "the ranks ended and left no error"
+
+
+def _progress(folder: RunFolder) -> tuple[int, int]:
+    """Epochs and steps of each rank, by the metrics and the checkpoints."""
+    epochs, steps = 0, 0
+    with suppress(UnreadableError):
+        steps = saved_steps(folder.checkpoints_dir)
+    try:
+        rows = read_metrics(folder.metrics_path, is_growing=True) if folder.metrics_path.exists() else []
+        epochs, steps = len(rows), max(steps, int(rows[-1]["local_steps"]) if rows else 0)
+    except (OSError, UserError, KeyError, ValueError):  # a damaged table: `graphmill verify` says what is wrong with it
+        pass
+    return epochs, steps

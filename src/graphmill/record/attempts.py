@@ -1,0 +1,58 @@
+"""The one place where an attempt begins: own the run, look whether it is done, note the attempt, for every launcher."""
+
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from graphmill.base.errors import UnreadableError
+from graphmill.record.lock import hold
+from graphmill.record.manifest import checkpoint_folders
+from graphmill.record.run_folder import Attempt, RunFolder
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """An attempt that this process owns."""
+
+    folder: RunFolder
+    number: int  # from 1
+    resumed: bool
+
+
+@contextmanager
+def attempt(
+    folder: RunFolder,
+    *,
+    command: Sequence[str],
+    job_id: str = "",
+    wait_s: float = 0.0,
+    say: Callable[[str], None] | None = None,
+) -> Iterator[Begun | None]:
+    """Own the run and begin an attempt; None where the run is done already.
+
+    Where another process owns the run, `OwnedError` names it, and nothing in the folder was changed.
+    """
+    with hold(folder.path, job_id=job_id, wait_s=wait_s, say=say):
+        if folder.is_done():
+            yield None
+            return
+        resumed = _was_begun(folder)
+        number = folder.begin_attempt(resumed=resumed, command=command, job_id=job_id)
+        folder.note_provenance(command)
+        yield Begun(folder, number, resumed)
+
+
+def is_ours(last: Attempt, job_id: str) -> bool:
+    """Whether it is this job, on this host, that began the attempt.
+
+    A host that was cut off may outlive its job: Slurm has given it up, and the run was resumed elsewhere.
+    """
+    return (last.job_id, last.hostname) == (job_id, socket.gethostname())
+
+
+def _was_begun(folder: RunFolder) -> bool:
+    try:
+        return bool(folder.attempts() or checkpoint_folders(folder.checkpoints_dir))
+    except UnreadableError:  # whoever resumes says so
+        return True

@@ -1,0 +1,267 @@
+"""Who owns a run: one process at a time may begin attempts in a run folder. Everybody else learns who that is.
+
+`flock` on `.lock`, where the file system has it: the kernel lets go with the process, however that ends. Where it has
+not (Lustre mounted without `-o flock`), a file `.lock.owner` that only one can create (O_EXCL), with a heartbeat: it is
+taken over where its owner is known to be dead, or has had no heartbeat for `STALE_S`. Either way the owner is written
+down: host, process, job, since when, and which kind of lock it is.
+"""
+
+import errno
+import fcntl
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Final, Literal, NoReturn
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from graphmill.base import exits
+from graphmill.base.errors import UserError
+
+BEAT_S: Final = 5.0
+STALE_S: Final = 60.0  # without a heartbeat, of an owner on another host
+_LOOK_EVERY_S: Final = 0.5
+_NO_FLOCK: Final = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL)
+LOCK: Final = ".lock"
+OWNER: Final = ".lock.owner"
+_TAKEOVER: Final = ".lock.takeover"
+
+
+class Owner(BaseModel):
+    """The process that holds a run."""
+
+    model_config = ConfigDict(frozen=True)
+
+    hostname: str
+    pid: int
+    process_start: int  # clock ticks since boot: tells a process from a later one of the same number
+    boot_id: str
+    pid_namespace: str  # of another container, process numbers say nothing here
+    since: float  # Unix time, s
+    job_id: str = ""
+    kind: Literal["flock", "lock file"]
+
+    def in_words(self) -> str:
+        """For a message."""
+        job = f", job {self.job_id}" if self.job_id else ""
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
+        return f"process {self.pid} on {self.hostname}{job}, since {since} ({self.kind})"
+
+    def is_here(self) -> bool:
+        """Whether this process could see the owner."""
+        return (self.hostname, self.pid_namespace) == (socket.gethostname(), _pid_namespace())
+
+    def is_dead(self) -> bool:
+        """Whether the owner is known to be gone; False where that cannot be said."""
+        if not self.is_here():
+            return False
+        return self.boot_id != _boot_id() or _process_start(self.pid) != self.process_start
+
+
+class OwnedError(UserError):
+    """Another process owns the run. Nothing in the folder was changed."""
+
+    def __init__(self, folder: Path, owner: Owner | None) -> None:
+        super().__init__(
+            f"{folder} is being trained by {owner.in_words() if owner else 'another process'}",
+            fix="wait for it or stop it, or give another --run-id",
+        )
+        self.owner = owner
+
+
+@contextmanager
+def hold(
+    folder: Path, *, job_id: str = "", wait_s: float = 0.0, say: Callable[[str], None] | None = None
+) -> Iterator[Owner]:
+    """Own the run in `folder` while the block lasts.
+
+    `wait_s`: how long to wait for an owner that may be about to leave. Raises `OwnedError`.
+    """
+    give_up = time.monotonic() + wait_s
+    has_said = False
+    while True:
+        lock = _try(folder, job_id)
+        if not isinstance(lock, OwnedError):
+            break
+        if time.monotonic() >= give_up:
+            raise lock
+        if say is not None and not has_said:
+            say(f"waiting up to {wait_s:.0f} s: {lock.message}")
+            has_said = True
+        time.sleep(_LOOK_EVERY_S)
+    with lock as owner:
+        yield owner
+
+
+def owner_of(folder: Path) -> Owner | None:
+    """Who was the last to own the run, if it has not let go; it may be dead (`is_dead`)."""
+    return _read(folder / OWNER) or _read(folder / LOCK)
+
+
+class _Flock:
+    def __init__(self, file: IO[str], owner: Owner) -> None:
+        self._file, self._owner = file, owner
+
+    def __enter__(self) -> Owner:
+        self._file.truncate(0)
+        self._file.write(self._owner.model_dump_json() + "\n")
+        self._file.flush()
+        return self._owner
+
+    def __exit__(self, *error: object) -> None:
+        with suppress(OSError):
+            self._file.truncate(0)
+        self._file.close()
+
+
+class _LockFile:
+    """A heartbeat while it lasts; whoever finds that it was taken over ends at once, before it writes anything."""
+
+    def __init__(self, path: Path, owner: Owner) -> None:
+        self._path, self._owner = path, owner
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat, daemon=True)
+
+    def __enter__(self) -> Owner:
+        self._thread.start()
+        return self._owner
+
+    def __exit__(self, *error: object) -> None:
+        self._over.set()
+        self._thread.join()
+        if _read(self._path) == self._owner:
+            self._path.unlink(missing_ok=True)
+
+    def _beat(self) -> None:
+        while not self._over.wait(BEAT_S):
+            try:
+                if _read(self._path) != self._owner and not self._over.is_set():
+                    _leave(self._path)
+                os.utime(self._path)
+            except FileNotFoundError:
+                _leave(self._path)
+            except OSError:  # the disk does not answer: the next beat tries again
+                continue
+
+
+def _leave(path: Path) -> NoReturn:
+    sys.stderr.write(f"error: {path} was taken over: this process had no heartbeat for too long, and ends\n")
+    sys.stderr.flush()
+    os._exit(exits.LOST_A_RANK)
+
+
+def _try(folder: Path, job_id: str) -> "_Flock | _LockFile | OwnedError":
+    file = (folder / LOCK).open("a+", encoding="utf-8")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return OwnedError(folder, _read(folder / LOCK))
+    except OSError as error:
+        file.close()
+        if error.errno not in _NO_FLOCK:
+            raise
+        return _try_file(folder, job_id)
+    return _Flock(file, _myself(job_id, "flock"))
+
+
+def _try_file(folder: Path, job_id: str) -> "_LockFile | OwnedError":
+    path, owner = folder / OWNER, _myself(job_id, "lock file")
+    if not _create(path, owner) and not (_is_stale(path) and _take_over(folder, owner)):
+        return OwnedError(folder, _read(path))
+    sys.stderr.write(f"graphmill: {folder} is on a file system without flock: {OWNER} with a heartbeat is used\n")
+    return _LockFile(path, owner)
+
+
+def _create(path: Path, owner: Owner) -> bool:
+    """Make the file; False where it exists."""
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    except FileExistsError:
+        return False
+    try:
+        os.write(fd, (owner.model_dump_json() + "\n").encode())
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    return True
+
+
+def _is_stale(path: Path) -> bool:
+    """Whether the owner is gone: known to be dead, or long without a heartbeat, also while we look."""
+    owner = _read(path)
+    if owner is not None and owner.is_here():
+        return owner.is_dead()
+    try:
+        beat = path.stat().st_mtime
+        if time.time() - beat < STALE_S:
+            return False
+        time.sleep(2 * BEAT_S)  # the clocks of two hosts may differ by more than that
+        return path.stat().st_mtime == beat
+    except FileNotFoundError:
+        return True
+
+
+def _take_over(folder: Path, owner: Owner) -> bool:
+    """Replace a stale owner. One at a time: `.lock.takeover` is held for a moment, and looked at again inside."""
+    guard = folder / _TAKEOVER
+    if not _create(guard, owner):
+        with suppress(FileNotFoundError):
+            if time.time() - guard.stat().st_mtime > STALE_S:  # its maker died in that moment
+                guard.unlink(missing_ok=True)
+        return False
+    try:
+        if not _is_stale(folder / OWNER):
+            return False
+        (folder / OWNER).unlink(missing_ok=True)
+        return _create(folder / OWNER, owner)
+    finally:
+        guard.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> Owner | None:
+    try:
+        return Owner.model_validate_json(path.read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return None
+
+
+def _myself(job_id: str, kind: Literal["flock", "lock file"]) -> Owner:
+    return Owner(
+        hostname=socket.gethostname(),
+        pid=os.getpid(),
+        process_start=_process_start(os.getpid()),
+        boot_id=_boot_id(),
+        pid_namespace=_pid_namespace(),
+        since=time.time(),
+        job_id=job_id,
+        kind=kind,
+    )
+
+
+def _process_start(pid: int) -> int:
+    """Clock ticks since boot at which the process began; -1: there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        return int(stat.rpartition(")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return -1
+
+
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def _pid_namespace() -> str:
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return ""

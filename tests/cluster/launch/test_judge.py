@@ -1,0 +1,189 @@
+"""One judge: the same death, seen by three launchers, has the same outcome record."""
+
+import re
+import time
+
+import pytest
+
+from graphmill.cluster.jobs.srun_step import exits_in
+from graphmill.cluster.launch.judge import LOST_A_PEER, Evidence, LostHost, judge, note_outcome
+from graphmill.cluster.launch.rank_process import RankExit
+from graphmill.record.events import Event, EventWriter, Failure, Finish, Start, Stop
+from graphmill.record.run_folder import Outcome
+
+START = Start(resumed=False, steps_done=0, parameters=1, hostname="here", world_size=2, backend="gloo", plan_hash="")
+AHEAD_S = 1000.0  # of the clock of rank 1's host, over SSH
+ECHO = "RuntimeError: [pair.cc:537] Read error [10.0.0.2]:44252: Connection reset by peer"
+MISSED = "rank 1 on host2 became unresponsive for 6 s"
+
+# What each rank wrote as its last event (None: nothing), how it left, and what that is.
+DEATHS = {
+    "killed": ({0: ("error", ECHO, 1), 1: None}, {0: 1, 1: -9}, "Killed", ("failed", "killed by SIGKILL")),
+    "segfault": (
+        {0: ("error", ECHO, 1), 1: None}, {0: 1, 1: -11}, "Segmentation fault (core dumped)", ("failed", "SIGSEGV"),
+    ),
+    "an import fails": ({0: None, 1: None}, {1: 1}, "Exited with exit code 1", ("failed", "exit status 1")),
+    "an error": (
+        {0: ("error", ECHO, 1), 1: ("error", "ValueError: nan", 1)}, {0: 1, 1: 1}, "Exited with exit code 1",
+        ("failed", "ValueError: nan"),
+    ),
+    "a wrong request": (
+        {0: ("error", ECHO, 1), 1: ("error", "no GPU here", 2)}, {0: 1, 1: 2}, "Exited with exit code 2",
+        ("bad_request", "no GPU here"),
+    ),
+    "unresponsive": ({0: ("error", MISSED, 74), 1: None}, {0: 74}, "Killed", ("lost", MISSED)),
+    "unreadable checkpoints": (
+        {0: ("error", "step_1 cannot be read (EIO)", 71), 1: ("error", ECHO, 1)}, {0: 71, 1: 1},
+        "Exited with exit code 71", ("io_error", "(EIO)"),
+    ),
+    "stopped": ({0: ("stop", "", 75), 1: ("stop", "", 75)}, {0: 75, 1: 75},
+        "Exited with exit code 75", ("stopped", ""),
+    ),
+    "done": ({0: ("finish", "", 0), 1: ("finish", "", 0)}, {0: 0, 1: 0}, "", ("done", "")),
+}  # fmt: skip
+
+
+@pytest.fixture
+def attempt(new_run):
+    """A run folder in which the ranks have written their last events, rank 0 its outcome; and when they did."""
+
+    def make(death: str, launcher: str):
+        events, _, _, (status, _) = DEATHS[death]
+        folder, _ = new_run(2, run_id=f"{launcher}-{death}".replace(" ", "-"))
+        started = time.time()
+        for rank, last in events.items():
+            with EventWriter(folder.events_path(rank), rank=rank) as writer:
+                if last is not None:
+                    writer.write(START)
+                    writer.write(_event(*last))
+            if launcher == "ssh" and rank == 1:
+                path = folder.events_path(1)
+                ahead = re.sub(r'"time": ([0-9.]+)', lambda m: f'"time": {float(m[1]) + AHEAD_S}', path.read_text())
+                path.write_text(ahead)
+        if status in ("done", "stopped"):
+            code = 0 if status == "done" else 75
+            folder.write_outcome(Outcome(status=status, exit_code=code, epochs=2, steps_per_rank=9, wall_s=1.0))
+        return folder, started
+
+    return make
+
+
+def _event(kind: str, message: str, code: int) -> Event:
+    if kind == "error":
+        return Failure(message=message, exit_code=code)
+    return Finish(steps_done=9, status="done") if kind == "finish" else Stop(steps_done=9, status="stopped")
+
+
+def evidence(launcher: str, death: str, started: float) -> Evidence:
+    events, codes, said, _ = DEATHS[death]
+    now = time.time() + 1
+    if launcher == "slurm":  # srun says who ended badly, in the order it hears of it, and its own status
+        first = 1 if 1 in codes else 0
+        order = [first, 1 - first] if death in ("killed", "segfault", "an error") else [first]
+        lines = (
+            [f"srun: error: host{rank + 1}: task {rank}: {_said(codes.get(rank, -9))}" for rank in order]
+            if said
+            else []
+        )
+        seen = [found for line in lines for found in exits_in(line)]
+        return Evidence(started, seen, status=max((code if code >= 0 else 128 - code) for code in codes.values()))
+    # The launcher ended whoever was left: the unresponsive rank, the one that waits for it.
+    seen = [RankExit(rank, code, now + rank * (0.1 if death == "stopped" else -0.1)) for rank, code in codes.items()]
+    killed = now + 5
+    seen += [RankExit(rank, -9, killed + 0.1) for rank in events if rank not in codes]
+    return Evidence(started, seen, killed, ahead_s={0: 0.0, 1: AHEAD_S} if launcher == "ssh" else None)
+
+
+def _said(code: int) -> str:
+    return {-9: "Killed", -11: "Segmentation fault (core dumped)"}.get(code, f"Exited with exit code {code}")
+
+
+@pytest.mark.parametrize("death", DEATHS)
+def test_the_same_death_has_the_same_record_under_every_launcher(attempt, death):
+    records = []
+    for launcher in ("local", "ssh", "slurm"):
+        folder, started = attempt(death, launcher)
+        judgement = judge(folder, evidence(launcher, death, started))
+        note_outcome(folder, judgement, started)
+        outcome = folder.read_outcome()
+        assert outcome is not None
+        records.append(outcome.model_dump(exclude={"wall_s"}))
+    status, message = DEATHS[death][3]
+    assert records[0]["status"] == status
+    assert message in records[0]["message"]
+    assert records[0] == records[1] == records[2]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("srun: error: host2: task 1: Killed", [(1, -9)]),
+        ("srun: error: host2: tasks 1,3: Exited with exit code 2", [(1, 2), (3, 2)]),
+        ("srun: error: node-7: tasks 4-6: Segmentation fault (core dumped)", [(4, -11), (5, -11), (6, -11)]),
+        ("srun: error: host1: task 0: Out Of Memory", [(0, -9)]),
+        ("srun: launch/slurm: _step_signal: Terminating StepId=3.0", []),
+        ("error: host1: task 0: Killed", []),
+    ],
+)
+def test_lines_of_srun_are_read(line, expected):
+    assert [(seen.rank, seen.code) for seen in exits_in(line)] == expected
+    assert all(seen.time is None for seen in exits_in(line))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        ECHO,
+        "RuntimeError: Socket Timeout",
+        "RuntimeError: Broken pipe",
+        "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.",
+        "RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms",
+    ],
+)
+def test_the_loss_of_a_peer_is_recognised(message):
+    assert LOST_A_PEER.search(message)
+
+
+def test_a_lost_host_is_named_unless_a_rank_failed_before(new_run):
+    folder, _ = new_run(2)
+    started = time.time()
+    with EventWriter(folder.events_path(1), rank=1) as events:
+        events.write(Failure(message="ValueError: nan", exit_code=1))
+    sooner, later = (LostHost("host1", "no answer", time.time() + shift) for shift in (-0.5, 5.0))
+    gone = judge(folder, Evidence(started, [RankExit(1, 1, time.time())], lost=[sooner]))
+    assert (gone.ending.name, gone.first.in_words()) == ("lost", "host1 was lost: no answer")
+    failed = judge(folder, Evidence(started, [RankExit(1, 1, time.time())], lost=[later]))
+    assert (failed.ending.name, failed.first.rank) == ("failed", 1)
+
+
+@pytest.mark.parametrize("asked", ["out_of_time", "preempted", "stopped"])
+def test_ranks_that_are_still_in_their_round_end_as_they_were_asked_to(new_run, asked):
+    folder, _ = new_run(2)
+    started = time.time()
+    for rank in (0, 1):
+        with EventWriter(folder.events_path(rank), rank=rank) as events:
+            events.write(START)
+    judgement = judge(folder, Evidence(started, asked=asked))
+    note_outcome(folder, judgement, started)
+    assert judgement.ending.name == folder.read_outcome().status == asked
+    assert folder.read_outcome().message
+
+
+def test_an_error_while_saving_is_not_hidden_by_the_wish_to_stop(new_run):
+    folder, _ = new_run(2)
+    started = time.time()
+    with EventWriter(folder.events_path(0), rank=0) as events:
+        events.write(Failure(message="OSError: No space left on device", exit_code=1))
+    judgement = judge(folder, Evidence(started, asked="out_of_time"))
+    assert judgement.ending.name == "failed"
+    assert "No space left" in judgement.first.in_words()
+
+
+def test_a_rank_that_vanished_under_torchrun_is_named(new_run):
+    """torchrun's exit status is 1 whatever happened, and srun sees its agents, not the ranks."""
+    folder, _ = new_run(2)
+    started = time.time()
+    with EventWriter(folder.events_path(0), rank=0) as events:
+        events.write(Failure(message=ECHO, exit_code=1))
+    judgement = judge(folder, Evidence(started, status=1))
+    assert (judgement.ending.name, judgement.first.rank) == ("failed", 1)

@@ -1,0 +1,157 @@
+"""Who owns a run: with flock and without it, on one host and on several, dead and alive."""
+
+import errno
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from graphmill.record import lock
+from graphmill.record.lock import OwnedError, Owner, hold, owner_of
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from graphmill.record.lock import OwnedError, hold
+try:
+    with hold(Path(sys.argv[1]), job_id="17") as owner:
+        print(owner.model_dump_json(), flush=True)
+        time.sleep(float(sys.argv[2]))
+except OwnedError as error:
+    print(f"refused: {error.message}", flush=True)
+"""
+NO_FLOCK = errno.ENOSYS
+
+
+@pytest.fixture(params=["flock", "lock file"])
+def kind(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def start(tmp_path, kind, failing_disk, source_environ):
+    """Starts a process that owns the folder; returns it and the first line that it says."""
+    started = []
+
+    def start(seconds: float = 60.0) -> tuple[subprocess.Popen, str]:
+        environ = failing_disk(flock=NO_FLOCK if kind == "lock file" else None)
+        command = [sys.executable, "-c", HOLD, str(tmp_path), str(seconds)]
+        environ = {**environ, "PYTHONPATH": source_environ["PYTHONPATH"]}
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environ)
+        started.append(process)
+        return process, process.stdout.readline().strip()
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def everything(folder: Path) -> dict[str, tuple[bytes, int]]:
+    return {path.name: (path.read_bytes(), path.stat().st_ino) for path in folder.iterdir()}
+
+
+def test_a_second_one_is_told_who_owns_it_and_changes_nothing(tmp_path, start, kind):
+    holder, said = start()
+    owner = Owner.model_validate_json(said)
+    assert (owner.pid, owner.kind, owner.job_id) == (holder.pid, kind, "17")
+    before = everything(tmp_path)
+    _, second = start()
+    assert second.startswith("refused: ")
+    for known in (str(holder.pid), owner.hostname, "job 17", kind):
+        assert known in second
+    assert everything(tmp_path) == before
+    assert owner_of(tmp_path) == owner
+
+
+def test_it_goes_with_a_killed_process(tmp_path, start):
+    holder, _ = start()
+    holder.kill()
+    holder.wait()
+    assert owner_of(tmp_path).is_dead()
+    _, said = start()
+    assert not said.startswith("refused")
+
+
+def test_it_is_let_go_at_the_end(tmp_path, start):
+    holder, _ = start(0.1)
+    holder.wait()
+    assert owner_of(tmp_path) is None
+    with hold(tmp_path):
+        assert owner_of(tmp_path).pid == os.getpid()
+    assert owner_of(tmp_path) is None
+
+
+def test_an_owner_that_is_about_to_leave_is_waited_for(tmp_path, start, kind, monkeypatch):
+    if kind == "lock file":
+        monkeypatch.setattr(lock.fcntl, "flock", _no_flock)
+    start(2.0)
+    said = []
+    with hold(tmp_path, wait_s=60.0, say=said.append):
+        assert len(said) == 1
+        assert "process" in said[0]
+
+
+def test_of_many_that_follow_a_dead_owner_one_wins(start):
+    holder, _ = start()
+    holder.kill()
+    holder.wait()
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: start(60.0), range(4)))
+    assert sum(not said.startswith("refused") for _, said in answers) == 1
+
+
+def _no_flock(*_):
+    raise OSError(NO_FLOCK, os.strerror(NO_FLOCK))
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """Writes a lock file of a process on another host, whose last heartbeat is so long ago; no flock here."""
+    monkeypatch.setattr(lock.fcntl, "flock", _no_flock)
+    monkeypatch.setattr(lock, "BEAT_S", 0.2)
+
+    def make(age_s: float) -> Owner:
+        owner = lock._myself("18", "lock file").model_copy(update={"hostname": "elsewhere"})
+        (tmp_path / lock.OWNER).write_text(owner.model_dump_json())
+        os.utime(tmp_path / lock.OWNER, (time.time() - age_s,) * 2)
+        return owner
+
+    return make
+
+
+def test_an_owner_on_another_host_with_a_heartbeat_is_left_alone(tmp_path, elsewhere):
+    owner = elsewhere(5.0)
+    with pytest.raises(OwnedError, match="elsewhere") as refused, hold(tmp_path):
+        pass
+    assert refused.value.owner == owner
+    assert owner_of(tmp_path) == owner
+
+
+def test_an_owner_on_another_host_without_a_heartbeat_is_replaced(tmp_path, elsewhere):
+    elsewhere(lock.STALE_S + 100)
+    with hold(tmp_path) as owner:
+        assert owner_of(tmp_path) == owner
+    assert not (tmp_path / lock.OWNER).exists()
+
+
+def test_a_heartbeat_is_seen_from_outside(tmp_path, elsewhere):
+    del elsewhere
+    with hold(tmp_path):
+        os.utime(tmp_path / lock.OWNER, (0, 0))
+        until = time.monotonic() + 20
+        while (tmp_path / lock.OWNER).stat().st_mtime == 0:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+
+
+def test_any_other_error_is_not_taken_for_a_missing_lock(tmp_path, failing_disk, source_environ):
+    environ = {**failing_disk(flock=errno.EIO), "PYTHONPATH": source_environ["PYTHONPATH"]}
+    command = [sys.executable, "-c", HOLD, str(tmp_path), "0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
+    assert done.returncode != 0
+    assert "OSError" in done.stderr
