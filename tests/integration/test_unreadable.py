@@ -13,6 +13,7 @@ import pytest
 from graphmill.base.errors import UnreadableError
 from graphmill.record.manifest import Manifest, checkpoint_folders, saved_steps
 from graphmill.record.run_folder import RunFolder
+from graphmill.record.weights import WEIGHTS_FILE, WeightsFile
 from graphmill.tasks.node_classification.prepare import prepare
 
 OPTIONS = (
@@ -48,8 +49,9 @@ def everything(folder: Path) -> dict[str, str]:
     }
 
 
-def weights(run: RunFolder) -> bytes:
-    return (checkpoint_folders(run.checkpoints_dir)[-1] / "model.safetensors").read_bytes()
+def weights(run: RunFolder) -> str:
+    """Checksum of the tensors: the file says which run they are of, too."""
+    return WeightsFile.read(checkpoint_folders(run.checkpoints_dir)[-1] / WEIGHTS_FILE).compute_checksum()
 
 
 @pytest.fixture

@@ -273,7 +273,7 @@ DAMAGES = {
         lambda r: flip(r.checkpoint() / "model.safetensors", -5), "checkpoints/whole", "does not match its checksum",
     ),
     "checkpoint: a rank's file is gone": (
-        lambda r: (r.checkpoint() / "rank_1.safetensors").unlink(), "checkpoints/whole", "cannot be read",
+        lambda r: (r.checkpoint() / "rank_1.safetensors").unlink(), "checkpoints/whole", "is absent",
     ),
     "checkpoint: torn file": (torn_checkpoint, "checkpoints/whole", "match its checksum"),
     "checkpoint: no manifest": (
