@@ -186,7 +186,7 @@ def _train(training: Training, *, resume: bool, began: float) -> int:
         status, test = _run_and_test(training)
     finally:
         progress.close()
-    message = training.time_left.why() if status == "out_of_time" else _why_early(training)
+    message = _why_early(training) if status == "done" else training.time_left.why()
     if training.group.rank == 0:
         journal.folder.write_outcome(_outcome(training, status, message, began, test))
     if status == "done":
