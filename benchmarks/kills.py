@@ -27,7 +27,7 @@ from typing import Any
 
 import psutil
 
-from graphmill.record.events import read_events
+from graphmill.record.events import Sync, events_in
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.weights import WeightsFile
 from harness import ForeignLoad, console, print_table, write_result
@@ -206,7 +206,7 @@ def wait_for_write(process: subprocess.Popen, folder: Path, *, skip: int) -> Non
 def sync_times(folder: RunFolder) -> list[float]:
     """When its first rank synchronised, Unix time (s)."""
     path = folder.events_path(0)
-    return [event["time"] for event in read_events(path) if event["kind"] == "sync"] if path.exists() else []
+    return [sync.time for sync in events_in(path, Sync)] if path.exists() else []
 
 
 # --- what must be the same

@@ -17,7 +17,7 @@ from typing import Any
 
 import graphmill
 from graphmill.base.errors import UserError
-from graphmill.record.events import read_events
+from graphmill.record.events import Event, Failure, Start, Sync, events_in
 from graphmill.record.manifest import Manifest
 from graphmill.record.run_folder import Outcome, RunFolder
 from graphmill.record.weights import WeightsFile
@@ -126,32 +126,32 @@ class Run:
 
     # --- what it wrote
 
-    def events(self, rank: int) -> list[dict[str, Any]]:
+    def events(self, rank: int) -> list[Event]:
         """Of one rank."""
         path = self.folder.events_path(rank)
         try:
-            return read_events(path) if path.exists() else []
+            return events_in(path) if path.exists() else []
         except UserError:
             return []
 
     def steps_done(self) -> int:
         """As its first rank told last."""
-        return max((event["steps_done"] for event in self.events(0) if event["kind"] == "sync"), default=0)
+        return max((event.steps_done for event in self.events(0) if isinstance(event, Sync)), default=0)
 
     def steps_lost(self) -> list[int]:
         """Steps that each later attempt had to make again."""
         lost: list[int] = []
         reached = 0
         for event in self.events(0):
-            if event["kind"] == "sync":
-                reached = max(reached, event["steps_done"])
-            elif event["kind"] == "start" and (reached or event["resumed"]):
-                lost.append(max(0, reached - event["steps_done"]))
+            if isinstance(event, Sync):
+                reached = max(reached, event.steps_done)
+            elif isinstance(event, Start) and (reached or event.resumed):
+                lost.append(max(0, reached - event.steps_done))
         return lost
 
     def first_error_after(self, moment: float) -> float | None:
         """Unix time (s) of the first error that a rank told of."""
-        errors = [e["time"] for rank in range(self.num_ranks) for e in self.events(rank) if e["kind"] == "error"]
+        errors = [e.time for rank in range(self.num_ranks) for e in self.events(rank) if isinstance(e, Failure)]
         return min((time_ for time_ in errors if time_ >= moment), default=None)
 
     def outcome(self) -> Outcome | None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphmill.record.events import read_events
+from graphmill.record.events import Sync, events_in
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.spec.plan import Plan
@@ -107,9 +107,9 @@ def train_all(zygote: "Zygote", tmp_path_factory: pytest.TempPathFactory):
 def syncs():
     """The sync events of every rank of a run: a list per rank."""
 
-    def read(folder: RunFolder) -> list[list[dict[str, Any]]]:
+    def read(folder: RunFolder) -> list[list[Sync]]:
         ranks = range(folder.read_plan().ranks)
-        return [[e for e in read_events(folder.events_path(rank)) if e["kind"] == "sync"] for rank in ranks]
+        return [events_in(folder.events_path(rank), Sync) for rank in ranks]
 
     return read
 

@@ -127,8 +127,8 @@ def test_local_sgd_is_its_simulation(plans, trained, last_checkpoint, every):
 def test_a_strangers_model_agrees_as_a_whole(trained, syncs, last_checkpoint):
     """Running statistics are buffers, which every rank gathers from its own batches: they are averaged too."""
     first, second = syncs(trained[2]["stranger"])
-    assert [event["parameter_hash"] for event in first] == [event["parameter_hash"] for event in second]
-    assert all(event["replicas_agree"] for event in first)
+    assert [event.parameter_hash for event in first] == [event.parameter_hash for event in second]
+    assert all(event.replicas_agree for event in first)
     tensors = load_file(last_checkpoint(trained[2]["stranger"]) / "model.safetensors")
     assert tensors["inner.norm.running_mean"].any()
     num_values = sum(t.numel() for name, t in tensors.items() if "running" not in name and "num_batches" not in name)

@@ -9,7 +9,7 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.cluster.launch.local import run_ranks
-from graphmill.record.events import read_events
+from graphmill.record.events import DamagedCheckpoint, Failure, Start, Stop, Sync, events_in
 from graphmill.record.run_folder import RunFolder
 from graphmill.train.evaluate import evaluate
 
@@ -21,7 +21,7 @@ def stranger(planned, name: str, **train):
 
 
 def errors_of(folder: RunFolder, rank: int) -> list[str]:
-    return [event["message"] for event in read_events(folder.events_path(rank)) if event["kind"] == "error"]
+    return [error.message for error in events_in(folder.events_path(rank), Failure)]
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ def test_replicas_that_differ_end_the_run_on_all_ranks(zygote, planned, tmp_path
     folder = RunFolder.create(stranger(planned, "Drifting"), tmp_path)
     assert zygote.wait(zygote.start(folder, resume=False)) == [1, 1]
     for rank in (0, 1):
-        events = read_events(folder.events_path(rank))
-        assert [event["replicas_agree"] for event in events if event["kind"] == "sync"] == [True, True, True, False]
+        syncs = events_in(folder.events_path(rank), Sync)
+        assert [sync.replicas_agree for sync in syncs] == [True, True, True, False]
         assert "replicas differ after the sync at step 4" in errors_of(folder, rank)[0]
     assert folder.read_outcome().status == "failed"
 
@@ -67,17 +67,18 @@ def test_replicas_that_differ_end_the_run_on_all_ranks(zygote, planned, tmp_path
 def test_a_signal_to_some_ranks_stops_all_at_the_same_step(zygote, planned, tmp_path, asked):
     folder = RunFolder.create(planned("run", ranks=3, epochs=4000, evaluate_every_epochs=0), tmp_path)
     pids = zygote.start(folder, resume=False)
-    while not any(event["kind"] == "sync" for event in read_if_there(folder.events_path(0))):
+    while not syncs_of(folder, 0):
         time.sleep(0.01)
     zygote.kill(pids[asked], signal.SIGTERM)
     assert zygote.wait(pids) == [75] * 3, zygote.said(folder)
-    stops = [read_events(folder.events_path(rank))[-1] for rank in range(3)]
-    assert [stop["kind"] for stop in stops] == ["stop"] * 3
-    assert len({stop["steps_done"] for stop in stops}) == 1
+    stops = [events_in(folder.events_path(rank))[-1] for rank in range(3)]
+    assert [type(stop) for stop in stops] == [Stop] * 3
+    assert len({stop.steps_done for stop in stops}) == 1
 
 
-def read_if_there(path) -> list[dict]:
-    return read_events(path) if path.exists() else []
+def syncs_of(folder: RunFolder, rank: int) -> list[Sync]:
+    path = folder.events_path(rank)
+    return events_in(path, Sync) if path.exists() else []
 
 
 def test_the_number_of_ranks_must_be_the_plans(zygote, planned, tmp_path):
@@ -127,8 +128,8 @@ def test_a_damaged_checkpoint_is_said_and_the_one_before_it_used(zygote, finishe
     said = zygote.said(interrupted)
     assert re.search(rf"{latest.name} is damaged and passed over: {re.escape(name)}", said)
     assert f"resumed after step {int(first.name.removeprefix('step_'))}" in said
-    events = [event for event in read_events(interrupted.events_path(0)) if event["kind"] == "damaged_checkpoint"]
-    assert [event["checkpoint"] for event in events] == [latest.name]
+    events = events_in(interrupted.events_path(0), DamagedCheckpoint)
+    assert [event.checkpoint for event in events] == [latest.name]
     assert weights(interrupted) == weights(finished)
     assert interrupted.read_outcome().test == finished.read_outcome().test
 
@@ -164,8 +165,7 @@ def test_all_ranks_pass_over_what_is_damaged_for_one(zygote, planned, tmp_path):
     assert zygote.wait(zygote.start(folder, resume=True)) == [0, 0], zygote.said(folder)
     assert f"{latest.name} is damaged and passed over: rank_1.safetensors" in zygote.said(folder)
     for rank in (0, 1):
-        starts = [event for event in read_events(folder.events_path(rank)) if event["kind"] == "start"]
-        assert starts[-1]["steps_done"] == 14
+        assert events_in(folder.events_path(rank), Start)[-1].steps_done == 14
     for name in ("model", "rank_0", "rank_1"):
         one, other = (max(run.checkpoints_dir.glob("step_*")) / f"{name}.safetensors" for run in (reference, folder))
         assert one.read_bytes() == other.read_bytes()
@@ -222,8 +222,7 @@ def test_a_rank_that_is_stopped_is_missed_by_name_and_the_run_goes_on_later(zygo
     plan = planned("run", ranks=2, epochs=400, hang_timeout_s=5, evaluate_every_epochs=0)
     folder = RunFolder.create(plan, tmp_path)
     pids = zygote.start(folder, resume=False)
-    path = folder.events_path(1 - victim)
-    while not (path.exists() and any(event["kind"] == "sync" for event in read_events(path))):
+    while not syncs_of(folder, 1 - victim):
         time.sleep(0.05)
     zygote.kill([pids[victim]], signal.SIGSTOP)
     while not errors_of(folder, 1 - victim):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from graphmill.record.columns import facts_of
-from graphmill.record.events import read_events
+from graphmill.record.events import Checkpoint, Sync, events_in
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import Plan
@@ -288,7 +288,7 @@ def test_a_second_interrupt_ends_the_run_at_once(zygote, long_run, tmp_path):
 
 def num_syncs(folder: RunFolder) -> int:
     path = folder.events_path(0)
-    return sum(event["kind"] == "sync" for event in read_events(path)) if path.exists() else 0
+    return len(events_in(path, Sync)) if path.exists() else 0
 
 
 def test_stopped_at_every_sync(zygote, planned, tmp_path):
@@ -334,7 +334,7 @@ def test_a_forecast_killed_in_the_middle(zygote, environ, tmp_path):
         assert launcher.wait() == -signal.SIGKILL
     plan = folder.read_plan()
     assert folder.read_outcome() is None
-    steps = [event["steps_done"] for event in read_events(folder.events_path(0)) if event["kind"] == "checkpoint"]
+    steps = [event.steps_done for event in events_in(folder.events_path(0), Checkpoint)]
     assert 0 < steps[-1] < plan.last_step
     assert steps[-1] % plan.calendar.steps_in(0), "a checkpoint within an epoch"
 

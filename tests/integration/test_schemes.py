@@ -49,10 +49,10 @@ def test_replicas_agree_after_every_sync(cells, syncs, last_checkpoint, cell):
     folder = cells[name(*cell)]
     first, second = syncs(folder)
     of_epoch = sorted({min(step, STEPS) for step in range(cell[1], STEPS + cell[1], cell[1])})
-    assert [event["steps_done"] for event in first] == [*of_epoch, *(STEPS + step for step in of_epoch)]
-    assert [event["parameter_hash"] for event in first] == [event["parameter_hash"] for event in second]
-    assert all(event["replicas_agree"] for event in (*first, *second))
-    assert len({event["parameter_hash"] for event in first}) == len(first), "every round changed something"
+    assert [event.steps_done for event in first] == [*of_epoch, *(STEPS + step for step in of_epoch)]
+    assert [event.parameter_hash for event in first] == [event.parameter_hash for event in second]
+    assert all(event.replicas_agree for event in (*first, *second))
+    assert len({event.parameter_hash for event in first}) == len(first), "every round changed something"
     assert Manifest.read(last_checkpoint(folder)).parameter_hash == first[-1]["parameter_hash"]
     assert {row["replicas_agree"] for row in read_metrics(folder.metrics_path)} == {"true"}
 
@@ -64,7 +64,7 @@ def test_measured_bytes_are_those_of_the_formula(cells, syncs, cell):
     num_parameters = parameters_of(folder)
     per_epoch = math.ceil(STEPS / every)
     for rank in syncs(folder):
-        assert [event["payload_bytes"] for event in rank] == [
+        assert [event.payload_bytes for event in rank] == [
             number * num_parameters * PAYLOADS[payload] for number in range(1, 2 * per_epoch + 1)
         ]
     mib = num_parameters / 2**20
@@ -110,15 +110,15 @@ def test_a_run_that_is_all_warm_up_is_data_parallelism(cells, last_checkpoint):
 
 def test_every_step_of_the_warm_up_is_a_sync(cells, syncs):
     for rank in syncs(cells["warmed-up"]):
-        assert [event["steps_done"] for event in rank] == [1, 2, 3, 4, 5, 7, 11, 14]
-        assert all(event["replicas_agree"] for event in rank)
+        assert [event.steps_done for event in rank] == [1, 2, 3, 4, 5, 7, 11, 14]
+        assert all(event.replicas_agree for event in rank)
 
 
 def test_averaged_moments_are_payload_too(cells, syncs, last_checkpoint):
     folder = cells["averaged"]
     num_parameters = parameters_of(folder)
     first, second = syncs(folder)
-    assert [e["parameter_hash"] for e in first] == [e["parameter_hash"] for e in second]
+    assert [e.parameter_hash for e in first] == [e.parameter_hash for e in second]
     assert first[-1]["payload_bytes"] == 6 * 3 * num_parameters * 4
     one, other = ((last_checkpoint(folder) / f"rank_{rank}.safetensors").read_bytes() for rank in (0, 1))
     assert one == other, "with their moments averaged the ranks agree as wholes"
@@ -128,7 +128,7 @@ def test_a_run_cut_short_mid_round_ends_with_a_sync(cells, syncs):
     """max_steps counts steps over all ranks: 11 of each, an epoch of 7 and 4 more, the last round of one step."""
     folder = cells["cut-short"]
     for rank in syncs(folder):
-        assert [event["steps_done"] for event in rank] == [3, 6, 7, 10, 11]
+        assert [event.steps_done for event in rank] == [3, 6, 7, 10, 11]
     rows = read_metrics(folder.metrics_path)
     assert [row["epoch_steps"] for row in rows] == ["7", "4"]
     assert [row["seed_nodes_epoch_global"] for row in rows] == ["140", "80"]
@@ -158,7 +158,7 @@ def rare(planned, train_all):
 def test_ranks_without_seeds_keep_up_and_agree(rare, syncs, key, dataset, num_train):
     """Also a rank that never has any: it takes part in every exchange, and has moments though it never updates."""
     folder = rare[f"{dataset}-{key}"]
-    hashes = [[event["parameter_hash"] for event in rank] for rank in syncs(folder)]
+    hashes = [[event.parameter_hash for event in rank] for rank in syncs(folder)]
     assert hashes[0] == hashes[1] == hashes[2] != []
     assert {row["seed_nodes_epoch_global"] for row in read_metrics(folder.metrics_path)} == {num_train}
     assert folder.read_outcome().status == "done"
@@ -166,5 +166,5 @@ def test_ranks_without_seeds_keep_up_and_agree(rare, syncs, key, dataset, num_tr
 
 def test_a_strangers_model_never_sees_an_empty_batch(rare, syncs):
     """Batch normalisation, for one, refuses to be trained on nothing."""
-    hashes = [[event["parameter_hash"] for event in rank] for rank in syncs(rare["stranger"])]
+    hashes = [[event.parameter_hash for event in rank] for rank in syncs(rare["stranger"])]
     assert hashes[0] == hashes[1] == hashes[2] != []

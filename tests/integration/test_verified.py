@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from waiting import wait_until
 
-from graphmill.record.events import read_events
+from graphmill.record.events import Start, Sync, events_in
 from graphmill.record.metrics import read_table
 from graphmill.record.provenance import collect_provenance
 from graphmill.record.run_folder import RunFolder
@@ -107,9 +107,9 @@ def _wait_for_steps(folder: RunFolder, attempt: int) -> None:
 
     def has_synchronised() -> bool:
         path = folder.events_path(0)
-        kinds = [event["kind"] for event in read_events(path)] if path.exists() else []
-        starts = [index for index, kind in enumerate(kinds) if kind == "start"]
-        return len(starts) > attempt and kinds[starts[-1] :].count("sync") > 4
+        kinds = [type(event) for event in events_in(path)] if path.exists() else []
+        starts = [index for index, kind in enumerate(kinds) if kind is Start]
+        return len(starts) > attempt and kinds[starts[-1] :].count(Sync) > 4
 
     wait_until(has_synchronised, "syncs of this attempt", look_every_s=0.01)
 

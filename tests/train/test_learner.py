@@ -225,19 +225,15 @@ def test_progress_in_a_log_is_one_line_per_epoch(capsys):
 
 
 def test_a_journal_tells_what_it_passes_over(tmp_path):
-    from graphmill.record.events import EventWriter, read_events
+    from graphmill.record.events import DamagedCheckpoint, EventWriter, events_in
     from graphmill.train.journal import Journal
 
     said: list[str] = []
     with EventWriter(tmp_path / "rank_0.jsonl", rank=0) as events:
         journal = Journal(None, 0, events, SimpleNamespace(say=said.append), "node_classification")
         journal.damaged("step_0000000005", "manifest.json is damaged")
-    (event,) = read_events(tmp_path / "rank_0.jsonl")
-    assert (event["kind"], event["checkpoint"], event["problem"]) == (
-        "damaged_checkpoint",
-        "step_0000000005",
-        "manifest.json is damaged",
-    )
+    (event,) = events_in(tmp_path / "rank_0.jsonl", DamagedCheckpoint)
+    assert (event.checkpoint, event.problem) == ("step_0000000005", "manifest.json is damaged")
     assert said == ["step_0000000005 is damaged and passed over: manifest.json is damaged"]
 
 

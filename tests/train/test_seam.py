@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from graphmill.record.events import EventWriter, read_events
+from graphmill.record.events import Checkpoint, Evaluation, EventWriter, events_in
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.deadline import Deadline
@@ -136,8 +136,8 @@ def test_a_run_of_another_task_has_its_own_columns_and_says_so(training_of, caps
     assert (rows[0]["val_mae_15min"], rows[0]["synthetic"]) == ("", "true")
     assert "val MAE" in (said := capsys.readouterr().out)
     assert "windows/s" in said
-    evaluations = [e for e in read_events(training.journal.folder.events_path(0)) if e["kind"] == "evaluate"]
-    assert {"mae", "rmse", "loss", "num_seeds"} <= evaluations[0]["measures"].keys()
+    evaluations = events_in(training.journal.folder.events_path(0), Evaluation)
+    assert {"mae", "rmse", "loss", "num_seeds"} <= evaluations[0].measures.keys()
 
 
 def test_the_mean_loss_counts_what_was_there_to_be_forecast(training_of):
@@ -325,7 +325,7 @@ def test_against_a_deadline_the_first_checkpoint_comes_before_the_first_step(tra
     training = training_of(plan_of())
     training.time_left = UpAtQuestion(2, has_end=True)
     training.run()
-    saved = [e["steps_done"] for e in read_events(training.journal.folder.events_path(0)) if e["kind"] == "checkpoint"]
+    saved = [e.steps_done for e in events_in(training.journal.folder.events_path(0), Checkpoint)]
     assert saved == [0, 1]
     assert training.time_left.reserve.longest_save_s > 0
 

@@ -7,9 +7,10 @@ import json
 import math
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self, TypeVar, overload
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError, model_validator
 
@@ -25,6 +26,9 @@ class Event(BaseModel):
 
     time: FiniteFloat = 0.0
     rank: int = 0
+
+
+E = TypeVar("E", bound=Event)
 
 
 class Start(Event):
@@ -205,39 +209,41 @@ class EventWriter:
         self.close()
 
 
-def events_in(path: Path) -> list[Event]:
-    """All events in the file, in order. A torn last line is not counted; any other damage is refused with its line."""
-    return [_typed(path, number, fields) for number, fields in enumerate(read_events(path), start=1)]
+@overload
+def events_in(path: Path) -> list[Event]: ...
 
 
-def read_events(path: Path) -> list[dict[str, Any]]:
-    """The lines of the file as JSON objects, whatever version wrote them; damage as in `events_in`."""
-    return [_parsed(path, number, line) for number, line in enumerate(complete_lines(path), start=1)]
+@overload
+def events_in(path: Path, kind: type[E]) -> list[E]: ...
 
 
-def last_event(path: Path) -> dict[str, Any] | None:
+def events_in(path: Path, kind: type[Event] = Event) -> Sequence[Event]:
+    """The events of a kind in the file, in order; of all kinds by default.
+
+    A torn last line is not counted; any other damage is a `UserError` with its line.
+    """
+    events = [_typed(path, number, line) for number, line in enumerate(complete_lines(path), start=1)]
+    return [event for event in events if isinstance(event, kind)]
+
+
+def last_event(path: Path) -> Event | None:
     """The last whole event of a file, without reading what comes before; None where there is none to be read."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 1 << 16))
             lines = file.read().rpartition(b"\n")[0].split(b"\n")
-        event = json.loads(lines[-1])
-    except (OSError, ValueError):
+        return _typed(path, len(lines), lines[-1].decode())
+    except (OSError, ValueError, UserError):
         return None
-    return event if isinstance(event, dict) else None
 
 
-def _parsed(path: Path, number: int, line: str) -> dict[str, Any]:
+def _typed(path: Path, number: int, line: str) -> Event:
     try:
         fields = json.loads(line)
     except json.JSONDecodeError:
         fields = None
     if not isinstance(fields, dict):
         raise UserError(f"{path}:{number}: not an event", fix=_FIX)
-    return fields
-
-
-def _typed(path: Path, number: int, fields: dict[str, Any]) -> Event:
     try:
         return _KINDS.get(_kind(fields), UnknownEvent).model_validate(fields)
     except ValidationError as error:

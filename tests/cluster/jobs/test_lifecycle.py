@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from graphmill.record.events import read_events
+from graphmill.record.events import E, Start, Sync, events_in
 from graphmill.record.run_folder import Outcome, RunFolder
 from graphmill.record.weights import WeightsFile
 from graphmill.tasks.node_classification.prepare import prepare
@@ -51,13 +51,13 @@ class Life:
     def log(self) -> str:
         return "".join(path.read_text() for path in sorted(self.folder.path.glob("slurm-*.out")))
 
-    def events(self, kind: str, rank: int = 0) -> list[dict]:
+    def events(self, kind: type[E], rank: int = 0) -> list[E]:
         path = self.folder.events_path(rank)
-        return [event for event in read_events(path) if event["kind"] == kind] if path.exists() else []
+        return events_in(path, kind) if path.exists() else []
 
     def wait_for_steps(self, steps: int = EARLY) -> None:
         def are_done() -> bool:
-            return any(event["steps_done"] >= steps for event in self.events("sync"))
+            return any(sync.steps_done >= steps for sync in self.events(Sync))
 
         self.slurm.wait_until(are_done, f"step {steps}", LONG_S)
 
@@ -83,9 +83,9 @@ class Life:
 
     def steps_redone(self) -> int:
         """By the latest attempt."""
-        start = self.events("start")[-1]
-        reached = max(event["steps_done"] for event in self.events("sync") if event["time"] < start["time"])
-        return reached - start["steps_done"]
+        start = self.events(Start)[-1]
+        reached = max(sync.steps_done for sync in self.events(Sync) if sync.time < start.time)
+        return reached - start.steps_done
 
 
 def graphmill(*words: object, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -136,7 +136,7 @@ def is_unharmed(root: Path) -> Callable[[Life], bool]:
 def test_a_run_goes_on_after_its_time_limit(slurm, begin, is_unharmed, way):
     life = begin(f"slurm.on_time_limit={way}")
     # A limit that moves under its feet: the ranks ask again when they are warned, and stop when their reserve begins.
-    started_in_s = life.events("start")[0]["time"] - life.folder.attempts()[0].time  # the reserve grows with it
+    started_in_s = life.events(Start)[0].time - life.folder.attempts()[0].time  # the reserve grows with it
     slurm.call("scontrol", "update", f"jobid={life.job}", f"endtime=now+{round(3 + started_in_s)}seconds")
     slurm.call("scancel", "--signal=USR2", life.job)
     slurm.wait_until(lambda: f"by {way}" in life.log(), "the attempt to end", LONG_S)
@@ -193,7 +193,7 @@ def test_a_round_that_outlasts_the_limit_does_not_end_the_run(slurm, begin, is_u
 
 def test_a_killed_rank_ends_the_job_and_is_named_first(slurm, begin, is_unharmed):
     life = begin()
-    host = life.events("start", 1)[0]["hostname"]
+    host = life.events(Start, 1)[0].hostname
     life.process(1).kill()
     assert slurm.wait_for_state(life.job) == "FAILED"
     assert (life.outcome.status, life.outcome.exit_code) == ("failed", 1)
@@ -207,7 +207,7 @@ def test_a_killed_rank_ends_the_job_and_is_named_first(slurm, begin, is_unharmed
 
 def test_a_silent_rank_is_missed_and_the_run_goes_on_without_being_asked(slurm, begin, is_unharmed):
     life = begin()
-    host = life.events("start", 1)[0]["hostname"]
+    host = life.events(Start, 1)[0].hostname
     life.process(1).suspend()
     life.wait_done()
     assert is_unharmed(life)
@@ -251,11 +251,11 @@ def test_a_preempted_run_goes_on_when_there_is_room_again(slurm, begin, is_unhar
 @pytest.mark.parametrize("fault", ["crash", "cut"])
 def test_a_run_goes_on_elsewhere_when_it_loses_a_host(slurm, begin, is_unharmed, fault, rank):
     life = begin()
-    lost = life.events("start", rank)[0]["hostname"]
+    lost = life.events(Start, rank)[0].hostname
     {"crash": slurm.crash, "cut": slurm.cut}[fault](lost)
     life.wait_done()
     assert is_unharmed(life)
-    assert lost not in {life.events("start", number)[-1]["hostname"] for number in (0, 1)}
+    assert lost not in {life.events(Start, number)[-1].hostname for number in (0, 1)}
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from graphmill.record.events import read_events
+from graphmill.record.events import Sync, events_in
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.tasks.node_classification.prepare import prepare
@@ -42,9 +42,6 @@ def test_four_hosts_over_ssh_train_what_slurm_trains(slurm, tmp_path):
     runs = [RunFolder(tmp_path / "logs" / name) for name in ("by-slurm", "over-ssh")]
     losses = [[(row["loss"], row["val_loss"]) for row in read_metrics(run.metrics_path)] for run in runs]
     assert losses[0] == losses[1]
-    hashes = [
-        [event["parameter_hash"] for event in read_events(run.events_path(3)) if event["kind"] == "sync"]
-        for run in runs
-    ]
+    hashes = [[sync.parameter_hash for sync in events_in(run.events_path(3), Sync)] for run in runs]
     assert len(hashes[0]) == 6
     assert hashes[0] == hashes[1]

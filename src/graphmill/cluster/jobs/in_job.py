@@ -26,7 +26,7 @@ from graphmill.cluster.launch.attempt import Decision, decide
 from graphmill.cluster.launch.judge import Evidence, Judgement, judge, note_outcome
 from graphmill.record.attempts import Begun, attempt, is_ours
 from graphmill.record.endings import EndingName
-from graphmill.record.events import last_event
+from graphmill.record.events import Failure, last_event
 from graphmill.record.run_folder import RunFolder, best_effort_write
 from graphmill.runtime.network import candidate_ports, is_free
 from graphmill.slurm.commands import kill_wait_s
@@ -181,7 +181,7 @@ class Driver:
         self._looked_at = time.monotonic()
         last = [last_event(path) for path in folder.events_dir.glob("rank_*.jsonl")]
         return any(
-            event is not None and event.get("exit_code") == exits.LOST_A_RANK and event["time"] >= started
+            isinstance(event, Failure) and event.exit_code == exits.LOST_A_RANK and event.time >= started
             for event in last
         )
 

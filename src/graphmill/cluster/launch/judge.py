@@ -13,18 +13,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from graphmill.base import exits
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.cluster.launch.rank_process import RankExit
+from graphmill.record import events as recorded
 from graphmill.record.endings import DONE, ENDINGS, FAILED, SAVED, Ending, EndingName, ending_of
-from graphmill.record.events import read_events
+from graphmill.record.events import Event, Finish, Start, Stop, events_in
 from graphmill.record.manifest import saved_steps
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import Outcome, RunFolder, best_effort_write
 
-Events = list[dict[str, Any]]
+Events = list[Event]
 
 NOT_READY: Final = "stopped before the ranks were ready"
 STOPPED_AT_ONCE: Final = "stopped at once on a second interrupt"
@@ -153,10 +154,10 @@ def _events(folder: RunFolder, rank: int, evidence: Evidence) -> Events:
     path = folder.events_path(rank)
     ahead = (evidence.ahead_s or {}).get(rank, 0.0)
     try:
-        events = read_events(path) if path.exists() else []
+        events = events_in(path) if path.exists() else []
     except (OSError, UserError):
         return []
-    return [event for event in events if event["time"] - ahead >= evidence.started]
+    return [event for event in events if event.time - ahead >= evidence.started]
 
 
 def _first(by_rank: Sequence[Events], evidence: Evidence, *, several_hosts: bool) -> Failure | None:
@@ -189,15 +190,14 @@ def _failure(
     `missed`: another rank found one unresponsive, whereupon srun kills all, in an order that says nothing.
     """
     events = by_rank[rank]
-    error = next((event for event in events if event["kind"] == "error"), None)
+    error = next((event for event in events if isinstance(event, recorded.Failure)), None)
     is_killed_by_us = seen is not None and (missed if seen.time is None else seen.time >= evidence.killed)
     moment = _NEVER if seen is None or seen.time is None else seen.time
     if error is not None:
-        message = (str(error.get("message")).splitlines() or [""])[0]
-        code = error.get("exit_code", seen.code if seen else None)
-        is_echo = code == exits.LOST_A_RANK or LOST_A_PEER.search(str(error.get("message"))) is not None
-        own = float(error["time"]) - (evidence.ahead_s or {}).get(rank, 0.0)
-        return code, message, min(own, _NEVER if is_killed_by_us else moment), is_echo
+        message = (error.message.splitlines() or [""])[0]
+        is_echo = error.exit_code == exits.LOST_A_RANK or LOST_A_PEER.search(error.message) is not None
+        own = error.time - (evidence.ahead_s or {}).get(rank, 0.0)
+        return error.exit_code, message, min(own, _NEVER if is_killed_by_us else moment), is_echo
     if _code(events) in SAVED or (seen is not None and (is_killed_by_us or not seen.failed)):
         return None
     if seen is not None:
@@ -215,7 +215,7 @@ def _ending(by_rank: Sequence[Events], evidence: Evidence, first: Failure | None
             return DONE
         asked = evidence.asked if evidence.asked != "interrupted" else "stopped"  # it came too late
         return ENDINGS[asked or ending_of(status, word).name]
-    if exits.PORT_BUSY in codes and not any(event["kind"] == "start" for events in by_rank for event in events):
+    if exits.PORT_BUSY in codes and not any(isinstance(event, Start) for events in by_rank for event in events):
         return ENDINGS["port_busy"]
     if evidence.asked and (first is None or first.is_echo or first.code in _KILLED):
         return ENDINGS[evidence.asked]
@@ -237,20 +237,18 @@ def _codes(by_rank: Sequence[Events], evidence: Evidence) -> list[int | None]:
 
 def _code(events: Events) -> int | None:
     """The exit status that a rank's last event stands for."""
-    last = events[-1] if events else {"kind": ""}
-    match last["kind"]:
-        case "finish":
+    match events[-1] if events else None:
+        case Finish():
             return exits.DONE
-        case "stop":
+        case Stop():
             return exits.OUT_OF_TIME
-        case "error":
-            code = last.get("exit_code", exits.ANSWER_IS_NO)
-            return int(code)
+        case recorded.Failure(exit_code=code):
+            return code
     return None
 
 
 def _host(events: Events) -> str:
-    return next((str(event["hostname"]) for event in events if event.get("hostname")), "")
+    return next((event.hostname for event in events if isinstance(event, Start)), "")
 
 
 def _reason(judgement: Judgement) -> str:
