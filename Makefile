@@ -9,7 +9,7 @@ TORCH := $(shell sed -n 's/^torch==/torch==/p' constraints.txt)
 BIN := $(VENV)/bin
 GRAPHMILL := $(BIN)/graphmill
 
-# The variables of seed 000's Makefile, under its names.
+# Under the names that the Makefile of the sync-ablation scripts has for them (docs/coming-from.md).
 LOCAL_LOGS_DIR ?= logs
 MERGED_CSV ?= results/metrics.csv
 TEX_FILE ?=
@@ -85,7 +85,7 @@ format: install ## put the code in form
 docs: install ## write docs/reference anew from the code
 	$(BIN)/python -m graphmill.cli.reference --write docs/reference
 
-# --- seed 000's targets --------------------------------------------------------------------------------------------
+# --- targets of the sync-ablation scripts --------------------------------------------------------------------------------------------
 
 sync-metrics: install ## fetch the runs in REMOTE_LOGS_DIR on REMOTE_HOST (user@host) into LOCAL_LOGS_DIR
 	@test -n "$$REMOTE_HOST" && test -n "$$REMOTE_LOGS_DIR" || \

@@ -12,9 +12,9 @@ import pytest
 import typer
 
 from graphmill.cli import app
-from graphmill.cli.tree import SeedFlagsCommand
+from graphmill.cli.tree import ShortFlagsCommand
 from graphmill.config.yaml_text import read_document
-from graphmill.spec.flags import SEED_FLAGS, parse_train_request
+from graphmill.spec.flags import SHORT_FLAGS, parse_train_request
 from graphmill.spec.job.site import load_site
 from graphmill.spec.load import load_experiment
 from graphmill.spec.pipeline import load_pipeline
@@ -97,8 +97,8 @@ def test_graphmills_commands_and_options_exist(command):
         "--help",
         "-h",
     }
-    if isinstance(found, SeedFlagsCommand):
-        options |= {f"--{name}" for name in SEED_FLAGS}
+    if isinstance(found, ShortFlagsCommand):
+        options |= {f"--{name}" for name in SHORT_FLAGS}
     own = words[: words.index("--")] if "--" in words else words  # what follows is another program's
     given = {word.partition("=")[0] for word in own if re.match(r"--?[A-Za-z]", word)}
     assert given <= options, f"{command}: no such option"

@@ -1,4 +1,4 @@
-"""`torchrun -m graphmill.train`: seed 000's command line with another entry point."""
+"""`torchrun -m graphmill.train`: the command line of the sync-ablation scripts with another entry point."""
 
 import os
 import subprocess

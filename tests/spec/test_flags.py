@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.spec.flags import parse_seed_flags, parse_train_request, split_seed_flags
+from graphmill.spec.flags import parse_short_flags, parse_train_request, split_short_flags
 
 README_OF_SEED_000 = [
     *("--max_steps", "4000", "--batch_size", "1024", "--num_neighbors", "25", "10"),
@@ -12,7 +12,7 @@ README_OF_SEED_000 = [
 
 
 def test_the_originals_command():
-    assert parse_seed_flags(README_OF_SEED_000) == [
+    assert parse_short_flags(README_OF_SEED_000) == [
         "train.epochs=null",
         "train.max_steps=4000",
         "train.batch_size=1024",
@@ -27,7 +27,7 @@ def test_all_flags_in_both_spellings():
         *("--epochs", "3", "--hidden-channels=64", "--num_layers", "3", "--dropout", ".1"),
         *("--lr", "1e-3", "--weight-decay", "0", "--seed", "7"),
     ]
-    assert parse_seed_flags(words) == [
+    assert parse_short_flags(words) == [
         "train.max_steps=null",
         "train.epochs=3",
         "model.hidden_channels=64",
@@ -40,15 +40,15 @@ def test_all_flags_in_both_spellings():
 
 
 def test_a_limit_lifts_the_other_one_unless_that_is_given_too():
-    assert parse_seed_flags(["--max_steps", "8", "--epochs", "2"]) == ["train.max_steps=8", "train.epochs=2"]
-    assert split_seed_flags(["--max_steps", "8"]).over(["train.epochs=5"]) == ["train.max_steps=8", "train.epochs=5"]
+    assert parse_short_flags(["--max_steps", "8", "--epochs", "2"]) == ["train.max_steps=8", "train.epochs=2"]
+    assert split_short_flags(["--max_steps", "8"]).over(["train.epochs=5"]) == ["train.max_steps=8", "train.epochs=5"]
 
 
 def test_fanouts_end_where_numbers_end():
-    flags = split_seed_flags(["--num_neighbors", "25", "-1", "cora.yaml", "--ranks", "2"])
+    flags = split_short_flags(["--num_neighbors", "25", "-1", "cora.yaml", "--ranks", "2"])
     assert flags.overrides == ("train.num_neighbors=[25, -1]",)
     assert flags.rest == ("cora.yaml", "--ranks", "2")
-    assert split_seed_flags(["--num_neighbors=15,5"]).overrides == ("train.num_neighbors=[15, 5]",)
+    assert split_short_flags(["--num_neighbors=15,5"]).overrides == ("train.num_neighbors=[15, 5]",)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_fanouts_end_where_numbers_end():
 )
 def test_refusals(words, message):
     with pytest.raises(UserError, match=message):
-        parse_seed_flags(words)
+        parse_short_flags(words)
 
 
 def test_the_command_line_of_torchruns_entry():

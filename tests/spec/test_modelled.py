@@ -1,4 +1,4 @@
-"""Formulas, against seed 000's published numbers and against counting by hand."""
+"""Formulas, against published numbers of the sync-ablation scripts and against counting by hand."""
 
 import math
 

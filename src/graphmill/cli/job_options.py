@@ -36,7 +36,7 @@ _OPTIONS: Final = {
         ("--cpus-per-host", "--cpus-per-task"),
         "slurm.cpus_per_host",
         "N",
-        "CPUs of each host (seed 000's --cpus-per-task: it starts one task per host).",
+        "CPUs of each host (--cpus-per-task where a script starts one task per host).",
         int,
     ),
     "mem": _Option(("--mem",), "slurm.mem", "SIZE", "Memory of each host, such as 85G."),

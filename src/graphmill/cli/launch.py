@@ -13,7 +13,7 @@ from graphmill.cli.options import DatasetRoot, ExperimentName, LogsRoot, Overrid
 from graphmill.cli.plan import load, say, show_plan
 from graphmill.cli.show import print_line, print_table
 from graphmill.cli.train import default_run_id, finish
-from graphmill.cli.tree import SeedFlagsCommand, seed_flags_text, with_seed_flags
+from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
 
 if TYPE_CHECKING:
     from graphmill.cluster.launch.ssh.hosts import HostList
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(cls=SeedFlagsCommand, epilog=f"Also the flags of seed 000: {seed_flags_text()}")(launch)
+    app.command(cls=ShortFlagsCommand, epilog=f"Short for -O, docs/coming-from.md: {short_flags_text()}")(launch)
 
 
 def launch(
@@ -33,7 +33,8 @@ def launch(
     experiment: ExperimentName = None,
     *,
     hosts: Annotated[
-        Path, typer.Option("--hosts", metavar="FILE", help="YAML list of hosts; seed 004's launch files are read, too.")
+        Path,
+        typer.Option("--hosts", metavar="FILE", help="YAML list of hosts, or a launch file of GLT."),
     ] = Path("hosts.yaml"),
     override: Overrides = None,
     run_id: RunId = None,
@@ -76,7 +77,7 @@ def launch(
     from graphmill.cluster.launch.ssh.launch import Launch
     from graphmill.record.run_folder import checked_run_id
 
-    overrides = with_seed_flags(ctx, override or [])
+    overrides = with_short_flags(ctx, override or [])
     listed = read_hosts(hosts)
     folder = _run_to_resume(experiment, overrides, run_id, logs_root) if resume else None
     asked = None if resume else _experiment(experiment, overrides, listed)

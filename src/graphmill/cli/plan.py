@@ -8,7 +8,7 @@ import typer
 
 from graphmill.cli.options import DatasetRoot, ExperimentName, Json, Overrides, Ranks, resolved_dataset_root
 from graphmill.cli.show import Cell, print_facts, print_json, print_line
-from graphmill.cli.tree import SeedFlagsCommand, seed_flags_text, with_seed_flags
+from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
 
 if TYPE_CHECKING:
     from graphmill.cluster.launch.trial import Trial
@@ -20,7 +20,7 @@ _RUN_ID_OF_A_PLAN = "planned"
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(cls=SeedFlagsCommand, epilog=f"Also the flags of seed 000: {seed_flags_text()}")(plan)
+    app.command(cls=ShortFlagsCommand, epilog=f"Short for -O, docs/coming-from.md: {short_flags_text()}")(plan)
 
 
 def plan(
@@ -54,7 +54,7 @@ def plan(
       model: {hidden_channels: 64, num_layers: 2}
       train: {epochs: 50, batch_size: 64, num_neighbors: [10, 10], sync: {scheme: local_sgd, every: 4}}
     """
-    asked = load(experiment, with_seed_flags(ctx, override or []), ranks)
+    asked = load(experiment, with_short_flags(ctx, override or []), ranks)
     resolved = make_plan(asked, root, _RUN_ID_OF_A_PLAN, to_train=trial is not None)
     if trial is None:
         show_plan(resolved, json=json)

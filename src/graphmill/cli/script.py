@@ -11,7 +11,7 @@ from graphmill.cli.job_options import joined_values, takes_job_options
 from graphmill.cli.options import DatasetRoot, ExperimentName, LogsRoot, Overrides
 from graphmill.cli.plan import say
 from graphmill.cli.show import print_line
-from graphmill.cli.tree import SeedFlagsCommand, seed_flags_text, with_seed_flags
+from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
 from graphmill.spec.flags import TrainRequest, parse_train_request
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _NODES_LIST = "--nodes-list"
 _NOT_FOR_TRAINING = ("slurm.", "stage.", "slurm=", "stage=", "train.ranks=")
 
 
-class ScriptCommand(SeedFlagsCommand):
+class ScriptCommand(ShortFlagsCommand):
     """Reads `--nodes-list 1 2 4 8`, which typer cannot, and keeps what stands after `--` for training."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
@@ -35,7 +35,7 @@ class ScriptCommand(SeedFlagsCommand):
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    epilog = f"Also the flags of seed 000, before or after `--`: {seed_flags_text()}"
+    epilog = f"Short for -O, before or after `--`: {short_flags_text()}"
     app.command(cls=ScriptCommand, epilog=epilog)(takes_job_options(script))
 
 
@@ -75,7 +75,7 @@ def script(
         --setup-line "module load pytorch"
         -- --max_steps 4000 --batch_size 1024 --sync_every 1 --sync_scheme deferred_allreduce
     """
-    asked = _training(ctx.meta[_TRAINING_KEY], with_seed_flags(ctx, override or []), experiment)
+    asked = _training(ctx.meta[_TRAINING_KEY], with_short_flags(ctx, override or []), experiment)
     counts = _counts(nodes_list)
     folders = [str(logs_root) if asked.logs_root == Path("logs") else str(asked.logs_root)]
     folders += [str(path) for path in (asked.dataset_root or root,) if path]

@@ -23,7 +23,7 @@ from graphmill.cli.options import (
 )
 from graphmill.cli.plan import load, say
 from graphmill.cli.show import Cell, print_facts, print_json, print_line
-from graphmill.cli.tree import SeedFlagsCommand, seed_flags_text, with_seed_flags
+from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
 
 if TYPE_CHECKING:
     from graphmill.cluster.jobs.submit import Request
@@ -34,11 +34,11 @@ LOOK_S = 3.0  # at the reason why a new job waits; sbatch takes many a job that 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    epilog = f"Also the flags of seed 000: {seed_flags_text()}"
+    epilog = f"Short for -O, docs/coming-from.md: {short_flags_text()}"
     app.command(cls=SubmitCommand, epilog=epilog)(takes_job_options(submit))
 
 
-class SubmitCommand(SeedFlagsCommand):
+class SubmitCommand(ShortFlagsCommand):
     """A value that looks like an option stays a value: `--sbatch-arg --licenses=a`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
@@ -80,7 +80,7 @@ def submit(
     """
     from graphmill.cluster.jobs.submit import resubmit, submit_new
 
-    overrides = [*with_seed_flags(ctx, override or []), *job, *([] if ranks is None else [f"train.ranks={ranks}"])]
+    overrides = [*with_short_flags(ctx, override or []), *job, *([] if ranks is None else [f"train.ranks={ranks}"])]
     dependency = "" if after is None else dependency_of(after, logs_root)
     if resume:
         request = _resumed(experiment, overrides, root, logs_root, run_id, dependency)

@@ -10,7 +10,7 @@ from graphmill.base import exits
 from graphmill.cli.options import DatasetRoot, ExperimentName, LogsRoot, Overrides, Ranks, RunId
 from graphmill.cli.plan import load, make_plan, say, show_plan
 from graphmill.cli.show import print_line
-from graphmill.cli.tree import SeedFlagsCommand, seed_flags_text, with_seed_flags
+from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
 
 if TYPE_CHECKING:
     from graphmill.record.run_folder import RunFolder
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    app.command(cls=SeedFlagsCommand, epilog=f"Also the flags of seed 000: {seed_flags_text()}")(train)
+    app.command(cls=ShortFlagsCommand, epilog=f"Short for -O, docs/coming-from.md: {short_flags_text()}")(train)
 
 
 def train(
@@ -49,7 +49,7 @@ def train(
       graphmill train --resume logs/debian-packages-sage-20261121T081500Z
       graphmill train --ranks 4 --max_steps 4000 --batch_size 1024 --num_neighbors 25 10 --sync_every 4
     """
-    overrides = with_seed_flags(ctx, override or [])
+    overrides = with_short_flags(ctx, override or [])
     if resume:
         _resume(experiment, overrides, ranks=ranks, root=root, logs_root=logs_root, run_id=run_id, dry_run=dry_run)
         return

@@ -10,7 +10,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from graphmill.base import exits
 from graphmill.base.errors import UnreadableError, UserError
-from graphmill.spec.flags import SEED_FLAGS, SeedFlags, split_seed_flags, unknown_flag
+from graphmill.spec.flags import SHORT_FLAGS, ShortFlags, split_short_flags, unknown_flag
 
 INTERRUPTED = 130
 _NO_PLACE_TO_WRITE = (
@@ -39,7 +39,7 @@ READING_ORDER = (
     ),
     *("merge", "pareto", "figures", "schemes", "scaling", "bottleneck", "verify", "devcluster", "doctor", "bench"),
 )
-_SEED_FLAGS_KEY = "graphmill.seed_flags"
+_SHORT_FLAGS_KEY = "graphmill.short_flags"
 
 
 class Commands(TyperGroup):
@@ -73,29 +73,29 @@ class Commands(TyperGroup):
             raise typer.Exit(INTERRUPTED) from None
 
 
-class SeedFlagsCommand(TyperCommand):
-    """A command that also takes the flags of seed 000: `--max_steps 4000 --num_neighbors 25 10 …`."""
+class ShortFlagsCommand(TyperCommand):
+    """A command that also takes short flags: `--max_steps 4000 --num_neighbors 25 10 …`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
-        """Take the flags of seed 000 out before typer sees the rest; it cannot read `--num_neighbors 25 10`."""
-        flags = split_seed_flags(args)
+        """Take the short flags out before typer sees the rest; it cannot read `--num_neighbors 25 10`."""
+        flags = split_short_flags(args)
         own = [option for parameter in self.params for option in parameter.opts]
         for word in flags.rest[: flags.rest.index("--") if "--" in flags.rest else None]:
             if word.startswith("--") and word.partition("=")[0] not in [*own, "--help"]:
                 raise unknown_flag(word, [option.removeprefix("--") for option in own if option.startswith("--")])
-        ctx.meta[_SEED_FLAGS_KEY] = flags
+        ctx.meta[_SHORT_FLAGS_KEY] = flags
         return super().parse_args(ctx, list(flags.rest))
 
 
-def with_seed_flags(ctx: typer.Context, overrides: Sequence[str]) -> list[str]:
-    """`overrides` and what the flags of seed 000 in this command line stand for."""
-    flags: SeedFlags = ctx.meta[_SEED_FLAGS_KEY]
+def with_short_flags(ctx: typer.Context, overrides: Sequence[str]) -> list[str]:
+    """`overrides` and what the short flags in this command line stand for."""
+    flags: ShortFlags = ctx.meta[_SHORT_FLAGS_KEY]
     return flags.over(overrides)
 
 
-def seed_flags_text() -> str:
-    """The flags of seed 000, for a help text."""
-    return " ".join(f"--{name}" for name in SEED_FLAGS)
+def short_flags_text() -> str:
+    """The short flags, for a help text."""
+    return " ".join(f"--{name}" for name in SHORT_FLAGS)
 
 
 def tell_error(error: UserError) -> None:

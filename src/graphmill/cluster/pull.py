@@ -203,7 +203,7 @@ def _name(path: str) -> str:
 
 
 def _runs(entries: Sequence[_Entry]) -> set[str]:
-    """Folders that hold a plan, and those of seed 000, which have metrics and no plan. The source itself is ""."""
+    """Folders that hold a plan, or (predecessors' runs) metrics and no plan. The source itself is ""."""
     return {entry.path.rpartition("/")[0] for entry in entries if _name(entry.path) in _MARKS}
 
 

@@ -20,7 +20,7 @@ BUSY: Final = 0.7
 OTHERS_CORES: Final = 0.25
 """More cores than this kept busy by other processes, and the clocks are not the run's alone."""
 SEVERE: Final = 2.0
-"""So many times its threshold, and a finding is severe: seed 003's marks for loading data are 15 % and 30 %."""
+"""So many times its threshold, and a finding is severe: for loading data that is 15 % and 30 %."""
 
 THRESHOLDS: Final[dict[Bound, tuple[float, str]]] = {
     "memory": (NEARLY_FULL, "peak of all ranks of a host ÷ its memory, or the job's"),

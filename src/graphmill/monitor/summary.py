@@ -70,12 +70,12 @@ class MonitorSummary:
 
     @property
     def cpu_util_avg(self) -> float | None:
-        """Mean over hosts of the busy share of all their cores, %: what seed 003 calls so."""
+        """Mean over hosts of the busy share of all their cores, %."""
         return _mean([host.host.busy_percent_avg for host in self.hosts])
 
     @property
     def gpu_util_avg(self) -> float | None:
-        """Mean over the GPUs of all hosts of the share of time in which a kernel ran, %: what seed 003 calls so."""
+        """Mean over the GPUs of all hosts of the share of time in which a kernel ran, %."""
         return _mean([gpu.busy_percent_avg for host in self.hosts for gpu in host.gpus.values()])
 
     @property

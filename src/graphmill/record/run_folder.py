@@ -190,7 +190,7 @@ class RunFolder:
 
     @property
     def sacct_summary_path(self) -> Path:
-        """The same as a table, as seed 001 wrote it."""
+        """The same as a table."""
         return self.path / "sacct_summary.txt"
 
     @property

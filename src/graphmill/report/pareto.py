@@ -1,7 +1,8 @@
 """Accuracy, or error, against communication: which points no other point beats on both.
 
-Points are pooled over the runs of one dataset; datasets are never pooled. The two files of seed 000 hold a point per
-epoch and run; ours add one point per run, and mean and standard deviation over the seeds of each scheme.
+Points are pooled over the runs of one dataset; datasets are never pooled. pareto_all and pareto_frontier hold a point
+per epoch and run; pareto_runs has one per run, pareto_summary mean and standard deviation over the seeds of each
+scheme.
 """
 
 from dataclasses import dataclass
@@ -126,7 +127,7 @@ def usable_points(part: OfDataset, metrics: Path, comm: str, acc: str) -> pl.Dat
 
 
 def column_tag(comm_column: str) -> str:
-    """What the names of files call the communication: fp32, as in seed 000, where the column is commMB_cum_fp32.
+    """What the names of files call the communication: fp32, where the column is commMB_cum_fp32.
 
     >>> [column_tag(name) for name in ("commMB_cum_fp16", "measured_mib_cum", "interface_mib_cum", "time")]
     ['fp16', 'measured', 'interface', 'time']

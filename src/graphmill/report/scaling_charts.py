@@ -11,7 +11,7 @@ from graphmill.report.style import FAINT, INK, OKABE_ITO, WARNING, shortened
 
 BLUE, ORANGE, GREEN, PINK, YELLOW, SKY = OKABE_ITO
 GOOD: Final = 0.8
-"""The efficiency that seed 003 draws a line at."""
+"""A line is drawn at this efficiency."""
 
 _PARTS: Final = (
     ("compute_s", "computing", BLUE),

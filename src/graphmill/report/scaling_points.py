@@ -30,7 +30,7 @@ WEAK_COLUMNS: Final = (
     *("num_nodes", "epoch_time_sec", "throughput_samples_per_sec", "time_ratio", "efficiency"),
     *("samples_per_node", "total_samples", "train_loss", "val_loss", "gpu_util_avg"),
 )
-"""Seed 003's columns, under its names and in its order; ours follow them."""
+"""The columns of the multi-node DCRNN scripts, in their order; ours follow them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def infer_kind(cells: Sequence[MeasuredCell]) -> tuple[ScalingKind, Axis]:
 
 
 def csv_rows(scaling: Scaling) -> list[dict[str, Any]]:
-    """One row per size, seed 003's columns first."""
+    """One row per size, `PREDECESSORS_COLUMNS` first."""
     return [_csv_row(scaling, point) for point in scaling.points]
 
 

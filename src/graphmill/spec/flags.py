@@ -1,6 +1,7 @@
-"""The flags of seed 000's training run, under the same names, as dotted overrides.
+"""Short flags for the dotted overrides that people type most: `--batch_size 512` is `-O train.batch_size=512`.
 
-So its README's command works here with only the entry point changed. Both `--batch_size` and `--batch-size` are read.
+They are those of the GraphSAGE sync-ablation scripts (docs/coming-from.md), whose command works here with only the
+entry point changed. Both `--batch_size` and `--batch-size` are read.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import Final
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
 
-SEED_FLAGS: Final = {
+SHORT_FLAGS: Final = {
     "epochs": "train.epochs",
     "batch_size": "train.batch_size",
     "num_neighbors": "train.num_neighbors",
@@ -30,8 +31,8 @@ _LIMITS: Final = {"max_steps": "train.epochs", "epochs": "train.max_steps"}
 
 
 @dataclass(frozen=True, slots=True)
-class SeedFlags:
-    """The flags of seed 000 in a command line, and what else stands in it."""
+class ShortFlags:
+    """The short flags in a command line, and the rest of it."""
 
     overrides: tuple[str, ...]
     implied: tuple[str, ...]  # weaker than an override: `--max_steps` alone lifts the recipe's limit on epochs
@@ -56,8 +57,8 @@ class TrainRequest:
     resume: bool
 
 
-def split_seed_flags(args: Sequence[str]) -> SeedFlags:
-    """Pick the flags of seed 000 out of a command line; everything else stays in `rest`, in order."""
+def split_short_flags(args: Sequence[str]) -> ShortFlags:
+    """Pick the short flags out of a command line; everything else stays in `rest`, in order."""
     found: dict[str, str] = {}
     rest: list[str] = []
     queue = list(args)
@@ -67,28 +68,28 @@ def split_seed_flags(args: Sequence[str]) -> SeedFlags:
             rest += [word, *queue]
             break
         name, value = _parts(word)
-        if name not in SEED_FLAGS:
+        if name not in SHORT_FLAGS:
             rest.append(word)
             continue
         if name in found:
             raise UserError(f"--{name} is given twice", fix="give it once")
         found[name] = _fanouts(value, queue) if name == "num_neighbors" else _value(name, value, queue)
     implied = tuple(f"{_LIMITS[name]}=null" for name in found if name in _LIMITS)
-    overrides = tuple(f"{SEED_FLAGS[name]}={value}" for name, value in found.items())
-    return SeedFlags(overrides, implied, tuple(rest))
+    overrides = tuple(f"{SHORT_FLAGS[name]}={value}" for name, value in found.items())
+    return ShortFlags(overrides, implied, tuple(rest))
 
 
-def parse_seed_flags(args: Sequence[str]) -> list[str]:
-    """The dotted overrides that the flags of seed 000 in `args` stand for; anything else is refused."""
-    flags = split_seed_flags(args)
+def parse_short_flags(args: Sequence[str]) -> list[str]:
+    """The dotted overrides that the short flags in `args` stand for; anything else is refused."""
+    flags = split_short_flags(args)
     if flags.rest:
         raise unknown_flag(flags.rest[0], ())
     return flags.over([])
 
 
 def parse_train_request(args: Sequence[str]) -> TrainRequest:
-    """Read the command line of `python -m graphmill.train [EXPERIMENT] [-O key=value …] [flags of seed 000]`."""
-    flags = split_seed_flags(args)
+    """Read the command line of `python -m graphmill.train [EXPERIMENT] [-O key=value …] [short flags]`."""
+    flags = split_short_flags(args)
     experiments: list[str] = []
     overrides: list[str] = []
     single: dict[str, str] = {}
@@ -120,9 +121,9 @@ def parse_train_request(args: Sequence[str]) -> TrainRequest:
 
 
 def unknown_flag(word: str, others: Sequence[str]) -> UserError:
-    """The error for a flag that neither seed 000 nor we have; `others` are our own, without dashes."""
+    """The error for a flag that is neither short for an override nor one of `others` (without dashes)."""
     name, _ = _parts(word)
-    known = [f"--{flag}" for flag in (*SEED_FLAGS, *others)]
+    known = [f"--{flag}" for flag in (*SHORT_FLAGS, *others)]
     return UserError(
         f"{word.partition('=')[0]} is not a flag of this command; {did_you_mean(f'--{name}', known)}",
         fix="`graphmill train --help` lists them all",

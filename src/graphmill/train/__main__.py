@@ -1,4 +1,4 @@
-"""torchrun's entry, with the flags of seed 000's training run.
+"""torchrun's entry, with the short flags of `graphmill train`.
 
     torchrun --standalone --nproc_per_node=4 -m graphmill.train [EXPERIMENT] --max_steps 4000 --batch_size 1024
         --num_neighbors 25 10 --sync_every 1 --sync_scheme deferred_allreduce [-O key=value …]

@@ -32,7 +32,7 @@ def render_script(job: Job) -> str:
 
 
 def script_name(job: Job) -> str:
-    """`<prefix>_n<hosts>.sbatch`, as seed 000 calls it."""
+    """`<prefix>_n<hosts>.sbatch`."""
     return f"{job.name.removesuffix(f'-n{job.hosts}')}_n{job.hosts}.sbatch"
 
 

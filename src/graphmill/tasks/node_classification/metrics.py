@@ -19,7 +19,7 @@ def measures(total: Tensor, num_classes: int) -> Measures:
     """The measures of tallies added up over the ranks.
 
     micro_f1 is the accuracy, for every node has one label. macro_f1 is the mean F1 over all classes; a class that
-    neither occurs nor is predicted counts 0, as in seed 000.
+    neither occurs nor is predicted counts 0.
     """
     confusion = total[1:].view(num_classes, num_classes)
     hits, truths, guesses = confusion.diagonal(), confusion.sum(dim=1), confusion.sum(dim=0)

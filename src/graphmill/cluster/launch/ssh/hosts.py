@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from pydantic import Field
 
 from graphmill.base.errors import UserError
-from graphmill.cluster.launch.ssh.seed_hosts import from_seed, is_of_seed
+from graphmill.cluster.launch.ssh.glt_hosts import from_seed, is_of_seed
 from graphmill.config.check import examined
 from graphmill.config.draft import Draft
 from graphmill.config.frozen import Spec
@@ -92,7 +92,7 @@ class HostList:
 
 
 def read_hosts(path: Path) -> HostList:
-    """The hosts in `path`, a hosts.yaml of ours or of seed 004; or one `UserError` with all that is wrong."""
+    """The hosts in `path`, a hosts.yaml or a launch file of GLT; or one `UserError` with all that is wrong."""
     document = read_document(path, holds="a list of hosts")
     remarks: tuple[str, ...] = ()
     if is_of_seed(document.value):

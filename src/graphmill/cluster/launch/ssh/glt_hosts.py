@@ -1,4 +1,4 @@
-"""Seed 004's launch file (nodes, ports, usernames, python_bins, dst_paths, visible_devices) read as a hosts.yaml."""
+"""A launch file of GraphLearn-for-PyTorch (GLT: nodes, ports, usernames, …) read as a hosts.yaml."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -19,7 +19,7 @@ _OF_THE_EXPERIMENT: Final = ("dataset", "in_channel", "out_channel", "dataset_ro
 
 
 def is_of_seed(value: Mapping[str, Any]) -> bool:
-    """Whether a document is one of seed 004's launch files."""
+    """Whether a document is such a launch file."""
     return "nodes" in value and "hosts" not in value
 
 
@@ -50,14 +50,20 @@ def _problems(document: Document, num_hosts: int) -> list[Problem]:
         elif key not in KEYS and key not in _OF_THE_EXPERIMENT:
             known = ", ".join([*KEYS, *_OF_THE_EXPERIMENT])
             problems.append(
-                Problem(where, f"{key} is no key of seed 004's launch file; known: {known}", f"remove {key}")
+                Problem(
+                    where,
+                    f"{key} is not a key of a GLT launch file; known: {known}",
+                    f"remove {key}",
+                )
             )
     return problems
 
 
 def _remarks(document: Document) -> tuple[str, ...]:
     ignored = [key for key in _OF_THE_EXPERIMENT if key in document.value]
-    remarks = [f"{document.source} is in the form of seed 004's launch file, and read as hosts (docs/coming-from.md)"]
+    remarks = [
+        f"{document.source} is a launch file of GraphLearn-for-PyTorch (GLT), read as hosts (docs/coming-from.md)"
+    ]
     if ignored:
         remarks.append(f"{', '.join(ignored)}: not read, for what is trained is the experiment's to say")
     return tuple(remarks)
