@@ -85,6 +85,7 @@ def content(folder: RunFolder) -> dict[str, Any]:
     outcome = folder.read_outcome()
     return {
         "files": {str(path.relative_to(folder.path)): path.read_bytes() for path in files},
+        "evaluations": folder.evaluations_path.read_bytes(),
         "metrics": [{name: row[name] for name in row.keys() - MEASURED} for row in rows],
         "outcome": (outcome.status, outcome.epochs, outcome.steps_per_rank, outcome.test, outcome.best),
         "leftovers": [path.name for path in folder.checkpoints_dir.glob(".*")],
@@ -96,6 +97,7 @@ def assert_same(folder: RunFolder, reference: RunFolder) -> None:
     assert found["files"].keys() == expected["files"].keys()
     assert [name for name in expected["files"] if found["files"][name] != expected["files"][name]] == []
     assert found["metrics"] == expected["metrics"]
+    assert found["evaluations"] == expected["evaluations"]
     assert found["outcome"] == expected["outcome"]
     assert found["leftovers"] == []
 

@@ -1,5 +1,6 @@
 """A task outside the package, as docs/howto/own-task.md shows it: one page, its data, its ranks; no line elsewhere."""
 
+import csv
 import json
 import os
 import re
@@ -8,12 +9,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from statistics import fmean
 from types import SimpleNamespace
 
 import pytest
 from safetensors.numpy import load_file
 
+from graphmill.record.evaluations import read_evaluations
 from graphmill.record.metrics import read_metrics
+from graphmill.record.run_folder import RunFolder
 
 pytestmark = pytest.mark.distributed
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "own-task.md"
@@ -94,6 +98,25 @@ def test_a_killed_run_resumes_to_the_bit(person, trained: Path):
     assert process.returncode == -signal.SIGKILL, "it was killed before its end"
     person.types("train", "--resume", "logs/killed")
     assert weights(trained / "killed") == weights(trained / "undisturbed")
+    assert read_evaluations(RunFolder(trained / "killed")) == read_evaluations(RunFolder(trained / "undisturbed"))
+    person.types("verify", "logs/killed")
+
+
+def test_its_own_evaluation_sets_are_recorded_by_name(person, trained: Path):
+    rows = read_evaluations(RunFolder(trained / "ranks-2"))
+    maes = {(row.epoch, row.set): row.value for row in rows if row.measure == "mae"}
+    names = ("val_first_half", "val_second_half")
+    assert {name for _, name in maes} == {"val", "test", *names}
+    last = read_metrics(trained / "ranks-2" / "metrics.csv")[-1]
+    assert maes[20, "val"] == float(last["val_mae"]) == pytest.approx(fmean(maes[20, name] for name in names))
+
+    words = ("--input-root", "logs", "--glob", "ranks-*/metrics.csv", "--layout", "long")
+    merged = person.home / json.loads(person.types("merge", *words, "--json"))["csv"]
+    with merged.open(newline="") as file:
+        long = list(csv.DictReader(file))
+    assert {row["run_id"] for row in long} == {"ranks-1", "ranks-2"}
+    own = [row for row in long if row["run_id"] == "ranks-2"]
+    assert {(int(row["epoch"]), row["set"]): float(row["value"]) for row in own if row["measure"] == "mae"} == maes
 
 
 def test_it_is_planned_verified_watched_and_evaluated(person, trained: Path):

@@ -43,6 +43,22 @@ def repeat_row(run):
         rows.insert(1, dict(rows[1]))
 
 
+def another_value(run):
+    path = run.folder.evaluations_path
+    *lines, last = path.read_text().splitlines()
+    path.write_text("\n".join([*lines, f"{last.rpartition(',')[0]},0.125"]) + "\n")
+
+
+def remove_evaluation(run):
+    path = run.folder.evaluations_path
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+
+
+def repeat_evaluation(run):
+    path = run.folder.evaluations_path
+    path.write_text(path.read_text() + path.read_text().splitlines(keepends=True)[-1])
+
+
 def remove_column(run):
     table = read_table(run.folder.metrics_path)
     column = table.header.index("seeds_per_s")
@@ -231,6 +247,12 @@ DAMAGES = {
     "metrics: a phase that nobody else tells of": (
         cells(1, gather_s="0.125"), "files/seal", "metrics.csv changed after rank 0 was done",
     ),
+    # evaluations.csv
+    "evaluations: another value": (another_value, "metrics/evaluations", "but"),
+    "evaluations: a row is gone": (remove_evaluation, "metrics/evaluations", "in the events of rank 0 only"),
+    "evaluations: a row twice": (repeat_evaluation, "metrics/evaluations", "1 rows repeat"),
+    "evaluations: torn": (torn("evaluations.csv", -3), "metrics/evaluations", "middle of a line"),
+    "evaluations.csv is missing": (gone("evaluations.csv"), "files/seal", "evaluations.csv"),
     # ranks
     "a rank is silent": (silent_rank, "distributed/ranks", "rank 1 did not finish: its last word is start"),
     "a rank is silent: seal": (silent_rank, "files/seal", "rank 1 left no seal"),
@@ -326,7 +348,7 @@ def test_nothing_is_found_where_nothing_is_damaged(run):
 @pytest.mark.parametrize(
     "name",
     [name for name, (_, check, _) in DAMAGES.items() if check != "files/seal" and name.split(":")[0] in (
-        "plan", "outcome", "metrics", "events", "provenance")],
+        "plan", "outcome", "metrics", "evaluations", "events", "provenance")],
 )  # fmt: skip
 def test_damage_is_found_when_the_seal_was_renewed(run, name):
     damage, check, words = DAMAGES[name]

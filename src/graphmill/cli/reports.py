@@ -57,9 +57,23 @@ def merge(
         "logs"
     ),
     glob: Annotated[str, typer.Option("--glob", metavar="GLOB", help="Which files below it.")] = "**/metrics.csv",
+    layout: Annotated[
+        str,
+        typer.Option(
+            "--layout",
+            metavar="LAYOUT",
+            help="wide: a row per epoch; long: a row per epoch, evaluation set and measure.",
+        ),
+    ] = "wide",
     output: Annotated[
-        Path, typer.Option("--output", metavar="FILE", help="CSV to write; Parquet beside it.")
-    ] = _METRICS,
+        Path | None,
+        typer.Option(
+            "--output",
+            metavar="FILE",
+            show_default=False,
+            help="CSV to write, Parquet beside it; else results/metrics.csv, or evaluations.csv where it is long.",
+        ),
+    ] = None,
     key_columns: Annotated[
         str | None,
         typer.Option("--key-columns", metavar="A,B,…", show_default=False, help="Columns that tell rows apart."),
@@ -73,12 +87,12 @@ def merge(
     \b
     Example:
       graphmill merge --input-root logs --output results/metrics.csv
+      graphmill merge --layout long
     """
-    from graphmill.report.merge import KEY_COLUMNS
-    from graphmill.report.merge import merge as merge_files
+    from graphmill.report.layouts import merge_as
 
-    keys = [name.strip() for name in key_columns.split(",")] if key_columns else KEY_COLUMNS
-    merged = merge_files(input_root, pattern=glob, output=output, key_columns=keys)
+    keys = [name.strip() for name in key_columns.split(",")] if key_columns else None
+    merged = merge_as(layout, input_root, pattern=glob, output=output, key_columns=keys)
     if json:
         print_json(merged)
         return

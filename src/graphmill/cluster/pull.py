@@ -37,6 +37,7 @@ _KNOWN: Final = (
         "attempts.jsonl",
         "outcome.json",
         "metrics.csv",
+        "evaluations.csv",
         "rank_*.log",
         "events/*.jsonl",
     ),

@@ -1,6 +1,7 @@
 """Files of lines that processes append to: a reader sees whole lines only, whatever happened to the writer."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -9,10 +10,15 @@ _TAIL_BYTES: Final = 1 << 16
 
 def append_line(path: Path, line: str) -> None:
     """Append one line in a single write, after whole lines only; durable when this returns."""
+    append_lines(path, [line])
+
+
+def append_lines(path: Path, lines: Iterable[str]) -> None:
+    """Append lines in a single write, after whole lines only; durable when this returns."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
         os.ftruncate(fd, end_of_whole_lines(fd))
-        os.write(fd, f"{line}\n".encode())
+        os.write(fd, "".join(f"{line}\n" for line in lines).encode())
         os.fsync(fd)
     finally:
         os.close(fd)

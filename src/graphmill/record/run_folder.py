@@ -144,6 +144,11 @@ class RunFolder:
         return self.path / "metrics.csv"
 
     @property
+    def evaluations_path(self) -> Path:
+        """One row per epoch, evaluation set and measure, written by rank 0."""
+        return self.path / "evaluations.csv"
+
+    @property
     def checkpoints_dir(self) -> Path:
         """Holds step_<steps of a rank, 10 digits>/."""
         return self.path / "checkpoints"

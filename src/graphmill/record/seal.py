@@ -19,16 +19,18 @@ def seal_of(folder: RunFolder, rank: int) -> dict[str, str]:
 
 
 def broken_seals(folder: RunFolder, rank: int, seal: dict[str, str], events_before: bytes) -> list[str]:
-    """Names of the files that are not what the seal says.
+    """Names of the files that are not what the seal says, or are gone.
 
     `events_before`: what the rank's own file held before the event that has the seal.
     """
     now = {"events": xxhash.xxh3_64_hexdigest(events_before)}
-    for path in _answered_for(folder, rank):
+    known = {path.name: path for path in _answered_for(folder, rank)}
+    for path in known.values():
         if path.exists():
             now[path.name] = file_checksum(path)
     names = {"events": folder.events_path(rank).name}
-    return [names.get(name, name) for name, checksum in now.items() if seal.get(name) != checksum]
+    changed = [names.get(name, name) for name, checksum in now.items() if seal.get(name) != checksum]
+    return changed + [name for name in seal if name not in now and name in known]
 
 
 def _answered_for(folder: RunFolder, rank: int) -> list[Path]:
@@ -36,5 +38,10 @@ def _answered_for(folder: RunFolder, rank: int) -> list[Path]:
     if rank > 0:
         return [folder.plan_path]
     return [
-        folder.plan_path, folder.provenance_path, folder.attempts_path, folder.metrics_path, folder.outcome_path,
-    ]  # fmt: skip
+        folder.plan_path,
+        folder.provenance_path,
+        folder.attempts_path,
+        folder.metrics_path,
+        folder.evaluations_path,
+        folder.outcome_path,
+    ]

@@ -37,6 +37,30 @@ class Merged:
 
 
 @dataclass(frozen=True, slots=True)
+class Sheet:
+    """A table to write: cells as text for the CSV, and as values for Parquet."""
+
+    header: tuple[str, ...]
+    cells: Sequence[tuple[str, ...]]
+    values: Sequence[tuple[Value, ...]]
+    columns: Mapping[str, Column]  # what those of the header hold
+
+    def write(self, output: Path) -> Path:
+        """Write the CSV, and Parquet beside it: the path of that is returned."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.header)
+        writer.writerows(self.cells)
+        write_text(output, text.getvalue())
+        table = io.BytesIO()  # not to the file: polars' own errors of a full disk carry no number
+        frame_of(self.header, list(self.values), self.columns).write_parquet(table)
+        parquet = output.with_suffix(".parquet")
+        with replacing(parquet) as temporary:
+            temporary.write_bytes(table.getvalue())
+        return parquet
+
+
+@dataclass(frozen=True, slots=True)
 class _Row:
     path: Path
     line: int
@@ -54,11 +78,7 @@ def merge(
     key_columns: Sequence[str] = KEY_COLUMNS,
 ) -> Merged:
     """Merge all files under `input_root` that match the glob `pattern` into `output`, and Parquet beside it."""
-    if output.suffix != ".csv":
-        raise UserError(
-            f"{output} does not end in .csv, and the Parquet file beside it takes its stem", fix="end --output in .csv"
-        )
-    original = [read_table(path) for path in _find(input_root, pattern, output)]
+    original = [read_table(path) for path in find_metrics(input_root, pattern, output)]
     tables = [widen(table) for table in original]
     header = _common_header(tables)
     columns = _columns(tables[0])
@@ -67,12 +87,11 @@ def merge(
             raise UserError(f"no file has the key column {name!r}", fix=did_you_mean(name, header))
     rows = [row for table in tables for row in _rows(table, key_columns, columns)]
     kept = _last_attempts(rows, key_columns)
-    kept.sort(key=lambda row: [_sort_key(value) for value in row.key])
-    parquet = output.with_suffix(".parquet")
-    _write(output, parquet, header, kept, columns)
+    kept.sort(key=lambda row: [sort_key(value) for value in row.key])
+    sheet = Sheet(header, [row.cells for row in kept], [row.values for row in kept], columns)
     return Merged(
         csv=output,
-        parquet=parquet,
+        parquet=sheet.write(output),
         num_files=len(tables),
         num_rows=len(kept),
         num_superseded=len(rows) - len(kept),
@@ -80,7 +99,12 @@ def merge(
     )
 
 
-def _find(root: Path, pattern: str, output: Path) -> list[Path]:
+def find_metrics(root: Path, pattern: str, output: Path) -> list[Path]:
+    """Every file below `root` that matches the glob, sorted, but `output`; `UserError` where there is none."""
+    if output.suffix != ".csv":
+        raise UserError(
+            f"{output} does not end in .csv, and the Parquet file beside it takes its stem", fix="end --output in .csv"
+        )
     if not root.is_dir():
         raise UserError(
             f"{root} is not a folder", fix="graphmill merge --input-root FOLDER, where runs keep their logs"
@@ -178,7 +202,7 @@ def _winner(rows: Sequence[_Row], key_columns: Sequence[str]) -> _Row:
     return winner
 
 
-def _sort_key(value: Value) -> tuple[int, float, str]:
+def sort_key(value: Value) -> tuple[int, float, str]:
     """Empty cells first, then numbers by value, then text."""
     if value is None:
         return (0, 0.0, "")
@@ -187,17 +211,3 @@ def _sort_key(value: Value) -> tuple[int, float, str]:
     except ValueError:
         return (2, 0.0, str(value))
     return (1, number, str(value)) if math.isfinite(number) else (2, 0.0, str(value))
-
-
-def _write(
-    output: Path, parquet: Path, header: tuple[str, ...], rows: Sequence[_Row], columns: Mapping[str, Column]
-) -> None:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(row.cells for row in rows)
-    write_text(output, text.getvalue())
-    table = io.BytesIO()  # not to the file: polars' own errors of a full disk carry no number
-    frame_of(header, [row.values for row in rows], columns).write_parquet(table)
-    with replacing(parquet) as temporary:
-        temporary.write_bytes(table.getvalue())

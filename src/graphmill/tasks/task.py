@@ -111,6 +111,18 @@ class Task(Protocol[B]):
         """
 
 
+@runtime_checkable
+class EvaluatesSets(Protocol):
+    """A task with evaluation sets of its own: measured whenever the validation split is, and recorded by name."""
+
+    @property
+    def evaluation_sets(self) -> tuple[str, ...]:
+        """Their names; none is called as a split."""
+
+    def evaluate_set(self, name: str, pause: Pause) -> Measures:
+        """Measures of one of the sets; everything else as `Task.evaluate`."""
+
+
 AnyTask = Task[Any]
 """A task as the loop holds it: whatever its batches are."""
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from graphmill.record.columns import cells_of
+from graphmill.record.evaluations import append_evaluation, cut_back
 from graphmill.record.events import CLOCKS, DamagedCheckpoint, Epoch, Evaluation, EventWriter
 from graphmill.record.metrics import append_metrics, read_metrics, write_metrics
 from graphmill.record.run_folder import RunFolder
@@ -24,19 +24,24 @@ class Journal:
     progress: Progress
     kind: AnyKind
 
-    def reopen(self, num_epochs: int) -> None:
+    def reopen(self, num_epochs: int, steps_done: int) -> None:
         """Continue after the first `num_epochs` epochs: rows of later ones are of steps that will be done again."""
-        if self.rank == 0 and not num_epochs:
+        if self.rank > 0:
+            return
+        cut_back(self.folder, num_epochs, from_the_start=steps_done == 0)
+        if not num_epochs:
             self.folder.metrics_path.unlink(missing_ok=True)
-        elif self.rank == 0:
+        else:
             known = read_metrics(self.folder.metrics_path, is_growing=True)
             kept = [row for row in known if int(row["epoch"]) <= num_epochs]
             if len(kept) < len(known):
                 write_metrics(self.folder.metrics_path, kept, self.kind.columns)
 
-    def evaluated(self, epoch: int, split: Literal["val", "test"], measures: Measures) -> None:
-        """A split was evaluated with the weights at the end of `epoch`."""
-        self.events.write(Evaluation(epoch=epoch, set=split, measures=measures.facts()))
+    def evaluated(self, epoch: int, name: str, measures: Measures) -> None:
+        """The evaluation set called `name` was evaluated with the weights at the end of `epoch`."""
+        if self.rank == 0:
+            append_evaluation(self.folder.evaluations_path, epoch, name, measures.facts())
+        self.events.write(Evaluation(epoch=epoch, set=name, measures=measures.facts()))
 
     def epoch_ended(self, facts: Mapping[str, Cell]) -> None:
         """An epoch is over, with these facts of it."""

@@ -18,7 +18,7 @@ from graphmill.spec.early_stopping import Patience
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.sync.schemes import Step
-from graphmill.tasks.task import AnyTask, Batch, EvaluationStopped, Measures, Split
+from graphmill.tasks.task import SPLITS, AnyTask, Batch, EvaluatesSets, EvaluationStopped, Measures, Split
 from graphmill.train.checkpoint import CheckpointStore, ResumeState
 from graphmill.train.journal import Journal
 from graphmill.train.learner import Learner
@@ -168,8 +168,9 @@ class Training:
             measures = self._evaluate("val")
             improved, self.best = self._compared(measures)
             self.measured = Measured(self.steps_done, measures.values)
-            facts |= evaluation_facts(measures, self.best.values, time.perf_counter() - began)
             self.journal.evaluated(self.epoch + 1, "val", measures)
+            self._evaluate_own_sets()
+            facts |= evaluation_facts(measures, self.best.values, time.perf_counter() - began)
             self.stopped_early = self._agree_to_stop_early(measures) and not is_last
         self.journal.epoch_ended(facts)
         self.epoch, self.step = self.epoch + 1, 0
@@ -179,6 +180,18 @@ class Training:
     def _evaluate(self, split: Split) -> Measures:
         with self.ledger.aside():
             return self.task.evaluate(split, self._pause)
+
+    def _evaluate_own_sets(self) -> None:
+        """The task's own evaluation sets, which have no say in what is best."""
+        task: object = self.task
+        if not isinstance(task, EvaluatesSets):
+            return
+        for name in task.evaluation_sets:
+            if name in SPLITS:
+                raise ValueError(f"an evaluation set is called {name!r}, as a split is")
+            with self.ledger.aside():
+                measures = task.evaluate_set(name, self._pause)
+            self.journal.evaluated(self.epoch + 1, name, measures)
 
     def _pause(self) -> None:
         """In the middle of an evaluation: give it up where a rank wants to stop."""
@@ -275,7 +288,7 @@ class Training:
         if weights.origin is not None:
             self.measured = Measured(position.steps_done, weights.origin.measures)
         self.ledger.reopen(position.books)
-        self.journal.reopen(position.epoch)
+        self.journal.reopen(position.epoch, position.steps_done)
         self.epoch, self.step, self.steps_done = position.epoch, position.step, position.steps_done
         self.best, self.saved_at, self.keeps_latest = position.best, position.steps_done, manifest.keep
         self.patience = position.patience or Patience()

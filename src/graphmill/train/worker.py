@@ -178,7 +178,7 @@ def _train(training: Training, *, resume: bool, began: float) -> int:
     try:
         resumed = resume and training.restore()
         if not resumed:
-            journal.reopen(0)
+            journal.reopen(0, 0)
         journal.events.write(_started(training, resumed=resumed))
         _tell_initial_weights(training)
         progress.resume(training.steps_done)

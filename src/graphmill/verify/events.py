@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from graphmill.base.errors import UserError
+from graphmill.record.evaluations import AT_THE_END
 from graphmill.record.events import Epoch, Evaluation, Event, Finish, Start, Sync, events_in
 from graphmill.record.run_folder import RunFolder
 from graphmill.verify.check import in_a_line
@@ -28,6 +29,7 @@ class Story:
     epochs: dict[int, Epoch] = field(default_factory=dict)
     val: dict[int, Evaluation] = field(default_factory=dict)  # by epoch
     test: Evaluation | None = None
+    evaluations: dict[tuple[int, str], Evaluation] = field(default_factory=dict)  # all of them, by epoch and set
     finish: Finish | None = None  # of the last attempt
     before_finish: bytes = b""  # the file before that event
 
@@ -66,12 +68,18 @@ def _add(story: Story, event: Event) -> None:
             story.syncs[event.steps_done] = event
         case Epoch():
             story.epochs[event.epoch] = event
-        case Evaluation(set="val"):
-            story.val[event.epoch] = event
-        case Evaluation(set="test"):
-            story.test = event
+        case Evaluation():
+            _add_evaluation(story, event)
         case Finish():
             story.finish = event
+
+
+def _add_evaluation(story: Story, event: Evaluation) -> None:
+    story.evaluations[event.epoch, event.set] = event
+    if event.set == "val":
+        story.val[event.epoch] = event
+    elif event.set == AT_THE_END:
+        story.test = event
 
 
 def _forget_after(story: Story, steps_done: int) -> None:
@@ -79,6 +87,11 @@ def _forget_after(story: Story, steps_done: int) -> None:
     story.syncs = {steps: sync for steps, sync in story.syncs.items() if steps <= steps_done}
     story.epochs = {number: epoch for number, epoch in story.epochs.items() if epoch.steps_done <= steps_done}
     story.val = {number: evaluation for number, evaluation in story.val.items() if number in story.epochs}
+    story.evaluations = {
+        (number, name): evaluation
+        for (number, name), evaluation in story.evaluations.items()
+        if name != AT_THE_END and (number in story.epochs or (number == 0 and steps_done))
+    }
     story.test = None
 
 

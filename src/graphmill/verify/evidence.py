@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphmill.base.errors import UnreadableError, UserError
+from graphmill.record.evaluations import Evaluated, read_evaluations
 from graphmill.record.manifest import MANIFEST, Manifest, in_words
 from graphmill.record.metrics import format_cell, read_metrics
 from graphmill.record.provenance import Provenance
@@ -40,6 +41,7 @@ class Evidence:
     provenance: Provenance | str | None
     attempts: list[Attempt] | str
     rows: list[Row] | str  # of metrics.csv, as facts
+    evaluations: list[Evaluated] | str | None  # rows of evaluations.csv; None: of a version that wrote none
     stories: list[Story]  # of the ranks that were planned and heard from
     heard_from: list[int]  # ranks that have a file
     saved: list[Saved]  # oldest first
@@ -67,6 +69,7 @@ def gather(folder: RunFolder, plan: Plan) -> Evidence:
         provenance=_provenance(folder),
         attempts=_attempts(folder),
         rows=_rows(folder, plan.kind.columns),
+        evaluations=_evaluations(folder),
         stories=[read_story(folder, rank) for rank in heard_from if rank < min(plan.ranks, _MAX_RANKS)],
         heard_from=heard_from,
         saved=_saved(folder),
@@ -119,6 +122,15 @@ def _rows(folder: RunFolder, columns: Mapping[str, Column]) -> list[Row] | str:
         ]
     except ValueError as error:
         return str(error)
+
+
+def _evaluations(folder: RunFolder) -> list[Evaluated] | str | None:
+    if not folder.evaluations_path.exists():
+        return None
+    try:
+        return read_evaluations(folder)
+    except (UserError, OSError) as error:
+        return in_a_line(error)
 
 
 def _cell(name: str, column: Column, text: str) -> Cell:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from graphmill.record.evaluations import Evaluated
 from graphmill.record.run_folder import Outcome
 from graphmill.spec.plan import Plan
 from graphmill.verify.check import Check, judged
@@ -32,6 +33,7 @@ def checks(evidence: Evidence) -> Iterator[Check]:
         ]
         for name, problems, good in subjects:
             yield judged("metrics", name, problems, good)
+    yield from _evaluations_check(evidence)
     yield judged("metrics", "scores", lambda: _scores(evidence), _scores_in_words(evidence))
 
 
@@ -125,6 +127,36 @@ def _one_epoch(evidence: Evidence, story: Story, row: Row) -> Iterator[str]:
         if fact in row and not _same(row[fact], value):
             name = evidence.label(fact)
             yield f"epoch {number}: {name} is {row[fact]}, but {value} in the events of rank {story.rank}"
+
+
+def _evaluations_check(evidence: Evidence) -> Iterator[Check]:
+    rows = evidence.evaluations
+    if isinstance(rows, str):
+        yield Check("metrics", "evaluations", "fail", rows)
+    elif rows is not None:  # a run of a version that wrote no such file; where it is sealed, the seal misses it
+        sets = ", ".join(dict.fromkeys(row.set for row in rows))
+        good = f"evaluations.csv: {len(rows)} measures of {sets}, as all ranks recorded them"
+        yield judged("metrics", "evaluations", lambda: _evaluations(evidence, rows), good)
+
+
+def _evaluations(evidence: Evidence, rows: list[Evaluated]) -> Iterator[str]:
+    """What evaluations.csv and the events of one rank say differently."""
+    listed = {(row.epoch, row.set, row.measure): row.value for row in rows}
+    if len(listed) < len(rows):
+        yield f"evaluations.csv: {len(rows) - len(listed)} rows repeat an epoch, set and measure"
+    for story in evidence.stories:
+        told = {
+            (epoch, name, measure): value
+            for (epoch, name), event in story.evaluations.items()
+            for measure, value in event.measures.items()
+        }
+        for key in sorted(listed.keys() ^ told.keys()):
+            where = "evaluations.csv" if key in listed else f"the events of rank {story.rank}"
+            yield f"epoch {key[0]}: {key[2]} of {key[1]} is in {where} only"
+        for key in listed.keys() & told.keys():
+            if not _same(listed[key], told[key]):
+                said = f"{listed[key]} in evaluations.csv, but {told[key]} in the events of rank {story.rank}"
+                yield f"epoch {key[0]}: {key[2]} of {key[1]} is {said}"
 
 
 def _scores(evidence: Evidence) -> Iterator[str]:

@@ -1,0 +1,106 @@
+"""evaluations.csv: every evaluation of a run in long form, a row per epoch, set and measure; written by rank 0.
+
+So a run may have any number of named evaluation sets beside `val` and `test`. A run of a version that did not write the
+file has its evaluations in its events.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Final
+
+from graphmill.base.errors import UserError
+from graphmill.base.files import write_text
+from graphmill.record.events import Evaluation, events_in
+from graphmill.record.lines import append_lines
+from graphmill.record.metrics import format_cell, read_table
+from graphmill.record.run_folder import RunFolder
+
+COLUMNS: Final = ("epoch", "set", "measure", "value")
+AT_THE_END: Final = "test"
+"""The set that is evaluated once, after the last step, with the weights of the best epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """One row. `epoch`: the weights are those at its end, counted from 1; 0: the initial weights."""
+
+    epoch: int
+    set: str  # val, test, or the name of another set
+    measure: str
+    value: float
+
+
+def append_evaluation(path: Path, epoch: int, name: str, measures: Mapping[str, float]) -> None:
+    """Append the measures of the set called `name`, the header first where there is no file; durable on return."""
+    if not path.exists():
+        write_text(path, _text([]))
+    append_lines(path, [_line(Evaluated(epoch, name, measure, value)) for measure, value in measures.items()])
+
+
+def cut_back(folder: RunFolder, num_epochs: int, *, from_the_start: bool) -> None:
+    """Leave the evaluations of the first `num_epochs` epochs: later ones, and that of the test split, are done again.
+
+    `from_the_start`: no step is kept, so the evaluation of initial weights (epoch 0) is done again, too.
+    """
+    path = folder.evaluations_path
+    if from_the_start:
+        path.unlink(missing_ok=True)
+        return
+    kept = [row for row in read_evaluations(folder, is_growing=True) if _is_kept(row.epoch, row.set, num_epochs)]
+    write_text(path, _text(kept))
+
+
+def read_evaluations(folder: RunFolder, *, is_growing: bool = False) -> list[Evaluated]:
+    """All rows, in the order in which they were measured. `UserError` where the file is damaged.
+
+    `is_growing`: a rank may be appending to it, so a torn last line counts as not there yet.
+    """
+    path = folder.evaluations_path
+    if not path.exists():
+        return _of_events(folder)
+    table = read_table(path, is_growing=is_growing)
+    if table.header != COLUMNS:
+        raise UserError(
+            f"{path} has the columns {', '.join(table.header)}, not {', '.join(COLUMNS)}",
+            fix="restore the file from where it was copied",
+        )
+    return [_row(path, line, cells) for line, cells in zip(table.lines, table.rows, strict=True)]
+
+
+def _row(path: Path, line: int, cells: tuple[str, ...]) -> Evaluated:
+    epoch, name, measure, value = cells
+    try:
+        return Evaluated(int(epoch), name, measure, float(value))
+    except ValueError:
+        raise UserError(
+            f"{path}, line {line}: epoch {epoch!r}, value {value!r}: a number was expected",
+            fix="restore the file from where it was copied",
+        ) from None
+
+
+def _of_events(folder: RunFolder) -> list[Evaluated]:
+    """As rank 0 wrote its events; of an evaluation that was done again, the last."""
+    events = events_in(folder.events_path(0)) if folder.events_path(0).exists() else []
+    found = {(event.epoch, event.set): event.measures for event in events if isinstance(event, Evaluation)}
+    return [
+        Evaluated(epoch, name, measure, value)
+        for (epoch, name), measures in found.items()
+        for measure, value in measures.items()
+    ]
+
+
+def _is_kept(epoch: int, name: str, num_epochs: int) -> bool:
+    return epoch <= num_epochs and name != AT_THE_END
+
+
+def _text(rows: Iterable[Evaluated]) -> str:
+    return "".join(f"{line}\n" for line in (",".join(COLUMNS), *(_line(row) for row in rows)))
+
+
+def _line(row: Evaluated) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(format_cell(value) for value in astuple(row))
+    return text.getvalue()
