@@ -9,7 +9,7 @@ from torch import nn
 
 from graphmill.base.errors import UserError
 from graphmill.nn.weights import Weights
-from graphmill.record.manifest import Counters
+from graphmill.record.manifest import Books, Counters
 from graphmill.spec.kinds.node_classification import GraphInfo, NodeClassificationExperiment
 from graphmill.spec.optimizer import learning_rate
 from graphmill.spec.plan import MachineFacts, Plan, resolve
@@ -180,6 +180,27 @@ def test_books_carry_a_ledger_over_an_attempt(clock):
     assert resumed.counters().num_syncs == 5
     clock.now += 0.25
     assert resumed.elapsed_s() == 7.75
+
+
+@pytest.mark.parametrize(("ranks", "num_agreed", "said"), [(2, 3, True), (2, 2, False), (1, 3, None)])
+def test_replicas_agree_where_every_sync_of_the_epoch_was_compared(ranks, num_agreed, said):
+    ledger = ledger_of(plan_of(ranks=ranks))
+    ledger.reopen(
+        Books(
+            loss_sum=0,
+            epoch_s=1,
+            counters=Counters(num_syncs=6, num_agreed=6),
+            before_epoch=Counters(num_syncs=4),  # of a version that did not count, and ended where they differed
+        )
+    )
+    ledger.begin_epoch()
+    ledger.group.traffic.num_syncs, ledger.num_agreed = 3, num_agreed
+    row = ledger.facts(epoch=1, steps_done=9, loss=3.0, num_seeds=(30, 90))
+    assert (row["syncs"], row["replicas_agree"]) == (5, said)
+
+
+def test_counters_of_an_older_version_keep_the_checksum_of_their_manifest():
+    assert Counters(num_syncs=2).model_dump_json() == '{"num_syncs":2,"payload_bytes":0,"interface_bytes":0}'
 
 
 def test_waiting_and_computing_are_told_apart(clock):

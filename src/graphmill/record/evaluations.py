@@ -37,7 +37,7 @@ def append_evaluation(path: Path, epoch: int, name: str, measures: Mapping[str, 
     """Append the measures of the set called `name`, the header first where there is no file; durable on return."""
     if not path.exists():
         write_text(path, _text([]))
-    append_lines(path, [_line(Evaluated(epoch, name, measure, value)) for measure, value in measures.items()])
+    append_lines(path, [_line(Evaluated(epoch, name, measure, float(value))) for measure, value in measures.items()])
 
 
 def cut_back(folder: RunFolder, num_epochs: int, *, from_the_start: bool) -> None:

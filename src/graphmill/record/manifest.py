@@ -31,6 +31,20 @@ class Counters(_Frozen):
     num_syncs: int = 0
     payload_bytes: int = 0
     interface_bytes: int = 0
+    num_agreed: int | None = None  # syncs after which all ranks had the same parameter hash; None: see `agreed`
+
+    @property
+    def agreed(self) -> int:
+        """`num_agreed`; versions that did not count it ended a run at the first sync that did not agree."""
+        return self.num_syncs if self.num_agreed is None else self.num_agreed
+
+    @model_serializer(mode="wrap")
+    def _as_older_versions_where_it_can(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `num_agreed` where it was not counted: checksums of earlier manifests were made of that."""
+        content: dict[str, Any] = dump(self)
+        if self.num_agreed is None:
+            content.pop("num_agreed")
+        return content
 
 
 class Books(_Frozen):

@@ -207,7 +207,10 @@ def _caption(rows: Sequence[SchemeRow]) -> str:
     differing = sorted({f"{scheme_words(row.scheme)} at k = {row.k}" for row in rows if row.replicas_agree is False})
     if differing:
         return f"[red]replicas differed after a sync of {escape(', '.join(differing))}[/red]"
-    if all(row.replicas_agree for row in rows):
+    compared = [row for row in rows if row.world_size != 1]
+    if not compared:
+        return "one rank each: there are no replicas to compare"
+    if all(row.replicas_agree for row in compared):
         return "replicas were bit-equal after every sync"
     return "not all runs recorded whether their replicas agreed"
 

@@ -74,7 +74,12 @@ COSTS: Final = {
     "interface_mib_cum": Column(
         "MiB", "number", "measured: received on the host's interface in the training part of all epochs so far"
     ),
-    "replicas_agree": Column("", "claim", "true: all ranks had bit-equal parameters after every sync of this epoch"),
+    "replicas_agree": Column(
+        "",
+        "claim",
+        "true: after every sync of this epoch the parameter hashes of all ranks were compared, and equal;"
+        " empty: there is one rank only",
+    ),
     "peak_rss_mib": Column("MiB", "number", "peak resident memory of rank 0's process so far"),
     "peak_gpu_mib": Column("MiB", "number", "peak GPU memory allocated by rank 0 so far"),
     "attempt": Column(

@@ -52,6 +52,7 @@ class Ledger:
     earlier_s: float = 0.0  # of this epoch, in earlier attempts
     compute_s: float = 0.0
     wait_s: float = 0.0
+    num_agreed: int = 0  # syncs of this attempt after which the ranks' parameter hashes were compared and equal
     _began: float = 0.0
     _began_at: float = 0.0  # Unix time, s
     _interface_zero: int = 0  # what had crossed the interface when the attempt began, or has crossed it aside
@@ -109,6 +110,7 @@ class Ledger:
             num_syncs=self.earlier.num_syncs + self.group.traffic.num_syncs,
             payload_bytes=self.earlier.payload_bytes + self.group.traffic.payload_bytes,
             interface_bytes=self.earlier.interface_bytes + self._crossed() - self._interface_zero,
+            num_agreed=self.earlier.agreed + self.num_agreed,
         )
 
     def elapsed_s(self) -> float:
@@ -158,7 +160,6 @@ class Ledger:
             "wait_s": self.wait_s,
             "compute_s": self.compute_s,
             "sync_s": self.group.traffic.wait_s - self._sync_wait_zero,
-            "replicas_agree": True,  # a sync that left them unequal has ended the run
             "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             "peak_gpu_mib": torch.cuda.max_memory_allocated(self.group.device) / MIB if plan.device == "cuda" else None,
             "attempt": self.attempt,
@@ -178,6 +179,7 @@ class Ledger:
         cells: dict[str, Cell] = {
             "syncs": syncs,
             "syncs_cum": now.num_syncs,
+            "replicas_agree": now.agreed - before.agreed == syncs if self.plan.ranks > 1 else None,
             "measured_mib_epoch": (now.payload_bytes - before.payload_bytes) / MIB,
             "measured_mib_cum": now.payload_bytes / MIB,
             "interface_mib_epoch": (now.interface_bytes - before.interface_bytes) / MIB if watched else None,

@@ -144,6 +144,7 @@ class Training:
                 wait_s=round(traffic.wait_s, 6),
             )
         )
+        self.ledger.num_agreed += agree
         if not agree:
             hashes = ", ".join(f"{vote[0] + 2**63:016x}" for vote in votes)
             raise RuntimeError(f"replicas differ after the sync at step {self.steps_done}: {hashes}")

@@ -26,7 +26,7 @@ def checks(evidence: Evidence) -> Iterator[Check]:
             ),
             ("seeds", lambda: _seeds(plan, rows), f"every full epoch saw all {plan.dataset.num_train}, each once"),
             ("losses", lambda: _losses(evidence, rows), _last_values(evidence, rows[-1])),
-            ("agreement", lambda: _agreement(rows), "every row says that replicas agree"),
+            ("agreement", lambda: _agreement(plan, rows), _agreement_in_words(plan)),
             ("sums", lambda: problems_of_sums(evidence, rows), "what can be computed again comes to the same"),
             ("identity", lambda: _identity(plan, rows), "run, dataset, scheme and seed of the plan"),
             ("events", lambda: _events(evidence, rows), f"the files of {plan.ranks} ranks tell the same"),
@@ -77,8 +77,14 @@ def _losses(evidence: Evidence, rows: list[Row]) -> Iterator[str]:
         yield "the last epoch was not evaluated"
 
 
-def _agreement(rows: list[Row]) -> Iterator[str]:
-    for row in rows:
+def _agreement_in_words(plan: Plan) -> str:
+    if plan.ranks == 1:
+        return "one rank: there is nothing to compare"
+    return "in every epoch the ranks' parameter hashes were compared after each sync, and equal"
+
+
+def _agreement(plan: Plan, rows: list[Row]) -> Iterator[str]:
+    for row in rows if plan.ranks > 1 else ():
         if row["replicas_agree"] is not True:
             yield f"epoch {row['epoch']}: replicas_agree is {'empty' if row['replicas_agree'] is None else 'false'}"
 
