@@ -264,7 +264,7 @@ def test_asked_to_stop(zygote, long_run, tmp_path, number, ranks):
     zygote.kill(pids[:1], number)  # one rank is enough: they decide together
     assert zygote.wait(pids) == [75] * ranks, zygote.said(folder)
     outcome = folder.read_outcome()
-    assert (outcome.status, outcome.exit_code) == ("out_of_time", 75)
+    assert (outcome.status, outcome.exit_code) == ("stopped", 75)
     assert outcome.message == f"stopped on {number.name}"
     assert 4 <= outcome.steps_per_rank < plan.last_step
     assert (folder.checkpoints_dir / f"step_{outcome.steps_per_rank:010d}" / "manifest.json").exists()
