@@ -133,7 +133,9 @@ def test_a_strangers_model_agrees_as_a_whole(trained, syncs, last_checkpoint):
     assert tensors["inner.norm.running_mean"].any()
     num_values = sum(t.numel() for name, t in tensors.items() if "running" not in name and "num_batches" not in name)
     num_buffers = sum(t.numel() for name, t in tensors.items() if "running" in name)
-    assert first[-1]["payload_bytes"] == len(first) * 4 * (num_values + num_buffers)
+    counters = [t for name, t in tensors.items() if "num_batches" in name]
+    assert [(t.dtype, t.numel()) for t in counters] == [(torch.int64, 1)]
+    assert first[-1].payload_bytes == len(first) * (4 * (num_values + num_buffers) + 8)
 
 
 def numbers(batch: MiniBatch) -> torch.Tensor:

@@ -78,7 +78,7 @@ def test_every_scheme_trains_past_them(runs: dict[str, RunFolder], syncs, name: 
     assert len(rows) == EPOCHS
     assert all(math.isfinite(float(row[column])) for row in rows for column in ("train_loss", "val_mae", "val_rmse"))
     assert float(rows[-1]["train_loss"]) < float(rows[0]["train_loss"])
-    first, second = ([sync["parameter_hash"] for sync in of_rank] for of_rank in syncs(runs[name]))
+    first, second = ([sync.parameter_hash for sync in of_rank] for of_rank in syncs(runs[name]))
     assert first == second
     assert len(set(first)) > 0.9 * len(first), "a round that nobody learnt from leaves the weights as they are"
 

@@ -53,7 +53,7 @@ def test_replicas_agree_after_every_sync(cells, syncs, last_checkpoint, cell):
     assert [event.parameter_hash for event in first] == [event.parameter_hash for event in second]
     assert all(event.replicas_agree for event in (*first, *second))
     assert len({event.parameter_hash for event in first}) == len(first), "every round changed something"
-    assert Manifest.read(last_checkpoint(folder)).parameter_hash == first[-1]["parameter_hash"]
+    assert Manifest.read(last_checkpoint(folder)).parameter_hash == first[-1].parameter_hash
     assert {row["replicas_agree"] for row in read_metrics(folder.metrics_path)} == {"true"}
 
 
@@ -119,7 +119,7 @@ def test_averaged_moments_are_payload_too(cells, syncs, last_checkpoint):
     num_parameters = parameters_of(folder)
     first, second = syncs(folder)
     assert [e.parameter_hash for e in first] == [e.parameter_hash for e in second]
-    assert first[-1]["payload_bytes"] == 6 * 3 * num_parameters * 4
+    assert first[-1].payload_bytes == 6 * 3 * num_parameters * 4
     one, other = ((last_checkpoint(folder) / f"rank_{rank}.safetensors").read_bytes() for rank in (0, 1))
     assert one == other, "with their moments averaged the ranks agree as wholes"
 

@@ -116,8 +116,8 @@ def test_a_run_that_is_done_is_left_alone(alone, planned, tmp_path, capsys):
     [
         (["--resume"], "--resume does not say which run"),
         (["nothing", "--resume"], "'nothing' is no run in"),
-        (["--run-id", "nothing", "--resume"], "is no folder"),
-        (["mine", "--resume", "--lr", "0.5"], "goes on as it was planned"),
+        (["--run-id", "nothing", "--resume"], "nothing"),
+        (["mine", "--resume", "--lr", "0.5"], "without overrides"),
         (["EXPERIMENT", "--run-id", "mine", "--resume", "--lr", "0.5"], "lr is 0.01 there and 0.5 here"),
         (["EXPERIMENT", "-O", "train.ranks=3"], "train.ranks is 3, but torchrun started 1"),
         (["EXPERIMENT", "--batch_sise", "3"], "did you mean '--batch_size'"),

@@ -84,7 +84,7 @@ def test_a_run_that_was_stopped_and_continued_is_true(planned, zygote, tmp_path,
         if codes == {0}:
             break
         found = problems(folder)
-        assert any("out_of_time" in problem for problem in found), "not done, so not true yet"
+        assert any("stopped" in problem for problem in found), "not done, so not true yet"
     else:
         assert set(zygote.wait(zygote.start(folder, resume=True))) == {0}
     assert problems(folder) == []
