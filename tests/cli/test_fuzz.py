@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from waiting import HANG_S
 
 EXPERIMENTS = [
     "", " ", "\n\n", "# nothing", "null", "~", "7", "words", "- a\n- b", "[1, 2]", "{", "}", "{a: [}", "a: b: c",
@@ -91,7 +92,6 @@ def assert_refused(result, folder, before) -> None:
     assert sorted(folder.rglob("*")) == before, "nothing half-written stays"
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("text", EXPERIMENTS, ids=range(len(EXPERIMENTS)))
 def test_experiments(graphmill, toy, tmp_path, text):
     toy.write_text(text, errors="surrogatepass")
@@ -156,7 +156,7 @@ def test_through_real_processes(toy, source_environ, tmp_path, words):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=HANG_S,
         check=False,
     )
     assert_refused(SimpleNamespace(code=done.returncode, out=done.stdout, err=done.stderr), tmp_path, before)

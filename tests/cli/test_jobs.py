@@ -4,9 +4,9 @@ import json
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
+from waiting import wait_until
 
 from graphmill.record.run_folder import RunFolder
 
@@ -79,9 +79,7 @@ def test_a_local_run_is_listed_and_stopped(graphmill, toy, source_environ):
         command, cwd=toy.parent, env=source_environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
     metrics = toy.parent / "logs" / "one" / "metrics.csv"
-    until = time.monotonic() + 120
-    while not metrics.exists() and launcher.poll() is None and time.monotonic() < until:
-        time.sleep(0.1)
+    wait_until(lambda: metrics.exists() or launcher.poll() is not None, "the first epoch")
     run = json.loads(graphmill("list", "--json").out)["runs"][0]
     assert (run["state"], run["source"]) == ("running", "process")
     assert f"process {launcher.pid}" in graphmill("stop", "one", "--dry-run").out
@@ -99,7 +97,7 @@ def test_a_process_that_is_not_ours_is_left_alone(graphmill, toy, tmp_path):
     """The same number, on the same host, but another process: it began later, and holds no lock."""
     from tests.record.test_run_folder import make_plan
 
-    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     folder = RunFolder.create(make_plan("one"), tmp_path / "logs")
     folder.begin_attempt(resumed=False, command=["graphmill", "train"])
     attempts = folder.attempts_path.read_text()

@@ -5,10 +5,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from waiting import HANG_S, wait_until
 
 from graphmill.record.run_folder import RunFolder
 
@@ -85,7 +85,7 @@ def test_inspect_of_a_run_that_has_not_begun(graphmill, toy, tmp_path):
 def test_train_verify_merge(graphmill, toy, source_environ, tmp_path):
     words = ("train", "toy.yaml", "--ranks", "2", "--run-id", "mine", "--sync_every", "2")
     process = start({**source_environ, "GRAPHMILL_DATA_ROOT": os.environ["GRAPHMILL_DATA_ROOT"]}, tmp_path, *words)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 0, err
     assert "logs/mine: 2 epochs" in out
     assert "epoch 2/2" in out, "plain lines where there is no terminal"
@@ -106,12 +106,9 @@ def test_a_stop_saves_and_resume_ends_it(graphmill, toy, source_environ, tmp_pat
     environ = {**source_environ, "GRAPHMILL_DATA_ROOT": os.environ["GRAPHMILL_DATA_ROOT"]}
     process = start(environ, tmp_path, "train", "toy.yaml", "--ranks", "2", "--run-id", "mine", "--epochs", "4000")
     events = tmp_path / "logs" / "mine" / "events" / "rank_0.jsonl"
-    end = time.monotonic() + 60
-    while not (events.exists() and '"epoch"' in events.read_text()):
-        assert time.monotonic() < end, process.stderr.read()
-        time.sleep(0.1)
+    wait_until(lambda: events.exists() and '"epoch"' in events.read_text(), "the first epoch")
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 75, err
     assert "--resume logs/mine" in out + err
     assert "Traceback" not in err
@@ -120,11 +117,11 @@ def test_a_stop_saves_and_resume_ends_it(graphmill, toy, source_environ, tmp_pat
     folder = RunFolder.open(tmp_path / "logs" / "mine")
     steps = folder.read_outcome().steps_per_rank
     process = start(environ, tmp_path, "train", "--resume", "mine")
-    while len(folder.attempts()) < 2 or events.read_text().count('"start"') < 2:
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.1)
+    wait_until(
+        lambda: process.poll() is not None or events.read_text().count('"start"') == 2, "the second attempt to start"
+    )
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 75
+    assert process.wait(HANG_S) == 75
     assert folder.read_outcome().steps_per_rank >= steps > 0
 
 
@@ -136,7 +133,7 @@ def test_a_study_of_real_runs(graphmill, toy, source_environ, tmp_path):
     )
     environ = {**source_environ, "GRAPHMILL_DATA_ROOT": os.environ["GRAPHMILL_DATA_ROOT"]}
     process = start(environ, tmp_path, "study", "run", "study.yaml")
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=HANG_S)
     assert process.returncode == 0, err
     assert "[2/2] scheme-local_sgd: starts" in err
     cells = json.loads(graphmill("study", "list", "study.yaml", "--json").out)["cells"]

@@ -4,10 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from graphmill.devcluster import requirements
 from graphmill.devcluster.description import Description
@@ -46,13 +46,6 @@ def processes_with(word: str) -> list[int]:
         except OSError:
             continue
     return [process for process in found if process != os.getpid()]
-
-
-def wait_until(holds, what: str) -> None:
-    give_up = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < give_up, what
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(("command", "code"), [("exit 7", 7), ("kill -TERM $$", 143)])

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from waiting import HANG_S
 
 from graphmill.record.events import Sync, events_in
 from graphmill.record.run_folder import RunFolder
@@ -176,7 +177,7 @@ class Zygote:
 
     def close(self) -> None:
         self.process.stdin.close()
-        self.process.wait(timeout=20)
+        self.process.wait(timeout=HANG_S)
 
     def _answer(self) -> list[int]:
         line = self.process.stdout.readline()

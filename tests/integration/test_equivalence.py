@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from rounding import Bounded, assert_near, drift
 from safetensors.torch import load_file
 
 from graphmill.graph.batch import MiniBatch, SparseRows
@@ -45,6 +46,11 @@ def data_parallel(trained):
     return {ranks: folders["same"] for ranks, folders in trained.items()}
 
 
+def widest_sum(plan) -> int:
+    """Terms of the longest sum of an update: over the features of a node and of the mean of its neighbours."""
+    return 2 * plan.dataset.num_features
+
+
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("column", ["loss", "val_loss"])
 def test_losses_are_those_of_one_process(data_parallel, ranks, column):
@@ -52,16 +58,16 @@ def test_losses_are_those_of_one_process(data_parallel, ranks, column):
         [float(row[column]) for row in read_metrics(data_parallel[number].metrics_path)] for number in (1, ranks)
     )
     assert len(alone) == EPOCHS
-    assert together == pytest.approx(alone, rel=0, abs=1e-5)
+    plan = data_parallel[1].read_plan()
+    for one, other in zip(alone, together, strict=True):
+        assert abs(one - other) <= drift(one, terms=widest_sum(plan), updates=plan.last_step)
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_weights_and_measures_are_close_to_those_of_one_process(data_parallel, last_checkpoint, ranks):
-    alone, together = (load_file(last_checkpoint(data_parallel[number]) / "model.safetensors") for number in (1, ranks))
-    for name, tensor in alone.items():
-        torch.testing.assert_close(together[name], tensor, rtol=0, atol=2e-3)
+def test_the_test_split_is_judged_as_by_one_process(data_parallel, ranks):
+    plan = data_parallel[1].read_plan()
     one, other = (data_parallel[number].read_outcome().test for number in (1, ranks))
-    assert other["micro_f1"] == pytest.approx(one["micro_f1"], abs=0.003)
+    assert abs(other["loss"] - one["loss"]) <= drift(one["loss"], terms=widest_sum(plan), updates=plan.last_step)
     assert other["num_seeds"] == one["num_seeds"]
 
 
@@ -69,10 +75,11 @@ def test_weights_and_measures_are_close_to_those_of_one_process(data_parallel, l
 def test_one_process_evaluates_what_any_number_of_ranks_trained(data_parallel, ranks):
     outcome = data_parallel[ranks].read_outcome()
     facts = evaluate(data_parallel[ranks], split="test", which="best")
-    for name in ("micro_f1", "macro_f1", "loss"):
-        assert facts[name] == pytest.approx(outcome.test[name], abs=1e-6)
+    assert (facts["micro_f1"], facts["macro_f1"]) == (outcome.test["micro_f1"], outcome.test["macro_f1"])
+    in_another_order = Bounded.of(outcome.test["loss"]).rounded(facts["num_seeds"])  # a sum of positive terms
+    assert_near(facts["loss"], in_another_order, computed=torch.float64)
     best = evaluate(data_parallel[ranks], split="val", which="best")
-    assert best["micro_f1"] == pytest.approx(outcome.best["micro_f1"], abs=1e-9)
+    assert best["micro_f1"] == outcome.best["micro_f1"]
     assert best["steps_per_rank"] == outcome.best["step"]
 
 

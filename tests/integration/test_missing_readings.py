@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from rounding import drift
 
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
@@ -87,4 +88,6 @@ def test_two_ranks_do_what_one_process_does(runs: dict[str, RunFolder]) -> None:
     alone, together = (read_metrics(runs[name].metrics_path) for name in ("alone", "every"))
     for one, other in zip(alone, together, strict=True):
         for column in ("train_loss", "val_mae", "val_rmse"):
-            assert float(other[column]) == pytest.approx(float(one[column]), rel=1e-5)
+            error, updates = float(one[column]), int(alone[-1]["local_steps"])
+            allowed = drift(error, terms=GLOBAL_BATCH * 4 * 4, updates=updates)  # 4 steps of 4 sensors each
+            assert abs(float(other[column]) - error) <= allowed

@@ -13,6 +13,7 @@ from statistics import fmean
 from types import SimpleNamespace
 
 import pytest
+from rounding import drift
 from safetensors.numpy import load_file
 
 from graphmill.record.evaluations import read_evaluations
@@ -74,12 +75,17 @@ def trained(person) -> Path:
     return person.home / "logs"
 
 
+def off(error: float, rows: list[dict[str, str]]) -> float:
+    """How far another order of the sums over a global batch of 40 rides may take an error."""
+    return drift(error, terms=40, updates=int(rows[-1]["local_steps"]))
+
+
 def test_any_number_of_ranks_learns_the_same(trained: Path):
     alone, shared = (read_metrics(trained / f"ranks-{ranks}" / "metrics.csv") for ranks in (1, 2))
     assert len(alone) == len(shared) == 20
     for one, other in zip(alone, shared, strict=True):
         for name in ("loss", "val_mae"):
-            assert float(other[name]) == pytest.approx(float(one[name]), rel=1e-5)
+            assert abs(float(other[name]) - float(one[name])) <= off(float(one[name]), alone)
     assert float(alone[-1]["val_mae"]) < float(alone[0]["val_mae"])
 
 
@@ -139,7 +145,7 @@ def test_its_runs_are_merged_compared_and_drawn(person, trained: Path):
     words = ("--task", KIND)
     (one, two) = sorted(json.loads(person.types("schemes", *words, "--json")), key=lambda row: row["world_size"])
     assert (one["measure"], one["seeds_are"]) == ("MAE", "rides")
-    assert two["val"] == pytest.approx(one["val"], rel=1e-5)
+    assert abs(two["val"] - one["val"]) <= off(one["val"], read_metrics(trained / "ranks-1" / "metrics.csv"))
     assert two["test"] is not None
     (files,) = json.loads(person.types("pareto", *words, "--json"))
     header, *frontier = (person.home / files["frontier"]).read_text().splitlines()

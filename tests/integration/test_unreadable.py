@@ -5,10 +5,10 @@ import hashlib
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from waiting import HANG_S, wait_until
 
 from graphmill.base.errors import UnreadableError
 from graphmill.record.manifest import Manifest, checkpoint_folders, saved_steps
@@ -38,7 +38,7 @@ def command(root: Path, run: str, *words: str) -> list[str]:
 
 
 def finish(root: Path, run: str, *words: str, environ: dict[str, str] | None = None) -> int:
-    return subprocess.run(command(root, run, *words), env=environ, check=False, timeout=240).returncode
+    return subprocess.run(command(root, run, *words), env=environ, check=False, timeout=HANG_S).returncode
 
 
 def everything(folder: Path) -> dict[str, str]:
@@ -59,13 +59,9 @@ def stopped(root, request) -> RunFolder:
     """A run that was stopped after a few checkpoints."""
     folder = RunFolder(root / "logs" / re_id(request.node.name))
     process = subprocess.Popen(command(root, folder.path.name))
-    until = time.monotonic() + 120
-    while saved_steps(folder.checkpoints_dir) < FEW_STEPS:
-        assert process.poll() is None
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    wait_until(lambda: process.poll() is not None or saved_steps(folder.checkpoints_dir) >= FEW_STEPS, "checkpoints")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 75
+    assert process.wait(HANG_S) == 75
     outcome = folder.read_outcome()
     assert outcome is not None
     assert outcome.status == "stopped"

@@ -14,15 +14,19 @@ The tolerance is `FACTOR` * unit roundoff * that count: it is missed by a wrong 
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
 FACTOR = 2
 """For products of errors, and for other ways to the same result: a mean as sum * (1 / n) or as sum / n, say."""
+CHANCE = 6
+"""Times sqrt(n) unit roundoffs that n roundings come to: see `drift`."""
 FUNCTION_ROUNDINGS = 8
 """Of a sigmoid or hyperbolic tangent, whose values are at most 1: e^x to 2 units in the last place, three roundings."""
 
@@ -50,6 +54,8 @@ class Bounded:
         other = Bounded.of(other)
         return Bounded(self.value + other.value, self.slack + other.slack).rounded()
 
+    __radd__ = __add__
+
     def __neg__(self) -> Bounded:
         return Bounded(-self.value, self.slack)
 
@@ -64,6 +70,13 @@ class Bounded:
         slack = self.value.abs() * other.slack + self.slack * other.value.abs()
         return Bounded(self.value * other.value, slack).rounded()
 
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Tensor | float) -> Bounded:
+        """By what is exact."""
+        other = torch.as_tensor(other, dtype=torch.float64)
+        return Bounded(self.value / other, self.slack / other.abs()).rounded()
+
     def __matmul__(self, other: Bounded | Tensor) -> Bounded:
         other = Bounded.of(other)
         a, b = self.value.abs(), other.value.abs()
@@ -73,6 +86,9 @@ class Bounded:
     def sum(self, dim: int) -> Bounded:
         terms = _used(self).sum(dim)
         return Bounded(self.value.sum(dim), self.slack.sum(dim) + terms * self.value.abs().sum(dim))
+
+    def abs(self) -> Bounded:
+        return Bounded(self.value.abs(), self.slack)
 
     def relu(self) -> Bounded:
         return Bounded(self.value.relu(), self.slack)
@@ -111,10 +127,51 @@ def cat(parts: list[Bounded], dim: int) -> Bounded:
     return Bounded(torch.cat([each.value for each in parts], dim), torch.cat([each.slack for each in parts], dim))
 
 
+def cross_entropy(
+    logits: Bounded, labels: Tensor, weight: Tensor | None = None, label_smoothing: float = 0.0
+) -> Bounded:
+    """Of each row [n]. A logarithm of a softmax is a logit less the logarithm of a sum of exponentials."""
+    weight = None if weight is None else weight.double()
+    options = {"weight": weight, "label_smoothing": label_smoothing, "reduction": "none"}
+    value = nn.functional.cross_entropy(logits.value, labels, **options)
+    terms = logits.value.abs().amax(dim=1) + logits.value.logsumexp(dim=1).abs()
+    own = (logits.value.shape[1] + FUNCTION_ROUNDINGS) * terms
+    most = 1.0 if weight is None else float(weight.max())
+    return Bounded(value, most * (2 * logits.slack.amax(dim=1) + own))
+
+
+def magnitude(model: nn.Module, *inputs: Tensor) -> Tensor:
+    """What the absolute terms of a model's outputs add up to, where it is made of products, means, sums and ReLUs.
+
+    That is what the same model gives with the absolute values of its parameters for those of its inputs.
+    """
+    absolute = copy.deepcopy(model)
+    with torch.no_grad():
+        for parameter in absolute.parameters():
+            parameter.abs_()
+        return absolute(*(x.abs() if x.is_floating_point() else x for x in inputs)).double()
+
+
+def drift(value: float, *, terms: int, updates: int, computed: torch.dtype = torch.float32) -> float:
+    """How far a mean of non-negative numbers may be off between two trainings that add up in another order.
+
+    After training nothing bounds a difference by the worst case usefully: n roundings of random sign add up to about
+    sqrt(n) unit roundoffs of the sum of absolute terms, and to more than `CHANCE` times that once in 30 million
+    (Higham and Mary 2019, "A new approach to probabilistic rounding error analysis", theorem 2.4). Here n is the
+    `terms` of the longest sum of an update times the `updates`.
+    """
+    return CHANCE * UNIT[computed] * math.sqrt(terms * updates) * abs(value)
+
+
 def tolerance(exact: Bounded, *, computed: torch.dtype = torch.float32, stored: torch.dtype | None = None) -> Tensor:
     """How far each value may be off that was computed in one format, and then stored in another."""
     bound = FACTOR * UNIT[computed] * exact.slack
     return bound if stored in (None, computed) else bound + UNIT[stored] * (exact.value.abs() + bound)
+
+
+def assert_near(found: float, exact: Bounded, *, computed: torch.dtype = torch.float32) -> None:
+    """`assert_within` for one number."""
+    assert_within(torch.tensor(found, dtype=torch.float64), exact, computed=computed)
 
 
 def assert_within(

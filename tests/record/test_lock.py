@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from waiting import HANG_S, wait_until
 
 from graphmill.record import lock
 from graphmill.record.lock import OwnedError, Owner, hold, owner_of
@@ -91,7 +92,7 @@ def test_an_owner_that_is_about_to_leave_is_waited_for(tmp_path, start, kind, mo
         monkeypatch.setattr(lock.fcntl, "flock", _no_flock)
     start(2.0)
     said = []
-    with hold(tmp_path, wait_s=60.0, say=said.append):
+    with hold(tmp_path, wait_s=HANG_S, say=said.append):
         assert len(said) == 1
         assert "process" in said[0]
 
@@ -101,7 +102,7 @@ def test_of_many_that_follow_a_dead_owner_one_wins(start):
     holder.kill()
     holder.wait()
     with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(lambda _: start(60.0), range(4)))
+        answers = list(pool.map(lambda _: start(HANG_S), range(4)))
     assert sum(not said.startswith("refused") for _, said in answers) == 1
 
 
@@ -143,10 +144,7 @@ def test_a_heartbeat_is_seen_from_outside(tmp_path, elsewhere):
     del elsewhere
     with hold(tmp_path):
         os.utime(tmp_path / lock.OWNER, (0, 0))
-        until = time.monotonic() + 20
-        while (tmp_path / lock.OWNER).stat().st_mtime == 0:
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        wait_until(lambda: (tmp_path / lock.OWNER).stat().st_mtime > 0, "a heartbeat")
 
 
 def test_any_other_error_is_not_taken_for_a_missing_lock(tmp_path, failing_disk, source_environ):

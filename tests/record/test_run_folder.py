@@ -123,7 +123,7 @@ def test_a_lock_goes_with_its_process(tmp_path, source_environ):
     folder = RunFolder.create(make_plan(), tmp_path)
     program = (
         "import sys, time; from pathlib import Path; from graphmill.record.run_folder import RunFolder\n"
-        "with RunFolder(Path(sys.argv[1])).lock(): print('held', flush=True); time.sleep(60)"
+        "with RunFolder(Path(sys.argv[1])).lock(): print('held', flush=True); time.sleep(600)"
     )
     holder = subprocess.Popen(
         [sys.executable, "-c", program, str(folder.path)], env=source_environ, stdout=subprocess.PIPE, text=True

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from rounding import drift
 
 from graphmill.graph.features import DenseFeatures, SparseFeatures
 from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
@@ -102,9 +104,14 @@ def test_a_device_computes_what_the_cpu_does(reports, name):
     cpu, device = reports[name]
     assert device["on_device"]
     assert not cpu["on_device"]
-    close = {"rel": 2e-2, "abs": 2e-2} if "bfloat16" in name else {"rel": 1e-3, "abs": 1e-4}
-    assert device["losses"] == pytest.approx(cpu["losses"], **close)
-    assert device["val"] == pytest.approx(cpu["val"], **close)
+    computed = torch.bfloat16 if "bfloat16" in name else torch.float32
+    # In bfloat16 numbers are rounded when they are stored, and added up in float32.
+    terms = 3 if computed == torch.bfloat16 else 1000
+    for updates, (one, other) in enumerate(zip(cpu["losses"], device["losses"], strict=True), start=1):
+        assert abs(one - other) <= drift(one, terms=terms, updates=updates, computed=computed)
+    one, other = cpu["val"], device["val"]
+    assert one["num_seeds"] == other["num_seeds"]
+    assert abs(one["loss"] - other["loss"]) <= drift(one["loss"], terms=terms, updates=updates, computed=computed)
     assert device["comes_back"], "a checkpoint holds what the device held"
 
 

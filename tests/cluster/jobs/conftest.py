@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from waiting import HANG_S
 
 from graphmill.base.errors import UserError
 from graphmill.devcluster.description import ENVIRONMENT_NAME, Description
@@ -67,16 +68,16 @@ class Cluster:
         tell = [sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))"]
         self.environ: dict[str, str] = json.loads(self._ask(tell, "/", None)["out"])
 
-    def run(self, *command: str | Path, cwd: Path, timeout_s: float = 120, **environ: str) -> SimpleNamespace:
+    def run(self, *command: str | Path, cwd: Path, timeout_s: float = HANG_S, **environ: str) -> SimpleNamespace:
         """Run a command on the login host of the cluster."""
         words = [str(word) for word in command]
         return SimpleNamespace(**self._ask(words, str(cwd), {**self.environ, **environ}, timeout_s))
 
-    def graphmill(self, *words: str | Path, cwd: Path, timeout_s: float = 120, **environ: str) -> SimpleNamespace:
+    def graphmill(self, *words: str | Path, cwd: Path, timeout_s: float = HANG_S, **environ: str) -> SimpleNamespace:
         """Run `graphmill …` on the login host."""
         return self.run(sys.executable, "-m", "graphmill.cli", *words, cwd=cwd, timeout_s=timeout_s, **environ)
 
-    def wait_for(self, cwd: Path, run: str, *states: str, timeout_s: float = 90) -> dict[str, Any]:
+    def wait_for(self, cwd: Path, run: str, *states: str, timeout_s: float = HANG_S) -> dict[str, Any]:
         """Look at a run until it is in one of these states."""
         until = time.monotonic() + timeout_s
         while True:
@@ -89,9 +90,11 @@ class Cluster:
 
     def close(self) -> None:
         self._shell.stdin.close()
-        self._shell.wait(timeout=60)
+        self._shell.wait(timeout=HANG_S)
 
-    def _ask(self, words: list[str], cwd: str, environ: dict[str, str] | None, timeout_s: float = 60) -> dict[str, Any]:
+    def _ask(
+        self, words: list[str], cwd: str, environ: dict[str, str] | None, timeout_s: float = HANG_S
+    ) -> dict[str, Any]:
         request = {"command": words, "cwd": cwd, "environ": environ, "timeout_s": timeout_s}
         self._shell.stdin.write(json.dumps(request) + "\n")
         self._shell.stdin.flush()

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import HANG_S
 
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import read_staged
@@ -44,7 +45,7 @@ def job(cluster, tmp_path: Path, make_plan):
         script.write_text(f"#!/bin/bash\nset -e\n{head}export GRAPHMILL_STAGED_ROOT=$SLURM_TMPDIR/graphmill\n{text}")
         options = ["--parsable", "--nodes=2", "--ntasks-per-node=1", f"--output={tmp_path}/out", "--open-mode=append"]
         number = cluster.run("sbatch", *options, script, cwd=tmp_path).out.strip()
-        state, give_up = "PENDING", time.monotonic() + 120
+        state, give_up = "PENDING", time.monotonic() + HANG_S
         while state in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING"):
             assert time.monotonic() < give_up
             time.sleep(0.2)

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import HANG_S, wait_until
 
 from graphmill.cluster.launch.local import run_ranks
 
@@ -30,11 +31,8 @@ def launch(folder, command, environ) -> subprocess.Popen:
     )
 
 
-def wait_for(*paths: Path, timeout_s: float = 20.0) -> None:
-    end = time.monotonic() + timeout_s
-    while not all(path.exists() and path.read_text() for path in paths):
-        assert time.monotonic() < end, f"{paths} did not appear"
-        time.sleep(0.02)
+def wait_for(*paths: Path) -> None:
+    wait_until(lambda: all(path.exists() and path.read_text() for path in paths), paths)
 
 
 def is_alive(pid: int) -> bool:
@@ -162,7 +160,7 @@ def test_a_stop_is_passed_on_once_and_waited_for(new_run, stand_in, source_envir
     launcher = launch(folder, stand_in("0:sleep", "1:sleep"), source_environ)
     running = pids(folder, 2)
     launcher.send_signal(number)
-    assert launcher.wait(20) == 75, launcher.stderr.read()
+    assert launcher.wait(HANG_S) == 75, launcher.stderr.read()
     passed_on = signal.SIGTERM if number == signal.SIGHUP else number
     assert (folder.path / "checkpoint_1").read_text() == str(int(passed_on))
     assert not any(is_alive(pid) for pid in running)
@@ -174,7 +172,7 @@ def test_a_stop_before_the_ranks_listen_is_75_too(new_run, stand_in, source_envi
     launcher = launch(folder, stand_in("0:deaf_at_first", "1:sleep"), source_environ)
     pids(folder, 2)
     launcher.terminate()
-    assert launcher.wait(20) == 75, launcher.stderr.read()
+    assert launcher.wait(HANG_S) == 75, launcher.stderr.read()
 
 
 def test_a_second_interrupt_stops_at_once(new_run, stand_in, source_environ):
@@ -182,10 +180,10 @@ def test_a_second_interrupt_stops_at_once(new_run, stand_in, source_environ):
     launcher = launch(folder, stand_in("0:hang", "1:hang"), source_environ)
     running = pids(folder, 2)
     launcher.send_signal(signal.SIGINT)
-    time.sleep(0.5)
+    wait_for(*(folder.path / f"asked_{rank}" for rank in (0, 1)))
     assert launcher.poll() is None, "the first one waits for the checkpoint"
     launcher.send_signal(signal.SIGINT)
-    assert launcher.wait(10) == 130, launcher.stderr.read()
+    assert launcher.wait(HANG_S) == 130, launcher.stderr.read()
     assert not any(is_alive(pid) for pid in running)
     assert folder.read_outcome().status == "interrupted"
 
@@ -196,17 +194,14 @@ def test_ranks_die_with_a_killed_launcher(new_run, stand_in, source_environ):
     running = pids(folder, 2)
     launcher.kill()
     launcher.wait()
-    end = time.monotonic() + 5
-    while any(is_alive(pid) for pid in running):
-        assert time.monotonic() < end, "orphans"
-        time.sleep(0.05)
+    wait_until(lambda: not any(is_alive(pid) for pid in running), "orphans to end")
 
 
 def test_children_of_a_rank_die_too(new_run, stand_in):
     folder, plan = new_run(1)
     assert run_ranks(folder, plan, resume=False, command=stand_in("0:spawn")) == 1
-    time.sleep(0.1)
-    assert not is_alive(int((folder.path / "grandchild").read_text()))
+    grandchild = int((folder.path / "grandchild").read_text())
+    wait_until(lambda: not is_alive(grandchild), "the grandchild to end")
 
 
 def test_handlers_are_given_back(new_run, stand_in):
@@ -223,14 +218,14 @@ def test_it_works_outside_the_main_thread(new_run, stand_in):
         target=lambda: results.append(run_ranks(folder, plan, resume=False, command=stand_in("0:done:0.3")))
     )
     thread.start()
-    thread.join(20)
+    thread.join(HANG_S)
     assert results == [0]
 
 
 def test_many_launches_at_once_do_not_share_a_port(new_run, stand_in, source_environ):
     runs = [new_run(2, run_id=f"run-{number}")[0] for number in range(6)]
     launchers = [launch(folder, stand_in("0:environ", "1:environ"), source_environ) for folder in runs]
-    assert [launcher.wait(60) for launcher in launchers] == [0] * 6
+    assert [launcher.wait(HANG_S) for launcher in launchers] == [0] * 6
 
 
 def test_stale_rank_variables_are_overwritten(new_run, stand_in, monkeypatch):

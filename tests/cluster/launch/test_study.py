@@ -3,10 +3,10 @@
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from waiting import HANG_S, wait_until
 
 from graphmill.base.errors import UserError
 from graphmill.cluster.launch.study import cell_states, run_study
@@ -94,13 +94,9 @@ def test_a_stop_ends_the_study_and_the_same_command_goes_on(tmp_path, planner, s
         stdout=subprocess.PIPE,
     )
     started = tmp_path / "s" / "lr-0.1" / "started_0"
-    end = time.monotonic() + 20
-    while not started.exists():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    time.sleep(0.2)
+    wait_until(started.exists, "the first cell")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 75
+    assert process.wait(HANG_S) == 75
     assert statuses(tmp_path) == ["stopped", "new", "new"]
     assert run(tmp_path, planner, stand_in("0:finish"))[0] == 0
     assert statuses(tmp_path) == ["done"] * 3

@@ -13,6 +13,7 @@ import pytest
 import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from waiting import HANG_S
 
 from graphmill.base.errors import UserError
 from graphmill.cluster.staging import copying
@@ -192,7 +193,7 @@ def test_too_small_a_disk_is_refused_with_numbers(run: RunFolder, tmp_path: Path
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", f"{inside} --to {small}; "]
     if subprocess.run(["unshare", "-Urm", "mount", "-t", "tmpfs", "none", small], check=False).returncode:
         pytest.skip("no user namespaces here, to mount a small file system in")
-    done = subprocess.run(command, capture_output=True, text=True, env=source_environ, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=source_environ, timeout=HANG_S, check=False)
     assert done.returncode == 1, done.stderr
     assert "has 0.1 MiB free" in done.stderr
     assert "→" in done.stderr
@@ -205,7 +206,7 @@ def started(run: RunFolder, root: Path, environ: dict[str, str]) -> "subprocess.
 
 def test_of_jobs_that_come_together_one_copies(run: RunFolder, dataset: Path, tmp_path: Path, source_environ):
     jobs = [started(run, tmp_path / "fast", source_environ) for _ in range(4)]
-    texts = [job.communicate(timeout=60)[1] for job in jobs]
+    texts = [job.communicate(timeout=HANG_S)[1] for job in jobs]
     assert [job.returncode for job in jobs] == [0] * 4, texts
     assert sum("copied in" in text for text in texts) == 1
     (copy,) = [path for path in (tmp_path / "fast").iterdir() if path.is_dir()]
@@ -224,7 +225,7 @@ def test_a_killed_copier_leaves_nothing_half_written(
     while job.poll() is None and not list(root.glob(".*.tmp/x*")):
         time.sleep(0.001)
     job.send_signal(number)
-    job.wait(timeout=30)
+    job.wait(timeout=HANG_S)
     assert not [path for path in root.glob("[!.]*") if read_mark(path) is None]
     if number == signal.SIGTERM:
         assert not list(root.glob(".*.tmp"))
@@ -238,7 +239,7 @@ def test_a_holder_that_stands_still_is_not_waited_for(tmp_path: Path, source_env
     target = tmp_path / "copy"
     program = (
         "import sys, time; from pathlib import Path; from graphmill.cluster.staging.lock import only_copier\n"
-        "with only_copier(Path(sys.argv[1]), print): print('held', flush=True); time.sleep(60)"
+        "with only_copier(Path(sys.argv[1]), print): print('held', flush=True); time.sleep(600)"
     )
     holder = subprocess.Popen(
         [sys.executable, "-c", program, str(target)], stdout=subprocess.PIPE, text=True, env=source_environ

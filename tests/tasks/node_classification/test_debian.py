@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 import zipfile
 from contextlib import suppress
 from dataclasses import fields, replace
@@ -598,10 +597,8 @@ def test_shipped_rows_hold_words_and_say_nothing_of_this_machine(shipped: Debian
     assert not any(sign in str(shipped.metadata) for sign in ("/", "http", ".org"))
 
 
-def test_shipped_loads_fast_and_with_numpy_alone(shipped_path: Path) -> None:
-    start = time.process_time()
+def test_shipped_loads_with_numpy_alone(shipped_path: Path) -> None:
     read_compact(shipped_path)
-    assert time.process_time() - start < 2
     with np.load(shipped_path, allow_pickle=False) as members:
         assert members["names"].tobytes().decode().split("\n")[0] == "0ad"
 

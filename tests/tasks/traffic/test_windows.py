@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from rounding import Bounded, assert_within
 
 from graphmill.base.errors import UserError
 from graphmill.graph.batch import SeedIds, Seeds
@@ -38,13 +39,15 @@ def test_a_batch_holds_the_readings_of_its_windows(store: TrafficStore) -> None:
     for row, start in enumerate((40, 7, 300)):
         raw = store.values[start : start + 9]
         known = raw != 0
-        scaled = np.where(known, (raw - metadata.mean) / metadata.std, 0)
-        np.testing.assert_allclose(inputs[row, ..., 0], scaled[:6], rtol=1e-4, atol=1e-5)
+        mean = Bounded.of(metadata.mean).rounded()  # to float32, and so is the deviation
+        scaled = ((Bounded.of(torch.from_numpy(raw)) - mean) / metadata.std).rounded()
+        scaled = scaled.moved(lambda x, known=known: torch.where(torch.from_numpy(known), x, 0))
+        assert_within(inputs[row, ..., 0], scaled[:6])
         np.testing.assert_array_equal(inputs[row, ..., 1], known[:6])
         np.testing.assert_array_equal(batch.targets[row], raw[6:])
         np.testing.assert_array_equal(batch.is_known[row], known[6:])
         seconds = store.timestamps[start : start + 6]
-        np.testing.assert_allclose(inputs[row, :, 0, 2], seconds % 86400 / 86400)
+        np.testing.assert_array_equal(inputs[row, :, 0, 2], (seconds % 86400 / 86400).astype(np.float32))
         assert (inputs[row, ..., 2] == inputs[row, :, :1, 2]).all()
 
 
@@ -53,8 +56,8 @@ def test_the_clock(tmp_path: Path) -> None:
     times = np.datetime64("2024-02-28T22:00:00", "s").astype(np.int64) + 3600 * np.arange(100)  # a Wednesday
     store = write_traffic(replace(raw, series=replace(raw.series, timestamps=times)), tmp_path / "s")
     windows = TrafficWindows(store, 3, 1)
-    assert windows.clock[0, 0] == pytest.approx(22 / 24)
-    np.testing.assert_allclose(windows.clock[:3, 1] * 7, [2, 2, 3], rtol=1e-6)
+    assert windows.clock[0, 0] == np.float32(22 / 24)
+    np.testing.assert_array_equal(windows.clock[:3, 1], np.array([2 / 7, 2 / 7, 3 / 7], np.float32))
 
 
 @given(st.lists(st.sampled_from([300, 300, 300, 600, 7]), min_size=0, max_size=40), st.integers(2, 6))
