@@ -66,7 +66,7 @@ def test_no_job_is_above_the_limits_or_asks_for_more_than_it_needs(stages, limit
     for job in pack(stages, limits).jobs:
         inside = [by_name[part.stage] for part in job.parts]
         for part, stage in zip(job.parts, inside, strict=True):
-            assert part.takes_s == pytest.approx(stage.start_s + part.end_s - part.begin_s + stage.save_s, abs=TINY_S)
+            assert part.takes_s == pytest.approx(stage.start_s + part.end_s - part.begin_s + stage.end_s, abs=TINY_S)
         assert job.takes_s <= job.time_s + TINY_S
         assert job.time_s <= limits.time_s
         assert job.time_s % MINUTE_S == 0

@@ -10,6 +10,7 @@ from typer.core import TyperCommand
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
+from graphmill.cli.job_options import joined_values, takes_job_options
 from graphmill.cli.options import DatasetRoot, Json, LogsRoot
 from graphmill.cli.plan import make_plan, say
 from graphmill.cli.show import Cell, print_facts, print_json, print_line, print_table
@@ -54,11 +55,20 @@ class StagesCommand(TyperCommand):
         return super().parse_args(ctx, words)
 
 
+class SubmitStagesCommand(StagesCommand):
+    """A value that looks like an option stays a value: `--sbatch-arg --licenses=a`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
+        """Join such values to their options before anybody reads them."""
+        return super().parse_args(ctx, joined_values(args))
+
+
 def register(app: typer.Typer) -> None:
     """Add the group."""
     group = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None)
     group.command("plan", cls=StagesCommand)(plan)
     group.command("run", cls=StagesCommand)(run)
+    group.command("submit", cls=SubmitStagesCommand)(takes_job_options(submit))
     group.command("list")(list_)
     group.callback()(pipeline)
     app.add_typer(group, name="pipeline")
@@ -71,6 +81,7 @@ def pipeline() -> None:
     Example:
       graphmill pipeline plan pipeline-neighbours --time-limit 00:30:00
       graphmill pipeline run pipeline-neighbours
+      graphmill pipeline submit pipeline-neighbours --time-limit 00:30:00
       graphmill pipeline list pipeline-neighbours
     """
 
@@ -105,7 +116,7 @@ def plan(
 
     loaded, chosen, of = _loaded(name, stages, logs_root)
     limits = _limits(time_limit, memory_limit)
-    plans = checked_plans(of, chosen, _planner(root, to_train=not dry_run))  # a trial trains
+    plans = checked_plans(of, chosen, of.planned_by(_planner(root, to_train=not dry_run)))  # a trial trains
     if dry_run:
         _show_states(of, json=json)
         return
@@ -160,21 +171,74 @@ def run(
     from graphmill.cluster.launch.pipeline import checked_plans, run_pipeline
 
     loaded, chosen, of = _loaded(name, stages, logs_root)
-    planner = _planner(root, to_train=not dry_run)
+    plan_of = of.planned_by(_planner(root, to_train=not dry_run))
     if dry_run:
-        checked_plans(of, chosen, planner)
+        checked_plans(of, chosen, plan_of)
         _show_states(of, json=json)
         return
     evaluated = None
     if loaded.evaluate_on == "all":
-        evaluated = lambda stage, _: evaluate_on_all(of, stage, planner, say)  # noqa: E731  # one line says it
-    code = run_pipeline(of, chosen, planner=planner, say=say, after_stage=evaluated)
+        evaluated = lambda stage, _: evaluate_on_all(of, stage, plan_of, say)  # noqa: E731  # one line says it
+    code = run_pipeline(of, chosen, plan_of=plan_of, say=say, after_stage=evaluated)
     if json:
         _show_states(of, json=True)
     if code:
         raise typer.Exit(code)
     if not json:
         print_line(f"{loaded.name}: {len(chosen)} stages are done; `graphmill pipeline list {name}` shows them")
+
+
+def submit(
+    name: PipelineName,
+    *,
+    stages: StageNames = None,
+    trial: Annotated[
+        int,
+        typer.Option(
+            "--trial", metavar="STEPS", min=0, help="Steps of each stage to measure here; 0: measure nothing."
+        ),
+    ] = 20,
+    time_limit: TimeLimit = None,
+    memory_limit: MemoryLimit = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the jobs and their scripts; ask Slurm, write nothing.")
+    ] = False,
+    root: DatasetRoot = None,
+    logs_root: LogsRoot = Path("logs"),
+    json: Json = False,
+    job: list[str],
+) -> None:
+    """Submit the stages of a pipeline as a chain of Slurm jobs.
+
+    Stages are packed into jobs by what a trial of each predicts: a stage may span jobs, a job may hold several stages,
+    and no job asks for more time or memory than it needs. Each job waits for the end of the one before it, continues
+    what is unfinished, and leaves out what is done; a failed stage stops those that take its weights. A stage that runs
+    out of time is continued by the next job, or by the same one, requeued.
+
+    \b
+    Example:
+      graphmill pipeline submit pipeline-neighbours --time-limit 00:30:00 --dry-run
+      graphmill pipeline submit pipeline-neighbours --site perlmutter --account m1234 --time-limit 02:00:00
+      graphmill watch logs/neighbours
+    """
+    from graphmill.base.amounts import mib_of
+    from graphmill.cli.pipeline_submit import one_time_limit, submit_stages
+
+    memory = None if memory_limit is None else mib_of(memory_limit)
+    if memory_limit is not None and not memory:
+        raise UserError(f"--memory-limit {memory_limit} is no amount of memory", fix="write, for example, 8G")
+    loaded, chosen, _ = _loaded(name, stages, logs_root)
+    submit_stages(
+        loaded,
+        chosen,
+        overrides=one_time_limit(time_limit, job),
+        memory_mib=memory,
+        trial=trial,
+        dataset_root=root,
+        logs_root=logs_root,
+        dry_run=dry_run,
+        json=json,
+    )
 
 
 def list_(

@@ -28,6 +28,7 @@ class Shape:
     hosts: int = 1
     ranks_per_host: int = 1
     device: str = "cpu"
+    others: str = ""  # whatever else jobs must agree on; compared, and no more
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class StageCost:
     start_s: float  # from the start of an attempt to its first step; every job of the stage pays it
     work_s: Interval  # what is left of steps, evaluations and periodic checkpoints
     piece_s: float  # the longest piece of work that no checkpoint can be in: a round, or an evaluation
-    save_s: float  # the checkpoint at the end of an attempt
+    end_s: float  # kept back at the end of an attempt, to save a checkpoint and leave
     memory_mib: Interval  # peak of each host
     needs: tuple[str, ...] = ()  # stages whose weights it takes
 
@@ -65,7 +66,7 @@ class Part:
     begin_s: float
     end_s: float
     is_last: bool
-    takes_s: float  # with start-up and the checkpoint at its end
+    takes_s: float  # with start-up and what is kept back for its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +76,17 @@ class PackedJob:
     parts: tuple[Part, ...]
     shape: Shape
     time_s: int  # whole minutes
-    memory_mib: int
+    memory_mib: int  # of each host; 0: not said
 
     @property
     def takes_s(self) -> float:
         """Predicted, at most."""
         return sum(part.takes_s for part in self.parts)
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether the next job continues its last stage."""
+        return not self.parts[-1].is_last
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +135,7 @@ class _Packer:
                 self.close()
                 continue
             is_last = end >= stage.work_s.high
-            takes_s = stage.start_s + (end - done) + stage.save_s
+            takes_s = stage.start_s + (end - done) + stage.end_s
             self._open.append((stage, Part(stage.name, done, end, is_last, takes_s)))
             if is_last:
                 return
@@ -159,6 +165,18 @@ class _Packer:
         return done + room_s if room_s >= least_s else None
 
 
+def whole_job(stage: str, shape: Shape, limits: Limits) -> PackedJob:
+    """The job of a stage of which nothing is predicted: it may take all that a job may ask for."""
+    time_s = limits.whole_minutes_s
+    part = Part(stage, 0.0, float(time_s), is_last=True, takes_s=float(time_s))
+    return PackedJob((part,), shape, time_s, 0 if limits.memory_mib is None else math.floor(limits.memory_mib))
+
+
+def least_time_s(stage: StageCost) -> float:
+    """A job with less time left is not worth an attempt at this stage."""
+    return stage.start_s + min(_least_s(stage), stage.work_s.high) + stage.end_s
+
+
 def _misfits(stages: Sequence[StageCost], limits: Limits) -> dict[str, str]:
     found: dict[str, str] = {}
     for stage in stages:
@@ -176,8 +194,8 @@ def _why_not(stage: StageCost, limits: Limits, misfits: Mapping[str, str]) -> st
     if _room_s(stage, limits) < least_s:
         return (
             f"a job may run for {limits.whole_minutes_s} s, but start-up ({stage.start_s:.1f} s), the longest work"
-            f" between two checkpoints ({least_s:.1f} s) and a checkpoint ({stage.save_s:.1f} s) take"
-            f" {stage.start_s + least_s + stage.save_s:.1f} s"
+            f" between two checkpoints ({least_s:.1f} s) and the end with a checkpoint ({stage.end_s:.1f} s) take"
+            f" {stage.start_s + least_s + stage.end_s:.1f} s"
         )
     missing = [name for name in stage.needs if name in misfits]
     return f"it takes weights of {', '.join(missing)}, which does not fit" if missing else None
@@ -185,7 +203,7 @@ def _why_not(stage: StageCost, limits: Limits, misfits: Mapping[str, str]) -> st
 
 def _room_s(stage: StageCost, limits: Limits) -> float:
     """For work, in a job of its own."""
-    return limits.whole_minutes_s - stage.start_s - stage.save_s
+    return limits.whole_minutes_s - stage.start_s - stage.end_s
 
 
 def _least_s(stage: StageCost) -> float:

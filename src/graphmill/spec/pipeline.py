@@ -4,7 +4,7 @@ Reading a file and making the experiments of its stages is pure, but for the fil
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Self
@@ -134,8 +134,10 @@ def checked_pipeline(draft: Draft, source: str) -> Pipeline:
     return Pipeline(file.name, file.experiment, shared, file.evaluate_on, tuple(known))
 
 
-def load_stage(pipeline: Pipeline, stage: StageSpec, logs_root: Path | None) -> Experiment:
+def load_stage(pipeline: Pipeline, stage: StageSpec, logs_root: Path | None, further: Sequence[str] = ()) -> Experiment:
     """The experiment that one stage runs. Weights of stages are those of their runs below `logs_root`.
+
+    `further`: overrides that are laid over all others.
 
     Without a `logs_root`, the experiment begins with random weights: to plan a stage before those that it needs are
     done. `UserError` where something in it is wrong, or where the stage has `sources`.
@@ -146,6 +148,7 @@ def load_stage(pipeline: Pipeline, stage: StageSpec, logs_root: Path | None) -> 
             fix="remove sources; the weights that a stage begins with are init_from",
         )
     overrides = [*pipeline.shared, *(_override(key, value) for key, value in stage.set.items())]
+    overrides += further
     if stage.init_from is not None and logs_root is not None:
         overrides.append(_override("init_from", source_section(pipeline, stage.init_from, logs_root)))
     if isinstance(pipeline.experiment, str):

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from graphmill.cluster.launch.attempt import Follow
+from graphmill.record.run_folder import RunFolder
 from graphmill.spec.job.options import Launcher, OnStageFailure, OnTimeLimit
 
 
@@ -43,11 +45,21 @@ class Staging:
 
 
 @dataclass(frozen=True, slots=True)
+class StagesHere:
+    """What the job runs of a pipeline."""
+
+    folder: Path
+    stages: tuple[str, ...]
+    hands_over: bool  # the next job of the chain continues what is not finished
+
+
+@dataclass(frozen=True, slots=True)
 class Arguments:
     """All of it."""
 
     runs: tuple[Path, ...]  # one after another; none: `new_run` makes one
     new_run: NewRun
+    pipeline: StagesHere | None  # in place of runs
     on_time_limit: OnTimeLimit
     max_attempts: int
     python: str  # of the ranks, where they have no container
@@ -57,6 +69,15 @@ class Arguments:
     port: int | None  # of the rendezvous; None: from the job's id
     container: Container | None
     staging: Staging | None
+
+    @property
+    def follow(self) -> Follow:
+        """How an attempt that ran out of time is followed by another."""
+        return "next_job" if self.pipeline is not None and self.pipeline.hands_over else self.on_time_limit
+
+    def is_asked_to_stop(self) -> bool:
+        """Whether a person has stopped the whole pipeline."""
+        return self.pipeline is not None and RunFolder(self.pipeline.folder).is_asked_to_stop()
 
     @property
     def cpus_per_host(self) -> int:
@@ -87,6 +108,10 @@ def parse_arguments(words: Sequence[str] | None = None) -> Arguments:
     new.add_argument("--dataset-root", type=Path)
     new.add_argument("-O", "--override", action="append", default=[])
     new.add_argument("--script", type=Path, help="kept in the run folder, for the job that follows")
+    of_pipeline = parser.add_argument_group("stages of a pipeline, in place of RUN")
+    of_pipeline.add_argument("--pipeline", type=Path, metavar="FOLDER")
+    of_pipeline.add_argument("--stage", action="append", default=[], metavar="NAME")
+    of_pipeline.add_argument("--hand-over", action="store_true", help="the next job continues what is not finished")
     end = parser.add_argument_group("what follows an attempt")
     end.add_argument("--on-time-limit", choices=("requeue", "resubmit", "stop"), default="requeue")
     end.add_argument("--max-attempts", type=int, default=20)
@@ -120,6 +145,9 @@ def _arguments(options: argparse.Namespace) -> Arguments:
             overrides=tuple(options.override),
             script=options.script,
         ),
+        pipeline=None
+        if options.pipeline is None
+        else StagesHere(options.pipeline, tuple(options.stage), options.hand_over),
         on_time_limit=options.on_time_limit,
         max_attempts=options.max_attempts,
         python=options.python,

@@ -2,7 +2,8 @@
 
 One process from the first line to the exit status: own the run, note the attempt, stage the dataset, find a port for
 the rendezvous, srun the ranks, pass signals on, judge how they ended, requeue or submit the next job. Several runs are
-trained one after another, and a run that is done is passed over, so a requeued job continues where it was.
+trained one after another, and a run that is done is passed over, so a requeued job continues where it was. With
+`--pipeline`, the runs are stages (`stages_in_job.py`).
 """
 
 import os
@@ -19,8 +20,10 @@ from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.cluster.jobs import job_end
 from graphmill.cluster.jobs.arguments import Arguments, parse_arguments
+from graphmill.cluster.jobs.job_end import say
 from graphmill.cluster.jobs.new_run import count, find_or_make
 from graphmill.cluster.jobs.srun_step import Signals, SrunStep
+from graphmill.cluster.jobs.stages_in_job import run_stages
 from graphmill.cluster.jobs.steps import JobHere, Rendezvous, environment, rank_command, staging_command
 from graphmill.cluster.launch.attempt import Decision, decide
 from graphmill.cluster.launch.judge import Evidence, Judgement, judge, note_outcome
@@ -46,10 +49,12 @@ def main(words: Sequence[str] | None = None) -> int:
     signals.install()
     try:
         driver = Driver(arguments, os.environ, signals)
+        if arguments.pipeline is not None:
+            return run_stages(driver, arguments.pipeline)
         for folder in driver.runs():
-            code = driver.train(folder)
-            if code != exits.DONE:
-                return code
+            decision = driver.train(folder)
+            if decision.step != "finish":
+                return decision.exit_code
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         return exits.BAD_REQUEST
@@ -76,19 +81,25 @@ class Driver:
         found = [RunFolder.open(run) for run in runs] or [find_or_make(self.arguments, self.environ, say)]
         return [RunFolder(folder.path.resolve()) for folder in found]
 
-    def train(self, folder: RunFolder) -> int:
-        """One attempt of one run. Returns the exit status for the job."""
+    def train(self, folder: RunFolder) -> Decision:
+        """One attempt of one run. Returns what follows; it has been set going."""
         job = self.environ.get("SLURM_JOB_ID", "")
         with attempt(folder, command=sys.argv, job_id=job, wait_s=OWNER_LEAVES_WITHIN_S, say=say) as begun:
             if begun is None:
                 say(f"{folder.path} is done already; nothing is trained")
-                return exits.DONE
+                return Decision("finish", "the run is done", exits.DONE)
             self._announce(begun)
             started = folder.attempts()[-1].time
             staged = self._stage(folder, started)
             if staged is not None:
-                return self._follow(folder, staged, tries_left=0).exit_code
+                return self._follow(folder, staged, tries_left=0)
             return self._ranks(folder, started)
+
+    @property
+    def here(self) -> JobHere:
+        """What commands depend on of this job."""
+        num_hosts = count(self.environ, "SLURM_JOB_NUM_NODES", 1)
+        return JobHere(self.environ.get("SLURM_JOB_ID", "0"), num_hosts, Path.cwd())
 
     def _announce(self, begun: Begun) -> None:
         restarts = self.environ.get("SLURM_RESTART_COUNT")  # not set in a job's first run
@@ -98,15 +109,11 @@ class Driver:
         job = self.environ.get("SLURM_JOB_ID", "?")
         say(f"attempt {begun.number} of {begun.folder.path}: job {job}{again}, on {hosts}, {clock}")
 
-    def _here(self) -> JobHere:
-        num_hosts = count(self.environ, "SLURM_JOB_NUM_NODES", 1)
-        return JobHere(self.environ.get("SLURM_JOB_ID", "0"), num_hosts, Path.cwd())
-
     def _stage(self, folder: RunFolder, started: float) -> Judgement | None:
         """Copy the dataset near the ranks. None where that went well, or nothing is to be copied."""
         if self.arguments.staging is None:
             return None
-        command = staging_command(self.arguments, folder.path, self._here())
+        command = staging_command(self.arguments, folder.path, self.here)
         step = SrunStep.start(command, environment(self.arguments, self.environ, None))
         self._wait(step, folder, started)
         if step.status == exits.DONE and self.cause is None:
@@ -115,10 +122,10 @@ class Driver:
         status = exits.BAD_REQUEST if step.status == exits.BAD_REQUEST else None
         return judge(folder, Evidence(started, asked=self._asked, status=status, problem=problem))
 
-    def _ranks(self, folder: RunFolder, started: float) -> int:
+    def _ranks(self, folder: RunFolder, started: float) -> Decision:
         for trial in range(1, TRIES + 1):
             rendezvous = self._rendezvous(trial)
-            command = rank_command(self.arguments, folder.path, self._here(), rendezvous, trial)
+            command = rank_command(self.arguments, folder.path, self.here, rendezvous, trial)
             folder.outcome_path.unlink(missing_ok=True)  # of the try before
             step = SrunStep.start(command, environment(self.arguments, self.environ, rendezvous))
             self._wait(step, folder, started)
@@ -132,7 +139,7 @@ class Driver:
             judgement = judge(folder, self._with_cause(evidence, folder))
             decision = self._follow(folder, judgement, tries_left=TRIES - trial)
             if decision.step != "other_port":
-                return decision.exit_code
+                return decision
         raise AssertionError("the last try has no other port")
 
     def _rendezvous(self, trial: int) -> Rendezvous:
@@ -206,10 +213,10 @@ class Driver:
             say("Slurm had given this attempt up, and the run was resumed elsewhere: nothing is decided here")
             return Decision("give_up", "another attempt owns the run", exits.LOST_A_RANK)
         end = job_end.attempt_end(folder, judgement, tries_left=tries_left)
-        decision = decide(end, on_time_limit=arguments.on_time_limit, max_attempts=arguments.max_attempts)
+        decision = decide(end, on_time_limit=arguments.follow, max_attempts=arguments.max_attempts)
         if decision.step == "other_port":
             return decision
-        if decision.step == "retry" and folder.is_asked_to_stop():
+        if decision.step == "retry" and (folder.is_asked_to_stop() or arguments.is_asked_to_stop()):
             decision = replace(decision, step="give_up", reason="stop was requested (graphmill stop)")
         if self.cause is not None and self.cause.is_requeued:
             decision = replace(decision, step="give_up", reason="Slurm requeues the job itself")
@@ -218,14 +225,8 @@ class Driver:
             note_outcome(folder, judgement, last.time)
         job_end.report_end(folder, judgement, end, decision, self.environ, say, in_haste=self.signals.terminated)
         if decision.step == "retry":
-            job_end.retry(folder, arguments.on_time_limit, self.environ, say)
+            job_end.retry(folder, arguments.follow, self.environ, say)
         return decision
-
-
-def say(text: str) -> None:
-    """Into the job's log."""
-    sys.stderr.write(f"graphmill: {text}\n")
-    sys.stderr.flush()
 
 
 if __name__ == "__main__":

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from graphmill.base.errors import UnreadableError, UserError
-from graphmill.cluster.launch.attempt import AttemptEnd, Decision
+from graphmill.cluster.launch.attempt import AttemptEnd, Decision, Follow
 from graphmill.cluster.launch.judge import Judgement, tail
 from graphmill.record.endings import EndingName
 from graphmill.record.manifest import saved_steps
 from graphmill.record.run_folder import RunFolder, SubmittedJob
 from graphmill.runtime.deadline import job_deadline
 from graphmill.slurm.commands import SlurmError, scontrol
-from graphmill.spec.job.options import OnTimeLimit
 
 Say = Callable[[str], None]
 
@@ -24,6 +23,12 @@ _EPILOG_NEEDS_S: Final = 20.0  # sacct may be slow, and what follows is worth mo
 _REQUEUE_TIMEOUT_S: Final = 60.0
 _FIELD: Final = re.compile(r"(?:^|\s)(JobState|Reason|Restarts|PreemptTime)=(\S+)")
 _NOT_SET: Final = (None, "None", "N/A", "Unknown", "NONE")
+
+
+def say(text: str) -> None:
+    """Into the job's log."""
+    sys.stderr.write(f"graphmill: {text}\n")
+    sys.stderr.flush()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +122,11 @@ def _epilog(folder: RunFolder, environ: Mapping[str, str], say: Say) -> None:
         say(f"no epilog: {type(error).__name__}: {error}")
 
 
-def retry(folder: RunFolder, way: OnTimeLimit, environ: Mapping[str, str], say: Say) -> None:
+def retry(folder: RunFolder, way: Follow, environ: Mapping[str, str], say: Say) -> None:
     """Requeue this job, or submit the next one. Slurm ends this job at a requeue: nothing comes after."""
+    if way == "next_job":
+        say("the next job of the chain continues")
+        return
     job = environ.get("SLURM_JOB_ID", "")
     if way == "requeue":
         folder.note_job(SubmittedJob(job_id=job_name(environ), time=time.time(), how="requeue"))

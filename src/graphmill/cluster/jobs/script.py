@@ -7,7 +7,7 @@ import jinja2
 
 from graphmill.base.amounts import clock_of
 from graphmill.cluster.jobs.quoting import bash_line, bash_word, sbatch_value, slurm_file_name
-from graphmill.spec.job.resolve import Begin, Job, NoContainerSpec, PyxisSpec
+from graphmill.spec.job.resolve import Begin, Job, NoContainerSpec, PyxisSpec, StagesOfAPipeline
 
 
 def render_script(job: Job) -> str:
@@ -111,11 +111,19 @@ def _options(job: Job) -> list[str]:
         *_container(job),
         *_staging(job),
     ]
+    if job.pipeline is not None:
+        return [*lines, *_pipeline(job.pipeline)]
     if len(job.run_folders) > 1:
         return [*lines, '"$run"']
     if job.run_folders:
         return [*lines, bash_word(job.run_folders[0], field="the run folder")]
     return [*lines, *_begin(job, job.begin or Begin())]
+
+
+def _pipeline(part: StagesOfAPipeline) -> list[str]:
+    stages = " ".join(f"--stage={bash_word(stage, field='the stage')}" for stage in part.stages)
+    folder = f"--pipeline={bash_word(part.folder, field='the folder of the pipeline')}"
+    return [f"{folder} {stages}", *(["--hand-over"] if part.hands_over else [])]
 
 
 def _begin(job: Job, begin: Begin) -> list[str]:

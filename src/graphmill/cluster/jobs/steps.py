@@ -59,6 +59,13 @@ def rank_command(arguments: Arguments, run: Path, here: JobHere, rendezvous: Ren
     return ["srun", *size, *_log(run, "host_%n.log"), *inside, "torchrun", *python, *agent, *worker]
 
 
+def single_python(arguments: Arguments, folder: Path, here: JobHere) -> list[str]:
+    """Starts one interpreter on one host, as the ranks are started; `folder` is seen inside a container."""
+    size = ["--export=ALL", "--nodes=1", "--ntasks=1", f"--cpus-per-task={arguments.cpus_per_host}"]
+    inside = [*_srun_container(arguments, folder, here), *_DEAF_TO_WARNING]
+    return ["srun", *size, *inside, "python", *_python(arguments, folder, here)]
+
+
 def environment(arguments: Arguments, environ: Mapping[str, str], rendezvous: Rendezvous | None) -> dict[str, str]:
     """What the ranks find in their environment."""
     found = dict(environ)

@@ -22,6 +22,8 @@ from graphmill.base import exits
 from graphmill.record.endings import DONE, Ending
 from graphmill.spec.job.options import OnTimeLimit
 
+Follow = OnTimeLimit | Literal["next_job"]
+"""How a job is followed by another; `next_job`: by the one that waits in a pipeline's chain already."""
 _BY_CHANCE = ("lost", "io_error")  # may happen before anything is saved, and need not happen again
 
 
@@ -46,7 +48,7 @@ class Decision:
     exit_code: int  # of the job
 
 
-def decide(end: AttemptEnd, *, on_time_limit: OnTimeLimit, max_attempts: int) -> Decision:
+def decide(end: AttemptEnd, *, on_time_limit: Follow, max_attempts: int) -> Decision:
     """What follows. One arrow of the state machine each."""
     ending = end.ending
     if ending is DONE:
@@ -60,7 +62,7 @@ def decide(end: AttemptEnd, *, on_time_limit: OnTimeLimit, max_attempts: int) ->
     return _retry(end, on_time_limit, max_attempts)
 
 
-def _retry(end: AttemptEnd, on_time_limit: OnTimeLimit, max_attempts: int) -> Decision:
+def _retry(end: AttemptEnd, on_time_limit: Follow, max_attempts: int) -> Decision:
     code = end.ending.exit_status
     if on_time_limit == "stop":
         return Decision("give_up", "no other attempt was asked for (slurm.on_time_limit: stop)", code)

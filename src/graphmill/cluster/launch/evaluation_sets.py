@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
@@ -18,7 +18,7 @@ from typing import Any, Final
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
-from graphmill.cluster.launch.pipeline import NEW, Planner, Stages
+from graphmill.cluster.launch.pipeline import NEW, PlanOf, Stages
 from graphmill.record.find_weights import weights_of
 from graphmill.record.run_folder import RunFolder, plan_text
 from graphmill.spec.pipeline import StageSpec
@@ -39,17 +39,27 @@ class Evaluated:
     value: float
 
 
-def evaluate_on_all(stages: Stages, stage: StageSpec, planner: Planner, say: Callable[[str], None]) -> None:
-    """Evaluate the best weights of a stage that is done, unless that was done before."""
+def evaluate_on_all(
+    stages: Stages,
+    stage: StageSpec,
+    plan_of: PlanOf,
+    say: Callable[[str], None],
+    *,
+    python: Sequence[str] = (sys.executable,),
+) -> None:
+    """Evaluate the best weights of a stage that is done, unless that was done before.
+
+    `python`: the command that starts an interpreter which has torch; in a job it goes through srun.
+    """
     path = stages.logs_root / stages.pipeline.name / EVALUATIONS_FILE
     folder = stages.state(stage).folder
     weights = weights_of(folder, "best", lambda name, problem: say(f"{name} is damaged: {problem}")).checked()
     known = read_evaluations(path)
     if any((row.stage, row.weights) == (stage.name, weights) for row in known):
         return
-    with tempfile.TemporaryDirectory(prefix="graphmill-plans-") as root:
-        plans = [_plan_path(stages, other, planner, Path(root)) for other in stages.pipeline.stages]
-        found = _run(folder, plans)
+    with tempfile.TemporaryDirectory(prefix=".plans-", dir=path.parent) as root:  # there a container sees it, too
+        plans = [_plan_path(stages, other, plan_of, Path(root)) for other in stages.pipeline.stages]
+        found = _run(folder, plans, python)
     rows = []
     for other, result in zip(stages.pipeline.stages, found, strict=True):
         if "refused" in result:
@@ -77,20 +87,24 @@ def read_evaluations(path: Path) -> list[Evaluated]:
         raise UserError(f"{path} is damaged", fix="remove it, and run the pipeline again") from None
 
 
-def _plan_path(stages: Stages, stage: StageSpec, planner: Planner, root: Path) -> Path:
+def _plan_path(stages: Stages, stage: StageSpec, plan_of: PlanOf, root: Path) -> Path:
     """The plan of a stage: of its run where it has begun, else as it will be planned."""
     state = stages.state(stage)
     if state.status != NEW:
         return state.folder.plan_path
     path = root / f"{stage.name}.json"
-    path.write_text(plan_text(stages.plan(stage, planner)), encoding="utf-8")
+    path.write_text(plan_text(plan_of(stage)), encoding="utf-8")
     return path
 
 
-def _run(folder: RunFolder, plans: list[Path]) -> list[dict[str, Any]]:
+def _run(folder: RunFolder, plans: list[Path], python: Sequence[str]) -> list[dict[str, Any]]:
     words = [str(folder.path), *(str(path) for path in plans), "--split", _SPLIT]
     child = subprocess.run(
-        [sys.executable, "-m", "graphmill.train.evaluate_sets", *words], stdout=subprocess.PIPE, text=True, check=False
+        [*python, "-m", "graphmill.train.evaluate_sets", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
     )
     if child.returncode != exits.DONE:
         raise UserError(

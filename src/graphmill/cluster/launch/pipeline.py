@@ -21,6 +21,8 @@ UNFINISHED: Final = "unfinished"  # it has begun, and does not say how it ended:
 DONE: Final = "done"
 Planner = Callable[[Experiment, str], Plan]
 """Makes the plan of one run from its experiment and run id. The caller has it, for it must open the dataset."""
+PlanOf = Callable[[StageSpec], Plan]
+"""Makes the plan of a stage. It names its initial weights only once the stages that they come from are done."""
 AfterStage = Callable[[StageSpec, RunFolder], None]
 """Called with each stage that is done: at its end, and again whenever the pipeline is run."""
 
@@ -62,17 +64,21 @@ class Stages:
         """The stages whose weights this one takes, and which are not done."""
         return [name for name in stage.needs() if self.state(self.pipeline.stage(name)).status != DONE]
 
-    def plan(self, stage: StageSpec, planner: Planner) -> Plan:
-        """The plan of a stage. It names its initial weights only once the stages that they come from are done."""
-        logs_root = None if self.missing(stage) else self.logs_root
-        return planner(load_stage(self.pipeline, stage, logs_root), self.pipeline.run_id(stage))
+    def planned_by(self, planner: Planner) -> PlanOf:
+        """Plans of the stages as the pipeline's file has them now."""
+
+        def plan_of(stage: StageSpec) -> Plan:
+            logs_root = None if self.missing(stage) else self.logs_root
+            return planner(load_stage(self.pipeline, stage, logs_root), self.pipeline.run_id(stage))
+
+        return plan_of
 
 
 def run_pipeline(
     stages: Stages,
     chosen: Sequence[StageSpec],
     *,
-    planner: Planner,
+    plan_of: PlanOf,
     say: Say,
     command: Sequence[str] = WORKER,
     after_stage: AfterStage | None = None,
@@ -85,7 +91,7 @@ def run_pipeline(
     Raises:
         UserError: a stage has begun with another definition than it has now; both are said.
     """
-    checked_plans(stages, chosen, planner)
+    checked_plans(stages, chosen, plan_of)
     problems: list[str] = []
     for stage in chosen:
         number = stages.pipeline.stages.index(stage) + 1
@@ -95,7 +101,7 @@ def run_pipeline(
             say(f"{title}: not run, because it takes weights of {', '.join(missing)}, which is not done")
             problems.append(stage.name)
             continue
-        code = _run(stages, stage, title, planner=planner, say=say, command=command)
+        code = _run(stages, stage, title, plan_of=plan_of, say=say, command=command)
         if code in _STOPS:
             say(f"{title}: stopped (exit status {code}); run the same command again to resume")
             return code
@@ -109,13 +115,13 @@ def run_pipeline(
     return exits.ANSWER_IS_NO if problems else exits.DONE
 
 
-def checked_plans(stages: Stages, chosen: Sequence[StageSpec], planner: Planner) -> list[Plan]:
+def checked_plans(stages: Stages, chosen: Sequence[StageSpec], plan_of: PlanOf) -> list[Plan]:
     """The plans of the chosen stages, or one `UserError` with all problems. Runs and changes nothing."""
     problems: list[Problem] = []
     plans: list[Plan] = []
     for stage in chosen:
         try:
-            plans.append(_checked_plan(stages, stage, planner))
+            plans.append(checked_plan(stages, stage, plan_of))
         except UserError as error:
             if error.message not in {problem.what for problem in problems}:
                 problems.append(Problem(f"stage {stage.name}", error.message, error.fix))
@@ -123,8 +129,9 @@ def checked_plans(stages: Stages, chosen: Sequence[StageSpec], planner: Planner)
     return plans
 
 
-def _checked_plan(stages: Stages, stage: StageSpec, planner: Planner) -> Plan:
-    plan, state = stages.plan(stage, planner), stages.state(stage)
+def checked_plan(stages: Stages, stage: StageSpec, plan_of: PlanOf) -> Plan:
+    """The plan of one stage; `UserError` where its run has begun by another one."""
+    plan, state = plan_of(stage), stages.state(stage)
     if state.status == NEW:
         return plan
     begun = state.folder.read_plan()
@@ -138,7 +145,7 @@ def _checked_plan(stages: Stages, stage: StageSpec, planner: Planner) -> Plan:
     return plan
 
 
-def _run(stages: Stages, stage: StageSpec, title: str, *, planner: Planner, say: Say, command: Sequence[str]) -> int:
+def _run(stages: Stages, stage: StageSpec, title: str, *, plan_of: PlanOf, say: Say, command: Sequence[str]) -> int:
     state = stages.state(stage)
     if state.status == DONE:
         say(f"{title}: done already")
@@ -146,7 +153,7 @@ def _run(stages: Stages, stage: StageSpec, title: str, *, planner: Planner, say:
     try:
         if state.status == NEW:
             say(f"{title}: starts")
-            plan = _checked_plan(stages, stage, planner)  # now with the weights of the stages before it
+            plan = checked_plan(stages, stage, plan_of)  # now with the weights of the stages before it
             return start_run(plan, logs_root=stages.logs_root, command=command)
         say(f"{title}: resumes")
         return resume_run(state.folder, say=say, command=command)

@@ -24,6 +24,7 @@ from graphmill.cluster.launch.pipeline import DONE, NEW, Stages
 from graphmill.cluster.launch.trial import Trial, num_evaluations
 from graphmill.record.manifest import saved_steps
 from graphmill.record.run_folder import plan_text
+from graphmill.runtime.deadline import Reserve
 from graphmill.spec.packing import Interval, Shape, StageCost
 from graphmill.spec.pipeline import StageSpec
 from graphmill.spec.plan import Plan
@@ -141,6 +142,8 @@ def cost_of(stage: StageSpec, plan: Plan, trial: Trial, steps_saved: int = 0) ->
     slow, fast = trial.step_spread_s[1], trial.step_spread_s[0]
     middle = steps_left * trial.step_s + aside_s
     peak_mib = trial.peak_rss_mib * plan.ranks_per_host
+    piece_s = max(plan.sync.every * slow, trial.val_s, trial.test_s)
+    reserve = Reserve(trial.start_s, longest_round_s=piece_s, longest_save_s=trial.save_s)  # the ranks leave so early
     return StageCost(
         name=stage.name,
         shape=Shape(plan.hosts, plan.ranks_per_host, plan.device),
@@ -149,8 +152,8 @@ def cost_of(stage: StageSpec, plan: Plan, trial: Trial, steps_saved: int = 0) ->
             min(steps_left * fast + aside_s, middle * (1 - _SPREAD)),
             max(steps_left * slow + aside_s, middle * (1 + _SPREAD)),
         ),
-        piece_s=max(plan.sync.every * slow, trial.val_s, trial.test_s),
-        save_s=trial.save_s + trial.finish_s,
+        piece_s=piece_s,
+        end_s=max(trial.save_s + trial.finish_s, reserve.needed_s),
         memory_mib=Interval(peak_mib * (1 - _SPREAD), peak_mib * (1 + _SPREAD)),
         needs=tuple(stage.needs()),
     )

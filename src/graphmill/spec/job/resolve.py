@@ -43,6 +43,7 @@ __all__ = [
     "SlurmSpec",
     "Stage",
     "StageSpec",
+    "StagesOfAPipeline",
     "resolve_job",
 ]
 _SIGNAL_BEFORE_S: Final = 120
@@ -56,6 +57,14 @@ class Begin(Spec):
     overrides: tuple[str, ...] = Field((), description="key=value, laid over the experiment")
     logs_root: str = Field("logs", description="where the run folder is made")
     dataset_root: str | None = Field(None, description="where prepared datasets are; null: as the environment says")
+
+
+class StagesOfAPipeline(Spec):
+    """What a job runs of a pipeline."""
+
+    folder: str = Field(description="of the pipeline, in the logs root; it holds pipeline.json")
+    stages: tuple[str, ...] = Field(description="in order; unfinished ones before them are continued first")
+    hands_over: bool = Field(description="what is not finished at the time limit is left to the next job of the chain")
 
 
 class Stage(Spec):
@@ -112,6 +121,7 @@ class Job(Spec):
     stage: Stage | None
     run_folders: tuple[str, ...] = Field(description="one; several for an array, by index; none: the job makes it")
     begin: Begin | None
+    pipeline: StagesOfAPipeline | None = None
     look_further: tuple[str, ...]
     remarks: tuple[str, ...] = Field(description="what the person should know and need not change")
 
@@ -169,7 +179,7 @@ def resolve_job(
         cpus_per_rank=sizes.cpus_per_rank,
         gpus_per_host=sizes.asked.gpus,
         gres=slurm.gres or (f"gpu:{sizes.asked.gpus}" if site.gpus_as == "gres" and sizes.asked.gpus else None),
-        signal_before_s=_signal_before_s(slurm, sizes.asked.time_s),
+        signal_before_s=signal_before_s(slurm, sizes.asked.time_s),
         output_dir=slurm.output_dir or _output_dir(run_folders),
         env={key: str(slurm.env[key]) for key in sorted(slurm.env)},
         python=slurm.python or python,
@@ -309,7 +319,8 @@ def _cpus(
     return ranks * (site.defaults.cpus_per_rank if threads == "auto" else threads)
 
 
-def _signal_before_s(slurm: SlurmSpec, time_s: int) -> int:
+def signal_before_s(slurm: SlurmSpec, time_s: int) -> int:
+    """Seconds before the end of a job with this limit at which Slurm sends its warning."""
     if slurm.signal_before_s != "auto":
         return slurm.signal_before_s
     return max(1, min(_SIGNAL_BEFORE_S, time_s // 4))

@@ -30,6 +30,11 @@ class DatasetInfo(Spec):
     )
 
     @property
+    def is_prepared(self) -> bool:
+        """Whether the data are there, so that the plan can be trained."""
+        return not isinstance(self.checksum, FromCatalogue)
+
+    @property
     def prepared_checksum(self) -> str:
         """The checksum; a `UserError` where nothing is prepared, for only a plan can do without."""
         if isinstance(self.checksum, FromCatalogue):

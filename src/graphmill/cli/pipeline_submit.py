@@ -1,0 +1,200 @@
+"""`pipeline submit`: the stages of a pipeline as a chain of Slurm jobs."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from graphmill.base import exits
+from graphmill.base.errors import UserError
+from graphmill.cli.job_options import yaml_text
+from graphmill.cli.options import resolved_dataset_root
+from graphmill.cli.plan import say
+from graphmill.cli.show import print_json, print_line
+from graphmill.cli.submit import LOOK_S
+
+if TYPE_CHECKING:
+    from graphmill.cluster.jobs.pipeline import PipelineRequest
+    from graphmill.cluster.jobs.pipeline_record import SubmittedPipeline
+    from graphmill.cluster.launch.pipeline import Stages
+    from graphmill.cluster.launch.predict import Prediction
+    from graphmill.record.run_folder import SubmittedJob
+    from graphmill.spec.packing import Packing
+    from graphmill.spec.pipeline import Pipeline, StageSpec
+
+
+def submit_stages(
+    loaded: "Pipeline",
+    chosen: "Sequence[StageSpec]",
+    *,
+    overrides: Sequence[str],
+    memory_mib: float | None,
+    trial: int,
+    dataset_root: Path | None,
+    logs_root: Path,
+    dry_run: bool,
+    json: bool,
+) -> None:
+    """Plan, predict, pack; then submit the jobs, or show them."""
+    from graphmill.cluster.jobs.pipeline import make_request, refuse_alive, submit_pipeline
+    from graphmill.cluster.jobs.pipeline_record import PipelineFolder
+    from graphmill.cluster.launch.pipeline import Stages
+
+    of = Stages(loaded, logs_root.absolute())
+    folder = PipelineFolder(of.logs_root / loaded.name)
+    record, packing = _packed(
+        of, chosen, overrides, memory_mib, resolved_dataset_root(dataset_root), trial=trial, dry_run=dry_run
+    )
+    if not record.chosen:
+        print_line(f"{loaded.name}: nothing is left to submit")
+        return
+    _refuse_misfits(loaded.name, packing)
+    request = make_request(folder, record, packing)
+    if dry_run:
+        _show(request, json=json)
+        return
+    refuse_alive(folder, of)
+    jobs = submit_pipeline(request, of, os.environ)
+    _tell(request, jobs, json=json)
+
+
+def _packed(
+    of: "Stages",
+    chosen: "Sequence[StageSpec]",
+    overrides: Sequence[str],
+    memory_mib: float | None,
+    dataset_root: Path,
+    *,
+    trial: int,
+    dry_run: bool,
+) -> "tuple[SubmittedPipeline, Packing]":
+    from graphmill.cluster.jobs.pipeline import limits_of, pack_stages, plan_stages, record_of
+    from graphmill.cluster.jobs.pipeline_record import plans_of
+    from graphmill.cluster.jobs.sites import find_site
+    from graphmill.cluster.launch.pipeline import checked_plans
+
+    planned = plan_stages(
+        of, overrides=overrides, dataset_root=dataset_root, find_site=find_site, say=say, to_train=not dry_run
+    )
+    record = record_of(of, chosen, planned)
+    plan_of = plans_of(record, lambda name, problem: say(f"{name} is damaged and passed over: {problem}"))
+    checked_plans(of, chosen, plan_of)
+    wanted = [of.pipeline.stage(name) for name in record.chosen]
+    predictions = _predictions(of, wanted, record, trial=trial, keep=not dry_run)
+    limits = limits_of([record.planned(stage.name) for stage in wanted] or planned, memory_mib)
+    packing, record = pack_stages(record, predictions, limits)
+    return record, packing
+
+
+def _predictions(
+    of: "Stages", wanted: "Sequence[StageSpec]", record: "SubmittedPipeline", *, trial: int, keep: bool
+) -> "dict[str, Prediction]":
+    """By stage; none of those that are not to be measured, or cannot be, where nothing was measured before."""
+    from graphmill.cluster.launch.predict import Measurements, predict
+
+    measurements = Measurements(of.logs_root / of.pipeline.name, keep=keep)
+    found: dict[str, Prediction] = {}
+    for stage in wanted:
+        plan = record.planned(stage.name).plan
+        if trial == 0 and measurements.find(plan) is None:
+            say(f"stage {stage.name}: not measured (--trial 0), so its job asks for all the time that it may")
+            continue
+        if not keep and not plan.dataset.is_prepared:
+            say(f"stage {stage.name}: not measured, for its data are not prepared here")
+            continue
+        (found[stage.name],) = predict(of, [stage], [plan], measurements, steps=trial, say=say)
+    return found
+
+
+def _refuse_misfits(name: str, packing: "Packing") -> None:
+    from graphmill.config.problems import Problem, refuse
+
+    fix = "give a longer --time-limit, or more --memory-limit"
+    refuse([Problem(f"stage {misfit.stage}", misfit.why, fix) for misfit in packing.misfits], f"pipeline {name}")
+
+
+def _show(request: "PipelineRequest", *, json: bool) -> None:
+    from graphmill.cluster.jobs.submit import check_with_slurm
+    from graphmill.slurm.commands import SlurmError, SlurmMissingError
+
+    shown: list[dict[str, Any]] = []
+    refusal: SlurmError | None = None
+    for number, chained in enumerate(request.jobs, start=1):
+        answer: str | None = None
+        try:
+            answer = check_with_slurm(chained.submission(""), os.environ)
+        except SlurmMissingError as error:
+            if number == 1:
+                say(f"not checked: {error.message}")
+        except SlurmError as error:
+            answer, refusal = error.message, error
+        dependency = f"afterany of job {number - 1}" if number > 1 else ""
+        shown.append(_as_json(chained, answer) | {"dependency": dependency})
+        if json:
+            continue
+        stages = ", ".join(part.stage for part in chained.packed.parts)
+        over = "; hands over to the next job" if chained.packed.hands_over else ""
+        print_line(f"job {number} of {len(request.jobs)}: {stages}{over}{'; ' + dependency if dependency else ''}")
+        print_line(f"{chained.script_path}")
+        print_line("".join(f"  {line}\n" for line in chained.script.splitlines()))
+        if answer is not None:
+            print_line(f"slurm says: {answer}")
+    if json:
+        print_json({"pipeline": request.submitted.name, "jobs": shown})
+    else:
+        print_line("nothing was written, and nothing submitted")
+    if refusal is not None:
+        raise refusal
+
+
+def _as_json(chained: Any, answer: str | None) -> dict[str, Any]:  # noqa: ANN401  # imported where it is used
+    return {
+        "stages": [part.stage for part in chained.packed.parts],
+        "hands_over": chained.packed.hands_over,
+        "time_s": chained.job.time_s,
+        "mem": chained.job.mem,
+        "script_path": chained.script_path,
+        "script": chained.script,
+        "slurm_says": answer,
+    }
+
+
+def _tell(request: "PipelineRequest", jobs: "Sequence[SubmittedJob]", *, json: bool) -> None:
+    from graphmill.cluster.jobs.submit import first_state
+    from graphmill.slurm.states import in_words
+
+    told = [
+        {"job_id": job.job_id, "dependency": job.dependency, "stages": [part.stage for part in chained.packed.parts]}
+        for chained, job in zip(request.jobs, jobs, strict=True)
+    ]
+    if json:
+        print_json({"pipeline": request.submitted.name, "folder": request.folder.path, "jobs": told})
+    else:
+        for each, chained in zip(told, request.jobs, strict=True):
+            waits = f", {each['dependency']}" if each["dependency"] else ""
+            print_line(f"job {each['job_id']}: {', '.join(each['stages'])}, {chained.job.time_s // 60} min{waits}")
+    reading = first_state(jobs[0], within_s=LOOK_S)
+    if reading is not None and reading.phase == "waits":
+        reason = in_words(reading.reason)
+        if reason.is_hopeless:
+            say(f"warning: job {jobs[0].job_id} will never start: {reason.meaning}\n  → {reason.advice}")
+            raise typer.Exit(exits.ANSWER_IS_NO)
+        if not json:
+            print_line(f"job {jobs[0].job_id} waits: {reason.meaning}")
+    if not json:
+        print_line(f"watch them with `graphmill watch {request.folder.path}`")
+
+
+def one_time_limit(time_limit: str | None, job: Sequence[str]) -> list[str]:
+    """The overrides of the job with `--time-limit` as slurm.time; `UserError` where --time is given, too."""
+    given = [override for override in job if override.startswith("slurm.time=")]
+    if time_limit is None:
+        return list(job)
+    if given:
+        raise UserError(
+            f"--time-limit {time_limit} and --time are both given, and both are the limit of a job",
+            fix="leave out one of the two",
+        )
+    return [*job, f"slurm.time={yaml_text(time_limit)}"]

@@ -1,0 +1,298 @@
+"""A pipeline as jobs of Slurm: planned, packed, and submitted as a chain in which each job waits for the one before.
+
+A job waits for the end of the one before it, whatever that is (afterany): it continues what is unfinished, and knows
+from the run folders what has failed. Nothing is written before every choice is made, and sbatch would take the first
+job.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from graphmill.base.amounts import mib_of
+from graphmill.base.errors import UserError
+from graphmill.base.files import write_text
+from graphmill.cluster.jobs.pipeline_record import PipelineFolder, PlannedStage, SubmittedPipeline
+from graphmill.cluster.jobs.script import render_script
+from graphmill.cluster.jobs.submit import (
+    Submission,
+    check_with_slurm,
+    note,
+    plan_request,
+    submit_script,
+)
+from graphmill.cluster.launch.pipeline import DONE, Stages
+from graphmill.cluster.launch.predict import Prediction
+from graphmill.config.problems import Problem, refuse
+from graphmill.record.lock import hold
+from graphmill.record.run_folder import RunFolder, SubmittedJob
+from graphmill.slurm.commands import SlurmSilentError, scancel
+from graphmill.slurm.queue import Queue, alive
+from graphmill.spec.job.resolve import Job, StagesOfAPipeline
+from graphmill.spec.job.site import Site
+from graphmill.spec.packing import (
+    Limits,
+    Misfit,
+    PackedJob,
+    Packing,
+    Shape,
+    StageCost,
+    least_time_s,
+    pack,
+    whole_job,
+)
+from graphmill.spec.pipeline import Pipeline, SourceSpec, StageSpec, load_stage, source_section
+from graphmill.spec.weights import InitFromSpec
+
+DRIVER_MIB: Final = 128
+"""Of the first host, beside its ranks: the driver and srun (90 MiB seen: Python 3.11, Slurm 22.05)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChainedJob:
+    """One job of the chain, with every choice made."""
+
+    packed: PackedJob
+    job: Job
+    script: str
+    script_path: Path
+
+    def submission(self, dependency: str) -> Submission:
+        """What sbatch is told."""
+        return Submission(self.script_path, self.script, dependency)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRequest:
+    """A pipeline that could be submitted: nothing is written."""
+
+    folder: PipelineFolder
+    submitted: SubmittedPipeline
+    jobs: tuple[ChainedJob, ...]
+
+
+def plan_stages(
+    stages: Stages,
+    *,
+    overrides: Sequence[str],
+    dataset_root: Path,
+    find_site: Callable[[str], Site],
+    say: Callable[[str], None],
+    to_train: bool,
+) -> tuple[PlannedStage, ...]:
+    """Plan every stage for the hosts of its job; all problems of all stages at once. Writes nothing, unless `to_train`:
+    then data that come with the package are prepared."""
+    problems: list[Problem] = []
+    planned: list[PlannedStage] = []
+    for stage in stages.pipeline.stages:
+        try:
+            experiment = load_stage(stages.pipeline, stage, None, overrides)
+            _refuse_resubmit(experiment.slurm.on_time_limit)
+            slurm = experiment.slurm.model_copy(update={"array": None})
+            request = plan_request(
+                experiment.model_copy(update={"slurm": slurm}),
+                find_site(experiment.slurm.site),
+                dataset_root=dataset_root,
+                folder=stages.state(stage).folder,
+                logs_root=stages.logs_root,
+                say=say,
+                to_train=to_train,
+            )
+            initial = _initial_weights(stages.pipeline, stage.init_from, stages.logs_root)
+            planned.append(
+                PlannedStage(stage=stage, plan=request.plan, init_from=initial, job=request.job, least_s=0.0)
+            )
+        except UserError as error:
+            if error.message not in {problem.what for problem in problems}:
+                problems.append(Problem(f"stage {stage.name}", error.message, error.fix))
+    refuse(problems, f"pipeline {stages.pipeline.name}")
+    return tuple(planned)
+
+
+def _refuse_resubmit(on_time_limit: str) -> None:
+    if on_time_limit == "resubmit":
+        raise UserError(
+            "slurm.on_time_limit is resubmit, but jobs of a chain cannot wait for jobs that are submitted later",
+            fix="set slurm.on_time_limit=requeue, or stop",
+        )
+
+
+def _initial_weights(pipeline: Pipeline, source: SourceSpec | None, logs_root: Path) -> InitFromSpec:
+    if source is None:
+        return InitFromSpec()
+    section = source_section(pipeline, source, logs_root)
+    paths = {key: str(Path(section[key]).expanduser().absolute()) for key in ("run", "file") if key in section}
+    return InitFromSpec.model_validate({**section, **paths})
+
+
+def record_of(stages: Stages, chosen: Sequence[StageSpec], planned: Sequence[PlannedStage]) -> SubmittedPipeline:
+    """What the jobs are to read. `UserError` where a chosen stage needs one that is neither done nor chosen."""
+    names = [stage.name for stage in chosen]
+    for stage in chosen:
+        missing = [name for name in stages.missing(stage) if name not in names]
+        if missing:
+            raise UserError(
+                f"stage {stage.name} takes weights of {', '.join(missing)}, which is not done and not among --stages",
+                fix=f"give --stages {' '.join([*missing, *names])}",
+            )
+    return SubmittedPipeline(
+        name=stages.pipeline.name,
+        evaluate_on=stages.pipeline.evaluate_on,
+        logs_root=str(stages.logs_root),
+        time=time.time(),
+        chosen=tuple(name for name in names if stages.state(stages.pipeline.stage(name)).status != DONE),
+        stages=tuple(planned),
+    )
+
+
+def limits_of(planned: Sequence[PlannedStage], memory_mib: float | None) -> Limits:
+    """What one job may ask for: slurm.time and slurm.mem of the stages, which must agree on them, or `memory_mib`."""
+    times = {each.stage.name: each.job.time_s for each in planned}
+    memories = {each.stage.name: each.job.mem for each in planned}
+    for key, values, option in (("time", times, "--time-limit"), ("mem", memories, "--memory-limit")):
+        if len(set(values.values())) > 1:
+            said = ", ".join(f"{value} in {name}" for name, value in values.items())
+            raise UserError(f"slurm.{key} differs between stages: {said}", fix=f"give {option} for all")
+    mem = next(iter(memories.values()))
+    asked = memory_mib if memory_mib is not None or mem is None else mib_of(mem)
+    room = None if asked is None else asked - DRIVER_MIB
+    return Limits(float(next(iter(times.values()))), room)
+
+
+def pack_stages(
+    record: SubmittedPipeline, predictions: Mapping[str, Prediction], limits: Limits
+) -> tuple[Packing, SubmittedPipeline]:
+    """The jobs of the chosen stages, in order; the record, with what an attempt at each of them takes at least.
+
+    A stage without a prediction has a job of its own, with all the time that a job may ask for.
+    """
+    jobs: list[PackedJob] = []
+    misfits: list[Misfit] = []
+    least: dict[str, float] = {}
+    together: list[StageCost] = []
+
+    def close() -> None:
+        packed = pack(together, limits)
+        jobs.extend(packed.jobs)
+        misfits.extend(packed.misfits)
+        together.clear()
+
+    for name in record.chosen:
+        planned = record.planned(name)
+        shape = _shape(planned)
+        cost = predictions[name].cost if name in predictions else None
+        if cost is None:
+            close()
+            jobs.append(whole_job(name, shape, limits))
+            continue
+        together.append(_of_shape(cost, shape))
+        least[name] = least_time_s(cost)
+    close()
+    stages = tuple(
+        each.model_copy(update={"least_s": least.get(each.stage.name, 0.0)}) if each.stage.name in least else each
+        for each in record.stages
+    )
+    return Packing(tuple(jobs), tuple(misfits)), record.model_copy(update={"stages": stages})
+
+
+def _shape(planned: PlannedStage) -> Shape:
+    plan = planned.plan
+    return Shape(plan.hosts, plan.ranks_per_host, plan.device, planned.kind_of_job)
+
+
+def _of_shape(cost: StageCost, shape: Shape) -> StageCost:
+    return replace(cost, shape=shape)
+
+
+def make_request(folder: PipelineFolder, record: SubmittedPipeline, packing: Packing) -> PipelineRequest:
+    """The jobs and their scripts. Pure."""
+    count = len(packing.jobs)
+    jobs = []
+    for number, packed in enumerate(packing.jobs, start=1):
+        job = _job(folder, record, packed, f"{record.name}-{number}" if count > 1 else record.name)
+        jobs.append(ChainedJob(packed, job, render_script(job), folder.script_path(number)))
+    return PipelineRequest(folder, record, tuple(jobs))
+
+
+def _job(folder: PipelineFolder, record: SubmittedPipeline, packed: PackedJob, name: str) -> Job:
+    """As the jobs of its stages, which agree but for what is set here."""
+    names = tuple(part.stage for part in packed.parts)
+    planned = record.planned(names[0])
+    alone = planned.job
+    update: dict[str, Any] = {
+        "name": name,
+        "time_s": packed.time_s,
+        "signal_before_s": min(alone.signal_before_s, max(1, packed.time_s // 4)),
+        "mem": f"{packed.memory_mib + DRIVER_MIB}M" if packed.memory_mib else alone.mem,
+        "output_dir": str(folder.path),
+        "run_folders": (),
+        "pipeline": StagesOfAPipeline(folder=str(folder.path), stages=names, hands_over=packed.hands_over),
+        "on_time_limit": "stop" if packed.hands_over else alone.on_time_limit,
+    }
+    return alone.model_copy(update=update)
+
+
+def refuse_alive(folder: PipelineFolder, stages: Stages) -> None:
+    """Raise a `UserError` where a job of the pipeline waits or runs, or where nobody can say that none does."""
+    runs = [state.folder for state in stages.states()]
+    jobs = [job for kept in (folder.jobs, *runs) for job in kept.jobs()]
+    queue = Queue()
+    readings = queue.read(jobs) if jobs else {}
+    living = alive(jobs, readings)
+    if living:
+        what = "waits in the queue" if living[0].phase == "waits" else f"runs on {living[0].hosts}"
+        raise UserError(
+            f"job {living[0].job_id} of {folder.path} {what}",
+            fix=f"watch it with `graphmill watch {folder.path}`, or `graphmill stop {folder.path}` first",
+        )
+    if jobs and queue.troubles:
+        raise UserError(
+            f"nobody can say whether jobs of {folder.path} still live: {'; '.join(queue.troubles)}",
+            fix="try again when Slurm answers",
+        )
+
+
+def submit_pipeline(request: PipelineRequest, stages: Stages, environ: Mapping[str, str]) -> list[SubmittedJob]:
+    """Submit the chain. Where one of its jobs is refused, those before it are cancelled again."""
+    folder, first = request.folder, request.jobs[0]
+    check_with_slurm(first.submission(""), environ)
+    folder.path.mkdir(parents=True, exist_ok=True)
+    with hold(folder.path):
+        refuse_alive(folder, stages)
+        runs = [state.folder for state in stages.states() if state.folder.plan_path.exists()]
+        for run in (folder.jobs, *runs):
+            run.stop_path.unlink(missing_ok=True)
+        for leftover in folder.path.glob("job-*.sbatch"):
+            leftover.unlink()
+        folder.write(request.submitted)
+        return _submit_chain(request, environ)
+
+
+def _submit_chain(request: PipelineRequest, environ: Mapping[str, str]) -> list[SubmittedJob]:
+    submitted: list[SubmittedJob] = []
+    dependency = ""
+    try:
+        for chained in request.jobs:
+            write_text(chained.script_path, chained.script)
+            known = [*request.folder.jobs.jobs()]
+            job = submit_script(chained.submission(dependency), environ, earlier=known)
+            submitted.append(job)
+            note([request.folder.jobs], [job])
+            dependency = f"afterany:{job.job_id}"
+    except SlurmSilentError as error:
+        raise UserError(
+            f"{error.message}: whether job {len(submitted) + 1} of the chain was queued is not known",
+            fix=f"`graphmill stop {request.folder.path}`, look with squeue, and submit the pipeline again",
+        ) from None
+    except BaseException:
+        if submitted:
+            scancel([job.job_id for job in submitted])
+        raise
+    for chained, job in zip(request.jobs, submitted, strict=True):
+        for part in chained.packed.parts:
+            run = RunFolder(Path(request.submitted.logs_root) / request.submitted.planned(part.stage).plan.run_id)
+            if run.plan_path.exists():
+                run.note_job(job)
+    return submitted

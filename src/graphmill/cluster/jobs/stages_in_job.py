@@ -1,0 +1,225 @@
+"""The stages of a pipeline inside one job: in order, those before it that are unfinished first, each a run of its own.
+
+A stage that is done is not run again. One that failed in a job of this chain is not run again by a later one, and what
+takes its weights is not run at all. What the job has no time for is left to the next job of the chain, or to this one,
+requeued.
+"""
+
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, Protocol
+
+from graphmill.base import exits
+from graphmill.base.errors import UserError
+from graphmill.base.files import write_text
+from graphmill.cluster.jobs import job_end
+from graphmill.cluster.jobs.arguments import Arguments, StagesHere
+from graphmill.cluster.jobs.job_end import say
+from graphmill.cluster.jobs.pipeline_record import (
+    PipelineFolder,
+    PlannedStage,
+    SubmittedPipeline,
+    plans_of,
+    stages_of,
+)
+from graphmill.cluster.jobs.script import render_script
+from graphmill.cluster.jobs.srun_step import Signals
+from graphmill.cluster.jobs.steps import JobHere, single_python
+from graphmill.cluster.launch.attempt import Decision
+from graphmill.cluster.launch.evaluation_sets import evaluate_on_all
+from graphmill.cluster.launch.pipeline import DONE, NEW, PlanOf, Stages, StageState, checked_plan
+from graphmill.record.run_folder import RunFolder, SubmittedJob
+from graphmill.runtime.deadline import job_deadline
+
+StageEnd = Literal["done", "failed", "over"]
+"""What became of a stage here; `over`: the job ends now."""
+_FAILED: Final = ("failed", "bad_request", "port_busy")
+_FAILURES: Final = (exits.ANSWER_IS_NO, exits.BAD_REQUEST)
+
+
+class JobDriver(Protocol):
+    """What runs one attempt of a run: `in_job.Driver`."""
+
+    @property
+    def arguments(self) -> Arguments: ...  # noqa: D102
+    @property
+    def environ(self) -> Mapping[str, str]: ...  # noqa: D102
+    @property
+    def signals(self) -> Signals: ...  # noqa: D102
+    @property
+    def here(self) -> JobHere: ...  # noqa: D102
+
+    def train(self, folder: RunFolder) -> Decision: ...  # noqa: D102
+
+
+def run_stages(driver: JobDriver, part: StagesHere) -> int:
+    """Run the stages of this job, or as far as it gets. Returns the exit status of the job."""
+    folder = PipelineFolder(part.folder)
+    submitted = folder.read()
+    plan_of = plans_of(submitted, lambda name, problem: say(f"{name} is damaged and passed over: {problem}"))
+    return _StagesInJob(driver, part, folder, submitted, stages_of(submitted), plan_of).run()
+
+
+@dataclass(slots=True)
+class _StagesInJob:
+    driver: JobDriver
+    part: StagesHere
+    folder: PipelineFolder
+    submitted: SubmittedPipeline
+    stages: Stages
+    plan_of: PlanOf
+    code: int = exits.DONE  # of the job, where it is over before all stages were looked at
+    num_attempts: int = 0  # begun by this job
+    problems: list[str] = field(default_factory=list)
+
+    def run(self) -> int:
+        for planned in self._mine():
+            name = planned.stage.name
+            end = self._stage(planned, f"[{self._number(name)}/{len(self.submitted.stages)}] {name}")
+            if end == "over":
+                return self.code
+            if end == "failed":
+                self.problems.append(name)
+        if self.problems:
+            say(f"not done: {', '.join(self.problems)}")
+        return exits.ANSWER_IS_NO if self.problems else exits.DONE
+
+    def _mine(self) -> Iterator[PlannedStage]:
+        """Those of this job, and what an earlier job of the same kind has left unfinished."""
+        own = [self.submitted.planned(name) for name in self.part.stages]
+        last = self._number(own[-1].stage.name)
+        for name in self.submitted.chosen:
+            planned = self.submitted.planned(name)
+            if name in self.part.stages or (
+                self._number(name) < last and planned.kind_of_job == own[0].kind_of_job and self._is_left(planned)
+            ):
+                yield planned
+
+    def _number(self, name: str) -> int:
+        return [planned.stage.name for planned in self.submitted.stages].index(name) + 1
+
+    def _is_left(self, planned: PlannedStage) -> bool:
+        return self.stages.state(planned.stage).status != DONE
+
+    def _stage(self, planned: PlannedStage, title: str) -> StageEnd:
+        state = self.stages.state(planned.stage)
+        if self.driver.signals.terminated:
+            return self._terminated(title)
+        if self.folder.jobs.is_asked_to_stop() or state.folder.is_asked_to_stop():
+            say(f"{title}: not run: a stop was requested (graphmill stop)")
+            return self._over(exits.OUT_OF_TIME)
+        if state.status == DONE:
+            say(f"{title}: done already")
+            return self._evaluated(planned, title)
+        why_not = self._why_not(state)
+        if why_not:
+            say(f"{title}: {why_not}")
+            return "failed"
+        if self._is_too_late(planned, title):
+            return self._follow()
+        return self._trained(planned, title)
+
+    def _why_not(self, state: StageState) -> str:
+        """Why the stage cannot be run; empty where it can."""
+        missing = self.stages.missing(state.stage)
+        if missing:
+            return f"not run, because it takes weights of {', '.join(missing)}, which is not done"
+        if self._has_failed(state):
+            job = state.folder.attempts()[-1].job_id
+            return f"failed in job {job}, and is not run again by this chain; see {state.folder.path}"
+        return ""
+
+    def _has_failed(self, state: StageState) -> bool:
+        """In a job of this chain: a new submission tries again."""
+        attempts = state.folder.attempts() if state.status in _FAILED else []
+        return bool(attempts) and attempts[-1].time >= self.submitted.time
+
+    def _is_too_late(self, planned: PlannedStage, title: str) -> bool:
+        """For another attempt; the first one of a job is always worth it."""
+        left_s = job_deadline(self.driver.environ).remaining_s()
+        if not self.num_attempts or left_s >= planned.least_s:
+            return False
+        say(f"{title}: not begun: {left_s:.0f} s are left of the job, and it takes at least {planned.least_s:.0f} s")
+        return True
+
+    def _trained(self, planned: PlannedStage, title: str) -> StageEnd:
+        try:
+            folder = self._begun(planned, title)
+        except UserError as error:
+            sys.stderr.write(f"error: {error}\n")
+            return "failed"
+        self.num_attempts += 1
+        decision = self.driver.train(folder)
+        if decision.step == "finish":
+            return self._evaluated(planned, title)
+        if decision.step == "retry":
+            self._note_next(folder)
+            return self._over(exits.DONE if self.part.hands_over else decision.exit_code)
+        if decision.exit_code in _FAILURES and not self.driver.signals.terminated:
+            say(f"{title}: failed (exit status {decision.exit_code}); see {folder.path}")
+            return "failed"
+        return self._over(decision.exit_code)
+
+    def _begun(self, planned: PlannedStage, title: str) -> RunFolder:
+        """The run of a stage: made now, with the weights of the stages before it, or begun by an earlier job."""
+        state = self.stages.state(planned.stage)
+        plan = checked_plan(self.stages, planned.stage, self.plan_of)
+        if state.status == NEW:
+            say(f"{title}: starts")
+            folder = RunFolder.create(plan, self.stages.logs_root)
+        else:
+            say(f"{title}: resumes")
+            folder = state.folder
+        if not folder.script_path.exists():
+            write_text(folder.job_path, planned.job.model_dump_json(indent=2) + "\n")
+            write_text(folder.script_path, render_script(planned.job))
+        job = job_end.job_name(self.driver.environ)
+        if job not in [known.job_id for known in folder.jobs()]:
+            folder.note_job(SubmittedJob(job_id=job, time=time.time()))
+        return folder
+
+    def _note_next(self, folder: RunFolder) -> None:
+        """The run waits for the next job of the chain."""
+        own = job_end.job_name(self.driver.environ)
+        chain = [job.job_id for job in self.folder.jobs.jobs()]
+        if not self.part.hands_over or own not in chain:
+            return
+        later = [job for job in self.folder.jobs.jobs()[chain.index(own) + 1 :] if job.job_id != own]
+        if later:
+            folder.note_job(later[0])
+
+    def _evaluated(self, planned: PlannedStage, title: str) -> StageEnd:
+        if self.submitted.evaluate_on == "own":
+            return "done"
+        python = single_python(self.driver.arguments, self.folder.path, self.driver.here)
+        try:
+            evaluate_on_all(self.stages, planned.stage, self.plan_of, say, python=python)
+        except UserError as error:
+            if self.driver.signals.terminated:
+                return self._terminated(title)
+            sys.stderr.write(f"error: {title}: {error}\n")
+            return "failed"
+        return "done"
+
+    def _terminated(self, title: str) -> StageEnd:
+        """Slurm ends the job while no rank runs."""
+        cause = job_end.why_terminated(self.driver.environ, say)
+        say(f"SIGTERM before {title} was complete: {cause.ending.replace('_', ' ')}")
+        if cause.ending == "stopped" or cause.is_requeued:
+            return self._over(exits.OUT_OF_TIME)
+        return self._follow()
+
+    def _follow(self) -> StageEnd:
+        """Leave the rest to the next job, or to this one, requeued."""
+        way = self.driver.arguments.follow
+        if way == "stop":
+            say("no other job follows (slurm.on_time_limit: stop)")
+        else:
+            job_end.retry(self.folder.jobs, way, self.driver.environ, say)
+        return self._over(exits.DONE if way == "next_job" else exits.OUT_OF_TIME)
+
+    def _over(self, code: int) -> StageEnd:
+        self.code = code
+        return "over"
