@@ -1,6 +1,7 @@
 """What only plans leaves the disk byte for byte as it was, also where no data are prepared; and so works without."""
 
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,17 @@ def test_a_study_that_is_only_shown_leaves_the_disk_as_it_was(graphmill, tmp_pat
     done = graphmill("study", "run", "study-demo", "--dry-run")
     assert done.code == 0, done.err
     assert graphmill("study", "submit", "study-debian-schemes", "--dry-run").code in (0, 2)  # 2: there is no sbatch
+    assert fingerprint(tmp_path) == before
+
+
+def test_a_pipeline_that_is_only_shown_leaves_the_disk_as_it_was(graphmill, tmp_path, monkeypatch):
+    monkeypatch.setenv("GRAPHMILL_DATA_ROOT", str(tmp_path / "data"))
+    before = fingerprint(tmp_path)
+    words = ("--dry-run", "--json", "--site", "devcluster", "--time-limit", "5")
+    done = graphmill("pipeline", "submit", "pipeline-neighbours", *words)
+    assert done.code == 0, done.err
+    jobs = json.loads(done.out)["jobs"]
+    assert [(job["stages"], job["time_s"]) for job in jobs] == [(["few"], 300), (["many"], 300)], "nothing is measured"
     assert fingerprint(tmp_path) == before
 
 

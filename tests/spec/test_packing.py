@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphmill.spec.packing import MINUTE_S, Interval, Limits, Shape, StageCost, pack
+from graphmill.spec.packing import MINUTE_S, Interval, Limits, Shape, StageCost, least_time_s, pack, whole_job
 
 TINY_S = 1e-6
 
@@ -127,3 +127,14 @@ def test_what_does_not_fit_says_why_and_takes_its_dependants_along():
 def test_a_limit_below_a_minute_fits_nothing():
     packing = pack([cost()], Limits(59))
     assert (packing.jobs, len(packing.misfits)) == ((), 1)
+
+
+def test_a_stage_of_which_nothing_is_predicted_may_take_all_of_a_job():
+    job = whole_job("a", Shape(), Limits(150.0, 1000.5))
+    assert (job.time_s, job.memory_mib, job.hands_over) == (120, 1000, False)
+    assert whole_job("a", Shape(), Limits(150.0)).memory_mib == 0
+
+
+def test_an_attempt_is_worth_a_start_a_piece_of_work_and_its_end():
+    assert least_time_s(cost(work=100, start=10, piece=4, save=3)) == pytest.approx(17)
+    assert least_time_s(cost(work=2, start=10, piece=4, save=3)) == pytest.approx(15)

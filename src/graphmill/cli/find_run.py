@@ -4,9 +4,9 @@ from pathlib import Path
 
 from graphmill.base.errors import UserError
 from graphmill.record.find_run import find_run, latest_run
-from graphmill.record.run_folder import RunFolder, find_runs
+from graphmill.record.run_folder import PIPELINE_FILE, RunFolder, find_runs
 
-__all__ = ["find_by_name_or_job", "find_run", "find_several", "latest_run"]
+__all__ = ["find_by_name_or_job", "find_run", "find_several", "latest_run", "named_pipeline"]
 
 
 def find_several(text: str | None, logs_root: Path) -> list[RunFolder]:
@@ -30,6 +30,19 @@ def find_by_name_or_job(text: str | None, logs_root: Path) -> list[RunFolder]:
             )
         return found
     return find_several(text, logs_root)
+
+
+def named_pipeline(text: str | None, logs_root: Path) -> RunFolder | None:
+    """The folder of the pipeline that `text` names, by path, name or the number of one of its jobs; None: of none."""
+    if text is None:
+        return None
+    for path in (Path(text), logs_root / text):
+        if path.exists():
+            return RunFolder(path) if (path / PIPELINE_FILE).is_file() else None
+    if not _is_job_id(text):
+        return None
+    folders = [RunFolder(path.parent) for path in sorted(logs_root.glob(f"*/{PIPELINE_FILE}"))]
+    return next((folder for folder in folders if any(_belongs(job.job_id, text) for job in folder.jobs())), None)
 
 
 def _is_job_id(text: str) -> bool:

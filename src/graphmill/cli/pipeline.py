@@ -316,7 +316,7 @@ def _show_states(of: "Stages", *, json: bool) -> None:
         print_json({"pipeline": of.pipeline.name, "stages": found})
         return
     table = [_state_row(state, shown, missing) for state, shown, missing in rows]
-    columns = ("stage", "status", "starts from", "epochs", "attempts", "best", "folder")
+    columns = ("stage", "status", "starts from", "epochs", "steps", "attempts", "best", "folder")
     print_table(columns, table, title=f"{len(rows)} stages of {of.pipeline.name}")
 
 
@@ -325,7 +325,8 @@ def _state_row(state: "StageState", shown: "StageProgress", missing: list[str]) 
     start = "-" if source is None else source.stage or source.run or source.file
     status = f"{state.status}, waits for {', '.join(missing)}" if missing else state.status
     epochs = f"{shown.epochs} of {shown.of_epochs}" if shown.of_epochs else "-"
-    return [state.stage.name, status, start, epochs, shown.attempts, shown.best_in_words, str(state.folder.path)]
+    steps = f"{shown.steps} of {shown.of_steps}" if shown.of_steps else "-"
+    return [state.stage.name, status, start, epochs, steps, shown.attempts, shown.best_in_words, str(state.folder.path)]
 
 
 def _as_json(prediction: "Prediction") -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """`stop`: end a run so that it can go on later."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,6 +9,9 @@ from graphmill.base.errors import UserError
 from graphmill.cli.options import LogsRoot
 from graphmill.cli.plan import say
 from graphmill.cli.show import print_line
+
+if TYPE_CHECKING:
+    from graphmill.record.run_folder import RunFolder
 
 
 def register(app: typer.Typer) -> None:
@@ -35,11 +38,10 @@ def stop(
       graphmill stop logs/my-run-20261121T081500Z
       graphmill stop 4711 --now
     """
-    from graphmill.cli.find_run import find_by_name_or_job
     from graphmill.cluster.stop import find_targets
     from graphmill.cluster.stop import stop as stop_targets
 
-    targets = find_targets(find_by_name_or_job(run, logs_root))
+    targets = find_targets(_named(run, logs_root))
     living = [target for target in targets if target.is_alive]
     if not living:
         names = ", ".join(str(target.folder.path) for target in targets[:3])
@@ -51,5 +53,19 @@ def stop(
         return
     stop_targets(living, now=now, grace_s=grace, say=say)
     for target in living:
+        if not target.folder.plan_path.exists():
+            print_line(f"{target.folder.path}: stopped; continue with `graphmill pipeline submit`")
+            continue
         verb = "submit" if target.jobs else "train"
         print_line(f"stopped; continue with `graphmill {verb} --resume {target.folder.path}`")
+
+
+def _named(run: str, logs_root: Path) -> "list[RunFolder]":
+    """The runs that are meant; of a pipeline its own folder, too, for its jobs that wait are of no run yet."""
+    from graphmill.cli.find_run import find_by_name_or_job, named_pipeline
+    from graphmill.record.run_folder import find_runs
+
+    pipeline = named_pipeline(run, logs_root)
+    if pipeline is None:
+        return find_by_name_or_job(run, logs_root)
+    return [pipeline, *find_runs(pipeline.path)]

@@ -18,6 +18,7 @@ from graphmill.record.endings import ENDINGS, SAVED
 if TYPE_CHECKING:
     from rich.console import Group
 
+    from graphmill.cluster.pipeline_status import PipelineWatcher
     from graphmill.cluster.status import RunView, Watcher
 
 MIN_INTERVAL_S = 1.0
@@ -64,6 +65,7 @@ def watch(
       graphmill watch
       graphmill watch 4711
       graphmill watch logs/sync-ablation --once --json
+      graphmill watch logs/neighbours
     """
     watcher = _watcher(run, logs_root)
     if once:
@@ -79,7 +81,7 @@ def watch(
         raise typer.Exit(code)
 
 
-def _look_once(watcher: "Watcher", *, json: bool) -> None:
+def _look_once(watcher: "Watcher | PipelineWatcher", *, json: bool) -> None:
     views = watcher.look()
     _tell_troubles(watcher.queue.troubles)
     if json:
@@ -88,11 +90,17 @@ def _look_once(watcher: "Watcher", *, json: bool) -> None:
         _print_once(views)
 
 
-def _watcher(run: str | None, logs_root: Path) -> "Watcher":
-    from graphmill.cli.find_run import find_by_name_or_job, latest_run
+def _watcher(run: str | None, logs_root: Path) -> "Watcher | PipelineWatcher":
+    from graphmill.cli.find_run import find_by_name_or_job, latest_run, named_pipeline
     from graphmill.cluster.status import Watcher
     from graphmill.record.run_folder import find_runs
 
+    pipeline = named_pipeline(run, logs_root)
+    if pipeline is not None:
+        from graphmill.cluster.jobs.pipeline_record import PipelineFolder
+        from graphmill.cluster.pipeline_status import PipelineWatcher
+
+        return PipelineWatcher(PipelineFolder(pipeline.path.absolute()), Watcher([], root=logs_root.absolute()))
     if run is not None:
         return Watcher(find_by_name_or_job(run, logs_root), root=logs_root)
     everything = Watcher(find_runs(logs_root), root=logs_root)
@@ -103,7 +111,7 @@ def _watcher(run: str | None, logs_root: Path) -> "Watcher":
     return Watcher(folders, root=logs_root, queue=everything.queue)
 
 
-def _follow(watcher: "Watcher", interval: float, *, json: bool) -> "Sequence[RunView]":
+def _follow(watcher: "Watcher | PipelineWatcher", interval: float, *, json: bool) -> "Sequence[RunView]":
     if not json and sys.stdout.isatty():
         return _follow_on_terminal(watcher, interval)
     told: dict[Path, str] = {}
@@ -125,7 +133,7 @@ def _follow(watcher: "Watcher", interval: float, *, json: bool) -> "Sequence[Run
         time.sleep(interval)
 
 
-def _follow_on_terminal(watcher: "Watcher", interval: float) -> "Sequence[RunView]":
+def _follow_on_terminal(watcher: "Watcher | PipelineWatcher", interval: float) -> "Sequence[RunView]":
     from rich.console import Console
     from rich.live import Live
 

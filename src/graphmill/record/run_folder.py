@@ -29,6 +29,7 @@ from graphmill.spec.plan import Plan
 M = TypeVar("M", bound=BaseModel)
 
 PLAN_FILE = "plan.json"
+PIPELINE_FILE = "pipeline.json"  # in the folder that holds the runs of a pipeline's stages, once it was submitted
 # What is in a folder whose maker was killed before it wrote the plan: the next one begins anew.
 _OF_A_KILLED_MAKER = re.compile(
     r"\.lock(\.owner|\.takeover)?|initial_weights\.safetensors|\.(initial_weights\.safetensors|plan\.json)\..*\.tmp"

@@ -16,13 +16,12 @@ from graphmill.base.files import write_text
 from graphmill.cluster.launch.pipeline import PlanOf, Stages
 from graphmill.config.frozen import Spec
 from graphmill.record.find_weights import find_initial_weights
-from graphmill.record.run_folder import RunFolder
+from graphmill.record.run_folder import PIPELINE_FILE, RunFolder
 from graphmill.spec.job.resolve import Job
 from graphmill.spec.pipeline import Pipeline, StageSpec
 from graphmill.spec.plan import Plan
 from graphmill.spec.weights import InitFromSpec
 
-PIPELINE_FILE: Final = "pipeline.json"
 _OF_ONE_STAGE: Final = {
     *("name", "time_s", "mem", "signal_before_s", "run_folders", "output_dir", "array", "dependency", "pipeline"),
     *("on_time_limit", "remarks"),

@@ -10,6 +10,7 @@ from graphmill.base.errors import UserError
 from graphmill.cluster.launch.local import WORKER
 from graphmill.cluster.launch.run import Say, resume_run, start_run
 from graphmill.config.problems import Problem, refuse
+from graphmill.record.events import Sync, events_in
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder, refuse_other_plan
 from graphmill.spec.experiment import Experiment
@@ -168,6 +169,8 @@ class StageProgress:
 
     epochs: int = 0  # completed
     of_epochs: int = 0
+    steps: int = 0  # of each rank, by the last synchronisation that is known
+    of_steps: int = 0
     attempts: int = 0
     best: dict[str, Any] | None = None  # measures on the validation split, and their epoch
     best_in_words: str = "-"
@@ -183,4 +186,11 @@ def progress(state: StageState) -> StageProgress:
     words, name = "-", plan.kind.primary.name
     if best is not None and name in best:
         words = f"{name} {best[name]:.4g}, epoch {best['epoch']}"
-    return StageProgress(epochs, plan.calendar.num_epochs, len(folder.attempts()), best, words)
+    steps = _steps_done(folder) if outcome is None else outcome.steps_per_rank
+    return StageProgress(epochs, plan.calendar.num_epochs, steps, plan.last_step, len(folder.attempts()), best, words)
+
+
+def _steps_done(folder: RunFolder) -> int:
+    path = folder.events_path(0)
+    synced = (event for event in reversed(events_in(path)) if isinstance(event, Sync)) if path.exists() else iter(())
+    return next((event.steps_done for event in synced), 0)

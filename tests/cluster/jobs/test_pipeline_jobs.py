@@ -1,0 +1,272 @@
+"""Pipelines on a real Slurm: stages packed into jobs, chained, cancelled, killed; the weights of `pipeline run`."""
+
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+
+from graphmill.record.events import Start, Sync, events_in
+from graphmill.record.find_weights import weights_of
+from graphmill.record.run_folder import RunFolder
+from graphmill.tasks.node_classification.prepare import prepare
+
+pytestmark = pytest.mark.slow
+
+EXPERIMENT = {
+    "task": {"kind": "node_classification"},
+    "dataset": {"name": "synthetic/sbm"},
+    "model": {"hidden_channels": 16},
+    "train": {
+        "ranks": 1, "threads": 1, "device": "cpu", "batch_size": 20, "num_neighbors": [5, 5],
+        "checkpoint": {"every_epochs": 0, "every_steps": 40}, "evaluate_every_epochs": 10,
+    },
+    "slurm": {"site": "devcluster"},
+}  # fmt: skip
+LONG_S = 600.0  # for a machine that others use as well
+
+
+def stages(epochs: int) -> list[dict[str, Any]]:
+    return [
+        {"name": "few", "set": {"train.num_neighbors": [2, 1], "train.epochs": 5}},
+        {"name": "many", "set": {"train.epochs": epochs}, "init_from": {"stage": "few"}},
+    ]
+
+
+class Pipeline:
+    """One pipeline, used through the command line."""
+
+    def __init__(self, folder: Path, data: Path, listed: list[dict[str, Any]], **keys: Any) -> None:
+        self.file, self.logs, self.data = folder / "p.yaml", folder / "logs", data
+        folder.mkdir(parents=True, exist_ok=True)
+        self.write(listed, **keys)
+
+    def write(self, listed: list[dict[str, Any]], **keys: Any) -> None:
+        self.names = [stage["name"] for stage in listed]
+        text = yaml.safe_dump({"name": "p", "experiment": EXPERIMENT, "stages": listed, **keys})
+        self.file.write_text(text)
+
+    def start(self, verb: str, *words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "graphmill.cli", "pipeline", verb, str(self.file), *words]
+        command += ["--logs-root", str(self.logs), *([] if verb == "list" else ["--dataset-root", str(self.data)])]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+
+    def call(self, verb: str, *words: str) -> tuple[int, str, str]:
+        child = self.start(verb, *words)
+        out, err = child.communicate()
+        return child.returncode, out, err
+
+    def json(self, verb: str, *words: str) -> dict[str, Any]:
+        code, out, err = self.call(verb, *words, "--json")
+        assert code == 0, out + err
+        return json.loads(out)
+
+    def stage(self, name: str) -> RunFolder:
+        return RunFolder(self.logs / "p" / name)
+
+    def is_done(self, name: str) -> bool:
+        folder = self.stage(name)
+        return folder.plan_path.exists() and folder.is_done()
+
+    def attempts(self) -> list[int]:
+        return [len(self.stage(name).attempts()) for name in self.names]
+
+    def weights(self) -> dict[tuple[str, str], str]:
+        """Checksums of names, shapes and values."""
+        found = {}
+        for name in self.names:
+            for which in ("best", "last"):
+                file = weights_of(self.stage(name), which, lambda *_: pytest.fail("damaged"))
+                found[name, which] = file.checked()
+        return found
+
+    def log(self) -> str:
+        return "\n".join(path.read_text() for path in sorted((self.logs / "p").glob("slurm-*.out")))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("data")
+    prepare("synthetic/sbm", root=root, options={"num_nodes": 1500, "num_edges": 6000, "features": 16})
+    return root
+
+
+def wait_for_chain(slurm) -> None:
+    slurm.wait_until(lambda: not slurm.call("squeue", "--noheader"), "the chain to end", LONG_S)
+
+
+def fingerprint(root: Path) -> dict[str, tuple[int, bytes]]:
+    return {
+        str(path): (path.lstat().st_mtime_ns, path.read_bytes() if path.is_file() else b"")
+        for path in sorted(root.rglob("*"))
+    }
+
+
+@pytest.mark.timeout(1800)
+def test_a_stage_that_spans_two_jobs_of_one_minute(slurm, tmp_path, data):
+    pipeline = Pipeline(tmp_path, data, stages(100), evaluate_on="all")
+    limit = ("--time-limit", "1")
+    (_, many) = pipeline.json("plan")["stages"]
+    epochs = math.ceil(100 * 60 / many["cost"]["work_s"]["low"])  # more than a job of one minute can do
+    pipeline.write(stages(epochs), evaluate_on="all")
+    before = fingerprint(tmp_path)
+    shown = pipeline.json("submit", *limit, "--dry-run")["jobs"]
+    assert fingerprint(tmp_path) == before
+    assert all(job["time_s"] == 60 for job in shown)
+    assert [job["hands_over"] for job in shown if "many" in job["stages"]][:1] == [True]
+
+    submitted = pipeline.json("submit", *limit)["jobs"]
+    code, _, err = pipeline.call("submit", *limit)
+    assert code == 2, "while jobs of it wait"
+    wait_for_chain(slurm)
+    assert all(pipeline.is_done(name) for name in pipeline.names), pipeline.log()
+    jobs = [attempt.job_id for attempt in pipeline.stage("many").attempts()]
+    assert len(set(jobs)) >= 2, pipeline.log()
+    assert set(jobs) <= {job["job_id"] for job in submitted}
+    assert pipeline.attempts()[0] == 1
+    assert steps_done_twice(pipeline.stage("many")) == 0, "each job begins where the one before it has saved"
+
+    done = fingerprint(pipeline.logs)
+    code, out, _ = pipeline.call("submit", *limit)
+    assert (code, fingerprint(pipeline.logs)) == (0, done), "what is done is not run again"
+    pipeline.write([{**stages(epochs)[0], "set": {"train.epochs": 7}}, stages(epochs)[1]], evaluate_on="all")
+    code, _, err = pipeline.call("submit", *limit)
+    assert code == 2
+    assert all(part in err for part in ("few", "num_neighbors")), err
+    assert fingerprint(pipeline.logs) == done
+
+    alone = Pipeline(tmp_path / "alone", data, stages(epochs), evaluate_on="all")
+    code, out, err = alone.call("run")
+    assert code == 0, out + err
+    assert pipeline.weights() == alone.weights()
+    rows = [(folder / "evaluations.csv").read_text() for folder in (pipeline.logs / "p", alone.logs / "p")]
+    assert rows[0] == rows[1]
+
+
+def steps_done_twice(folder: RunFolder) -> int:
+    events = events_in(folder.events_path(0))
+    starts = [event for event in events if isinstance(event, Start)]
+    found = 0
+    for start in starts[1:]:
+        reached = max(event.steps_done for event in events if isinstance(event, Sync) and event.time < start.time)
+        found += reached - start.steps_done
+    return found
+
+
+@pytest.mark.timeout(900)
+def test_a_failed_stage_stops_what_depends_on_it_and_nothing_else(slurm, tmp_path, data):
+    listed = stages(3)
+    listed[0]["set"] = {"model": {"kind": "custom", "target": "no.such.Model"}}
+    listed.append({"name": "other", "set": {"train.epochs": 1}})
+    pipeline = Pipeline(tmp_path, data, listed)
+    jobs = pipeline.json("submit", "--trial", "0", "--time-limit", "5")["jobs"]
+    assert [job["stages"] for job in jobs] == [["few"], ["many"], ["other"]], "not measured, so each by itself"
+    wait_for_chain(slurm)
+    assert [slurm.state(job["job_id"]) for job in jobs] == ["FAILED", "FAILED", "COMPLETED"]
+    assert not pipeline.stage("many").path.exists()
+    assert pipeline.is_done("other")
+    assert pipeline.attempts()[0] == 1, "a later job of the chain does not try again"
+    listed_now = {stage["stage"]: stage for stage in pipeline.json("list")["stages"]}
+    assert listed_now["many"]["waits_for"] == ["few"]
+
+
+@pytest.mark.timeout(900)
+def test_a_stopped_pipeline_stays_stopped_until_it_is_submitted_again(slurm, tmp_path, data):
+    pipeline = Pipeline(tmp_path, data, stages(400))
+    pipeline.json("submit", "--trial", "0", "--time-limit", "5")
+    slurm.wait_until(lambda: any(pipeline.stage("few").checkpoints_dir.glob("step_*/manifest.json")), "steps", LONG_S)
+    command = [sys.executable, "-m", "graphmill.cli", "stop", str(pipeline.logs / "p")]
+    stopped = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert stopped.returncode == 0, stopped.stderr
+    wait_for_chain(slurm)
+    assert not pipeline.is_done("many")
+    pipeline.write(stages(400))
+    pipeline.json("submit", "--trial", "0", "--time-limit", "5")
+    wait_for_chain(slurm)
+    assert pipeline.is_done("many"), pipeline.log()
+
+
+class Killer:
+    """Ends parts of a pipeline at random moments."""
+
+    def __init__(self, slurm, pipeline: Pipeline, dice: random.Random) -> None:
+        self.slurm, self.pipeline, self.dice = slurm, pipeline, dice
+        self.kills: list[str] = []
+
+    def strike(self, submit: subprocess.Popen[str]) -> None:
+        """Whatever is there to be ended now."""
+        if submit.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(submit.pid, signal.SIGKILL)
+            submit.wait()
+            self.kills.append("submit")
+            return
+        running = self.slurm.call("squeue", "--noheader", "--states=running", "--format=%i").split()
+        drivers, ranks = self._processes("graphmill.cluster.jobs.in_job"), self._processes("graphmill.train.worker")
+        ways = ["scancel"] * bool(running) + ["driver"] * bool(drivers) + ["rank"] * bool(ranks)
+        if not ways:
+            return
+        way = self.dice.choice(ways)
+        if way == "scancel":
+            self.slurm.call("scancel", *running)
+        else:
+            with suppress(psutil.Error):
+                (drivers if way == "driver" else ranks)[0].kill()
+        self.kills.append(way)
+
+    def _processes(self, module: str) -> list[psutil.Process]:
+        found = []
+        for process in psutil.process_iter(["cmdline"]):
+            words = process.info["cmdline"] or []
+            ours = any(str(self.pipeline.logs) in word for word in words)
+            if ours and module in words and "python" in Path(words[0]).name:
+                found.append(process)
+        return found
+
+
+@pytest.mark.timeout(7200)
+def test_twenty_kills_at_random_moments(slurm, tmp_path, data):
+    """Also between stages, while stages are measured and packed, and while weights are handed over."""
+    dice, wanted = random.Random(9), int(os.environ.get("GRAPHMILL_PIPELINE_KILLS", "20"))
+    listed = stages(60)
+    alone = Pipeline(tmp_path / "alone", data, listed)
+    assert alone.call("run")[0] == 0
+    kills: list[str] = []
+    number = 0
+    while len(kills) < wanted:
+        pipeline = Pipeline(tmp_path / str(number), data, listed)
+        kills += through(slurm, pipeline, dice, wanted - len(kills))
+        number += 1
+        assert pipeline.weights() == alone.weights(), f"after {kills}"
+    sys.stdout.write(f"{len(kills)} kills over {number} pipelines: {sorted(kills)}\n")
+
+
+def through(slurm, pipeline: Pipeline, dice: random.Random, most: int) -> list[str]:
+    """Submit again and again, killing at most `most` times, until all stages are done."""
+    killer = Killer(slurm, pipeline, dice)
+    while not all(pipeline.is_done(name) for name in pipeline.names):
+        finished = {name: len(pipeline.stage(name).attempts()) for name in pipeline.names if pipeline.is_done(name)}
+        submit = pipeline.start("submit", "--trial", "5", "--time-limit", "2")
+        if len(killer.kills) < most:
+            time.sleep(dice.uniform(0, 50))
+            killer.strike(submit)
+        out, err = submit.communicate()
+        assert submit.returncode in (0, -signal.SIGKILL), out + err
+        if submit.returncode == 0 and len(killer.kills) < most:
+            time.sleep(dice.uniform(0, 15))
+            killer.strike(submit)
+        wait_for_chain(slurm)
+        again = {name: len(pipeline.stage(name).attempts()) for name in finished}
+        assert again == finished, "a stage that is done is not run again"
+    return killer.kills
