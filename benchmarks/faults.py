@@ -226,7 +226,7 @@ KINDS = {
     ),
     "staged": Kind(
         "staged file corrupted", corrupt, "unharmed", (), "is not what was copied there", before=True, loss=0,
-        settings=("stage.to=host_local",),
+        settings=("staging.to=host_local",),
     ),
     "crashed": Kind("host crashed", crash, "itself", ("NODE_FAIL", "REQUEUED")),
     "cut": Kind("network cut for good", cut, "itself", ("NODE_FAIL", "REQUEUED")),

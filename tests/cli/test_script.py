@@ -117,14 +117,14 @@ def test_options_stand_for_keys_of_the_experiment():
     overrides = job_overrides(
         {
             "hosts": 2, "account": "on", "time": "30", "exclusive": True, "env": ["A=1", "B=x y"], "module": ["cuda"],
-            "apptainer": "a b.sif", "stage": "scratch", "port": 2000, "qos": None, "setup_line": [],
+            "apptainer": "a b.sif", "staging": "scratch", "port": 2000, "qos": None, "setup_line": [],
         }
     )  # fmt: skip
     asked = load_experiment(None, overrides)
     slurm = asked.slurm
     assert (slurm.hosts, slurm.account, slurm.time, slurm.exclusive, slurm.port) == (2, "on", "30", True, 2000)
     assert (slurm.env, slurm.modules) == ({"A": "1", "B": "x y"}, ("cuda",))
-    assert (slurm.container.kind, asked.stage.to) == ("apptainer", "scratch")
+    assert (slurm.container.kind, asked.staging.to) == ("apptainer", "scratch")
 
 
 def test_a_value_that_looks_like_an_option_stays_a_value():

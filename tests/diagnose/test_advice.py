@@ -74,7 +74,7 @@ def test_thresholds(facts: Facts, expected: list[str]):
         (Facts(phases=phases(wait_s=50), prefetch=0), "train.prefetch=2"),
         (Facts(phases=phases(wait_s=50, sample_s=9), cores_asked=4, cores_busy=3.9), "slurm.cpus_per_host=6"),
         (Facts(phases=phases(wait_s=50, sample_s=9), prefetch=2), "train.num_neighbors"),
-        (Facts(phases=phases(wait_s=50, gather_s=9), prefetch=2), "stage.to=host_local"),
+        (Facts(phases=phases(wait_s=50, gather_s=9), prefetch=2), "staging.to=host_local"),
         (Facts(phases=phases(sync_s=50), sync_every=4), "train.sync.every=16"),
         (Facts(cores_asked=8, cores_busy=2, host_busy_percent=99), "on a quieter host"),
     ],

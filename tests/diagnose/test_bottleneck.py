@@ -55,7 +55,7 @@ def test_the_largest_over_its_threshold_wins(clocks, keys, expected):
     [
         (measured(clock(wait=40), prefetch=0), "train.prefetch=2"),
         (measured(clock(wait=40, sample=30, gather=5)), "train.num_neighbors"),
-        (measured(clock(wait=40, sample=5, gather=30)), "stage.to=host_local"),
+        (measured(clock(wait=40, sample=5, gather=30)), "staging.to=host_local"),
         (measured(clock(0, sync=40), clock(1, sync=40), sync_every=2), "train.sync.every=8"),
         (measured(clock(0, sync=40), clock(1, sync=40), cores_per_host=1), "fewer ranks: 1 core cannot"),
         (measured(clock(), eval_s=90.0), "train.evaluate_every_epochs=5"),

@@ -232,3 +232,8 @@ def test_unknown_recipe_suggests(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"'cora-sge' is neither a YAML file nor a recipe; did you mean 'cora-sage'"):
         load_experiment("cora-sge")
     assert load_experiment("cora-sage").name == "cora"
+
+
+def test_staging_was_called_stage():
+    with pytest.raises(UserError, match="staging"):
+        load_experiment(None, ["stage.to=scratch"])

@@ -75,7 +75,7 @@ _OPTIONS: Final = {
         ("--port", "--rdzv-port"), "slurm.port", "N", "Where the ranks meet; else derived from the job's id.", int
     ),
     "interface": _Option(("--interface",), "slurm.interface", "NAME", "Network interface between hosts."),
-    "stage": _Option(("--stage",), "stage.to", "WHERE", "Copy the dataset first: scratch or host_local."),
+    "staging": _Option(("--staging",), "staging.to", "WHERE", "Copy the dataset first: scratch or host_local."),
     "sbatch_arg": _Option(
         ("--sbatch-arg",),
         "slurm.sbatch_args",

@@ -40,7 +40,7 @@ def stage(
     """Copy a prepared dataset to a faster disk, and verify the copy.
 
     A verified copy that is there already is used. Exit status 1 where no copy could be made. In a job's script the same
-    is done by stage.to=host_local.
+    is done by staging.to=host_local.
 
     \b
     Example:

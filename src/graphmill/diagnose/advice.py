@@ -197,7 +197,7 @@ def _loader(facts: Facts) -> Advice | None:
     elif slower == "sampling":
         suggestion = "sampling takes most: smaller train.num_neighbors, or more train.threads"
     else:
-        suggestion = "gathering features takes most: keep the dataset near (stage.to=host_local)"
+        suggestion = "gathering features takes most: keep the dataset near (staging.to=host_local)"
     return Advice("loader", finding, suggestion, used=share, unit="% of the time")
 
 
@@ -226,7 +226,7 @@ def _staging(facts: Facts) -> Advice | None:
     if not took or not used or took <= STAGING_SHARE * used:
         return None
     finding = f"copying the dataset ({gib(facts.staged_mib or 0)} GiB) took {took:.0f} s of {used:.0f}"
-    suggestion = "read the shared copy (stage.to=nowhere), or stage to scratch, where the next job finds it"
+    suggestion = "read the shared copy (staging.to=nowhere), or stage to scratch, where the next job finds it"
     return Advice("staging", finding, suggestion, asked=used, used=took, unit="s")
 
 

@@ -176,7 +176,7 @@ def _loader(measured: Measured, share: float) -> tuple[str, tuple[str, ...]]:
     if sample > gather:
         suggestions.append("smaller fan-outs (train.num_neighbors)")
     elif sample or gather:
-        suggestions.append("keep the dataset near the host (stage.to=host_local)")
+        suggestions.append("keep the dataset near the host (staging.to=host_local)")
     if measured.prefetch and _is_crowded(measured):
         suggestions.insert(0, "leave the loader a core: fewer ranks or threads on a host")
     if measured.ranks_per_host > 1:

@@ -44,6 +44,7 @@ class Start(Event):
     world_size: int
     backend: str | None
     plan_hash: str
+    process_s: float | None = None  # from the start of the process until it began to work
 
 
 class Initialised(Event):

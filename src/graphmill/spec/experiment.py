@@ -11,7 +11,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from graphmill.config.frozen import Spec
 from graphmill.spec.early_stopping import EarlyStoppingSpec
-from graphmill.spec.job.options import SlurmSpec, StageSpec
+from graphmill.spec.job.options import SlurmSpec, StagingSpec
 from graphmill.spec.optimizer import RENAMED, AdamSpec, OptimizerSpec
 from graphmill.spec.weights import InitFromSpec
 
@@ -129,6 +129,8 @@ class TaskSpec(Spec):
 class Experiment(Spec):
     """One experiment, as written. Each task's own class says more of `task`, `dataset`, `model` and `train`."""
 
+    renamed: ClassVar[Mapping[str, str]] = {"stage": "staging (copying the dataset; a stage is one of a pipeline's)"}
+
     name: str = Field("experiment", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="stem of the run's name")
     task: TaskSpec
     dataset: DatasetSpec
@@ -136,4 +138,4 @@ class Experiment(Spec):
     train: TrainSpec
     init_from: InitFromSpec = InitFromSpec()
     slurm: SlurmSpec = SlurmSpec()
-    stage: StageSpec = StageSpec()
+    staging: StagingSpec = StagingSpec()

@@ -210,6 +210,7 @@ def _started(training: Training, *, resumed: bool) -> Start:
         world_size=dist.get_world_size() if dist.is_initialized() else 1,
         backend=dist.get_backend() if dist.is_initialized() else None,
         plan_hash=training.checkpoints.plan_hash,
+        process_s=training.time_left.reserve.start_s,
     )
 
 

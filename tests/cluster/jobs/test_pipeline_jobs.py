@@ -114,16 +114,17 @@ def fingerprint(root: Path) -> dict[str, tuple[int, bytes]]:
 
 
 @pytest.mark.timeout(1800)
-def test_a_stage_that_spans_two_jobs_of_one_minute(slurm, tmp_path, data):
+def test_a_stage_that_spans_jobs(slurm, tmp_path, data):
     pipeline = Pipeline(tmp_path, data, stages(100), evaluate_on="all")
-    limit = ("--time-limit", "1")
-    (_, many) = pipeline.json("plan")["stages"]
-    epochs = math.ceil(100 * 60 / many["cost"]["work_s"]["low"])  # more than a job of one minute can do
+    cost = pipeline.json("plan")["stages"][1]["cost"]
+    minutes = math.ceil((cost["start_s"] + cost["end_s"] + 20) / 60)  # 1, unless others make this machine slow
+    limit = ("--time-limit", str(minutes))
+    epochs = math.ceil(100 * 60 * minutes / cost["work_s"]["low"])  # more than one job can do
     pipeline.write(stages(epochs), evaluate_on="all")
     before = fingerprint(tmp_path)
     shown = pipeline.json("submit", *limit, "--dry-run")["jobs"]
     assert fingerprint(tmp_path) == before
-    assert all(job["time_s"] == 60 for job in shown)
+    assert all(job["time_s"] <= 60 * minutes for job in shown)
     assert [job["hands_over"] for job in shown if "many" in job["stages"]][:1] == [True]
 
     submitted = pipeline.json("submit", *limit)["jobs"]
@@ -167,7 +168,7 @@ def steps_done_twice(folder: RunFolder) -> int:
 @pytest.mark.timeout(900)
 def test_a_failed_stage_stops_what_depends_on_it_and_nothing_else(slurm, tmp_path, data):
     listed = stages(3)
-    listed[0]["set"] = {"model": {"kind": "custom", "target": "no.such.Model"}}
+    listed[0]["set"] = {"model": {"kind": "custom", "target": "no.such.Model"}, "train.epochs": 1}
     listed.append({"name": "other", "set": {"train.epochs": 1}})
     pipeline = Pipeline(tmp_path, data, listed)
     jobs = pipeline.json("submit", "--trial", "0", "--time-limit", "5")["jobs"]

@@ -30,7 +30,7 @@ GOLDENS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             "account": "m1234", "hosts": 2, "job_name_prefix": "reddit-strong", "mail_user": "you@org.edu",
             "mail_type": ["END", "FAIL"], "setup_lines": ["module load pytorch"],
         },
-        {"stage": {"to": "scratch"}},
+        {"staging": {"to": "scratch"}},
     ),
     "pitzer": (
         "pitzer",
@@ -39,7 +39,7 @@ GOLDENS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             "modules": ["cuda/12.4.1"], "setup_lines": ["source activate gnn-rapids"],
             "env": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
         },
-        {"stage": {"to": "host_local", "on_failure": "use_shared"}},
+        {"staging": {"to": "host_local", "on_failure": "use_shared"}},
     ),
     "generic-cpu": (
         "generic-cpu",

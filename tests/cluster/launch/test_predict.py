@@ -15,8 +15,9 @@ SECOND = StageSpec(name="second", init_from=SourceSpec(stage="first"))
 
 def trial(**changed) -> Trial:
     values = {
-        "steps": 10, "step_s": 2.0, "step_spread_s": (1.9, 2.1), "val_s": 3.0, "test_s": 4.0, "start_s": 8.0,
-        "save_s": 0.5, "finish_s": 0.25, "train_h": 0.0, "evaluate_h": 0.0, "peak_rss_mib": 400.0,
+        "steps": 10, "step_s": 2.0, "step_spread_s": (1.9, 2.1), "val_s": 3.0, "test_s": 4.0,
+        "start_s": 8.0, "process_s": 2.0, "save_s": 0.5, "finish_s": 0.25,
+        "train_h": 0.0, "evaluate_h": 0.0, "peak_rss_mib": 400.0,
     }  # fmt: skip
     return Trial(**{**values, **changed})
 
@@ -29,7 +30,7 @@ def test_a_whole_stage(make_plan):
     assert cost.work_s.low == pytest.approx(0.9 * (6 * 2 + aside))
     assert cost.work_s.high == pytest.approx(1.1 * (6 * 2 + aside))
     assert (cost.start_s, cost.piece_s) == (8.0, 4.0)
-    assert cost.end_s == pytest.approx(2 + 1.5 * (4.0 + 0.5 + 8.0)), "the ranks keep back so much of their job's time"
+    assert cost.end_s == pytest.approx(2 + 1.5 * (4.0 + 0.5 + 2.0)), "the ranks keep back so much of their job's time"
     assert (cost.memory_mib.low, cost.memory_mib.high) == (pytest.approx(720), pytest.approx(880)), "of two ranks"
     assert (cost.shape.hosts, cost.shape.ranks_per_host, cost.shape.device) == (1, 2, "cpu")
 

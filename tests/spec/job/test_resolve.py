@@ -1,3 +1,4 @@
+import json
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ from graphmill.spec.load import inline_experiment
 from graphmill.spec.plan import MachineFacts, resolve
 
 
-def _experiment(train: dict[str, Any] | None = None, stage: str = "nowhere", **section: Any) -> Experiment:
-    value = {"name": "x", "train": {"epochs": 1, **(train or {})}, "slurm": section, "stage": {"to": stage}}
+def _experiment(train: dict[str, Any] | None = None, staging: str = "nowhere", **section: Any) -> Experiment:
+    value = {"name": "x", "train": {"epochs": 1, **(train or {})}, "slurm": section, "staging": {"to": staging}}
     return inline_experiment(value, "the test")
 
 
@@ -147,11 +148,11 @@ def test_an_array_trains_one_run_per_index_and_never_one_run_twice():
 
 def test_staging_needs_a_site_that_says_where():
     site = load_site("perlmutter", folders=site_folders())
-    stage = resolve_job(_experiment(stage="scratch", account="m1"), site).stage
-    assert stage is not None
-    assert (stage.to, stage.variable, stage.on_failure) == ("scratch", "SCRATCH", "fail")
+    staging = resolve_job(_experiment(staging="scratch", account="m1"), site).staging
+    assert staging is not None
+    assert (staging.to, staging.variable, staging.on_failure) == ("scratch", "SCRATCH", "fail")
     with pytest.raises(UserError, match="does not say which variable"):
-        resolve_job(_experiment(stage="scratch"), load_site("devcluster", folders=site_folders()))
+        resolve_job(_experiment(staging="scratch"), load_site("devcluster", folders=site_folders()))
 
 
 def test_a_job_is_read_back_as_it_was_written():
@@ -167,3 +168,11 @@ def test_a_run_folder_that_slurm_cannot_name_is_refused():
         resolve_job(_experiment(), site, run_folders=["logs/100%"])
     with pytest.raises(UserError, match="control character"):
         resolve_job(_experiment(), site, begin=Begin(logs_root="a\nb"))
+
+
+def test_a_job_json_from_before_is_read_with_its_staging():
+    site = load_site("perlmutter", folders=site_folders())
+    job = resolve_job(_experiment(staging="scratch", account="m1"), site)
+    document = json.loads(job.model_dump_json())
+    document["stage"] = document.pop("staging")
+    assert Job.model_validate_json(json.dumps(document)) == job

@@ -9,7 +9,7 @@ from typing import Final
 
 from graphmill.cluster.launch.attempt import Follow
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.job.options import Launcher, OnStageFailure, OnTimeLimit
+from graphmill.spec.job.options import Launcher, OnStagingFailure, OnTimeLimit
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Staging:
 
     to: str
     via: str | None
-    on_failure: OnStageFailure
+    on_failure: OnStagingFailure
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +127,10 @@ def parse_arguments(words: Sequence[str] | None = None) -> Arguments:
     ranks.add_argument("--bind", action="append", default=[], help="a folder seen inside the container")
     ranks.add_argument("--container-python", default="python3")
     ranks.add_argument("--container-gpus", action="store_true")
-    stage = parser.add_argument_group("staging")
-    stage.add_argument("--stage-to", metavar="FOLDER")
-    stage.add_argument("--stage-via", metavar="FOLDER")
-    stage.add_argument("--stage-on-failure", choices=("fail", "use_shared"), default="fail")
+    staging = parser.add_argument_group("staging")
+    staging.add_argument("--staging-to", metavar="FOLDER")
+    staging.add_argument("--staging-via", metavar="FOLDER")
+    staging.add_argument("--staging-on-failure", choices=("fail", "use_shared"), default="fail")
     return _arguments(parser.parse_args(words))
 
 
@@ -156,7 +156,9 @@ def _arguments(options: argparse.Namespace) -> Arguments:
         cpus_per_rank=options.cpus_per_rank,
         port=options.port,
         container=_container(options),
-        staging=Staging(options.stage_to, options.stage_via, options.stage_on_failure) if options.stage_to else None,
+        staging=Staging(options.staging_to, options.staging_via, options.staging_on_failure)
+        if options.staging_to
+        else None,
     )
 
 

@@ -155,14 +155,14 @@ def _container(job: Job) -> list[str]:
 
 def _staging(job: Job) -> list[str]:
     """Where the dataset is copied. The site's variables are the job's: they are known on its hosts alone."""
-    stage = job.stage
-    if stage is None:
+    staging = job.staging
+    if staging is None:
         return []
     unset = f"{job.site} does not set it, and"
-    lines = [f'--stage-to="${{{stage.variable}:?{unset} stage.to={stage.to} needs it}}/graphmill"']
-    if stage.via is not None:
-        lines.append(f'--stage-via="${{{stage.via}:?{unset} stage.via_scratch needs it}}/graphmill"')
-    return [*lines, f"--stage-on-failure={stage.on_failure}"]
+    lines = [f'--staging-to="${{{staging.variable}:?{unset} staging.to={staging.to} needs it}}/graphmill"']
+    if staging.via is not None:
+        lines.append(f'--staging-via="${{{staging.via}:?{unset} staging.via_scratch needs it}}/graphmill"')
+    return [*lines, f"--staging-on-failure={staging.on_failure}"]
 
 
 def _folder(path: str) -> str:

@@ -143,7 +143,7 @@ def cost_of(stage: StageSpec, plan: Plan, trial: Trial, steps_saved: int = 0) ->
     middle = steps_left * trial.step_s + aside_s
     peak_mib = trial.peak_rss_mib * plan.ranks_per_host
     piece_s = max(plan.sync.every * slow, trial.val_s, trial.test_s)
-    reserve = Reserve(trial.start_s, longest_round_s=piece_s, longest_save_s=trial.save_s)  # the ranks leave so early
+    reserve = Reserve(trial.process_s, longest_round_s=piece_s, longest_save_s=trial.save_s)  # the ranks leave so early
     return StageCost(
         name=stage.name,
         shape=Shape(plan.hosts, plan.ranks_per_host, plan.device),

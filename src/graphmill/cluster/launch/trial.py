@@ -19,7 +19,7 @@ from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.cluster.launch.run import start_run
 from graphmill.record.columns import facts_of
-from graphmill.record.events import Checkpoint, Evaluation, Sync, events_in
+from graphmill.record.events import Checkpoint, Evaluation, Start, Sync, events_in
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.early_stopping import EarlyStoppingSpec
@@ -38,6 +38,7 @@ class Trial:
     val_s: float  # of one evaluation of the validation split
     test_s: float
     start_s: float  # from the start of the attempt to its first step
+    process_s: float  # of that, from the start of a rank's process until it began to work
     save_s: float  # of one checkpoint
     finish_s: float  # from the last event of rank 0 to the end of the attempt
     train_h: float  # of all steps
@@ -96,6 +97,7 @@ def _read(folder: RunFolder, plan: Plan, steps: int, *, ended: float) -> Trial:
         val_s=val_s,
         test_s=test_s,
         start_s=max(0.0, first_mark - begun - steps_marked * quartiles[1]),
+        process_s=next((event.process_s or 0.0 for event in events if isinstance(event, Start)), 0.0),
         save_s=max(saves, default=0.0),
         finish_s=max(0.0, ended - events[-1].time),
         train_h=plan.last_step * quartiles[1] / 3600,

@@ -235,7 +235,7 @@ def stage_for_run(
             raise
         staged = _shared_instead(dataset, str(error), time.monotonic() - began)
         say(f"WARNING: staging failed: {error}")
-        say(f"WARNING: the ranks of {staged.hostname} read the shared copy {plan.path}, as stage.on_failure asks")
+        say(f"WARNING: the ranks of {staged.hostname} read the shared copy {plan.path}, as staging.on_failure asks")
     write_staged(folder, staged)
     return staged
 
@@ -294,7 +294,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"error: {error}\n")
         return exits.BAD_REQUEST
     except StagingError as error:
-        sys.stderr.write(f"error: staging failed: {error}\n  → make room, or set stage.on_failure=use_shared\n")
+        sys.stderr.write(f"error: staging failed: {error}\n  → make room, or set staging.on_failure=use_shared\n")
         return exits.ANSWER_IS_NO
     if staged.outcome != "use_shared":
         say(in_words(staged))

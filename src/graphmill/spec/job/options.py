@@ -1,4 +1,4 @@
-"""The sections `slurm` and `stage` of an experiment: where a job runs, and what it asks of Slurm.
+"""The sections `slurm` and `staging` of an experiment: where a job runs, and what it asks of Slurm.
 
 Nothing here (but the number of hosts) changes what is computed: the plan of a run is the same under other limits.
 """
@@ -27,8 +27,8 @@ MailType = Literal[
 ]
 Launcher = Literal["srun", "torchrun"]
 OnTimeLimit = Literal["requeue", "resubmit", "stop"]
-StageTo = Literal["nowhere", "scratch", "host_local"]
-OnStageFailure = Literal["fail", "use_shared"]
+StagingTo = Literal["nowhere", "scratch", "host_local"]
+OnStagingFailure = Literal["fail", "use_shared"]
 Port = Annotated[int, Field(ge=1024, le=65535)]
 
 
@@ -119,9 +119,9 @@ class SlurmSpec(Spec):
     port: Port | Literal["auto"] = Field("auto", description="where the ranks meet; auto: from the job's id")
 
 
-class StageSpec(Spec):
+class StagingSpec(Spec):
     """Copying the dataset near the ranks before they start."""
 
-    to: StageTo = Field("nowhere", description="scratch: the site's scratch; host_local: the disk of every host")
+    to: StagingTo = Field("nowhere", description="scratch: the site's scratch; host_local: the disk of every host")
     via_scratch: bool = Field(False, description="with host_local: to scratch first, once for all hosts and jobs")
-    on_failure: OnStageFailure = Field("fail", description="when a copy fails: fail the job, or read the shared copy")
+    on_failure: OnStagingFailure = Field("fail", description="when a copy fails: fail the job, or read the shared copy")

@@ -1,4 +1,4 @@
-"""The job: an experiment's `slurm` and `stage` sections with every choice made. Pure: no clock, file, environment.
+"""The job: an experiment's `slurm` and `staging` sections with every choice made. Pure: no clock, file, environment.
 
 It is what a script is rendered from; the run folder keeps it as job.json.
 """
@@ -21,11 +21,11 @@ from graphmill.spec.job.options import (
     Launcher,
     MailType,
     NoContainerSpec,
-    OnStageFailure,
+    OnStagingFailure,
     OnTimeLimit,
     PyxisSpec,
     SlurmSpec,
-    StageSpec,
+    StagingSpec,
 )
 from graphmill.spec.job.site import HostKind, Site
 from graphmill.spec.job.text import is_text, pattern_problems, text_problems
@@ -41,9 +41,9 @@ __all__ = [
     "NoContainerSpec",
     "PyxisSpec",
     "SlurmSpec",
-    "Stage",
-    "StageSpec",
     "StagesOfAPipeline",
+    "Staging",
+    "StagingSpec",
     "resolve_job",
 ]
 _SIGNAL_BEFORE_S: Final = 120
@@ -67,13 +67,13 @@ class StagesOfAPipeline(Spec):
     hands_over: bool = Field(description="what is not finished at the time limit is left to the next job of the chain")
 
 
-class Stage(Spec):
+class Staging(Spec):
     """A copy of the dataset that every host makes before its ranks start."""
 
     to: Literal["scratch", "host_local"]
     variable: str = Field(description="of the environment: names the folder that the copy is made in")
     via: str | None = Field(description="variable of the folder that is copied to before, once for all hosts")
-    on_failure: OnStageFailure
+    on_failure: OnStagingFailure
 
 
 _OF_0_1: Final = {"requeue": "requeue", "follow_up": "resubmit", "nothing": "stop"}
@@ -118,7 +118,7 @@ class Job(Spec):
     python: str
     interface: str | None = Field(description="None: chosen on the hosts")
     port: int | None = Field(description="None: from the job's id")
-    stage: Stage | None
+    staging: Staging | None
     run_folders: tuple[str, ...] = Field(description="one; several for an array, by index; none: the job makes it")
     begin: Begin | None
     pipeline: StagesOfAPipeline | None = None
@@ -129,6 +129,8 @@ class Job(Spec):
     @classmethod
     def _as_written_by_0_1(cls, job: dict[str, Any]) -> dict[str, Any]:
         """job.json of a run that graphmill 0.1 submitted."""
+        if "stage" in job:
+            job = {("staging" if key == "stage" else key): value for key, value in job.items()}
         if "goes_on_by" not in job:
             return job
         rest = {key: value for key, value in job.items() if key != "goes_on_by"}
@@ -166,7 +168,7 @@ def resolve_job(
     slurm = _with_site(experiment, site)
     problems = [*text_problems(slurm), *_folder_problems(run_folders, begin)]
     sizes = _sizes(experiment, slurm, site, problems)
-    stage = _stage(experiment, site, problems)
+    staging = _staging(experiment, site, problems)
     problems += limit_problems(site, sizes.asked)
     problems += _clashes(slurm, sizes, run_folders)
     refuse(problems, f"the request to {site.name}")
@@ -185,7 +187,7 @@ def resolve_job(
         python=slurm.python or python,
         interface=site.interface if slurm.interface == "auto" else slurm.interface,
         port=None if slurm.port == "auto" else slurm.port,
-        stage=stage,
+        staging=staging,
         run_folders=tuple(run_folders),
         begin=None if run_folders else begin or Begin(),
         look_further=site.look_further,
@@ -326,31 +328,31 @@ def signal_before_s(slurm: SlurmSpec, time_s: int) -> int:
     return max(1, min(_SIGNAL_BEFORE_S, time_s // 4))
 
 
-def _stage(experiment: Experiment, site: Site, problems: list[Problem]) -> Stage | None:
-    to = experiment.stage.to
+def _staging(experiment: Experiment, site: Site, problems: list[Problem]) -> Staging | None:
+    to = experiment.staging.to
     if to == "nowhere":
         return None
     variable = site.scratch if to == "scratch" else site.host_local
-    via = site.scratch if to == "host_local" and experiment.stage.via_scratch else None
-    if experiment.stage.via_scratch and via is None:
+    via = site.scratch if to == "host_local" and experiment.staging.via_scratch else None
+    if experiment.staging.via_scratch and via is None:
         problems.append(
             Problem(
-                "stage.via_scratch",
-                f"goes with stage.to=host_local on a site with a scratch folder; {site.name}'s is"
+                "staging.via_scratch",
+                f"goes with staging.to=host_local on a site with a scratch folder; {site.name}'s is"
                 f" {site.scratch or 'not known'}",
-                "leave out stage.via_scratch",
+                "leave out staging.via_scratch",
             )
         )
     if variable is None:
         problems.append(
             Problem(
-                "stage.to",
+                "staging.to",
                 f"is {to}, but the profile of {site.name} does not say which variable names that folder",
-                f"set `{to}: VARIABLE` in a site profile, or stage.to=nowhere",
+                f"set `{to}: VARIABLE` in a site profile, or staging.to=nowhere",
             )
         )
         return None
-    return Stage(to=to, variable=variable, via=via, on_failure=experiment.stage.on_failure)
+    return Staging(to=to, variable=variable, via=via, on_failure=experiment.staging.on_failure)
 
 
 def _folder_problems(run_folders: Sequence[str], begin: Begin | None) -> Iterator[Problem]:
