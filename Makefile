@@ -48,7 +48,7 @@ demo: install ## set up, train on a real graph with two ranks under six schemes,
 	  --plots-dir $(DEMO)/plots
 	@echo
 	@$(GRAPHMILL) schemes --metrics $(DEMO)/metrics.csv --logs-root $(LOCAL_LOGS_DIR)
-	@echo "The figure: $(CURDIR)/$(DEMO)/figures/best_microf1_vs_total_comm_measured.png  (PDF beside it, PGFPlots in $(DEMO)/plots)"
+	@echo "The figure: $(CURDIR)/$(DEMO)/figures/best_val_micro_f1_vs_total_comm_measured.png  (PDF beside it, PGFPlots in $(DEMO)/plots)"
 
 clean-demo: ## forget the demo's runs and figures, so that `make demo` trains again
 	rm -rf $(LOCAL_LOGS_DIR)/demo $(DEMO)
@@ -92,8 +92,8 @@ sync-metrics: install ## fetch the runs in REMOTE_LOGS_DIR on REMOTE_HOST (user@
 	  { echo 'say where the runs are. → make sync-metrics REMOTE_HOST=user@host REMOTE_LOGS_DIR=/path/to/logs' >&2; exit 2; }
 	$(GRAPHMILL) pull --to "$$LOCAL_LOGS_DIR" -- "$$REMOTE_HOST:$$REMOTE_LOGS_DIR"
 
-merge-metrics: install ## merge the runs in LOCAL_LOGS_DIR into MERGED_CSV
-	$(GRAPHMILL) merge --input-root $(LOCAL_LOGS_DIR) --output $(MERGED_CSV)
+merge-metrics: install ## merge the runs in LOCAL_LOGS_DIR into MERGED_CSV, with LAYOUT=sync-ablation under the names there
+	$(GRAPHMILL) merge --input-root $(LOCAL_LOGS_DIR) --output $(MERGED_CSV) $(if $(LAYOUT),--layout $(LAYOUT))
 
 figures: install ## draw all figures of MERGED_CSV, or with TEX_FILE=plots/sync_ablation.tex compile only that one
 	$(GRAPHMILL) figures --metrics $(MERGED_CSV) $(if $(TEX_FILE),--tex-file $(TEX_FILE)) --build-dir $(PLOT_BUILD_DIR)

@@ -60,12 +60,12 @@ def row(scheme: str, k: int, runs: list[tuple[RunFolder, Plan]]) -> dict[str, ob
     return {
         "scheme": scheme,
         "k": k,
-        "val": mean("best_microF1"),
+        "val": mean("best_val_micro_f1"),
         "test": statistics.mean(tests),
         "test_sd": statistics.stdev(tests) if len(tests) > 1 else None,
         "seeds": len(runs),
-        "syncs": int(mean("syncs_cum")),
-        "modelled_mib": mean("commMB_cum_fp32"),
+        "syncs": int(mean("num_syncs_cum")),
+        "modelled_mib": mean("modelled_mib_cum_fp32"),
         "payload_mib": mean("measured_mib_cum"),
         "interface_mib": mean("interface_mib_cum"),
         "replicas_agree": all(

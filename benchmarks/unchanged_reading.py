@@ -23,10 +23,19 @@ CANONICAL: dict[str, tuple[str, float]] = {
     "macroF1": ("val_macro_f1", 1),
     "best_microF1": ("best_val_micro_f1", 1),
     "best_macroF1": ("best_val_macro_f1", 1),
-    "seed_nodes_epoch_global": ("seeds_epoch", 1),
-    "samples_epoch_global": ("seeds_epoch", 1),
-    "seed_nodes_cum_global": ("seeds_cum", 1),
-    "samples_cum_global": ("seeds_cum", 1),
+    "seed_nodes_epoch_global": ("num_seeds", 1),
+    "samples_epoch_global": ("num_seeds", 1),
+    "seed_nodes_cum_global": ("num_seeds_cum", 1),
+    "samples_cum_global": ("num_seeds_cum", 1),
+    "local_steps": ("steps_done", 1),
+    "effective_global_steps": ("global_steps", 1),
+    "syncs": ("num_syncs", 1),
+    "syncs_cum": ("num_syncs_cum", 1),
+    **{
+        f"commMB_{per}_{precision}": (f"modelled_mib_{ours}_{precision}", 1)
+        for per, ours in (("per_step", "per_sync"), ("epoch", "epoch"), ("cum", "cum"))
+        for precision in ("fp16", "fp32", "fp64")
+    },
     "measured_mib_epoch": ("payload_bytes_epoch", 2**20),
     "measured_mib_cum": ("payload_bytes_cum", 2**20),
 }

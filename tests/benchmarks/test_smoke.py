@@ -79,8 +79,8 @@ def test_kills(bench, tiny):
     words = ("--kills", "1", "--terms", "0", "--ranks", "1", "--epochs", "4", "--experiment", tiny)
     found = bench("kills", *words)["all"]["result"]
     assert (found["num_kills"], found["num_identical"]) == (1, 1)
-    assert {"loss", "val_loss", "microF1"} & set(found["compared_columns"])
-    assert "time" not in found["compared_columns"]
+    assert {"loss", "val_loss", "val_micro_f1"} & set(found["compared_columns"])
+    assert "train_s" not in found["compared_columns"]
     assert all(moment >= 0 for moment in found["after_first_sync_s"])
 
 

@@ -186,8 +186,9 @@ def rows(run_id: str, every: int) -> list[dict]:
         {
             "run_id": run_id, "sync_scheme": "local_sgd", "sync_every": every, "world_size": 2, "seed": 1,
             "epoch": epoch, "dataset": "toy", "synthetic": True, "payload": "fp32", "attempt": 1, "loss": 1.0,
-            "microF1": 0.5 + 0.1 * epoch, "best_microF1": 0.5 + 0.1 * epoch, "macroF1": 0.5, "best_macroF1": 0.5,
-            "effective_global_steps": 10 * epoch, "commMB_cum_fp32": 8.0 * epoch / every,
+            "val_micro_f1": 0.5 + 0.1 * epoch, "best_val_micro_f1": 0.5 + 0.1 * epoch, "val_macro_f1": 0.5,
+            "best_val_macro_f1": 0.5,
+            "global_steps": 10 * epoch, "modelled_mib_cum_fp32": 8.0 * epoch / every,
             "measured_mib_cum": 8.0 * epoch / every,
         }
         for epoch in (1, 2, 3)
@@ -248,7 +249,7 @@ def test_a_full_disk_is_told_in_a_sentence(graphmill, tmp_path, command):
 
 def test_a_score_that_is_nan_is_null_in_json(graphmill, tmp_path):
     for seed in (1, 2):
-        table = [row | {"seed": seed, "microF1": float("nan")} for row in rows(f"s{seed}", 1)]
+        table = [row | {"seed": seed, "val_micro_f1": float("nan")} for row in rows(f"s{seed}", 1)]
         write_metrics(tmp_path / "logs" / f"s{seed}" / "metrics.csv", table, NODES.columns)
     assert graphmill("merge").code == 0
     (row,) = facts(graphmill("schemes", "--json"))
@@ -326,9 +327,9 @@ def test_tables_are_drawn_on_a_terminal(source_environ):
 
 @pytest.mark.parametrize("columns", [80, 120])
 def test_the_table_of_schemes_fits_the_terminal(graphmill, source_environ, tmp_path, columns):
-    numbers = {"seed_nodes_cum_global": 234_612, "time": 2.0, "eval_s": 0.5, "interface_mib_cum": 5529.0, "syncs": 29}
+    numbers = {"num_seeds_cum": 234_612, "train_s": 2.0, "eval_s": 0.5, "interface_mib_cum": 5529.0, "num_syncs": 29}
     for seed in (1, 2):
-        table = [row | numbers | {"seed": seed, "microF1": 0.8 + seed / 100} for row in rows(f"s{seed}", 16)]
+        table = [row | numbers | {"seed": seed, "val_micro_f1": 0.8 + seed / 100} for row in rows(f"s{seed}", 16)]
         table[-1]["replicas_agree"] = True
         write_metrics(tmp_path / "logs" / f"s{seed}" / "metrics.csv", table, NODES.columns)
         outcome = Outcome(status="done", exit_code=0, epochs=3, steps_per_rank=1, test={"micro_f1": seed / 3}, wall_s=1)

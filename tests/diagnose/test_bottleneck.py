@@ -137,7 +137,10 @@ def test_an_epoch_that_was_done_again_counts_once(new_run):
 
 def test_without_clocks_in_the_events_rank_0s_metrics_are_read(new_run):
     folder, _ = new_run(ranks=2)
-    rows = [{"epoch": 1, "time": 99, "wait_s": 90}, {"epoch": 2, "time": 10, "wait_s": 6, "compute_s": 3, "eval_s": 1}]
+    rows = [
+        {"epoch": 1, "train_s": 99, "wait_s": 90},
+        {"epoch": 2, "train_s": 10, "wait_s": 6, "compute_s": 3, "eval_s": 1},
+    ]
     write_metrics(folder.metrics_path, rows, NODES.columns)
     verdict = find_bottleneck(measured_of(folder))
     assert verdict.bound == "loader"

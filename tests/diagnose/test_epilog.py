@@ -5,7 +5,6 @@ import json
 from graphmill.diagnose.epilog import epilog_text, main, write_epilog
 from graphmill.monitor.columns import COLUMNS
 from graphmill.monitor.sampler import line
-from graphmill.record.columns import cells_of
 from graphmill.record.metrics import write_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import StagedHost, write_staged
@@ -30,8 +29,8 @@ def fill(folder: RunFolder) -> None:
     write_metrics(
         folder.metrics_path,
         [
-            {"epoch": 1, "time": 3.0, "wait_s": 2.0, "compute_s": 1.0, "sample_s": 1.5, "eval_s": 1.0, "attempt": 1},
-            {"epoch": 2, "time": 5.0, "wait_s": 3.0, "compute_s": 2.0, "sample_s": 1.5, "eval_s": 1.0, "attempt": 1},
+            {"epoch": 1, "train_s": 3.0, "wait_s": 2.0, "compute_s": 1.0, "sample_s": 1.5, "eval_s": 1.0, "attempt": 1},
+            {"epoch": 2, "train_s": 5.0, "wait_s": 3.0, "compute_s": 2.0, "sample_s": 1.5, "eval_s": 1.0, "attempt": 1},
         ],
         NODES.columns,
     )
@@ -64,8 +63,8 @@ def test_what_was_measured_is_summed_up_without_slurm(new_run):
 def test_the_phases_of_traffic_are_found_under_its_own_columns(tmp_path):
     folder = RunFolder.create(traffic_plan(), tmp_path)
     folder.begin_attempt(resumed=False, command=("test",))
-    told = {"loss": 1.0, "time": 6.0, "wait_s": 1.0, "compute_s": 3.0, "sync_s": 2.0, "eval_s": 2.0, "attempt": 1}
-    rows = [cells_of(TRAFFIC, {"epoch": epoch, **told}) for epoch in (1, 2)]
+    told = {"loss": 1.0, "train_s": 6.0, "wait_s": 1.0, "compute_s": 3.0, "sync_s": 2.0, "eval_s": 2.0, "attempt": 1}
+    rows = [{"epoch": epoch, **told} for epoch in (1, 2)]
     write_metrics(folder.metrics_path, rows, TRAFFIC.columns)
     epilog = write_epilog(folder, None)
     assert epilog.phases is not None

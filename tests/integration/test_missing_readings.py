@@ -77,8 +77,8 @@ def test_there_are_such_steps(plans: dict[str, Plan]) -> None:
 def test_every_scheme_trains_past_them(runs: dict[str, RunFolder], syncs, name: str) -> None:
     rows = read_metrics(runs[name].metrics_path)
     assert len(rows) == EPOCHS
-    assert all(math.isfinite(float(row[column])) for row in rows for column in ("train_loss", "val_mae", "val_rmse"))
-    assert float(rows[-1]["train_loss"]) < float(rows[0]["train_loss"])
+    assert all(math.isfinite(float(row[column])) for row in rows for column in ("loss", "val_mae", "val_rmse"))
+    assert float(rows[-1]["loss"]) < float(rows[0]["loss"])
     first, second = ([sync.parameter_hash for sync in of_rank] for of_rank in syncs(runs[name]))
     assert first == second
     assert len(set(first)) > 0.9 * len(first), "a round that nobody learnt from leaves the weights as they are"
@@ -87,7 +87,7 @@ def test_every_scheme_trains_past_them(runs: dict[str, RunFolder], syncs, name: 
 def test_two_ranks_do_what_one_process_does(runs: dict[str, RunFolder]) -> None:
     alone, together = (read_metrics(runs[name].metrics_path) for name in ("alone", "every"))
     for one, other in zip(alone, together, strict=True):
-        for column in ("train_loss", "val_mae", "val_rmse"):
-            error, updates = float(one[column]), int(alone[-1]["local_steps"])
+        for column in ("loss", "val_mae", "val_rmse"):
+            error, updates = float(one[column]), int(alone[-1]["steps_done"])
             allowed = drift(error, terms=GLOBAL_BATCH * 4 * 4, updates=updates)  # 4 steps of 4 sensors each
             assert abs(float(other[column]) - error) <= allowed

@@ -77,7 +77,7 @@ def trained(person) -> Path:
 
 def off(error: float, rows: list[dict[str, str]]) -> float:
     """How far another order of the sums over a global batch of 40 rides may take an error."""
-    return drift(error, terms=40, updates=int(rows[-1]["local_steps"]))
+    return drift(error, terms=40, updates=int(rows[-1]["steps_done"]))
 
 
 def test_any_number_of_ranks_learns_the_same(trained: Path):
@@ -149,7 +149,7 @@ def test_its_runs_are_merged_compared_and_drawn(person, trained: Path):
     assert two["test"] is not None
     (files,) = json.loads(person.types("pareto", *words, "--json"))
     header, *frontier = (person.home / files["frontier"]).read_text().splitlines()
-    assert header == "sync_every,epoch,measured_mib_cum,best_val_mae"
+    assert header == "sync_every,epoch,modelled_mib_cum_fp32,best_val_mae"
     errors = [float(line.split(",")[-1]) for line in frontier]
     assert errors == sorted(errors, reverse=True), "an error is to be small"
     drawn = json.loads(person.types("figures", *words, "--no-compile", "--json"))

@@ -71,8 +71,8 @@ def test_measured_bytes_are_those_of_the_formula(cells, syncs, cell):
     for epoch, row in enumerate(read_metrics(folder.metrics_path), start=1):
         assert float(row["measured_mib_epoch"]) == per_epoch * mib * PAYLOADS[payload]
         assert float(row["measured_mib_cum"]) == epoch * per_epoch * mib * PAYLOADS[payload]
-        assert float(row["commMB_cum_fp32"]) == pytest.approx(epoch * per_epoch * mib * 4)
-        assert (int(row["syncs"]), int(row["syncs_cum"])) == (per_epoch, epoch * per_epoch)
+        assert float(row["modelled_mib_cum_fp32"]) == pytest.approx(epoch * per_epoch * mib * 4)
+        assert (int(row["num_syncs"]), int(row["num_syncs_cum"])) == (per_epoch, epoch * per_epoch)
         assert float(row["interface_mib_epoch"]) > 0
 
 
@@ -131,7 +131,7 @@ def test_a_run_cut_short_mid_round_ends_with_a_sync(cells, syncs):
         assert [event.steps_done for event in rank] == [3, 6, 7, 10, 11]
     rows = read_metrics(folder.metrics_path)
     assert [row["epoch_steps"] for row in rows] == ["7", "4"]
-    assert [row["seed_nodes_epoch_global"] for row in rows] == ["140", "80"]
+    assert [row["num_seeds"] for row in rows] == ["140", "80"]
     assert folder.read_outcome().steps_per_rank == 11
 
 
@@ -160,7 +160,7 @@ def test_ranks_without_seeds_keep_up_and_agree(rare, syncs, key, dataset, num_tr
     folder = rare[f"{dataset}-{key}"]
     hashes = [[event.parameter_hash for event in rank] for rank in syncs(folder)]
     assert hashes[0] == hashes[1] == hashes[2] != []
-    assert {row["seed_nodes_epoch_global"] for row in read_metrics(folder.metrics_path)} == {num_train}
+    assert {row["num_seeds"] for row in read_metrics(folder.metrics_path)} == {num_train}
     assert folder.read_outcome().status == "done"
 
 

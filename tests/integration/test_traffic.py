@@ -51,16 +51,16 @@ def test_ranks_see_what_one_process_sees(runs: dict[str, RunFolder], ranks: int)
     alone, shared = (read_metrics(runs[f"ranks-{number}"].metrics_path) for number in (1, ranks))
     assert len(alone) == len(shared) == 3
     for one, other in zip(alone, shared, strict=True):
-        for column in ("train_loss", "val_loss", "val_mae", "val_rmse", "val_mape", "val_mae_15min", "val_mae_30min"):
-            assert near(one[column], other[column], updates=int(alone[-1]["local_steps"]))
-        assert other["samples_epoch_global"] == one["samples_epoch_global"]
+        for column in ("loss", "val_loss", "val_mae", "val_rmse", "val_mape", "val_mae_15min", "val_mae_30min"):
+            assert near(one[column], other[column], updates=int(alone[-1]["steps_done"]))
+        assert other["num_seeds"] == one["num_seeds"]
         assert other["replicas_agree"].lower() == "true"
 
 
 def test_what_a_run_of_traffic_leaves_behind(runs: dict[str, RunFolder]) -> None:
     rows = read_metrics(runs["ranks-2"].metrics_path)
     assert all(row["synthetic"].lower() == "true" for row in rows)
-    assert float(rows[-1]["train_loss"]) < float(rows[0]["train_loss"])
+    assert float(rows[-1]["loss"]) < float(rows[0]["loss"])
     outcome = runs["ranks-2"].read_outcome()
     assert outcome is not None
     assert outcome.test is not None
@@ -84,7 +84,7 @@ def test_the_forecaster_of_the_how_to(environ, tmp_path: Path) -> None:
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         rows = read_metrics(tmp_path / "logs" / f"own-{ranks}" / "metrics.csv")
-        losses[ranks] = [float(row[column]) for row in rows for column in ("train_loss", "val_mae")]
+        losses[ranks] = [float(row[column]) for row in rows for column in ("loss", "val_mae")]
     for one, other in zip(losses[1], losses[2], strict=True):
-        assert near(one, other, updates=int(rows[-1]["local_steps"]))
+        assert near(one, other, updates=int(rows[-1]["steps_done"]))
     assert losses[1][-2] < losses[1][0]

@@ -136,7 +136,7 @@ def test_a_good_forecast_is_true_and_synthetic(forecast):
     assert problems(forecast) == []
     checks = {check.name: check.detail for check in verify_run(forecast)}
     assert checks["synthetic"] == "synthetic, and says so, in every record"
-    assert "train_loss" in checks["losses"]
+    assert "loss" in checks["losses"]
     assert "val_mae" in checks["losses"]
 
 
@@ -144,17 +144,17 @@ def test_a_good_forecast_is_true_and_synthetic(forecast):
 @pytest.mark.parametrize(
     ("column", "value", "check"),
     [
-        ("train_loss", "0.5", "metrics/events: epoch 2: train_loss is 0.5"),
+        ("loss", "0.5", "metrics/events: epoch 2: loss is 0.5"),
         ("val_mae", "0.5", "metrics/events: epoch 2: val_mae is 0.5"),
         ("val_rmse_30min", "0.5", "metrics/events: epoch 2: val_rmse_30min is 0.5"),
         ("best_val_mae", "0.5", "metrics/sums: epoch 2: best_val_mae is not the best MAE so far"),
         (
-            "throughput_samples_per_sec",
+            "seeds_per_s",
             "9e9",
-            "metrics/table: metrics.csv: throughput_samples_per_sec is written '9e9'",
+            "metrics/table: metrics.csv: seeds_per_s is written '9e9'",
         ),
-        ("throughput_samples_per_sec", "99.5", "metrics/sums: epoch 2: throughput_samples_per_sec is 99.5"),
-        ("samples_epoch_global", "7", "metrics/seeds: epoch 2 saw 7 seeds"),
+        ("seeds_per_s", "99.5", "metrics/sums: epoch 2: seeds_per_s is 99.5"),
+        ("num_seeds", "7", "metrics/seeds: epoch 2 saw 7 seeds"),
         ("synthetic", "false", "data/synthetic: synthetic data was promised, but metrics.csv says real"),
     ],
 )

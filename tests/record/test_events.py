@@ -23,7 +23,7 @@ from graphmill.record.events import (
 )
 
 START = Start(resumed=False, steps_done=0, parameters=7, hostname="h", world_size=1, backend=None, plan_hash="ab")
-SYNC = Sync(epoch=1, steps_done=3, parameter_hash="cd", replicas_agree=True, payload_bytes=np.int64(12), wait_s=0.5)
+SYNC = Sync(epoch=1, steps_done=3, parameter_hash="cd", replicas_agree=True, payload_bytes=np.int64(12), sync_s=0.5)
 EVENTS = [
     START,
     SYNC,

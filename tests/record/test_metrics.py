@@ -16,18 +16,6 @@ from graphmill.base.errors import UserError
 from graphmill.record.columns import columns_markdown
 from graphmill.record.metrics import append_metrics, format_cell, read_metrics, read_table, write_metrics
 from graphmill.spec.kinds.node_classification import KIND as NODES
-from graphmill.spec.kinds.node_classification import SEED_000_COLUMNS
-
-SEED_000 = """
-run_id sync_every epoch loss microF1 macroF1 best_microF1 best_macroF1 local_steps epoch_steps effective_global_steps
-seed_nodes_epoch_global seed_nodes_cum_global target_global_steps world_size time syncs commMB_per_step_fp16
-commMB_per_step_fp32 commMB_per_step_fp64 commMB_epoch_fp16 commMB_cum_fp16 commMB_epoch_fp32 commMB_cum_fp32
-commMB_epoch_fp64 commMB_cum_fp64
-"""
-
-
-def test_the_columns_of_the_original_come_first_in_its_order():
-    assert list(NODES.columns)[:26] == SEED_000.split() == list(SEED_000_COLUMNS)
 
 
 def test_every_column_is_described_in_the_generated_reference():

@@ -10,7 +10,7 @@ import pytest
 
 from graphmill.record.metrics import format_cell, write_metrics
 from graphmill.spec.kinds import DEFAULT as NODES
-from graphmill.spec.kinds.node_classification import SEED_000_COLUMNS
+from graphmill.spec.kinds.node_classification import SYNC_ABLATION
 
 PARAM_MIB = 1.257
 
@@ -45,25 +45,25 @@ def run_rows(
         syncs = syncs_per_epoch * epoch
         row = {
             "run_id": run_id or f"test/{dataset}-{scheme}-{payload}-w{world_size}-k{k}-s{seed}",
-            "sync_every": k, "epoch": epoch, "loss": 0.55 + 2.2 * math.exp(-progress), "microF1": micro,
-            "macroF1": micro - 0.09, "best_microF1": best, "best_macroF1": best_macro,
-            "local_steps": steps_per_epoch * epoch, "epoch_steps": steps_per_epoch,
-            "effective_global_steps": steps_per_epoch * epoch * world_size,
-            "seed_nodes_epoch_global": 38000, "seed_nodes_cum_global": 38000 * epoch,
+            "sync_every": k, "epoch": epoch, "loss": 0.55 + 2.2 * math.exp(-progress), "val_micro_f1": micro,
+            "val_macro_f1": micro - 0.09, "best_val_micro_f1": best, "best_val_macro_f1": best_macro,
+            "steps_done": steps_per_epoch * epoch, "epoch_steps": steps_per_epoch,
+            "global_steps": steps_per_epoch * epoch * world_size,
+            "num_seeds": 38000, "num_seeds_cum": 38000 * epoch,
             "target_global_steps": steps_per_epoch * epochs * world_size, "world_size": world_size,
-            "time": 4.0 + noise.random(), "syncs": syncs_per_epoch,
+            "train_s": 4.0 + noise.random(), "num_syncs": syncs_per_epoch,
             "sync_scheme": scheme, "seed": seed, "num_hosts": 1, "dataset": dataset, "synthetic": synthetic,
             "payload": payload, "val_loss": 0.6, "seeds_per_s": 38000 / 4.5, "sample_s": 0.5, "gather_s": 0.3,
-            "wait_s": 0.1, "compute_s": 3.0, "sync_s": 0.4, "eval_s": 0.6, "syncs_cum": syncs,
+            "wait_s": 0.1, "compute_s": 3.0, "sync_s": 0.4, "eval_s": 0.6, "num_syncs_cum": syncs,
             "measured_mib_epoch": syncs_per_epoch * PARAM_MIB * width, "measured_mib_cum": syncs * PARAM_MIB * width,
             "interface_mib_epoch": syncs_per_epoch * PARAM_MIB * width * 6.1,
             "interface_mib_cum": syncs * PARAM_MIB * width * 6.1, "replicas_agree": True, "peak_rss_mib": 812.5,
             "attempt": attempt,
         }  # fmt: skip
         for name, size in (("fp16", 0.5), ("fp32", 1.0), ("fp64", 2.0)):
-            row[f"commMB_per_step_{name}"] = PARAM_MIB * size
-            row[f"commMB_epoch_{name}"] = PARAM_MIB * size * syncs_per_epoch
-            row[f"commMB_cum_{name}"] = PARAM_MIB * size * syncs
+            row[f"modelled_mib_per_sync_{name}"] = PARAM_MIB * size
+            row[f"modelled_mib_epoch_{name}"] = PARAM_MIB * size * syncs_per_epoch
+            row[f"modelled_mib_cum_{name}"] = PARAM_MIB * size * syncs
         rows.append(row)
     return rows
 
@@ -95,10 +95,10 @@ def write_runs(logs: Path, rows: Sequence[dict]) -> list[Path]:
     return [logs / run_id / "metrics.csv" for run_id in runs]
 
 
-def write_seed_000(path: Path, rows: Sequence[dict]) -> None:
+def write_sync_ablation(path: Path, rows: Sequence[dict]) -> None:
     """A metrics.csv as the original's sweep wrote it: its 26 columns, and one file for all k."""
-    lines = [",".join(SEED_000_COLUMNS)]
-    lines += [",".join(format_cell(row[name]) for name in SEED_000_COLUMNS) for row in rows]
+    lines = [",".join(SYNC_ABLATION.columns)]
+    lines += [",".join(format_cell(row[name]) for name in SYNC_ABLATION.columns.values()) for row in rows]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n")
 
@@ -110,7 +110,7 @@ def plausible() -> SimpleNamespace:
         run_rows=run_rows,
         study_rows=study_rows,
         write_runs=write_runs,
-        write_seed_000=write_seed_000,
+        write_sync_ablation=write_sync_ablation,
     )
 
 

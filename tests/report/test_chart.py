@@ -27,7 +27,7 @@ def parts_of(tmp_path: Path, rows):
 def frontier_of(tmp_path: Path, rows):
     (part,) = parts_of(tmp_path, rows)
     return pareto_frontier(
-        part, usable_points(part, tmp_path, DEFAULT_COMM, "best_microF1"), DEFAULT_COMM, "best_microF1"
+        part, usable_points(part, tmp_path, DEFAULT_COMM, "best_val_micro_f1"), DEFAULT_COMM, "best_val_micro_f1"
     )
 
 
@@ -73,8 +73,8 @@ def test_the_steep_start_may_lie_below_the_axis_but_nothing_else():
 def test_a_point_is_the_mean_over_seeds_with_their_deviation(tmp_path: Path, plausible):
     rows = []
     for seed, accuracy in ((1, 0.70), (2, 0.80), (3, 0.90)):
-        rows += [row | {"microF1": accuracy} for row in plausible.run_rows(seed=seed, epochs=2)]
-    (curve,) = mean_curves(parts_of(tmp_path, rows)[0], "effective_global_steps", "microF1")
+        rows += [row | {"val_micro_f1": accuracy} for row in plausible.run_rows(seed=seed, epochs=2)]
+    (curve,) = mean_curves(parts_of(tmp_path, rows)[0], "global_steps", "val_micro_f1")
     assert (curve.num_runs, curve.k, curve.x) == (3, 1, (152.0, 304.0))
     assert curve.y == pytest.approx((0.8, 0.8))
     assert curve.y_sd == pytest.approx((0.1, 0.1))
@@ -115,15 +115,15 @@ def test_ranks_and_payloads_that_vary_are_named_and_not_averaged(tmp_path: Path,
 
 def test_the_communication_axis_is_logarithmic_only_where_the_range_asks(tmp_path: Path, plausible):
     (wide,) = parts_of(tmp_path, plausible.study_rows(seeds=(1,)))
-    assert accuracy_vs_communication(wide, DEFAULT_COMM, "best_microF1").x.is_log
+    assert accuracy_vs_communication(wide, DEFAULT_COMM, "best_val_micro_f1").x.is_log
     (narrow,) = parts_of(tmp_path, plausible.study_rows(seeds=(1,), ks=(1, 2)))
-    assert not accuracy_vs_communication(narrow, DEFAULT_COMM, "best_microF1").x.is_log
+    assert not accuracy_vs_communication(narrow, DEFAULT_COMM, "best_val_micro_f1").x.is_log
 
 
 def test_runs_without_communication_are_missing_from_a_logarithm_and_the_person_is_told(tmp_path: Path, plausible):
     rows = plausible.study_rows(seeds=(1,))
     rows += [row | {DEFAULT_COMM: 0.0} for row in plausible.run_rows(world_size=1)]
-    chart = accuracy_vs_communication(parts_of(tmp_path, rows)[0], DEFAULT_COMM, "best_microF1")
+    chart = accuracy_vs_communication(parts_of(tmp_path, rows)[0], DEFAULT_COMM, "best_val_micro_f1")
     assert "runs without communication are not on the logarithmic axis" in chart.note
     assert all(x > 0 for panel in chart.panels for series in panel.series for x in series.x)
     frontier = frontier_of(tmp_path, rows)
@@ -158,8 +158,8 @@ def test_a_single_epoch_and_run_can_be_drawn(tmp_path: Path, plausible):
 
 
 def test_metrics_that_were_never_evaluated_are_refused(tmp_path: Path, plausible):
-    rows = [row | {"microF1": None} for row in plausible.run_rows()]
-    with pytest.raises(UserError, match="no row of test-data has both effective_global_steps and microF1"):
+    rows = [row | {"val_micro_f1": None} for row in plausible.run_rows()]
+    with pytest.raises(UserError, match="no row of test-data has both global_steps and val_micro_f1"):
         sync_ablation(parts_of(tmp_path, rows)[0])
 
 

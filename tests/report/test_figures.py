@@ -42,7 +42,7 @@ def small(tmp_path: Path, plausible) -> Path:
 
 def test_every_figure_is_written_in_every_form(small: Path, without_latex):
     drawn = figures(small)
-    stems = ["sync_ablation", "best_microf1_vs_total_comm", "pareto_frontier_fp32"]
+    stems = ["sync_ablation", "best_val_micro_f1_vs_total_comm", "pareto_frontier_fp32"]
     assert [path.as_posix() for path in drawn.tex] == [f"plots/{stem}.tex" for stem in stems]
     assert [path.name for path in drawn.images] == [f"{stem}.{kind}" for stem in stems for kind in ("png", "pdf")]
     for path in drawn.images:

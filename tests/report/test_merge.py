@@ -71,7 +71,7 @@ def test_within_a_file_the_later_line_wins(tmp_path: Path, plausible):
     old, new = (plausible.run_rows(run_id="same", epochs=1, ceiling=ceiling)[0] for ceiling in (0.7, 0.8))
     write_metrics(tmp_path / "logs" / "metrics.csv", [old, new], NODES.columns)
     merged = merge(tmp_path / "logs", output=tmp_path / "metrics.csv")
-    assert column(merged.csv, "microF1") == [repr(new["microF1"])]
+    assert column(merged.csv, "val_micro_f1") == [repr(new["val_micro_f1"])]
 
 
 def test_equal_copies_of_a_run_count_once(tmp_path: Path, plausible):
@@ -147,7 +147,7 @@ def test_a_torn_file_is_refused_with_file_and_line(tmp_path: Path, plausible):
         ("epoch", "two", "which is not a whole number"),
         ("epoch", "1.5", "which is not a whole number"),
         ("epoch", "9" * 30, "which is not a whole number"),
-        ("microF1", "0,8", "which is not a number"),
+        ("val_micro_f1", "0,8", "which is not a number"),
         ("synthetic", "perhaps", "which is not true or false"),
     ],
 )
@@ -162,7 +162,7 @@ def test_a_cell_of_the_wrong_kind_is_refused_with_file_line_and_column(tmp_path:
 def test_files_of_the_original_are_merged_alone_and_with_ours(tmp_path: Path, plausible):
     sweep = [row for k in (1, 16) for row in plausible.run_rows(k=k, run_id="reddit_sync_ablation", epochs=2)]
     original = tmp_path / "logs" / "reddit_sync_ablation" / "metrics.csv"
-    plausible.write_seed_000(original, sweep)
+    plausible.write_sync_ablation(original, sweep)
     alone = merge(tmp_path / "logs", output=tmp_path / "alone.csv")
     assert alone.original_files == (original,)
     assert column(alone.csv, "sync_scheme") == ["deferred_allreduce"] * 4
@@ -177,15 +177,16 @@ def test_parquet_holds_the_same_table_with_types(tmp_path: Path, plausible):
     merged = merge(tmp_path / "logs", output=tmp_path / "metrics.csv")
     frame = pl.read_parquet(merged.parquet)
     assert frame.columns == list(NODES.columns)
-    assert frame["microF1"].to_list() == [float(text) for text in column(merged.csv, "microF1")]
+    assert frame["val_micro_f1"].to_list() == [float(text) for text in column(merged.csv, "val_micro_f1")]
     assert frame["epoch"].to_list() == [int(text) for text in column(merged.csv, "epoch")]
     assert (frame.schema["synthetic"], frame.schema["sync_scheme"]) == (pl.Boolean(), pl.String())
     assert frame["peak_gpu_mib"].null_count() == frame.height
 
 
 def test_golden(tmp_path: Path, plausible, golden):
-    rows = [{**row, "loss": 0.5, "microF1": 0.8, "macroF1": 0.7, "best_microF1": 0.8, "best_macroF1": 0.7, "time": 4.0}
-            for row in plausible.study_rows(ks=(2, 16), seeds=(2, 10), epochs=2)]  # fmt: skip
+    f1 = {"val_micro_f1": 0.8, "val_macro_f1": 0.7, "best_val_micro_f1": 0.8, "best_val_macro_f1": 0.7}
+    rows = plausible.study_rows(ks=(2, 16), seeds=(2, 10), epochs=2)
+    rows = [{**row, **f1, "loss": 0.5, "train_s": 4.0} for row in rows]
     plausible.write_runs(tmp_path / "logs", rows)
     golden("report/merged.csv", merge(tmp_path / "logs", output=tmp_path / "metrics.csv").csv.read_text())
 

@@ -83,7 +83,7 @@ def test_the_files_of_the_original_have_its_names_columns_and_decimals(metrics_c
     assert [files.all_points.name, files.frontier.name] == ["pareto_all_fp32.csv", "pareto_frontier_fp32.csv"]
     for path in (files.all_points, files.frontier):
         header, first, *_ = path.read_text().splitlines()
-        assert header == "sync_every,epoch,commMB_cum_fp32,best_microF1"
+        assert header == "sync_every,epoch,modelled_mib_cum_fp32,best_val_micro_f1"
         assert all(len(cell.partition(".")[2]) == 6 for cell in first.split(",")[2:])
     assert len(read(files.all_points)) == files.num_points == 2 * 5 * 3 * 12
 
@@ -91,13 +91,13 @@ def test_the_files_of_the_original_have_its_names_columns_and_decimals(metrics_c
 def test_the_summary_is_the_mean_and_sample_deviation_over_seeds(tmp_path: Path, plausible):
     rows = []
     for seed, accuracy in ((1, 0.80), (2, 0.82), (3, 0.87)):
-        rows += [row | {"best_microF1": accuracy} for row in plausible.run_rows(seed=seed, k=4, epochs=2)]
-    rows += [row | {"best_microF1": 0.5} for row in plausible.run_rows(seed=1, k=8, epochs=2)]
+        rows += [row | {"best_val_micro_f1": accuracy} for row in plausible.run_rows(seed=seed, k=4, epochs=2)]
+    rows += [row | {"best_val_micro_f1": 0.5} for row in plausible.run_rows(seed=1, k=8, epochs=2)]
     write_metrics(tmp_path / "metrics.csv", rows, NODES.columns)
     (files,) = pareto(tmp_path / "metrics.csv", output_dir=tmp_path)
     four, eight = read(files.summary)
-    assert (four["n"], four["best_microF1_mean"], four["best_microF1_sd"]) == ("3", "0.830000", "0.036056")
-    assert (eight["n"], eight["best_microF1_mean"], eight["best_microF1_sd"]) == ("1", "0.500000", "")
+    assert (four["n"], four["best_val_micro_f1_mean"], four["best_val_micro_f1_sd"]) == ("3", "0.830000", "0.036056")
+    assert (eight["n"], eight["best_val_micro_f1_mean"], eight["best_val_micro_f1_sd"]) == ("1", "0.500000", "")
     assert [row["epoch"] for row in read(files.runs)] == ["2"] * 4
     assert not files.notes
 
@@ -121,7 +121,7 @@ def test_datasets_have_their_own_files(tmp_path: Path, plausible):
     assert cora.frontier.name == "pareto_frontier_fp32_planetoid-cora.csv"
     assert pubmed.runs.name == "pareto_runs_planetoid-pubmed.csv"
     assert {row["dataset"] for row in read(pubmed.runs)} == {"planetoid/pubmed"}
-    assert float(read(pubmed.frontier)[-1]["best_microF1"]) < 0.72
+    assert float(read(pubmed.frontier)[-1]["best_val_micro_f1"]) < 0.72
     assert not (tmp_path / "pareto_all_fp32.csv").exists()
 
 
@@ -139,12 +139,12 @@ def test_measured_communication_stands_in_files_of_its_own(metrics_csv: Path):
     assert files.frontier.name == "pareto_frontier_measured.csv"
     assert files.summary.name == "pareto_summary_measured.csv"
     assert "measured_mib_cum" in read(files.frontier)[0]
-    assert "commMB_cum_fp32_mean" in read(metrics_csv.parent / "pareto_summary.csv")[0]
+    assert "modelled_mib_cum_fp32_mean" in read(metrics_csv.parent / "pareto_summary.csv")[0]
 
 
 def test_an_original_sweep_under_one_run_id_is_several_runs(tmp_path: Path, plausible):
     path = tmp_path / "metrics.csv"
-    plausible.write_seed_000(path, [row for k in (1, 4) for row in plausible.run_rows(k=k, run_id="sweep")])
+    plausible.write_sync_ablation(path, [row for k in (1, 4) for row in plausible.run_rows(k=k, run_id="sweep")])
     (files,) = pareto(path, output_dir=tmp_path)
     assert [row["sync_every"] for row in read(files.runs)] == ["1", "4"]
 
@@ -162,10 +162,10 @@ def test_runs_that_share_a_seed_are_pointed_out_and_can_be_chosen_among(tmp_path
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"comm_column": "commMB_cum_fp31"}, "did you mean 'commMB_cum_fp32'"),
+        ({"comm_column": "modelled_mib_cum_fp31"}, "did you mean 'modelled_mib_cum_fp32'"),
         ({"acc_column": "dataset"}, "no column of numbers named 'dataset'"),
-        ({"comm_column": "peak_gpu_mib"}, "has no row of test-data with both peak_gpu_mib and best_microF1"),
-        ({"comm_column": "peak_gpu_mib"}, "for example --comm-column commMB_cum_fp32"),
+        ({"comm_column": "peak_gpu_mib"}, "has no row of test-data with both peak_gpu_mib and best_val_micro_f1"),
+        ({"comm_column": "peak_gpu_mib"}, "for example --comm-column modelled_mib_cum_fp32"),
         ({"runs": "nothing*"}, "no run of .* matches 'nothing"),
     ],
 )
@@ -176,9 +176,13 @@ def test_a_wrong_request_is_refused(metrics_csv: Path, options, says):
 
 def test_columns_that_were_refused_are_not_recommended(tmp_path: Path, plausible):
     write_metrics(
-        tmp_path / "metrics.csv", [row | {"best_microF1": float("nan")} for row in plausible.run_rows()], NODES.columns
+        tmp_path / "metrics.csv",
+        [row | {"best_val_micro_f1": float("nan")} for row in plausible.run_rows()],
+        NODES.columns,
     )
-    with pytest.raises(UserError, match=r"(?s)no row.*commMB_cum_fp32 and best_microF1, each a finite.*→ train until"):
+    with pytest.raises(
+        UserError, match=r"(?s)no row.*modelled_mib_cum_fp32 and best_val_micro_f1, each a finite.*→ train until"
+    ):
         pareto(tmp_path / "metrics.csv", output_dir=tmp_path)
 
 
@@ -193,7 +197,7 @@ def test_a_table_without_rows_is_refused(tmp_path: Path):
         pareto(tmp_path / "metrics.csv", output_dir=tmp_path)
 
 
-@pytest.mark.parametrize(("name", "tag"), [("commMB_cum_fp32", "fp32"), ("interface_mib_cum", "interface")])
+@pytest.mark.parametrize(("name", "tag"), [("modelled_mib_cum_fp32", "fp32"), ("interface_mib_cum", "interface")])
 def test_tags(name, tag):
     assert column_tag(name) == tag
 
@@ -220,7 +224,7 @@ def traffic_rows() -> list[dict]:
             "sync_scheme": "local_sgd", "payload": "fp32", "dataset": "test-roads",
             "val_mae": maes[epoch - 1] + 0.1 * k,
             "best_val_mae": maes[epoch - 1] + 0.1 * k, "measured_mib_cum": 10.0 * epoch / k, "eval_s": 1.0,
-            "epoch_time_sec": 4.0, "effective_global_steps": 20 * epoch, "samples_cum_global": 100 * epoch,
+            "train_s": 4.0, "global_steps": 20 * epoch, "num_seeds_cum": 100 * epoch,
             "replicas_agree": True, "num_hosts": 1, "attempt": 1, "synthetic": True,
         }
         for k in (1, 4)

@@ -60,8 +60,8 @@ def make_run(
     rows = [
         {
             "run_id": plan.run_id, "epoch": epoch, "epoch_steps": plan.calendar.steps_in(0), "world_size": plan.ranks,
-            "seed": plan.seed, "attempt": 1, "loss": 1.0 / epoch, "val_loss": 0.5, "microF1": 0.8,
-            "seed_nodes_epoch_global": plan.dataset.num_train, "time": seconds * (2 if epoch == 1 else 1),
+            "seed": plan.seed, "attempt": 1, "loss": 1.0 / epoch, "val_loss": 0.5, "val_micro_f1": 0.8,
+            "num_seeds": plan.dataset.num_train, "train_s": seconds * (2 if epoch == 1 else 1),
             "seeds_per_s": plan.dataset.num_train / seconds, "compute_s": 0.7 * seconds, "wait_s": 0.1 * seconds,
             "sync_s": 0.1 * seconds, "eval_s": 0.5, "peak_rss_mib": 100.0,
         }
@@ -251,8 +251,8 @@ def test_epochs_that_warm_up_or_are_cut_short_do_not_count(tmp_path):
     for cell in expand(asked):
         folder = make_run(asked, cell, tmp_path / "logs", epoch_s=10.0)
         rows = read(folder.metrics_path)
-        resumed = {**rows[-1], "epoch": "4", "attempt": "2", "time": "77"}
-        short = {**rows[-1], "epoch": "5", "attempt": "2", "time": "1", "epoch_steps": "3"}
+        resumed = {**rows[-1], "epoch": "4", "attempt": "2", "train_s": "77"}
+        short = {**rows[-1], "epoch": "5", "attempt": "2", "train_s": "1", "epoch_steps": "3"}
         write_metrics(folder.metrics_path, [*rows, resumed, short], NODES.columns)
     assert [float(row["epoch_time_sec"]) for row in write(asked, tmp_path).rows] == [10, 10]
 

@@ -18,7 +18,7 @@ def printed(rows, width=90) -> str:
 
 
 def test_a_row_holds_means_over_the_runs_of_a_scheme_and_k(tmp_path: Path, plausible):
-    rows = [row | {"microF1": 0.8 + seed / 100} for seed in (1, 3) for row in plausible.run_rows(seed=seed, k=16)]
+    rows = [row | {"val_micro_f1": 0.8 + seed / 100} for seed in (1, 3) for row in plausible.run_rows(seed=seed, k=16)]
     write_metrics(tmp_path / "metrics.csv", rows, NODES.columns)
     (row,) = scheme_table(tmp_path / "metrics.csv", runs_root=None)
     assert (row.scheme, row.k, row.world_size, row.num_runs) == ("deferred_allreduce", 16, 4, 2)
@@ -26,7 +26,7 @@ def test_a_row_holds_means_over_the_runs_of_a_scheme_and_k(tmp_path: Path, plaus
     assert row.val_sd == pytest.approx(0.0141421, rel=1e-4)
     assert row.syncs == 36
     assert row.modelled_mib == row.measured_mib == pytest.approx(36 * 1.257)
-    assert row.wall_s == pytest.approx(sum(r["time"] + r["eval_s"] for r in rows) / 2)
+    assert row.wall_s == pytest.approx(sum(r["train_s"] + r["eval_s"] for r in rows) / 2)
     assert row.replicas_agree is True
     assert row.test is None
 
@@ -57,7 +57,7 @@ def test_a_run_id_that_is_no_name_of_a_folder_is_not_followed(tmp_path: Path, pl
 
 
 def test_a_file_of_the_original_has_a_table_too(tmp_path: Path, plausible):
-    plausible.write_seed_000(tmp_path / "metrics.csv", plausible.run_rows(k=16))
+    plausible.write_sync_ablation(tmp_path / "metrics.csv", plausible.run_rows(k=16))
     (row,) = scheme_table(tmp_path / "metrics.csv", runs_root=None)
     assert (row.syncs, row.measured_mib, row.dataset, row.replicas_agree) == (36, None, None, None)
     assert "not all runs recorded whether" in printed([row])

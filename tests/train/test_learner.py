@@ -157,14 +157,14 @@ def test_a_row_tells_of_its_epoch_alone():
     times.sample_s, times.gather_s = 5.5, 7.25
     ledger.group.traffic.num_syncs, ledger.group.traffic.payload_bytes = 5, 5 * MIB
     row = ledger.facts(epoch=1, steps_done=9, loss=3.0, num_seeds=(30, 90))
-    assert (row["epoch"], row["epoch_steps"], row["local_steps"], row["loss"]) == (2, 3, 9, 3.0)
-    assert (row["syncs"], row["syncs_cum"]) == (3, 9)
+    assert (row["epoch"], row["epoch_steps"], row["steps_done"], row["loss"]) == (2, 3, 9, 3.0)
+    assert (row["num_syncs"], row["num_syncs_cum"]) == (3, 9)
     assert (row["measured_mib_epoch"], row["measured_mib_cum"]) == (3.0, 9.0)
     assert (row["sample_s"], row["gather_s"]) == (0.5, 0.25)
-    assert row["commMB_epoch_fp32"] == 3 * 4000 / MIB
-    assert row["commMB_cum_fp16"] == 9 * 2000 / MIB
+    assert row["modelled_mib_epoch_fp32"] == 3 * 4000 / MIB
+    assert row["modelled_mib_cum_fp16"] == 9 * 2000 / MIB
     assert row["interface_mib_cum"] is None
-    assert row["seeds_per_s"] == 30 / row["time"]
+    assert row["seeds_per_s"] == 30 / row["train_s"]
 
 
 def test_books_carry_a_ledger_over_an_attempt(clock):
@@ -201,7 +201,7 @@ def test_replicas_agree_where_every_sync_of_the_epoch_was_compared(ranks, num_ag
     ledger.begin_epoch()
     ledger.group.traffic.num_syncs, ledger.num_agreed = 3, num_agreed
     row = ledger.facts(epoch=1, steps_done=9, loss=3.0, num_seeds=(30, 90))
-    assert (row["syncs"], row["replicas_agree"]) == (5, said)
+    assert (row["num_syncs"], row["replicas_agree"]) == (5, said)
 
 
 def test_counters_of_an_older_version_keep_the_checksum_of_their_manifest():
@@ -220,7 +220,7 @@ def test_waiting_and_computing_are_told_apart(clock):
     for _ in ledger.timed(slow()):
         with ledger.computing():
             clock.now += 1
-            ledger.group.traffic.wait_s += 0.25
+            ledger.group.traffic.sync_s += 0.25
     assert ledger.wait_s == 6
     assert ledger.compute_s == 3 * 0.75, "time in collectives counts as synchronising"
 
@@ -242,8 +242,15 @@ def test_progress_in_a_log_is_one_line_per_epoch(capsys):
     progress = Progress(plan_of(ranks=2), shown=True)
     progress.resume(3)
     progress.step(0, 1, 10)
-    row = {"epoch": 1, "loss": 1.25, "val_micro_f1": 0.5, "best_val_micro_f1": 0.75, "seeds_per_s": 1234.5, "time": 2.0}
-    progress.epoch({**row, "syncs": 6, "measured_mib_epoch": 1.5})
+    row = {
+        "epoch": 1,
+        "loss": 1.25,
+        "val_micro_f1": 0.5,
+        "best_val_micro_f1": 0.75,
+        "seeds_per_s": 1234.5,
+        "train_s": 2.0,
+    }
+    progress.epoch({**row, "num_syncs": 6, "measured_mib_epoch": 1.5})
     progress.close()
     Progress(plan_of(), shown=False).say("a silent rank")
     line = "epoch 1/2  loss 1.2500  val micro-F1 0.5000  best 0.7500  1,234 nodes/s  2.0 s  6 syncs  1.5 MiB\n"

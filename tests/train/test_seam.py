@@ -130,9 +130,9 @@ def test_a_run_of_another_task_has_its_own_columns_and_says_so(training_of, caps
     assert training.run() == "done"
     rows = rows_of(training)
     assert list(rows[0]) == list(KIND.columns)
-    assert [row["samples_epoch_global"] for row in rows] == ["50"] * 4
-    assert rows[-1]["samples_cum_global"] == "200"
-    assert float(rows[-1]["train_loss"]) < float(rows[0]["train_loss"])
+    assert [row["num_seeds"] for row in rows] == ["50"] * 4
+    assert rows[-1]["num_seeds_cum"] == "200"
+    assert float(rows[-1]["loss"]) < float(rows[0]["loss"])
     assert float(rows[0]["val_rmse"]) == 2 * float(rows[0]["val_mae"])
     assert (rows[0]["val_mae_15min"], rows[0]["synthetic"]) == ("", "true")
     assert "val MAE" in (said := capsys.readouterr().out)
@@ -149,7 +149,7 @@ def test_the_mean_loss_counts_what_was_there_to_be_forecast(training_of):
     size = magnitude(task.model, task.x)[:, 0] + task.y.abs()  # three products, a bias, a difference
     errors = Bounded((task.model(task.x)[:, 0] - task.y).detach().abs().double(), (4 + 2) * size)[known]
     training.run()
-    assert_near(float(rows_of(training)[0]["train_loss"]), errors.sum(0) / int(known.sum()))
+    assert_near(float(rows_of(training)[0]["loss"]), errors.sum(0) / int(known.sum()))
 
 
 def test_the_best_is_the_lowest_error(training_of):
@@ -189,7 +189,7 @@ def test_it_resumes_to_the_bit(training_of):
     assert second.steps_done == 10
     assert second.run() == "done"
     assert torch.equal(second.learner.replica.values, whole.learner.replica.values)
-    same = ("epoch", "train_loss", "val_mae", "best_val_mae", "samples_cum_global")
+    same = ("epoch", "loss", "val_mae", "best_val_mae", "num_seeds_cum")
     assert [[row[name] for name in same] for row in rows_of(second)] == [
         [row[name] for name in same] for row in rows_of(whole)
     ]

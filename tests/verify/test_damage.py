@@ -217,16 +217,16 @@ DAMAGES = {
     "metrics: val_loss infinite": (cells(2, val_loss="inf"), "metrics/losses", "epoch 3: val_loss is inf"),
     "metrics: constant loss": (constant_loss, "metrics/losses", "1.5 in all 3 epochs"),
     "metrics: lower loss": (cells(2, loss="0.01"), "metrics/events", "loss is 0.01, but"),
-    "metrics: higher microF1": (cells(2, microF1="0.99"), "metrics/events", "microF1 is 0.99, but"),
-    "metrics: higher best": (cells(2, best_macroF1="0.99"), "metrics/sums", "best_macroF1 is not the best"),
+    "metrics: higher val_micro_f1": (cells(2, val_micro_f1="0.99"), "metrics/events", "val_micro_f1 is 0.99, but"),
+    "metrics: higher best": (cells(2, best_val_macro_f1="0.99"), "metrics/sums", "best_val_macro_f1 is not the best"),
     "metrics: seeds dropped": (
-        cells(1, seed_nodes_epoch_global="30"), "metrics/seeds", "epoch 2 saw 30 seeds of",
+        cells(1, num_seeds="30"), "metrics/seeds", "epoch 2 saw 30 seeds of",
     ),
     "metrics: seeds doubled": (
-        cells(1, seed_nodes_epoch_global="999"), "metrics/seeds", "epoch 2 saw 999 seeds of",
+        cells(1, num_seeds="999"), "metrics/seeds", "epoch 2 saw 999 seeds of",
     ),
     "metrics: fewer steps": (cells(1, epoch_steps="1"), "metrics/epochs", "epoch_steps is 1, but"),
-    "metrics: other total": (cells(2, seed_nodes_cum_global="7"), "metrics/sums", "is 7, but it comes to"),
+    "metrics: other total": (cells(2, num_seeds_cum="7"), "metrics/sums", "is 7, but it comes to"),
     "metrics: higher throughput": (cells(2, seeds_per_s="1e+06"), "metrics/table", "written '1e+06'"),
     "metrics: higher throughput, well written": (
         cells(2, seeds_per_s="1000000.0"), "metrics/sums", "seeds_per_s is 1000000.0, but it comes to",
@@ -243,7 +243,7 @@ DAMAGES = {
     "metrics: synthetic data": (
         cells(0, synthetic="true"), "data/synthetic", "real data was promised, but metrics.csv says synthetic",
     ),
-    "metrics: a word for a number": (cells(1, local_steps="many"), "metrics/table", "no whole number"),
+    "metrics: a word for a number": (cells(1, steps_done="many"), "metrics/table", "no whole number"),
     "metrics: a phase that nobody else tells of": (
         cells(1, gather_s="0.125"), "files/seal", "metrics.csv changed after rank 0 was done",
     ),

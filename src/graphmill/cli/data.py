@@ -256,7 +256,6 @@ def _run_at(target: str, logs_root: Path) -> Any:  # noqa: ANN401  # a RunFolder
 
 
 def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
-    from graphmill.record.columns import facts_of
     from graphmill.record.metrics import read_metrics
 
     plan, outcome = run.read_plan(), run.read_outcome()
@@ -268,7 +267,7 @@ def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
         return
     status = "under way, or died without a word" if outcome is None else outcome.status
     primary = plan.kind.primary
-    best = facts_of(plan.kind, rows[-1]).get(f"best_val_{primary.name}") if rows else None
+    best = rows[-1].get(f"best_val_{primary.name}") if rows else None
     facts = [
         ("folder", str(run.path)),
         ("status", status),

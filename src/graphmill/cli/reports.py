@@ -18,7 +18,7 @@ CommColumn = Annotated[
         "--comm-column",
         metavar="COLUMN",
         show_default=False,
-        help="The cost, to be small; else commMB_cum_fp32 where the task shows it, else measured_mib_cum.",
+        help="The cost, to be small; else modelled_mib_cum_fp32, or measured_mib_cum where nothing is modelled.",
     ),
 ]
 AccColumn = Annotated[
@@ -62,7 +62,8 @@ def merge(
         typer.Option(
             "--layout",
             metavar="LAYOUT",
-            help="wide: a row per epoch; long: a row per epoch, evaluation set and measure.",
+            help="wide: a row per epoch; long: a row per epoch, evaluation set and measure; or the header of another"
+            " program: sync-ablation, multi-node-dcrnn.",
         ),
     ] = "wide",
     output: Annotated[
@@ -71,7 +72,7 @@ def merge(
             "--output",
             metavar="FILE",
             show_default=False,
-            help="CSV to write, Parquet beside it; else results/metrics.csv, or evaluations.csv where it is long.",
+            help="CSV to write, Parquet beside it; else in results: metrics.csv, evaluations.csv, metrics_LAYOUT.csv.",
         ),
     ] = None,
     key_columns: Annotated[
@@ -100,7 +101,9 @@ def merge(
     if merged.num_superseded:
         print_line(f"{merged.num_superseded} rows left out: a later attempt or an equal copy stands for them")
     for path in merged.original_files:
-        print_line(f"{path} has only the columns of the original script; its scheme was taken as deferred_allreduce")
+        print_line(
+            f"{path} has the header of another program (docs/coming-from.md); what it leaves unsaid was filled in"
+        )
 
 
 def pareto(

@@ -10,7 +10,6 @@ from typing import Final, Literal
 
 from graphmill.base.errors import UserError
 from graphmill.cluster.launch.local_process import launcher_of
-from graphmill.record.columns import facts_of
 from graphmill.record.endings import State
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import Outcome, RunFolder, SubmittedJob
@@ -301,7 +300,7 @@ def _outcome(folder: RunFolder) -> Outcome | None:
 def _progress(folder: RunFolder) -> Progress | None:
     try:
         kind = folder.read_plan().kind
-        last = facts_of(kind, read_metrics(folder.metrics_path, is_growing=True)[-1])
+        last = read_metrics(folder.metrics_path, is_growing=True)[-1]
         return Progress(
             epoch=int(last["epoch"]),
             loss=_number(last.get("loss")),

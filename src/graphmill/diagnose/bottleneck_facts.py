@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from graphmill.base.errors import UserError
 from graphmill.diagnose.bottleneck import Clock, Measured
 from graphmill.monitor.summary import HostSummary, MonitorSummary, read_monitors, summarise
-from graphmill.record.columns import facts_of
 from graphmill.record.events import Epoch, events_in
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
@@ -71,18 +70,16 @@ def _clock(rank: int, epochs: _Epochs, counted: Sequence[int]) -> Clock | None:
 
 
 def _from_metrics(folder: RunFolder) -> tuple[Clock, float, list[int]]:
-    plan = folder.read_plan()
     rows = read_metrics(folder.metrics_path, is_growing=True) if folder.metrics_path.exists() else []
-    facts = [facts_of(plan.kind, row) for row in rows]
-    kept = facts[1:] or facts
+    kept = rows[1:] or rows
     if not kept:
         raise UserError(
             f"no epoch of {folder.path} was recorded, so there is nothing to judge by",
             fix=f"let it run for two epochs at least: graphmill train --resume {folder.path}",
         )
-    sums = {name: sum(float(row.get(name) or 0) for row in kept) for name in ("time", "eval_s", *_CLOCKS[1:])}
+    sums = {name: sum(float(row.get(name) or 0) for row in kept) for name in ("train_s", "eval_s", *_CLOCKS[1:])}
     eval_s = sums.pop("eval_s")
-    return Clock(0, sums.pop("time"), **sums), eval_s, [int(row["epoch"]) for row in kept]
+    return Clock(0, sums.pop("train_s"), **sums), eval_s, [int(row["epoch"]) for row in kept]
 
 
 def _monitors(folder: RunFolder, epochs: _Epochs, counted: Sequence[int]) -> MonitorSummary:

@@ -22,7 +22,6 @@ from graphmill.base.files import write_json, write_text
 from graphmill.diagnose.advice import Advice, Facts, Phases, advise
 from graphmill.diagnose.epilog_text import epilog_text
 from graphmill.monitor.summary import HostSummary, MonitorSummary, read_monitors, summarise
-from graphmill.record.columns import facts_of
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import StagedHost, read_staged
@@ -130,13 +129,12 @@ def _phases(folder: RunFolder, attempt: int, notes: list[str]) -> Phases | None:
     """Sums over the rows that the last attempt wrote."""
     try:
         rows = read_metrics(folder.metrics_path) if folder.metrics_path.exists() else []
-        facts = (facts_of(folder.read_plan().kind, row) for row in rows)  # columns have each task's own names
-        own = [row for row in facts if row.get("attempt", str(attempt)) == str(attempt)]
-        sums = {name: sum(float(row.get(name) or 0) for row in own) for name in (*_PHASES, "time")}
+        own = [row for row in rows if row.get("attempt", str(attempt)) == str(attempt)]
+        sums = {name: sum(float(row.get(name) or 0) for row in own) for name in (*_PHASES, "train_s")}
     except (UserError, ValueError) as error:
         notes.append(f"no phases: {error.message if isinstance(error, UserError) else error}")
         return None
-    total = sums.pop("time") + sums["eval_s"]
+    total = sums.pop("train_s") + sums["eval_s"]
     return Phases(total_s=total, **sums) if total > 0 else None
 
 

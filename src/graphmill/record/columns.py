@@ -1,46 +1,63 @@
-"""From what the loop knows of an epoch to a row of a task's metrics.csv, and back.
+"""Columns of metrics.csv by name: those of files that other versions and other programs wrote, too."""
 
-Whoever reads runs of any task asks by the loop's names (`facts_of`); the file itself has the task's columns, in its
-order: see `spec.columns`.
-"""
-
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final
 
-from graphmill.base.names import did_you_mean
-from graphmill.spec.columns import LOOP_NAMES, Cell, Column
+from graphmill.spec.columns import FORMER_NAMES, Column, Layout
 from graphmill.spec.kinds import KINDS
 from graphmill.spec.kinds.kind import AnyKind
 
 ANY_COLUMN: Final[dict[str, Column]] = {name: column for kind in KINDS for name, column in kind.columns.items()}
 """Every column of every built-in task; one name holds one type of value, whatever the task."""
 
+LAYOUTS: Final[dict[str, tuple[AnyKind, Layout]]] = {
+    layout.name: (kind, layout) for kind in KINDS for layout in kind.layouts
+}
+"""Every header of another program, by its name, and the task whose runs it shows."""
 
-def cells_of(kind: AnyKind, facts: Mapping[str, Cell]) -> dict[str, Cell]:
-    """The row of a task's metrics.csv that shows `facts`; those that it has no column for are left out."""
-    known = LOOP_NAMES | {f"{when}_{measure.name}" for measure in kind.measures for when in ("val", "best_val")}
-    for name in facts.keys() - known:
-        raise ValueError(f"the loop knows no {name!r} of an epoch; {did_you_mean(name, known)}")
-    return {name: facts.get(column.shows or name) for name, column in kind.columns.items()}
+_RENAMED: Final[dict[str, str]] = {
+    **{name: ours for _, layout in LAYOUTS.values() for name, ours in layout.columns.items()},
+    **FORMER_NAMES,
+    **{name: ours for kind in KINDS for name, ours in kind.former_names.items()},
+}
 
 
-def facts_of(kind: AnyKind, row: Mapping[str, str]) -> dict[str, str]:
-    """What a row of a task's metrics.csv says, by the loop's names; columns that it lacks are left out."""
-    return {column.shows or name: row[name] for name, column in kind.columns.items() if name in row}
+def current_name(name: str) -> str:
+    """What a column is called here that another version or another program called `name`.
+
+    >>> current_name("seed_nodes_cum_global"), current_name("time"), current_name("loss")
+    ('num_seeds_cum', 'train_s', 'loss')
+    """
+    return _RENAMED.get(name, name)
+
+
+def current_names(header: Iterable[str]) -> tuple[str, ...]:
+    """`current_name` of a whole header; a name whose new one is there already is another column, and stays."""
+    names = tuple(header)
+    return tuple(name if current_name(name) in names else current_name(name) for name in names)
 
 
 def is_lower_better(kind: AnyKind, name: str) -> bool:
     """Whether less is better of a column of a task: a loss, or a measure that is an error; best ones included."""
-    column = kind.columns.get(name)
-    said = ((column.shows if column else "") or name).removeprefix("best_")
     errors = {f"val_{measure.name}" for measure in kind.measures if not measure.higher_is_better}
-    return said in errors or said in ("loss", "val_loss")
+    plain = name.removeprefix("best_")
+    return plain in errors or plain in ("loss", "val_loss")
 
 
 def kind_of_header(header: Iterable[str]) -> AnyKind | None:
-    """The built-in task whose metrics.csv has exactly this header, or None."""
-    names = tuple(header)
-    return next((kind for kind in KINDS if tuple(kind.columns) == names), None)
+    """The built-in task that has all columns of this header, and no measure beside it; or None."""
+    names = set(header)
+    return next((kind for kind in KINDS if _measured(kind) <= names <= kind.columns.keys()), None)
+
+
+def kinds_measured(header: Iterable[str]) -> list[AnyKind]:
+    """The built-in tasks whose measures all stand in a header, whatever else does."""
+    names = set(header)
+    return [kind for kind in KINDS if _measured(kind) <= names]
+
+
+def _measured(kind: AnyKind) -> set[str]:
+    return {f"val_{measure.name}" for measure in kind.measures}
 
 
 def columns_markdown(kind: AnyKind) -> str:

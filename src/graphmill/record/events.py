@@ -60,7 +60,7 @@ class Initialised(Event):
 
 
 class Sync(Event):
-    """The ranks exchanged gradients or parameters. Bytes, calls and waiting are this rank's, since it started."""
+    """The ranks exchanged gradients or parameters. Bytes and seconds are this rank's, since it started."""
 
     kind = "sync"
 
@@ -70,7 +70,13 @@ class Sync(Event):
     replicas_agree: bool
     payload_bytes: int = 0
     modelled_bytes: int = 0
-    wait_s: float = 0.0
+    sync_s: float = 0.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _seconds_were_called_otherwise(cls, data: Any) -> Any:  # noqa: ANN401  # pydantic's signature
+        """Until version 0.1 they were called as the wait for a batch is."""
+        return {**data, "sync_s": data["wait_s"]} if isinstance(data, dict) and "wait_s" in data else data
 
 
 class Epoch(Event):

@@ -1,4 +1,4 @@
-"""metrics.csv: one row per epoch, written by rank 0. How it is written and read; its columns stand in `columns`."""
+"""metrics.csv: one row per epoch, written by rank 0. Its columns are those of `spec.columns`."""
 
 import csv
 import io
@@ -11,6 +11,7 @@ from typing import SupportsIndex
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.base.names import did_you_mean
+from graphmill.record.columns import current_names
 from graphmill.record.lines import append_line
 from graphmill.spec.columns import Cell, Column
 
@@ -75,12 +76,13 @@ class Table:
 
 
 def read_metrics(path: Path, *, is_growing: bool = False) -> list[dict[str, str]]:
-    """Read a metrics.csv, as strings; its header may hold any columns. A torn file is refused with its line.
+    """Read a metrics.csv, as strings by the names that columns have now. A torn file is refused with its line.
 
     `is_growing`: a rank may be appending to it, so a torn last line counts as not there yet.
     """
     table = read_table(path, is_growing=is_growing)
-    return [dict(zip(table.header, row, strict=True)) for row in table.rows]
+    header = current_names(table.header)
+    return [dict(zip(header, row, strict=True)) for row in table.rows]
 
 
 def read_table(path: Path, *, is_growing: bool = False) -> Table:

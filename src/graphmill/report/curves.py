@@ -40,11 +40,9 @@ class Curve:
 
 def sync_ablation(part: OfDataset) -> Chart:
     """What the task is judged by, on the validation split, against steps of all ranks."""
-    measure = part.kind.column_of(f"val_{part.kind.primary.name}") or part.kind.best_column
-    curves = mean_curves(part, "effective_global_steps", measure)
-    x = linear_axis(
-        axis_words(part.kind, "effective_global_steps"), 0, max(curve.x[-1] for curve in curves), from_zero=True
-    )
+    measure = f"val_{part.kind.primary.name}"
+    curves = mean_curves(part, "global_steps", measure)
+    x = linear_axis(axis_words(part.kind, "global_steps"), 0, max(curve.x[-1] for curve in curves), from_zero=True)
     return _chart(part, f"sync_ablation{part.suffix}", curves, x, _accuracy_axis(part.kind, curves, measure))
 
 

@@ -16,7 +16,7 @@ from graphmill.report.frontier_chart import pareto_frontier
 from graphmill.report.latex import INSTALL, build_tex, find_latex
 from graphmill.report.pareto import chosen_columns, final_points, same_seed_notes, usable_points
 from graphmill.report.pgf import MARKER_LINE, render_tex
-from graphmill.report.table import MERGED_METRICS, OfDataset, by_dataset, check_number_columns, load_metrics
+from graphmill.report.table import MERGED_METRICS, OfDataset, by_dataset, load_metrics
 
 FIGURES = ("sync_ablation", "accuracy_vs_communication", "pareto_frontier")
 
@@ -58,8 +58,7 @@ def figures(
         if name not in FIGURES:
             raise UserError(f"there is no figure named {name!r}", fix=did_you_mean(name, FIGURES))
     table = load_metrics(metrics, runs=runs, task=task)
-    check_number_columns(table, (comm_column, acc_column))
-    charts, notes = _charts(by_dataset(table), metrics, only, *chosen_columns(table.kind, comm_column, acc_column))
+    charts, notes = _charts(by_dataset(table), metrics, only, *chosen_columns(table, comm_column, acc_column))
     tex_files = [plots_dir / f"{chart.name}.tex" for chart in charts]
     _check_tex_files(tex_files, tex_file)
     from graphmill.report.draw import draw_chart

@@ -9,7 +9,6 @@ from typing import Final
 
 from graphmill.base.errors import UserError
 from graphmill.monitor.summary import MonitorSummary, read_monitors, summarise
-from graphmill.record.columns import facts_of
 from graphmill.record.metrics import read_metrics
 from graphmill.record.provenance import Provenance
 from graphmill.record.run_folder import RunFolder, find_runs
@@ -165,7 +164,7 @@ def _choices(cell: MeasuredCell) -> dict[str, object]:
 
 
 def _rows(folder: RunFolder, plan: Plan) -> list[dict[str, float | None]]:
-    rows = [facts_of(plan.kind, row) for row in read_metrics(folder.metrics_path)]
+    rows = read_metrics(folder.metrics_path)
     return [{name: _number(text) for name, text in row.items()} for row in rows]
 
 

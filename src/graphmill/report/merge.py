@@ -18,8 +18,8 @@ from graphmill.base.names import did_you_mean
 from graphmill.record.columns import ANY_COLUMN, kind_of_header
 from graphmill.record.metrics import Table, read_table
 from graphmill.record.run_folder import RunFolder
-from graphmill.report.table import MERGED_METRICS, Value, frame_of, original_of, typed_rows, widen
-from graphmill.spec.columns import Column
+from graphmill.report.table import MERGED_METRICS, Value, as_now, frame_of, layout_of, typed_rows
+from graphmill.spec.columns import Column, Layout
 
 KEY_COLUMNS = ("run_id", "sync_scheme", "sync_every", "world_size", "seed", "epoch")
 
@@ -76,10 +76,14 @@ def merge(
     pattern: str = "**/metrics.csv",
     output: Path = MERGED_METRICS,
     key_columns: Sequence[str] = KEY_COLUMNS,
+    layout: Layout | None = None,
 ) -> Merged:
-    """Merge all files under `input_root` that match the glob `pattern` into `output`, and Parquet beside it."""
+    """Merge all files under `input_root` that match the glob `pattern` into `output`, and Parquet beside it.
+
+    `layout`: write the header of another program, as a view of our columns.
+    """
     original = [read_table(path) for path in find_metrics(input_root, pattern, output)]
-    tables = [widen(table) for table in original]
+    tables = [as_now(table) for table in original]
     header = _common_header(tables)
     columns = _columns(tables[0])
     for name in key_columns:
@@ -89,13 +93,37 @@ def merge(
     kept = _last_attempts(rows, key_columns)
     kept.sort(key=lambda row: [sort_key(value) for value in row.key])
     sheet = Sheet(header, [row.cells for row in kept], [row.values for row in kept], columns)
+    if layout is not None:
+        sheet = _viewed(sheet, layout)
     return Merged(
         csv=output,
         parquet=sheet.write(output),
         num_files=len(tables),
         num_rows=len(kept),
         num_superseded=len(rows) - len(kept),
-        original_files=tuple(table.path for table in original if original_of(table) is not None),
+        original_files=tuple(table.path for table in original if layout_of(table) is not None),
+    )
+
+
+def _viewed(sheet: Sheet, layout: Layout) -> Sheet:
+    missing = [ours for ours in layout.columns.values() if ours not in sheet.header]
+    if missing:
+        raise UserError(
+            f"layout {layout.name} shows {', '.join(missing)}, which these runs do not have: they are of another task",
+            fix="--glob chooses among the runs; --layout wide shows any",
+        )
+    runs = {row[sheet.header.index("run_id")] for row in sheet.values}
+    if "run_id" not in layout.columns and len(runs) > 1:
+        raise UserError(
+            f"layout {layout.name} has no column that tells runs apart, and there are {len(runs)}",
+            fix="--glob 'RUN/metrics.csv', and an --output for each",
+        )
+    places = [sheet.header.index(ours) for ours in layout.columns.values()]
+    return Sheet(
+        tuple(layout.columns),
+        [tuple(row[place] for place in places) for row in sheet.cells],
+        [tuple(row[place] for place in places) for row in sheet.values],
+        {there: sheet.columns[ours] for there, ours in layout.columns.items()},
     )
 
 
@@ -128,7 +156,7 @@ def _common_header(tables: Sequence[Table]) -> tuple[str, ...]:
     for table in tables[1:]:
         if table.header != first.header:
             one, other = kind_of_header(first.header), kind_of_header(table.header)
-            if one is not None and other is not None:
+            if one is not None and other is not None and one is not other:
                 raise UserError(
                     f"{first.path} is of a {one.name} run, {table.path} of a {other.name} run,"
                     " and one table cannot hold both",

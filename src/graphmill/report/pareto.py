@@ -12,11 +12,11 @@ import polars as pl
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
-from graphmill.record.columns import is_lower_better
-from graphmill.report.table import MERGED_METRICS, OfDataset, by_dataset, check_number_columns, load_metrics
-from graphmill.spec.kinds.kind import AnyKind
+from graphmill.record.columns import current_name, is_lower_better
+from graphmill.report.table import MERGED_METRICS, Metrics, OfDataset, by_dataset, check_number_columns, load_metrics
 
-DEFAULT_COMM = "commMB_cum_fp32"
+DEFAULT_COMM = "modelled_mib_cum_fp32"
+MEASURED_COMM = "measured_mib_cum"
 
 RUN = ("run_id", "sync_scheme", "payload", "sync_every", "world_size", "seed")
 """What tells two runs of one dataset apart: the original kept a whole sweep under one run_id."""
@@ -53,14 +53,19 @@ def pareto(
     A column that is None is chosen by the task of the runs. `runs` is a glob on run_id; `task`: see `load_metrics`.
     """
     table = load_metrics(metrics, runs=runs, task=task)
-    check_number_columns(table, (comm_column, acc_column))
-    comm, acc = chosen_columns(table.kind, comm_column, acc_column)
+    comm, acc = chosen_columns(table, comm_column, acc_column)
     return [_write_dataset(part, metrics, output_dir, comm, acc) for part in by_dataset(table)]
 
 
-def chosen_columns(kind: AnyKind, comm: str | None, acc: str | None) -> tuple[str, str]:
-    """Cost and measure as asked for; where they are not, as the task of the runs has them."""
-    return comm or kind.cost_column, acc or kind.best_column
+def chosen_columns(table: Metrics | OfDataset, comm: str | None, acc: str | None) -> tuple[str, str]:
+    """Cost and measure as asked for, by former names too; else modelled communication, and the best of the measure.
+
+    Communication is the measured one where no row models it: files of version 0.1.0 did not for every task.
+    """
+    chosen = [current_name(name) if name is not None else None for name in (comm, acc)]
+    check_number_columns(table, chosen)
+    is_modelled = table.frame[DEFAULT_COMM].count() > 0
+    return chosen[0] or (DEFAULT_COMM if is_modelled else MEASURED_COMM), chosen[1] or table.kind.best_column
 
 
 def points(frame: pl.DataFrame, comm: str, acc: str, *, lower: bool = False) -> pl.DataFrame:
@@ -116,7 +121,7 @@ def usable_points(part: OfDataset, metrics: Path, comm: str, acc: str) -> pl.Dat
     usable = points(part.frame, comm, acc, lower=is_lower_better(part.kind, acc))
     if usable.is_empty():
         of_dataset = f" of {part.name}" if part.name else ""
-        usual = chosen_columns(part.kind, None, None)
+        usual = chosen_columns(part, None, None)
         raise UserError(
             f"{metrics} has no row{of_dataset} with both {comm} and {acc}, each a finite number",
             fix="train until an epoch has both, or choose other columns (--comm-column, --acc-column)"
@@ -127,12 +132,12 @@ def usable_points(part: OfDataset, metrics: Path, comm: str, acc: str) -> pl.Dat
 
 
 def column_tag(comm_column: str) -> str:
-    """What the names of files call the communication: fp32, where the column is commMB_cum_fp32.
+    """What the names of files call the communication: fp32, where the column is modelled_mib_cum_fp32.
 
-    >>> [column_tag(name) for name in ("commMB_cum_fp16", "measured_mib_cum", "interface_mib_cum", "time")]
+    >>> [column_tag(name) for name in ("modelled_mib_cum_fp16", "measured_mib_cum", "interface_mib_cum", "time")]
     ['fp16', 'measured', 'interface', 'time']
     """
-    return comm_column.removeprefix("commMB_cum_").removesuffix("_mib_cum")
+    return comm_column.removeprefix("modelled_mib_cum_").removesuffix("_mib_cum")
 
 
 def _write_dataset(part: OfDataset, metrics: Path, folder: Path, comm: str, acc: str) -> ParetoFiles:

@@ -259,7 +259,7 @@ def _point(cells: Sequence[MeasuredCell], size: int) -> Point:
     plan = next((cell.plan for cell in (*usable, *cells) if cell.plan is not None), None)
     cores = next((cell.provenance.num_cores for cell in usable if cell.provenance is not None), None)
     shown = plan.kind.columns.items() if plan else ()
-    facts = {column.shows or name for name, column in shown if column.kind == "number"} | {*UTILISATION}
+    facts = {name for name, column in shown if column.kind == "number"} | {*UTILISATION}
     threads = plan.threads if plan else None
     return Point(
         size=size,
@@ -270,8 +270,8 @@ def _point(cells: Sequence[MeasuredCell], size: int) -> Point:
         cores_per_host=cores,
         is_oversubscribed=None if plan is None or cores is None else plan.ranks_per_host * plan.threads > cores,
         train_seeds=plan.dataset.num_train if plan else None,
-        epoch_s=Spread.of(cell.mean("time") for cell in usable),
-        first_epoch_s=Spread.of(cell.first.get("time") for cell in usable if cell.first),
+        epoch_s=Spread.of(cell.mean("train_s") for cell in usable),
+        first_epoch_s=Spread.of(cell.first.get("train_s") for cell in usable if cell.first),
         throughput=Spread.of(_throughput(cell) for cell in usable),
         phases=_phases(usable),
         facts={fact: Spread.of(cell.last.get(fact) for cell in usable if cell.last) for fact in sorted(facts)},
@@ -281,8 +281,8 @@ def _point(cells: Sequence[MeasuredCell], size: int) -> Point:
 
 def _throughput(cell: MeasuredCell) -> float | None:
     """Seeds of all epochs after the warm-up ÷ their time: of unequal epochs, not the mean of ratios."""
-    seeds = [epoch.get("num_seeds_epoch") for epoch in cell.epochs]
-    times = [epoch.get("time") for epoch in cell.epochs]
+    seeds = [epoch.get("num_seeds") for epoch in cell.epochs]
+    times = [epoch.get("train_s") for epoch in cell.epochs]
     if None in seeds or None in times:
         return None
     return sum(value or 0 for value in seeds) / sum(value or 0 for value in times)
@@ -292,7 +292,7 @@ def _phases(usable: Sequence[MeasuredCell]) -> dict[str, Spread | None]:
     found = {name: Spread.of(cell.mean(name) for cell in usable) for name in PHASES}
     rest = []
     for cell in usable:
-        total, parts = cell.mean("time"), [cell.mean(name) for name in PHASES]
+        total, parts = cell.mean("train_s"), [cell.mean(name) for name in PHASES]
         if total is not None and None not in parts:
             rest.append(max(0.0, total - sum(part or 0 for part in parts)))
     return {**found, "other_s": Spread.of(rest), "eval_s": Spread.of(cell.mean("eval_s") for cell in usable)}

@@ -76,16 +76,16 @@ def _end_of_run(run: pl.DataFrame, kind: AnyKind, runs_root: Path | None) -> dic
     """What the last rows of one run say; `run` is sorted by epoch."""
     last = run.row(-1, named=True)
     tests = _test_measures(last["run_id"], runs_root)
-    train_s, eval_s = float(run["time"].sum() or 0), float(run["eval_s"].sum() or 0)
-    seeds, syncs = last["num_seeds_cum"], run["syncs"].drop_nulls()
+    train_s, eval_s = float(run["train_s"].sum() or 0), float(run["eval_s"].sum() or 0)
+    seeds, syncs = last["num_seeds_cum"], run["num_syncs"].drop_nulls()
     size = "fp16" if last["payload"] in ("fp16", "bf16") else "fp32"
     return {
         **{name: last[name] for name in (*GROUP, "measured_mib_cum", "interface_mib_cum")},
         "synthetic": bool(run["synthetic"].any()),
         "val": _last(run[f"val_{kind.primary.name}"]),
         "test": tests.get(kind.primary.name),
-        "syncs": last["syncs_cum"] if last["syncs_cum"] is not None else syncs.sum() if len(syncs) else None,
-        "modelled": last[f"commMB_cum_{size}"],
+        "syncs": last["num_syncs_cum"] if last["num_syncs_cum"] is not None else syncs.sum() if len(syncs) else None,
+        "modelled": last[f"modelled_mib_cum_{size}"],
         "seeds_per_s": seeds / train_s if seeds and train_s else None,
         "wall_s": train_s + eval_s,
         "replicas_agree": run["replicas_agree"].all() if run["replicas_agree"].count() else None,

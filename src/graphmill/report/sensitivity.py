@@ -205,8 +205,8 @@ def _combination(values: tuple[str, ...], cells: Sequence[MeasuredCell], measure
         values=values,
         num_wanted=len(cells),
         failed={cell.name: cell.trouble for cell in cells if cell.trouble},
-        epoch_s=Spread.of(cell.mean("time") for cell in usable),
-        first_epoch_s=Spread.of(cell.first.get("time") for cell in usable if cell.first),
+        epoch_s=Spread.of(cell.mean("train_s") for cell in usable),
+        first_epoch_s=Spread.of(cell.first.get("train_s") for cell in usable if cell.first),
         throughput=Spread.of(cell.mean("seeds_per_s") for cell in usable),
         wait_share=Spread.of(_share(cell, "wait_s") for cell in usable),
         sync_share=Spread.of(_share(cell, "sync_s") for cell in usable),
@@ -217,7 +217,7 @@ def _combination(values: tuple[str, ...], cells: Sequence[MeasuredCell], measure
 
 
 def _share(cell: MeasuredCell, name: str) -> float | None:
-    part, whole = cell.mean(name), cell.mean("time")
+    part, whole = cell.mean(name), cell.mean("train_s")
     return part / whole if part is not None and whole else None
 
 

@@ -1,7 +1,6 @@
 """Colours, markers and words of all figures. The colours can be told apart without red or green vision."""
 
 from graphmill.report.chart import Marker
-from graphmill.spec.columns import Column
 from graphmill.spec.kinds.kind import AnyKind
 
 MARKERS: tuple[Marker, ...] = ("circle", "square", "triangle", "diamond", "down", "pentagon")
@@ -17,10 +16,10 @@ SYNTHETIC = "synthetic data"
 _SCHEMES = {"deferred_allreduce": "deferred all-reduce", "local_sgd": "local SGD", "diloco": "DiLoCo"}
 _SCHEME_PLACES = {name: place for place, name in enumerate(_SCHEMES)}
 _AXES = {
-    "effective_global_steps": "steps, all ranks together",
+    "global_steps": "steps, all ranks together",
     "measured_mib_cum": "payload handed to collectives per rank, measured (MiB)",
     "interface_mib_cum": "measured traffic on the host's interface (MiB)",
-    **{f"commMB_cum_{p}": f"modelled communication per rank (MiB, {p})" for p in ("fp16", "fp32", "fp64")},
+    **{f"modelled_mib_cum_{p}": f"modelled communication per rank (MiB, {p})" for p in ("fp16", "fp32", "fp64")},
 }
 
 
@@ -49,15 +48,14 @@ def axis_words(kind: AnyKind, column: str) -> str:
     if column in _AXES:
         return _AXES[column]
     known = kind.columns.get(column)
-    unit = f" ({known.unit})" if known and known.unit not in ("", "data unit") else ""
-    return f"{_measure_words(kind, column, known) or column}{unit}"
+    unit = f" ({known.unit})" if known and known.unit else ""
+    return f"{_measure_words(kind, column) or column}{unit}"
 
 
-def _measure_words(kind: AnyKind, column: str, known: Column | None) -> str:
-    shown = (known.shows if known else "") or column
+def _measure_words(kind: AnyKind, column: str) -> str:
     words = {f"val_{measure.name}": f"validation {measure.words}" for measure in kind.measures}
     best = {f"best_{name}": f"best {text}" for name, text in words.items()}
-    return (words | best).get(shown, "")
+    return (words | best).get(column, "")
 
 
 def ordered_colours(count: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Read a metrics.csv as a typed table, whatever wrote it: this package, or the scripts that a task comes from."""
+"""Read a metrics.csv as a typed table, whatever wrote it: this version, an older one, or another program."""
 
 import re
 from collections import Counter
@@ -11,9 +11,9 @@ import polars as pl
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
-from graphmill.record.columns import kind_of_header
+from graphmill.record.columns import LAYOUTS, current_names, kind_of_header, kinds_measured
 from graphmill.record.metrics import Table, read_table
-from graphmill.spec.columns import LOOP_NAMES, Column, ColumnType
+from graphmill.spec.columns import Column, ColumnType, Layout
 from graphmill.spec.kinds import KINDS, find_kind
 from graphmill.spec.kinds.kind import AnyKind
 
@@ -37,7 +37,7 @@ _MEANINGS: dict[ColumnType, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """The typed rows of runs of one task: its own columns, and what the loop's names say under those names too."""
+    """The typed rows of runs of one task, with all columns of that task; one that the file lacks is null."""
 
     kind: AnyKind
     frame: pl.DataFrame
@@ -47,11 +47,9 @@ def load_metrics(path: Path = MERGED_METRICS, *, runs: str = "*", task: str | No
     """The rows of runs whose run_id matches the glob `runs`. `task`: their kind, where the header does not tell it."""
     if not path.exists():
         raise UserError(f"{path} does not exist", fix=f"graphmill merge --input-root logs --output {path}")
-    table = read_table(path)
+    table = as_now(read_table(path))
     kind = _kind_of(table, task)
-    table = widen(table)
-    frame = frame_of(table.header, typed_rows(table, kind.columns), kind.columns)
-    frame = _with_loop_names(frame, kind)
+    frame = _with_all_columns(frame_of(table.header, typed_rows(table, kind.columns), kind.columns), kind)
     if frame.is_empty():
         raise UserError(f"{path} has a header, but no row", fix="train for at least one epoch, then graphmill merge")
     chosen = [fnmatchcase(run or "", runs) for run in frame["run_id"]]
@@ -67,8 +65,7 @@ def _kind_of(table: Table, task: str | None) -> AnyKind:
     """By what was asked for, by a whole header, by the columns that tell a task's runs from others."""
     if task is not None:
         return find_kind(task)
-    whole = kind_of_header(table.header) or original_of(table)
-    likely = [kind for kind in KINDS if _telling(kind) <= set(table.header)]
+    whole, likely = kind_of_header(table.header), kinds_measured(table.header)
     if whole is None and len(likely) != 1:
         raise UserError(
             f"{table.path} has the columns of no built-in task ({', '.join(kind.name for kind in KINDS)})",
@@ -77,19 +74,9 @@ def _kind_of(table: Table, task: str | None) -> AnyKind:
     return whole or likely[0]
 
 
-def _telling(kind: AnyKind) -> set[str | None]:
-    return {kind.best_column, kind.column_of("loss"), kind.column_of("time")}
-
-
-def _with_loop_names(frame: pl.DataFrame, kind: AnyKind) -> pl.DataFrame:
-    """The frame and, under the loop's own names, what the task's columns show; null where none does."""
-    measured = {f"{when}_{measure.name}" for measure in kind.measures for when in ("val", "best_val")}
-    absent = []
-    for name in sorted((LOOP_NAMES | measured | kind.columns.keys()) - set(frame.columns)):
-        column = kind.column_of(name)
-        shown = column is not None and column in frame
-        absent.append((pl.col(column) if shown and column else pl.lit(None, dtype=pl.Float64())).alias(name))
-    return frame.with_columns(absent)
+def _with_all_columns(frame: pl.DataFrame, kind: AnyKind) -> pl.DataFrame:
+    absent = [name for name in kind.columns if name not in frame.columns]
+    return frame.with_columns(pl.lit(None, dtype=_DTYPES[kind.columns[name].kind]).alias(name) for name in absent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +105,7 @@ def by_dataset(metrics: Metrics) -> list[OfDataset]:
     return parts
 
 
-def check_number_columns(metrics: Metrics, columns: Iterable[str | None]) -> None:
+def check_number_columns(metrics: "Metrics | OfDataset", columns: Iterable[str | None]) -> None:
     """Refuse a column to compute with that does not exist or holds no numbers."""
     numbers = [name for name, dtype in metrics.frame.schema.items() if dtype.is_numeric()]
     for name in columns:
@@ -126,18 +113,26 @@ def check_number_columns(metrics: Metrics, columns: Iterable[str | None]) -> Non
             raise UserError(f"metrics.csv has no column of numbers named {name!r}", fix=did_you_mean(name, numbers))
 
 
-def original_of(table: Table) -> AnyKind | None:
-    """The task whose predecessor's scripts wrote a file with exactly this header, or None."""
-    return next((kind for kind in KINDS if kind.original_columns and kind.original_columns == table.header), None)
+def layout_of(table: Table) -> Layout | None:
+    """The layout of another program whose header this is, or None."""
+    return next((layout for _, layout in LAYOUTS.values() if tuple(layout.columns) == table.header), None)
 
 
-def widen(table: Table) -> Table:
-    """Give a file of a task's predecessor all columns of that task; any other table is returned as it is."""
-    kind = original_of(table)
-    if kind is None:
+def as_now(table: Table) -> Table:
+    """The table by the names, and with all columns, that its task has now; with what its layout leaves unsaid.
+
+    A table that has the names of now is returned as it is.
+    """
+    header = current_names(table.header)
+    if header == table.header:
         return table
-    filler = tuple(kind.original_fillers.get(name, "") for name in kind.columns if name not in table.header)
-    return replace(table, header=tuple(kind.columns), rows=tuple(row + filler for row in table.rows))
+    kind, layout = kind_of_header(header), layout_of(table)
+    if kind is None:
+        return replace(table, header=header)
+    unsaid = layout.unsaid if layout else {}
+    rows = (dict(zip(header, row, strict=True)) for row in table.rows)
+    cells = (tuple(row.get(name, unsaid.get(name, "")) for name in kind.columns) for row in rows)
+    return replace(table, header=tuple(kind.columns), rows=tuple(cells))
 
 
 def typed_rows(table: Table, columns: Mapping[str, Column]) -> list[tuple[Value, ...]]:

@@ -1,14 +1,12 @@
-"""Columns of metrics.csv and measures of a task: what both are, and the columns that runs of any task have.
+"""Columns of metrics.csv and measures of a task: what both are, and the columns that runs of every task have.
 
-The loop describes every epoch by the same names, whatever the task: `loss`, `time`, `num_seeds_epoch`, `val_mae` …
-A column shows one of these under its own name unless `shows` says otherwise. Which columns a task has is said on its
-page in `spec/kinds`.
-
-MB in a column means MiB (1024² bytes), as in the original scripts. An empty cell means: not measured in that epoch.
+One thing has one name, from the loop to the figure: the names here are those of the loop, of events, of metrics.csv, of
+the merged table and of what is made from it. A row speaks of its epoch; what ends in `_cum` of the run so far. Headers
+of other programs are views of these columns: see `Layout`. An empty cell means: not measured in that epoch.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Literal, SupportsFloat, SupportsIndex
 
 ColumnType = Literal["text", "integer", "number", "claim"]
@@ -23,31 +21,41 @@ class Column:
     unit: str  # "" where the values have none
     kind: ColumnType
     description: str
-    shows: str = ""  # the name that the loop gives it; "": the column's own
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One thing that a task is judged by. On the validation split the loop calls it `val_<name>`."""
+    """One thing that a task is judged by. On the validation split it is called `val_<name>`."""
 
-    name: str  # in events, outcome.json and metrics.csv
+    name: str  # in events, outcome.json, evaluations.csv
     words: str  # for a person
     higher_is_better: bool
+    unit: str = ""
+    about: str = ""  # what else its column says of it
 
     def is_better(self, value: float, other: float) -> bool:
         """Whether `value` beats `other`; a NaN beats nothing."""
         return value > other if self.higher_is_better else value < other
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A header of another program, as a view of our columns: `graphmill merge --layout NAME` writes it."""
+
+    name: str
+    columns: Mapping[str, str]  # column there → column here, in the order there
+    unsaid: Mapping[str, str] = field(default_factory=dict)  # column here → what a file of theirs leaves unsaid
+
+
 RUN_ID: Final = {"run_id": Column("", "text", "name of the run")}
 POSITION: Final = {
     "sync_every": Column("steps", "integer", "k: steps of each rank between two synchronisations"),
     "world_size": Column("ranks", "integer", "number of ranks"),
-    "local_steps": Column("steps", "integer", "steps of each rank so far"),
+    "steps_done": Column("steps", "integer", "steps of each rank so far"),
     "epoch_steps": Column("steps", "integer", "steps of each rank in this epoch"),
-    "effective_global_steps": Column("steps", "integer", "steps of all ranks so far: local_steps times world_size"),
+    "global_steps": Column("steps", "integer", "steps of all ranks so far: steps_done times world_size"),
     "target_global_steps": Column("steps", "integer", "steps of all ranks that the plan asks for"),
-    "syncs": Column("", "integer", "synchronisations in this epoch"),
+    "num_syncs": Column("", "integer", "synchronisations in this epoch"),
 }
 """Where the run is."""
 
@@ -62,7 +70,7 @@ OF_THE_RUN: Final = {
 COSTS: Final = {
     "sync_s": Column("s", "number", "spent synchronising in this epoch, waiting for other ranks included (rank 0)"),
     "eval_s": Column("s", "number", "spent evaluating after this epoch (rank 0)"),
-    "syncs_cum": Column("", "integer", "synchronisations so far"),
+    "num_syncs_cum": Column("", "integer", "synchronisations so far"),
     "measured_mib_epoch": Column("MiB", "number", "measured: payload that a rank handed to collectives in this epoch"),
     "measured_mib_cum": Column("MiB", "number", "measured: payload that a rank handed to collectives so far"),
     "interface_mib_epoch": Column(
@@ -96,37 +104,64 @@ BUSY: Final = {
     "gpu_util_avg": Column("%", "number", "mean utilisation of the GPUs of rank 0's host; empty without one"),
     "cpu_util_avg": Column("%", "number", "mean utilisation of all cores of rank 0's host"),
 }
-LOOP_NAMES: Final = frozenset(
-    (
-        *("epoch", "loss", "val_loss", "time", "seeds_per_s", "num_seeds_epoch", "num_seeds_cum"),
-        *(name for shared in (RUN_ID, POSITION, OF_THE_RUN, COSTS, CLOCKS, BUSY) for name in shared),
-        *(
-            f"commMB_{per}_{precision}"
-            for per in ("per_step", "epoch", "cum")
-            for precision in ("fp16", "fp32", "fp64")
-        ),
-    )
-)
-"""Every name that the loop gives of an epoch of any task, its measures aside."""
+PRECISIONS: Final = {"fp16": 2, "fp32": 4, "fp64": 8}
+"""Bytes of a parameter in each number format that communication is modelled in."""
 
 
-def plain_columns(measures: Sequence[Measure], seeds_are: str) -> dict[str, Column]:
-    """Columns for a task that has no layout of its own to keep: everything the loop knows, under the loop's names."""
-    best = f"best_val_{measures[0].name}"
+def _modelled() -> dict[str, Column]:
+    columns = {}
+    for precision in PRECISIONS:
+        text = f"modelled: parameters of the model in {precision}, what one synchronisation agrees on"
+        columns[f"modelled_mib_per_sync_{precision}"] = Column("MiB", "number", text)
+    for precision in PRECISIONS:
+        size = f"parameters in {precision}"
+        columns |= {
+            f"modelled_mib_epoch_{precision}": Column("MiB", "number", f"modelled: num_syncs times {size}"),
+            f"modelled_mib_cum_{precision}": Column("MiB", "number", f"modelled: num_syncs_cum times {size}"),
+        }
+    return columns
+
+
+MODELLED: Final = _modelled()
+
+COMM_MB: Final[Mapping[str, str]] = {
+    name.replace("per_sync", "per_step").replace("modelled_mib_", "commMB_"): name for name in MODELLED
+}
+"""Modelled communication as version 0.1.0 called it, and as it is called now."""
+
+FORMER_NAMES: Final[Mapping[str, str]] = {
+    "local_steps": "steps_done",
+    "effective_global_steps": "global_steps",
+    "time": "train_s",
+    "syncs": "num_syncs",
+    "syncs_cum": "num_syncs_cum",
+    **COMM_MB,
+}
+"""Columns of metrics.csv as version 0.1.0 called them in runs of every task, and what they are called now."""
+
+
+def columns_for(measures: Sequence[Measure], seeds_are: str, loss_unit: str) -> dict[str, Column]:
+    """The columns of a task's metrics.csv, in order: all but those of its measures are the same for every task."""
     return {
         **RUN_ID,
         "epoch": Column("", "integer", "pass over the training set that just ended, counted from 1"),
-        "loss": Column("", "number", "mean training loss of the epoch, over all ranks"),
-        "val_loss": Column("", "number", "mean loss on the validation split"),
-        **{f"val_{each.name}": Column("", "number", f"{each.words} on the validation split") for each in measures},
-        best: Column("", "number", f"best val_{measures[0].name} so far"),
-        "time": Column("s", "number", "wall time of the training part of the epoch, evaluation excluded"),
+        "loss": Column(loss_unit, "number", "mean training loss of the epoch, over all ranks"),
+        "val_loss": Column(loss_unit, "number", "mean loss on the validation split"),
+        **{f"val_{each.name}": _of_measure(each) for each in measures},
+        **{f"best_val_{each.name}": Column(each.unit, "number", f"best val_{each.name} so far") for each in measures},
+        "train_s": Column("s", "number", "wall time of the training part of the epoch, evaluation excluded"),
         "seeds_per_s": Column(f"{seeds_are}/s", "number", f"{seeds_are} per second, over all ranks"),
-        "num_seeds_epoch": Column(seeds_are, "integer", f"{seeds_are} seen in this epoch, over all ranks"),
+        "num_seeds": Column(seeds_are, "integer", f"{seeds_are} seen in this epoch, over all ranks"),
         "num_seeds_cum": Column(seeds_are, "integer", f"{seeds_are} seen so far, over all ranks"),
         **POSITION,
         **OF_THE_RUN,
         **CLOCKS,
         **BUSY,
+        **MODELLED,
         **COSTS,
     }
+
+
+def _of_measure(measure: Measure) -> Column:
+    about = f"; {measure.about}" if measure.about else ""
+    return Column(measure.unit, "number", f"{measure.words} on the validation split{about}")

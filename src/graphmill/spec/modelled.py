@@ -20,8 +20,10 @@ class Modelled(Spec):
     num_syncs: int = Field(description="synchronisations of the whole run")
     seeds_seen: int = Field(description="training seeds (nodes, windows) seen over the whole run, by all ranks")
     num_parameters: int | None
-    mib_per_sync_fp32: float | None = Field(description="parameters in fp32: commMB_per_step_fp32 of merged metrics")
-    mib_total_fp32: float | None = Field(description="commMB_cum_fp32 of merged metrics at the end of the run")
+    mib_per_sync_fp32: float | None = Field(
+        description="parameters in fp32: modelled_mib_per_sync_fp32 of merged metrics"
+    )
+    mib_total_fp32: float | None = Field(description="modelled_mib_cum_fp32 of merged metrics at the end of the run")
     payload_mib_per_sync: float | None = Field(description="in the payload's own number format")
     payload_mib_total: float | None
     nodes_per_batch: int | None = Field(

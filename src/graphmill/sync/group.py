@@ -19,7 +19,7 @@ class Traffic:
     payload_bytes: int = 0  # tensors of the scheme handed to a collective
     control_bytes: int = 0  # hashes and votes
     num_syncs: int = 0
-    wait_s: float = 0.0
+    sync_s: float = 0.0  # in collectives, waiting for other ranks included
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class Group:
         begin = time.perf_counter()
         dist.all_reduce(tensor, operation)
         self._wait_for_device()
-        self.traffic.wait_s += time.perf_counter() - begin
+        self.traffic.sync_s += time.perf_counter() - begin
         self.traffic.payload_bytes += tensor.numel() * tensor.element_size()
 
     def gather_numbers(self, numbers: list[int]) -> list[list[int]]:
@@ -63,7 +63,7 @@ class Group:
         everyone = [torch.empty_like(mine) for _ in range(self.world_size)]
         dist.all_gather(everyone, mine)
         rows: list[list[int]] = torch.stack(everyone).tolist()
-        self.traffic.wait_s += time.perf_counter() - begin
+        self.traffic.sync_s += time.perf_counter() - begin
         self.traffic.control_bytes += mine.numel() * mine.element_size()
         return rows
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from graphmill.record.columns import cells_of
 from graphmill.record.evaluations import append_evaluation, cut_back
 from graphmill.record.events import CLOCKS, DamagedCheckpoint, Epoch, Evaluation, EventWriter
 from graphmill.record.metrics import append_metrics, read_metrics, write_metrics
@@ -34,8 +33,7 @@ class Journal:
         else:
             known = read_metrics(self.folder.metrics_path, is_growing=True)
             kept = [row for row in known if int(row["epoch"]) <= num_epochs]
-            if len(kept) < len(known):
-                write_metrics(self.folder.metrics_path, kept, self.kind.columns)
+            write_metrics(self.folder.metrics_path, kept, self.kind.columns)
 
     def evaluated(self, epoch: int, name: str, measures: Measures) -> None:
         """The evaluation set called `name` was evaluated with the weights at the end of `epoch`."""
@@ -46,15 +44,15 @@ class Journal:
     def epoch_ended(self, facts: Mapping[str, Cell]) -> None:
         """An epoch is over, with these facts of it."""
         if self.rank == 0:
-            append_metrics(self.folder.metrics_path, cells_of(self.kind, facts), self.kind.columns)
+            append_metrics(self.folder.metrics_path, facts, self.kind.columns)
         self.events.write(
             Epoch.model_validate(
                 {
                     "epoch": facts["epoch"],
-                    "steps_done": facts["local_steps"],
+                    "steps_done": facts["steps_done"],
                     "loss": facts["loss"],
-                    "num_seeds": facts["num_seeds_epoch"],
-                    "train_s": facts["time"],
+                    "num_seeds": facts["num_seeds"],
+                    "train_s": facts["train_s"],
                     "clocks": {name: facts[name] for name in CLOCKS if name in facts},
                 }
             )

@@ -1,4 +1,4 @@
-"""What one epoch cost and gave: collected while it runs, told as facts (see `record.columns`) when it ends."""
+"""What one epoch cost and gave: collected while it runs, told as facts (see `spec.columns`) when it ends."""
 
 import math
 import resource
@@ -12,14 +12,12 @@ import torch
 
 from graphmill.base.errors import UserError
 from graphmill.record.manifest import Books, Counters
-from graphmill.spec.columns import Cell
+from graphmill.spec.columns import PRECISIONS, Cell
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import MIB, Group, interface_bytes
 from graphmill.tasks.task import LoaderTimes, Measures
 
 Item = TypeVar("Item")
-
-BYTES_OF = {"fp16": 2, "fp32": 4, "fp64": 8}
 
 
 class Utilisation(Protocol):
@@ -56,7 +54,7 @@ class Ledger:
     _began: float = 0.0
     _began_at: float = 0.0  # Unix time, s
     _interface_zero: int = 0  # what had crossed the interface when the attempt began, or has crossed it aside
-    _sync_wait_zero: float = 0.0
+    _sync_zero: float = 0.0
     _times_zero: LoaderTimes = field(default_factory=LoaderTimes)
 
     def begin_attempt(self) -> None:
@@ -79,7 +77,7 @@ class Ledger:
         """Start the clocks of an epoch, or of what is left of one after a resume."""
         self._began, self._began_at = time.perf_counter(), time.time()
         self.compute_s = self.wait_s = 0.0
-        self._sync_wait_zero = self.group.traffic.wait_s
+        self._sync_zero = self.group.traffic.sync_s
         self._times_zero = LoaderTimes(self.times.sample_s, self.times.gather_s)
 
     def end_epoch(self) -> None:
@@ -100,9 +98,9 @@ class Ledger:
     @contextmanager
     def computing(self) -> Iterator[None]:
         """What happens inside counts as computing, but for the time that collectives take."""
-        began, waited = time.perf_counter(), self.group.traffic.wait_s
+        began, waited = time.perf_counter(), self.group.traffic.sync_s
         yield
-        self.compute_s += time.perf_counter() - began - (self.group.traffic.wait_s - waited)
+        self.compute_s += time.perf_counter() - began - (self.group.traffic.sync_s - waited)
 
     def counters(self) -> Counters:
         """Everything exchanged so far."""
@@ -140,14 +138,14 @@ class Ledger:
             "sync_every": plan.sync.every,
             "epoch": epoch + 1,
             "loss": loss,
-            "local_steps": steps_done,
+            "steps_done": steps_done,
             "epoch_steps": steps_done - plan.calendar.steps_done(epoch),
-            "effective_global_steps": steps_done * plan.ranks,
-            "num_seeds_epoch": num_seeds[0],
+            "global_steps": steps_done * plan.ranks,
+            "num_seeds": num_seeds[0],
             "num_seeds_cum": num_seeds[1],
             "target_global_steps": plan.last_step * plan.ranks,
             "world_size": plan.ranks,
-            "time": train_s,
+            "train_s": train_s,
             "sync_scheme": plan.sync.scheme,
             "seed": plan.seed,
             "num_hosts": self.num_hosts,
@@ -159,7 +157,7 @@ class Ledger:
             "gather_s": self.times.gather_s - self._times_zero.gather_s,
             "wait_s": self.wait_s,
             "compute_s": self.compute_s,
-            "sync_s": self.group.traffic.wait_s - self._sync_wait_zero,
+            "sync_s": self.group.traffic.sync_s - self._sync_zero,
             "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             "peak_gpu_mib": torch.cuda.max_memory_allocated(self.group.device) / MIB if plan.device == "cuda" else None,
             "attempt": self.attempt,
@@ -175,21 +173,21 @@ class Ledger:
 
     def _exchanged(self, now: Counters) -> dict[str, Cell]:
         before, watched = self.before_epoch, self.interface is not None
-        syncs = now.num_syncs - before.num_syncs
+        num_syncs = now.num_syncs - before.num_syncs
         cells: dict[str, Cell] = {
-            "syncs": syncs,
-            "syncs_cum": now.num_syncs,
-            "replicas_agree": now.agreed - before.agreed == syncs if self.plan.ranks > 1 else None,
+            "num_syncs": num_syncs,
+            "num_syncs_cum": now.num_syncs,
+            "replicas_agree": now.agreed - before.agreed == num_syncs if self.plan.ranks > 1 else None,
             "measured_mib_epoch": (now.payload_bytes - before.payload_bytes) / MIB,
             "measured_mib_cum": now.payload_bytes / MIB,
             "interface_mib_epoch": (now.interface_bytes - before.interface_bytes) / MIB if watched else None,
             "interface_mib_cum": now.interface_bytes / MIB if watched else None,
         }
-        for name, size in BYTES_OF.items():
+        for name, size in PRECISIONS.items():
             mib = self.num_parameters * size / MIB
-            cells[f"commMB_per_step_{name}"] = mib
-            cells[f"commMB_epoch_{name}"] = syncs * mib
-            cells[f"commMB_cum_{name}"] = now.num_syncs * mib
+            cells[f"modelled_mib_per_sync_{name}"] = mib
+            cells[f"modelled_mib_epoch_{name}"] = num_syncs * mib
+            cells[f"modelled_mib_cum_{name}"] = now.num_syncs * mib
         return cells
 
 

@@ -141,7 +141,7 @@ class Training:
                 replicas_agree=agree,
                 payload_bytes=traffic.payload_bytes,
                 modelled_bytes=traffic.num_syncs * self.learner.replica.num_parameters * 4,
-                wait_s=round(traffic.wait_s, 6),
+                sync_s=round(traffic.sync_s, 6),
             )
         )
         self.ledger.num_agreed += agree

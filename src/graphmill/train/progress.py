@@ -67,9 +67,9 @@ class Progress:
         value, best = f"val_{primary.name}", f"best_val_{primary.name}"
         if facts.get(value) is not None:
             text += f"  val {primary.words} {number(value):.4f}  best {number(best):.4f}"
-        text += f"  {number('seeds_per_s'):,.0f} {self._seeds_are}/s  {number('time'):.1f} s"
+        text += f"  {number('seeds_per_s'):,.0f} {self._seeds_are}/s  {number('train_s'):.1f} s"
         if self._plan.ranks > 1:
-            text += f"  {facts['syncs']} syncs  {number('measured_mib_epoch'):.1f} MiB"
+            text += f"  {facts['num_syncs']} syncs  {number('measured_mib_epoch'):.1f} MiB"
         self.say(text)
 
     def say(self, text: str) -> None:

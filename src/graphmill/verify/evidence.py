@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphmill.base.errors import UnreadableError, UserError
+from graphmill.record.columns import current_names
 from graphmill.record.evaluations import Evaluated, read_evaluations
 from graphmill.record.manifest import MANIFEST, Manifest, in_words
-from graphmill.record.metrics import format_cell, read_metrics
+from graphmill.record.metrics import format_cell, read_table
 from graphmill.record.provenance import Provenance
 from graphmill.record.run_folder import Attempt, Outcome, RunFolder
 from graphmill.spec.columns import Column
@@ -17,7 +18,7 @@ from graphmill.verify.events import Story, ranks_heard_from, read_story
 
 Cell = str | int | float | bool | None
 Row = Mapping[str, Cell]
-"""The facts of an epoch, by name: what a row of metrics.csv shows, whatever its columns are called."""
+"""A row of metrics.csv, by the names that columns have now."""
 _MAX_RANKS = 100_000  # a plan that was damaged may ask for any number
 
 
@@ -40,16 +41,11 @@ class Evidence:
     outcome: Outcome | str | None
     provenance: Provenance | str | None
     attempts: list[Attempt] | str
-    rows: list[Row] | str  # of metrics.csv, as facts
+    rows: list[Row] | str  # of metrics.csv
     evaluations: list[Evaluated] | str | None  # rows of evaluations.csv; None: of a version that wrote none
     stories: list[Story]  # of the ranks that were planned and heard from
     heard_from: list[int]  # ranks that have a file
     saved: list[Saved]  # oldest first
-
-    def label(self, fact: str) -> str:
-        """The column of metrics.csv that shows a fact."""
-        columns = self.plan.kind.columns
-        return next((name for name, column in columns.items() if (column.shows or name) == fact), fact)
 
     @property
     def last_saved(self) -> Manifest | None:
@@ -108,18 +104,18 @@ def _rows(folder: RunFolder, columns: Mapping[str, Column]) -> list[Row] | str:
     if not folder.metrics_path.exists():
         return "metrics.csv is missing"
     try:
-        rows = read_metrics(folder.metrics_path)
+        table = read_table(folder.metrics_path)
     except (UserError, OSError) as error:
         return in_a_line(error)
-    if not rows:
+    if not table.rows:
         return "metrics.csv holds no epoch"
-    missing = [name for name in columns if name not in rows[0]]
-    if missing:
+    header = current_names(table.header)
+    missing = [name for name in columns if name not in header]
+    if missing and header == table.header:  # a file of a version with other names has columns that are not there yet
         return f"metrics.csv has no column {', '.join(missing)}"
+    rows = [dict(zip(header, row, strict=True)) for row in table.rows]
     try:
-        return [
-            {column.shows or name: _cell(name, column, row[name]) for name, column in columns.items()} for row in rows
-        ]
+        return [{name: _cell(name, column, row.get(name, "")) for name, column in columns.items()} for row in rows]
     except ValueError as error:
         return str(error)
 

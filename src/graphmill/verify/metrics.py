@@ -48,7 +48,7 @@ def _epochs(plan: Plan, rows: list[Row]) -> Iterator[str]:
     done = 0
     for epoch, row in enumerate(rows):
         due = calendar.steps_in(epoch) if epoch < calendar.num_epochs else 0
-        done = _whole(row, "local_steps")
+        done = _whole(row, "steps_done")
         if row["epoch_steps"] != due:
             yield f"epoch {row['epoch']}: epoch_steps is {row['epoch_steps']}, but {due} were planned"
     if done != plan.last_step:
@@ -57,18 +57,17 @@ def _epochs(plan: Plan, rows: list[Row]) -> Iterator[str]:
 
 def _seeds(plan: Plan, rows: list[Row]) -> Iterator[str]:
     for row in rows:
-        seen = row["num_seeds_epoch"]
+        seen = row["num_seeds"]
         wanted = plan.batches.seeds_in(_whole(row, "epoch_steps"))
         if seen != wanted:
             yield f"epoch {row['epoch']} saw {seen} seeds of {wanted}"
 
 
 def _losses(evidence: Evidence, rows: list[Row]) -> Iterator[str]:
-    for fact in ("loss", "val_loss"):
-        name = evidence.label(fact)
-        known = {row["epoch"]: row[fact] for row in rows}
+    for name in ("loss", "val_loss"):
+        known = {row["epoch"]: row[name] for row in rows}
         for epoch, value in known.items():
-            if (fact == "loss" and value is None) or (isinstance(value, float) and not math.isfinite(value)):
+            if (name == "loss" and value is None) or (isinstance(value, float) and not math.isfinite(value)):
                 yield f"epoch {epoch}: {name} is {'empty' if value is None else value}"
         values = [value for value in known.values() if value is not None]
         if len(values) > 1 and len(set(values)) == 1:
@@ -124,15 +123,14 @@ def _one_epoch(evidence: Evidence, story: Story, row: Row) -> Iterator[str]:
     epoch, evaluation = story.epochs.get(number), story.val.get(number)
     told: dict[str, float] = {}
     if epoch is not None:
-        told |= {"loss": epoch.loss, "local_steps": epoch.steps_done, "num_seeds_epoch": epoch.num_seeds}
+        told |= {"loss": epoch.loss, "steps_done": epoch.steps_done, "num_seeds": epoch.num_seeds}
     if evaluation is not None:
         told |= {f"val_{name}": value for name, value in evaluation.measures.items()}
     elif row["val_loss"] is not None:
         yield f"epoch {number} has a val_loss, but rank {story.rank} tells of no evaluation"
-    for fact, value in told.items():
-        if fact in row and not _same(row[fact], value):
-            name = evidence.label(fact)
-            yield f"epoch {number}: {name} is {row[fact]}, but {value} in the events of rank {story.rank}"
+    for name, value in told.items():
+        if name in row and not _same(row[name], value):
+            yield f"epoch {number}: {name} is {row[name]}, but {value} in the events of rank {story.rank}"
 
 
 def _evaluations_check(evidence: Evidence) -> Iterator[Check]:
@@ -211,7 +209,7 @@ def _scores_in_words(evidence: Evidence) -> str:
 def _last_values(evidence: Evidence, last: Row) -> str:
     measures = (f"val_{measure.name}" for measure in evidence.plan.kind.measures[:2])
     shown = ("loss", "val_loss", *measures, "seeds_per_s")
-    values = [f"{evidence.label(fact)} {value:.5g}" for fact in shown if isinstance(value := last.get(fact), float)]
+    values = [f"{name} {value:.5g}" for name in shown if isinstance(value := last.get(name), float)]
     return f"finite, and not constant; last {', '.join(values)}"
 
 

@@ -158,7 +158,7 @@ def do_finish() -> int:
             exit_code=0,
             epochs=plan.calendar.num_epochs,
             steps_per_rank=plan.last_step,
-            test={"microF1": 0.9},
+            test={"val_micro_f1": 0.9},
             wall_s=1.0,
         )
     )
@@ -169,9 +169,9 @@ def row_of(plan: Plan, epoch: int) -> dict[str, object]:
     return {
         "run_id": plan.run_id, "sync_every": plan.sync.every, "sync_scheme": plan.sync.scheme, "seed": plan.seed,
         "world_size": plan.ranks, "dataset": plan.dataset.name, "synthetic": plan.dataset.synthetic, "epoch": epoch,
-        "loss": 1.0 / epoch, "val_loss": 1.0, "best_microF1": 0.9, "local_steps": plan.calendar.steps_done(epoch),
+        "loss": 1.0 / epoch, "val_loss": 1.0, "best_val_micro_f1": 0.9, "steps_done": plan.calendar.steps_done(epoch),
         "epoch_steps": plan.calendar.steps_in(epoch - 1),
-        "seed_nodes_epoch_global": plan.dataset.num_train, "replicas_agree": True,
+        "num_seeds": plan.dataset.num_train, "replicas_agree": True,
     }  # fmt: skip
 
 

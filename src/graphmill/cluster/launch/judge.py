@@ -271,7 +271,7 @@ def _progress(folder: RunFolder) -> tuple[int, int]:
         steps = saved_steps(folder.checkpoints_dir)
     try:
         rows = read_metrics(folder.metrics_path, is_growing=True) if folder.metrics_path.exists() else []
-        epochs, steps = len(rows), max(steps, int(rows[-1]["local_steps"]) if rows else 0)
+        epochs, steps = len(rows), max(steps, int(rows[-1]["steps_done"]) if rows else 0)
     except (OSError, UserError, KeyError, ValueError):  # a damaged table: `graphmill verify` says what is wrong with it
         pass
     return epochs, steps

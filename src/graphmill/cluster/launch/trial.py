@@ -18,7 +18,6 @@ from typing import Final
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.cluster.launch.run import start_run
-from graphmill.record.columns import facts_of
 from graphmill.record.events import Checkpoint, Evaluation, Start, Sync, events_in
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
@@ -84,7 +83,7 @@ def _read(folder: RunFolder, plan: Plan, steps: int, *, ended: float) -> Trial:
             fix=f"--trial {FEWEST_STEPS * every} or more",
         )
     quartiles = statistics.quantiles(per_step, n=4, method="inclusive")
-    rows = [facts_of(plan.kind, row) for row in read_metrics(folder.metrics_path)]
+    rows = read_metrics(folder.metrics_path)
     ends = [event.time for event in events if isinstance(event, Checkpoint | Evaluation)]
     val_s, test_s = float(rows[-1]["eval_s"]), ends[-1] - ends[-2]
     saves = [later.time - sooner.time for sooner, later in pairwise(events) if isinstance(later, Checkpoint)]

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import Field
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
-from graphmill.spec.columns import OF_THE_RUN, POSITION, RUN_ID, Column, Measure
+from graphmill.spec.columns import Column, Layout, Measure, columns_for
 from graphmill.spec.experiment import Experiment
 
 
@@ -83,8 +83,6 @@ class KnownDataset:
     layout: str  # what --from PATH must hold
 
 
-_NEEDED: Final = (*RUN_ID, *POSITION, *OF_THE_RUN, "loss", "time", "num_seeds_cum", "measured_mib_cum", "attempt")
-
 E = TypeVar("E", bound=Experiment)
 I = TypeVar("I", bound=DatasetInfo)  # noqa: E741  # a type, not a number
 P = TypeVar("P", bound=TaskPlan)
@@ -105,7 +103,7 @@ class Kind(Generic[E, I, P]):
     name: str  # what `task.kind` says; of a task outside this package the dotted path of its KIND
     seeds_are: str  # what an epoch is counted in, such as "windows"
     measures: tuple[Measure, ...]  # the best checkpoint is chosen by the first
-    columns: Mapping[str, Column]  # of metrics.csv, in order
+    loss_unit: str = ""
     experiment: type[E]
     info: type[I]
     plan: type[P]
@@ -120,15 +118,12 @@ class Kind(Generic[E, I, P]):
     task: str  # class of a rank's share: tasks.task.Task
     recognise: str = ""  # function that says of a path whether raw data there are this task's; "": none can
     old_formats: tuple[int | str, ...] = ()  # format_version of data prepared before their header named the kind
-    original_columns: tuple[str, ...] = ()  # header of a metrics.csv of the scripts that the task comes from
-    original_fillers: Mapping[str, str] = field(default_factory=dict)  # what such a file leaves unsaid, by column
+    layouts: tuple[Layout, ...] = ()  # headers of programs that the task comes from
+    former_names: Mapping[str, str] = field(default_factory=dict)  # of columns, in runs of version 0.1.0
+    columns: Mapping[str, Column] = field(init=False)  # of metrics.csv, in order
 
     def __post_init__(self) -> None:
-        """Refuse a kind whose runs could not be read again: a mistake in its page, not in a request."""
-        needed = {"epoch", f"val_{self.primary.name}", f"best_val_{self.primary.name}", *_NEEDED}
-        missing = sorted(needed - {column.shows or name for name, column in self.columns.items()})
-        if missing:
-            raise ValueError(f"kind {self.name}: no column of metrics.csv shows {', '.join(missing)}")
+        object.__setattr__(self, "columns", columns_for(self.measures, self.seeds_are, self.loss_unit))
 
     @property
     def primary(self) -> Measure:
@@ -137,17 +132,8 @@ class Kind(Generic[E, I, P]):
 
     @property
     def best_column(self) -> str:
-        """The column that shows the primary measure's best value so far."""
-        return self.column_of(f"best_val_{self.primary.name}") or ""  # never empty: see __post_init__
-
-    @property
-    def cost_column(self) -> str:
-        """What a run communicated so far: by formula where the task shows that, else as measured."""
-        return next(name for name in ("commMB_cum_fp32", "measured_mib_cum") if name in self.columns)
-
-    def column_of(self, name: str) -> str | None:
-        """The column that shows what the loop calls `name`; None: no column does."""
-        return next((column for column, what in self.columns.items() if (what.shows or column) == name), None)
+        """The column of the primary measure's best value so far."""
+        return f"best_val_{self.primary.name}"
 
 
 AnyKind = Kind[Any, Any, Any]

@@ -8,7 +8,7 @@ from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
-from graphmill.spec.columns import CLOCKS, COSTS, OF_THE_RUN, POSITION, RUN_ID, Column, Measure
+from graphmill.spec.columns import COMM_MB, Layout, Measure
 from graphmill.spec.experiment import CustomModelSpec, DatasetSpec, Experiment, Fraction, TaskSpec, TrainSpec
 from graphmill.spec.kinds.kind import DatasetInfo, FromCatalogue, Kind, KnownDataset, Sizes, StepShape, TaskPlan
 
@@ -189,57 +189,28 @@ def _sampled_bytes(plan: NodeClassificationPlan, hops: Sequence[int]) -> tuple[i
     return sum(hops) * 8 + rows * 8 + edges * 4 + inputs, activations
 
 
-def _columns_of_seed_000() -> dict[str, Column]:
-    """The 26 columns of the original, in its order and units."""
-    columns = {
-        **RUN_ID,
-        "sync_every": POSITION["sync_every"],
-        "epoch": Column("", "integer", "pass over the training set that just ended, counted from 1"),
-        "loss": Column("nats", "number", "mean training loss of the epoch's seeds, over all ranks"),
-        "microF1": Column(
-            "", "number", "micro-F1 (= accuracy) on the validation split, exact neighbourhoods", "val_micro_f1"
-        ),
-        "macroF1": Column("", "number", "macro-F1 on the validation split, exact neighbourhoods", "val_macro_f1"),
-        "best_microF1": Column("", "number", "best microF1 so far", "best_val_micro_f1"),
-        "best_macroF1": Column("", "number", "best macroF1 so far", "best_val_macro_f1"),
-        **{name: POSITION[name] for name in ("local_steps", "epoch_steps", "effective_global_steps")},
-        "seed_nodes_epoch_global": Column(
-            "nodes", "integer", "training nodes seen in this epoch, over all ranks", "num_seeds_epoch"
-        ),
-        "seed_nodes_cum_global": Column(
-            "nodes", "integer", "training nodes seen so far, over all ranks", "num_seeds_cum"
-        ),
-        **{name: POSITION[name] for name in ("target_global_steps", "world_size")},
-        "time": Column("s", "number", "wall time of the training part of the epoch, evaluation excluded"),
-        "syncs": POSITION["syncs"],
-    }
-    for precision in ("fp16", "fp32", "fp64"):
-        text = f"modelled: parameters of the model in {precision}, what one synchronisation agrees on"
-        columns[f"commMB_per_step_{precision}"] = Column("MiB", "number", text)
-    for precision in ("fp16", "fp32", "fp64"):
-        size = f"parameters in {precision}"
-        columns[f"commMB_epoch_{precision}"] = Column("MiB", "number", f"modelled: syncs in this epoch times {size}")
-        columns[f"commMB_cum_{precision}"] = Column("MiB", "number", f"modelled: syncs so far times {size}")
-    return columns
-
-
-SEED_000_COLUMNS: Final = tuple(_columns_of_seed_000())
-
-
-def _columns() -> dict[str, Column]:
-    return {
-        **_columns_of_seed_000(),
-        **OF_THE_RUN,
-        "val_loss": Column("nats", "number", "mean loss on the validation split"),
-        "seeds_per_s": Column(
-            "nodes/s", "number", "training nodes per second, over all ranks: seed_nodes_epoch_global ÷ time"
-        ),
-        "sample_s": CLOCKS["sample_s"],
-        "gather_s": Column("s", "number", "spent gathering features in this epoch (rank 0; may overlap the step)"),
-        "wait_s": Column("s", "number", "the step stood waiting for its mini-batch in this epoch (rank 0)"),
-        "compute_s": CLOCKS["compute_s"],
-        **COSTS,
-    }
+SYNC_ABLATION: Final = Layout(
+    name="sync-ablation",
+    columns={
+        **{name: name for name in ("run_id", "sync_every", "epoch", "loss")},
+        "microF1": "val_micro_f1",
+        "macroF1": "val_macro_f1",
+        "best_microF1": "best_val_micro_f1",
+        "best_macroF1": "best_val_macro_f1",
+        "local_steps": "steps_done",
+        "epoch_steps": "epoch_steps",
+        "effective_global_steps": "global_steps",
+        "seed_nodes_epoch_global": "num_seeds",
+        "seed_nodes_cum_global": "num_seeds_cum",
+        "target_global_steps": "target_global_steps",
+        "world_size": "world_size",
+        "time": "train_s",
+        "syncs": "num_syncs",
+        **COMM_MB,
+    },
+    unsaid={"sync_scheme": "deferred_allreduce"},  # the only one that it could run
+)
+"""The header of the GraphSAGE sync-ablation scripts: docs/coming-from.md."""
 
 
 class GraphPrepareOptions(Spec):
@@ -316,10 +287,10 @@ KIND: Final = Kind(
     name="node_classification",
     seeds_are="nodes",
     measures=(
-        Measure("micro_f1", "micro-F1", higher_is_better=True),
-        Measure("macro_f1", "macro-F1", higher_is_better=True),
+        Measure("micro_f1", "micro-F1", higher_is_better=True, about="exact neighbourhoods; the same as accuracy"),
+        Measure("macro_f1", "macro-F1", higher_is_better=True, about="exact neighbourhoods"),
     ),
-    columns=_columns(),
+    loss_unit="nats",
     experiment=NodeClassificationExperiment,
     info=GraphInfo,
     plan=NodeClassificationPlan,
@@ -333,6 +304,5 @@ KIND: Final = Kind(
     store="graphmill.tasks.node_classification.store:LabelledGraphStore",
     task="graphmill.tasks.node_classification.task:NodeClassification",
     old_formats=(1,),
-    original_columns=SEED_000_COLUMNS,
-    original_fillers={"sync_scheme": "deferred_allreduce"},  # it could run one scheme
+    layouts=(SYNC_ABLATION,),
 )

@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from graphmill.config.frozen import Spec
-from graphmill.spec.columns import BUSY, CLOCKS, COSTS, OF_THE_RUN, POSITION, RUN_ID, Column, Measure
+from graphmill.spec.columns import BUSY, Layout, Measure
 from graphmill.spec.experiment import CustomModelSpec, DatasetSpec, Experiment, TaskSpec, TrainSpec
 from graphmill.spec.kinds.kind import DatasetInfo, FromCatalogue, Kind, KnownDataset, Sizes, StepShape, TaskPlan
 from graphmill.spec.optimizer import AdamSpec, AdamWSpec, SgdSpec
@@ -223,73 +223,33 @@ _ERRORS: Final = {
 }
 
 
+_UNIT_OF: Final = "in the readings' own unit (mph for METR-LA and PEMS-BAY)"
+
+
 def _measures() -> Iterator[Measure]:
-    for name, (words, _) in _ERRORS.items():
-        yield Measure(name, words, higher_is_better=False)
-    for name, (words, _) in _ERRORS.items():
+    for name, (words, unit) in _ERRORS.items():
+        about = f"masked, whole horizon{'' if unit == '%' else f', {_UNIT_OF}'}"
+        yield Measure(name, words, higher_is_better=False, unit=unit, about=about)
+    for name, (words, unit) in _ERRORS.items():
         for label, ahead in _AHEAD.items():
-            yield Measure(f"{name}_{label}", f"{words} at {ahead}", higher_is_better=False)
+            about = f"masked, of the forecasts {ahead} ahead; empty where none is made"
+            yield Measure(f"{name}_{label}", f"{words} at {ahead}", higher_is_better=False, unit=unit, about=about)
 
 
-def _columns_of_seed_003() -> dict[str, Column]:
-    """The 11 columns of the original, in its order; errors in the unit of the readings, which it did not do."""
-    unit = "the readings' own unit (mph for METR-LA and PEMS-BAY)"
-    return {
-        "epoch": Column("", "integer", "pass over the training windows that just ended, counted from 1"),
-        "train_loss": Column(
-            "data unit",
-            "number",
-            f"mean training loss of the epoch, over all ranks: masked MAE, in {unit}",
-            "loss",
-        ),
-        "val_loss": Column("data unit", "number", "mean loss on the validation split"),
-        "val_mae": Column("data unit", "number", f"masked MAE on the validation split, whole horizon, in {unit}"),
-        "val_rmse": Column("data unit", "number", "masked RMSE on the validation split, whole horizon"),
-        "epoch_time_sec": Column(
-            "s", "number", "wall time of the training part of the epoch, evaluation excluded", "time"
-        ),
-        "throughput_samples_per_sec": Column(
-            "windows/s",
-            "number",
-            "training windows per second, over all ranks: samples ÷ epoch_time_sec",
-            "seeds_per_s",
-        ),
-        "data_load_time_sec": Column("s", "number", "the step stood waiting for its batch (rank 0)", "wait_s"),
-        "compute_time_sec": Column("s", "number", "spent in forward, backward and update (rank 0)", "compute_s"),
-        **BUSY,
-    }
-
-
-SEED_003_COLUMNS: Final = tuple(_columns_of_seed_003())
-
-
-def _columns() -> dict[str, Column]:
-    errors = {
-        f"val_{name}_{label}": Column(
-            unit, "number", f"masked {words} of the forecasts {ahead} ahead, validation split; empty where none is made"
-        )
-        for name, (words, unit) in _ERRORS.items()
-        for label, ahead in _AHEAD.items()
-    }
-    return {
-        **_columns_of_seed_003(),
-        **RUN_ID,
-        **{name: POSITION[name] for name in ("sync_every", "world_size", "local_steps", "epoch_steps")},
-        **OF_THE_RUN,
-        **{name: POSITION[name] for name in ("effective_global_steps", "target_global_steps")},
-        "samples_epoch_global": Column(
-            "windows", "integer", "training windows seen in this epoch, over all ranks", "num_seeds_epoch"
-        ),
-        "samples_cum_global": Column(
-            "windows", "integer", "training windows seen so far, over all ranks", "num_seeds_cum"
-        ),
-        "syncs": POSITION["syncs"],
-        "gather_s": CLOCKS["gather_s"],
-        **COSTS,
-        "best_val_mae": Column("data unit", "number", "best val_mae so far"),
-        "val_mape": Column("%", "number", "masked MAPE on the validation split, whole horizon"),
-        **errors,
-    }
+MULTI_NODE_DCRNN: Final = Layout(
+    name="multi-node-dcrnn",
+    columns={
+        "epoch": "epoch",
+        "train_loss": "loss",
+        **{name: name for name in ("val_loss", "val_mae", "val_rmse")},
+        "epoch_time_sec": "train_s",
+        "throughput_samples_per_sec": "seeds_per_s",
+        "data_load_time_sec": "wait_s",
+        "compute_time_sec": "compute_s",
+        **{name: name for name in BUSY},
+    },
+)
+"""The header of the multi-node DCRNN scripts: docs/coming-from.md."""
 
 
 class TrafficPrepareOptions(Spec):
@@ -325,7 +285,7 @@ KIND: Final = Kind(
     name="traffic",
     seeds_are="windows",
     measures=tuple(_measures()),
-    columns=_columns(),
+    loss_unit="data unit",
     experiment=TrafficExperiment,
     info=TrafficInfo,
     plan=TrafficPlan,
@@ -340,4 +300,6 @@ KIND: Final = Kind(
     store="graphmill.tasks.traffic.store:TrafficStore",
     task="graphmill.tasks.traffic.task:Traffic",
     old_formats=("traffic/1",),
+    layouts=(MULTI_NODE_DCRNN,),
+    former_names={"samples_epoch_global": "num_seeds", "samples_cum_global": "num_seeds_cum"},
 )
