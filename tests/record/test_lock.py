@@ -2,6 +2,7 @@
 
 import errno
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -153,3 +154,29 @@ def test_any_other_error_is_not_taken_for_a_missing_lock(tmp_path, failing_disk,
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
     assert done.returncode != 0
     assert "OSError" in done.stderr
+
+
+def test_a_heartbeat_that_comes_while_it_is_looked_for_counts(tmp_path, elsewhere, monkeypatch):
+    """The owner's disk hung, or the hosts' clocks differ by more than a heartbeat is old."""
+    owner = elsewhere(lock.STALE_S + 100)
+    monkeypatch.setattr(lock.time, "sleep", lambda _: os.utime(tmp_path / lock.OWNER))
+    with pytest.raises(OwnedError), hold(tmp_path):
+        pass
+    assert owner_of(tmp_path) == owner
+
+
+def test_a_process_of_the_same_number_is_not_the_owner(tmp_path, elsewhere):
+    owner = elsewhere(0.0).model_copy(update={"hostname": socket.gethostname(), "process_start": 1})
+    assert owner.pid == os.getpid()
+    (tmp_path / lock.OWNER).write_text(owner.model_dump_json())
+    with hold(tmp_path) as new:
+        assert new.process_start != 1
+
+
+def test_a_lock_that_was_taken_over_is_not_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock.fcntl, "flock", _no_flock)
+    monkeypatch.setattr(lock, "BEAT_S", 3600.0)  # a heartbeat would find it, and end this process
+    with hold(tmp_path) as owner:
+        other = owner.model_copy(update={"hostname": "elsewhere"})
+        (tmp_path / lock.OWNER).write_text(other.model_dump_json())
+    assert owner_of(tmp_path) == other

@@ -177,6 +177,14 @@ def test_every_epoch_draws_other_neighbours_of_the_same_seeds(data):
     assert all(a != set(b.e_id.tolist()) for a, b in zip(drawn_before, other, strict=False)), "not only in other order"
 
 
+def test_after_an_epoch_the_next_batch_is_the_first_of_another(data):
+    loader = loader_of(data, batch_size=100, shuffle=True)
+    for epoch in range(3):
+        assert loader.state_dict() == {"epoch": epoch, "step": 0, "seed": 0}
+        for step, _ in enumerate(loader, start=1):
+            assert loader.state_dict()["step"] == step % len(loader)
+
+
 def test_an_iteration_that_was_broken_off_is_over(data):
     """`for batch in loader` begins an epoch, as everywhere; only a loaded state goes on in the middle of one."""
     loader = loader_of(data)

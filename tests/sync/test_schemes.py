@@ -185,6 +185,12 @@ def test_a_16_bit_payload_moves_half_the_bytes_and_about_as_far(results, scheme,
     assert results[scheme][0]["payload_bytes"] == 2 * 6 * 2 + buffers
 
 
+def test_sums_that_half_precision_cannot_hold_are_means_before_they_are_sent(results):
+    """Over ranks, steps and seeds: more than 65504 in all, and far below that for each seed."""
+    assert torch.stack([gradient(rank, step).value for rank in (0, 1) for step in (0, 1)]).sum(0).max() > 65504 / 2**14
+    assert values(results, "large").isfinite().all()
+
+
 def test_the_warm_up_is_data_parallelism_and_then_rounds_begin(results):
     assert torch.equal(values(results, "warm")[:3], values(results, "plain")[:3])
     assert results["warm"][0]["synced"] == [True, True, True, False, True]

@@ -173,6 +173,7 @@ def test_books_carry_a_ledger_over_an_attempt(clock):
     clock.now += 7.5
     ledger.loss_sum = 12.5
     ledger.group.traffic.num_syncs = 3
+    ledger.before_epoch = Counters(num_syncs=1)
     books = ledger.books(4, mid_epoch=True)
     assert books.epoch_s == 7.5
     assert ledger.books(4, mid_epoch=False).epoch_s == 0
@@ -185,6 +186,8 @@ def test_books_carry_a_ledger_over_an_attempt(clock):
     assert resumed.counters().num_syncs == 5
     clock.now += 0.25
     assert resumed.elapsed_s() == 7.75
+    row = resumed.facts(epoch=0, steps_done=6, loss=3.0, num_seeds=(60, 60))
+    assert (row["syncs"], row["syncs_cum"]) == (4, 5), "of the epoch: those of both attempts, but none before it"
 
 
 @pytest.mark.parametrize(("ranks", "num_agreed", "said"), [(2, 3, True), (2, 2, False), (1, 3, None)])

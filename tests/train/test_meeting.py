@@ -10,7 +10,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from graphmill.base.errors import UserError
 from graphmill.runtime.machine import host_name
 from graphmill.runtime.rank import ALONE
-from graphmill.train.meeting import introduce
+from graphmill.train.meeting import choose_interface, introduce
 
 OF_TWO = replace(ALONE, world_size=2, num_hosts=2)
 
@@ -37,3 +37,12 @@ def test_ranks_of_the_same_code_meet(other_card):
 def test_ranks_that_differ_are_refused(other_card, field):
     with pytest.raises(UserError, match="other"):
         introduce(other_card(**{field: "0.0"}), OF_TWO, {})
+
+
+@pytest.mark.parametrize(("rank", "towards"), [(0, "b"), (1, "b"), (2, "a"), (3, "a")])
+def test_the_interface_is_that_towards_another_host(monkeypatch, rank, towards):
+    monkeypatch.setattr("graphmill.train.meeting.interface_towards", lambda name: f"towards {name}")
+    of_four = replace(ALONE, rank=rank, world_size=4, num_hosts=2)
+    assert choose_interface(["a", "a", "b", "b"], of_four, {}) == f"towards {towards}"
+    assert choose_interface(["a"] * 4, of_four, {}) is None
+    assert choose_interface(["a", "a", "b", "b"], of_four, {"GLOO_SOCKET_IFNAME": "eth7"}) is None

@@ -195,6 +195,58 @@ def test_it_resumes_to_the_bit(training_of):
     ]
 
 
+def test_seeds_so_far_are_those_of_the_steps_that_were_done(training_of):
+    training = training_of(plan_of(max_steps=10))
+    assert training.run() == "done"
+    rows = [(row["samples_epoch_global"], row["samples_cum_global"]) for row in rows_of(training)]
+    assert rows == [("50", "50"), ("24", "74")], "three batches of eight in the second epoch"
+
+
+def test_a_checkpoint_is_taken_at_the_first_sync_past_so_many_steps(training_of):
+    """Rounds of three steps in epochs of seven: syncs need not fall on multiples of four."""
+    settings = {"every_steps": 4, "every_epochs": 0}
+    training = training_of(
+        plan_of(checkpoint=settings, sync={"scheme": "deferred_allreduce", "every": 3}, evaluate_every_epochs=0)
+    )
+    training.run()
+    saved = [e.steps_done for e in events_in(training.journal.folder.events_path(0), Checkpoint)]
+    assert saved == [6, 10, 13, 17, 20, 24, 28, 28]
+
+
+def test_time_of_an_epoch_is_carried_over_within_it_alone(training_of):
+    first = training_of(plan_of(epochs=2))
+    first.journal.progress = StopAt(first, steps=9)
+    first.run()
+    spent = {steps: first.checkpoints.load(steps).position.books.epoch_s for steps in (7, 9)}
+    assert spent[7] == 0 < spent[9]
+
+
+class Killed(Exception):
+    pass
+
+
+def test_what_is_kept_for_good_is_kept_by_the_next_attempt_too(training_of):
+    """Which, against a deadline, writes the checkpoint again that it began with."""
+    plan = plan_of(epochs=3, checkpoint={"keep_every_epochs": 1})
+    first = training_of(plan, val_errors=[3.0])
+
+    def die() -> None:
+        if first.steps_done == 8:
+            raise Killed
+
+    first.alive = die
+    with pytest.raises(Killed):
+        first.run()
+    second = training_of(plan, again=True, val_errors=[2.0, 1.0])
+    second.time_left = UpAtQuestion(0, has_end=True)
+    assert second.restore()
+    assert second.run() == "done"
+    saved = [e.steps_done for e in events_in(second.journal.folder.events_path(0), Checkpoint)]
+    assert saved.count(7) == 2
+    kept = {path.name for path in second.checkpoints.folder.glob("step_*")}
+    assert kept == {f"step_{steps:010d}" for steps in (7, 14, 21)}
+
+
 class StopAt(Progress):
     """Asks for a stop as a signal would, in the middle of an epoch."""
 

@@ -71,3 +71,21 @@ def test_the_warning_is_usr2_and_sets_a_flag(monkeypatch):
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(
+    ("left_s", "by", "ending"),
+    [
+        (1000, signal.SIGINT, "stopped"),
+        (1, signal.SIGINT, "stopped"),
+        (1, None, "out_of_time"),
+        (1000, None, "stopped"),  # another rank's wish
+    ],
+)
+def test_what_the_decision_to_stop_is_called(left_s, by, ending):
+    stop = StopRequest()
+    if by is not None:
+        stop.asked, stop.signal = True, by
+    time_left = TimeLeft(stop, ends_in(left_s))
+    time_left.reserve.saw_round(60)
+    assert time_left.ending() == ending

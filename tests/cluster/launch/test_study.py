@@ -100,3 +100,19 @@ def test_a_stop_ends_the_study_and_the_same_command_goes_on(tmp_path, planner, s
     assert statuses(tmp_path) == ["stopped", "new", "new"]
     assert run(tmp_path, planner, stand_in("0:finish"))[0] == 0
     assert statuses(tmp_path) == ["done"] * 3
+
+
+def test_a_second_interrupt_ends_the_study_too(tmp_path, planner, stand_in, source_environ):
+    here = str(Path(__file__).parents[2] / "plugins")
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(tmp_path), here, *stand_in("0:hang")],
+        env=source_environ,
+        stdout=subprocess.PIPE,
+    )
+    first = tmp_path / "s" / "lr-0.1"
+    wait_until((first / "started_0").exists, "the first cell")
+    process.send_signal(signal.SIGINT)
+    wait_until((first / "asked_0").exists, "the first interrupt")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(HANG_S) == 130
+    assert statuses(tmp_path) == ["interrupted", "new", "new"]

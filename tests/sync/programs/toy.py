@@ -45,8 +45,8 @@ def gradient(rank: int, step: int) -> torch.Tensor:
     return SEEDS[rank] * (torch.arange(6.0) / 7 + rank - 0.3 * step)
 
 
-def run(spec: Any, closes: list[bool], model: type[Toy] = Toy) -> dict[str, Any]:
-    """Plain SGD with rate 0.1 through the steps; `closes` says where rounds end."""
+def run(spec: Any, closes: list[bool], model: type[Toy] = Toy, scale: float = 1.0) -> dict[str, Any]:
+    """Plain SGD with rate 0.1 through the steps; `closes` says where rounds end, `scale` multiplies the gradients."""
     group = Group(RANK, RANKS, CPU)
     replica = Replica(model())
     flat = nn.Parameter(replica.values)
@@ -57,7 +57,7 @@ def run(spec: Any, closes: list[bool], model: type[Toy] = Toy) -> dict[str, Any]
     scheme = build_scheme(spec, replica, optimizer, group)
     values, synced = [], []
     for step, closes_round in enumerate(closes):
-        replica.grads += gradient(RANK, step)
+        replica.grads += scale * gradient(RANK, step)
         synced.append(scheme.after_backward(Step(SEEDS[RANK], sum(SEEDS), closes_round)))
         values.append(replica.values.tolist())
     hashes = [row[0] for row in group.gather_numbers([replica.hash() - 2**63])]
@@ -105,6 +105,7 @@ def main() -> None:
         "every-step": run(LocalSgdSpec(scheme="local_sgd"), [True] * 5),
         "diloco": run(DilocoSpec(scheme="diloco", outer_lr=0.7, outer_momentum=0.9), rounds),
         "half": run(LocalSgdSpec(scheme="local_sgd", payload="fp16"), rounds),
+        "large": run(DeferredAllreduceSpec(payload="fp16"), rounds, scale=2.0**14),
         "bfloat": run(DeferredAllreduceSpec(payload="bf16"), rounds),
         "averaged": run(LocalSgdSpec(scheme="local_sgd", every=2, average_optimizer_state=True), rounds),
         "warm": run(LocalSgdSpec(scheme="local_sgd", warmup_steps=3), [False] * 4 + [True]),

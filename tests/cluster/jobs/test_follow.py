@@ -1,0 +1,67 @@
+"""What follows an attempt inside a job, without a Slurm: from what the run folder holds."""
+
+import socket
+import time
+
+import pytest
+
+from graphmill.cluster.jobs.arguments import parse_arguments
+from graphmill.cluster.jobs.in_job import Driver
+from graphmill.cluster.jobs.job_end import attempt_end
+from graphmill.cluster.jobs.srun_step import Signals
+from graphmill.cluster.launch.judge import Judgement
+from graphmill.record.endings import ENDINGS
+from graphmill.record.events import EventWriter, Failure
+from graphmill.record.run_folder import Attempt
+
+TIME_UP = Judgement(ENDINGS["out_of_time"], None)
+LOST = Judgement(ENDINGS["lost"], None)
+
+
+def driver_of(folder) -> Driver:
+    signals = Signals()
+    signals.terminated = True  # in haste: there is no Slurm to ask for an epilog
+    words = ["--python=python", "--on-time-limit=requeue", "--max-attempts=9", str(folder.path)]
+    return Driver(parse_arguments(words), {"SLURM_JOB_ID": "17"}, signals)
+
+
+def note_attempts(folder, *steps_saved: int) -> None:
+    """Attempts that began with checkpoints after so many steps."""
+    for number, steps in enumerate(steps_saved):
+        begun = Attempt(
+            time=float(number), hostname=socket.gethostname(), pid=1, resumed=number > 0, command=(), job_id="17",
+            steps_saved=steps,
+        )  # fmt: skip
+        with folder.attempts_path.open("a") as file:
+            file.write(begun.model_dump_json() + "\n")
+
+
+@pytest.mark.parametrize(
+    ("saved", "after_idle"), [((0,), False), ((0, 0), True), ((0, 5), False), ((0, 5, 5), True), ((5, 5, 9), False)]
+)
+def test_an_attempt_after_one_that_saved_nothing_new(new_run, saved, after_idle):
+    folder, _ = new_run(2)
+    note_attempts(folder, *saved)
+    end = attempt_end(folder, LOST, tries_left=0)
+    assert (end.number, end.steps_before, end.after_idle) == (len(saved), saved[-1], after_idle)
+
+
+def test_nothing_follows_once_a_person_has_asked_to_stop(new_run, monkeypatch):
+    folder, _ = new_run(2)
+    note_attempts(folder, 0)
+    monkeypatch.setattr("graphmill.cluster.jobs.job_end.saved_steps", lambda _: 3)
+    monkeypatch.setattr("graphmill.cluster.jobs.job_end.retry", lambda *_: followed.append(1))
+    for asked, steps in ((False, "retry"), (True, "give_up")):
+        followed = []
+        if asked:
+            folder.ask_to_stop()
+        assert driver_of(folder)._follow(folder, TIME_UP, tries_left=0).step == steps
+        assert bool(followed) is not asked
+
+
+def test_a_rank_that_was_lost_in_an_earlier_attempt_is_not_missed_now(new_run):
+    folder, _ = new_run(2)
+    with EventWriter(folder.events_path(0), rank=0) as events:
+        events.write(Failure(message="rank 1 became unresponsive", exit_code=74))
+    assert driver_of(folder)._has_missed_a_rank(folder, started=time.time() - 60)
+    assert not driver_of(folder)._has_missed_a_rank(folder, started=time.time() + 60)

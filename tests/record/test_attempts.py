@@ -1,0 +1,18 @@
+"""Whose attempt it is that ends."""
+
+import socket
+
+import pytest
+
+from graphmill.record.attempts import is_ours
+from graphmill.record.run_folder import Attempt
+
+
+@pytest.mark.parametrize(
+    ("job_id", "hostname", "ours"),
+    [("17", socket.gethostname(), True), ("18", socket.gethostname(), False), ("17", "another host", False)],
+)
+def test_an_attempt_is_that_of_its_job_on_its_host(job_id, hostname, ours):
+    """A requeued job keeps its number, and a host that was cut off may outlive it."""
+    begun = Attempt(time=0.0, hostname=hostname, pid=1, resumed=False, command=(), job_id=job_id)
+    assert is_ours(begun, "17") is ours
