@@ -20,6 +20,7 @@ from graphmill.record.events import (
     Sync,
     UnknownEvent,
     events_in,
+    last_event,
 )
 
 START = Start(resumed=False, steps_done=0, parameters=7, hostname="h", world_size=1, backend=None, plan_hash="ab")
@@ -126,3 +127,19 @@ def test_closing_twice_is_harmless(tmp_path):
     events = EventWriter(tmp_path / "e.jsonl", rank=0)
     events.close()
     events.close()
+
+
+@pytest.mark.parametrize("before", [0, 800])
+def test_the_last_event_is_found_at_the_end_of_a_file_of_any_size(tmp_path, before):
+    path = tmp_path / "rank_0.jsonl"
+    assert last_event(path) is None
+    with EventWriter(path, rank=0) as events:
+        for steps in range(before):
+            events.write(Checkpoint(epoch=0, step=steps, steps_done=steps))
+        events.write(Failure(message="the last one", exit_code=74))
+    assert (path.stat().st_size > 1 << 16) == (before > 0)
+    with path.open("a") as file:
+        file.write('{"half": ')
+    found = last_event(path)
+    assert isinstance(found, Failure)
+    assert (found.message, found.exit_code) == ("the last one", 74)

@@ -172,6 +172,7 @@ class UnknownEvent(Event):
     """Of a kind that this version does not know."""
 
 
+_TAIL_BYTES: Final = 1 << 16  # more than the longest event
 _FIX: Final = "restore the file from where it was copied, or remove the damaged line"
 CLOCKS: Final = ("wait_s", "compute_s", "sync_s", "sample_s", "gather_s", "eval_s")
 _KINDS: Final[dict[str, type[Event]]] = {
@@ -237,7 +238,7 @@ def last_event(path: Path) -> Event | None:
     """The last whole event of a file, without reading what comes before; None where there is none to be read."""
     try:
         with path.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 1 << 16))
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
             lines = file.read().rpartition(b"\n")[0].split(b"\n")
         return _typed(path, len(lines), lines[-1].decode())
     except (OSError, ValueError, UserError):
