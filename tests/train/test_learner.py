@@ -16,7 +16,6 @@ from graphmill.spec.optimizer import learning_rate
 from graphmill.spec.plan import MachineFacts, Plan, resolve
 from graphmill.sync.group import MIB, Group
 from graphmill.sync.schemes import Step
-from graphmill.tasks.task import LoaderTimes
 from graphmill.train.learner import Learner
 from graphmill.train.ledger import Ledger
 from graphmill.train.optimizer import limit_norm
@@ -133,9 +132,8 @@ def test_its_state_is_whole_before_the_first_step():
 
 
 def ledger_of(plan: Plan, **fields) -> Ledger:
-    times = fields.pop("times", LoaderTimes())
     given = {"num_parameters": 1000, "interface": None, "attempt": 1, "num_hosts": 1, **fields}
-    return Ledger(plan=plan, group=Group(0, 1, CPU), times=times, **given)
+    return Ledger(plan=plan, group=Group(0, 1, CPU), **given)
 
 
 @pytest.fixture
@@ -145,16 +143,18 @@ def clock(monkeypatch):
     monkeypatch.setattr(
         "graphmill.train.ledger.time", SimpleNamespace(perf_counter=lambda: hands.now, time=lambda: 1e9 + hands.now)
     )
+    monkeypatch.setattr("graphmill.runtime.spans.perf_counter", lambda: hands.now)
     return hands
 
 
 def test_a_row_tells_of_its_epoch_alone():
-    plan, times = plan_of(), LoaderTimes(5.0, 7.0)
-    ledger = ledger_of(plan, times=times)
+    ledger = ledger_of(plan_of())
+    seconds = ledger.group.spans.seconds
+    seconds["sample"], seconds["gather"] = 5.0, 7.0
     ledger.before_epoch = Counters(num_syncs=6, payload_bytes=6 * MIB)
     ledger.earlier = Counters(num_syncs=4, payload_bytes=4 * MIB)
     ledger.begin_epoch()
-    times.sample_s, times.gather_s = 5.5, 7.25
+    seconds["sample"], seconds["gather"] = 5.5, 7.25
     ledger.group.traffic.num_syncs, ledger.group.traffic.payload_bytes = 5, 5 * MIB
     row = ledger.facts(epoch=1, steps_done=9, loss=3.0, num_seeds=(30, 90))
     assert (row["epoch"], row["epoch_steps"], row["steps_done"], row["loss"]) == (2, 3, 9, 3.0)
@@ -223,9 +223,10 @@ def test_waiting_and_computing_are_told_apart(clock):
     for _ in ledger.timed(slow()):
         with ledger.computing():
             clock.now += 1
-            ledger.group.traffic.sync_s += 0.25
-    assert ledger.wait_s == 6
-    assert ledger.compute_s == 3 * 0.75, "time in collectives counts as synchronising"
+            ledger.group.spans.seconds["sync"] += 0.25
+    row = ledger.facts(epoch=0, steps_done=3, loss=3.0, num_seeds=(30, 30))
+    assert (row["wait_s"], row["sync_s"]) == (6, 0.75)
+    assert row["compute_s"] == 3 * 0.75, "time in collectives counts as synchronising"
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])

@@ -22,7 +22,7 @@ from graphmill.sample.schedule import SeedSchedule
 from graphmill.spec.kinds.traffic import KIND, TrafficExperiment, TrafficInfo
 from graphmill.spec.plan import MachineFacts, Plan, resolve
 from graphmill.sync.group import Group
-from graphmill.tasks.task import LoaderTimes, Measures, Pause, never_pause
+from graphmill.tasks.task import Measures, Pause, never_pause
 from graphmill.train.checkpoint import CheckpointStore
 from graphmill.train.journal import Journal
 from graphmill.train.learner import Learner
@@ -71,7 +71,6 @@ class Readings:
         self.y[::3] = torch.nan
         torch.manual_seed(1)
         self.model = nn.Linear(3, 1)
-        self.times = LoaderTimes()
         self.schedule = SeedSchedule.equal(np.arange(NUM_WINDOWS), self.plan.batches, self.plan.seed)
 
     def batches(self, epoch: int, first_step: int) -> Generator[Windows]:
@@ -109,9 +108,7 @@ def training_of(tmp_path):
         learner = Learner.build(plan, task.model, group)
         opened.append(events := EventWriter(folder.events_path(0), rank=0))
         given = {"interface": None, "attempt": 1, "num_hosts": 1, **fields}
-        ledger = Ledger(
-            plan=plan, group=group, times=task.times, num_parameters=learner.replica.num_parameters, **given
-        )
+        ledger = Ledger(plan=plan, group=group, num_parameters=learner.replica.num_parameters, **given)
         store = CheckpointStore(folder.checkpoints_dir, folder.plan_hash(), group)
         journal = Journal(folder, 0, events, Progress(plan, shown=True), plan.kind)
         return Training(plan, group, task, learner, store, ledger, journal, TimeLeft(StopRequest()), lambda: None)

@@ -1,6 +1,5 @@
 """The ranks of a run and what they exchange: collectives that count their bytes and their time."""
 
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,6 +7,8 @@ import psutil
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from graphmill.runtime.spans import Spans
 
 MIB = 1024 * 1024
 
@@ -19,7 +20,6 @@ class Traffic:
     payload_bytes: int = 0  # tensors of the scheme handed to a collective
     control_bytes: int = 0  # hashes and votes
     num_syncs: int = 0
-    sync_s: float = 0.0  # in collectives, waiting for other ranks included
 
 
 @dataclass(slots=True)
@@ -30,6 +30,7 @@ class Group:
     world_size: int
     device: torch.device
     traffic: Traffic = field(default_factory=Traffic)
+    spans: Spans = field(default_factory=Spans)  # of this rank: its loop, its loaders and its collectives
 
     def all_reduce(self, tensor: Tensor) -> None:
         """Sum `tensor` over the ranks, in place. Its bytes are payload."""
@@ -48,10 +49,9 @@ class Group:
         if self.world_size == 1:
             return
         self._wait_for_device()  # what the device had still to compute is no time of the collective
-        begin = time.perf_counter()
-        dist.all_reduce(tensor, operation)
-        self._wait_for_device()
-        self.traffic.sync_s += time.perf_counter() - begin
+        with self.spans("sync"):
+            dist.all_reduce(tensor, operation)
+            self._wait_for_device()
         self.traffic.payload_bytes += tensor.numel() * tensor.element_size()
 
     def gather_numbers(self, numbers: list[int]) -> list[list[int]]:
@@ -59,11 +59,10 @@ class Group:
         if self.world_size == 1:
             return [list(numbers)]
         mine = torch.tensor(numbers, dtype=torch.int64, device=self.device)
-        begin = time.perf_counter()
-        everyone = [torch.empty_like(mine) for _ in range(self.world_size)]
-        dist.all_gather(everyone, mine)
-        rows: list[list[int]] = torch.stack(everyone).tolist()
-        self.traffic.sync_s += time.perf_counter() - begin
+        with self.spans("sync"):
+            everyone = [torch.empty_like(mine) for _ in range(self.world_size)]
+            dist.all_gather(everyone, mine)
+            rows: list[list[int]] = torch.stack(everyone).tolist()
         self.traffic.control_bytes += mine.numel() * mine.element_size()
         return rows
 

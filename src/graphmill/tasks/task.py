@@ -41,14 +41,6 @@ class Measures:
         return {**self.values, "loss": self.loss, "num_seeds": self.num_seeds}
 
 
-@dataclass(slots=True)
-class LoaderTimes:
-    """Seconds spent making batches so far; they may overlap the step."""
-
-    sample_s: float = 0.0
-    gather_s: float = 0.0
-
-
 class Batch(Protocol):
     """What one step of one rank computes on."""
 
@@ -79,17 +71,14 @@ class Task(Protocol[B]):
         """With its initial weights, the same on every rank, on the rank's device. The loop owns its parameters."""
 
     @property
-    def times(self) -> LoaderTimes:
-        """What making batches has cost so far."""
-
-    @property
     def schedule(self) -> Schedule:
         """Who has how many seeds when."""
 
     def batches(self, epoch: int, first_step: int) -> Generator[B]:
         """This rank's batches from a step of an epoch to the epoch's end, one per step, also where it has no seeds.
 
-        An epoch ends where the plan's calendar says.
+        An epoch ends where the plan's calendar says. What it costs is measured by the group's spans, `sample` and
+        `gather`; they may overlap the step.
 
         Each is a function of (seed, epoch, step, rank, number of ranks) alone, whatever was drawn before (invariant 1).
         """

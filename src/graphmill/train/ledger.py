@@ -12,10 +12,11 @@ import torch
 
 from graphmill.base.errors import UserError
 from graphmill.record.manifest import Books, Counters
+from graphmill.runtime.spans import Name
 from graphmill.spec.columns import PRECISIONS, Cell
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import MIB, Group, interface_bytes
-from graphmill.tasks.task import LoaderTimes, Measures
+from graphmill.tasks.task import Measures
 
 Item = TypeVar("Item")
 
@@ -38,7 +39,6 @@ class Ledger:
 
     plan: Plan
     group: Group
-    times: LoaderTimes
     num_parameters: int
     interface: str | None  # the network interface to watch; None: ranks exchange nothing, or not over a socket
     attempt: int
@@ -48,14 +48,12 @@ class Ledger:
     before_epoch: Counters = field(default_factory=Counters)
     loss_sum: float = 0.0  # of this epoch
     earlier_s: float = 0.0  # of this epoch, in earlier attempts
-    compute_s: float = 0.0
-    wait_s: float = 0.0
     num_agreed: int = 0  # syncs of this attempt after which the ranks' parameter hashes were compared and equal
     _began: float = 0.0
     _began_at: float = 0.0  # Unix time, s
     _interface_zero: int = 0  # what had crossed the interface when the attempt began, or has crossed it aside
-    _sync_zero: float = 0.0
-    _times_zero: LoaderTimes = field(default_factory=LoaderTimes)
+    _synced_in_steps: float = 0.0  # s of the epoch
+    _zero: dict[Name, float] = field(default_factory=dict)  # seconds of every span when the epoch began
 
     def begin_attempt(self) -> None:
         """Count what crosses the interface from here on."""
@@ -76,9 +74,7 @@ class Ledger:
     def begin_epoch(self) -> None:
         """Start the clocks of an epoch, or of what is left of one after a resume."""
         self._began, self._began_at = time.perf_counter(), time.time()
-        self.compute_s = self.wait_s = 0.0
-        self._sync_zero = self.group.traffic.sync_s
-        self._times_zero = LoaderTimes(self.times.sample_s, self.times.gather_s)
+        self._synced_in_steps, self._zero = 0.0, dict(self.group.spans.seconds)
 
     def end_epoch(self) -> None:
         """Forget what belonged to the epoch that ended."""
@@ -88,9 +84,8 @@ class Ledger:
     def timed(self, batches: Iterator[Item]) -> Iterator[Item]:
         """The same batches; the time until each is there counts as waiting."""
         while True:
-            began = time.perf_counter()
-            batch = next(batches, None)
-            self.wait_s += time.perf_counter() - began
+            with self.group.spans("wait"):
+                batch = next(batches, None)
             if batch is None:
                 return
             yield batch
@@ -98,9 +93,15 @@ class Ledger:
     @contextmanager
     def computing(self) -> Iterator[None]:
         """What happens inside counts as computing, but for the time that collectives take."""
-        began, waited = time.perf_counter(), self.group.traffic.sync_s
-        yield
-        self.compute_s += time.perf_counter() - began - (self.group.traffic.sync_s - waited)
+        seconds = self.group.spans.seconds
+        before = seconds["sync"]
+        with self.group.spans("step"):
+            yield
+        self._synced_in_steps += seconds["sync"] - before
+
+    def spent_s(self, name: Name) -> float:
+        """Seconds of this epoch in spans of that name."""
+        return self.group.spans.seconds[name] - self._zero.get(name, 0.0)
 
     def counters(self) -> Counters:
         """Everything exchanged so far."""
@@ -153,11 +154,11 @@ class Ledger:
             "synthetic": plan.dataset.synthetic,
             "payload": plan.sync.payload,
             "seeds_per_s": num_seeds[0] / train_s,
-            "sample_s": self.times.sample_s - self._times_zero.sample_s,
-            "gather_s": self.times.gather_s - self._times_zero.gather_s,
-            "wait_s": self.wait_s,
-            "compute_s": self.compute_s,
-            "sync_s": self.group.traffic.sync_s - self._sync_zero,
+            "sample_s": self.spent_s("sample"),
+            "gather_s": self.spent_s("gather"),
+            "wait_s": self.spent_s("wait"),
+            "compute_s": self.spent_s("step") - self._synced_in_steps,
+            "sync_s": self.spent_s("sync"),
             "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             "peak_gpu_mib": torch.cuda.max_memory_allocated(self.group.device) / MIB if plan.device == "cuda" else None,
             "attempt": self.attempt,

@@ -1,6 +1,5 @@
 """The loop: what one rank does from its first step to its last."""
 
-import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -141,7 +140,7 @@ class Training:
                 replicas_agree=agree,
                 payload_bytes=traffic.payload_bytes,
                 modelled_bytes=traffic.num_syncs * self.learner.replica.num_parameters * 4,
-                sync_s=round(traffic.sync_s, 6),
+                sync_s=round(self.group.spans.seconds["sync"], 6),
             )
         )
         self.ledger.num_agreed += agree
@@ -165,13 +164,13 @@ class Training:
         every = self.plan.evaluate_every_epochs
         improved = False
         if is_last or (every and (self.epoch + 1) % every == 0):
-            began = time.perf_counter()
-            measures = self._evaluate("val")
-            improved, self.best = self._compared(measures)
-            self.measured = Measured(self.steps_done, measures.values)
-            self.journal.evaluated(self.epoch + 1, "val", measures)
-            self._evaluate_own_sets()
-            facts |= evaluation_facts(measures, self.best.values, time.perf_counter() - began)
+            with self.group.spans("evaluate") as span:
+                measures = self._evaluate("val")
+                improved, self.best = self._compared(measures)
+                self.measured = Measured(self.steps_done, measures.values)
+                self.journal.evaluated(self.epoch + 1, "val", measures)
+                self._evaluate_own_sets()
+            facts |= evaluation_facts(measures, self.best.values, span.seconds)
             self.stopped_early = self._agree_to_stop_early(measures) and not is_last
         self.journal.epoch_ended(facts)
         self.epoch, self.step = self.epoch + 1, 0
@@ -248,12 +247,12 @@ class Training:
         replica = self.learner.replica
         weights = Weights.of(dict(replica.named_tensors()), self._origin())
         state = ResumeState(self.learner.state(), position)
-        began = time.perf_counter()
-        with self.ledger.aside():
-            self.checkpoints.save(weights, state, parameter_hash=replica.hash(), keep=keep)
-        self.saved_at = self.steps_done
-        self._prune()
-        self.time_left.reserve.saw_save(time.perf_counter() - began)
+        with self.group.spans("checkpoint") as span:
+            with self.ledger.aside():
+                self.checkpoints.save(weights, state, parameter_hash=replica.hash(), keep=keep)
+            self.saved_at = self.steps_done
+            self._prune()
+        self.time_left.reserve.saw_save(span.seconds)
         self.time_left.begin_round()
         self.journal.events.write(Checkpoint(epoch=self.epoch, step=self.step, steps_done=self.steps_done))
 

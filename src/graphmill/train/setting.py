@@ -53,7 +53,6 @@ def build(setting: Setting, device: torch.device, alive: Callable[[], None]) -> 
     ledger = Ledger(
         plan=plan,
         group=group,
-        times=task.times,
         num_parameters=learner.replica.num_parameters,
         interface=_interface(plan, rank),
         attempt=max(1, len(folder.attempts())),

@@ -91,7 +91,7 @@ def collectives() -> dict[str, Any]:
         "reduced": tensor.tolist(),
         "payload_bytes": group.traffic.payload_bytes - before,
         "control_bytes": group.traffic.control_bytes,
-        "waited": group.traffic.sync_s > 0,
+        "waited": group.spans.seconds["sync"] > 0,
     }
 
 

@@ -1,6 +1,5 @@
 """Node classification as the loop sees it: batches, a loss, measures."""
 
-import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -31,7 +30,7 @@ from graphmill.tasks.node_classification.portable import NodeClassifier
 from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.tasks.node_classification.transform import transformed
 from graphmill.tasks.same_data import refuse_other_data
-from graphmill.tasks.task import SPLITS, LoaderTimes, Measures, Pause, Predictions, Split, never_pause
+from graphmill.tasks.task import SPLITS, Measures, Pause, Predictions, Split, never_pause
 
 _EVALUATION_BATCH = 512  # seeds whose whole neighbourhood is in memory together, for models that are not layer-wise
 
@@ -43,7 +42,6 @@ class NodeClassification:
     plan: Plan
     own: NodeClassificationPlan
     group: Group
-    times: LoaderTimes = field(default_factory=LoaderTimes)
     model: GraphSage | EdgeIndexModel = field(init=False)
     schedule: SeedSchedule = field(init=False)
     store: LabelledGraphStore = field(init=False)
@@ -174,12 +172,10 @@ class NodeClassification:
 
     def _make(self, epoch: int, first_step: int) -> Iterator[MiniBatch]:
         for step in range(first_step, self.plan.calendar.steps_in(epoch)):
-            begin = time.perf_counter()
-            sampled = self.sampler.sample(self.schedule.seeds(epoch, step, self.group.rank))
-            sampled_at = time.perf_counter()
-            batch = self.collector.collect(sampled)
-            self.times.sample_s += sampled_at - begin
-            self.times.gather_s += time.perf_counter() - sampled_at
+            with self.group.spans("sample"):
+                sampled = self.sampler.sample(self.schedule.seeds(epoch, step, self.group.rank))
+            with self.group.spans("gather"):
+                batch = self.collector.collect(sampled)
             yield batch
 
     def _exact_logits(self, nodes: np.ndarray, pause: Pause) -> tuple[np.ndarray, Tensor]:

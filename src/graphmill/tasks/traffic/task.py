@@ -1,6 +1,5 @@
 """Traffic forecasting as the loop sees it: batches, a loss, measures."""
 
-import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from graphmill.spec.kinds.traffic import HuberSpec, MaeSpec, MseSpec, TrafficDat
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.same_data import refuse_other_data
-from graphmill.tasks.task import SPLITS, LoaderTimes, Measures, Pause, Predictions, Split, never_pause
+from graphmill.tasks.task import SPLITS, Measures, Pause, Predictions, Split, never_pause
 from graphmill.tasks.traffic.metrics import empty_tally, measures, tally
 from graphmill.tasks.traffic.model import Forecaster, build_model
 from graphmill.tasks.traffic.portable import TrafficForecaster
@@ -39,7 +38,6 @@ class Traffic:
     plan: Plan
     own: TrafficPlan
     group: Group
-    times: LoaderTimes = field(default_factory=LoaderTimes)
     windows: TrafficWindows = field(init=False)
     num_known: NDArray[np.int64] = field(init=False)  # [num_steps]: see TrafficWindows.num_known
     model: Forecaster = field(init=False)
@@ -177,9 +175,8 @@ class Traffic:
 
     def _make(self, epoch: int, first_step: int) -> Iterator[WindowBatch]:
         for step in range(first_step, self.plan.calendar.steps_in(epoch)):
-            begin = time.perf_counter()
-            batch = self.windows.batch(self.schedule.seeds(epoch, step, self.group.rank))
-            self.times.gather_s += time.perf_counter() - begin
+            with self.group.spans("gather"):
+                batch = self.windows.batch(self.schedule.seeds(epoch, step, self.group.rank))
             yield batch
 
 

@@ -1,0 +1,52 @@
+"""Spans: named stretches of time of one rank, measured in one way everywhere, and heard by counters and by listeners.
+
+`with spans("sample"): …` adds the seconds to the counter of that name; whoever listens (a trace, say) hears of every
+span when it ends. A span that raises counts, too.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+from time import perf_counter
+from types import TracebackType
+from typing import Final, Literal
+
+Name = Literal["sample", "gather", "wait", "step", "sync", "evaluate", "checkpoint"]
+"""Sampling and making a batch (perhaps in a thread of their own), waiting for it, computing on it, collectives, …"""
+Listener = Callable[[Name, float, float], None]
+"""Called with the name of a span, its begin and its end (`time.perf_counter`, s), in the thread that measured it."""
+
+
+class Span:
+    """One stretch of time; `seconds` is there once it has ended."""
+
+    __slots__ = ("_began", "_name", "_spans", "seconds")
+
+    def __init__(self, spans: "Spans", name: Name) -> None:
+        self._spans, self._name = spans, name
+
+    def __enter__(self) -> "Span":
+        self._began = perf_counter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        ended = perf_counter()
+        self.seconds = ended - self._began
+        self._spans.seconds[self._name] += self.seconds
+        for listener in self._spans.listeners:
+            listener(self._name, self._began, ended)
+
+
+class Spans:
+    """Seconds spent so far, by name. A name is measured by one thread at a time."""
+
+    __slots__ = ("listeners", "seconds")
+
+    def __init__(self) -> None:
+        self.seconds: Final[defaultdict[Name, float]] = defaultdict(float)
+        self.listeners: Final[list[Listener]] = []
+
+    def __call__(self, name: Name) -> Span:
+        """A span of that name, to be entered once."""
+        return Span(self, name)

@@ -1,0 +1,41 @@
+"""`watch` shows loss, measure and rate of a run, whatever its task, and whichever version wrote its metrics.csv."""
+
+from pathlib import Path
+
+import pytest
+
+from graphmill.cli.watch import plain_line
+from graphmill.cluster.status import Watcher
+from graphmill.record.metrics import write_metrics
+from graphmill.record.run_folder import RunFolder
+from graphmill.spec.kinds.traffic import KIND, TrafficExperiment, TrafficInfo
+from graphmill.spec.plan import MachineFacts, resolve
+
+NOW = {"epoch": 3, "loss": 2.5, "val_mae": 1.25, "seeds_per_s": 640.0, "peak_rss_mib": 300.0}
+OF_0_1_0 = """epoch,train_loss,val_mae,throughput_samples_per_sec,peak_rss_mib
+3,2.5,1.25,640.0,300.0
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    facts = TrafficInfo(
+        name="toy", path="/nowhere", checksum="0", synthetic=True, num_train=50, num_sensors=1, num_edges=0,
+        num_steps=80, interval_s=300, unit="mph", num_val=10, num_test=10,
+    )  # fmt: skip
+    machine = MachineFacts(num_cores=1, num_gpus=0)
+    return RunFolder.create(resolve(TrafficExperiment(), machine=machine, dataset=facts, run_id="run"), tmp_path)
+
+
+@pytest.mark.parametrize("version", ["now", "0.1.0"])
+def test_progress_of_a_traffic_run(folder: RunFolder, version: str):
+    if version == "now":
+        write_metrics(folder.metrics_path, [NOW], KIND.columns)
+    else:
+        folder.metrics_path.write_text(OF_0_1_0)
+    (view,) = Watcher([folder]).look()
+    seen = view.progress
+    assert (seen.epoch, seen.loss, seen.value, seen.seeds_per_s) == (3, 2.5, 1.25, 640.0)
+    assert (seen.measure, seen.seeds_are, seen.peak_rss_mib) == ("MAE", "windows", 300.0)
+    line = plain_line(view)
+    assert all(words in line for words in ("loss 2.5000", "val MAE 1.2500", "640 windows/s"))
