@@ -48,7 +48,7 @@ demo: install ## set up, train on a real graph with two ranks under six schemes,
 	  --plots-dir $(DEMO)/plots
 	@echo
 	@$(GRAPHMILL) schemes --metrics $(DEMO)/metrics.csv --logs-root $(LOCAL_LOGS_DIR)
-	@echo "The figure: $(CURDIR)/$(DEMO)/figures/best_val_micro_f1_vs_total_comm_measured.png  (PDF beside it, PGFPlots in $(DEMO)/plots)"
+	@echo "The figure: $(CURDIR)/$(DEMO)/figures/best_val_micro_f1_vs_total_comm_measured_debian-packages.png  (PDF beside it, PGFPlots in $(DEMO)/plots)"
 
 clean-demo: ## forget the demo's runs and figures, so that `make demo` trains again
 	rm -rf $(LOCAL_LOGS_DIR)/demo $(DEMO)
@@ -95,10 +95,10 @@ sync-metrics: install ## fetch the runs in REMOTE_LOGS_DIR on REMOTE_HOST (user@
 merge-metrics: install ## merge the runs in LOCAL_LOGS_DIR into MERGED_CSV, with LAYOUT=sync-ablation under the names there
 	$(GRAPHMILL) merge --input-root $(LOCAL_LOGS_DIR) --output $(MERGED_CSV) $(if $(LAYOUT),--layout $(LAYOUT))
 
-figures: install ## draw all figures of MERGED_CSV, or with TEX_FILE=plots/sync_ablation.tex compile only that one
+figures: install ## draw all figures of MERGED_CSV, or with TEX_FILE=plots/sync_ablation_DATASET.tex compile only that one
 	$(GRAPHMILL) figures --metrics $(MERGED_CSV) $(if $(TEX_FILE),--tex-file $(TEX_FILE)) --build-dir $(PLOT_BUILD_DIR)
 
-pareto-data: install ## write results/pareto_all_fp32.csv and results/pareto_frontier_fp32.csv
+pareto-data: install ## write results/pareto_all_fp32_DATASET.csv and results/pareto_frontier_fp32_DATASET.csv
 	$(GRAPHMILL) pareto --metrics $(MERGED_CSV) --output-dir results
 
 pareto-figure: install ## draw the Pareto frontier

@@ -52,8 +52,8 @@ def measure(recipe: str, options: argparse.Namespace) -> tuple[dict[str, Any], d
     with tempfile.TemporaryDirectory() as out:
         command = [*graphmill, "scaling", recipe, "--out", out, "--logs-root", options.logs_root]
         subprocess.run(command, check=True)
-        full = json.loads(next(Path(out).glob("*_full.json")).read_text())
-        for path in Path(out).glob("*_speedup.png"):
+        full = json.loads(next(Path(out).glob("*/*_full.json")).read_text())
+        for path in Path(out).glob("*/*_speedup.png"):
             shutil.copy(path, options.images / f"{Path(recipe).stem}.png")
     kept = ("kind", "work", "rows", "fit", "fit_own_cores", "notes", "keys", "combinations", "effects")
     return ledger.origin, {key: full[key] for key in kept if key in full}

@@ -203,7 +203,7 @@ def test_merge_pareto_figures(graphmill, tmp_path):
     assert "6 rows of 2 runs" in graphmill("merge").out
     (written,) = facts(graphmill("pareto", "--json"))
     assert written["num_points"] == 6
-    assert "results/pareto_frontier_fp32.csv" in graphmill("pareto").out
+    assert "results/pareto_frontier_fp32_toy.csv" in graphmill("pareto").out
     drawn = facts(graphmill("figures", "--only", "pareto_frontier", "--no-compile", "--json"))
     assert drawn["images"]
     assert all((tmp_path / image).stat().st_size > 1000 for image in drawn["images"])

@@ -42,7 +42,9 @@ def small(tmp_path: Path, plausible) -> Path:
 
 def test_every_figure_is_written_in_every_form(small: Path, without_latex):
     drawn = figures(small)
-    stems = ["sync_ablation", "best_val_micro_f1_vs_total_comm", "pareto_frontier_fp32"]
+    stems = [
+        f"{stem}_test-data" for stem in ("sync_ablation", "best_val_micro_f1_vs_total_comm", "pareto_frontier_fp32")
+    ]
     assert [path.as_posix() for path in drawn.tex] == [f"plots/{stem}.tex" for stem in stems]
     assert [path.name for path in drawn.images] == [f"{stem}.{kind}" for stem in stems for kind in ("png", "pdf")]
     for path in drawn.images:
@@ -96,7 +98,7 @@ def test_each_dataset_has_figures_of_its_own(plausible, without_latex):
 
 
 def test_a_tex_file_of_the_persons_own_is_never_overwritten(small: Path, without_latex):
-    own = Path("plots/sync_ablation.tex")
+    own = Path("plots/sync_ablation_test-data.tex")
     own.parent.mkdir()
     own.write_text("mine")
     with pytest.raises(UserError, match="was not written by graphmill"):
@@ -110,7 +112,7 @@ def test_a_tex_file_of_the_persons_own_is_never_overwritten(small: Path, without
     [
         ({"only": ["paretto_frontier"]}, "did you mean 'pareto_frontier'"),
         ({"comm_column": "mib"}, "no column of numbers named 'mib'"),
-        ({"tex_file": Path("plots/absent.tex")}, "give one of plots/sync_ablation.tex"),
+        ({"tex_file": Path("plots/absent.tex")}, "give one of plots/sync_ablation_test-data.tex"),
     ],
 )
 def test_a_wrong_request_is_refused_before_anything_is_written(small: Path, options, says):
@@ -191,8 +193,8 @@ def test_a_tex_file_of_the_persons_own_is_compiled_as_it_is():
 
 @needs_latexmk
 def test_only_the_file_that_was_asked_for_is_compiled(small: Path):
-    drawn = figures(small, tex_file=Path("plots/sync_ablation.tex"))
-    assert drawn.pdfs == (Path("plots/sync_ablation.tex").parent / "build" / "sync_ablation.pdf",)
+    drawn = figures(small, tex_file=Path("plots/sync_ablation_test-data.tex"))
+    assert drawn.pdfs == (Path("plots/build/sync_ablation_test-data.pdf"),)
     assert len(drawn.tex) == 3
 
 

@@ -80,7 +80,10 @@ def test_golden(tmp_path: Path, plausible, golden):
 
 def test_the_files_of_the_original_have_its_names_columns_and_decimals(metrics_csv: Path):
     (files,) = pareto(metrics_csv, output_dir=metrics_csv.parent)
-    assert [files.all_points.name, files.frontier.name] == ["pareto_all_fp32.csv", "pareto_frontier_fp32.csv"]
+    assert [files.all_points.name, files.frontier.name] == [
+        "pareto_all_fp32_test-data.csv",
+        "pareto_frontier_fp32_test-data.csv",
+    ]
     for path in (files.all_points, files.frontier):
         header, first, *_ = path.read_text().splitlines()
         assert header == "sync_every,epoch,modelled_mib_cum_fp32,best_val_micro_f1"
@@ -125,6 +128,19 @@ def test_datasets_have_their_own_files(tmp_path: Path, plausible):
     assert not (tmp_path / "pareto_all_fp32.csv").exists()
 
 
+def test_a_second_dataset_leaves_the_files_of_the_first_and_nothing_stale_is_passed_over(tmp_path: Path, plausible):
+    written = {}
+    for dataset in ("a", "b"):
+        write_metrics(tmp_path / "metrics.csv", plausible.run_rows(dataset=dataset), NODES.columns)
+        (files,) = pareto(tmp_path / "metrics.csv", output_dir=tmp_path)
+        assert not files.notes
+        written[dataset] = {files.all_points, files.frontier, files.runs, files.summary}
+    assert not written["a"] & written["b"]
+    (tmp_path / "pareto_all_fp32.csv").touch()
+    (files,) = pareto(tmp_path / "metrics.csv", output_dir=tmp_path)
+    assert str(tmp_path / "pareto_all_fp32.csv") in files.notes[0]
+
+
 def test_names_of_datasets_that_would_share_a_file_are_told_apart(tmp_path: Path, plausible):
     rows = [row for name in ("a/b", "a b", "../..", None) for row in plausible.run_rows(dataset=name, epochs=1)]
     write_metrics(tmp_path / "metrics.csv", rows, NODES.columns)
@@ -136,16 +152,17 @@ def test_names_of_datasets_that_would_share_a_file_are_told_apart(tmp_path: Path
 def test_measured_communication_stands_in_files_of_its_own(metrics_csv: Path):
     pareto(metrics_csv, output_dir=metrics_csv.parent)
     (files,) = pareto(metrics_csv, output_dir=metrics_csv.parent, comm_column="measured_mib_cum")
-    assert files.frontier.name == "pareto_frontier_measured.csv"
-    assert files.summary.name == "pareto_summary_measured.csv"
+    assert files.frontier.name == "pareto_frontier_measured_test-data.csv"
+    assert files.summary.name == "pareto_summary_measured_test-data.csv"
     assert "measured_mib_cum" in read(files.frontier)[0]
-    assert "modelled_mib_cum_fp32_mean" in read(metrics_csv.parent / "pareto_summary.csv")[0]
+    assert "modelled_mib_cum_fp32_mean" in read(metrics_csv.parent / "pareto_summary_test-data.csv")[0]
 
 
 def test_an_original_sweep_under_one_run_id_is_several_runs(tmp_path: Path, plausible):
     path = tmp_path / "metrics.csv"
     plausible.write_sync_ablation(path, [row for k in (1, 4) for row in plausible.run_rows(k=k, run_id="sweep")])
     (files,) = pareto(path, output_dir=tmp_path)
+    assert files.frontier.name == "pareto_frontier_fp32.csv", "a table that names no dataset"
     assert [row["sync_every"] for row in read(files.runs)] == ["1", "4"]
 
 
@@ -235,11 +252,11 @@ def traffic_rows() -> list[dict]:
 def test_forecasts_have_a_frontier_figures_and_a_table(tmp_path: Path):
     write_metrics(tmp_path / "metrics.csv", traffic_rows(), TRAFFIC.columns)
     (files,) = pareto(tmp_path / "metrics.csv", output_dir=tmp_path)
-    assert files.frontier.name == "pareto_frontier_measured.csv"
+    assert files.frontier.name == "pareto_frontier_measured_test-roads.csv"
     maes = [float(row["best_val_mae"]) for row in read(files.frontier)]
     assert maes == sorted(maes, reverse=True), "what costs more has the smaller error"
     drawn = figures(tmp_path / "metrics.csv", images_dir=tmp_path, plots_dir=tmp_path, compile_tex=False)
-    assert "best_val_mae_vs_total_comm_measured" in {path.stem for path in drawn.images}
+    assert "best_val_mae_vs_total_comm_measured_test-roads" in {path.stem for path in drawn.images}
     rows = scheme_table(tmp_path / "metrics.csv", runs_root=None)
     assert [row.val for row in rows] == pytest.approx([2.5, 2.8])
     assert {row.measure for row in rows} == {"MAE"}

@@ -183,7 +183,7 @@ def figures(
     \b
     Example:
       graphmill figures --only sync_ablation
-      graphmill figures --tex-file plots/sync_ablation.tex
+      graphmill figures --tex-file plots/sync_ablation_cora.tex
     """
     from graphmill.report.figures import FIGURES
     from graphmill.report.figures import figures as draw

@@ -1,6 +1,6 @@
 """All figures of a merged metrics.csv: PNG and PDF by matplotlib, .tex for a paper, and PDF from it where LaTeX is.
 
-Each dataset has its own figures; where a table holds several, the names of the files end in the dataset's.
+Each dataset has its own figures: the names of the files end in the dataset's.
 """
 
 from collections.abc import Sequence

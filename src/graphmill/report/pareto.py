@@ -154,7 +154,7 @@ def _write_dataset(part: OfDataset, metrics: Path, folder: Path, comm: str, acc:
         summary=folder / f"pareto_summary{of_tag}{part.suffix}.csv",
         num_points=all_points.height,
         num_frontier=best.height,
-        notes=same_seed_notes(finals),
+        notes=(*same_seed_notes(finals), *_of_older_versions(folder, tag, part)),
     )
     _write_csv(files.all_points, all_points.select("sync_every", "epoch", comm, acc))
     _write_csv(files.frontier, best.select("sync_every", "epoch", comm, acc))
@@ -162,6 +162,13 @@ def _write_dataset(part: OfDataset, metrics: Path, folder: Path, comm: str, acc:
     name = pl.lit(part.name, dtype=pl.String).alias("dataset")
     _write_csv(files.summary, summary(finals, comm, acc).select(name, pl.all()))
     return files
+
+
+def _of_older_versions(folder: Path, tag: str, part: OfDataset) -> tuple[str, ...]:
+    """Files that do not name their dataset: version 0.1.0 wrote them so, and they are not brought up to date."""
+    known = [folder / f"pareto_{what}_{tag}.csv" for what in ("all", "frontier")]
+    stale = [str(path) for path in known if part.suffix and path.exists()]
+    return (f"{' and '.join(stale)}: of an earlier version, not of this table; remove them",) if stale else ()
 
 
 def _write_csv(path: Path, frame: pl.DataFrame) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +43,8 @@ class ScalingFiles:
 def write_scaling(source: Study | Path, *, logs_root: Path, out: Path, compile_tex: bool = False) -> ScalingFiles:
     """Measure the cells of a study, or the runs in a folder, and write everything below `out`.
 
-    The names of all files begin with the kind: a strong and a weak study do not overwrite each other.
+    They stand in a folder with the name of the study, or of the folder, and the dataset; names begin with the kind: the
+    results of two studies, or of two datasets, do not overwrite each other.
     """
     wanted = wanted_of_study(source, logs_root) if isinstance(source, Study) else wanted_in_folder(source)
     cells = [measure(each) for each in wanted]
@@ -57,6 +59,7 @@ def write_scaling(source: Study | Path, *, logs_root: Path, out: Path, compile_t
             f"study {source.name} is a sweep: there is no size along which it scales",
             fix="set its kind to strong, weak or sensitivity; `graphmill schemes` compares synchronisation schemes",
         )
+    out = out / _folder_name(source, cells)
     if isinstance(source, Study) and source.kind == "sensitivity":
         found = sensitivity_of(cells, keys=tuple(source.vary))
         charts, rows, document = [sensitivity_chart(found)], sensitivity_rows(found), sensitivity_json(found)
@@ -67,6 +70,14 @@ def write_scaling(source: Study | Path, *, logs_root: Path, out: Path, compile_t
     return _written(
         kind, scaling, scaling.notes, csv_rows(scaling), full_json(scaling), charts, source, out, compile_tex
     )
+
+
+def _folder_name(source: Study | Path, cells: Sequence[MeasuredCell]) -> str:
+    """Such as debian-strong_debian-packages."""
+    name = source.name if isinstance(source, Study) else str(source)
+    datasets = dict.fromkeys(cell.plan.dataset.name for cell in cells if cell.plan is not None)
+    words = (re.sub(r"[^A-Za-z0-9.-]+", "-", word).strip("-.") for word in (name, *datasets))
+    return "_".join(word for word in words if word)
 
 
 def _kind(source: Study | Path, cells: Sequence[MeasuredCell]) -> tuple[Any, Axis]:

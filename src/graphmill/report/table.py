@@ -84,7 +84,7 @@ class OfDataset:
     """The rows of one dataset. Datasets are never averaged together, nor drawn in one figure."""
 
     name: str | None  # None: the file does not say, as those of the original
-    suffix: str  # for names of files; empty where the table holds one dataset only
+    suffix: str  # for names of files, so that two datasets never share one; empty where no dataset is named
     kind: AnyKind
     synthetic: bool
     frame: pl.DataFrame
@@ -101,7 +101,8 @@ def by_dataset(metrics: Metrics) -> list[OfDataset]:
         suffix = f"_{stem}" if taken[stem] == 1 else f"_{stem}-{place}"
         rows = frame.filter(pl.col("dataset").eq_missing(pl.lit(name, dtype=pl.String)))
         synthetic = bool(rows["synthetic"].any())
-        parts.append(OfDataset(name, suffix if len(names) > 1 else "", metrics.kind, synthetic, rows))
+        is_named = name is not None or len(names) > 1
+        parts.append(OfDataset(name, suffix if is_named else "", metrics.kind, synthetic, rows))
     return parts
 
 
