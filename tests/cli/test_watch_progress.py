@@ -24,7 +24,8 @@ def folder(tmp_path: Path) -> RunFolder:
         num_steps=80, interval_s=300, unit="mph", num_val=10, num_test=10,
     )  # fmt: skip
     machine = MachineFacts(num_cores=1, num_gpus=0)
-    return RunFolder.create(resolve(TrafficExperiment(), machine=machine, dataset=facts, run_id="run"), tmp_path)
+    experiment = TrafficExperiment.model_validate({"train": {"epochs": 4, "ranks": 1}})
+    return RunFolder.create(resolve(experiment, machine=machine, dataset=facts, run_id="run"), tmp_path)
 
 
 @pytest.mark.parametrize("version", ["now", "0.1.0"])
