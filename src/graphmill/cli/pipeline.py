@@ -121,7 +121,7 @@ def plan(
         _show_states(of, json=json)
         return
     measurements = Measurements(logs_root / loaded.name, keep=True)
-    predictions = predict(of, chosen, plans, measurements, steps=trial, say=say)
+    predictions = predict(of, chosen, plans, measurements, steps=trial, in_job=limits is not None, say=say)
     costs = [prediction.cost for prediction in predictions if prediction.cost is not None]
     packing = None if limits is None else pack(costs, limits)
     if json:

@@ -104,7 +104,7 @@ def _predictions(
         if not keep and not plan.dataset.is_prepared:
             say(f"stage {stage.name}: not measured, for its data are not prepared here")
             continue
-        (found[stage.name],) = predict(of, [stage], [plan], measurements, steps=trial, say=say)
+        (found[stage.name],) = predict(of, [stage], [plan], measurements, steps=trial, in_job=True, say=say)
     return found
 
 

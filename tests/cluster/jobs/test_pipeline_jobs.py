@@ -212,6 +212,7 @@ class Killer:
                 os.killpg(submit.pid, signal.SIGKILL)
             submit.wait()
             self.kills.append("submit")
+            progress(f"kill {len(self.kills)}: submit")
             return
         running = self.slurm.call("squeue", "--noheader", "--states=running", "--format=%i").split()
         drivers, ranks = self._processes("graphmill.cluster.jobs.in_job"), self._processes("graphmill.train.worker")
@@ -225,6 +226,7 @@ class Killer:
             with suppress(psutil.Error):
                 (drivers if way == "driver" else ranks)[0].kill()
         self.kills.append(way)
+        progress(f"kill {len(self.kills)}: {way}")
 
     def _processes(self, module: str) -> list[psutil.Process]:
         found = []
@@ -240,7 +242,7 @@ class Killer:
 def test_twenty_kills_at_random_moments(slurm, tmp_path, data):
     """Also between stages, while stages are measured and packed, and while weights are handed over."""
     dice, wanted = random.Random(9), int(os.environ.get("GRAPHMILL_PIPELINE_KILLS", "20"))
-    listed = stages(60)
+    listed = stages(40)
     alone = Pipeline(tmp_path / "alone", data, listed)
     assert alone.call("run")[0] == 0
     kills: list[str] = []
@@ -250,7 +252,16 @@ def test_twenty_kills_at_random_moments(slurm, tmp_path, data):
         kills += through(slurm, pipeline, dice, wanted - len(kills))
         number += 1
         assert pipeline.weights() == alone.weights(), f"after {kills}"
-    sys.stdout.write(f"{len(kills)} kills over {number} pipelines: {sorted(kills)}\n")
+        progress(f"{len(kills)} kills, pipeline {number} is done: {kills}")
+    progress(f"{len(kills)} kills over {number} pipelines: {sorted(kills)}")
+
+
+def progress(text: str) -> None:
+    """For a person who waits: into the file that $GRAPHMILL_PIPELINE_KILLS_LOG names."""
+    path = os.environ.get("GRAPHMILL_PIPELINE_KILLS_LOG")
+    if path:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(f"{time.strftime('%H:%M:%S')} {text}\n")
 
 
 def through(slurm, pipeline: Pipeline, dice: random.Random, most: int) -> list[str]:
@@ -260,7 +271,7 @@ def through(slurm, pipeline: Pipeline, dice: random.Random, most: int) -> list[s
         finished = {name: len(pipeline.stage(name).attempts()) for name in pipeline.names if pipeline.is_done(name)}
         submit = pipeline.start("submit", "--trial", "5", "--time-limit", "2")
         if len(killer.kills) < most:
-            time.sleep(dice.uniform(0, 50))
+            time.sleep(dice.uniform(0, 40))
             killer.strike(submit)
         out, err = submit.communicate()
         assert submit.returncode in (0, -signal.SIGKILL), out + err

@@ -6,7 +6,7 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.cluster.launch.predict import MEASURED_FILE, Measurements, cost_of
-from graphmill.cluster.launch.trial import Trial
+from graphmill.cluster.launch.trial import Trial, num_checkpoints
 from graphmill.spec.pipeline import SourceSpec, StageSpec
 
 FIRST = StageSpec(name="first")
@@ -15,7 +15,7 @@ SECOND = StageSpec(name="second", init_from=SourceSpec(stage="first"))
 
 def trial(**changed) -> Trial:
     values = {
-        "steps": 10, "step_s": 2.0, "step_spread_s": (1.9, 2.1), "val_s": 3.0, "test_s": 4.0,
+        "steps": 10, "step_s": 2.0, "step_spread_s": (1.9, 2.1), "epoch_s": 0.25, "val_s": 3.0, "test_s": 4.0,
         "start_s": 8.0, "process_s": 2.0, "save_s": 0.5, "finish_s": 0.25,
         "train_h": 0.0, "evaluate_h": 0.0, "peak_rss_mib": 400.0,
     }  # fmt: skip
@@ -25,7 +25,7 @@ def trial(**changed) -> Trial:
 def test_a_whole_stage(make_plan):
     plan = make_plan(ranks=2, epochs=2)  # 3 steps of each rank an epoch
     cost = cost_of(FIRST, plan, trial())
-    aside = 2 * 3.0 + 4.0 + 2 * 0.5
+    aside = 2 * 3.0 + 4.0 + 2 * 0.5 + 2 * 0.25
     assert plan.last_step == 6
     assert cost.work_s.low == pytest.approx(0.9 * (6 * 2 + aside))
     assert cost.work_s.high == pytest.approx(1.1 * (6 * 2 + aside))
@@ -37,8 +37,8 @@ def test_a_whole_stage(make_plan):
 
 def test_uneven_steps_widen_the_interval(make_plan):
     cost = cost_of(FIRST, make_plan(), trial(step_spread_s=(0.5, 9.0)))
-    assert cost.work_s.low == pytest.approx(6 * 0.5 + 11)
-    assert cost.work_s.high == pytest.approx(6 * 9 + 11)
+    assert cost.work_s.low == pytest.approx(6 * 0.5 + 11.5)
+    assert cost.work_s.high == pytest.approx(6 * 9 + 11.5)
 
 
 def test_weights_from_elsewhere_are_evaluated_first(make_plan):
@@ -48,9 +48,24 @@ def test_weights_from_elsewhere_are_evaluated_first(make_plan):
     assert second.needs == ("first",)
 
 
+def test_a_job_takes_more_and_so_do_evaluations_on_all_sets(make_plan):
+    plan = make_plan()
+    alone, in_job = cost_of(FIRST, plan, trial()), cost_of(FIRST, plan, trial(), in_job=True)
+    assert in_job.start_s - alone.start_s == pytest.approx(2.0 + 0.5), "the driver and the first checkpoint"
+    on_all = cost_of(FIRST, plan, trial(), num_sets=3)
+    assert on_all.work_s.high - alone.work_s.high == pytest.approx(1.1 * (2.0 + 3 * 3.0))
+
+
+def test_checkpoints_between_epochs_count(make_plan):
+    plan = make_plan(epochs=2)
+    often = plan.model_copy(update={"checkpoint": plan.checkpoint.model_copy(update={"every_steps": 2})})
+    assert num_checkpoints(plan) == 2
+    assert num_checkpoints(often) == 2 + often.last_step // 2
+
+
 def test_what_is_saved_is_not_predicted_again(make_plan):
     plan = make_plan()
-    assert cost_of(SECOND, plan, trial(), 3).work_s.high == pytest.approx(1.1 * (3 * 2 + 3.0 + 4.0 + 0.5))
+    assert cost_of(SECOND, plan, trial(), 3).work_s.high == pytest.approx(1.1 * (3 * 2 + 3.0 + 4.0 + 0.5 + 0.25))
     assert cost_of(FIRST, plan, trial(), plan.last_step).work_s.high == pytest.approx(1.1 * 4.0), "the test split"
 
 

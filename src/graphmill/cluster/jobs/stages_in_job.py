@@ -80,7 +80,7 @@ class _StagesInJob:
             end = self._stage(planned, f"[{self._number(name)}/{len(self.submitted.stages)}] {name}")
             if end == "over":
                 return self.code
-            if end == "failed":
+            if end == "failed" and name in self.part.stages:  # others were a job's before this one
                 self.problems.append(name)
         if self.problems:
             say(f"not done: {', '.join(self.problems)}")

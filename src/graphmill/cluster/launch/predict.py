@@ -6,6 +6,7 @@ measured and the name of the host: the same stage is not measured twice.
 
 import hashlib
 import json
+import math
 import socket
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_json
 from graphmill.cluster.launch.pipeline import DONE, NEW, Stages
-from graphmill.cluster.launch.trial import Trial, num_evaluations
+from graphmill.cluster.launch.trial import Trial, num_checkpoints, num_evaluations
 from graphmill.record.manifest import saved_steps
 from graphmill.record.run_folder import plan_text
 from graphmill.runtime.deadline import Reserve
@@ -30,6 +31,7 @@ from graphmill.spec.pipeline import StageSpec
 from graphmill.spec.plan import Plan
 
 TRIAL_STEPS: Final = 20
+_TRIAL_S: Final = 2.0  # of steps at least, where the stage has so many: twenty steps of a millisecond say little
 _SPREAD: Final = 0.1  # a prediction claims no more than this, however evenly the trial's steps went
 _TRIAL: Final = TypeAdapter(Trial)
 MEASURED_FILE: Final = "measured.json"
@@ -91,9 +93,14 @@ def predict(
     measurements: Measurements,
     *,
     steps: int = TRIAL_STEPS,
+    in_job: bool = False,
     say: Callable[[str], None],
 ) -> list[Prediction]:
-    """What is left of each stage. Measures those that were not measured before, each in a process of its own."""
+    """What is left of each stage. Measures those that were not measured before, each in a process of its own.
+
+    `in_job`: as it is run by a job, with what the job's driver takes.
+    """
+    num_sets = len(stages.pipeline.stages) if stages.pipeline.evaluate_on == "all" else 0
     found = []
     for stage, plan in zip(chosen, plans, strict=True):
         state = stages.state(stage)
@@ -110,13 +117,24 @@ def predict(
                 False,
             )
         saved = 0 if state.status == NEW else saved_steps(state.folder.checkpoints_dir)
-        cost = cost_of(stage, plan, trial, saved)
+        cost = cost_of(stage, plan, trial, saved, num_sets=num_sets, in_job=in_job)
         found.append(Prediction(stage.name, state.status, cost, trial, plan.last_step - saved, is_recorded))
     return found
 
 
 def measure(plan: Plan, steps: int) -> dict[str, Any]:
-    """A trial of `steps` steps with random weights, in a process of its own, as JSON has it."""
+    """A trial of `steps` steps with random weights; of more, where so many take no time. As JSON has it."""
+    values = _trial(plan, steps)
+    enough = math.ceil(_TRIAL_S / max(values["step_s"], 1e-6))
+    if steps * values["step_s"] >= _TRIAL_S / 2 or plan.last_step <= steps:
+        return values
+    longer = _trial(plan, min(enough, plan.last_step))
+    once_a_run = ("start_s", "process_s", "finish_s", "test_s")
+    return longer | {name: (values[name] + longer[name]) / 2 for name in once_a_run}
+
+
+def _trial(plan: Plan, steps: int) -> dict[str, Any]:
+    """In a process of its own."""
     own = plan.model_copy(update={"init_from": None})
     with tempfile.NamedTemporaryFile("w", prefix="graphmill-plan-", suffix=".json", encoding="utf-8") as file:
         file.write(plan_text(own))
@@ -132,12 +150,21 @@ def measure(plan: Plan, steps: int) -> dict[str, Any]:
     return values
 
 
-def cost_of(stage: StageSpec, plan: Plan, trial: Trial, steps_saved: int = 0) -> StageCost:
-    """What is left of a stage after `steps_saved` steps of each rank, by its trial. Pure."""
+def cost_of(
+    stage: StageSpec, plan: Plan, trial: Trial, steps_saved: int = 0, *, num_sets: int = 0, in_job: bool = False
+) -> StageCost:
+    """What is left of a stage after `steps_saved` steps of each rank, by its trial. Pure.
+
+    `num_sets`: sets that its best weights are evaluated on at its end, by a process of its own. `in_job`: the driver
+    and srun start before the ranks, the epilog comes after them (together about as long as a rank's process takes to
+    start), and against the time limit a first checkpoint is saved.
+    """
     share = (plan.last_step - steps_saved) / plan.last_step
     evaluations = num_evaluations(plan) * share + (1 if stage.init_from is not None and not steps_saved else 0)
-    checkpoints = plan.calendar.num_epochs * share
-    aside_s = evaluations * trial.val_s + trial.test_s + checkpoints * trial.save_s
+    checkpoints, epochs = num_checkpoints(plan) * share, plan.calendar.num_epochs * share
+    aside_s = evaluations * trial.val_s + trial.test_s + checkpoints * trial.save_s + epochs * trial.epoch_s
+    aside_s += trial.process_s + num_sets * trial.val_s if num_sets else 0.0
+    start_s = trial.start_s + (trial.process_s + trial.save_s if in_job else 0.0)
     steps_left = plan.last_step - steps_saved
     slow, fast = trial.step_spread_s[1], trial.step_spread_s[0]
     middle = steps_left * trial.step_s + aside_s
@@ -147,7 +174,7 @@ def cost_of(stage: StageSpec, plan: Plan, trial: Trial, steps_saved: int = 0) ->
     return StageCost(
         name=stage.name,
         shape=Shape(plan.hosts, plan.ranks_per_host, plan.device),
-        start_s=trial.start_s,
+        start_s=start_s,
         work_s=Interval(
             min(steps_left * fast + aside_s, middle * (1 - _SPREAD)),
             max(steps_left * slow + aside_s, middle * (1 + _SPREAD)),

@@ -18,7 +18,7 @@ from typing import Final
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.cluster.launch.run import start_run
-from graphmill.record.events import Checkpoint, Evaluation, Start, Sync, events_in
+from graphmill.record.events import Checkpoint, Evaluation, Event, Start, Sync, events_in
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.early_stopping import EarlyStoppingSpec
@@ -32,8 +32,9 @@ class Trial:
     """What the first steps cost here, and the whole run by that."""
 
     steps: int  # of each rank
-    step_s: float  # median; of a rank, its synchronisations included
+    step_s: float  # mean; of a rank, its synchronisations included
     step_spread_s: tuple[float, float]  # quartiles
+    epoch_s: float  # of what an epoch takes beside its steps, evaluation and checkpoint; 0 where the trial had but one
     val_s: float  # of one evaluation of the validation split
     test_s: float
     start_s: float  # from the start of the attempt to its first step
@@ -75,7 +76,7 @@ def _read(folder: RunFolder, plan: Plan, steps: int, *, ended: float) -> Trial:
     """`ended`: Unix time, s."""
     events = events_in(folder.events_path(0))
     marks = [(event.steps_done, event.time) for event in events if isinstance(event, Sync)]
-    per_step = [(later - sooner) / (after - before) for (before, sooner), (after, later) in pairwise(marks)]
+    per_step = _per_step(events)
     if len(per_step) < FEWEST_STEPS - 1:
         every = plan.sync.every
         raise UserError(
@@ -85,24 +86,57 @@ def _read(folder: RunFolder, plan: Plan, steps: int, *, ended: float) -> Trial:
     quartiles = statistics.quantiles(per_step, n=4, method="inclusive")
     rows = read_metrics(folder.metrics_path)
     ends = [event.time for event in events if isinstance(event, Checkpoint | Evaluation)]
-    val_s, test_s = float(rows[-1]["eval_s"]), ends[-1] - ends[-2]
+    val_s = statistics.median(float(row["eval_s"]) for row in rows if row["eval_s"])
+    test_s, step_s = ends[-1] - ends[-2], statistics.fmean(per_step)
     saves = [later.time - sooner.time for sooner, later in pairwise(events) if isinstance(later, Checkpoint)]
     steps_marked, first_mark = marks[0]
     begun = folder.attempts()[0].time
     return Trial(
         steps=steps,
-        step_s=quartiles[1],
-        step_spread_s=(quartiles[0], quartiles[2]),
+        step_s=step_s,
+        step_spread_s=(min(quartiles[0], step_s), max(quartiles[2], step_s)),
+        epoch_s=_epoch_s(events, step_s=step_s),
         val_s=val_s,
         test_s=test_s,
-        start_s=max(0.0, first_mark - begun - steps_marked * quartiles[1]),
+        start_s=max(0.0, first_mark - begun - steps_marked * step_s),
         process_s=next((event.process_s or 0.0 for event in events if isinstance(event, Start)), 0.0),
-        save_s=max(saves, default=0.0),
+        save_s=statistics.median(saves) if saves else 0.0,
         finish_s=max(0.0, ended - events[-1].time),
-        train_h=plan.last_step * quartiles[1] / 3600,
+        train_h=plan.last_step * step_s / 3600,
         evaluate_h=(num_evaluations(plan) * val_s + test_s) / 3600,
         peak_rss_mib=resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024,
     )
+
+
+def _per_step(events: Sequence[Event]) -> list[float]:
+    """Seconds per step of each round that nothing else came between."""
+    return [
+        (later.time - sooner.time) / (later.steps_done - sooner.steps_done)
+        for sooner, later in pairwise(events)
+        if isinstance(sooner, Sync) and isinstance(later, Sync)
+    ]
+
+
+def _epoch_s(events: Sequence[Event], *, step_s: float) -> float:
+    """What lies between two epochs, without the checkpoint, the evaluation and the round after them: the mean."""
+    syncs = [(index, event) for index, event in enumerate(events) if isinstance(event, Sync)]
+    found = []
+    for (before, last), (after, first) in pairwise(syncs):
+        between = events[before + 1 : after]
+        if first.epoch == last.epoch or not between:
+            continue
+        work_s = (first.steps_done - last.steps_done) * step_s
+        rest_s = first.time - between[-1].time - work_s  # from the last thing that is counted by itself
+        found.append(max(0.0, rest_s))
+    return statistics.fmean(found) if found else 0.0
+
+
+def num_checkpoints(plan: Plan) -> float:
+    """How often the whole run saves, at most: where only better ones are saved, each is taken for better."""
+    settings = plan.checkpoint
+    per_epochs = settings.every_epochs
+    by_epochs = plan.calendar.num_epochs / per_epochs if per_epochs else num_evaluations(plan)
+    return by_epochs + (plan.last_step // settings.every_steps if settings.every_steps else 0)
 
 
 def num_evaluations(plan: Plan) -> int:
