@@ -44,7 +44,7 @@ def submit_stages(
 
     of = Stages(loaded, logs_root.absolute())
     folder = PipelineFolder(of.logs_root / loaded.name)
-    record, packing = _packed(
+    record, packing, predictions = _packed(
         of, chosen, overrides, memory_mib, resolved_dataset_root(dataset_root), trial=trial, dry_run=dry_run
     )
     if not record.chosen:
@@ -53,11 +53,11 @@ def submit_stages(
     _refuse_misfits(loaded.name, packing)
     request = make_request(folder, record, packing)
     if dry_run:
-        _show(request, json=json)
+        _show(request, predictions, json=json)
         return
     refuse_alive(folder, of)
     jobs = submit_pipeline(request, of, os.environ)
-    _tell(request, jobs, json=json)
+    _tell(request, jobs, predictions, json=json)
 
 
 def _packed(
@@ -69,7 +69,7 @@ def _packed(
     *,
     trial: int,
     dry_run: bool,
-) -> "tuple[SubmittedPipeline, Packing]":
+) -> "tuple[SubmittedPipeline, Packing, dict[str, Prediction]]":
     from graphmill.cluster.jobs.pipeline import limits_of, pack_stages, plan_stages, record_of
     from graphmill.cluster.jobs.pipeline_record import plans_of
     from graphmill.cluster.jobs.sites import find_site
@@ -85,7 +85,7 @@ def _packed(
     predictions = _predictions(of, wanted, record, trial=trial, keep=not dry_run)
     limits = limits_of([record.planned(stage.name) for stage in wanted] or planned, memory_mib)
     packing, record = pack_stages(record, predictions, limits)
-    return record, packing
+    return record, packing, predictions
 
 
 def _predictions(
@@ -115,7 +115,7 @@ def _refuse_misfits(name: str, packing: "Packing") -> None:
     refuse([Problem(f"stage {misfit.stage}", misfit.why, fix) for misfit in packing.misfits], f"pipeline {name}")
 
 
-def _show(request: "PipelineRequest", *, json: bool) -> None:
+def _show(request: "PipelineRequest", predictions: "dict[str, Prediction]", *, json: bool) -> None:
     from graphmill.cluster.jobs.submit import check_with_slurm
     from graphmill.slurm.commands import SlurmError, SlurmMissingError
 
@@ -142,7 +142,7 @@ def _show(request: "PipelineRequest", *, json: bool) -> None:
         if answer is not None:
             print_line(f"slurm says: {answer}")
     if json:
-        print_json({"pipeline": request.submitted.name, "jobs": shown})
+        print_json({"pipeline": request.submitted.name, "stages": list(predictions.values()), "jobs": shown})
     else:
         print_line("nothing was written, and nothing submitted")
     if refusal is not None:
@@ -161,7 +161,9 @@ def _as_json(chained: Any, answer: str | None) -> dict[str, Any]:  # noqa: ANN40
     }
 
 
-def _tell(request: "PipelineRequest", jobs: "Sequence[SubmittedJob]", *, json: bool) -> None:
+def _tell(
+    request: "PipelineRequest", jobs: "Sequence[SubmittedJob]", predictions: "dict[str, Prediction]", *, json: bool
+) -> None:
     from graphmill.cluster.jobs.submit import first_state
     from graphmill.slurm.states import in_words
 
@@ -170,7 +172,8 @@ def _tell(request: "PipelineRequest", jobs: "Sequence[SubmittedJob]", *, json: b
         for chained, job in zip(request.jobs, jobs, strict=True)
     ]
     if json:
-        print_json({"pipeline": request.submitted.name, "folder": request.folder.path, "jobs": told})
+        facts = {"pipeline": request.submitted.name, "folder": request.folder.path}
+        print_json({**facts, "stages": list(predictions.values()), "jobs": told})
     else:
         for each, chained in zip(told, request.jobs, strict=True):
             waits = f", {each['dependency']}" if each["dependency"] else ""

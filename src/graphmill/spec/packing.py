@@ -43,6 +43,7 @@ class StageCost:
     end_s: float  # kept back at the end of an attempt, to save a checkpoint and leave
     memory_mib: Interval  # peak of each host
     needs: tuple[str, ...] = ()  # stages whose weights it takes
+    expected_s: float = 0.0  # of all that is left, in one attempt; jobs are packed by the intervals
 
 
 @dataclass(frozen=True, slots=True)

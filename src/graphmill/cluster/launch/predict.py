@@ -183,4 +183,5 @@ def cost_of(
         end_s=max(trial.save_s + trial.finish_s, reserve.needed_s),
         memory_mib=Interval(peak_mib * (1 - _SPREAD), peak_mib * (1 + _SPREAD)),
         needs=tuple(stage.needs()),
+        expected_s=start_s + middle + trial.finish_s,
     )
