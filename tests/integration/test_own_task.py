@@ -17,8 +17,10 @@ from rounding import drift
 from safetensors.numpy import load_file
 
 from graphmill.record.evaluations import read_evaluations
+from graphmill.record.find_weights import weights_of
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
+from graphmill.record.weights import WeightsFile
 
 pytestmark = pytest.mark.distributed
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "own-task.md"
@@ -59,6 +61,64 @@ def person(home: Path) -> SimpleNamespace:
 
     types("prepare", "rides", "--task", KIND, "-o", "num_rides=600")
     return SimpleNamespace(start=start, types=types, home=home)
+
+
+TAUGHT = '''
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from rides import page
+from rides.task import Rides
+
+NAME = "rides.taught:KIND"
+
+
+class TaughtTaskSpec(page.RidesTaskSpec):
+    kind: str = NAME
+
+
+class TaughtExperiment(page.RidesExperiment):
+    task: TaughtTaskSpec = TaughtTaskSpec()
+
+
+def resolve(experiment, dataset):
+    return page.resolve(experiment, dataset).model_copy(update={"kind": NAME})
+
+
+class Taught(Rides):
+    """Learns what its teacher says, where it has one."""
+
+    teacher = None
+
+    def use_sources(self, sources):
+        (given,) = sources.values()
+        self.teacher = nn.Linear(self.own.dataset.num_features, 1, bias=self.own.model.bias)
+        given.load_all_into(self.teacher)
+        told = {"names": list(sources), "checksum": given.checksum(), "run_id": given.origin.run_id}
+        Path("taught.json").write_text(json.dumps(told))
+
+    def loss_sum(self, batch):
+        if self.teacher is None:
+            return super().loss_sum(batch)
+        with torch.no_grad():
+            said = self.teacher(batch.x)[:, 0]
+        return (self.model(batch.x)[:, 0] - said).abs().sum()
+
+
+changed = {"name": NAME, "experiment": TaughtExperiment, "resolve": resolve, "task": "rides.taught:Taught"}
+KIND = replace(page.KIND, **changed, sources=("teacher", "scorer"))
+'''
+PIPELINE = """
+name: school
+experiment: {task: {kind: "rides.taught:KIND"}, train: {epochs: 3, batch_size: 40, ranks: 1}}
+stages:
+  - {name: teacher}
+  - {name: pupil, set: {train.seed: 5}, sources: {teacher: {stage: teacher, weights: best}}}
+"""
 
 
 def weights(run: Path) -> dict[str, bytes]:
@@ -182,3 +242,25 @@ def test_its_data_are_inspected_without_its_code(person, home: Path):
 )
 def test_what_is_wrong_says_what_to_type(person, words, said):
     assert said in person.types(*words, code=2)
+
+
+def test_a_teachers_weights_arrive_with_where_they_come_from(person):
+    home = person.home
+    (home / "rides" / "taught.py").write_text(TAUGHT)
+    (home / "school.yaml").write_text(PIPELINE)
+    person.types("pipeline", "run", "school.yaml")
+    teacher, pupil = (RunFolder(home / "logs" / "school" / name) for name in ("teacher", "pupil"))
+    best = weights_of(teacher, "best", lambda *_: pytest.fail("damaged")).checked()
+    told = json.loads((home / "taught.json").read_text())
+    assert told == {"names": ["teacher"], "checksum": best, "run_id": "school/teacher"}
+    asked = pupil.read_plan().sources["teacher"]
+    assert (asked.checksum, asked.source) == (best, str(teacher.path.absolute()))
+    assert WeightsFile.read(pupil.source_path("teacher")).checked() == best, "its own copy"
+    losses = [float(row["val_loss"]) for row in read_metrics(pupil.metrics_path)]
+    assert losses[-1] < losses[0], "it comes nearer to its teacher"
+    changed = PIPELINE.replace("weights: best", "weights: last, exclude: [bias]")
+    (home / "school.yaml").write_text(changed)
+    assert "sources.teacher.exclude" in person.types("pipeline", "run", "school.yaml", code=2)
+    refused = person.types("train", "rides.yaml", "-O", f"sources.teacher.run={teacher.path}", code=2)
+    assert "teacher" in refused
+    assert KIND in refused

@@ -33,6 +33,7 @@ _KNOWN: Final = (
     *(
         PLAN_FILE,
         "initial_weights.safetensors",
+        "source_*.safetensors",
         "provenance.json",
         "attempts.jsonl",
         "outcome.json",

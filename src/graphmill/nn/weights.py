@@ -121,6 +121,11 @@ class Weights:
                 fix="name weights of this model",
             )
 
+    def chosen(self, include: Iterable[str] = (), exclude: Iterable[str] = ()) -> "Weights":
+        """Only the tensors whose names match; patterns as in `load_into`."""
+        wanted = self._matching(tuple(include), tuple(exclude))
+        return replace(self, tensors={name: tensor for name, tensor in self.tensors.items() if name in wanted})
+
     def _matching(self, include: tuple[str, ...], exclude: tuple[str, ...]) -> set[str]:
         for pattern in (*include, *exclude):
             if not any(fnmatchcase(key, pattern) for key in self.tensors):

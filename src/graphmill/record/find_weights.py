@@ -1,8 +1,10 @@
 """Which file holds the weights that a person means: those of a run, or of `init_from:`. Without torch."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from graphmill.base.errors import UserError
 from graphmill.record.manifest import Manifest
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.weights import Origin, Report, WeightsFile, Which, run_weights
@@ -26,6 +28,17 @@ def weights_of(folder: RunFolder, which: Which, report: Report) -> WeightsFile:
         measures={},
     )
     return replace(file, origin=origin)
+
+
+def find_sources(asked: Mapping[str, InitFromSpec], report: Report) -> dict[str, InitialWeights]:
+    """The weights that a task uses while it trains, by name."""
+    found: dict[str, InitialWeights] = {}
+    for name, each in asked.items():
+        weights = find_initial_weights(each, report)
+        if weights is None:
+            raise UserError(f"sources.{name} names neither run nor file", fix=f"set sources.{name}.run, or remove it")
+        found[name] = weights
+    return found
 
 
 def find_initial_weights(asked: InitFromSpec, report: Report) -> InitialWeights | None:

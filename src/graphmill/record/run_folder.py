@@ -32,7 +32,8 @@ PLAN_FILE = "plan.json"
 PIPELINE_FILE = "pipeline.json"  # in the folder that holds the runs of a pipeline's stages, once it was submitted
 # What is in a folder whose maker was killed before it wrote the plan: the next one begins anew.
 _OF_A_KILLED_MAKER = re.compile(
-    r"\.lock(\.owner|\.takeover)?|initial_weights\.safetensors|\.(initial_weights\.safetensors|plan\.json)\..*\.tmp"
+    r"\.lock(\.owner|\.takeover)?|(initial_weights|source_[A-Za-z0-9_]+)\.safetensors"
+    r"|\.((initial_weights|source_[A-Za-z0-9_]+)\.safetensors|plan\.json)\..*\.tmp"
 )
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*){0,2}")
 
@@ -107,6 +108,8 @@ class RunFolder:
         _make_empty(folder.path)
         if plan.init_from is not None:
             copy_initial_weights(plan.init_from, folder.initial_weights_path)
+        for name, source in plan.sources.items():
+            copy_initial_weights(source, folder.source_path(name))
         write_text(folder.plan_path, plan_text(plan))
         return folder
 
@@ -168,6 +171,10 @@ class RunFolder:
     def initial_weights_path(self) -> Path:
         """The run's own copy of the weights that it begins with, where its plan has `init_from`."""
         return self.path / "initial_weights.safetensors"
+
+    def source_path(self, name: str) -> Path:
+        """The run's own copy of weights that its task uses, where its plan has `sources`."""
+        return self.path / f"source_{name}.safetensors"
 
     @property
     def script_path(self) -> Path:

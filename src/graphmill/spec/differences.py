@@ -14,8 +14,13 @@ _CALENDAR: Final = {"epoch_lengths", "last_step"}  # told as `_in_words` does
 def plan_differences(one: Plan, other: Plan) -> list[str]:
     """What two plans ask for differently, as `lr is 0.01 there and 0.02 here`."""
     there, here = flat(one), flat(other)
-    keys = [key for key in {**there, **here} if key not in _OF_THE_MACHINE and there.get(key) != here.get(key)]
+    keys = [key for key in {**there, **here} if not _is_of_the_machine(key) and there.get(key) != here.get(key)]
     return [f"{key} is {json.dumps(there.get(key))} there and {json.dumps(here.get(key))} here" for key in keys]
+
+
+def _is_of_the_machine(key: str) -> bool:
+    of_a_source = key.startswith("sources.") and key.endswith((".source", ".path"))
+    return key in _OF_THE_MACHINE or of_a_source
 
 
 def flat(plan: Plan) -> dict[str, Any]:

@@ -137,5 +137,8 @@ class Experiment(Spec):
     model: Spec
     train: TrainSpec
     init_from: InitFromSpec = InitFromSpec()
+    sources: dict[str, InitFromSpec] = Field(
+        {}, description="weights of other runs that the task uses while it trains, by name, such as teacher"
+    )
     slurm: SlurmSpec = SlurmSpec()
     staging: StagingSpec = StagingSpec()

@@ -19,7 +19,9 @@ from graphmill.config.frozen import Spec
 from graphmill.config.problems import KeyPath, Problem, dotted, refuse
 from graphmill.config.yaml_text import read_document
 from graphmill.spec.experiment import Experiment
+from graphmill.spec.kinds import find_kind
 from graphmill.spec.load import DEFAULT_RECIPE, inline_experiment, load_experiment
+from graphmill.spec.plan import refuse_unused_sources
 from graphmill.spec.recipes import find_recipe
 
 NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -55,7 +57,7 @@ class StageSpec(Spec):
     init_from: SourceSpec | None = Field(None, description="the weights that it begins with; random ones if left out")
     sources: dict[str, SourceSpec] = Field(
         {},
-        description="further weights by name, such as teacher or scorer: refused in training, for no task uses any yet",
+        description="weights that the task uses while it trains, by name, such as teacher or scorer",
     )
 
     def needs(self) -> list[str]:
@@ -139,21 +141,23 @@ def load_stage(pipeline: Pipeline, stage: StageSpec, logs_root: Path | None, fur
 
     `further`: overrides that are laid over all others.
 
-    Without a `logs_root`, the experiment begins with random weights: to plan a stage before those that it needs are
-    done. `UserError` where something in it is wrong, or where the stage has `sources`.
+    Without a `logs_root`, the experiment begins with random weights and has no `sources`: to plan a stage before those
+    that it needs are done. `UserError` where something in it is wrong, or where its task does not use its sources.
     """
-    if stage.sources:  # nothing would read them
-        raise UserError(
-            f"stage {stage.name}: sources has {', '.join(stage.sources)}, but no task uses further weights yet",
-            fix="remove sources; the weights that a stage begins with are init_from",
-        )
     overrides = [*pipeline.shared, *(_override(key, value) for key, value in stage.set.items())]
     overrides += further
     if stage.init_from is not None and logs_root is not None:
         overrides.append(_override("init_from", source_section(pipeline, stage.init_from, logs_root)))
+    if stage.sources and logs_root is not None:
+        sections = {name: source_section(pipeline, each, logs_root) for name, each in stage.sources.items()}
+        overrides.append(_override("sources", sections))
     if isinstance(pipeline.experiment, str):
-        return load_experiment(pipeline.experiment, overrides)
-    return inline_experiment(pipeline.experiment, f"pipeline {pipeline.name}, stage {stage.name}", overrides)
+        experiment = load_experiment(pipeline.experiment, overrides)
+    else:
+        where = f"pipeline {pipeline.name}, stage {stage.name}"
+        experiment = inline_experiment(pipeline.experiment, where, overrides)
+    refuse_unused_sources(find_kind(experiment.task.kind), stage.sources)  # also where they are not known yet
+    return experiment
 
 
 def source_section(pipeline: Pipeline, source: SourceSpec, logs_root: Path) -> dict[str, Any]:
@@ -210,8 +214,9 @@ def _problems(stages: list[StageSpec], draft: Draft, source: str, *, is_whole: b
 
 def _problems_of_keys(stage: StageSpec, shared: list[str], where: str) -> Iterator[Problem]:
     for key in [*shared, *stage.set]:
-        if key == "init_from" or key.startswith("init_from."):
-            yield Problem(where, f"stage {stage.name}: {key} is in set", "write init_from beside set, not in it")
+        section = key.partition(".")[0]
+        if section in ("init_from", "sources"):
+            yield Problem(where, f"stage {stage.name}: {key} is in set", f"write {section} beside set, not in it")
     for key in stage.set:
         doubled = [other for other in shared if _overlap(key, other)]
         if doubled:

@@ -1,7 +1,7 @@
 """The plan: an experiment with every choice made. Pure: no clock, no file, no environment (house rule 1)."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, SerializeAsAny, ValidatorFunctionWrapHandler, WrapValidator
@@ -68,6 +68,8 @@ class Plan(Spec):
     hang_timeout_s: float
     init_from: InitialWeights | None = Field(None, description="absent: the weights that it begins with are random")
 
+    sources: dict[str, InitialWeights] = Field({}, description="weights that the task uses while it trains, by name")
+
     @property
     def calendar(self) -> Calendar:
         """Which step is which; ValueError where the plan's numbers do not fit each other."""
@@ -112,10 +114,12 @@ def resolve(
     run_id: str,
     hosts: int = 1,
     init_from: InitialWeights | None = None,
+    sources: Mapping[str, InitialWeights] | None = None,
 ) -> Plan:
     """Make every choice, or refuse with a `UserError` that says what clashes. `machine`: of each of the `hosts`."""
     train = experiment.train
     dataset = _limited(dataset, experiment.dataset.train_limit)
+    refuse_unused_sources(find_kind(experiment.task.kind), experiment.sources)
     task = _task_plan(experiment, dataset)
     device = _device(train.device, machine)
     ranks = _ranks(train.ranks, device, machine, hosts)
@@ -143,7 +147,19 @@ def resolve(
         early_stopping=train.early_stopping,
         hang_timeout_s=train.hang_timeout_s,
         init_from=init_from,
+        sources=dict(sources or {}),
     )
+
+
+def refuse_unused_sources(kind: AnyKind, sources: Iterable[str]) -> None:
+    """Raise a `UserError` for weights that nothing would read."""
+    unused = [name for name in sources if name not in kind.sources]
+    if unused:
+        uses = f"it uses {', '.join(kind.sources)}" if kind.sources else "it uses no further weights"
+        raise UserError(
+            f"sources has {', '.join(unused)}, but {kind.name} does not read that: {uses}",
+            fix="remove it; the weights that a run begins with are init_from",
+        )
 
 
 def _limited(dataset: DatasetInfo, limit: int | None) -> DatasetInfo:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from graphmill.record.find_weights import find_initial_weights
+from graphmill.record.find_weights import find_initial_weights, find_sources
 from graphmill.runtime.machine import machine_facts
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.kinds import find_kind
@@ -27,6 +27,10 @@ def plan_experiment(
     and the plan cannot be trained. `machine`: what each of the `hosts` has; this machine where it is None.
     """
     kind, report = find_kind(experiment.task.kind), say or _print
+
+    def passed_over(name: str, problem: str) -> None:
+        report(f"{name} is damaged and passed over: {problem}")
+
     dataset = _dataset_info(kind, experiment, dataset_root, report)
     return resolve(
         experiment,
@@ -34,9 +38,8 @@ def plan_experiment(
         dataset=dataset,
         run_id=run_id,
         hosts=hosts,
-        init_from=find_initial_weights(
-            experiment.init_from, lambda name, problem: report(f"{name} is damaged and passed over: {problem}")
-        ),
+        init_from=find_initial_weights(experiment.init_from, passed_over),
+        sources=find_sources(experiment.sources, passed_over),
     )
 
 

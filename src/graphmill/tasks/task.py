@@ -4,7 +4,7 @@ A task is one rank's share of a problem that a plan describes. It makes batches,
 split; the loop steps, synchronises, saves and records without knowing what is learnt.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol, TypeVar, runtime_checkable
 
@@ -110,6 +110,14 @@ class EvaluatesSets(Protocol):
 
     def evaluate_set(self, name: str, pause: Pause) -> Measures:
         """Measures of one of the sets; everything else as `Task.evaluate`."""
+
+
+@runtime_checkable
+class UsesSources(Protocol):
+    """A task that uses weights of other runs while it trains, such as a teacher's; its kind names them (`sources`)."""
+
+    def use_sources(self, sources: Mapping[str, Weights]) -> None:
+        """Called once, before the first step of an attempt. Each says where it comes from (`Weights.origin`)."""
 
 
 AnyTask = Task[Any]

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -18,8 +19,10 @@ from graphmill.runtime.deadline import Reserve, job_deadline
 from graphmill.runtime.rank import Rank
 from graphmill.runtime.stop import StopRequest
 from graphmill.spec.plan import Plan
+from graphmill.spec.weights import InitialWeights
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
+from graphmill.tasks.task import AnyTask, UsesSources
 from graphmill.train.checkpoint import CheckpointStore
 from graphmill.train.journal import Journal
 from graphmill.train.learner import Learner
@@ -49,6 +52,7 @@ def build(setting: Setting, device: torch.device, alive: Callable[[], None]) -> 
     staged = staged_store_path(plan, os.environ, folder)
     task = build_task(plan if staged is None else plan.reading_from(str(staged)), group)
     initial = _initial_weights(folder, plan, task.model)
+    _hand_over_sources(folder, plan, task)
     learner = Learner.build(plan, task.model, group)
     ledger = Ledger(
         plan=plan,
@@ -77,17 +81,34 @@ def _initial_weights(folder: RunFolder, plan: Plan, model: nn.Module) -> Loaded 
     """Put the weights that the plan begins with into the model, before a scheme copies it. None: random ones stay."""
     if plan.init_from is None:
         return None
-    copied = Weights.read(folder.initial_weights_path)
-    weights = replace(copied, described=f"{copied.described}, a copy from {plan.init_from.source}")
-    found = weights.checksum()
-    if found != plan.init_from.checksum:
-        raise UserError(
-            f"{folder.initial_weights_path}: its weights have checksum {found}, plan.json says"
-            f" {plan.init_from.checksum}",
-            fix=f"copy {plan.init_from.path} there again, or start a new run",
-        )
     asked = plan.init_from
+    weights = _copied(folder.initial_weights_path, asked)
     return weights.load_into(model, include=asked.include, exclude=asked.exclude, name=f"the model of {plan.run_id}")
+
+
+def _copied(path: Path, asked: InitialWeights) -> Weights:
+    """The run's own copy of weights; `UserError` where they are not those that it was planned with."""
+    copied = Weights.read(path)
+    weights = replace(copied, described=f"{copied.described}, a copy from {asked.source}")
+    found = weights.checksum()
+    if found != asked.checksum:
+        raise UserError(
+            f"{path}: its weights have checksum {found}, plan.json says {asked.checksum}",
+            fix=f"copy {asked.path} there again, or start a new run",
+        )
+    return weights
+
+
+def _hand_over_sources(folder: RunFolder, plan: Plan, task: AnyTask) -> None:
+    if not plan.sources:
+        return
+    found = {name: _copied(folder.source_path(name), asked) for name, asked in plan.sources.items()}
+    whole: object = task
+    if not isinstance(whole, UsesSources):
+        raise UserError(
+            f"{plan.task.kind} names sources, but its task has no method use_sources", fix="see docs/howto/own-task.md"
+        )
+    whole.use_sources({name: found[name].chosen(asked.include, asked.exclude) for name, asked in plan.sources.items()})
 
 
 def _time_left(setting: Setting) -> TimeLeft:

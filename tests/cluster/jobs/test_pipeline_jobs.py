@@ -2,17 +2,11 @@
 
 import json
 import math
-import os
-import random
-import signal
 import subprocess
 import sys
-import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import yaml
 
@@ -196,89 +190,3 @@ def test_a_stopped_pipeline_stays_stopped_until_it_is_submitted_again(slurm, tmp
     pipeline.json("submit", "--trial", "0", "--time-limit", "5")
     wait_for_chain(slurm)
     assert pipeline.is_done("many"), pipeline.log()
-
-
-class Killer:
-    """Ends parts of a pipeline at random moments."""
-
-    def __init__(self, slurm, pipeline: Pipeline, dice: random.Random) -> None:
-        self.slurm, self.pipeline, self.dice = slurm, pipeline, dice
-        self.kills: list[str] = []
-
-    def strike(self, submit: subprocess.Popen[str]) -> None:
-        """Whatever is there to be ended now."""
-        if submit.poll() is None:
-            with suppress(ProcessLookupError):
-                os.killpg(submit.pid, signal.SIGKILL)
-            submit.wait()
-            self.kills.append("submit")
-            progress(f"kill {len(self.kills)}: submit")
-            return
-        running = self.slurm.call("squeue", "--noheader", "--states=running", "--format=%i").split()
-        drivers, ranks = self._processes("graphmill.cluster.jobs.in_job"), self._processes("graphmill.train.worker")
-        ways = ["scancel"] * bool(running) + ["driver"] * bool(drivers) + ["rank"] * bool(ranks)
-        if not ways:
-            return
-        way = self.dice.choice(ways)
-        if way == "scancel":
-            self.slurm.call("scancel", *running)
-        else:
-            with suppress(psutil.Error):
-                (drivers if way == "driver" else ranks)[0].kill()
-        self.kills.append(way)
-        progress(f"kill {len(self.kills)}: {way}")
-
-    def _processes(self, module: str) -> list[psutil.Process]:
-        found = []
-        for process in psutil.process_iter(["cmdline"]):
-            words = process.info["cmdline"] or []
-            ours = any(str(self.pipeline.logs) in word for word in words)
-            if ours and module in words and "python" in Path(words[0]).name:
-                found.append(process)
-        return found
-
-
-@pytest.mark.timeout(7200)
-def test_twenty_kills_at_random_moments(slurm, tmp_path, data):
-    """Also between stages, while stages are measured and packed, and while weights are handed over."""
-    dice, wanted = random.Random(9), int(os.environ.get("GRAPHMILL_PIPELINE_KILLS", "20"))
-    listed = stages(40)
-    alone = Pipeline(tmp_path / "alone", data, listed)
-    assert alone.call("run")[0] == 0
-    kills: list[str] = []
-    number = 0
-    while len(kills) < wanted:
-        pipeline = Pipeline(tmp_path / str(number), data, listed)
-        kills += through(slurm, pipeline, dice, wanted - len(kills))
-        number += 1
-        assert pipeline.weights() == alone.weights(), f"after {kills}"
-        progress(f"{len(kills)} kills, pipeline {number} is done: {kills}")
-    progress(f"{len(kills)} kills over {number} pipelines: {sorted(kills)}")
-
-
-def progress(text: str) -> None:
-    """For a person who waits: into the file that $GRAPHMILL_PIPELINE_KILLS_LOG names."""
-    path = os.environ.get("GRAPHMILL_PIPELINE_KILLS_LOG")
-    if path:
-        with Path(path).open("a", encoding="utf-8") as file:
-            file.write(f"{time.strftime('%H:%M:%S')} {text}\n")
-
-
-def through(slurm, pipeline: Pipeline, dice: random.Random, most: int) -> list[str]:
-    """Submit again and again, killing at most `most` times, until all stages are done."""
-    killer = Killer(slurm, pipeline, dice)
-    while not all(pipeline.is_done(name) for name in pipeline.names):
-        finished = {name: len(pipeline.stage(name).attempts()) for name in pipeline.names if pipeline.is_done(name)}
-        submit = pipeline.start("submit", "--trial", "5", "--time-limit", "2")
-        if len(killer.kills) < most:
-            time.sleep(dice.uniform(0, 40))
-            killer.strike(submit)
-        out, err = submit.communicate()
-        assert submit.returncode in (0, -signal.SIGKILL), out + err
-        if submit.returncode == 0 and len(killer.kills) < most:
-            time.sleep(dice.uniform(0, 15))
-            killer.strike(submit)
-        wait_for_chain(slurm)
-        again = {name: len(pipeline.stage(name).attempts()) for name in finished}
-        assert again == finished, "a stage that is done is not run again"
-    return killer.kills

@@ -17,6 +17,7 @@ from graphmill.base.files import write_text
 from graphmill.cluster.jobs.pipeline_record import PipelineFolder, PlannedStage, SubmittedPipeline
 from graphmill.cluster.jobs.script import render_script
 from graphmill.cluster.jobs.submit import (
+    Request,
     Submission,
     check_with_slurm,
     note,
@@ -100,10 +101,7 @@ def plan_stages(
                 say=say,
                 to_train=to_train,
             )
-            initial = _initial_weights(stages.pipeline, stage.init_from, stages.logs_root)
-            planned.append(
-                PlannedStage(stage=stage, plan=request.plan, init_from=initial, job=request.job, least_s=0.0)
-            )
+            planned.append(_planned(stages, stage, request))
         except UserError as error:
             if error.message not in {problem.what for problem in problems}:
                 problems.append(Problem(f"stage {stage.name}", error.message, error.fix))
@@ -119,9 +117,21 @@ def _refuse_resubmit(on_time_limit: str) -> None:
         )
 
 
-def _initial_weights(pipeline: Pipeline, source: SourceSpec | None, logs_root: Path) -> InitFromSpec:
-    if source is None:
-        return InitFromSpec()
+def _planned(stages: Stages, stage: StageSpec, request: Request) -> PlannedStage:
+    def weights(source: SourceSpec) -> InitFromSpec:
+        return _weights(stages.pipeline, source, stages.logs_root)
+
+    return PlannedStage(
+        stage=stage,
+        plan=request.plan,
+        init_from=InitFromSpec() if stage.init_from is None else weights(stage.init_from),
+        sources={name: weights(source) for name, source in stage.sources.items()},
+        job=request.job,
+        least_s=0.0,
+    )
+
+
+def _weights(pipeline: Pipeline, source: SourceSpec, logs_root: Path) -> InitFromSpec:
     section = source_section(pipeline, source, logs_root)
     paths = {key: str(Path(section[key]).expanduser().absolute()) for key in ("run", "file") if key in section}
     return InitFromSpec.model_validate({**section, **paths})

@@ -15,7 +15,7 @@ from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.cluster.launch.pipeline import PlanOf, Stages
 from graphmill.config.frozen import Spec
-from graphmill.record.find_weights import find_initial_weights
+from graphmill.record.find_weights import find_initial_weights, find_sources
 from graphmill.record.run_folder import PIPELINE_FILE, RunFolder
 from graphmill.spec.job.resolve import Job
 from graphmill.spec.pipeline import Pipeline, StageSpec
@@ -34,6 +34,7 @@ class PlannedStage(Spec):
     stage: StageSpec
     plan: Plan = Field(description="of a run that begins with random weights")
     init_from: InitFromSpec = Field(description="the weights that it begins with in truth; paths are absolute")
+    sources: dict[str, InitFromSpec] = Field({}, description="the weights that its task uses; paths are absolute")
     job: Job = Field(description="of the stage alone: for `graphmill submit --resume`")
     least_s: float = Field(description="with less time left of a job, an attempt is not worth its start-up")
 
@@ -110,6 +111,10 @@ def plans_of(submitted: SubmittedPipeline, report: Callable[[str, str], None]) -
         planned = submitted.planned(stage.name)
         if stages.missing(stage):
             return planned.plan
-        return planned.plan.model_copy(update={"init_from": find_initial_weights(planned.init_from, report)})
+        found = {
+            "init_from": find_initial_weights(planned.init_from, report),
+            "sources": find_sources(planned.sources, report),
+        }
+        return planned.plan.model_copy(update=found)
 
     return plan_of

@@ -194,6 +194,7 @@ def new_folder(request: Request) -> Iterator[RunFolder]:
                 folder.job_path,
                 folder.plan_path,
                 folder.initial_weights_path,
+                *(folder.source_path(name) for name in request.plan.sources),
                 folder.jobs_path,
                 folder.path / ".lock",
             ):

@@ -82,7 +82,7 @@ class Measurements:
             write_json(self._path, self._known)
 
     def _key(self, plan: Plan) -> str:
-        text = plan_text(plan.model_copy(update={"run_id": "", "init_from": None}))
+        text = plan_text(plan.model_copy(update={"run_id": "", "init_from": None, "sources": {}}))
         return f"{socket.gethostname()} {hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
@@ -134,7 +134,7 @@ def measure(plan: Plan, steps: int) -> dict[str, Any]:
 
 
 def _trial(plan: Plan, steps: int) -> dict[str, Any]:
-    """In a process of its own."""
+    """In a process of its own; with the sources that the plan has, for the task may not do without."""
     own = plan.model_copy(update={"init_from": None})
     with tempfile.NamedTemporaryFile("w", prefix="graphmill-plan-", suffix=".json", encoding="utf-8") as file:
         file.write(plan_text(own))

@@ -117,6 +117,7 @@ class Kind(Generic[E, I, P]):
     store: str  # class of prepared data: tasks.stores.Store
     task: str  # class of a rank's share: tasks.task.Task
     recognise: str = ""  # function that says of a path whether raw data there are this task's; "": none can
+    sources: tuple[str, ...] = ()  # names of further weights that its ranks use: tasks.task.UsesSources
     old_formats: tuple[int | str, ...] = ()  # format_version of data prepared before their header named the kind
     layouts: tuple[Layout, ...] = ()  # headers of programs that the task comes from
     former_names: Mapping[str, str] = field(default_factory=dict)  # of columns, in runs of version 0.1.0
