@@ -71,7 +71,7 @@ def _packed(
     dry_run: bool,
 ) -> "tuple[SubmittedPipeline, Packing, dict[str, Prediction]]":
     from graphmill.cluster.jobs.pipeline import limits_of, pack_stages, plan_stages, record_of
-    from graphmill.cluster.jobs.pipeline_record import plans_of
+    from graphmill.cluster.jobs.pipeline_record import PipelineFolder, plans_of
     from graphmill.cluster.jobs.sites import find_site
     from graphmill.cluster.launch.pipeline import checked_plans
 
@@ -79,7 +79,8 @@ def _packed(
         of, overrides=overrides, dataset_root=dataset_root, find_site=find_site, say=say, to_train=not dry_run
     )
     record = record_of(of, chosen, planned)
-    plan_of = plans_of(record, lambda name, problem: say(f"{name} is damaged and passed over: {problem}"))
+    folder = PipelineFolder(of.logs_root / of.pipeline.name)
+    plan_of = plans_of(folder, record, lambda name, problem: say(f"{name} is damaged and passed over: {problem}"))
     checked_plans(of, chosen, plan_of)
     wanted = [of.pipeline.stage(name) for name in record.chosen]
     predictions = _predictions(of, wanted, record, trial=trial, keep=not dry_run)

@@ -100,7 +100,7 @@ def _watcher(run: str | None, logs_root: Path) -> "Watcher | PipelineWatcher":
         from graphmill.cluster.jobs.pipeline_record import PipelineFolder
         from graphmill.cluster.pipeline_status import PipelineWatcher
 
-        return PipelineWatcher(PipelineFolder(pipeline.path.absolute()), Watcher([], root=logs_root.absolute()))
+        return PipelineWatcher(PipelineFolder(pipeline.path.absolute()), Watcher([]))
     if run is not None:
         return Watcher(find_by_name_or_job(run, logs_root), root=logs_root)
     everything = Watcher(find_runs(logs_root), root=logs_root)

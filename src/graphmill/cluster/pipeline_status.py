@@ -27,15 +27,15 @@ class PipelineWatcher:
     def look(self) -> list[RunView]:
         """The state of every stage now, in order."""
         submitted = self.folder.read()
-        stages = stages_of(submitted)
+        stages = stages_of(self.folder, submitted)
         begun = [state.folder for state in stages.states() if state.status != NEW]
-        self.runs.folders = begun
+        self.runs.folders, self.runs.root = begun, self.folder.path.parent
         views = {view.folder: view for view in self.runs.look()}
         living = self._living(submitted)
         found = []
         for planned in submitted.stages:
             state = stages.state(planned.stage)
-            view = views.get(state.folder.path) or _not_begun(planned, stages, self.runs)
+            view = views.get(state.folder.path) or _not_begun(planned, stages)
             found.append(_with_chain(view, planned, submitted, stages, living))
         return found
 
@@ -49,13 +49,19 @@ class PipelineWatcher:
         return alive(kept, readings)
 
 
-def _not_begun(planned: PlannedStage, stages: Stages, runs: Watcher) -> RunView:
+def _not_begun(planned: PlannedStage, stages: Stages) -> RunView:
     folder = stages.state(planned.stage).folder
     missing = stages.missing(planned.stage)
-    name = str(folder.path.relative_to(runs.root.absolute())) if runs.root is not None else planned.plan.run_id
     detail = f"takes weights of {', '.join(missing)}" if missing else "never started"
     epochs = planned.plan.calendar.num_epochs
-    return RunView(run=name, folder=folder.path, state="planned", source="run folder", detail=detail, epochs=epochs)
+    return RunView(
+        run=planned.plan.run_id,
+        folder=folder.path,
+        state="planned",
+        source="run folder",
+        detail=detail,
+        epochs=epochs,
+    )
 
 
 def _with_chain(

@@ -96,16 +96,16 @@ class PipelineFolder:
             raise UserError(f"{self.record_path} is damaged: {where}: {first['msg']}", fix=fix) from None
 
 
-def stages_of(submitted: SubmittedPipeline) -> Stages:
-    """The stages and their runs."""
+def stages_of(folder: PipelineFolder, submitted: SubmittedPipeline) -> Stages:
+    """The stages and their runs, which are beside pipeline.json, also where the folder was moved."""
     specs = tuple(each.stage for each in submitted.stages)
     pipeline = Pipeline(submitted.name, {}, (), submitted.evaluate_on, specs)
-    return Stages(pipeline, Path(submitted.logs_root))
+    return Stages(pipeline, folder.path.parent)
 
 
-def plans_of(submitted: SubmittedPipeline, report: Callable[[str, str], None]) -> PlanOf:
+def plans_of(folder: PipelineFolder, submitted: SubmittedPipeline, report: Callable[[str, str], None]) -> PlanOf:
     """Plans of the stages as they were submitted. `report(checkpoint, problem)`: of damaged initial weights."""
-    stages = stages_of(submitted)
+    stages = stages_of(folder, submitted)
 
     def plan_of(stage: StageSpec) -> Plan:
         planned = submitted.planned(stage.name)

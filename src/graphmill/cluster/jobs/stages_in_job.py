@@ -58,8 +58,8 @@ def run_stages(driver: JobDriver, part: StagesHere) -> int:
     """Run the stages of this job, or as far as it gets. Returns the exit status of the job."""
     folder = PipelineFolder(part.folder)
     submitted = folder.read()
-    plan_of = plans_of(submitted, lambda name, problem: say(f"{name} is damaged and passed over: {problem}"))
-    return _StagesInJob(driver, part, folder, submitted, stages_of(submitted), plan_of).run()
+    plan_of = plans_of(folder, submitted, lambda name, problem: say(f"{name} is damaged and passed over: {problem}"))
+    return _StagesInJob(driver, part, folder, submitted, stages_of(folder, submitted), plan_of).run()
 
 
 @dataclass(slots=True)
