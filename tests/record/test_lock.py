@@ -157,9 +157,14 @@ def test_any_other_error_is_not_taken_for_a_missing_lock(tmp_path, failing_disk,
 
 
 def test_a_heartbeat_that_comes_while_it_is_looked_for_counts(tmp_path, elsewhere, monkeypatch):
-    """The owner's disk hung, or the hosts' clocks differ by more than a heartbeat is old."""
+    """However old it looks: the hosts' clocks may differ by more than that."""
     owner = elsewhere(lock.STALE_S + 100)
-    monkeypatch.setattr(lock.time, "sleep", lambda _: os.utime(tmp_path / lock.OWNER))
+
+    def beat(_) -> None:
+        then = (tmp_path / lock.OWNER).stat().st_mtime + 1
+        os.utime(tmp_path / lock.OWNER, (then, then))
+
+    monkeypatch.setattr(lock.time, "sleep", beat)
     with pytest.raises(OwnedError), hold(tmp_path):
         pass
     assert owner_of(tmp_path) == owner

@@ -187,3 +187,29 @@ def test_a_rank_that_vanished_under_torchrun_is_named(new_run):
         events.write(Failure(message=ECHO, exit_code=1))
     judgement = judge(folder, Evidence(started, status=1))
     assert (judgement.ending.name, judgement.first.rank) == ("failed", 1)
+
+
+@pytest.mark.parametrize(("behind_s", "seen"), [(500.0, False), (-5.0, True)])
+def test_an_error_of_an_earlier_attempt_is_told_by_its_own_hosts_clock(new_run, behind_s, seen):
+    """Rank 1's clock is ahead, so its error of before this attempt has a time of after its begin."""
+    folder, _ = new_run(2)
+    started = time.time()
+    with EventWriter(folder.events_path(1), rank=1) as events:
+        events.write(Failure(message="ValueError: nan", exit_code=1))
+    text = folder.events_path(1).read_text()
+    then = started - behind_s + AHEAD_S
+    folder.events_path(1).write_text(re.sub(r'"time": [0-9.]+', f'"time": {then}', text))
+    exits = [RankExit(1, -9, started + 10)]
+    first = judge(folder, Evidence(started, exits, ahead_s={0: 0.0, 1: AHEAD_S})).first
+    assert ("ValueError: nan" in first.in_words()) is seen
+    assert ("SIGKILL" in first.in_words()) is not seen
+
+
+def test_a_run_is_done_only_where_every_rank_is(new_run):
+    folder, _ = new_run(2)
+    started = time.time()
+    for rank, last in enumerate((Finish(steps_done=9, status="done"), Stop(steps_done=7, status="stopped"))):
+        with EventWriter(folder.events_path(rank), rank=rank) as events:
+            events.write(last)
+    assert judge(folder, Evidence(started)).ending.name == "out_of_time"
+    assert judge(folder, Evidence(started, asked="stopped")).ending.name == "stopped"
