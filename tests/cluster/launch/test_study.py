@@ -114,5 +114,10 @@ def test_a_second_interrupt_ends_the_study_too(tmp_path, planner, stand_in, sour
     process.send_signal(signal.SIGINT)
     wait_until((first / "asked_0").exists, "the first interrupt")
     process.send_signal(signal.SIGINT)
-    assert process.wait(HANG_S) == 130
+    try:
+        wait_until(lambda: process.poll() is not None or statuses(tmp_path)[1] != "new", "the study to end")
+        assert process.poll() == 130
+    finally:
+        process.kill()
+        process.wait()
     assert statuses(tmp_path) == ["interrupted", "new", "new"]
