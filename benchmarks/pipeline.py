@@ -42,8 +42,8 @@ def main() -> None:
             for recipe in options.recipes:
                 found += stages_of(recipe, Path(folder), number)
     columns = ["stage", "predicted s", "job s", "ratio", "predicted MiB", "job MiB", "ratio", "cores of others", "load"]
-    print_table(f"predicted / real, {origin.cpu_model}, {origin.time_utc}", columns, [row(each) for each in found])
     write_result("pipeline", {"bars": BARS, "stages": found}, origin)
+    print_table(f"predicted / real, {origin.processor.name}, {origin.time_utc}", columns, [row(each) for each in found])
 
 
 def stages_of(recipe: str, folder: Path, number: int) -> list[dict[str, Any]]:
