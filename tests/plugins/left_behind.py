@@ -1,8 +1,8 @@
 """No test leaves a process behind.
 
 Processes are known by their environment: this session's mark, and the test that started them, which pytest puts there
-itself (PYTEST_CURRENT_TEST). They must be gone when its module ends. A fixture that lives longer starts its processes
-without that name: they must be gone when the session ends. What is meant to end by itself soon after is waited for.
+itself (PYTEST_CURRENT_TEST). Those of a test must be gone when its module ends; those of a fixture, which may be of the
+whole session, when the session ends. What is meant to end by itself soon after is waited for.
 
 What tests of a dev cluster start (daemons, hosts) belongs to the cluster, which takes them down as a whole.
 """
@@ -28,7 +28,7 @@ def pytest_configure() -> None:
 
 
 def left_behind(*, of_tests: bool) -> dict[int, str]:
-    """What still lives of this session's processes; with `of_tests` only those that bear a test's name."""
+    """What still lives of this session's processes; with `of_tests` only what a test itself started, not a fixture."""
     found = {}
     mark = f"{MARK}={SESSION}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
@@ -39,7 +39,7 @@ def left_behind(*, of_tests: bool) -> dict[int, str]:
             test = next((e.partition(b"=")[2].decode() for e in entries if e.startswith(b"PYTEST_CURRENT_TEST=")), "")
             if test.startswith(OF_A_CLUSTER):
                 continue
-            if test or not of_tests:
+            if test.endswith("(call)") or not of_tests:
                 words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                 found[int(folder.name)] = f"{test or 'no test'}: {words[:300]}"
     return found
