@@ -1,12 +1,10 @@
 """Feeding a device: on the CPU nothing is copied; on a GPU the batches are the same."""
 
-from dataclasses import fields, is_dataclass
-
 import pytest
 import torch
 
 from graphmill.graph.batch import Block, DenseRows, MiniBatch, SeedIds, Seeds, SparseRows
-from graphmill.sample.feed import feed
+from graphmill.sample.feed import feed, tensors_in
 
 CPU = torch.device("cpu")
 
@@ -28,14 +26,15 @@ def batch_of(step: int, *, sparse: bool) -> MiniBatch:
     )
 
 
-def tensors_of(value) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value.cpu()]
-    if isinstance(value, tuple):
-        return [tensor for item in value for tensor in tensors_of(item)]
-    if is_dataclass(value):
-        return [tensor for field in fields(value) for tensor in tensors_of(getattr(value, field.name))]
-    return []
+def tensors_of(batch: MiniBatch) -> list[torch.Tensor]:
+    return [tensor.cpu() for tensor in tensors_in(batch)]
+
+
+def test_all_tensors_of_a_batch_are_found():
+    batch = batch_of(1, sparse=True)
+    rows, (block,) = batch.inputs, batch.blocks
+    expected = [batch.node_ids, block.indptr, block.indices, rows.indptr, rows.indices, rows.values, batch.labels]
+    assert [id(tensor) for tensor in tensors_in(batch)] == [id(tensor) for tensor in expected]
 
 
 def test_on_the_cpu_they_are_the_very_batches():

@@ -214,3 +214,9 @@ def test_collectives_of_the_group(results):
         assert found["payload_bytes"] == 20
         assert found["control_bytes"] == 24
         assert found["waited"]
+
+
+def test_groups_exchange_among_their_own_ranks(results):
+    of_pair = {"own": [4.0] * 3, "everyone": [3.0] * 3, "numbers": [[0], [2]], "rows": [0.0, 2.0, 2.0]}
+    alone = {"own": [1.0] * 3, "everyone": [3.0] * 3, "numbers": [], "rows": []}
+    assert results["two-groups"] == [of_pair, alone, of_pair]

@@ -10,7 +10,7 @@ from graphmill.base.errors import UserError
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.kinds.traffic import TrafficExperiment, TrafficInfo
 from graphmill.spec.plan import MachineFacts, resolve
-from graphmill.train.device import rank_device
+from graphmill.train.device import is_built_for, rank_device
 
 
 def test_a_run_on_cpus_asks_for_nothing():
@@ -41,6 +41,25 @@ def test_a_rank_without_its_gpu_ends_with_a_sentence(tmp_path):
     outcome = folder.read_outcome()
     assert outcome is not None
     assert (outcome.status, outcome.exit_code) == ("bad_request", 2)
+
+
+@pytest.mark.parametrize(
+    ("capability", "architectures", "runs"),
+    [
+        ((7, 0), ["sm_75", "sm_80", "sm_90", "compute_90"], False),  # V100 under a build for CUDA 13
+        ((7, 0), ["sm_50", "sm_60", "sm_70", "sm_80"], True),
+        ((8, 6), ["sm_80"], True),
+        ((8, 0), ["sm_86"], False),
+        ((9, 0), ["sm_80"], False),
+        ((9, 0), ["sm_80", "compute_80"], True),
+        ((9, 0), ["sm_90a"], True),
+        ((12, 0), ["sm_100", "sm_120"], True),
+        ((10, 3), ["sm_120", "compute_120"], False),
+        ((9, 4), ["gfx942"], True),
+    ],
+)
+def test_a_build_that_has_no_code_for_a_gpu_is_known(capability, architectures, runs):
+    assert is_built_for(capability, architectures) is runs
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")

@@ -13,6 +13,7 @@ from graphmill.cli.plan import say
 from graphmill.cli.show import print_line
 from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
 from graphmill.spec.flags import TrainRequest, parse_train_request
+from graphmill.spec.load import DEFAULT_RECIPE
 
 if TYPE_CHECKING:
     from graphmill.spec.job.resolve import Job
@@ -70,7 +71,7 @@ def script(
     Example:
       graphmill script debian-packages-sage --hosts 2 --time 01:00:00 -o train.sbatch
       graphmill script my.yaml --site pitzer --account PAS1266 --gres gpu:v100:1 --mem 85G
-      graphmill script --site perlmutter --nodes-list 1 2 4 8 --allocation m1234 --mail-user you@org.edu
+      graphmill script reddit-sage --site perlmutter --nodes-list 1 2 4 8 --allocation m1234 --mail-user you@org.edu
         --mail-type END,FAIL --job-name-prefix reddit-strong --output-dir slurm
         --setup-line "module load pytorch"
         -- --max_steps 4000 --batch_size 1024 --sync_every 1 --sync_scheme deferred_allreduce
@@ -79,6 +80,8 @@ def script(
     counts = _counts(nodes_list)
     folders = [str(logs_root) if asked.logs_root == Path("logs") else str(asked.logs_root)]
     folders += [str(path) for path in (asked.dataset_root or root,) if path]
+    if asked.experiment is None:
+        say(f"no experiment is named: the script trains the recipe {DEFAULT_RECIPE}")
     jobs = [_job(asked, [*job, *(() if count is None else (f"slurm.hosts={count}",))], folders) for count in counts]
     for remark in dict.fromkeys(remark for each in jobs for remark in each.remarks):
         say(remark)

@@ -1,9 +1,10 @@
 """The types that flow from seeds to a step. One type per stage, no optional fields (house rule 3)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NewType
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -89,6 +90,10 @@ class DenseRows:
 
     x: Tensor  # [num_nodes, num_features]
 
+    def to(self, device: torch.device) -> "DenseRows":
+        """The same on `device`."""
+        return DenseRows(copied(self.x, device))
+
 
 @dataclass(frozen=True, slots=True)
 class SelfAndMean:
@@ -99,6 +104,10 @@ class SelfAndMean:
 
     x: Tensor  # [num_rows, 2 * num_features]
 
+    def to(self, device: torch.device) -> "SelfAndMean":
+        """The same on `device`."""
+        return SelfAndMean(copied(self.x, device))
+
 
 @dataclass(frozen=True, slots=True)
 class SparseRows:
@@ -108,6 +117,11 @@ class SparseRows:
     indices: Tensor  # int32 [num_values]
     values: Tensor  # float32 [num_values]
     num_features: int
+
+    def to(self, device: torch.device) -> "SparseRows":
+        """The same on `device`."""
+        indptr, indices, values = (copied(tensor, device) for tensor in (self.indptr, self.indices, self.values))
+        return SparseRows(indptr, indices, values, self.num_features)
 
 
 Inputs = DenseRows | SelfAndMean | SparseRows
@@ -124,6 +138,11 @@ class Block:
     def num_rows(self) -> int:
         """Rows of the layer's result."""
         return len(self.indptr) - 1
+
+    def to(self, device: torch.device) -> "Block":
+        """Only the block's own edges, on `device`: on the CPU all blocks share one array of them."""
+        first, last = int(self.indptr[0]), int(self.indptr[-1])
+        return Block(copied(self.indptr - first, device), copied(self.indices[first:last], device))
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +161,15 @@ class MiniBatch:
     def num_seeds(self) -> int:
         """Nodes to classify; 0 where the rank has no share of the step."""
         return len(self.seeds.ids)
+
+    def to(self, device: torch.device) -> "MiniBatch":
+        """The same on `device`, copied without waiting where the memory allows it."""
+        if device.type == "cpu":
+            return self
+        blocks = tuple(block.to(device) for block in self.blocks)
+        return replace(self, blocks=blocks, labels=copied(self.labels, device), inputs=self.inputs.to(device))
+
+
+def copied(tensor: Tensor, device: torch.device) -> Tensor:
+    """A CPU tensor on a GPU, on the current stream; the copy is under way when this returns."""
+    return (tensor if tensor.is_pinned() else tensor.pin_memory()).to(device, non_blocking=True)

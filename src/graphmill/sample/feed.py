@@ -1,15 +1,24 @@
 """Feed a GPU: the next batch is copied, on a stream of its own, while the step computes on this one."""
 
 from collections.abc import Generator, Iterator
-from dataclasses import replace
+from dataclasses import fields, is_dataclass
+from typing import Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
 
-from graphmill.graph.batch import Block, DenseRows, Inputs, MiniBatch, SelfAndMean, SparseRows
+
+class Movable(Protocol):
+    """A batch of any task: a dataclass of tensors, and of dataclasses and tuples of them."""
+
+    def to(self, device: torch.device) -> Self:
+        """The same on `device`, copied on the current stream, without waiting where the memory allows it."""
 
 
-def feed(batches: Iterator[MiniBatch], device: torch.device) -> Generator[MiniBatch]:
+B = TypeVar("B", bound=Movable)
+
+
+def feed(batches: Iterator[B], device: torch.device) -> Generator[B]:
     """The same batches on `device`, in order. On the CPU nothing is copied.
 
     Three are there at once: the one before, until the caller lets go of it, the one that is given, and the next.
@@ -24,64 +33,30 @@ def feed(batches: Iterator[MiniBatch], device: torch.device) -> Generator[MiniBa
         ahead = _copied(next(batches, None), device, stream)
         computing = torch.cuda.current_stream(device)
         computing.wait_event(copied)
-        for tensor in _tensors(batch):
-            tensor.record_stream(computing)  # its memory is not given out again before the step is done with it
+        for tensor in tensors_in(batch):
+            if tensor.is_cuda:
+                tensor.record_stream(computing)  # its memory is not given out again before the step is done with it
         yield batch
         # The step is over, so this is no waiting; but it says that the page-locked memory may be written again, which
         # the prefetch thread does from the batch after the next on (see `collect.BufferRing`).
         copied.synchronize()
 
 
-def _copied(
-    batch: MiniBatch | None, device: torch.device, stream: torch.cuda.Stream
-) -> tuple[MiniBatch, torch.cuda.Event] | None:
+def _copied(batch: B | None, device: torch.device, stream: torch.cuda.Stream) -> tuple[B, torch.cuda.Event] | None:
     """Begin the copy of a batch; the event is over when it has arrived."""
     if batch is None:
         return None
     with torch.cuda.stream(stream):
-        return to_device(batch, device), stream.record_event()
+        return batch.to(device), stream.record_event()
 
 
-def _tensors(batch: MiniBatch) -> Iterator[Tensor]:
-    yield batch.labels
-    for block in batch.blocks:
-        yield from (block.indptr, block.indices)
-    match batch.inputs:
-        case DenseRows(x) | SelfAndMean(x):
-            yield x
-        case SparseRows() as x:
-            yield from (x.indptr, x.indices, x.values)
-
-
-def to_device(batch: MiniBatch, device: torch.device) -> MiniBatch:
-    """The batch on `device`, copied without waiting where the memory allows it."""
-    if device.type == "cpu":
-        return batch
-    return replace(
-        batch,
-        blocks=tuple(_block_to(block, device) for block in batch.blocks),
-        labels=_copy(batch.labels, device),
-        inputs=_inputs_to(batch.inputs, device),
-    )
-
-
-def _block_to(block: Block, device: torch.device) -> Block:
-    """Only the block's own edges: on the CPU all blocks share one array of them."""
-    first, last = int(block.indptr[0]), int(block.indptr[-1])
-    return Block(_copy(block.indptr - first, device), _copy(block.indices[first:last], device))
-
-
-def _inputs_to(inputs: Inputs, device: torch.device) -> Inputs:
-    match inputs:
-        case DenseRows(x):
-            return DenseRows(_copy(x, device))
-        case SelfAndMean(x):
-            return SelfAndMean(_copy(x, device))
-        case SparseRows() as x:
-            return SparseRows(
-                _copy(x.indptr, device), _copy(x.indices, device), _copy(x.values, device), x.num_features
-            )
-
-
-def _copy(tensor: Tensor, device: torch.device) -> Tensor:
-    return (tensor if tensor.is_pinned() else tensor.pin_memory()).to(device, non_blocking=True)
+def tensors_in(value: object) -> Iterator[Tensor]:
+    """All tensors of a batch, however deep."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from tensors_in(item)
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from tensors_in(getattr(value, field.name))

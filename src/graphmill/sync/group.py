@@ -24,13 +24,19 @@ class Traffic:
 
 @dataclass(slots=True)
 class Group:
-    """All ranks, or this process alone. Collectives of one rank are no-ops that move no bytes."""
+    """Ranks that exchange with each other, or this process alone. Collectives of one rank are no-ops.
+
+    `rank` and `world_size` are within the group. `process_group`: which of torch's groups the collectives are of; all
+    ranks by default. Two threads of a rank need a group each, for the order of collectives is the only thing that pairs
+    them.
+    """
 
     rank: int
     world_size: int
     device: torch.device
     traffic: Traffic = field(default_factory=Traffic)
     spans: Spans = field(default_factory=Spans)  # of this rank: its loop, its loaders and its collectives
+    process_group: dist.ProcessGroup | None = None
 
     def all_reduce(self, tensor: Tensor) -> None:
         """Sum `tensor` over the ranks, in place. Its bytes are payload."""
@@ -50,7 +56,7 @@ class Group:
             return
         self._wait_for_device()  # what the device had still to compute is no time of the collective
         with self.spans("sync"):
-            dist.all_reduce(tensor, operation)
+            dist.all_reduce(tensor, operation, group=self.process_group)
             self._wait_for_device()
         self.traffic.payload_bytes += tensor.numel() * tensor.element_size()
 
@@ -61,7 +67,7 @@ class Group:
         mine = torch.tensor(numbers, dtype=torch.int64, device=self.device)
         with self.spans("sync"):
             everyone = [torch.empty_like(mine) for _ in range(self.world_size)]
-            dist.all_gather(everyone, mine)
+            dist.all_gather(everyone, mine, group=self.process_group)
             rows: list[list[int]] = torch.stack(everyone).tolist()
         self.traffic.control_bytes += mine.numel() * mine.element_size()
         return rows
@@ -70,7 +76,7 @@ class Group:
         """The sum over ranks of a tensor of statistics; not counted as a sync's payload."""
         if self.world_size > 1:
             numbers = numbers.to(self.device)
-            dist.all_reduce(numbers)
+            dist.all_reduce(numbers, group=self.process_group)
         return numbers.cpu()
 
     def gather_rows(self, rows: Tensor, counts: list[int]) -> Tensor:
@@ -80,7 +86,7 @@ class Group:
         padded = torch.zeros(max(counts), rows.shape[1], dtype=rows.dtype, device=self.device)
         padded[: len(rows)] = rows
         everyone = [torch.empty_like(padded) for _ in range(self.world_size)]
-        dist.all_gather(everyone, padded)
+        dist.all_gather(everyone, padded, group=self.process_group)
         return torch.cat([part[:count].cpu() for part, count in zip(everyone, counts, strict=True)])
 
     def barrier(self) -> None:

@@ -1,5 +1,8 @@
 """The device that a rank trains on, checked before it meets the others: what is missing is said, not met in a crash."""
 
+import re
+from collections.abc import Iterable
+
 import torch
 
 from graphmill.base.errors import UserError
@@ -26,6 +29,32 @@ def rank_device(planned: str, local_rank: int) -> torch.device:
             f"rank {local_rank} of this host wants a GPU of its own, but it sees {number}",
             fix="start no more ranks on a host than it has GPUs, and look at CUDA_VISIBLE_DEVICES",
         )
+    capability, architectures = torch.cuda.get_device_capability(index), torch.cuda.get_arch_list()
+    if not is_built_for(capability, architectures):
+        raise UserError(
+            f"{torch.cuda.get_device_name(index)} has compute capability {capability[0]}.{capability[1]}, and torch"
+            f" {torch.__version__} is built for {', '.join(architectures)}",
+            fix="install a build of torch for an older CUDA (see graphmill doctor), or ask for newer GPUs",
+        )
     device = torch.device("cuda", index)
     torch.cuda.set_device(device)  # what names no device means this one: peer copies, kernels of other libraries
     return device
+
+
+def is_built_for(capability: tuple[int, int], architectures: Iterable[str]) -> bool:
+    """Whether a build with code for `architectures` (`sm_80`, `compute_90`: torch.cuda.get_arch_list) runs on a GPU.
+
+    Machine code (sm) runs within its major version from its minor version on; PTX (compute) on everything newer. See
+    "Application compatibility" in NVIDIA's CUDA C++ best practices guide.
+
+    >>> is_built_for((7, 0), ["sm_75", "sm_80", "compute_120"]), is_built_for((8, 6), ["sm_75", "sm_80"])
+    (False, True)
+    """
+    for architecture in architectures:
+        parts = re.fullmatch(r"(sm|compute)_(\d+)(\d)[a-z]?", architecture)
+        if parts is None:  # of a vendor or a version that is not known here: left to torch
+            return True
+        kind, built = parts[1], (int(parts[2]), int(parts[3]))
+        if built <= capability and (kind == "compute" or built[0] == capability[0]):
+            return True
+    return False

@@ -95,6 +95,24 @@ def collectives() -> dict[str, Any]:
     }
 
 
+def of_two_groups() -> dict[str, Any]:
+    """Ranks 0 and 2 exchange in a group of their own while all exchange in another: none is taken for the other."""
+    members = [0, 2]
+    process_group = dist.new_group(members)
+    everyone = torch.full((3,), float(RANK))
+    own = torch.full((3,), float(RANK))
+    numbers: list[list[int]] = []
+    rows = torch.empty(0, 1)
+    if RANK in members:
+        pair = Group(members.index(RANK), 2, CPU, process_group=process_group)
+        pair.all_reduce(own)
+        numbers = pair.gather_numbers([RANK])
+        rows = pair.gather_rows(torch.full((pair.rank + 1, 1), float(RANK)), [1, 2])
+        own += pair.sum_numbers(torch.tensor([1.0]))
+    Group(RANK, RANKS, CPU).all_reduce(everyone)
+    return {"own": own.tolist(), "everyone": everyone.tolist(), "numbers": numbers, "rows": rows.flatten().tolist()}
+
+
 def main() -> None:
     dist.init_process_group("gloo", store=dist.FileStore(sys.argv[1], RANKS), rank=RANK, world_size=RANKS)
     rounds = [False, True, False, False, True]
@@ -112,6 +130,7 @@ def main() -> None:
         "counting": run(LocalSgdSpec(scheme="local_sgd", every=2), rounds, Counting),
         "counting-deferred": run(DeferredAllreduceSpec(every=2), rounds, Counting),
         "collectives": collectives(),
+        "two-groups": of_two_groups(),
     }
     (Path(sys.argv[2]) / f"{RANK}.json").write_text(json.dumps(results))
     dist.barrier()  # whoever leaves first takes its connections along

@@ -16,7 +16,7 @@ from graphmill.graph.features import Features
 from graphmill.nn.graphsage import GraphSage
 from graphmill.nn.weights import Weights
 from graphmill.sample.collect import Collector
-from graphmill.sample.feed import feed, to_device
+from graphmill.sample.feed import feed
 from graphmill.sample.neighbor import NeighborSampler
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule, drawn
@@ -193,7 +193,7 @@ class NodeClassification:
                 seeds = EvaluationSeeds(SeedIds(mine[begin : begin + _EVALUATION_BATCH]))
                 if len(seeds.ids):
                     batch = collector.collect(sampler.sample(seeds))
-                    logits.append(self.model(to_device(batch, self.group.device)).float().cpu())
+                    logits.append(self.model(batch.to(self.group.device)).float().cpu())
         return mine, torch.cat(logits)
 
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from graphmill.base.errors import UserError
 from graphmill.graph.batch import EvaluationSeeds, SeedIds, Seeds
 from graphmill.nn.weights import Weights
+from graphmill.sample.feed import feed
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule, drawn
 from graphmill.spec.kinds.traffic import HuberSpec, MaeSpec, MseSpec, TrafficDatasetSpec, TrafficInfo, TrafficPlan
@@ -55,8 +56,7 @@ class Traffic:
     def batches(self, epoch: int, first_step: int) -> Generator[WindowBatch]:
         """The batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
         with closing(prefetch(lambda: self._make(epoch, first_step), self.plan.prefetch)) as batches:
-            for batch in batches:
-                yield batch.to(self.group.device)
+            yield from feed(batches, self.group.device)
 
     def weights(self, epoch: int, step: int) -> tuple[int, ...]:
         """Readings to be forecast that are not missing, of every rank."""

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graphmill.graph.batch import AnySeeds
+from graphmill.graph.batch import AnySeeds, copied
 from graphmill.spec.kinds.traffic import split_counts
 from graphmill.tasks.task import Split
 from graphmill.tasks.traffic.store import TrafficStore, window_starts
@@ -49,8 +49,7 @@ class WindowBatch:
         """The same on `device`, copied without waiting where the memory allows it."""
         if device.type == "cpu":
             return self
-        readings, clock = (each.pin_memory().to(device, non_blocking=True) for each in (self.readings, self.clock))
-        return WindowBatch(self.seeds, readings, clock)
+        return WindowBatch(self.seeds, copied(self.readings, device), copied(self.clock, device))
 
     def inputs(self, mean: Tensor, std: Tensor) -> Tensor:
         """[num_windows, history, num_sensors, 4]: scaled reading, 1 where there is one, time of day, weekday.
