@@ -31,7 +31,8 @@ def test_a_dry_run_of_what_slurm_refuses_shows_what_was_asked(cluster, toy, tmp_
 
 
 def test_a_run_from_submit_to_done(cluster, toy, tmp_path):
-    done = cluster.graphmill("submit", toy, "--hosts", "2", "--run-id", "one", "--json", cwd=tmp_path)
+    held = ("--run-id", "one", "--sbatch-arg=--begin=now+1hour", "--json")  # until it was submitted again
+    done = cluster.graphmill("submit", toy, "--hosts", "2", *held, cwd=tmp_path)
     assert done.code == 0, done.err
     answer = json.loads(done.out)
     folder = RunFolder(tmp_path / "logs" / "one")
@@ -48,6 +49,7 @@ def test_a_run_from_submit_to_done(cluster, toy, tmp_path):
     assert resumed.code == 2
     assert f"job {answer['job_id']}" in resumed.err
 
+    assert cluster.run("scontrol", "update", f"jobid={answer['job_id']}", "starttime=now", cwd=tmp_path).code == 0
     watched = cluster.graphmill("watch", answer["job_id"], "--interval", "1", cwd=tmp_path)
     assert watched.code == 0, watched.out
     assert "epoch 2/2" in watched.out.splitlines()[-1]

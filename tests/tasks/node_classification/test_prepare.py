@@ -133,7 +133,7 @@ def test_known_names_are_valid_and_unique():
     assert len(set(names)) == len(names)
     for dataset in DATASETS:
         store_path(dataset.name, Path())
-        assert dataset.origin in {"embedded", "download", "generated"}
+        assert dataset.origin in {"embedded", "download", "generated", "given"}
 
 
 class Server(http.server.BaseHTTPRequestHandler):
