@@ -20,7 +20,7 @@ def test_a_strong_study_of_real_ranks(graphmill, toy, tmp_path):
     assert told["kind"] == "strong"
     assert [row["num_nodes"] for row in told["rows"]] == [1, 2]
     assert all(row["epoch_time_sec"] > 0 for row in told["rows"])
-    assert (tmp_path / "results" / "scaling" / "strong_speedup.png").stat().st_size > 0
+    assert (tmp_path / "results" / "scaling" / "s_synthetic-sbm" / "strong_speedup.png").stat().st_size > 0
     assert "strong scaling of synthetic/sbm; fixed problem" in graphmill("scaling", "logs/s").out
     verdicts = json.loads(graphmill("bottleneck", "s", "--json").out)["runs"]
     assert len(verdicts) == 2

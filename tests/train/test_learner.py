@@ -187,7 +187,9 @@ def test_books_carry_a_ledger_over_an_attempt(clock):
     clock.now += 0.25
     assert resumed.elapsed_s() == 7.75
     row = resumed.facts(epoch=0, steps_done=6, loss=3.0, num_seeds=(60, 60))
-    assert (row["syncs"], row["syncs_cum"]) == (4, 5), "of the epoch: those of both attempts, but none before it"
+    assert (row["num_syncs"], row["num_syncs_cum"]) == (4, 5), (
+        "of the epoch: those of both attempts, but none before it"
+    )
 
 
 @pytest.mark.parametrize(("ranks", "num_agreed", "said"), [(2, 3, True), (2, 2, False), (1, 3, None)])

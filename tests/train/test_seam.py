@@ -195,7 +195,7 @@ def test_it_resumes_to_the_bit(training_of):
 def test_seeds_so_far_are_those_of_the_steps_that_were_done(training_of):
     training = training_of(plan_of(max_steps=10))
     assert training.run() == "done"
-    rows = [(row["samples_epoch_global"], row["samples_cum_global"]) for row in rows_of(training)]
+    rows = [(row["num_seeds"], row["num_seeds_cum"]) for row in rows_of(training)]
     assert rows == [("50", "50"), ("24", "74")], "three batches of eight in the second epoch"
 
 
