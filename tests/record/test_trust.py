@@ -1,5 +1,6 @@
 """Code that a plan names runs only where the person who runs it named it."""
 
+import json
 import os
 from pathlib import Path
 
@@ -39,6 +40,25 @@ def test_another_users_plan_needs_the_model_named(custom_run, new_run):
     built_in, its_plan = new_run(run_id="built-in")
     os.chown(built_in.plan_path, OTHER_UID, OTHER_UID)
     refuse_foreign_model(built_in, its_plan, (), {})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_the_task_of_another_users_plan_is_imported_only_where_it_is_named(new_run, tmp_path, monkeypatch):
+    folder, _ = new_run(run_id="foreign")
+    plan = json.loads(folder.plan_path.read_text())
+    plan["task"]["kind"] = "strange_page:KIND"
+    folder.plan_path.write_text(json.dumps(plan))
+    (tmp_path / "strange_page.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w')")
+    monkeypatch.syspath_prepend(tmp_path)
+    os.chown(folder.plan_path, OTHER_UID, OTHER_UID)
+    with pytest.raises(UserError, match="strange_page:KIND") as refused:
+        folder.read_plan()
+    assert "GRAPHMILL_TRUST_MODELS=strange_page:KIND" in refused.value.fix
+    assert not (tmp_path / "imported").exists()
+    monkeypatch.setenv("GRAPHMILL_TRUST_MODELS", "strange_page:KIND")
+    with pytest.raises(UserError, match="has no 'KIND'"):
+        folder.read_plan()
+    assert (tmp_path / "imported").exists()
 
 
 @pytest.mark.parametrize("target", ["torch.hub.load", "os.system", "subprocess.run", "importlib.import_module"])

@@ -95,8 +95,8 @@ def test_a_built_in_kind_is_found_by_its_name(kind):
     [
         ("trafic", "did you mean 'traffic'"),
         ("no.such.package:KIND", "no.such.package"),
-        ("json:KIND", "json has no 'KIND'"),
-        ("json:dumps", "is a function, not a"),
+        ("numpy:KIND", "numpy has no 'KIND'"),
+        ("graphmill.base.errors:UserError", "is a type, not a"),
         ("graphmill.spec.kinds.traffic:KIND", "calls itself 'traffic'"),
         (":", "cannot be imported"),
     ],
@@ -111,3 +111,8 @@ def test_what_is_no_kind_says_what_to_type(name, message):
 if __name__ == "__main__":  # python tests/spec/test_kinds.py SOURCE: the count, for another version of the package
     for path, said in names_of_a_task(Path(sys.argv[1]) if sys.argv[1:] else SOURCE).items():
         print(f"{path}: {', '.join(sorted(said))}")
+
+
+def test_a_part_of_python_is_no_task():
+    with pytest.raises(UserError, match="this is a part of Python"):
+        find_kind("this:KIND")

@@ -21,14 +21,14 @@ from graphmill.record.lines import append_line, complete_lines
 from graphmill.record.lock import Owner, hold
 from graphmill.record.manifest import hash_text, saved_steps
 from graphmill.record.provenance import Provenance, collect_provenance
+from graphmill.record.trust import refuse_foreign_kind
 from graphmill.record.weights import copy_initial_weights
 from graphmill.spec.differences import plan_differences
 from graphmill.spec.older import upgrade_plan
-from graphmill.spec.plan import Plan
+from graphmill.spec.plan import PLAN_FILE, Plan
 
 M = TypeVar("M", bound=BaseModel)
 
-PLAN_FILE = "plan.json"
 PIPELINE_FILE = "pipeline.json"  # in the folder that holds the runs of a pipeline's stages, once it was submitted
 # What is in a folder whose maker was killed before it wrote the plan: the next one begins anew.
 _OF_A_KILLED_MAKER = re.compile(
@@ -248,7 +248,17 @@ class RunFolder:
     def read_plan(self) -> Plan:
         """The plan of this run."""
         fix = "the run cannot be continued without it; start a new one"
-        return _read(self.plan_path, Plan, fix, upgrade=_as_of_today)
+        return _read(self.plan_path, Plan, fix, upgrade=self._as_of_today)
+
+    def _as_of_today(self, plan: bytes) -> bytes:
+        """A plan.json of any version in today's form; what is no JSON object is left for the model to refuse."""
+        with suppress(ValueError):
+            document = json.loads(plan)
+            if isinstance(document, dict):
+                task = document.get("task")
+                refuse_foreign_kind(self.plan_path, task.get("kind") if isinstance(task, dict) else task, os.environ)
+                return json.dumps(upgrade_plan(document)).encode()
+        return plan
 
     def read_outcome(self) -> Outcome | None:
         """How the run ended, or None where it has not, or could not say."""
@@ -405,15 +415,6 @@ def _make_empty(path: Path) -> None:
         raise UserError(
             f"the run folder {path} cannot be made: {error.strerror}", fix="give a --logs-root that you may write to"
         ) from None
-
-
-def _as_of_today(plan: bytes) -> bytes:
-    """A plan.json of any version in today's form; what is no JSON object is left for the model to refuse."""
-    with suppress(ValueError):
-        document = json.loads(plan)
-        if isinstance(document, dict):
-            return json.dumps(upgrade_plan(document)).encode()
-    return plan
 
 
 def _read(path: Path, model: type[M], fix: str, upgrade: Callable[[bytes], bytes] = bytes) -> M:

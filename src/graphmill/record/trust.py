@@ -1,45 +1,67 @@
-"""May code that a plan names be run? A plan names a model by its dotted path, and whoever reads the plan imports it.
+"""May code that a plan names be run? A plan may name a model, or a task, by dotted path; its reader imports that.
 
 Your own plans name what you named. A plan that another user wrote may name anything that this machine can import, with
-any arguments; so it runs only where you name the model yourself.
+any arguments; so it runs only where you name the model, or the task, yourself.
 """
 
 import os
 import pwd
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from graphmill.base.errors import UserError
-from graphmill.record.run_folder import RunFolder
-from graphmill.spec.plan import Plan
+from graphmill.spec.plan import PLAN_FILE, Plan
+
+if TYPE_CHECKING:
+    from graphmill.record.run_folder import RunFolder
 
 TRUST_VARIABLE: Final = "GRAPHMILL_TRUST_MODELS"  # dotted paths, separated by commas: reaches ranks on any host
 
 
-def refuse_foreign_model(folder: RunFolder, plan: Plan, trusted: Iterable[str], environ: Mapping[str, str]) -> None:
+def refuse_foreign_model(folder: "RunFolder", plan: Plan, trusted: Iterable[str], environ: Mapping[str, str]) -> None:
     """Raise a `UserError` where another user's plan names a model by dotted path that is not among `trusted`."""
     target = getattr(getattr(plan.task, "model", None), "target", None)
-    owner = folder.plan_path.stat().st_uid
-    named = {*trusted, *filter(None, environ.get(TRUST_VARIABLE, "").split(","))}
-    if target is None or owner == os.geteuid() or target in named:
+    if target is None or _is_trusted(folder.plan_path, target, trusted, environ):
         return
     raise UserError(
-        f"{folder.plan_path} belongs to {_user(owner)}, not to you, and names the model {target}: to use the run is to"
-        " import and call that, with the arguments in the plan",
+        f"{_whose(folder.plan_path)} and names the model {target}: to use the run is to import and call that, with the"
+        " arguments in the plan",
         fix=f"read the plan and that code; then name it: --trust {target}, trust={target!r} in Python,"
         f" or {TRUST_VARIABLE}={target}",
+    )
+
+
+def refuse_foreign_kind(plan_path: Path, kind: object, environ: Mapping[str, str]) -> None:
+    """Raise a `UserError` where another user's plan is of a task outside graphmill. Call it before the plan is parsed.
+
+    `kind`: `task.kind` as it stands in the file.
+    """
+    if not isinstance(kind, str) or ":" not in kind or _is_trusted(plan_path, kind, (), environ):
+        return
+    raise UserError(
+        f"{_whose(plan_path)} and is of the task {kind}: to read the plan is to import that",
+        fix=f"read that code; then name it: {TRUST_VARIABLE}={kind}",
     )
 
 
 def refuse_code_in_run_folder(target: str, origin: Path) -> None:
     """Raise a `UserError` where the code of a model lies in a run folder: results are no place for code."""
     for folder in origin.resolve().parents:
-        if RunFolder(folder).plan_path.is_file():
+        if (folder / PLAN_FILE).is_file():
             raise UserError(
                 f"model.target {target!r} would be imported from {origin}, inside the run folder {folder}",
                 fix="keep the model outside run folders, and name it from there (PYTHONPATH, or install it)",
             )
+
+
+def _is_trusted(plan_path: Path, name: str, trusted: Iterable[str], environ: Mapping[str, str]) -> bool:
+    named = {*trusted, *filter(None, environ.get(TRUST_VARIABLE, "").split(","))}
+    return plan_path.stat().st_uid == os.geteuid() or name in named
+
+
+def _whose(plan_path: Path) -> str:
+    return f"{plan_path} belongs to {_user(plan_path.stat().st_uid)}, not to you,"
 
 
 def _user(uid: int) -> str:

@@ -1,6 +1,7 @@
 """The learning problems: one torch-free page each, and the one place that finds them."""
 
 import importlib
+import sys
 from typing import Final
 
 from graphmill.base.errors import UserError
@@ -31,6 +32,11 @@ def find_kind(name: str) -> AnyKind:
         raise UserError(
             f"task.kind {name!r} is no built-in task; {did_you_mean(name, _BUILT_IN)}",
             fix=f"set task.kind to one of {', '.join(_BUILT_IN)}, or to the path of another: package.module:KIND",
+        )
+    if module_name.partition(".")[0] in sys.stdlib_module_names:
+        raise UserError(
+            f"task.kind {name!r} is not a task: {module_name} is a part of Python",
+            fix="name the page of a task, package.module:KIND",
         )
     try:
         module = importlib.import_module(module_name)
