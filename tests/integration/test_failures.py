@@ -230,6 +230,6 @@ def test_a_rank_that_is_stopped_is_missed_by_name_and_the_run_goes_on_later(zygo
     zygote.kill([pids[victim]])
     assert zygote.wait(pids)[1 - victim] == 74
     said = errors_of(folder, 1 - victim)[0]
-    assert re.search(rf"rank {victim} on \S+ gave no sign of life for \d+ s: stopped, swapping", said)
+    assert re.search(rf"rank {victim} on \S+ sent no heartbeat for \d+ s: stopped, swapping", said)
     if victim:
         assert folder.read_outcome().status == "lost"

@@ -296,7 +296,7 @@ def _store_facts(folder: Path, header: "Header", own: Sequence[tuple[str, Any]])
 
 @contextmanager
 def _progress(title: str) -> Iterator[Callable[[str], None]]:
-    """Tell what goes on, on standard error: a spinner with the time on a terminal, plain lines in a log."""
+    """Show progress on standard error: a spinner with the time on a terminal, plain lines in a log."""
     from rich.console import Console
 
     begin = time.monotonic()

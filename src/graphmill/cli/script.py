@@ -64,7 +64,7 @@ def script(
 ) -> None:
     """Write the script of a Slurm job.
 
-    Needs no cluster and no run: the job makes its run folder itself, and goes on in it after its time limit. What
+    Needs no cluster and no run: the job makes its run folder itself, and continues in it after its time limit. What
     stands after `--` goes to training. A request that the site cannot meet is refused, with the site's own numbers.
 
     \b

@@ -41,8 +41,8 @@ def run(
     """Run the cells of a study, one after another.
 
     Done ones are skipped, interrupted ones continued. Every cell is planned before the first one starts. A cell that
-    fails is recorded and the study goes on (exit status 1 at the end); Ctrl-C stops the study (75), and the same
-    command goes on from there.
+    fails is recorded and the study continues (exit status 1 at the end); Ctrl-C stops the study (75), and the same
+    command continues from there.
 
     \b
     Example:

@@ -51,7 +51,7 @@ class Commands(TyperGroup):
         return sorted(self.commands, key=lambda name: READING_ORDER.index(name) if name in READING_ORDER else 99)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401  # typer's Context, old and new
-        """Run the command; what the person can mend ends in one sentence and exit status 2."""
+        """Run the command; what the person can fix ends in one sentence and exit status 2."""
         try:
             return super().invoke(ctx)
         except UserError as error:

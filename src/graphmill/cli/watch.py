@@ -74,7 +74,7 @@ def watch(
     try:
         views = _follow(watcher, interval, json=json)
     except KeyboardInterrupt:
-        typer.echo("no longer watched; what runs goes on (`graphmill stop` ends it)", err=True)
+        typer.echo("no longer watching; the run continues (`graphmill stop` ends it)", err=True)
         raise typer.Exit(INTERRUPTED) from None
     code = _exit_code(views)
     if code:

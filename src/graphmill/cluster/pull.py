@@ -272,7 +272,7 @@ def _failure(source: Source, code: int, said: str, config: Path | None) -> UserE
     if "No such file or directory" in said and "change_dir" in said:
         return UserError(f"there is no folder {source.path} on {host}", fix="name the logs folder there")
     return UserError(
-        f"rsync ended with exit status {code}{told}", fix="mend that, and give the same command again: it goes on"
+        f"rsync ended with exit status {code}{told}", fix="correct that, and give the same command again: it continues"
     )
 
 

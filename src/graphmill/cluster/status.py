@@ -59,7 +59,7 @@ class RunView:
     attempts: int = 0
     epochs: int | None = None  # None: nobody can read its plan
     progress: Progress | None = None
-    silent_s: float | None = None  # since the last sign of life
+    silent_s: float | None = None  # since the last heartbeat
     log: Path | None = None
 
     @property
@@ -198,7 +198,7 @@ def _alive_verdict(folder: RunFolder, reading: JobReading) -> Verdict:
     has_begun = silence is not None and (reading.elapsed_s is None or silence <= reading.elapsed_s)
     detail = "" if reading.state == "RUNNING" else f"Slurm says {reading.state}"
     if has_begun and silence is not None and silence > FRESH_S:
-        detail = f"no sign of life for {silence:.0f} s"
+        detail = f"no heartbeat for {silence:.0f} s"
     return Verdict("running" if has_begun else "starting", reading.source, detail, elapsed_s=reading.elapsed_s)
 
 
@@ -213,8 +213,8 @@ def _ended_verdict(folder: RunFolder, outcome: Outcome, reading: JobReading | No
 def _by_signs_of_life(folder: RunFolder, otherwise: str) -> Verdict:
     silence = _silence(folder)
     if silence is not None and silence <= FRESH_S:
-        return Verdict("running", "run folder", f"last sign of life {silence:.0f} s ago; {otherwise}")
-    told = "no sign of life ever" if silence is None else f"no sign of life for {silence:.0f} s"
+        return Verdict("running", "run folder", f"last heartbeat {silence:.0f} s ago; {otherwise}")
+    told = "no heartbeat yet" if silence is None else f"no heartbeat for {silence:.0f} s"
     return Verdict("unresponsive", "run folder", f"{told}, and no outcome; {otherwise}", _resume_advice(folder))
 
 

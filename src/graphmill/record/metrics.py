@@ -87,28 +87,28 @@ def read_metrics(path: Path, *, is_growing: bool = False) -> list[dict[str, str]
 
 def read_table(path: Path, *, is_growing: bool = False) -> Table:
     """Read a CSV with a header, or raise a `UserError` that names the file and the line where it breaks off."""
-    mend = f"copy {path} again from where it was made, or remove it"
+    advice = f"copy {path} again from where it was made, or remove it"
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}", fix="check the path") from None
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
-        raise UserError(f"{path}, line {line}: not UTF-8 text", fix=mend) from None
+        raise UserError(f"{path}, line {line}: not UTF-8 text", fix=advice) from None
     if is_growing:
         text = text[: text.rfind("\n") + 1]
     if not text.strip():
-        raise UserError(f"{path} is empty: not even a header", fix=mend)
+        raise UserError(f"{path} is empty: not even a header", fix=advice)
     if "\0" in text:  # what a power cut leaves of a file that was being written
         line = text[: text.index("\0")].count("\n") + 1
-        raise UserError(f"{path}, line {line}: the file holds zero bytes where text should be", fix=mend)
+        raise UserError(f"{path}, line {line}: the file holds zero bytes where text should be", fix=advice)
     if not text.endswith("\n"):  # the last number may have lost digits, and still look like one
         line = text.count("\n") + 1
-        raise UserError(f"{path}, line {line}: the file ends in the middle of a line", fix=mend)
-    return _parse(text, path, mend)
+        raise UserError(f"{path}, line {line}: the file ends in the middle of a line", fix=advice)
+    return _parse(text, path, advice)
 
 
-def _parse(text: str, path: Path, mend: str) -> Table:
+def _parse(text: str, path: Path, advice: str) -> Table:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     rows: list[tuple[str, ...]] = []
     lines: list[int] = []
@@ -119,12 +119,12 @@ def _parse(text: str, path: Path, mend: str) -> Table:
                 continue
             if len(row) != len(header):
                 counts = f"{len(row)} cells, but the header names {len(header)} columns"
-                raise UserError(f"{path}, line {reader.line_num}: {counts}", fix=mend)
+                raise UserError(f"{path}, line {reader.line_num}: {counts}", fix=advice)
             rows.append(tuple(row))
             lines.append(reader.line_num)
     except csv.Error as error:
-        raise UserError(f"{path}, line {reader.line_num}: {error}", fix=mend) from None
+        raise UserError(f"{path}, line {reader.line_num}: {error}", fix=advice) from None
     doubled = sorted({name for name in header if header.count(name) > 1})
     if doubled:
-        raise UserError(f"{path}, line 1: the header names {', '.join(doubled)} more than once", fix=mend)
+        raise UserError(f"{path}, line 1: the header names {', '.join(doubled)} more than once", fix=advice)
     return Table(path, tuple(header), tuple(rows), tuple(lines))

@@ -345,7 +345,7 @@ class RunFolder:
         return self.stop_path.exists()
 
     def heartbeat(self) -> float | None:
-        """Unix time (s) of the last sign of life, of any rank or any host's monitor; None where there is none."""
+        """Unix time (s) of the last heartbeat, of any rank or any host's monitor; None where there is none."""
         files = [*self.events_dir.glob("rank_*.jsonl"), *self.monitor_dir.glob("*.csv")]
         times = []
         for file in files:

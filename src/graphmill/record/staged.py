@@ -84,7 +84,7 @@ def staged_name(name: str, checksum: str) -> str:
 def staged_store_path(plan: Plan, environ: Mapping[str, str], folder: RunFolder) -> Path | None:
     """The copy of the plan's dataset on this host, or None where the ranks read the dataset itself.
 
-    That is so where GRAPHMILL_STAGED_ROOT is not set, and where staging failed and the job goes on as
+    That is so where GRAPHMILL_STAGED_ROOT is not set, and where staging failed and the job continues as
     `staging.on_failure: use_shared` asks. Raises `UserError` where a copy should be and is not, or has been changed
     since it was verified. Costs one look at each file, and no reading.
     """

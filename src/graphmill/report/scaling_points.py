@@ -95,7 +95,7 @@ def scaling_of(kind: ScalingKind, axis: Axis, cells: Sequence[MeasuredCell]) -> 
         why = "; ".join(f"{name}: {what}" for name, what in list(tried.items())[:3])
         raise UserError(
             f"no run of the smallest size can be counted, and it is what the others are compared with ({why})",
-            fix="run the study again: it goes on with what is not done",
+            fix="run the study again: it continues with what is not done",
         )
     plan = usable[0].plan
     assert plan is not None

@@ -74,7 +74,7 @@ def sensitivity_of(cells: Sequence[MeasuredCell], *, keys: Sequence[str]) -> Sen
     if not usable or usable[0].plan is None:
         raise UserError(
             "no cell of the study can be counted: " + "; ".join(f"{cell.name}: {cell.trouble}" for cell in cells[:3]),
-            fix="run the study again: it goes on with what is not done",
+            fix="run the study again: it continues with what is not done",
         )
     plan = usable[0].plan
     groups: dict[tuple[str, ...], list[MeasuredCell]] = {}

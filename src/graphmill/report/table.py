@@ -163,7 +163,7 @@ def _cell(path: Path, line: int, column: str, text: str, column_type: ColumnType
     except (ValueError, OverflowError):
         raise UserError(
             f"{path}, line {line}: column {column} holds {text[:40]!r}, which is not {_MEANINGS[column_type]}",
-            fix=f"copy {path} again from where it was made, or mend the line",
+            fix=f"copy {path} again from where it was made, or correct the line",
         ) from None
 
 

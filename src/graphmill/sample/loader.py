@@ -27,7 +27,7 @@ class NeighborLoader:
 
     A batch is a `Data` with `x, y, edge_index, n_id, e_id, input_id, batch_size, num_sampled_nodes, num_sampled_edges`:
     seeds first, nodes in order of discovery, as in PyG. Every iteration over the loader is the next epoch. Which
-    batches come is a function of (seed, epoch, step), so `state_dict()` is two numbers and a resumed loader goes on
+    batches come is a function of (seed, epoch, step), so `state_dict()` is two numbers and a resumed loader continues
     mid-epoch. In place of worker processes it has threads (`num_threads`, `prefetch`).
 
     Example:
@@ -162,7 +162,7 @@ def _topology_of(data: Any) -> tuple[Topology, Tensor]:  # noqa: ANN401  # a PyG
     if len(outside):
         raise UserError(
             f"edge_index names node {int(outside[0])}, but the graph's {data.num_nodes} nodes count from 0",
-            fix="mend edge_index or num_nodes",
+            fix="correct edge_index or num_nodes",
         )
     order = torch.argsort(edges[1] * data.num_nodes + edges[0], stable=True)
     indptr = torch.zeros(data.num_nodes + 1, dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""Are two plans of one run the same? What a machine decides does not count: a run goes on with what it began with."""
+"""Are two plans of one run the same? What a machine decides does not count: a run continues with what it began with."""
 
 import json
 from collections.abc import Mapping

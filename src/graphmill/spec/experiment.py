@@ -110,7 +110,7 @@ class TrainSpec(Spec):
     evaluate_every_epochs: int = Field(1, ge=0, description="0: only at the end")
     early_stopping: EarlyStoppingSpec = EarlyStoppingSpec()
     hang_timeout_s: float = Field(
-        45.0, ge=5, le=3600, description="a rank that gives no sign of life for so long is lost, and ends the attempt"
+        45.0, ge=5, le=3600, description="a rank that sends no heartbeat for so long is lost, and ends the attempt"
     )
 
     @model_validator(mode="after")

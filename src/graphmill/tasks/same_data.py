@@ -1,4 +1,4 @@
-"""A run goes on with the data that it was planned with, or not at all."""
+"""A run continues with the data that it was planned with, or not at all."""
 
 from graphmill.base.errors import UserError
 from graphmill.spec.kinds.kind import DatasetInfo

@@ -1,4 +1,4 @@
-"""What a rank tells of its run while it goes on: events, rows of metrics.csv, lines and bars for a person."""
+"""What a rank tells of its run while it continues: events, rows of metrics.csv, lines and bars for a person."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

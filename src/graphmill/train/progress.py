@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: bars on a terminal, one line per epoch in a log."""
+"""What a person sees while a run continues: bars on a terminal, one line per epoch in a log."""
 
 import sys
 import time

@@ -32,7 +32,7 @@ class Watchdog:
     store: Store  # a connection of its own: a call that blocks must block nobody else
     rank: int
     hostnames: list[str]  # by rank
-    silence_s: float  # after so long without a sign of life a rank is lost
+    silence_s: float  # after so long without a heartbeat a rank is lost
     on_lost: Callable[[str], None]  # told why, before the process ends
     stall_s: float = STALL_S
     _progress_at: float = field(default_factory=time.monotonic)
@@ -88,7 +88,7 @@ class Watchdog:
 
     def _what_is_lost(self, board: Store, heard: dict[int, tuple[bytes, float]], now: float) -> str:
         if now - self._progress_at > self.stall_s:
-            return f"no step was done for {now - self._progress_at:.0f} s, though all ranks give signs of life"
+            return f"no step was done for {now - self._progress_at:.0f} s, though all ranks give heartbeats"
         if self.rank:
             silent_s = now - self._answered_at
             return self._named([0], silent_s) if silent_s > self.silence_s else ""
@@ -103,6 +103,6 @@ class Watchdog:
     def _named(self, ranks: list[int], silent_s: float) -> str:
         names = ", ".join(f"rank {rank} on {self.hostnames[rank]}" for rank in ranks)
         return (
-            f"{names} gave no sign of life for {silent_s:.0f} s: stopped, swapping, or its host or network is gone"
+            f"{names} sent no heartbeat for {silent_s:.0f} s: stopped, swapping, or its host or network is gone"
             " (train.hang_timeout_s)"
         )

@@ -14,7 +14,7 @@ from graphmill.verify.check import Check, judged
 from graphmill.verify.events import Story
 from graphmill.verify.evidence import Evidence
 
-_STEP_BACK_S = 1.0  # what a clock may be set back by while a run goes on
+_STEP_BACK_S = 1.0  # what a clock may be set back by while a run continues
 _SKEW_S = 60.0  # what the clocks of two hosts may differ by
 
 

@@ -12,12 +12,12 @@ from graphmill.verify.evidence import Evidence
 
 _WHY = {
     "FAILED": "the script or a step of it ended with an error; the job's log says which",
-    "TIMEOUT": "time limit reached; `graphmill submit --resume` goes on",
+    "TIMEOUT": "time limit reached; `graphmill submit --resume` continues",
     "CANCELLED": "somebody cancelled it, or a job it depended on failed",
     "NODE_FAIL": "a host was lost",
     "OUT_OF_MEMORY": "it used more memory than it had asked for",
     "PREEMPTED": "another job took its hosts",
-    "DEADLINE": "its deadline struck",
+    "DEADLINE": "its deadline has passed",
     "BOOT_FAIL": "a host did not boot",
     "REQUEUED": "it waits to run again",
     "PENDING": "it waits to run",
@@ -91,7 +91,7 @@ def _time(evidence: Evidence, outcome: Outcome) -> Iterator[str]:
     if first is None or first.finish is None or not first.starts:
         return
     worked_s = first.finish.time - first.starts[-1].time
-    if not outcome.wall_s >= max(0.0, worked_s - 1.0):  # the clock may be set a little while the run goes on
+    if not outcome.wall_s >= max(0.0, worked_s - 1.0):  # the clock may be set a little while the run continues
         yield f"done in {outcome.wall_s:.1f} s, but rank 0 worked for {worked_s:.1f} s by its events"
 
 

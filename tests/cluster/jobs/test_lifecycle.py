@@ -211,7 +211,7 @@ def test_a_silent_rank_is_missed_and_the_run_goes_on_without_being_asked(slurm, 
     life.process(1).suspend()
     life.wait_done()
     assert is_unharmed(life)
-    assert f"error: rank 1 on {host} gave no sign of life" in life.log()
+    assert f"error: rank 1 on {host} sent no heartbeat" in life.log()
     assert "by requeue" in life.log()
 
 

@@ -265,7 +265,7 @@ def after(text: str, folder: RunFolder | None) -> str:
     if reading is not None and not reading.is_alive and reading.state != "COMPLETED":
         raise UserError(
             f"job {job.job_id} has ended as {reading.state}, so a job that waits for its success would never start",
-            fix="mend it and submit it again first, or leave out --after",
+            fix="correct it and submit it again first, or leave out --after",
         )
     return f"afterok:{job.job_id}"
 

@@ -42,7 +42,7 @@ def run_study(study: Study, *, logs_root: Path, planner: Planner, say: Say, comm
     """Run what is not done yet; continue what was interrupted. Returns the study's exit status.
 
     Every cell is planned before the first one runs, so a wrong value in the last cell costs no hours. A cell that fails
-    is left as failed and the study goes on: 1 at the end. A stop (75, or 130) stops the study; start it again to go on.
+    is left as failed and the study continues (1 at the end). A stop (75, or 130) stops the study; start it again.
     """
     refuse_hosts_here(study)
     states = cell_states(study, logs_root)
@@ -56,10 +56,10 @@ def run_study(study: Study, *, logs_root: Path, planner: Planner, say: Say, comm
         say(f"{title}: {'starts' if state.status == 'new' else 'continues'}")
         code = _run(state, plan, logs_root=logs_root, say=say, command=command)
         if code in _STOPS:
-            say(f"{title}: stopped; the same command goes on from here")
+            say(f"{title}: stopped; the same command continues from here")
             return code
         if code != exits.DONE:
-            say(f"{title}: failed (exit status {code}); the study goes on")
+            say(f"{title}: failed (exit status {code}); the study continues")
             failed.append(state.cell.name)
     if failed:
         say(f"{len(failed)} of {len(states)} cells failed: {', '.join(failed)}")

@@ -130,7 +130,7 @@ def _too_long(site: Site, asked: Asked) -> Iterator[Problem]:
         yield Problem(
             "slurm.time",
             f"is {clock_of(asked.time_s)}, but {site.name} allows {allowed}{' ' if where else ''}{where}",
-            f"set slurm.time={allowed} or less; a longer run goes on in further jobs",
+            f"set slurm.time={allowed} or less; a longer run continues in further jobs",
         )
 
 

@@ -149,9 +149,9 @@ def _distance(line: str, number: int, path: Path) -> tuple[str, str, float]:
     except (IndexError, ValueError):
         if number == 0:
             return "", "", 0.0
-        raise UserError(f"{path}, line {number + 1}, is not from,to,cost", fix="mend that line") from None
+        raise UserError(f"{path}, line {number + 1}, is not from,to,cost", fix="correct that line") from None
     if not np.isfinite(cost) or cost < 0:
-        raise UserError(f"{path}, line {number + 1}: the distance is {cost}", fix="mend that line")
+        raise UserError(f"{path}, line {number + 1}: the distance is {cost}", fix="correct that line")
     return source, target, cost
 
 

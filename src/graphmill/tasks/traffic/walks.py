@@ -2,7 +2,7 @@
 
 The walks are those of the paper (Li et al. 2018, eq. 2): P₁ = D_O⁻¹ W along the edges and P₂ = D_I⁻¹ Wᵀ against them,
 each as plain powers P, P², …, P^K beside the identity. The authors' code differs twice: it multiplies with the
-transposes of these, and it takes Chebyshev polynomials whose recursion goes on from one direction into the other.
+transposes of these, and it takes Chebyshev polynomials whose recursion continues from one direction into the other.
 Powers up to K span the same space as the polynomials of one direction, and mix nothing across directions.
 """
 

@@ -18,7 +18,7 @@ def refuse_all(errors: Sequence[UserError]) -> None:
     if len(errors) == 1:
         raise errors[0]
     lines = "".join(f"\n  {error.message}\n    → {error.fix}" for error in errors)
-    raise UserError(f"{len(errors)} hosts cannot train:{lines}", fix="mend them all, or leave those hosts out")
+    raise UserError(f"{len(errors)} hosts cannot train:{lines}", fix="fix them all, or leave those hosts out")
 
 
 def refuse_other_code(sessions: Sequence[Session]) -> None:

@@ -16,7 +16,7 @@ from graphmill.base.errors import UserError
 from graphmill.cluster.launch.ssh.hosts import Host
 
 _LOGIN_S: Final = 20.0
-_ALIVE_S: Final = 5  # between two signs of life of ssh itself: for the time before the agent gives its own
+_ALIVE_S: Final = 5  # between two heartbeats of ssh itself: for the time before the agent sends its own
 _MOST_MISSED: Final = 4
 _KNOWN_HOSTS: Final = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
 _KNOWN_HOSTS_OF_ALL: Final = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
@@ -70,7 +70,7 @@ def _options(host: Host, config: Path | None) -> asyncssh.SSHClientConnectionOpt
         )
     except (asyncssh.Error, OSError, ValueError) as error:
         raise UserError(
-            f"{host.name}: the ssh config cannot be used: {error}", fix="mend it, or give --ssh-config"
+            f"{host.name}: the ssh config cannot be used: {error}", fix="correct it, or give --ssh-config"
         ) from None
 
 
@@ -110,7 +110,7 @@ def _known_hosts(options: asyncssh.SSHClientConnectionOptions) -> asyncssh.SSHKn
     try:
         return asyncssh.import_known_hosts("\n".join(texts))
     except ValueError as error:
-        raise UserError(f"the known hosts cannot be read: {error}", fix="mend ~/.ssh/known_hosts") from None
+        raise UserError(f"the known hosts cannot be read: {error}", fix="correct ~/.ssh/known_hosts") from None
 
 
 def _known_hosts_files(options: asyncssh.SSHClientConnectionOptions) -> list[Path]:

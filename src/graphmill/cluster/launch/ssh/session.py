@@ -1,4 +1,4 @@
-"""One host as the launcher sees it: its login, the agent there, signs of life both ways."""
+"""One host as the launcher sees it: its login, the agent there, heartbeats both ways."""
 
 import asyncio
 import json
@@ -157,7 +157,7 @@ class Session:
             self.send(Beat())
             silent_s = time.monotonic() - self._last_sign
             if self.facts is not None and silent_s > SILENCE_S:
-                self._be_gone(f"no sign of life for {silent_s:.0f} s")
+                self._be_gone(f"no heartbeat for {silent_s:.0f} s")
                 self.connection.abort()
                 return
             await asyncio.sleep(BEAT_S)

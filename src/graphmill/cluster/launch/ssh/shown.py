@@ -27,7 +27,7 @@ class _OfRank:
 
 
 class Shown:
-    """Prints from a thread of its own: a terminal that is stopped must not stop the signs of life to the hosts."""
+    """Prints from a thread of its own: a terminal that is stopped must not stop the heartbeats to the hosts."""
 
     def __init__(self, prefixes: dict[int, str]) -> None:
         self._ranks = {rank: _OfRank(prefix) for rank, prefix in prefixes.items()}

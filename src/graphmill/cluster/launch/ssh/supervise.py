@@ -58,7 +58,7 @@ class Supervision:
                     await asyncio.wait(listeners, timeout=_TICK_S, return_when=asyncio.FIRST_EXCEPTION)
                     for listener in listeners:
                         if listener.done():
-                            listener.result()  # a bug of ours must not look like a run that goes on
+                            listener.result()  # a bug of ours must not look like a run that continues
                     self._decide()
             finally:
                 for listener in listeners:

@@ -6,12 +6,12 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from graphmill.config.frozen import Spec
 
-BEAT_S: Final = 1.0  # between two signs of life
+BEAT_S: Final = 1.0  # between two heartbeats
 SILENCE_S: Final = 15.0  # without one, the other end counts as lost; TCP may need 10 s to get over a cut of 5 s
 
 
 class Beat(Spec):
-    """A sign of life."""
+    """A heartbeat."""
 
     kind: Literal["beat"] = "beat"
 

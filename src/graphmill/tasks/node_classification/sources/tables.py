@@ -123,7 +123,7 @@ def _unreadable(path: Path, error: BaseException) -> UserError:
         return UserError(f"{path} does not exist", fix="give the folder that holds it with --from")
     place = None if path.suffix == ".parquet" else _first_broken_line(path)
     return UserError(
-        f"{path} cannot be read: {place or reason(error).strip().splitlines()[0]}", fix="mend or rewrite it"
+        f"{path} cannot be read: {place or reason(error).strip().splitlines()[0]}", fix="correct or rewrite it"
     )
 
 
