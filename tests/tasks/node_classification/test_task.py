@@ -79,6 +79,19 @@ class Mean(nn.Module):
         return self.dropout(self.norm(h))
 
 
+class Degrees(nn.Module):
+    """The sum of the degrees of the in-neighbours, as GCN's normalisation reads them: whole numbers, so exact."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.arange(1.0, out_channels + 1))
+
+    def forward(self, x, edge_index):
+        source, target = edge_index
+        degree = torch.bincount(target, minlength=len(x)).float()
+        return torch.zeros(len(x)).index_add_(0, target, degree[source]).unsqueeze(1) * self.weight
+
+
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory):
     root = tmp_path_factory.mktemp("data")
@@ -140,6 +153,17 @@ def test_a_strangers_model_is_evaluated_with_all_neighbours(planned, monkeypatch
     roundings = degree + 2 * 9 + FUNCTION_ROUNDINGS  # a mean of neighbours, a product of 2 * 9 terms, the normalisation
     exact = cross_entropy(Bounded(logits.double(), roundings * size), task.labels[nodes]).sum(0) / len(nodes)
     assert_near(found.loss, exact)
+
+
+def test_degrees_of_the_last_neighbours_are_those_of_the_graph(planned, monkeypatch):
+    monkeypatch.setattr(torch.nn, "OurDegrees", Degrees, raising=False)
+    task = build_task(planned(stranger("torch.nn.OurDegrees"), num_neighbors=[3]), ALONE)
+    topology = task.sampler.topology
+    degree = np.diff(topology.indptr)
+    nodes = task.store.nodes_in("test")
+    sums = [degree[topology.indices[topology.indptr[node] : topology.indptr[node + 1]]].sum() for node in nodes]
+    logit = task.predict(["test"], embeddings=False).values["logit"]
+    assert np.array_equal(logit, np.outer(sums, np.arange(1, logit.shape[1] + 1)))
 
 
 def test_a_strangers_dropout_is_repeatable(planned, monkeypatch):

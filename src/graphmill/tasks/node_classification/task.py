@@ -184,7 +184,8 @@ class NodeClassification:
             return inference.logits(nodes)
         shares = np.array_split(nodes, self.group.world_size)
         mine = shares[self.group.rank]
-        sampler = replace(self.sampler, fanouts=(-1,) * len(self.own.num_neighbors))
+        # A hop more than there are layers: GCN and its like also read degrees of the nodes that the last layer reads.
+        sampler = replace(self.sampler, fanouts=(-1,) * (len(self.own.num_neighbors) + 1))
         collector = replace(self.collector, prefetch=0, dtype=torch.float32)
         logits = [torch.empty(0, self.own.dataset.num_classes)]
         with torch.no_grad():
