@@ -151,3 +151,9 @@ def test_a_run_without_an_epoch_is_refused(new_run):
     folder, _ = new_run(ranks=2)
     with pytest.raises(UserError, match=r"no epoch of .* was recorded"):
         measured_of(folder)
+
+
+@pytest.mark.parametrize(("train", "eval_s", "is_short"), [(0.1, 0.0, True), (3.0, 1.9, True), (3.0, 2.1, False)])
+def test_a_verdict_on_a_short_run_is_qualified(train, eval_s, is_short):
+    verdict = find_bottleneck(measured(clock(train=train, compute=train), eval_s=eval_s))
+    assert any("s of epochs were measured" in caveat for caveat in verdict.caveats) is is_short

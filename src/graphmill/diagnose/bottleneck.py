@@ -19,6 +19,8 @@ BUSY: Final = 0.7
 """Of a rank's threads: fewer busy cores than this while it computes, and its operations are too small for them."""
 OTHERS_CORES: Final = 0.25
 """More cores than this kept busy by other processes, and the clocks are not the run's alone."""
+SHORT_S: Final = 5.0
+"""Less than this measured, and one pause of the machine is a tenth of it: no verdict is to be trusted."""
 SEVERE: Final = 2.0
 """So many times its threshold, and a finding is severe: for loading data that is 15 % and 30 %."""
 
@@ -245,6 +247,10 @@ def _caveats(measured: Measured) -> Sequence[str]:
         caveats.append(
             f"oversubscribed: {measured.ranks_per_host} ranks of {_threads(measured.threads)} each share"
             f" {_cores(measured.cores_per_host)}, so that waiting for a core hides in every other figure"
+        )
+    if measured.total_s < SHORT_S:
+        caveats.append(
+            f"only {measured.total_s:.1f} s of epochs were measured: shares of so short a time say little; run longer"
         )
     if (measured.others_cores or 0.0) > OTHERS_CORES:
         caveats.append(f"other processes kept {measured.others_cores:.1f} cores of a host busy meanwhile")
