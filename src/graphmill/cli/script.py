@@ -71,8 +71,8 @@ def script(
     Example:
       graphmill script debian-packages-sage --hosts 2 --time 01:00:00 -o train.sbatch
       graphmill script my.yaml --site pitzer --account PAS1266 --gres gpu:v100:1 --mem 85G
-      graphmill script reddit-sage --site perlmutter --nodes-list 1 2 4 8 --allocation m1234 --mail-user you@org.edu
-        --mail-type END,FAIL --job-name-prefix reddit-strong --output-dir slurm
+      graphmill script reddit-sage --site perlmutter --nodes-list 1 2 4 8 --allocation m1234
+        --mail-user you@org.edu --mail-type END,FAIL --job-name-prefix reddit-strong --output-dir slurm
         --setup-line "module load pytorch"
         -- --max_steps 4000 --batch_size 1024 --sync_every 1 --sync_scheme deferred_allreduce
     """
