@@ -13,7 +13,6 @@ from graphmill.cli.plan import say
 from graphmill.cli.show import print_line
 from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
 from graphmill.spec.flags import TrainRequest, parse_train_request
-from graphmill.spec.load import DEFAULT_RECIPE
 
 if TYPE_CHECKING:
     from graphmill.spec.job.resolve import Job
@@ -81,6 +80,8 @@ def script(
     folders = [str(logs_root) if asked.logs_root == Path("logs") else str(asked.logs_root)]
     folders += [str(path) for path in (asked.dataset_root or root,) if path]
     if asked.experiment is None:
+        from graphmill.spec.load import DEFAULT_RECIPE
+
         say(f"no experiment is named: the script trains the recipe {DEFAULT_RECIPE}")
     jobs = [_job(asked, [*job, *(() if count is None else (f"slurm.hosts={count}",))], folders) for count in counts]
     for remark in dict.fromkeys(remark for each in jobs for remark in each.remarks):
