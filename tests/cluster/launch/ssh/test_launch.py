@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from graphmill import _native
 from graphmill.tasks.node_classification.prepare import prepare
 
 REPO = Path(__file__).parents[4]
@@ -184,6 +185,7 @@ def test_another_key_than_the_known_one_is_told_as_such(hosts, hosts_file, launc
 def test_other_code_on_one_host_is_refused(hosts_file, launch, tmp_path):
     checkout = tmp_path / "other"
     shutil.copytree(REPO / "src" / "graphmill", checkout / "graphmill", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(_native.__file__, checkout / "graphmill")  # an editable install keeps it elsewhere
     with (checkout / "graphmill" / "train" / "loop.py").open("a") as file:
         file.write("# changed\n")
     (checkout / "sitecustomize.py").write_text(  # an editable install finds the package before PYTHONPATH does
