@@ -34,7 +34,7 @@ def feed(batches: Iterator[B], device: torch.device) -> Generator[B]:
         computing = torch.cuda.current_stream(device)
         computing.wait_event(copied)
         for tensor in tensors_in(batch):
-            if tensor.is_cuda:
+            if tensor.device.type != "cpu":
                 tensor.record_stream(computing)  # its memory is not given out again before the step is done with it
         yield batch
         # The step is over, so this is no waiting; but it says that the page-locked memory may be written again, which

@@ -124,6 +124,10 @@ class Calendar:
             num_epochs -= epochs
         return Calendar(tuple(lengths), self.sync_every, last_step)
 
+    def times_every(self, *, epochs: int = 0, steps: int = 0) -> float:
+        """How often something happens that happens every so many epochs, or steps, of this run; 0: never."""
+        return (self.num_epochs / epochs if epochs else 0.0) + (self.last_step // steps if steps else 0)
+
     def _refuse_outside(self, steps_done: int) -> None:
         if not 0 <= steps_done <= self.last_step:
             raise ValueError(f"{steps_done} steps are none of a run of {self.last_step}")

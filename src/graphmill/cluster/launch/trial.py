@@ -135,8 +135,8 @@ def num_checkpoints(plan: Plan) -> float:
     """How often the whole run saves, at most: where only better ones are saved, each is taken for better."""
     settings = plan.checkpoint
     per_epochs = settings.every_epochs
-    by_epochs = plan.calendar.num_epochs / per_epochs if per_epochs else num_evaluations(plan)
-    return by_epochs + (plan.last_step // settings.every_steps if settings.every_steps else 0)
+    by_epochs = plan.calendar.times_every(epochs=per_epochs) if per_epochs else num_evaluations(plan)
+    return by_epochs + plan.calendar.times_every(steps=settings.every_steps)
 
 
 def num_evaluations(plan: Plan) -> int:
