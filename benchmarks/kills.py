@@ -36,7 +36,8 @@ from origin import Origin
 EXIT_OUT_OF_TIME = 75
 WORKER = "graphmill.train.worker"
 MOST_TRIALS_A_KILL = 4
-PER_ATTEMPT = {"attempt"}  # columns that a resumed run has otherwise, by intention
+# Columns that a resumed run has otherwise: by intention, or because the monitor may have looked in one run only.
+PER_ATTEMPT = {"attempt", "cpu_util_avg", "gpu_util_avg", "peak_rss_mib", "peak_gpu_mib"}
 
 
 @dataclass(frozen=True, slots=True)
