@@ -1,7 +1,7 @@
 """The verdict is pure: clocks in, what holds the run back out. Thresholds from both sides; then what files say."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from graphmill.base.errors import UserError
@@ -87,6 +87,7 @@ seconds = st.floats(0, 100)
 
 
 @given(st.lists(st.tuples(seconds, seconds, seconds), min_size=1, max_size=5), seconds)
+@example([(1.1317493570937351, 25.00000001, 0.0)] * 4, 0.0)  # their mean is above each of them
 def test_shares_are_shares_and_the_verdict_stands_over_its_threshold(parts, eval_s):
     clocks = [clock(r, train=a + b + c + 1, compute=a, wait=b, sync=c) for r, (a, b, c) in enumerate(parts)]
     verdict = find_bottleneck(measured(*clocks, eval_s=eval_s))

@@ -136,7 +136,7 @@ def _shares(measured: Measured) -> dict[str, float]:
     parts = mean(clock.compute_s + clock.wait_s + clock.sync_s for clock in clocks) + measured.eval_s
     shares["rest"] = max(0.0, 1 - parts / total)
     if len(clocks) > 1:
-        shares["imbalance"] = (max(work) - mean(work)) / total
+        shares["imbalance"] = max(0.0, max(work) - mean(work)) / total  # equal ranks: the mean may round above them
     if measured.memory_used_mib is not None and measured.memory_total_mib:
         shares["memory"] = measured.memory_used_mib / measured.memory_total_mib
     return shares
