@@ -5,15 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.cli.job_options import yaml_text
 from graphmill.cli.options import resolved_dataset_root
 from graphmill.cli.plan import say
 from graphmill.cli.show import print_json, print_line
-from graphmill.cli.submit import LOOK_S
+from graphmill.cli.submit import tell_first
 
 if TYPE_CHECKING:
     from graphmill.cluster.jobs.pipeline import PipelineRequest
@@ -165,9 +162,6 @@ def _as_json(chained: Any, answer: str | None) -> dict[str, Any]:  # noqa: ANN40
 def _tell(
     request: "PipelineRequest", jobs: "Sequence[SubmittedJob]", predictions: "dict[str, Prediction]", *, json: bool
 ) -> None:
-    from graphmill.cluster.jobs.submit import first_state
-    from graphmill.slurm.states import in_words
-
     told = [
         {"job_id": job.job_id, "dependency": job.dependency, "stages": [part.stage for part in chained.packed.parts]}
         for chained, job in zip(request.jobs, jobs, strict=True)
@@ -179,16 +173,7 @@ def _tell(
         for each, chained in zip(told, request.jobs, strict=True):
             waits = f", {each['dependency']}" if each["dependency"] else ""
             print_line(f"job {each['job_id']}: {', '.join(each['stages'])}, {chained.job.time_s // 60} min{waits}")
-    reading = first_state(jobs[0], within_s=LOOK_S)
-    if reading is not None and reading.phase == "waits":
-        reason = in_words(reading.reason)
-        if reason.is_hopeless:
-            say(f"warning: job {jobs[0].job_id} will never start: {reason.meaning}\n  → {reason.advice}")
-            raise typer.Exit(exits.ANSWER_IS_NO)
-        if not json:
-            print_line(f"job {jobs[0].job_id} waits: {reason.meaning}")
-    if not json:
-        print_line(f"watch them with `graphmill watch {request.folder.path}`")
+    tell_first(jobs[0], str(request.folder.path), json=json)
 
 
 def one_time_limit(time_limit: str | None, job: Sequence[str]) -> list[str]:

@@ -5,14 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import typer
-
-from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.cli.options import resolved_dataset_root
 from graphmill.cli.plan import say
 from graphmill.cli.show import print_json, print_line
-from graphmill.cli.submit import LOOK_S, dependency_of
+from graphmill.cli.submit import dependency_of, tell_first
 
 if TYPE_CHECKING:
     from graphmill.cluster.jobs.study import Array, CellPlan
@@ -85,7 +82,7 @@ def _submit_arrays(arrays: "Sequence[Array]", name: str, *, json: bool) -> None:
                 print_line(f"job {job.job_id}: {request.folder.path}")
     if json:
         print_json({"jobs": told})
-    _tell_first(first, name, json=json)
+    tell_first(first, name, json=json)
 
 
 def _chained(
@@ -114,26 +111,7 @@ def _chained(
             print_line(f"job {job.job_id}: {plan.request.folder.path}{waits}")
     if json:
         print_json({"jobs": told})
-    _tell_first(first, plans[0].state.run_id.partition("/")[0], json=json)
-
-
-def _tell_first(job: "SubmittedJob | None", name: str, *, json: bool) -> None:
-    """What Slurm makes of the first job, which stands for all."""
-    from graphmill.cluster.jobs.submit import first_state
-    from graphmill.slurm.states import in_words
-
-    if job is None:
-        return
-    reading = first_state(job, within_s=LOOK_S)
-    if reading is not None and reading.phase == "waits":
-        reason = in_words(reading.reason)
-        if reason.is_hopeless:
-            say(f"warning: as it stands job {job.job_id} will never start: {reason.meaning}\n  → {reason.advice}")
-            raise typer.Exit(exits.ANSWER_IS_NO)
-        if not json:
-            print_line(f"job {job.job_id} waits: {reason.meaning}")
-    if not json:
-        print_line(f"watch them with `graphmill watch {name}`")
+    tell_first(first, plans[0].state.run_id.partition("/")[0], json=json)
 
 
 def _show_arrays(arrays: "Sequence[Array]", *, json: bool) -> None:

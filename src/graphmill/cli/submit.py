@@ -266,6 +266,25 @@ def tell_submitted(folder: "RunFolder", job: "SubmittedJob", *, json: bool) -> N
         raise typer.Exit(exits.ANSWER_IS_NO)
 
 
+def tell_first(job: "SubmittedJob | None", watched: str, *, json: bool) -> None:
+    """What Slurm makes of the first of several jobs, which stands for all; `watched`: what `graphmill watch` takes."""
+    from graphmill.cluster.jobs.submit import first_state
+    from graphmill.slurm.states import in_words
+
+    if job is None:
+        return
+    reading = first_state(job, within_s=LOOK_S)
+    if reading is not None and reading.phase == "waits":
+        reason = in_words(reading.reason)
+        if reason.is_hopeless:
+            say(f"warning: as it stands job {job.job_id} will never start: {reason.meaning}\n  → {reason.advice}")
+            raise typer.Exit(exits.ANSWER_IS_NO)
+        if not json:
+            print_line(f"job {job.job_id} waits: {reason.meaning}")
+    if not json:
+        print_line(f"watch them with `graphmill watch {watched}`")
+
+
 def _text(value: object) -> Cell:
     if isinstance(value, list):
         return ", ".join(str(item) for item in value)

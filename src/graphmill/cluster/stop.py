@@ -51,7 +51,7 @@ def find_targets(folders: list[RunFolder]) -> list[Target]:
     readings = queue.read(everything) if everything else {}
     if queue.troubles and any(job.job_id not in readings for job in everything):
         raise UserError(
-            f"nobody can say which jobs live: {'; '.join(queue.troubles)}", fix="try again when Slurm answers"
+            f"cannot query Slurm for these jobs: {'; '.join(queue.troubles)}", fix="try again when Slurm answers"
         )
     return [Target(folder, tuple(alive(jobs[folder.path], readings)), launcher_of(folder)) for folder in folders]
 

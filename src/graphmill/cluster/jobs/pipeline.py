@@ -22,6 +22,7 @@ from graphmill.cluster.jobs.submit import (
     check_with_slurm,
     note,
     plan_request,
+    refuse_alive_jobs,
     submit_script,
 )
 from graphmill.cluster.launch.pipeline import DONE, Stages
@@ -30,7 +31,6 @@ from graphmill.config.problems import Problem, refuse
 from graphmill.record.lock import hold
 from graphmill.record.run_folder import RunFolder, SubmittedJob
 from graphmill.slurm.commands import SlurmSilentError, scancel
-from graphmill.slurm.queue import Queue, alive
 from graphmill.spec.job.resolve import Job, StagesOfAPipeline
 from graphmill.spec.job.site import Site
 from graphmill.spec.packing import (
@@ -245,23 +245,9 @@ def _job(folder: PipelineFolder, record: SubmittedPipeline, packed: PackedJob, n
 
 
 def refuse_alive(folder: PipelineFolder, stages: Stages) -> None:
-    """Raise a `UserError` where a job of the pipeline waits or runs, or where nobody can say that none does."""
+    """Raise a `UserError` where a job of the pipeline waits or runs, or where Slurm cannot be asked."""
     runs = [state.folder for state in stages.states()]
-    jobs = [job for kept in (folder.jobs, *runs) for job in kept.jobs()]
-    queue = Queue()
-    readings = queue.read(jobs) if jobs else {}
-    living = alive(jobs, readings)
-    if living:
-        what = "waits in the queue" if living[0].phase == "waits" else f"runs on {living[0].hosts}"
-        raise UserError(
-            f"job {living[0].job_id} of {folder.path} {what}",
-            fix=f"watch it with `graphmill watch {folder.path}`, or `graphmill stop {folder.path}` first",
-        )
-    if jobs and queue.troubles:
-        raise UserError(
-            f"nobody can say whether jobs of {folder.path} still live: {'; '.join(queue.troubles)}",
-            fix="try again when Slurm answers",
-        )
+    refuse_alive_jobs([job for kept in (folder.jobs, *runs) for job in kept.jobs()], folder.path)
 
 
 def submit_pipeline(request: PipelineRequest, stages: Stages, environ: Mapping[str, str]) -> list[SubmittedJob]:

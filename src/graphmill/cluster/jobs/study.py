@@ -117,7 +117,8 @@ def _to_submit(study: Study, logs_root: Path, say: Callable[[str], None]) -> lis
     readings = queue.read(everything) if everything else {}
     if queue.troubles and any(job.job_id not in readings for job in everything):
         raise UserError(
-            f"nobody can say which cells run: {'; '.join(queue.troubles)}", fix="try again when Slurm answers"
+            f"cannot query Slurm for the jobs of the cells: {'; '.join(queue.troubles)}",
+            fix="try again when Slurm answers",
         )
     wanted = []
     for state in states:

@@ -205,19 +205,23 @@ def new_folder(request: Request) -> Iterator[RunFolder]:
 
 
 def refuse_alive(folder: RunFolder) -> None:
-    """Raise a `UserError` where a job of this run waits or runs, or where nobody can say that none does."""
-    jobs = folder.jobs()
+    """Raise a `UserError` where a job of this run waits or runs, or where Slurm cannot be asked."""
+    refuse_alive_jobs(folder.jobs(), folder.path)
+
+
+def refuse_alive_jobs(jobs: Sequence[SubmittedJob], path: Path) -> None:
+    """The same of any jobs; `path` is what they are of: a run, or a pipeline."""
     queue = Queue()
     living = alive(jobs, queue.read(jobs))
     if living:
         verb = "waits in the queue" if living[0].phase == "waits" else f"runs on {living[0].hosts}"
         raise UserError(
-            f"job {living[0].job_id} of {folder.path} {verb}",
-            fix=f"watch it with `graphmill watch {folder.path}`, or `graphmill stop {folder.path}` first",
+            f"job {living[0].job_id} of {path} {verb}",
+            fix=f"watch it with `graphmill watch {path}`, or `graphmill stop {path}` first",
         )
     if jobs and queue.troubles:
         raise UserError(
-            f"nobody can say whether job {jobs[-1].job_id} of {folder.path} still lives: {'; '.join(queue.troubles)}",
+            f"cannot query Slurm for the state of the jobs of {path}: {'; '.join(queue.troubles)}",
             fix="try again when Slurm answers",
         )
 
