@@ -17,9 +17,10 @@ from typing import Any
 
 import graphmill
 from graphmill.base.errors import UserError
+from graphmill.record.documents import Outcome
 from graphmill.record.events import Event, Failure, Start, Sync, events_in
 from graphmill.record.manifest import Manifest
-from graphmill.record.run_folder import Outcome, RunFolder
+from graphmill.record.run_folder import RunFolder
 from graphmill.record.weights import WeightsFile
 
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "DEADLINE"}

@@ -7,8 +7,9 @@ import shutil
 
 import pytest
 
+from graphmill.record.documents import Outcome
 from graphmill.record.metrics import write_metrics
-from graphmill.record.run_folder import Outcome, RunFolder
+from graphmill.record.run_folder import RunFolder
 from graphmill.spec.kinds import DEFAULT as NODES
 
 

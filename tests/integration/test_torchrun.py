@@ -7,8 +7,9 @@ import sys
 import pytest
 import yaml
 
+from graphmill.record.documents import Outcome
 from graphmill.record.metrics import read_metrics
-from graphmill.record.run_folder import Outcome, RunFolder
+from graphmill.record.run_folder import RunFolder
 from graphmill.train.__main__ import main
 
 pytestmark = pytest.mark.distributed

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from graphmill.record.attempts import is_ours
-from graphmill.record.run_folder import Attempt
+from graphmill.record.documents import Attempt
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from typing import get_args
 
 import pytest
 
+from graphmill.record.documents import Outcome
 from graphmill.record.endings import ENDINGS, SAVED, EndingName, Phase, ending_of
-from graphmill.record.run_folder import Outcome
 
 
 def test_every_name_has_one_ending_and_no_phase_is_called_so():

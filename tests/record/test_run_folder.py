@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.record.run_folder import Outcome, RunFolder, SubmittedJob, find_runs, plan_text
+from graphmill.record.documents import Outcome, SubmittedJob
+from graphmill.record.run_folder import RunFolder, find_runs, plan_text
 from graphmill.spec.kinds.node_classification import GraphInfo, NodeClassificationExperiment
 from graphmill.spec.plan import MachineFacts, Plan, resolve
 

@@ -9,9 +9,10 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.monitor.columns import COLUMNS as MONITOR_COLUMNS
+from graphmill.record.documents import Outcome
 from graphmill.record.metrics import write_metrics
 from graphmill.record.provenance import Provenance
-from graphmill.record.run_folder import Outcome, RunFolder
+from graphmill.record.run_folder import RunFolder
 from graphmill.report.latex import build_tex, find_latex
 from graphmill.report.measured_cells import Spread
 from graphmill.report.scaling import write_scaling

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from graphmill.record.documents import Outcome
 from graphmill.record.metrics import write_metrics
-from graphmill.record.run_folder import Outcome, RunFolder
+from graphmill.record.run_folder import RunFolder
 from graphmill.report.schemes import render_scheme_table, scheme_table
 from graphmill.spec.kinds import DEFAULT as NODES
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from graphmill.record.run_folder import SubmittedJob
+from graphmill.record.documents import SubmittedJob
 from graphmill.slurm import commands
 from graphmill.slurm.commands import (
     SlurmMissingError,

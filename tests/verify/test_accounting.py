@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphmill.base.errors import UserError
-from graphmill.record.run_folder import SubmittedJob
+from graphmill.record.documents import SubmittedJob
 from graphmill.slurm import accounting as spent
 from graphmill.verify.accounting import Accounts, read_accounts
 

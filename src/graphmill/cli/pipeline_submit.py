@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from graphmill.cluster.jobs.pipeline_record import SubmittedPipeline
     from graphmill.cluster.launch.pipeline import Stages
     from graphmill.cluster.launch.predict import Prediction
-    from graphmill.record.run_folder import SubmittedJob
+    from graphmill.record.documents import SubmittedJob
     from graphmill.spec.packing import Packing
     from graphmill.spec.pipeline import Pipeline, StageSpec
 

@@ -13,7 +13,7 @@ from graphmill.cli.submit import dependency_of, tell_first
 
 if TYPE_CHECKING:
     from graphmill.cluster.jobs.study import Array, CellPlan
-    from graphmill.record.run_folder import SubmittedJob
+    from graphmill.record.documents import SubmittedJob
 
 
 def submit_study(

@@ -27,7 +27,8 @@ from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_f
 
 if TYPE_CHECKING:
     from graphmill.cluster.jobs.submit import Request
-    from graphmill.record.run_folder import RunFolder, SubmittedJob
+    from graphmill.record.documents import SubmittedJob
+    from graphmill.record.run_folder import RunFolder
 
 LOOK_S = 3.0  # at the reason why a new job waits; sbatch takes many a job that can never start
 

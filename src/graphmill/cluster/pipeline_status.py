@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from graphmill.cluster.jobs.pipeline_record import PipelineFolder, PlannedStage, SubmittedPipeline, stages_of
 from graphmill.cluster.launch.pipeline import NEW, Stages
 from graphmill.cluster.status import RunView, Watcher
-from graphmill.record.run_folder import SubmittedJob
+from graphmill.record.documents import SubmittedJob
 from graphmill.slurm.queue import JobReading, Queue, alive
 from graphmill.slurm.states import in_words
 

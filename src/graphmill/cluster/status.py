@@ -10,9 +10,10 @@ from typing import Final, Literal
 
 from graphmill.base.errors import UserError
 from graphmill.cluster.launch.local_process import launcher_of
+from graphmill.record.documents import Outcome, SubmittedJob
 from graphmill.record.endings import State
 from graphmill.record.metrics import read_metrics
-from graphmill.record.run_folder import Outcome, RunFolder, SubmittedJob
+from graphmill.record.run_folder import RunFolder
 from graphmill.slurm.queue import JobReading, Queue, alive
 from graphmill.slurm.states import Reason, end_in_words, in_words
 

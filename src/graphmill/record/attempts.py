@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from graphmill.base.errors import UnreadableError
+from graphmill.record.documents import Attempt
 from graphmill.record.lock import hold
 from graphmill.record.manifest import checkpoint_folders
-from graphmill.record.run_folder import Attempt, RunFolder
+from graphmill.record.run_folder import RunFolder
 
 
 @dataclass(frozen=True, slots=True)

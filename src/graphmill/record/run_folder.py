@@ -6,17 +6,16 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import ValidationError
 
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.files import fsync_folder, write_json, write_text
-from graphmill.record.endings import EndingName
+from graphmill.record.documents import Attempt, Outcome, SubmittedJob, read_document
 from graphmill.record.lines import append_line, complete_lines
 from graphmill.record.lock import Owner, hold
 from graphmill.record.manifest import hash_text, saved_steps
@@ -27,8 +26,6 @@ from graphmill.spec.differences import plan_differences
 from graphmill.spec.older import upgrade_plan
 from graphmill.spec.plan import PLAN_FILE, Plan
 
-M = TypeVar("M", bound=BaseModel)
-
 PIPELINE_FILE = "pipeline.json"  # in the folder that holds the runs of a pipeline's stages, once it was submitted
 # What is in a folder whose maker was killed before it wrote the plan: the next one begins anew.
 _OF_A_KILLED_MAKER = re.compile(
@@ -36,54 +33,6 @@ _OF_A_KILLED_MAKER = re.compile(
     r"|\.((initial_weights|source_[A-Za-z0-9_]+)\.safetensors|plan\.json)\..*\.tmp"
 )
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*){0,2}")
-
-
-class Outcome(BaseModel):
-    """How a run ended: outcome.json. A run without one is under way, or died too hard to say anything."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    status: EndingName
-    exit_code: int
-    epochs: int = Field(description="epochs completed")
-    steps_per_rank: int = Field(description="steps of each rank completed, over all attempts")
-    test: dict[str, Any] | None = Field(None, description="measures on the test split, by the best checkpoint")
-    best: dict[str, Any] | None = Field(None, description="measures on the validation split, and their epoch")
-    wall_s: float = Field(description="of this attempt")
-    message: str = ""
-    stopped_early: bool = Field(False, description="done before the planned end: the measure no longer improved")
-
-
-class Attempt(BaseModel):
-    """One start of a run: a line of attempts.jsonl."""
-
-    model_config = ConfigDict(frozen=True)
-
-    time: float = Field(description="Unix time, s")
-    hostname: str
-    pid: int = Field(description="of the launcher")
-    resumed: bool
-    command: tuple[str, ...]
-    job_id: str = Field("", description="the scheduler's, where there is one")
-    steps_saved: int = Field(0, description="steps of each rank in the checkpoint that it began with")
-
-
-class SubmittedJob(BaseModel):
-    """One job of a batch system that runs, or ran, this run: a line of jobs.jsonl."""
-
-    model_config = ConfigDict(frozen=True)
-
-    job_id: str = Field(description="as Slurm says it: 17, or 17_3 for a task of an array")
-    time: float = Field(description="Unix time, s")
-    cluster: str = Field("", description="name of the cluster, where sbatch told it")
-    how: Literal["submit", "requeue", "resubmit"] = "submit"
-
-    @field_validator("how", mode="before")
-    @classmethod
-    def _as_called_now(cls, how: str) -> str:
-        return "resubmit" if how == "follow_up" else how  # as runs of 0.1.0 call it
-
-    dependency: str = Field("", description="what the job waits for, as sbatch was told it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +197,7 @@ class RunFolder:
     def read_plan(self) -> Plan:
         """The plan of this run."""
         fix = "the run cannot be continued without it; start a new one"
-        return _read(self.plan_path, Plan, fix, upgrade=self._as_of_today)
+        return read_document(self.plan_path, Plan, fix, upgrade=self._as_of_today)
 
     def _as_of_today(self, plan: bytes) -> bytes:
         """A plan.json of any version in today's form; what is no JSON object is left for the model to refuse."""
@@ -264,7 +213,7 @@ class RunFolder:
         """How the run ended, or None where it has not, or could not say."""
         if not self.outcome_path.exists():
             return None
-        return _read(self.outcome_path, Outcome, "remove it, and continue the run with --resume")
+        return read_document(self.outcome_path, Outcome, "remove it, and continue the run with --resume")
 
     def is_done(self) -> bool:
         """Whether the run ended with all its steps done."""
@@ -275,7 +224,7 @@ class RunFolder:
         """Where the run began, or None where nobody wrote it."""
         if not self.provenance_path.exists():
             return None
-        return _read(self.provenance_path, Provenance, "remove it; it only documents the run")
+        return read_document(self.provenance_path, Provenance, "remove it; it only documents the run")
 
     def write_outcome(self, outcome: Outcome) -> None:
         """Say how the run ended."""
@@ -415,14 +364,3 @@ def _make_empty(path: Path) -> None:
         raise UserError(
             f"the run folder {path} cannot be made: {error.strerror}", fix="give a --logs-root that you may write to"
         ) from None
-
-
-def _read(path: Path, model: type[M], fix: str, upgrade: Callable[[bytes], bytes] = bytes) -> M:
-    try:
-        return model.model_validate_json(upgrade(path.read_bytes()))
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}", fix=fix) from None
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise UserError(f"{path} is damaged: {where + ': ' if where else ''}{first['msg']}", fix=fix) from None

@@ -4,8 +4,8 @@ staged/<hostname>.json of a run says what became of the copy. The copy itself ca
 was verified: whoever opens it later sees without reading it whether a file has changed since.
 """
 
-import os
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal
@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_json
+from graphmill.record.documents import read_document
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.machine import host_name
 from graphmill.spec.plan import Plan
@@ -92,7 +93,7 @@ def staged_store_path(plan: Plan, environ: Mapping[str, str], folder: RunFolder)
     if not root:
         return None
     record = folder.staged_path(host_name(environ))
-    if record.exists() and _parsed(record, StagedHost).outcome == "use_shared":
+    if record.exists() and _read(record).outcome == "use_shared":
         return None
     path = Path(root) / staged_name(plan.dataset.name, plan.dataset.prepared_checksum)
     problem = staged_problem(path, plan.dataset.prepared_checksum)
@@ -139,11 +140,8 @@ def write_staged(folder: RunFolder, staged: StagedHost) -> None:
 
 def read_staged(folder: RunFolder) -> list[StagedHost]:
     """What staging did on each host, by name; a damaged file is refused."""
-    return [_parsed(path, StagedHost) for path in sorted(folder.staged_dir.glob("*.json"))]
+    return [_read(path) for path in sorted(folder.staged_dir.glob("*.json"))]
 
 
-def _parsed(path: Path, model: type[StagedHost]) -> StagedHost:
-    try:
-        return model.model_validate_json(path.read_bytes())
-    except (OSError, ValidationError):
-        raise UserError(f"{path} is damaged", fix=f"remove it: rm {os.fspath(path)}") from None
+def _read(path: Path) -> StagedHost:
+    return read_document(path, StagedHost, f"remove it: rm {shlex.quote(str(path))}")

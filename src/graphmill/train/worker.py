@@ -27,9 +27,10 @@ from graphmill import _native
 from graphmill.base import exits
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.monitor.sampler import start_monitor
+from graphmill.record.documents import Outcome
 from graphmill.record.endings import ENDINGS, SAVED, EndingName
 from graphmill.record.events import EventWriter, Failure, Finish, Initialised, Start, Stop
-from graphmill.record.run_folder import Outcome, RunFolder, best_effort_write
+from graphmill.record.run_folder import RunFolder, best_effort_write
 from graphmill.record.seal import seal_of
 from graphmill.record.trust import refuse_foreign_model
 from graphmill.runtime.rank import Rank, current_rank

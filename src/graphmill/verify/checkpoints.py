@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.base.errors import UnreadableError
+from graphmill.record.documents import Outcome
 from graphmill.record.manifest import Manifest
-from graphmill.record.run_folder import Outcome
 from graphmill.verify.check import Check, judged
 from graphmill.verify.evidence import Evidence, Saved
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.record.columns import current_names
+from graphmill.record.documents import Attempt, Outcome
 from graphmill.record.evaluations import Evaluated, read_evaluations
 from graphmill.record.manifest import MANIFEST, Manifest, in_words
 from graphmill.record.metrics import format_cell, read_table
 from graphmill.record.provenance import Provenance
-from graphmill.record.run_folder import Attempt, Outcome, RunFolder
+from graphmill.record.run_folder import RunFolder
 from graphmill.spec.columns import Column
 from graphmill.spec.plan import Plan
 from graphmill.verify.check import in_a_line

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from graphmill.base.amounts import shown_clock
 from graphmill.base.errors import UserError
-from graphmill.record.run_folder import Outcome
+from graphmill.record.documents import Outcome
 from graphmill.spec.early_stopping import Patience
 from graphmill.verify.accounting import Accounted, Accounts, accounts_of
 from graphmill.verify.check import Check, in_a_line, judged

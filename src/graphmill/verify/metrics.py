@@ -3,8 +3,8 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from graphmill.record.documents import Outcome
 from graphmill.record.evaluations import Evaluated
-from graphmill.record.run_folder import Outcome
 from graphmill.spec.plan import Plan
 from graphmill.verify.check import Check, judged
 from graphmill.verify.events import Story

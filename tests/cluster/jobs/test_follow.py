@@ -10,9 +10,9 @@ from graphmill.cluster.jobs.in_job import Driver
 from graphmill.cluster.jobs.job_end import attempt_end
 from graphmill.cluster.jobs.srun_step import Signals
 from graphmill.cluster.launch.judge import Judgement
+from graphmill.record.documents import Attempt
 from graphmill.record.endings import ENDINGS
 from graphmill.record.events import EventWriter, Failure
-from graphmill.record.run_folder import Attempt
 
 TIME_UP = Judgement(ENDINGS["out_of_time"], None)
 LOST = Judgement(ENDINGS["lost"], None)

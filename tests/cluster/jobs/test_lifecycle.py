@@ -14,8 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from graphmill.record.documents import Outcome
 from graphmill.record.events import E, Start, Sync, events_in
-from graphmill.record.run_folder import Outcome, RunFolder
+from graphmill.record.run_folder import RunFolder
 from graphmill.record.weights import WeightsFile
 from graphmill.tasks.node_classification.prepare import prepare
 

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from graphmill.record.run_folder import Outcome, RunFolder
+from graphmill.record.documents import Outcome
+from graphmill.record.run_folder import RunFolder
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from graphmill.cluster.jobs.srun_step import exits_in
 from graphmill.cluster.launch.judge import LOST_A_PEER, Evidence, LostHost, judge, note_outcome
 from graphmill.cluster.launch.rank_process import RankExit
+from graphmill.record.documents import Outcome
 from graphmill.record.events import Event, EventWriter, Failure, Finish, Start, Stop
-from graphmill.record.run_folder import Outcome
 
 START = Start(resumed=False, steps_done=0, parameters=1, hostname="here", world_size=2, backend="gloo", plan_hash="")
 AHEAD_S = 1000.0  # of the clock of rank 1's host, over SSH

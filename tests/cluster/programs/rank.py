@@ -15,9 +15,10 @@ from pathlib import Path
 import xxhash
 
 from graphmill.base.errors import UserError
+from graphmill.record.documents import Outcome
 from graphmill.record.events import EventWriter, Failure, Finish, Start
 from graphmill.record.metrics import write_metrics
-from graphmill.record.run_folder import Outcome, RunFolder
+from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.rank import current_rank
 from graphmill.runtime.stop import StopRequest
 from graphmill.spec.kinds import DEFAULT as NODES

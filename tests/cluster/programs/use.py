@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 
 from graphmill.monitor.sampler import start_monitor
-from graphmill.record.run_folder import Outcome, RunFolder
+from graphmill.record.documents import Outcome
+from graphmill.record.run_folder import RunFolder
 
 
 def burn(seconds: float) -> None:

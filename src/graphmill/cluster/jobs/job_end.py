@@ -11,9 +11,10 @@ from typing import Final
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.cluster.launch.attempt import AttemptEnd, Decision, Follow
 from graphmill.cluster.launch.judge import Judgement, tail
+from graphmill.record.documents import SubmittedJob
 from graphmill.record.endings import EndingName
 from graphmill.record.manifest import saved_steps
-from graphmill.record.run_folder import RunFolder, SubmittedJob
+from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.deadline import job_deadline
 from graphmill.slurm.commands import SlurmError, scontrol
 

@@ -28,8 +28,9 @@ from graphmill.cluster.jobs.submit import (
 from graphmill.cluster.launch.pipeline import DONE, Stages
 from graphmill.cluster.launch.predict import Prediction
 from graphmill.config.problems import Problem, refuse
+from graphmill.record.documents import SubmittedJob
 from graphmill.record.lock import hold
-from graphmill.record.run_folder import RunFolder, SubmittedJob
+from graphmill.record.run_folder import RunFolder
 from graphmill.slurm.commands import SlurmSilentError, scancel
 from graphmill.spec.job.resolve import Job, StagesOfAPipeline
 from graphmill.spec.job.site import Site

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.cluster.launch.pipeline import PlanOf, Stages
 from graphmill.config.frozen import Spec
+from graphmill.record.documents import read_document
 from graphmill.record.find_weights import find_initial_weights, find_sources
 from graphmill.record.run_folder import PIPELINE_FILE, RunFolder
 from graphmill.spec.job.resolve import Job
@@ -85,15 +85,7 @@ class PipelineFolder:
 
     def read(self) -> SubmittedPipeline:
         """What was submitted last; `UserError` where nothing was, or another version did."""
-        fix = "submit it with `graphmill pipeline submit`"
-        try:
-            return SubmittedPipeline.model_validate_json(self.record_path.read_bytes())
-        except OSError as error:
-            raise UserError(f"{self.record_path} cannot be read: {error.strerror}", fix=fix) from None
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise UserError(f"{self.record_path} is damaged: {where}: {first['msg']}", fix=fix) from None
+        return read_document(self.record_path, SubmittedPipeline, "submit it with `graphmill pipeline submit`")
 
 
 def stages_of(folder: PipelineFolder, submitted: SubmittedPipeline) -> Stages:

@@ -30,7 +30,8 @@ from graphmill.cluster.jobs.steps import JobHere, single_python
 from graphmill.cluster.launch.attempt import Decision
 from graphmill.cluster.launch.evaluation_sets import evaluate_on_all
 from graphmill.cluster.launch.pipeline import DONE, NEW, PlanOf, Stages, StageState, checked_plan
-from graphmill.record.run_folder import RunFolder, SubmittedJob
+from graphmill.record.documents import SubmittedJob
+from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.deadline import job_deadline
 
 StageEnd = Literal["done", "failed", "over"]

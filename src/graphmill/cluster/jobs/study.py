@@ -27,7 +27,8 @@ from graphmill.cluster.jobs.submit import (
 )
 from graphmill.cluster.launch.study import CellState, cell_states
 from graphmill.config.problems import Problem, refuse
-from graphmill.record.run_folder import RunFolder, SubmittedJob, refuse_other_plan
+from graphmill.record.documents import SubmittedJob
+from graphmill.record.run_folder import RunFolder, refuse_other_plan
 from graphmill.slurm.commands import SlurmSilentError
 from graphmill.slurm.queue import Queue, alive
 from graphmill.spec.job.resolve import Job

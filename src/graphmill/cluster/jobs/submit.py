@@ -16,7 +16,8 @@ from typing import Final
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.cluster.jobs.script import render_script
-from graphmill.record.run_folder import RunFolder, SubmittedJob, checked_run_id
+from graphmill.record.documents import SubmittedJob, read_document
+from graphmill.record.run_folder import RunFolder, checked_run_id
 from graphmill.slurm.commands import (
     QueuedJob,
     SlurmError,
@@ -288,20 +289,10 @@ def _job_to_wait_for(folder: RunFolder) -> SubmittedJob:
 
 def read_job(folder: RunFolder) -> Job:
     """The job that a run was submitted with."""
-    from pydantic import ValidationError
-
-    try:
-        return Job.model_validate_json(folder.job_path.read_bytes())
-    except FileNotFoundError:
-        raise UserError(
-            f"{folder.path} was not made by `graphmill submit`: it has no job.json",
-            fix="name the experiment as well: `graphmill submit EXPERIMENT --resume --run-id ID`",
-        ) from None
-    except (OSError, ValidationError):
-        raise UserError(
-            f"{folder.job_path} cannot be read",
-            fix="name the experiment: `graphmill submit EXPERIMENT --resume --run-id ID`",
-        ) from None
+    fix = "name the experiment as well: `graphmill submit EXPERIMENT --resume --run-id ID`"
+    if not folder.job_path.exists():
+        raise UserError(f"{folder.path} was not made by `graphmill submit`: it has no job.json", fix=fix)
+    return read_document(folder.job_path, Job, fix)
 
 
 def request_of(folder: RunFolder, *, dependency: str = "") -> Request:

@@ -19,11 +19,12 @@ from graphmill.base import exits
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.cluster.launch.rank_process import RankExit
 from graphmill.record import events as recorded
+from graphmill.record.documents import Outcome
 from graphmill.record.endings import DONE, ENDINGS, FAILED, SAVED, Ending, EndingName, ending_of
 from graphmill.record.events import Event, Finish, Start, Stop, events_in
 from graphmill.record.manifest import saved_steps
 from graphmill.record.metrics import read_metrics
-from graphmill.record.run_folder import Outcome, RunFolder, best_effort_write
+from graphmill.record.run_folder import RunFolder, best_effort_write
 
 Events = list[Event]
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from graphmill.record.documents import Outcome
 from graphmill.record.manifest import Manifest, file_checksum
-from graphmill.record.run_folder import Outcome, RunFolder
+from graphmill.record.run_folder import RunFolder
 
 
 @pytest.fixture

@@ -1,0 +1,75 @@
+"""What a run folder keeps as JSON of its starts, its jobs and its end, and how such a document is read."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from graphmill.base.errors import UserError
+from graphmill.record.endings import EndingName
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Outcome(BaseModel):
+    """How a run ended: outcome.json. A run without one is under way, or died too hard to say anything."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    status: EndingName
+    exit_code: int
+    epochs: int = Field(description="epochs completed")
+    steps_per_rank: int = Field(description="steps of each rank completed, over all attempts")
+    test: dict[str, Any] | None = Field(None, description="measures on the test split, by the best checkpoint")
+    best: dict[str, Any] | None = Field(None, description="measures on the validation split, and their epoch")
+    wall_s: float = Field(description="of this attempt")
+    message: str = ""
+    stopped_early: bool = Field(False, description="done before the planned end: the measure no longer improved")
+
+
+class Attempt(BaseModel):
+    """One start of a run: a line of attempts.jsonl."""
+
+    model_config = ConfigDict(frozen=True)
+
+    time: float = Field(description="Unix time, s")
+    hostname: str
+    pid: int = Field(description="of the launcher")
+    resumed: bool
+    command: tuple[str, ...]
+    job_id: str = Field("", description="the scheduler's, where there is one")
+    steps_saved: int = Field(0, description="steps of each rank in the checkpoint that it began with")
+
+
+class SubmittedJob(BaseModel):
+    """One job of a batch system that runs, or ran, this run: a line of jobs.jsonl."""
+
+    model_config = ConfigDict(frozen=True)
+
+    job_id: str = Field(description="as Slurm says it: 17, or 17_3 for a task of an array")
+    time: float = Field(description="Unix time, s")
+    cluster: str = Field("", description="name of the cluster, where sbatch told it")
+    how: Literal["submit", "requeue", "resubmit"] = "submit"
+
+    @field_validator("how", mode="before")
+    @classmethod
+    def _as_called_now(cls, how: str) -> str:
+        return "resubmit" if how == "follow_up" else how  # as runs of 0.1.0 call it
+
+    dependency: str = Field("", description="what the job waits for, as sbatch was told it")
+
+
+def read_document(path: Path, model: type[M], fix: str, upgrade: Callable[[bytes], bytes] = bytes) -> M:
+    """The document in `path`; `UserError` with `fix` where it cannot be read, or is no such document.
+
+    `upgrade` makes today's form of what an older version wrote.
+    """
+    try:
+        return model.model_validate_json(upgrade(path.read_bytes()))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}", fix=fix) from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise UserError(f"{path} is damaged: {where + ': ' if where else ''}{first['msg']}", fix=fix) from None
