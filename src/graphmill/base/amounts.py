@@ -91,3 +91,24 @@ def accounted_mib(text: str) -> float | None:
     if match is None or float(match[1]) >= _NO_VALUE:
         return None
     return float(match[1]) * _BYTES_OF[match[2]] / 2**20
+
+
+def gib(mib: float) -> str:
+    """GiB for a person.
+
+    >>> gib(87040), gib(12390), gib(120)
+    ('85', '12.1', '0.12')
+    """
+    value = mib / 1024
+    if value < 1:
+        return f"{value:.2g}"
+    return f"{value:.0f}" if abs(value - round(value)) < 0.05 else f"{value:.1f}"
+
+
+def slurm_memory(mib: float) -> str:
+    """As slurm.mem takes it.
+
+    >>> slurm_memory(16384), slurm_memory(1536)
+    ('16G', '1536M')
+    """
+    return f"{mib / 1024:.0f}G" if mib % 1024 == 0 else f"{mib:.0f}M"

@@ -1,18 +1,21 @@
-"""What to ask for next time, and what to change: from what a job asked for and what was measured. Pure.
+"""What to ask for next time: from what a job asked for and what was measured. Pure.
+
+What slows a run down is found in `bottleneck.py`, and is part of the advice.
 
 All thresholds are constants in this file. Advice that saves little is not given.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from graphmill.base.amounts import clock_of
+from graphmill.base.amounts import clock_of, gib, slurm_memory
+from graphmill.diagnose.bottleneck import NEARLY_FULL, Bound, Finding
 
-Resource = Literal["memory", "cores", "time", "gpus", "loader", "sync", "evaluation", "staging"]
+Resource = Literal["memory", "cores", "time", "gpus", "staging"]
 
 MUCH_UNUSED: Final = 0.5  # memory, time: less than this share of what was asked was used
-NEARLY_FULL: Final = 0.9  # memory, time: more than this share was used; the next run may not fit
 HEADROOM: Final = 1.25  # what is advised, over what was used
 WORTH_MIB: Final = 1024.0  # less memory of a host than this is not worth giving back
 WORTH_S: Final = 300.0  # nor less time
@@ -22,26 +25,10 @@ HOST_FULL_PERCENT: Final = 95.0  # of a host's cores: then it may be others who 
 CORES_NOISE: Final = 0.05  # one busy thread and a few ticks of others are one core
 GPU_IDLE_PERCENT: Final = 10.0  # of the time: such a job needs no GPU, or something starves it
 GPU_LOW_PERCENT: Final = 60.0
-WAIT_SHARE: Final = 0.15  # of an epoch: medium; twice as much is high
-SYNC_SHARE: Final = 0.25
-EVALUATION_SHARE: Final = 0.3  # of all time in epochs
 STAGING_SHARE: Final = 0.2  # of the job's time
 
 _GIB: Final = 1024.0
 _NICE_MINUTES: Final = (5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480, 720, 960, 1440)
-
-
-@dataclass(frozen=True, slots=True)
-class Phases:
-    """Seconds that rank 0 spent in each part of the epochs. Sampling and gathering may overlap the step."""
-
-    total_s: float  # training and evaluation
-    sample_s: float
-    gather_s: float
-    wait_s: float
-    compute_s: float
-    sync_s: float
-    eval_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +49,6 @@ class Facts:
     gpus_asked: float | None = None
     gpu_busy_percent: float | None = None
     uses_gpus: bool = False  # as planned
-    phases: Phases | None = None
-    sync_every: int | None = None
-    prefetch: int | None = None
     staging_s: float | None = None
     staged_mib: float | None = None
 
@@ -73,7 +57,7 @@ class Facts:
 class Advice:
     """One finding and what to do about it."""
 
-    resource: Resource
+    resource: Resource | Bound
     finding: str
     suggestion: str
     asked: float | None = None  # in `unit`, as are the next two
@@ -85,18 +69,15 @@ class Advice:
         return f"{self.resource}: {self.finding}: {self.suggestion}"
 
 
-def advise(facts: Facts) -> list[Advice]:
-    """What the numbers ask for: the most costly resource first, then what slows the run down."""
-    found = (
-        _gpus(facts),
-        _memory(facts),
-        _cores(facts),
-        _time(facts),
-        _loader(facts),
-        _sync(facts),
-        _evaluation(facts),
-        _staging(facts),
-    )
+def advise(facts: Facts, findings: Sequence[Finding] = ()) -> list[Advice]:
+    """What the numbers ask for: the most costly resource first, then what slows the run down.
+
+    `findings`: of `find_bottleneck`, on the same run. What it says of memory is said here of the job's.
+    """
+    slow = [finding for finding in findings if finding.bound != "memory"]
+    starved = any(finding.bound == "loader" for finding in slow)
+    resources = (_gpus(facts, starved=starved), _memory(facts), _cores(facts), _time(facts))
+    found = (*resources, *map(_slow_part, slow), _staging(facts))
     return [advice for advice in found if advice is not None]
 
 
@@ -161,7 +142,7 @@ def _time(facts: Facts) -> Advice | None:
     return None
 
 
-def _gpus(facts: Facts) -> Advice | None:
+def _gpus(facts: Facts, *, starved: bool) -> Advice | None:
     asked, busy = facts.gpus_asked, facts.gpu_busy_percent
     if not asked:
         return None
@@ -172,8 +153,7 @@ def _gpus(facts: Facts) -> Advice | None:
     if busy is None or busy >= GPU_LOW_PERCENT:
         return None
     finding = f"asked {asked:g} of a host, busy {busy:.0f} % of the time"
-    waits = facts.phases is not None and facts.phases.wait_s > WAIT_SHARE * facts.phases.total_s
-    if waits:
+    if starved:
         suggestion = "they wait for mini-batches: see loader"
     elif busy < GPU_IDLE_PERCENT:
         suggestion = "try the run without GPUs (slurm.gpus_per_host=0, train.device=cpu), or give them more at once"
@@ -182,43 +162,9 @@ def _gpus(facts: Facts) -> Advice | None:
     return Advice("gpus", finding, suggestion, asked=100, used=busy, unit="% of the time")
 
 
-def _loader(facts: Facts) -> Advice | None:
-    phases = facts.phases
-    if phases is None or phases.wait_s <= WAIT_SHARE * phases.total_s:
-        return None
-    share = 100 * phases.wait_s / phases.total_s
-    finding = f"steps waited for mini-batches {share:.0f} % of the time"
-    slower = "sampling" if phases.sample_s >= phases.gather_s else "gathering features"
-    if facts.prefetch == 0:
-        suggestion = "make some ahead (train.prefetch=2)"
-    elif facts.cores_asked and (facts.cores_busy or 0) > NEARLY_FULL * facts.cores_asked:
-        more = math.ceil(facts.cores_asked * 1.5)
-        suggestion = f"all cores are busy, {slower} most: ask more (slurm.cpus_per_host={more})"
-    elif slower == "sampling":
-        suggestion = "sampling takes most: smaller train.num_neighbors, or more train.threads"
-    else:
-        suggestion = "gathering features takes most: keep the dataset near (staging.to=host_local)"
-    return Advice("loader", finding, suggestion, used=share, unit="% of the time")
-
-
-def _sync(facts: Facts) -> Advice | None:
-    phases = facts.phases
-    if phases is None or phases.sync_s <= SYNC_SHARE * phases.total_s:
-        return None
-    share = 100 * phases.sync_s / phases.total_s
-    finding = f"{share:.0f} % of the time went into synchronising, waiting for slower ranks included"
-    every = f" (train.sync.every={facts.sync_every * 4})" if facts.sync_every else ""
-    suggestion = f"synchronise less often{every}, or name a faster interface (slurm.interface)"
-    return Advice("sync", finding, suggestion, used=share, unit="% of the time")
-
-
-def _evaluation(facts: Facts) -> Advice | None:
-    phases = facts.phases
-    if phases is None or phases.eval_s <= EVALUATION_SHARE * phases.total_s:
-        return None
-    share = 100 * phases.eval_s / phases.total_s
-    suggestion = "evaluate less often (train.evaluate_every_epochs=5)"
-    return Advice("evaluation", f"{share:.0f} % of the time went into it", suggestion, used=share, unit="% of the time")
+def _slow_part(finding: Finding) -> Advice:
+    suggestion = "; ".join(finding.suggestions)
+    return Advice(finding.bound, finding.figure, suggestion, used=100 * finding.share, unit="% of the time")
 
 
 def _staging(facts: Facts) -> Advice | None:
@@ -254,24 +200,3 @@ def nice_time(seconds: float) -> float:
         if seconds <= minutes * 60:
             return minutes * 60.0
     return math.ceil(seconds / 86400) * 86400.0
-
-
-def gib(mib: float) -> str:
-    """GiB for a person.
-
-    >>> gib(87040), gib(12390), gib(120)
-    ('85', '12.1', '0.12')
-    """
-    value = mib / _GIB
-    return (
-        f"{value:.0f}"
-        if value >= 1 and abs(value - round(value)) < 0.05
-        else f"{value:.2g}"
-        if value < 1
-        else f"{value:.1f}"
-    )
-
-
-def slurm_memory(mib: float) -> str:
-    """As slurm.mem takes it."""
-    return f"{mib / _GIB:.0f}G" if mib % _GIB == 0 else f"{mib:.0f}M"

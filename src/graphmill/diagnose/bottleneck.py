@@ -4,15 +4,21 @@ All shares are of the time of the epochs after the first, training and evaluatio
 its threshold; the verdict is the largest of them, memory before all others, and computing where there is none.
 """
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from graphmill.diagnose.advice import EVALUATION_SHARE, NEARLY_FULL, SYNC_SHARE, WAIT_SHARE, gib
+from graphmill.base.amounts import gib
 
 Bound = Literal["compute", "loader", "sync", "memory", "imbalance", "evaluation"]
 
+NEARLY_FULL: Final = 0.9
+"""Of memory, cores, time: more than this share was used, and the next run may not fit."""
+WAIT_SHARE: Final = 0.15
+SYNC_SHARE: Final = 0.25
+EVALUATION_SHARE: Final = 0.3
 IMBALANCE_SHARE: Final = 0.1
 """Of the time: what the average rank loses by waiting for the slowest one."""
 BUSY: Final = 0.7
@@ -179,8 +185,12 @@ def _loader(measured: Measured, share: float) -> tuple[str, tuple[str, ...]]:
         suggestions.append("smaller fan-outs (train.num_neighbors)")
     elif sample or gather:
         suggestions.append("keep the dataset near the host (staging.to=host_local)")
+    cores, busy = measured.cores_per_host, measured.ranks_cores
     if measured.prefetch and _is_crowded(measured):
         suggestions.insert(0, "leave the loader a core: fewer ranks or threads on a host")
+    elif cores and busy and busy > NEARLY_FULL * cores:
+        more = math.ceil(1.5 * cores)
+        suggestions.insert(0, f"all cores are busy: more of them (slurm.cpus_per_host={more})")
     if measured.ranks_per_host > 1:
         suggestions.append("fewer ranks on a host, so that each loader has more of its memory's bandwidth")
     return figure, tuple(suggestions or ["larger batches (train.batch_size)"])

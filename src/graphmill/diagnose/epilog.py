@@ -19,7 +19,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_json, write_text
-from graphmill.diagnose.advice import Advice, Facts, Phases, advise
+from graphmill.diagnose.advice import Advice, Facts, advise
+from graphmill.diagnose.bottleneck import Finding, find_bottleneck
+from graphmill.diagnose.bottleneck_facts import measured_of
 from graphmill.diagnose.epilog_text import epilog_text
 from graphmill.monitor.summary import HostSummary, MonitorSummary, read_monitors, summarise
 from graphmill.record.metrics import read_metrics
@@ -69,7 +71,7 @@ def write_epilog(
     attempts = folder.attempts()
     phases = _phases(folder, len(attempts), notes)
     staging = _staged(folder, notes)
-    facts = _facts(folder, spent, monitors, phases, staging, os.environ if environ is None else environ)
+    facts = _facts(folder, spent, monitors, staging, os.environ if environ is None else environ)
     outcome = folder.read_outcome()
     epilog = Epilog(
         time=time.time(),
@@ -83,10 +85,10 @@ def write_epilog(
         accounted=_accounted(spent),
         peak_mib_by_rank=monitors.peak_mib_by_rank,
         hosts=epilog_hosts,
-        phases=asdict(phases) if phases else None,
+        phases=phases,
         staging=staging,
         runs=[asdict(run) for run in runs],
-        advice=[_advice(advice) for advice in advise(facts)],
+        advice=[_advice(advice) for advice in advise(facts, _findings(folder, notes) if phases else ())],
         look_further=_look_further(folder, job_id, notes),
         notes=notes,
     )
@@ -125,7 +127,7 @@ def _measured(folder: RunFolder, spent: Spent | None, notes: list[str]) -> tuple
     return summary, [asdict(host) for host in summary.hosts]
 
 
-def _phases(folder: RunFolder, attempt: int, notes: list[str]) -> Phases | None:
+def _phases(folder: RunFolder, attempt: int, notes: list[str]) -> dict[str, float] | None:
     """Sums over the rows that the last attempt wrote."""
     try:
         rows = read_metrics(folder.metrics_path) if folder.metrics_path.exists() else []
@@ -135,7 +137,16 @@ def _phases(folder: RunFolder, attempt: int, notes: list[str]) -> Phases | None:
         notes.append(f"no phases: {error.message if isinstance(error, UserError) else error}")
         return None
     total = sums.pop("train_s") + sums["eval_s"]
-    return Phases(total_s=total, **sums) if total > 0 else None
+    return {"total_s": total, **sums} if total > 0 else None
+
+
+def _findings(folder: RunFolder, notes: list[str]) -> tuple[Finding, ...]:
+    """What slows the run down, over all its attempts."""
+    try:
+        return find_bottleneck(measured_of(folder)).findings
+    except UserError as error:
+        notes.append(f"no bottleneck: {error.message}")
+        return ()
 
 
 def _staged(folder: RunFolder, notes: list[str]) -> list[StagedHost]:
@@ -150,7 +161,6 @@ def _facts(
     folder: RunFolder,
     spent: Spent | None,
     monitors: MonitorSummary,
-    phases: Phases | None,
     staging: Sequence[StagedHost],
     environ: Mapping[str, str],
 ) -> Facts:
@@ -175,9 +185,6 @@ def _facts(
         gpus_asked=asked.gpus if asked else None,
         gpu_busy_percent=monitors.gpu_util_avg,
         uses_gpus=plan.get("device") == "cuda",
-        phases=phases,
-        sync_every=(plan.get("sync") or {}).get("every") if int(plan.get("ranks", 1)) > 1 else None,
-        prefetch=plan.get("prefetch"),
         staging_s=max((host.seconds for host in staging if host.outcome == "copied"), default=None),
         staged_mib=max((host.bytes / 2**20 for host in staging), default=None),
     )

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from graphmill.base.amounts import clock_of
-from graphmill.diagnose.advice import gib
+from graphmill.base.amounts import clock_of, gib
 
 if TYPE_CHECKING:
     from graphmill.diagnose.epilog import Epilog
