@@ -10,6 +10,8 @@ from rounding import Bounded, assert_within
 from graphmill.base.errors import UserError
 from graphmill.graph.batch import SeedIds, Seeds
 from graphmill.sync.replica import Replica
+from graphmill.tasks.traffic import dcgru
+from graphmill.tasks.traffic import walks as walks_module
 from graphmill.tasks.traffic.model import AnyForecaster, Dcrnn, Forecaster
 from graphmill.tasks.traffic.walks import RandomWalks
 from graphmill.tasks.traffic.windows import WindowBatch
@@ -154,3 +156,24 @@ def test_bfloat16_follows_float32() -> None:
         rough = net(inputs())
     assert rough.dtype == torch.float32
     assert (rough - exact).abs().max() < 0.05
+
+
+@pytest.mark.parametrize("share", [0.5, 0.05], ids=["many roads", "few roads"])
+def test_it_is_traced_whole_and_gives_the_bits_of_torchs_arithmetic(monkeypatch: pytest.MonkeyPatch, share: float):
+    rng = np.random.default_rng(0)
+    edges = np.nonzero(rng.random((NODES, NODES)) < share)
+    walks = RandomWalks.of(np.stack(edges).astype(np.int32), np.ones(len(edges[0]), np.float32), NODES, 2)
+    net, x = model(walks), inputs()
+
+    def run(forward) -> list[torch.Tensor]:
+        net.zero_grad()
+        out = forward(x)
+        out.square().sum().backward()
+        return [out.detach(), *(p.grad.clone() for p in net.parameters())]
+
+    torch.compiler.reset()
+    traced = run(torch.compile(net, backend="aot_eager", fullgraph=True))
+    monkeypatch.setattr(dcgru, "is_native", lambda _: False)
+    monkeypatch.setattr(walks_module, "_DENSE_FROM", 0.0)
+    for one, other in zip(run(net), traced, strict=True):
+        assert torch.equal(one, other)

@@ -1,7 +1,10 @@
 """The diffusion convolutional gated recurrent unit, one step with its backward.
 
-In float32 on the CPU a step is one native call: diffusion, both products, the gates. Elsewhere torch does the same
-arithmetic.
+In float32 on the CPU a step is one native call: diffusion, both products, the gates. Elsewhere, and where torch.compile
+traces, torch does the same arithmetic.
+
+The native step is an `autograd.Function`, not an operator of `torch.library` as those of `nn/native.py`: a sequence
+makes dozens of small steps, and the library's dispatch takes several times a Function's (`benchmarks/dispatch.py`).
 """
 
 from dataclasses import dataclass
@@ -43,7 +46,11 @@ class DcgruCell(nn.Module):
     def at(self, walks: RandomWalks) -> "CellAt":
         """The cell on a graph with its weights as they are now, made ready for all steps of a sequence."""
         weights = (self.gate_weight, self.gate_bias, self.candidate_weight, self.candidate_bias)
-        if is_native(self.gate_weight) and not torch.is_autocast_enabled("cpu"):
+        if (
+            is_native(self.gate_weight)
+            and not torch.is_autocast_enabled("cpu")
+            and not torch.compiler.is_compiling()  # a compiler sees into torch's arithmetic, and fuses it
+        ):
             packed = _native.DcgruWeights(
                 gate_weight=self.gate_weight.detach(),
                 gate_bias=self.gate_bias.detach(),

@@ -23,18 +23,19 @@ class Walk:
     """One direction's matrix in compressed sparse rows; rows sum to 1, or are empty where nothing leads on."""
 
     indptr: NDArray[np.int64]  # [num_nodes + 1]
-    indices: NDArray[np.int32]  # [num_entries], rising within a row
+    rows: NDArray[np.int32]  # [num_entries]: the row of each entry
+    indices: NDArray[np.int32]  # [num_entries]: its column, rising within a row
     values: NDArray[np.float32]  # [num_entries]
 
     def tensor(self, like: Tensor, *, dense: bool) -> Tensor:
         """[num_nodes, num_nodes] on the device and with the dtype of `like`."""
         num_nodes = len(self.indptr) - 1
-        rows = np.repeat(np.arange(num_nodes), np.diff(self.indptr))
-        cells = torch.from_numpy(np.stack([rows, self.indices.astype(np.int64)])).to(like.device)
+        cells = torch.from_numpy(np.stack([self.rows, self.indices]).astype(np.int64)).to(like.device)
         values = torch.from_numpy(self.values).to(like.device, like.dtype)
+        if dense:
+            return values.new_zeros(num_nodes, num_nodes).index_put_((cells[0], cells[1]), values)
         shape = (num_nodes, num_nodes)
-        sparse = torch.sparse_coo_tensor(cells, values, shape, is_coalesced=True, check_invariants=False)
-        return sparse.to_dense() if dense else sparse
+        return torch.sparse_coo_tensor(cells, values, shape, is_coalesced=True, check_invariants=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,9 @@ class RandomWalks:
         return float(sum(len(walk.values) for walk in self.walks) / (len(self.walks) * self.num_nodes**2))
 
     def tensors(self, like: Tensor) -> tuple[Tensor, ...]:
-        """P₁ and P₂ on the device and with the dtype of `like`, dense or sparse by density."""
+        """P₁ and P₂ on the device and with the dtype of `like`, dense or sparse by density; dense for a compiler."""
+        if torch.compiler.is_compiling():
+            return tuple(walk.tensor(like, dense=True) for walk in self.walks)
         where = (like.device, like.dtype)
         if where not in self._made:
             self._made[where] = tuple(walk.tensor(like, dense=self.density >= _DENSE_FROM) for walk in self.walks)
@@ -94,4 +97,5 @@ def _walk(sources: NDArray[np.int64], targets: NDArray[np.int64], weights: NDArr
     degrees = np.bincount(rows, weights=summed, minlength=num_nodes)
     indptr = np.zeros(num_nodes + 1, dtype=np.int64)
     np.cumsum(np.bincount(rows, minlength=num_nodes), out=indptr[1:])
-    return Walk(indptr, (cells % num_nodes).astype(np.int32), (summed / degrees[rows]).astype(np.float32))
+    of_rows, of_columns = rows.astype(np.int32), (cells % num_nodes).astype(np.int32)
+    return Walk(indptr, of_rows, of_columns, (summed / degrees[rows]).astype(np.float32))
