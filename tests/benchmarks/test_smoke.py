@@ -75,6 +75,7 @@ def tiny(graphmill_train, tmp_path):
     return str(tmp_path / "tiny.yaml")
 
 
+@pytest.mark.slow
 def test_kills(bench, tiny):
     words = ("--kills", "1", "--terms", "0", "--ranks", "1", "--epochs", "4", "--experiment", tiny)
     found = bench("kills", *words)["all"]["result"]
@@ -84,6 +85,7 @@ def test_kills(bench, tiny):
     assert all(moment >= 0 for moment in found["after_first_sync_s"])
 
 
+@pytest.mark.slow
 def test_equality(bench, tiny):
     words = (tiny, "--ranks", "1", "--global-batch", "64", "--epochs", "1", "--worlds", "2")
     found = bench("equality", *words)["all"]["result"]

@@ -74,10 +74,13 @@ def re_id(name: str) -> str:
 
 @pytest.mark.parametrize(
     ("part", "error"),
-    [("checkpoints/step_", errno.EIO), ("manifest.json", errno.ESTALE), ("model.safetensors", errno.EACCES),
-     ("run/../checkpoints", errno.ETIMEDOUT)],
-    ids=["all", "manifests", "weights", "folder"],
-)  # fmt: skip
+    [
+        pytest.param("checkpoints/step_", errno.EIO, id="all"),
+        pytest.param("manifest.json", errno.ESTALE, id="manifests", marks=pytest.mark.slow),
+        pytest.param("model.safetensors", errno.EACCES, id="weights", marks=pytest.mark.slow),
+        pytest.param("run/../checkpoints", errno.ETIMEDOUT, id="folder", marks=pytest.mark.slow),
+    ],
+)
 def test_no_good_checkpoint_is_lost_to_a_disk_that_fails(root, stopped, failing_disk, part, error):
     part = part if part != "run/../checkpoints" else f"{stopped.path.name}/checkpoints"
     before = everything(stopped.checkpoints_dir)

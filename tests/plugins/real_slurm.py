@@ -7,6 +7,7 @@ find all hosts idle. Where no dev cluster can run, they are skipped with the rea
 """
 
 import fcntl
+import os
 import re
 import subprocess
 import sys
@@ -21,7 +22,8 @@ from graphmill.devcluster.description import HOME, Description
 from graphmill.devcluster.requirements import why_not
 
 GROUP = "slurm"
-OTHERS = Path(__file__).parents[1] / "cluster/jobs"  # tests there submit jobs, too, if not all of them
+TESTS = Path(__file__).parents[1]
+OTHERS = TESTS / "cluster/jobs"  # tests there submit jobs, too, if not all of them
 ASKS = re.compile(r"^\s*(?:async )?def \w+\([^)]*\bslurm\b", re.MULTILINE)
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "DEADLINE")
 
@@ -184,16 +186,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "slurm" in getattr(item, "fixturenames", ()) or item.path.is_relative_to(OTHERS):
             item.add_marker(pytest.mark.xdist_group(GROUP))
-        elif item.get_closest_marker("distributed"):  # what a module trains once is trained by one worker
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
+        else:  # what a module makes once, or the tests of verify do, is made by one worker
+            whole = item.path.parent if item.path.parent == TESTS / "verify" else item.path
+            item.add_marker(pytest.mark.xdist_group(os.path.relpath(whole, TESTS)))
 
 
 def asks_for_slurm(arguments: list[str]) -> bool:
     """Whether one of the tests, or one of their fixtures, takes `slurm`, as far as can be seen without running them."""
     chosen = [Path(argument.partition("::")[0]).resolve() for argument in arguments]
     files = {file for path in chosen for file in (path.rglob("*.py") if path.is_dir() else [path])}
-    tests = Path(__file__).parents[1]
-    around = {parent / "conftest.py" for path in chosen if path.is_relative_to(tests) for parent in path.parents} & set(
-        tests.rglob("conftest.py")
-    )
+    above = {parent / "conftest.py" for path in chosen if path.is_relative_to(TESTS) for parent in path.parents}
+    around = above & set(TESTS.rglob("conftest.py"))
     return any(ASKS.search(file.read_text(encoding="utf-8")) for file in files | around if file.suffix == ".py")

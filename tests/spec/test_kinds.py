@@ -3,6 +3,7 @@
 import ast
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,7 @@ def words_of(tree: ast.Module) -> Iterator[str]:
             yield node.value
 
 
+@cache
 def names_of_a_task(source: Path = SOURCE) -> dict[str, set[str]]:
     """What each module outside the pages and folders says of a task, by the module's path."""
     trees, here = modules(source), modules(SOURCE)

@@ -206,6 +206,7 @@ def test_a_killed_rank_ends_the_job_and_is_named_first(slurm, begin, is_unharmed
     assert is_unharmed(life)
 
 
+@pytest.mark.slow
 def test_a_silent_rank_is_missed_and_the_run_goes_on_without_being_asked(slurm, begin, is_unharmed):
     life = begin()
     host = life.events(Start, 1)[0].hostname
@@ -216,6 +217,7 @@ def test_a_silent_rank_is_missed_and_the_run_goes_on_without_being_asked(slurm, 
     assert "by requeue" in life.log()
 
 
+@pytest.mark.slow
 def test_a_cancelled_job_is_not_started_again_but_its_run_can_go_on(slurm, begin, is_unharmed):
     life = begin()
     slurm.call("scancel", life.job)

@@ -239,6 +239,7 @@ def test_a_killed_rank_ends_all_and_is_told_first(hosts, hosts_file, launch):
     assert not hosts.ours()
 
 
+@pytest.mark.slow
 def test_a_read_only_run_folder_hides_no_first_error(hosts, hosts_file, launch):
     launched = until_it_trains(launch(hosts_file(2), *LONG))
     run = str(launched.run)
@@ -267,6 +268,7 @@ def test_a_killed_launcher_leaves_no_orphan(hosts, hosts_file, launch):
     no_orphans(hosts)
 
 
+@pytest.mark.slow
 def test_a_killed_agent_leaves_no_orphan_and_its_host_is_lost(hosts, hosts_file, launch):
     launched = until_it_trains(launch(hosts_file(2), *LONG))
     [agent] = hosts.processes(2, word="graphmill.cluster.launch.ssh.remote")
@@ -277,7 +279,8 @@ def test_a_killed_agent_leaves_no_orphan_and_its_host_is_lost(hosts, hosts_file,
     assert "host2 was lost" in launched.outcome["message"]
 
 
-@pytest.mark.parametrize("host", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("host", [1, 2])
 def test_a_network_that_is_cut_for_good_ends_the_run(hosts, hosts_file, launch, host: int):
     launched = until_it_trains(launch(hosts_file(2), *LONG))
     hosts.set_link(host, "down")
@@ -320,6 +323,7 @@ def test_ctrl_c_saves_a_checkpoint_and_the_run_goes_on_as_if_nothing_had_been(ho
     assert losses(resumed.run) == losses(whole.run)
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_ends_at_once(hosts, hosts_file, launch):
     launched = until_it_trains(launch(hosts_file(2), *LONG))
     ranks = [pid for pid, line in hosts.ours().items() if "train.worker" in line]
