@@ -1,0 +1,63 @@
+"""Messages for a person: every module writes to its own logger, and the entry point of a process shows them.
+
+A module has `_log = logging.getLogger(__name__)`: `info` for remarks and progress, `warning` and `error` without these
+words in the text. As a library, Python's default holds: remarks are not shown, warnings are, on standard error.
+"""
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+_OURS: Final = ("graphmill", "__main__")  # a module of ours that is run with `python -m` is called __main__
+
+
+class _StderrHandler(logging.Handler):
+    """Writes to what is standard error at that moment, for a live display, and a test, put another stream there."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            sys.stderr.write(f"{self.format(record)}\n")
+            sys.stderr.flush()
+        except Exception:  # noqa: BLE001  # as in every handler of logging: a message never ends the program
+            self.handleError(record)
+
+
+class _Formatter(logging.Formatter):
+    def __init__(self, prefix: str) -> None:
+        super().__init__()
+        self._prefix = prefix
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
+        return f"{self._prefix}{level}{super().format(record)}"
+
+
+def show_messages(prefix: str = "") -> None:
+    """Show the messages of this process on standard error, each after `prefix`. Called again, only the last counts."""
+    handler = _StderrHandler()
+    handler.setFormatter(_Formatter(prefix))
+    for log in map(logging.getLogger, _OURS):
+        for earlier in [earlier for earlier in log.handlers if isinstance(earlier, _StderrHandler)]:
+            log.removeHandler(earlier)
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
+
+
+@contextmanager
+def each_text_once(module: str) -> Iterator[None]:
+    """While it lasts, the same text of the logger of `module` passes only the first time."""
+    log, texts = logging.getLogger(module), set[str]()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        is_known = text in texts
+        texts.add(text)
+        return not is_known
+
+    log.addFilter(is_new)
+    try:
+        yield
+    finally:
+        log.removeFilter(is_new)
