@@ -42,7 +42,7 @@ def store(run_path: Path) -> CheckpointStore:
 
 @pytest.fixture
 def said():
-    """A list to look at, and a `say` that appends to it."""
+    """A list to look at, and a function to report to that appends to it."""
     told: list[tuple[str, str]] = []
     return told, lambda name, problem: told.append((name, problem))
 

@@ -209,8 +209,8 @@ def test_damage_is_found_said_and_passed_over(store, make_state, said, name, dam
     save(store, make_state(10))
     save(store, make_state(20))
     DAMAGE[damage](folder_of(store, 20) / name)
-    told, say = said
-    assert store.latest(say).steps_done == 10
+    told, report = said
+    assert store.latest(report).steps_done == 10
     assert [place for place, _ in told] == ["step_0000000020"]
     assert name in told[0][1]
     with pytest.raises(UserError, match=re.escape(name)) as refused:

@@ -68,12 +68,12 @@ class CheckpointStore:
             self._seal(making, final, parameter_hash, keep=keep)
         self.group.barrier()
 
-    def latest(self, say: Callable[[str, str], None]) -> Manifest | None:
+    def latest(self, report: Callable[[str, str], None]) -> Manifest | None:
         """The manifest of the whole checkpoint that is furthest on; None: there is none. All ranks must call it.
 
-        Rank 0 reads and decides. `say(name, problem)` is told of every damaged one that is passed over.
+        Rank 0 reads and decides. `report(name, problem)` is called for every damaged one that is passed over.
         """
-        furthest = furthest_whole(self.folder, self.plan_hash, say) if self.group.rank == 0 else None
+        furthest = furthest_whole(self.folder, self.plan_hash, report) if self.group.rank == 0 else None
         steps = -1 if furthest is None else furthest.steps_done
         agreed = self.group.gather_numbers([steps])[0][0]
         return None if agreed < 0 else self._manifest(agreed)
