@@ -1,7 +1,8 @@
 """Options and fixtures that all tests share."""
 
+import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -34,6 +35,16 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "100")
+
+
+@pytest.fixture(autouse=True)
+def _own_messages() -> Iterator[None]:
+    """A command that a test runs in this process shows messages; the next test is not to see them."""
+    before = [(log, log.handlers[:], log.level) for log in map(logging.getLogger, ("graphmill", "__main__"))]
+    yield
+    for log, handlers, level in before:
+        log.handlers[:] = handlers
+        log.setLevel(level)
 
 
 @pytest.fixture

@@ -88,14 +88,14 @@ def test_it_is_let_go_at_the_end(tmp_path, start):
     assert owner_of(tmp_path) is None
 
 
-def test_an_owner_that_is_about_to_leave_is_waited_for(tmp_path, start, kind, monkeypatch):
+def test_an_owner_that_is_about_to_leave_is_waited_for(tmp_path, start, kind, monkeypatch, caplog):
     if kind == "lock file":
         monkeypatch.setattr(lock.fcntl, "flock", _no_flock)
     start(2.0)
-    said = []
-    with hold(tmp_path, wait_s=HANG_S, say=said.append):
-        assert len(said) == 1
-        assert "process" in said[0]
+    with hold(tmp_path, wait_s=HANG_S):
+        waiting, *without_flock = caplog.messages
+        assert "process" in waiting
+        assert [lock.OWNER in text for text in without_flock] == [True] * (kind == "lock file")
 
 
 def test_of_many_that_follow_a_dead_owner_one_wins(start):

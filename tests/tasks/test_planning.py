@@ -45,28 +45,27 @@ def test_a_dataset_by_name_or_by_path(tmp_path, monkeypatch, how):
     assert found.metadata == store.metadata
 
 
-def test_the_embedded_dataset_is_prepared_for_what_trains_and_that_is_said(tmp_path):
-    said = []
-    prepare_embedded(experiment("debian-packages"), tmp_path, said.append)
-    assert "debian-packages is not prepared yet" in said[0]
+def test_the_embedded_dataset_is_prepared_for_what_trains_and_that_is_said(tmp_path, caplog):
+    prepare_embedded(experiment("debian-packages"), tmp_path)
+    assert "debian-packages is not prepared yet" in caplog.messages[0]
     LabelledGraphStore.open(tmp_path / "debian-packages").verify()
-    said.clear()
-    prepare_embedded(experiment("debian-packages"), tmp_path, said.append)
-    plan = plan_experiment(experiment("debian-packages"), dataset_root=tmp_path, run_id="r", say=said.append)
+    caplog.clear()
+    prepare_embedded(experiment("debian-packages"), tmp_path)
+    plan = plan_experiment(experiment("debian-packages"), dataset_root=tmp_path, run_id="r")
     assert plan.dataset.synthetic is False
-    assert said == []
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_a_plan_without_the_data_is_made_from_published_sizes_and_cannot_be_trained(tmp_path, kind):
+def test_a_plan_without_the_data_is_made_from_published_sizes_and_cannot_be_trained(tmp_path, kind, caplog):
     for known in kind.datasets:
         if not known.sizes:
             continue
-        said = []
+        caplog.clear()
         asked = inline_experiment({"task": kind.name, "dataset": {"name": known.name}, "train": {"epochs": 1}}, "mine")
-        plan = plan_experiment(asked, dataset_root=tmp_path / "data", run_id="r", say=said.append)
+        plan = plan_experiment(asked, dataset_root=tmp_path / "data", run_id="r")
         assert plan.dataset.checksum == FromCatalogue()
-        assert "sizes from the catalogue; not prepared here" in said[0]
+        assert "sizes from the catalogue; not prepared here" in caplog.messages[0]
         assert modelled(plan).memory_per_rank_mib > 0
         assert plan.calendar.steps_in(0) > 0
         with pytest.raises(UserError, match=f"{known.name} is not prepared") as refused:
@@ -76,9 +75,9 @@ def test_a_plan_without_the_data_is_made_from_published_sizes_and_cannot_be_trai
 
 
 def test_published_sizes_are_those_of_the_prepared_data(tmp_path):
-    prepare_embedded(experiment("debian-packages"), tmp_path, lambda _: None)
+    prepare_embedded(experiment("debian-packages"), tmp_path)
     here, published = (
-        plan_experiment(experiment("debian-packages"), dataset_root=root, run_id="r", say=lambda _: None).dataset
+        plan_experiment(experiment("debian-packages"), dataset_root=root, run_id="r").dataset
         for root in (tmp_path, tmp_path / "none")
     )
     ours = {"path", "checksum"}

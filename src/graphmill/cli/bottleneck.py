@@ -1,5 +1,6 @@
 """`bottleneck`: what holds a run back, and what to try next."""
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -7,9 +8,10 @@ import typer
 
 from graphmill.base.errors import UserError
 from graphmill.cli.options import Json, LogsRoot
-from graphmill.cli.plan import say
 from graphmill.cli.show import print_json, print_line, print_table
 from graphmill.diagnose.bottleneck import Verdict, thresholds_text
+
+_log = logging.getLogger(__name__)
 
 
 def register(app: typer.Typer) -> None:
@@ -62,7 +64,7 @@ def bottleneck(
     rows += [[Path(path).name, "not known", error.message] for path, error in troubles.items()]
     print_table(("run", "bound by", "the figure that says so"), rows)
     for caveat in dict.fromkeys(caveat for verdict in verdicts.values() for caveat in verdict.caveats):
-        say(f"note: {caveat}")
+        _log.info(f"note: {caveat}")
 
 
 def _print_one(path: str, verdict: Verdict) -> None:
@@ -77,4 +79,4 @@ def _print_one(path: str, verdict: Verdict) -> None:
     for finding in verdict.findings[1:]:
         print_line(f"  also {finding.bound}: {finding.figure}")
     for caveat in verdict.caveats:
-        say(f"note: {caveat}")
+        _log.info(f"note: {caveat}")

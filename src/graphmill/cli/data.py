@@ -1,8 +1,9 @@
 """`datasets`, `prepare`, `inspect`: the graphs at rest."""
 
+import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphmill.base.errors import UserError
+from graphmill.base.messages import show_messages
 from graphmill.cli.options import DatasetRoot, Json, LogsRoot, resolved_dataset_root
 from graphmill.cli.show import print_facts, print_json, print_line, print_table
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from graphmill.config.frozen import Spec
     from graphmill.graph.header import Header
     from graphmill.spec.kinds.kind import AnyKind
+
+_log = logging.getLogger(__name__)
 
 
 def register(app: typer.Typer) -> None:
@@ -149,8 +153,8 @@ def prepare(
     }
     texts = [*(option or []), *(f"{key}={value}" for key, value in flags.items() if value is not None)]
     options = _options(kind, texts)
-    with _progress(f"preparing {save_as or name}") as say:
-        asked = Preparation(name, resolved_dataset_root(root), options, source, save_as, force, say)
+    with _progress(f"preparing {save_as or name}"):
+        asked = Preparation(name, resolved_dataset_root(root), options, source, save_as, force)
         store = prepare_store(kind, asked)
     if json:
         print_json({"path": str(store.path), **store.metadata.model_dump(mode="json")})
@@ -295,20 +299,31 @@ def _store_facts(folder: Path, header: "Header", own: Sequence[tuple[str, Any]])
 
 
 @contextmanager
-def _progress(title: str) -> Iterator[Callable[[str], None]]:
-    """Show progress on standard error: a spinner with the time on a terminal, plain lines in a log."""
-    from rich.console import Console
+def _progress(title: str) -> Iterator[None]:
+    """Show on standard error that the work is under way, and for how long; messages below it are indented."""
+    with _spinner(title) if sys.stderr.isatty() else _lines(title):
+        show_messages("  ")
+        try:
+            yield
+        finally:
+            show_messages()
 
-    begin = time.monotonic()
-    console = Console(stderr=True, highlight=False)
-    if not sys.stderr.isatty():
-        typer.echo(f"{title} …", err=True)
-        yield lambda text: typer.echo(f"  {text}", err=True)
-        typer.echo(f"{title}: {time.monotonic() - begin:.1f} s", err=True)
-        return
+
+@contextmanager
+def _spinner(title: str) -> Iterator[None]:
+    from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    # While it is shown, it takes what is written to sys.stderr, and prints it above itself.
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         progress.add_task(title)
-        yield lambda text: progress.console.print(f"  {text}", markup=False)
+        yield
+
+
+@contextmanager
+def _lines(title: str) -> Iterator[None]:
+    begin = time.monotonic()
+    _log.info(f"{title} …")
+    yield
+    _log.info(f"{title}: {time.monotonic() - begin:.1f} s")

@@ -10,7 +10,7 @@ import typer
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.cli.options import DatasetRoot, ExperimentName, LogsRoot, Overrides, RunId, resolved_dataset_root
-from graphmill.cli.plan import load, say, show_plan
+from graphmill.cli.plan import load, show_plan
 from graphmill.cli.show import print_line, print_table
 from graphmill.cli.train import default_run_id, finish
 from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
@@ -88,14 +88,13 @@ def launch(
 
         assert asked is not None, "a new run"
         if not dry_run:
-            prepare_embedded(asked, resolved_dataset_root(root), say)
+            prepare_embedded(asked, resolved_dataset_root(root))
         return plan_experiment(
             asked,
             dataset_root=resolved_dataset_root(root),
             run_id=name,
             machine=machine,
             hosts=len(listed.hosts),
-            say=say,
         )
 
     resume_with = f"graphmill launch --hosts {shlex.quote(str(hosts))} --resume"
@@ -104,7 +103,6 @@ def launch(
         logs_root=logs_root,
         make_plan=None if resume else make_plan,
         resume=folder,
-        say=say,
         ssh_config=ssh_config,
         show=_show if dry_run else None,
         resume_with=resume_with,

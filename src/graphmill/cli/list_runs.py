@@ -1,5 +1,6 @@
 """`list`: all runs of a logs root and what they do."""
 
+import logging
 from pathlib import Path
 
 import typer
@@ -7,6 +8,8 @@ import typer
 from graphmill.base.errors import UserError
 from graphmill.cli.options import Json, LogsRoot
 from graphmill.cli.show import Cell, print_json, print_line, print_table
+
+_log = logging.getLogger(__name__)
 
 
 def register(app: typer.Typer) -> None:
@@ -32,7 +35,7 @@ def list_(logs_root: LogsRoot = Path("logs"), json: Json = False) -> None:
     watcher = Watcher(find_runs(logs_root), root=logs_root)
     views = watcher.look()
     for trouble in watcher.queue.troubles:
-        typer.echo(trouble, err=True)
+        _log.info(trouble)
     if json:
         print_json({"runs": views, "troubles": watcher.queue.troubles})
         return

@@ -1,5 +1,6 @@
 """`pipeline`: the stages of a pipeline planned, run and listed."""
 
+import logging
 from dataclasses import asdict
 from itertools import takewhile
 from pathlib import Path
@@ -12,7 +13,7 @@ from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.cli.job_options import joined_values, takes_job_options
 from graphmill.cli.options import DatasetRoot, Json, LogsRoot
-from graphmill.cli.plan import make_plan, say
+from graphmill.cli.plan import make_plan
 from graphmill.cli.show import Cell, print_facts, print_json, print_line, print_table
 from graphmill.cli.tree import Commands
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from graphmill.cluster.launch.predict import Prediction
     from graphmill.spec.packing import Limits, Packing
     from graphmill.spec.pipeline import Pipeline, StageSpec
+
+_log = logging.getLogger(__name__)
 
 _STAGES = "--stages"
 PipelineName = Annotated[str, typer.Argument(metavar="PIPELINE", help="A YAML file, or the name of a recipe.")]
@@ -121,7 +124,7 @@ def plan(
         _show_states(of, json=json)
         return
     measurements = Measurements(logs_root / loaded.name, keep=True)
-    predictions = predict(of, chosen, plans, measurements, steps=trial, in_job=limits is not None, say=say)
+    predictions = predict(of, chosen, plans, measurements, steps=trial, in_job=limits is not None)
     costs = [prediction.cost for prediction in predictions if prediction.cost is not None]
     packing = None if limits is None else pack(costs, limits)
     if json:
@@ -178,8 +181,8 @@ def run(
         return
     evaluated = None
     if loaded.evaluate_on == "all":
-        evaluated = lambda stage, _: evaluate_on_all(of, stage, plan_of, say)  # noqa: E731  # one line says it
-    code = run_pipeline(of, chosen, plan_of=plan_of, say=say, after_stage=evaluated)
+        evaluated = lambda stage, _: evaluate_on_all(of, stage, plan_of)  # noqa: E731  # one line says it
+    code = run_pipeline(of, chosen, plan_of=plan_of, after_stage=evaluated)
     if json:
         _show_states(of, json=True)
     if code:
@@ -362,4 +365,4 @@ def _show_packing(packing: "Packing") -> None:
         ]
         print_facts(facts, title=f"job {number} of {len(packing.jobs)}")
     for misfit in packing.misfits:
-        say(f"stage {misfit.stage} does not fit: {misfit.why}")
+        _log.info(f"stage {misfit.stage} does not fit: {misfit.why}")

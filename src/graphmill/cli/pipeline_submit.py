@@ -1,5 +1,6 @@
 """`pipeline submit`: the stages of a pipeline as a chain of Slurm jobs."""
 
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from graphmill.base.errors import UserError
 from graphmill.cli.job_options import yaml_text
 from graphmill.cli.options import resolved_dataset_root
-from graphmill.cli.plan import say
 from graphmill.cli.show import print_json, print_line
 from graphmill.cli.submit import tell_first
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from graphmill.record.documents import SubmittedJob
     from graphmill.spec.packing import Packing
     from graphmill.spec.pipeline import Pipeline, StageSpec
+
+_log = logging.getLogger(__name__)
 
 
 def submit_stages(
@@ -72,12 +74,12 @@ def _packed(
     from graphmill.cluster.jobs.sites import find_site
     from graphmill.cluster.launch.pipeline import checked_plans
 
-    planned = plan_stages(
-        of, overrides=overrides, dataset_root=dataset_root, find_site=find_site, say=say, to_train=not dry_run
-    )
+    planned = plan_stages(of, overrides=overrides, dataset_root=dataset_root, find_site=find_site, to_train=not dry_run)
     record = record_of(of, chosen, planned)
     folder = PipelineFolder(of.logs_root / of.pipeline.name)
-    plan_of = plans_of(folder, record, lambda name, problem: say(f"{name} is damaged and passed over: {problem}"))
+    plan_of = plans_of(
+        folder, record, lambda name, problem: _log.warning(f"{name} is damaged and passed over: {problem}")
+    )
     checked_plans(of, chosen, plan_of)
     wanted = [of.pipeline.stage(name) for name in record.chosen]
     predictions = _predictions(of, wanted, record, trial=trial, keep=not dry_run)
@@ -97,12 +99,12 @@ def _predictions(
     for stage in wanted:
         plan = record.planned(stage.name).plan
         if trial == 0 and measurements.find(plan) is None:
-            say(f"stage {stage.name}: not measured (--trial 0), so its job asks for all the time that it may")
+            _log.info(f"stage {stage.name}: not measured (--trial 0), so its job asks for all the time that it may")
             continue
         if not keep and not plan.dataset.is_prepared:
-            say(f"stage {stage.name}: not measured, for its data are not prepared here")
+            _log.info(f"stage {stage.name}: not measured, for its data are not prepared here")
             continue
-        (found[stage.name],) = predict(of, [stage], [plan], measurements, steps=trial, in_job=True, say=say)
+        (found[stage.name],) = predict(of, [stage], [plan], measurements, steps=trial, in_job=True)
     return found
 
 
@@ -125,7 +127,7 @@ def _show(request: "PipelineRequest", predictions: "dict[str, Prediction]", *, j
             answer = check_with_slurm(chained.submission(""), os.environ)
         except SlurmMissingError as error:
             if number == 1:
-                say(f"not checked: {error.message}")
+                _log.info(f"not checked: {error.message}")
         except SlurmError as error:
             answer, refusal = error.message, error
         dependency = f"afterany of job {number - 1}" if number > 1 else ""

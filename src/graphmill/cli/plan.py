@@ -76,13 +76,8 @@ def make_plan(experiment: "Experiment", root: Path | None, run_id: str, *, to_tr
     from graphmill.tasks.planning import plan_experiment, prepare_embedded
 
     if to_train:
-        prepare_embedded(experiment, resolved_dataset_root(root), say)
-    return plan_experiment(experiment, dataset_root=resolved_dataset_root(root), run_id=run_id, say=say)
-
-
-def say(text: str) -> None:
-    """A remark for the person, kept out of what a program may read."""
-    typer.echo(text, err=True)
+        prepare_embedded(experiment, resolved_dataset_root(root))
+    return plan_experiment(experiment, dataset_root=resolved_dataset_root(root), run_id=run_id)
 
 
 def show_plan(resolved: "Plan", *, json: bool, trial: "Trial | None" = None) -> None:

@@ -1,13 +1,15 @@
 """`merge`, `pareto`, `figures`, `schemes`: from runs to a table, a frontier, figures and a comparison."""
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from graphmill.cli.options import Json
-from graphmill.cli.plan import say
 from graphmill.cli.show import print_json, print_line, print_table
+
+_log = logging.getLogger(__name__)
 
 _RESULTS = Path("results")
 _METRICS = _RESULTS / "metrics.csv"
@@ -138,7 +140,7 @@ def pareto(
     ]
     print_table(("dataset", "points", "on the frontier", "all", "frontier"), rows)
     for note in [note for files in written for note in files.notes]:
-        say(note)
+        _log.info(note)
 
 
 def figures(
@@ -207,7 +209,7 @@ def figures(
     for path in (*drawn.images, *drawn.tex, *drawn.pdfs):
         print_line(str(path))
     for note in drawn.notes:
-        say(note)
+        _log.info(note)
 
 
 def schemes(

@@ -1,18 +1,20 @@
 """`scaling`: a strong, weak or sensitivity study as tables, JSON and figures."""
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from graphmill.cli.options import Json, LogsRoot
-from graphmill.cli.plan import say
 from graphmill.cli.show import Cell, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from graphmill.report.scaling import ScalingFiles
     from graphmill.report.scaling_points import Scaling
     from graphmill.report.sensitivity import Sensitivity
+
+_log = logging.getLogger(__name__)
 
 
 def register(app: typer.Typer) -> None:
@@ -51,7 +53,7 @@ def scaling(
     for path in (written.csv, written.json, *written.images, *written.tex, *written.pdfs):
         print_line(str(path))
     for note in written.notes:
-        say(f"note: {note}")
+        _log.info(f"note: {note}")
 
 
 def _source(name: str, logs_root: Path) -> Any:  # noqa: ANN401  # a Study, which is imported late, or a Path

@@ -1,5 +1,6 @@
 """`script`: what sbatch takes, written without a cluster in sight."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,13 +10,14 @@ import typer
 from graphmill.base.errors import UserError
 from graphmill.cli.job_options import joined_values, takes_job_options
 from graphmill.cli.options import DatasetRoot, ExperimentName, LogsRoot, Overrides
-from graphmill.cli.plan import say
 from graphmill.cli.show import print_line
 from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
 from graphmill.spec.flags import TrainRequest, parse_train_request
 
 if TYPE_CHECKING:
     from graphmill.spec.job.resolve import Job
+
+_log = logging.getLogger(__name__)
 
 _TRAINING_KEY = "graphmill.training"
 _NODES_LIST = "--nodes-list"
@@ -82,10 +84,10 @@ def script(
     if asked.experiment is None:
         from graphmill.spec.load import DEFAULT_RECIPE
 
-        say(f"no experiment is named: the script trains the recipe {DEFAULT_RECIPE}")
+        _log.info(f"no experiment is named: the script trains the recipe {DEFAULT_RECIPE}")
     jobs = [_job(asked, [*job, *(() if count is None else (f"slurm.hosts={count}",))], folders) for count in counts]
     for remark in dict.fromkeys(remark for each in jobs for remark in each.remarks):
-        say(remark)
+        _log.info(remark)
     if nodes_list is not None:
         _write_each(jobs, output_dir)
         return

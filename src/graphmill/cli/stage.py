@@ -1,5 +1,6 @@
 """`stage`: a verified copy of a prepared dataset on a faster disk."""
 
+import logging
 import os
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +10,8 @@ import typer
 from graphmill.base import exits
 from graphmill.cli.options import DatasetRoot, Json, resolved_dataset_root
 from graphmill.cli.show import print_json, print_line
+
+_log = logging.getLogger(__name__)
 
 
 def register(app: typer.Typer) -> None:
@@ -58,17 +61,13 @@ def stage(
     try:
         found = read_dataset(folder)
         if via is not None:
-            found = read_dataset(Path(make_copy(found, via, say=_say, verify=verify).to))
-        staged = make_copy(found, target, say=_say, verify=verify)
+            found = read_dataset(Path(make_copy(found, via, verify=verify).to))
+        staged = make_copy(found, target, verify=verify)
     except StagingError as error:
-        _say(f"error: staging failed: {error}")
+        _log.error(f"staging failed: {error}")
         raise typer.Exit(exits.ANSWER_IS_NO) from None
     if json:
         print_json(staged.model_dump(mode="json"))
     else:
         print_line(in_words(staged))
         print_line(f"ranks find it by: export GRAPHMILL_STAGED_ROOT={target.absolute()}")
-
-
-def _say(text: str) -> None:
-    typer.echo(text, err=True)

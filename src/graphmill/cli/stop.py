@@ -7,7 +7,6 @@ import typer
 
 from graphmill.base.errors import UserError
 from graphmill.cli.options import LogsRoot
-from graphmill.cli.plan import say
 from graphmill.cli.show import print_line
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def stop(
     if dry_run:
         print_line("nothing was stopped")
         return
-    stop_targets(living, now=now, grace_s=grace, say=say)
+    stop_targets(living, now=now, grace_s=grace)
     for target in living:
         if not target.folder.plan_path.exists():
             print_line(f"{target.folder.path}: stopped; continue with `graphmill pipeline submit`")

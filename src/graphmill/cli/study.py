@@ -7,7 +7,7 @@ import typer
 
 from graphmill.cli.job_options import takes_job_options
 from graphmill.cli.options import After, DatasetRoot, Json, LogsRoot, Overrides
-from graphmill.cli.plan import make_plan, say
+from graphmill.cli.plan import make_plan
 from graphmill.cli.show import print_json, print_line, print_table
 from graphmill.cli.tree import Commands
 
@@ -68,7 +68,6 @@ def run(
         loaded,
         logs_root=logs_root,
         planner=lambda experiment, run_id: make_plan(experiment, root, run_id, to_train=True),
-        say=say,
     )
     if code:
         raise typer.Exit(code)

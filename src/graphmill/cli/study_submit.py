@@ -1,5 +1,6 @@
 """What `study submit` does once its options are read."""
 
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,13 +8,14 @@ from typing import TYPE_CHECKING, Literal
 
 from graphmill.base.errors import UserError
 from graphmill.cli.options import resolved_dataset_root
-from graphmill.cli.plan import say
 from graphmill.cli.show import print_json, print_line
 from graphmill.cli.submit import dependency_of, tell_first
 
 if TYPE_CHECKING:
     from graphmill.cluster.jobs.study import Array, CellPlan
     from graphmill.record.documents import SubmittedJob
+
+_log = logging.getLogger(__name__)
 
 
 def submit_study(
@@ -42,7 +44,6 @@ def submit_study(
         dataset_root=resolved_dataset_root(dataset_root),
         overrides=overrides,
         find_site=find_site,
-        say=say,
         to_train=not dry_run,
     )
     if not plans:
@@ -125,7 +126,7 @@ def _show_arrays(arrays: "Sequence[Array]", *, json: bool) -> None:
             answer: str | None = check_with_slurm(array.submission, os.environ)
         except SlurmMissingError as error:
             answer = None
-            say(f"not checked: {error.message}")
+            _log.info(f"not checked: {error.message}")
         runs = [request.folder.path for request in array.requests]
         shown.append({"runs": runs, "script_path": array.script_path, "script": array.script, "slurm_says": answer})
         if json:

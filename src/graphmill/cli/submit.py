@@ -1,5 +1,6 @@
 """`submit`: an experiment as a job of Slurm."""
 
+import logging
 import os
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +22,7 @@ from graphmill.cli.options import (
     RunId,
     resolved_dataset_root,
 )
-from graphmill.cli.plan import load, say
+from graphmill.cli.plan import load
 from graphmill.cli.show import Cell, print_facts, print_json, print_line
 from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from graphmill.cluster.jobs.submit import Request
     from graphmill.record.documents import SubmittedJob
     from graphmill.record.run_folder import RunFolder
+
+_log = logging.getLogger(__name__)
 
 LOOK_S = 3.0  # at the reason why a new job waits; sbatch takes many a job that can never start
 
@@ -119,7 +122,6 @@ def _new(
         folder=folder_for(name, logs_root),
         logs_root=logs_root.absolute(),
         dependency=dependency,
-        say=say,
         to_train=to_train,
     )
     refuse_taken(request)
@@ -163,7 +165,6 @@ def _resumed(
         folder=folder,
         logs_root=top,
         dependency=dependency,
-        say=say,
     )
     refuse_other_plan(folder, planned, request.plan)
     return request
@@ -183,9 +184,9 @@ def _say_what_counts(request: "Request") -> None:
     from graphmill.cluster.jobs.submit import sbatch_environment
 
     for name in sbatch_environment(request.script, os.environ)[1]:
-        say(f"{name}={os.environ[name]} counts, for the script leaves it open")
+        _log.info(f"{name}={os.environ[name]} counts, for the script leaves it open")
     for remark in request.job.remarks:
-        say(remark)
+        _log.info(remark)
 
 
 def show_request(request: "Request", *, is_new: bool, json: bool) -> None:
@@ -198,7 +199,7 @@ def show_request(request: "Request", *, is_new: bool, json: bool) -> None:
     try:
         answer = check_with_slurm(request.submission, os.environ)
     except SlurmMissingError as error:
-        say(f"not checked: {error.message}")
+        _log.info(f"not checked: {error.message}")
     except SlurmError as error:
         answer, refusal = error.message, error
     _print_request(request, answer, is_new=is_new, json=json)
@@ -258,7 +259,7 @@ def tell_submitted(folder: "RunFolder", job: "SubmittedJob", *, json: bool) -> N
     elif reading is not None and reason is None:
         print_line(f"it {'runs on ' + reading.hosts if reading.phase == 'runs' else 'has ended: ' + reading.state}")
     elif reason is not None and reason.is_hopeless:
-        say(f"warning: as it stands it will never start: {reason.meaning}\n  → {reason.advice}")
+        _log.warning(f"as it stands it will never start: {reason.meaning}\n  → {reason.advice}")
     elif reason is not None:
         print_line(f"it waits: {reason.meaning}")
     if not json:
@@ -278,7 +279,7 @@ def tell_first(job: "SubmittedJob | None", watched: str, *, json: bool) -> None:
     if reading is not None and reading.phase == "waits":
         reason = in_words(reading.reason)
         if reason.is_hopeless:
-            say(f"warning: as it stands job {job.job_id} will never start: {reason.meaning}\n  → {reason.advice}")
+            _log.warning(f"as it stands job {job.job_id} will never start: {reason.meaning}\n  → {reason.advice}")
             raise typer.Exit(exits.ANSWER_IS_NO)
         if not json:
             print_line(f"job {job.job_id} waits: {reason.meaning}")

@@ -1,5 +1,6 @@
 """`train`: start the ranks of a run on this machine."""
 
+import logging
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,12 +9,14 @@ import typer
 
 from graphmill.base import exits
 from graphmill.cli.options import DatasetRoot, ExperimentName, LogsRoot, Overrides, Ranks, RunId
-from graphmill.cli.plan import load, make_plan, say, show_plan
+from graphmill.cli.plan import load, make_plan, show_plan
 from graphmill.cli.show import print_line
 from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
 
 if TYPE_CHECKING:
     from graphmill.record.run_folder import RunFolder
+
+_log = logging.getLogger(__name__)
 
 
 def register(app: typer.Typer) -> None:
@@ -95,7 +98,7 @@ def _resume(
     if dry_run:
         show_plan(planned, json=False)
         return
-    finish(folder, resume_run(folder, say=say))
+    finish(folder, resume_run(folder))
 
 
 def finish(folder: "RunFolder", code: int, *, resume_with: str = "graphmill train --resume") -> None:
@@ -106,6 +109,6 @@ def finish(folder: "RunFolder", code: int, *, resume_with: str = "graphmill trai
     if code == exits.DONE and outcome is not None:  # rank 0 has told the measures
         print_line(f"{folder.path}: {outcome.epochs} epochs, {outcome.wall_s:.1f} s")
     elif outcome is not None and (code == exits.OUT_OF_TIME or outcome.message in (NOT_READY, STOPPED_AT_ONCE)):
-        say(f"{folder.path}: {outcome.message}; continue with `{resume_with} {folder.path}`")
+        _log.info(f"{folder.path}: {outcome.message}; continue with `{resume_with} {folder.path}`")
     if code != exits.DONE:
         raise typer.Exit(code)

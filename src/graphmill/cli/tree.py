@@ -10,6 +10,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from graphmill.base import exits
 from graphmill.base.errors import UnreadableError, UserError
+from graphmill.base.messages import show_messages
 from graphmill.spec.flags import SHORT_FLAGS, ShortFlags, split_short_flags, unknown_flag
 
 INTERRUPTED = 130
@@ -52,6 +53,7 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401  # typer's Context, old and new
         """Run the command; what the person can fix ends in one sentence and exit status 2."""
+        show_messages()
         try:
             return super().invoke(ctx)
         except UserError as error:

@@ -1,5 +1,6 @@
 """`watch`: what runs do, shown until they end."""
 
+import logging
 import sys
 import time
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from graphmill.cluster.pipeline_status import PipelineWatcher
     from graphmill.cluster.status import RunView, Watcher
+
+_log = logging.getLogger(__name__)
 
 MIN_INTERVAL_S = 1.0
 _MAX_TAIL = 8
@@ -74,7 +77,7 @@ def watch(
     try:
         views = _follow(watcher, interval, json=json)
     except KeyboardInterrupt:
-        typer.echo("no longer watching; the run continues (`graphmill stop` ends it)", err=True)
+        _log.info("no longer watching; the run continues (`graphmill stop` ends it)")
         raise typer.Exit(INTERRUPTED) from None
     code = _exit_code(views)
     if code:
@@ -273,7 +276,7 @@ def _json(views: "Sequence[RunView]", troubles: Sequence[str]) -> dict[str, obje
 
 def _tell_troubles(troubles: Sequence[str]) -> None:
     for trouble in troubles:
-        typer.echo(trouble, err=True)
+        _log.info(trouble)
 
 
 def _exit_code(views: "Sequence[RunView]") -> int:

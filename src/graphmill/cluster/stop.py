@@ -1,8 +1,8 @@
 """Stop a run wherever it runs: ask for a checkpoint first, insist later."""
 
+import logging
 import signal
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -16,7 +16,7 @@ from graphmill.slurm.queue import JobReading, Queue, alive
 if TYPE_CHECKING:
     import psutil
 
-Say = Callable[[str], None]
+_log = logging.getLogger(__name__)
 
 ASK_WITH: Final = "TERM"  # USR2 only makes a run look at its clock: it may have hours left
 _LOOK_EVERY_S: Final = 1.0
@@ -56,7 +56,7 @@ def find_targets(folders: list[RunFolder]) -> list[Target]:
     return [Target(folder, tuple(alive(jobs[folder.path], readings)), launcher_of(folder)) for folder in folders]
 
 
-def stop(targets: list[Target], *, now: bool, grace_s: float, say: Say) -> None:
+def stop(targets: list[Target], *, now: bool, grace_s: float) -> None:
     """Stop everything that is alive in `targets`.
 
     Running ranks are asked to save and leave, and get `grace_s` for it; a job that waits has nothing to save and is
@@ -69,20 +69,22 @@ def stop(targets: list[Target], *, now: bool, grace_s: float, say: Say) -> None:
     asked = [] if now else [target for target in targets if any(job.phase == "runs" for job in target.jobs)]
     running = [job for target in asked for job in target.jobs if job.phase == "runs"]
     if running:
-        say(f"asked for a checkpoint: job {', '.join(job.job_id for job in running)}; waiting up to {grace_s:.0f} s")
+        _log.info(
+            f"asked for a checkpoint: job {', '.join(job.job_id for job in running)}; waiting up to {grace_s:.0f} s"
+        )
         scancel([job.job_id for job in running], signal=ASK_WITH)
     for target in targets:
         if target.process is not None:
             _ask_process(target.process, now=now)
     until = time.monotonic() + grace_s
-    _await_processes([target.process for target in targets if target.process is not None], until, say)
+    _await_processes([target.process for target in targets if target.process is not None], until)
     left = _await_jobs(asked, until)
     if left:
-        say(f"still there, so it is cancelled: job {', '.join(job.job_id for job in left)}")
+        _log.info(f"still there, so it is cancelled: job {', '.join(job.job_id for job in left)}")
         _cancel(left)
     late = _await_jobs([target for target in targets if target.jobs], time.monotonic() + _TO_LEAVE_S)
     if late:
-        say(f"cancelled, but not gone yet: job {', '.join(job.job_id for job in late)}")
+        _log.info(f"cancelled, but not gone yet: job {', '.join(job.job_id for job in late)}")
 
 
 def _cancel(jobs: list[JobReading]) -> None:
@@ -103,14 +105,14 @@ def _ask_process(process: "psutil.Process", *, now: bool) -> None:
         process.send_signal(signal.SIGINT)  # type: ignore[no-untyped-call]  # psutil ships no types
 
 
-def _await_processes(processes: "list[psutil.Process]", until: float, say: Say) -> None:
+def _await_processes(processes: "list[psutil.Process]", until: float) -> None:
     import psutil
 
     for process in processes:
         try:
             process.wait(timeout=max(_TICK_S, until - time.monotonic()))  # type: ignore[no-untyped-call]
         except psutil.TimeoutExpired:
-            say(f"process {process.pid} is still there, so it is killed; its ranks go with it")
+            _log.info(f"process {process.pid} is still there, so it is killed; its ranks go with it")
             process.kill()  # type: ignore[no-untyped-call]
 
 

@@ -6,6 +6,7 @@ more than those in the job's last seconds. A part that is not available is left 
 """
 
 import argparse
+import logging
 import os
 import sys
 import time
@@ -19,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_json, write_text
+from graphmill.base.messages import show_messages
 from graphmill.diagnose.advice import Advice, Facts, advise
 from graphmill.diagnose.bottleneck import Finding, find_bottleneck
 from graphmill.diagnose.bottleneck_facts import measured_of
@@ -30,6 +32,8 @@ from graphmill.record.staged import StagedHost, read_staged
 from graphmill.slurm.accounting import Spent, all_runs, ask_for_rows, last_run, summary_text
 from graphmill.slurm.commands import SlurmError, is_installed
 from graphmill.spec.job.resolve import Job
+
+_log = logging.getLogger(__name__)
 
 PATIENCE_S: Final = 8.0  # for accounts that lag behind
 _PHASES: Final = ("sample_s", "gather_s", "wait_s", "compute_s", "sync_s", "eval_s")
@@ -274,13 +278,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("run", type=Path, metavar="RUN_FOLDER")
     parser.add_argument("--job", metavar="ID", help="else the last one of the run")
     options = parser.parse_args(arguments)
+    show_messages()
     try:
         folder = RunFolder.open(options.run)
         known = [job.job_id for job in folder.jobs()]
         job_id = options.job or os.environ.get("SLURM_JOB_ID") or (known[-1] if known else None)
         sys.stdout.write(epilog_text(write_epilog(folder, job_id)))
     except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
+        _log.error(f"{error}")
         return exits.BAD_REQUEST
     return exits.DONE
 

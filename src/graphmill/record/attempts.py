@@ -1,7 +1,7 @@
 """The one place where an attempt begins: own the run, look whether it is done, note the attempt, for every launcher."""
 
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -28,13 +28,12 @@ def attempt(
     command: Sequence[str],
     job_id: str = "",
     wait_s: float = 0.0,
-    say: Callable[[str], None] | None = None,
 ) -> Iterator[Begun | None]:
     """Own the run and begin an attempt; None where the run is done already.
 
     Where another process owns the run, `OwnedError` names it, and nothing in the folder was changed.
     """
-    with hold(folder.path, job_id=job_id, wait_s=wait_s, say=say):
+    with hold(folder.path, job_id=job_id, wait_s=wait_s):
         if folder.is_done():
             yield None
             return

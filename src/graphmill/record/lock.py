@@ -8,12 +8,13 @@ down: host, process, job, since when, and which kind of lock it is.
 
 import errno
 import fcntl
+import logging
 import os
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final, Literal, NoReturn
@@ -22,6 +23,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
+
+_log = logging.getLogger(__name__)
 
 BEAT_S: Final = 5.0
 STALE_S: Final = 60.0  # without a heartbeat, of an owner on another host
@@ -75,9 +78,7 @@ class OwnedError(UserError):
 
 
 @contextmanager
-def hold(
-    folder: Path, *, job_id: str = "", wait_s: float = 0.0, say: Callable[[str], None] | None = None
-) -> Iterator[Owner]:
+def hold(folder: Path, *, job_id: str = "", wait_s: float = 0.0) -> Iterator[Owner]:
     """Own the run in `folder` while the block lasts.
 
     `wait_s`: how long to wait for an owner that may be about to leave. Raises `OwnedError`.
@@ -90,8 +91,8 @@ def hold(
             break
         if time.monotonic() >= give_up:
             raise lock
-        if say is not None and not has_said:
-            say(f"waiting up to {wait_s:.0f} s: {lock.message}")
+        if not has_said:
+            _log.info(f"waiting up to {wait_s:.0f} s: {lock.message}")
             has_said = True
         time.sleep(_LOOK_EVERY_S)
     with lock as owner:
@@ -174,7 +175,7 @@ def _try_file(folder: Path, job_id: str) -> "_LockFile | OwnedError":
     path, owner = folder / OWNER, _myself(job_id, "lock file")
     if not _create(path, owner) and not (_is_stale(path) and _take_over(folder, owner)):
         return OwnedError(folder, _read(path))
-    sys.stderr.write(f"graphmill: {folder} is on a file system without flock: {OWNER} with a heartbeat is used\n")
+    _log.warning(f"{folder} is on a file system without flock: {OWNER} with a heartbeat is used")
     return _LockFile(path, owner)
 
 

@@ -1,10 +1,10 @@
 """The run folder: the only thing that the two planes share. What goes in, what comes out, and who may write."""
 
 import json
+import logging
 import os
 import re
 import socket
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -25,6 +25,8 @@ from graphmill.record.weights import copy_initial_weights
 from graphmill.spec.differences import plan_differences
 from graphmill.spec.older import upgrade_plan
 from graphmill.spec.plan import PLAN_FILE, Plan
+
+_log = logging.getLogger(__name__)
 
 PIPELINE_FILE = "pipeline.json"  # in the folder that holds the runs of a pipeline's stages, once it was submitted
 # What is in a folder whose maker was killed before it wrote the plan: the next one begins anew.
@@ -313,7 +315,7 @@ def best_effort_write() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        sys.stderr.write(f"error: could not write to the run folder: {error}\n")
+        _log.error(f"could not write to the run folder: {error}")
 
 
 def plan_text(plan: Plan) -> str:

@@ -1,6 +1,6 @@
 """Spans: named stretches of time of one rank, measured in one way everywhere, and heard by counters and by listeners.
 
-`with spans("sample"): …` adds the seconds to the counter of that name; whoever listens (a trace, say) hears of every
+`with spans("sample"): …` adds the seconds to the counter of that name; whoever listens (a trace) hears of every
 span when it ends. A span that raises counts, too.
 """
 

@@ -13,7 +13,7 @@ class Replica:
     """A model whose trainable parameters are views of one vector, and their gradients views of another.
 
     So a collective moves one tensor, the optimizer updates one tensor, and a hash reads one piece of memory. Buffers of
-    the model (running statistics, say) are averaged at every sync too, so that replicas agree as wholes; of counters,
+    the model (running statistics) are averaged at every sync too, so that replicas agree as wholes; of counters,
     which are whole numbers and differ where a rank had no seeds in a step, every rank takes the largest. What never
     changes is a parameter that needs no gradient: saved with the others, exchanged with nobody.
     """

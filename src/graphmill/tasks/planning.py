@@ -1,6 +1,6 @@
 """From an experiment to a plan, with what is known of this machine and of the prepared data. Never imports torch."""
 
-from collections.abc import Callable
+import logging
 from pathlib import Path
 
 from graphmill.record.find_weights import find_initial_weights, find_sources
@@ -11,6 +11,8 @@ from graphmill.spec.kinds.kind import AnyKind, DatasetInfo
 from graphmill.spec.plan import MachineFacts, Plan, resolve
 from graphmill.tasks.stores import Preparation, find_store, known_dataset, not_prepared, prepare_store, store_path
 
+_log = logging.getLogger(__name__)
+
 
 def plan_experiment(
     experiment: Experiment,
@@ -19,19 +21,18 @@ def plan_experiment(
     run_id: str,
     machine: MachineFacts | None = None,
     hosts: int = 1,
-    say: Callable[[str], None] | None = None,
 ) -> Plan:
     """Open the dataset, look at the machine, make every choice. Nothing is prepared or written.
 
-    Where the data are not prepared and the catalogue knows their sizes, the plan is made from those, `say` gets a line,
+    Where the data are not prepared and the catalogue knows their sizes, the plan is made from those, a message says so,
     and the plan cannot be trained. `machine`: what each of the `hosts` has; this machine where it is None.
     """
-    kind, report = find_kind(experiment.task.kind), say or _print
+    kind = find_kind(experiment.task.kind)
 
     def passed_over(name: str, problem: str) -> None:
-        report(f"{name} is damaged and passed over: {problem}")
+        _log.warning(f"{name} is damaged and passed over: {problem}")
 
-    dataset = _dataset_info(kind, experiment, dataset_root, report)
+    dataset = _dataset_info(kind, experiment, dataset_root)
     return resolve(
         experiment,
         machine=machine or _this_machine(),
@@ -48,7 +49,7 @@ def _this_machine() -> MachineFacts:
     return MachineFacts(num_cores=facts.num_cores, num_gpus=facts.num_gpus, memory_mib=facts.memory_bytes / (1 << 20))
 
 
-def _dataset_info(kind: AnyKind, experiment: Experiment, root: Path, say: Callable[[str], None]) -> DatasetInfo:
+def _dataset_info(kind: AnyKind, experiment: Experiment, root: Path) -> DatasetInfo:
     """Of the prepared data; else of the published ones, where the catalogue knows enough of them."""
     name = experiment.dataset.name
     store = find_store(kind, name, root)
@@ -60,22 +61,15 @@ def _dataset_info(kind: AnyKind, experiment: Experiment, root: Path, say: Callab
         info = kind.from_catalogue(experiment, known, str(store_path(name, root).absolute()))
     if info is None:
         raise not_prepared(kind, name, root)
-    say(f"{name}: sizes from the catalogue; not prepared here ({root})")
+    _log.info(f"{name}: sizes from the catalogue; not prepared here ({root})")
     return info
 
 
-def prepare_embedded(experiment: Experiment, root: Path, say: Callable[[str], None] | None = None) -> None:
+def prepare_embedded(experiment: Experiment, root: Path) -> None:
     """Prepare the experiment's dataset if it is shipped with the package and not prepared yet; for what is to train."""
     kind, name = find_kind(experiment.task.kind), experiment.dataset.name
     known = known_dataset(kind, name)
     if known is None or known.origin != "embedded" or find_store(kind, name, root) is not None:
         return
-    report = say or _print
-    report(f"{name} is not prepared yet: building it in {store_path(name, root)}")
-    prepare_store(kind, Preparation(name, root, kind.prepare_options(), say=report))
-
-
-def _print(message: str) -> None:
-    from rich.console import Console
-
-    Console(stderr=True).print(message, markup=False, highlight=False)
+    _log.info(f"{name} is not prepared yet: building it in {store_path(name, root)}")
+    prepare_store(kind, Preparation(name, root, kind.prepare_options()))

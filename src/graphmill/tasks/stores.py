@@ -2,7 +2,7 @@
 
 import importlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
@@ -38,10 +38,6 @@ class Store(Protocol):
         """What `graphmill inspect` shows of its own part."""
 
 
-def quiet(_: str) -> None:
-    """Say nothing."""
-
-
 @dataclass(frozen=True, slots=True)
 class Preparation:
     """What `prepare` was asked for. The function that a kind names builds the store, whole or not at all."""
@@ -52,7 +48,6 @@ class Preparation:
     from_path: Path | None = None  # raw data; None: the kind knows where they are, or generates them
     save_as: str | None = None
     force: bool = False  # build again what is there
-    say: Callable[[str], None] = quiet
 
 
 def load(dotted: str) -> Any:  # noqa: ANN401  # whatever a kind names

@@ -9,6 +9,7 @@ in `graphmill.train.worker`; torchrun turns every one but 0 into its own 1.
 """
 
 import json
+import logging
 import os
 import sys
 import traceback
@@ -24,6 +25,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
+from graphmill.base.messages import show_messages
 from graphmill.record.attempts import attempt
 from graphmill.record.find_run import run_to_resume
 from graphmill.record.run_folder import RunFolder, refuse_other_plan
@@ -34,6 +36,8 @@ from graphmill.spec.load import load_experiment
 from graphmill.spec.plan import Plan
 from graphmill.tasks.planning import plan_experiment, prepare_embedded
 from graphmill.train.worker import leave, work
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ class Order:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Agree with the other ranks on the run, then train this rank's share of it."""
     words = sys.argv[1:] if arguments is None else list(arguments)
+    show_messages()
     try:
         rank = current_rank(os.environ)
         store = next(iter(rendezvous("env://", rank.rank, rank.world_size)))[0] if rank.world_size > 1 else None
@@ -58,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return order.exit_code
             return work(RunFolder.open(Path(order.run_folder)), rank, resume=order.kind == "resume", store=store)
     except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
+        _log.error(f"{error}")
         return exits.BAD_REQUEST
 
 
@@ -71,10 +76,10 @@ def _order(words: Sequence[str], rank: Rank, until_the_end: ExitStack) -> Order:
             attempt(folder, command=sys.argv, job_id=os.environ.get("SLURM_JOB_ID", ""))
         )
         if begun is None:
-            sys.stderr.write(f"{folder.path} is done already\n")
+            _log.info(f"{folder.path} is done already")
             return Order("leave", "", exits.DONE)
     except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
+        _log.error(f"{error}")
         return Order("leave", "", exits.BAD_REQUEST)
     except Exception:  # noqa: BLE001  # our own bug: the other ranks are not to wait for ever
         traceback.print_exc()

@@ -6,6 +6,7 @@ Prints one JSON object; `graphmill evaluate` makes a table of it.
 
 import argparse
 import json
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ import torch
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
+from graphmill.base.messages import show_messages
 from graphmill.nn.weights import Weights
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.trust import refuse_foreign_model
@@ -27,6 +29,8 @@ from graphmill.tasks.build import build_task
 from graphmill.tasks.task import SPLITS, AnyTask, Split, never_pause
 from graphmill.train.device import rank_device
 from graphmill.train.where_data_are import DATA_OF_THE_RUN, DataChoice, plan_over
+
+_log = logging.getLogger(__name__)
 
 Facts = dict[str, str | int | float | bool]
 
@@ -57,10 +61,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m graphmill.train.evaluate", description=__doc__)
     add_choices(parser, splits=SPLITS)
     options = parser.parse_args(arguments)
+    show_messages()
     try:
         facts = measured(judged(options), options.split)
     except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
+        _log.error(f"{error}")
         return exits.BAD_REQUEST
     sys.stdout.write(json.dumps(facts, indent=2) + "\n")
     return exits.DONE
@@ -108,8 +113,8 @@ def evaluate(folder: RunFolder, *, split: Split, which: Which) -> Facts:
 
 
 def warn(checkpoint: str, problem: str) -> None:
-    """On standard error: a checkpoint that cannot be used."""
-    sys.stderr.write(f"warning: {checkpoint} is damaged and passed over: {problem}\n")
+    """Of a checkpoint that cannot be used."""
+    _log.warning(f"{checkpoint} is damaged and passed over: {problem}")
 
 
 if __name__ == "__main__":

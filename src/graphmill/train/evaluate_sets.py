@@ -6,6 +6,7 @@ not fit the plan's model. Exact, in one process, as `graphmill.train.evaluate`.
 
 import argparse
 import json
+import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
+from graphmill.base.messages import show_messages
 from graphmill.nn.weights import Weights
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.machine import machine_facts
@@ -24,6 +26,8 @@ from graphmill.tasks.build import build_task
 from graphmill.tasks.task import Split, never_pause
 from graphmill.train.device import rank_device
 
+_log = logging.getLogger(__name__)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Print the list."""
@@ -32,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("plans", type=Path, nargs="+")
     parser.add_argument("--split", choices=("train", "val", "test"), default="val")
     options = parser.parse_args(arguments)
+    show_messages()
     try:
         folder = RunFolder.open(options.run_folder)
         torch.set_num_threads(machine_facts().num_cores)
@@ -39,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         plans = [Plan.model_validate_json(path.read_bytes()) for path in options.plans]
         found = [_evaluated(weights, plan, options.split) for plan in plans]
     except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
+        _log.error(f"{error}")
         return exits.BAD_REQUEST
     sys.stdout.write(json.dumps(found) + "\n")
     return exits.DONE
@@ -57,7 +62,7 @@ def _evaluated(weights: Weights, plan: Plan, split: Split) -> dict[str, Any]:
 
 
 def _warn(checkpoint: str, problem: str) -> None:
-    sys.stderr.write(f"warning: {checkpoint} is damaged and passed over: {problem}\n")
+    _log.warning(f"{checkpoint} is damaged and passed over: {problem}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """`graphmill.load`: the model of a run as plain PyTorch, ready for inference."""
 
+import logging
 import os
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
@@ -15,6 +15,8 @@ from graphmill.record.trust import refuse_foreign_model
 from graphmill.spec.plan import Plan
 from graphmill.tasks.build import task_class
 from graphmill.train.where_data_are import DATA_OF_THE_RUN, DataChoice, plan_over
+
+_log = logging.getLogger(__name__)
 
 
 def load(
@@ -61,7 +63,7 @@ def load(
 
 
 def _warn(checkpoint: str, problem: str) -> None:
-    sys.stderr.write(f"warning: {checkpoint} is damaged and passed over: {problem}\n")
+    _log.warning(f"{checkpoint} is damaged and passed over: {problem}")
 
 
 def _where_it_is(plan: Plan, root: str | Path | None) -> Plan:

@@ -5,6 +5,7 @@ The inference is that of `graphmill.train.evaluate`, so whoever computes the mea
 
 import argparse
 import json
+import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,8 +18,11 @@ from numpy.typing import NDArray
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.files import replacing
+from graphmill.base.messages import show_messages
 from graphmill.tasks.task import SPLITS, Predictions, Predicts
 from graphmill.train.evaluate import Facts, Judged, add_choices, judged
+
+_log = logging.getLogger(__name__)
 
 FORMATS: Final = (".parquet", ".csv", ".npz")
 
@@ -30,13 +34,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--embeddings", action="store_true")
     options = parser.parse_args(arguments)
+    show_messages()
     try:
         facts = predict(judged(options), options.split, options.output, embeddings=options.embeddings)
     except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
+        _log.error(f"{error}")
         return exits.BAD_REQUEST
     except OSError as error:
-        sys.stderr.write(f"error: {options.output} cannot be written: {error.strerror or error}\n")
+        _log.error(f"{options.output} cannot be written: {error.strerror or error}")
         return exits.BAD_REQUEST
     sys.stdout.write(json.dumps(facts, indent=2) + "\n")
     return exits.DONE

@@ -6,6 +6,7 @@ Exit statuses: `graphmill.record.endings`.
 import argparse
 import errno
 import gc
+import logging
 import os
 import signal
 import socket
@@ -26,6 +27,7 @@ from torch.distributed.distributed_c10d import Store
 from graphmill import _native
 from graphmill.base import exits
 from graphmill.base.errors import UnreadableError, UserError
+from graphmill.base.messages import show_messages
 from graphmill.monitor.sampler import start_monitor
 from graphmill.record.documents import Outcome
 from graphmill.record.endings import ENDINGS, SAVED, EndingName
@@ -42,6 +44,8 @@ from graphmill.train.meeting import PortBusyError, choose_interface, introduce, 
 from graphmill.train.setting import Setting, build
 from graphmill.train.watchdog import STALL_S, Watchdog
 
+_log = logging.getLogger(__name__)
+
 _CANNOT_BE_WRITTEN: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # no matter where in the code
 _MOST_SCORES: Final = 6  # in the last line; outcome.json holds all
 
@@ -52,13 +56,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("run_folder", type=Path)
     parser.add_argument("--resume", action="store_true")
     options = parser.parse_args(arguments)
+    show_messages()
     created: float = psutil.Process().create_time()  # type: ignore[no-untyped-call]  # psutil ships no types
     start_s = max(0.0, time.time() - created)
     try:
         folder, rank = RunFolder.open(options.run_folder), current_rank(os.environ)
         return work(folder, rank, resume=options.resume, start_s=start_s)
     except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
+        _log.error(f"{error}")
         return exits.BAD_REQUEST
     finally:  # python takes its handlers back when it ends: a signal that comes late must not kill a rank that is done
         for number in SIGNALS:
@@ -120,7 +125,7 @@ def _together(setting: Setting) -> Iterator[Callable[[], None]]:
     began = time.perf_counter()
 
     def lost(why: str) -> None:
-        sys.stderr.write(f"error: {why}\n")
+        _log.error(why)
         _failed(setting, None, "lost", why, began)
 
     own_connection = store.clone()  # type: ignore[attr-defined]  # torch's stubs lack it
@@ -162,12 +167,12 @@ def _run_training(setting: Setting, *, resume: bool) -> int:
         fail("bad_request", str(error))
         raise
     except UnreadableError as error:
-        sys.stderr.write(f"error: {error}\n")
+        _log.error(f"{error}")
         return fail("io_error", str(error))
     except OSError as error:
         if error.errno not in _CANNOT_BE_WRITTEN:
             traceback.print_exc()
-        sys.stderr.write(f"error: {error}\n")
+        _log.error(f"{error}")
         return fail("failed", f"{type(error).__name__}: {error}")
     except Exception as error:  # noqa: BLE001  # whatever it is, the run folder is to say it
         traceback.print_exc()

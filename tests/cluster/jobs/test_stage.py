@@ -86,4 +86,4 @@ def test_a_host_without_room_fails_the_job_or_reads_the_shared_copy(job):
     state, text = run(f'{stage} --on-failure=use_shared\n{STEP} "$python" "$rank" "$run"\n')
     assert state == "COMPLETED", text
     assert [host.outcome for host in read_staged(folder)] == ["use_shared", "use_shared"]
-    assert text.count("WARNING: the ranks of") == 2
+    assert text.count("warning: the ranks of") == 2

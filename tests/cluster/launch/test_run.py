@@ -33,27 +33,24 @@ def test_resume_notes_another_attempt_and_keeps_the_provenance(tmp_path, make_pl
     folder = RunFolder.open(tmp_path / "mine")
     before = folder.provenance_path.read_bytes()
     assert folder.read_outcome().status == "failed"
-    assert resume_run(folder, say=print, command=stand_in("0:finish", "1:finish")) == 0
+    assert resume_run(folder, command=stand_in("0:finish", "1:finish")) == 0
     assert folder.read_outcome().status == "done"
     assert [attempt.resumed for attempt in folder.attempts()] == [False, True]
     assert folder.provenance_path.read_bytes() == before
 
 
-def test_a_done_run_is_not_run_again(tmp_path, make_plan, stand_in):
+def test_a_done_run_is_not_run_again(tmp_path, make_plan, stand_in, caplog):
     start_run(make_plan("mine"), logs_root=tmp_path, command=stand_in("0:finish", "1:finish"))
-    said = []
-    assert resume_run(RunFolder.open(tmp_path / "mine"), say=said.append, command=["/nowhere"]) == 0
-    assert "done already" in said[0]
+    assert resume_run(RunFolder.open(tmp_path / "mine"), command=["/nowhere"]) == 0
+    assert "done already" in caplog.messages[0]
 
 
 def test_another_plan_is_refused_but_not_another_machine(tmp_path, make_plan, stand_in):
     start_run(make_plan("mine", optimizer={"kind": "adam", "lr": 0.01}), logs_root=tmp_path, command=stand_in())
     folder = RunFolder.open(tmp_path / "mine")
     with pytest.raises(UserError, match=r"lr is 0\.01 there and 0\.02 here"):
-        resume_run(
-            folder, say=print, asked=make_plan("mine", optimizer={"kind": "adam", "lr": 0.02}), command=stand_in()
-        )
-    assert resume_run(folder, say=print, asked=make_plan("mine", threads=7), command=stand_in()) == 0
+        resume_run(folder, asked=make_plan("mine", optimizer={"kind": "adam", "lr": 0.02}), command=stand_in())
+    assert resume_run(folder, asked=make_plan("mine", threads=7), command=stand_in()) == 0
 
 
 def test_differences_name_the_nested_key(make_plan):
@@ -66,5 +63,5 @@ def test_two_launchers_of_one_run_are_kept_apart(tmp_path, make_plan, stand_in):
     start_run(make_plan("mine"), logs_root=tmp_path, command=stand_in())
     folder = RunFolder.open(tmp_path / "mine")
     with folder.lock(), pytest.raises(UserError, match="is being trained by process"):
-        resume_run(folder, say=print, command=stand_in())
-    assert resume_run(folder, say=print, command=stand_in()) == 0
+        resume_run(folder, command=stand_in())
+    assert resume_run(folder, command=stand_in()) == 0

@@ -20,36 +20,35 @@ def study(**keys) -> Study:
     return Study(name="s", experiment=EXPERIMENT, **{"vary": {"train.optimizer.lr": [0.1, 0.2, 0.3]}, **keys})
 
 
-def run(tmp_path, planner, command, **keys) -> tuple[int, list[str]]:
-    said: list[str] = []
-    return run_study(study(**keys), logs_root=tmp_path, planner=planner, say=said.append, command=command), said
+def run(tmp_path, planner, command, **keys) -> int:
+    return run_study(study(**keys), logs_root=tmp_path, planner=planner, command=command)
 
 
 def statuses(tmp_path) -> list[str]:
     return [state.status for state in cell_states(study(), tmp_path)]
 
 
-def test_all_cells_run_and_a_second_time_all_are_skipped(tmp_path, planner, stand_in):
+def test_all_cells_run_and_a_second_time_all_are_skipped(tmp_path, planner, stand_in, caplog):
     assert statuses(tmp_path) == ["new"] * 3
-    assert run(tmp_path, planner, stand_in("0:finish"))[0] == 0
+    assert run(tmp_path, planner, stand_in("0:finish")) == 0
     assert statuses(tmp_path) == ["done"] * 3
     assert [folder.path.name for folder in find_runs(tmp_path)] == ["lr-0.1", "lr-0.2", "lr-0.3"]
-    code, said = run(tmp_path, planner, ["/nowhere"])
-    assert code == 0
-    assert all("done already" in line for line in said)
+    caplog.clear()
+    assert run(tmp_path, planner, ["/nowhere"]) == 0
+    assert ["done already" in line for line in caplog.messages] == [True] * 3
 
 
-def test_a_failed_cell_is_recorded_and_the_study_goes_on(tmp_path, planner, stand_in):
+def test_a_failed_cell_is_recorded_and_the_study_goes_on(tmp_path, planner, stand_in, caplog):
     only_the_second = (
         "import sys, runpy; name = sys.argv[2]; what = 'crash' if 'lr-0.2' in name else 'finish'\n"
         "sys.argv = ['rank.py', f'0:{what}', '--', name]\n"
         f"runpy.run_path({stand_in()[1]!r}, run_name='__main__')"
     )
-    code, said = run(tmp_path, planner, [sys.executable, "-c", only_the_second, "--"])
+    code = run(tmp_path, planner, [sys.executable, "-c", only_the_second, "--"])
     assert code == 1
     assert statuses(tmp_path) == ["done", "failed", "done"]
-    assert "1 of 3 cells failed: lr-0.2" in said[-1]
-    assert run(tmp_path, planner, stand_in("0:finish"))[0] == 0, "the failed one is tried again"
+    assert "1 of 3 cells failed: lr-0.2" in caplog.messages[-1]
+    assert run(tmp_path, planner, stand_in("0:finish")) == 0, "the failed one is tried again"
     assert statuses(tmp_path) == ["done"] * 3
 
 
@@ -82,7 +81,7 @@ from graphmill.cluster.launch.study import run_study
 from graphmill.spec.study import Study
 experiment = {"train": {"ranks": 1, "epochs": 2, "batch_size": 10}}
 study = Study(name="s", experiment=experiment, vary={"train.optimizer.lr": [0.1, 0.2, 0.3]})
-sys.exit(run_study(study, logs_root=Path(sys.argv[1]), planner=planned, say=print, command=sys.argv[3:]))
+sys.exit(run_study(study, logs_root=Path(sys.argv[1]), planner=planned, command=sys.argv[3:]))
 """
 
 
@@ -98,7 +97,7 @@ def test_a_stop_ends_the_study_and_the_same_command_goes_on(tmp_path, planner, s
     process.send_signal(signal.SIGTERM)
     assert process.wait(HANG_S) == 75
     assert statuses(tmp_path) == ["stopped", "new", "new"]
-    assert run(tmp_path, planner, stand_in("0:finish"))[0] == 0
+    assert run(tmp_path, planner, stand_in("0:finish")) == 0
     assert statuses(tmp_path) == ["done"] * 3
 
 

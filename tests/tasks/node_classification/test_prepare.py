@@ -22,12 +22,11 @@ from graphmill.tasks.stores import store_path
 SBM = {"num_nodes": 100, "num_edges": 400, "features": 4}
 
 
-def test_a_store_that_is_there_is_kept(tmp_path):
-    said = []
+def test_a_store_that_is_there_is_kept(tmp_path, caplog):
     first = prepare("synthetic/sbm", root=tmp_path, options=SBM)
-    again = prepare("synthetic/sbm", root=tmp_path, say=said.append)
+    again = prepare("synthetic/sbm", root=tmp_path)
     assert again == first
-    assert said == [f"synthetic/sbm is prepared already: {first.path}"]
+    assert caplog.messages == [f"synthetic/sbm is prepared already: {first.path}"]
 
 
 def test_other_wishes_do_not_meet_an_old_store(tmp_path):
@@ -42,12 +41,12 @@ def test_other_wishes_do_not_meet_an_old_store(tmp_path):
     )
 
 
-def test_a_damaged_store_is_built_again_and_that_is_said(tmp_path):
+def test_a_damaged_store_is_built_again_and_that_is_said(tmp_path, caplog):
     store = prepare("synthetic/sbm", root=tmp_path, options=SBM)
     (store.path / "x.npy").write_bytes(b"")
-    said = []
-    prepare("synthetic/sbm", root=tmp_path, options=SBM, say=said.append).verify()
-    assert "is damaged and is built again" in said[0]
+    prepare("synthetic/sbm", root=tmp_path, options=SBM).verify()
+    assert "is damaged and is built again" in caplog.messages[0]
+    assert caplog.records[0].levelname == "WARNING"
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -189,23 +188,22 @@ def test_no_server(tmp_path, monkeypatch):
         prepare("planetoid/cora", root=tmp_path)
 
 
-def test_a_download_is_read_and_kept(tmp_path, monkeypatch, server, shared_data):
+def test_a_download_is_read_and_kept(tmp_path, monkeypatch, server, shared_data, caplog):
     for path in shared_data("raw_layouts/Cora/raw").iterdir():
         Server.files[f"/{path.name}"] = path.read_bytes()
     monkeypatch.setattr(planetoid, "URL", server)
-    said = []
-    prepare("planetoid/cora", root=tmp_path, say=said.append).verify()
-    assert len(said) == 8
+    prepare("planetoid/cora", root=tmp_path).verify()
+    assert len(caplog.messages) == 8
     Server.files.clear()
-    prepare("planetoid/cora", root=tmp_path, force=True, say=said.append).verify()
-    assert len(said) == 8
+    prepare("planetoid/cora", root=tmp_path, force=True).verify()
+    assert len(caplog.messages) == 8
     assert [header.name for _, header in prepared_in(tmp_path)] == ["planetoid/cora"]
 
 
 def test_a_download_cut_short_is_refused(tmp_path, server):
     Server.files["/short"] = b"abc"
     with pytest.raises(UserError, match="could not be downloaded"):
-        fetch(f"{server}/short", tmp_path / "f", layout="it", say=lambda _: None)
+        fetch(f"{server}/short", tmp_path / "f", layout="it")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -117,8 +117,7 @@ def test_a_data_object_of_pyg_is_the_same_graph(tmp_path, shared_data):
 
 
 def test_debian_packages_are_embedded(tmp_path):
-    said = []
-    store = prepare("debian-packages", root=tmp_path, say=said.append)
+    store = prepare("debian-packages", root=tmp_path)
     store.verify()
     assert store.metadata.synthetic is False
     known = next(dataset for dataset in DATASETS if dataset.name == "debian-packages")

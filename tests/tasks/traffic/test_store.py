@@ -56,12 +56,11 @@ def test_generated_traffic_is_a_function_of_its_seed() -> None:
     assert (first.series.values != other.series.values).any()
 
 
-def test_a_store_is_kept_unless_forced(tmp_path: Path) -> None:
-    said: list[str] = []
+def test_a_store_is_kept_unless_forced(tmp_path: Path, caplog) -> None:
     prepare_traffic("synthetic/traffic", root=tmp_path, options={"num_steps": 50})
-    kept = prepare_traffic("synthetic/traffic", root=tmp_path, say=said.append)
+    kept = prepare_traffic("synthetic/traffic", root=tmp_path)
     assert kept.metadata.num_steps == 50
-    assert "prepared already" in said[0]
+    assert "prepared already" in caplog.messages[0]
     with pytest.raises(UserError, match="holds a prepared dataset"):
         prepare_traffic("synthetic/traffic", root=tmp_path, options={"num_steps": 60})
 

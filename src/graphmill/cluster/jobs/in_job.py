@@ -6,6 +6,7 @@ trained one after another, and a run that is done is passed over, so a requeued 
 `--pipeline`, the runs are stages (`stages_in_job.py`).
 """
 
+import logging
 import os
 import socket
 import sys
@@ -18,9 +19,9 @@ from typing import Final
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
+from graphmill.base.messages import show_messages
 from graphmill.cluster.jobs import job_end
 from graphmill.cluster.jobs.arguments import Arguments, parse_arguments
-from graphmill.cluster.jobs.job_end import say
 from graphmill.cluster.jobs.new_run import count, find_or_make
 from graphmill.cluster.jobs.srun_step import Signals, SrunStep
 from graphmill.cluster.jobs.stages_in_job import run_stages
@@ -35,6 +36,8 @@ from graphmill.runtime.network import candidate_ports, is_free
 from graphmill.slurm.commands import kill_wait_s
 from graphmill.slurm.hostlist import expand_hostlist
 
+_log = logging.getLogger(__name__)
+
 TRIES: Final = 3  # ports that are tried, where one is taken between the look and its use
 OWNER_LEAVES_WITHIN_S: Final = 90.0  # the owner of a run may be a job that Slurm has given up a moment ago
 _SAVE_WITHIN: Final = 0.6  # of the time between SIGTERM and SIGKILL; the rest is for the requeue, or the next job
@@ -45,6 +48,7 @@ _LOOK_EVERY_S: Final = 2.0
 def main(words: Sequence[str] | None = None) -> int:
     """Train all runs, or as far as this job gets. Returns the exit status of the job."""
     arguments = parse_arguments(words)
+    show_messages("graphmill: ")
     signals = Signals()
     signals.install()
     try:
@@ -56,10 +60,10 @@ def main(words: Sequence[str] | None = None) -> int:
             if decision.step != "finish":
                 return decision.exit_code
     except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
+        _log.error(f"{error}")
         return exits.BAD_REQUEST
     except OSError as error:
-        sys.stderr.write(f"error: {error}\n")
+        _log.error(f"{error}")
         return exits.ANSWER_IS_NO
     return exits.DONE
 
@@ -78,15 +82,15 @@ class Driver:
         """The runs to train, in order."""
         named = self.environ.get(job_end.RUN_VARIABLE)
         runs = self.arguments.runs or ((Path(named),) if named else ())
-        found = [RunFolder.open(run) for run in runs] or [find_or_make(self.arguments, self.environ, say)]
+        found = [RunFolder.open(run) for run in runs] or [find_or_make(self.arguments, self.environ)]
         return [RunFolder(folder.path.resolve()) for folder in found]
 
     def train(self, folder: RunFolder) -> Decision:
         """One attempt of one run. Returns what follows; it has been set going."""
         job = self.environ.get("SLURM_JOB_ID", "")
-        with attempt(folder, command=sys.argv, job_id=job, wait_s=OWNER_LEAVES_WITHIN_S, say=say) as begun:
+        with attempt(folder, command=sys.argv, job_id=job, wait_s=OWNER_LEAVES_WITHIN_S) as begun:
             if begun is None:
-                say(f"{folder.path} is done already; nothing is trained")
+                _log.info(f"{folder.path} is done already; nothing is trained")
                 return Decision("finish", "the run is done", exits.DONE)
             self._announce(begun)
             started = folder.attempts()[-1].time
@@ -107,7 +111,7 @@ class Driver:
         clock = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         hosts = self.environ.get("SLURM_JOB_NODELIST", socket.gethostname())
         job = self.environ.get("SLURM_JOB_ID", "?")
-        say(f"attempt {begun.number} of {begun.folder.path}: job {job}{again}, on {hosts}, {clock}")
+        _log.info(f"attempt {begun.number} of {begun.folder.path}: job {job}{again}, on {hosts}, {clock}")
 
     def _stage(self, folder: RunFolder, started: float) -> Judgement | None:
         """Copy the dataset near the ranks. None where that went well, or nothing is to be copied."""
@@ -173,13 +177,13 @@ class Driver:
         if step.wait(self.signals, is_over):
             return
         if not self.signals.terminated:
-            say("a rank was lost, and srun still waits for its host: not waiting any longer")
+            _log.info("a rank was lost, and srun still waits for its host: not waiting any longer")
             step.kill()
             return
-        self.cause = cause = job_end.why_terminated(self.environ, say)
-        say(f"SIGTERM: {cause.ending.replace('_', ' ')}; the ranks were asked to save at once")
+        self.cause = cause = job_end.why_terminated(self.environ)
+        _log.info(f"SIGTERM: {cause.ending.replace('_', ' ')}; the ranks were asked to save at once")
         if not step.wait_within(self.signals, _SAVE_WITHIN * kill_wait_s()):
-            say("the ranks did not finish their round in time: steps since the last checkpoint are lost")
+            _log.info("the ranks did not finish their round in time: steps since the last checkpoint are lost")
 
     def _has_missed_a_rank(self, folder: RunFolder, started: float) -> bool:
         """Whether a rank has left because another one became unresponsive. Looked at every few seconds."""
@@ -202,7 +206,7 @@ class Driver:
         asked_by_signal = outcome is not None and outcome.status == "stopped" and evidence.asked is None
         if not asked_by_signal or folder.is_asked_to_stop():
             return evidence
-        self.cause = job_end.why_terminated(self.environ, say)
+        self.cause = job_end.why_terminated(self.environ)
         return replace(evidence, asked=self.cause.ending)
 
     def _follow(self, folder: RunFolder, judgement: Judgement, *, tries_left: int) -> Decision:
@@ -210,7 +214,7 @@ class Driver:
         arguments = self.arguments
         last = folder.attempts()[-1]
         if not is_ours(last, self.environ.get("SLURM_JOB_ID", "")):
-            say("Slurm had given this attempt up, and the run was resumed elsewhere: nothing is decided here")
+            _log.info("Slurm had given this attempt up, and the run was resumed elsewhere: nothing is decided here")
             return Decision("give_up", "another attempt owns the run", exits.LOST_A_RANK)
         end = job_end.attempt_end(folder, judgement, tries_left=tries_left)
         decision = decide(end, on_time_limit=arguments.follow, max_attempts=arguments.max_attempts)
@@ -223,9 +227,9 @@ class Driver:
         job_end.report_failure(folder, judgement)
         with best_effort_write():
             note_outcome(folder, judgement, last.time)
-        job_end.report_end(folder, judgement, end, decision, self.environ, say, in_haste=self.signals.terminated)
+        job_end.report_end(folder, judgement, end, decision, self.environ, in_haste=self.signals.terminated)
         if decision.step == "retry":
-            job_end.retry(folder, arguments.follow, self.environ, say)
+            job_end.retry(folder, arguments.follow, self.environ)
         return decision
 
 

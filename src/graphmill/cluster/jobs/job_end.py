@@ -1,10 +1,11 @@
 """The end of an attempt inside a job: what Slurm means by a SIGTERM, the job's log and epilog, what follows."""
 
+import logging
 import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,18 +19,12 @@ from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.deadline import job_deadline
 from graphmill.slurm.commands import SlurmError, scontrol
 
-Say = Callable[[str], None]
+_log = logging.getLogger(__name__)
 
 _EPILOG_NEEDS_S: Final = 20.0  # sacct may be slow, and what follows is worth more than a summary
 _REQUEUE_TIMEOUT_S: Final = 60.0
 _FIELD: Final = re.compile(r"(?:^|\s)(JobState|Reason|Restarts|PreemptTime)=(\S+)")
 _NOT_SET: Final = (None, "None", "N/A", "Unknown", "NONE")
-
-
-def say(text: str) -> None:
-    """Into the job's log."""
-    sys.stderr.write(f"graphmill: {text}\n")
-    sys.stderr.flush()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +35,12 @@ class Cause:
     is_requeued: bool = False  # by Slurm itself: nothing is left to do here
 
 
-def why_terminated(environ: Mapping[str, str], say: Say) -> Cause:
+def why_terminated(environ: Mapping[str, str]) -> Cause:
     """What the controller says of this job. Where it says nothing, the job was cancelled, and nothing follows."""
     try:
         said = dict(_FIELD.findall(scontrol(["show", "job", environ.get("SLURM_JOB_ID", ""), "-o"])))
     except SlurmError as error:
-        say(f"SIGTERM received; Slurm does not say why, so the attempt is not retried: {error.message}")
+        _log.info(f"SIGTERM received; Slurm does not say why, so the attempt is not retried: {error.message}")
         return Cause("stopped")
     restarts = int(environ.get("SLURM_RESTART_COUNT") or 0)
     if int(said.get("Restarts", "0")) > restarts:
@@ -91,28 +86,27 @@ def report_end(
     end: AttemptEnd,
     decision: Decision,
     environ: Mapping[str, str],
-    say: Say,
     *,
     in_haste: bool,
 ) -> None:
     """Into the job's log: the epilog, then how the attempt ended and what follows. `in_haste`: SIGKILL is near."""
     left_s = 0.0 if in_haste else job_deadline(environ).remaining_s()
     if left_s < _EPILOG_NEEDS_S:  # Slurm would end the driver in the middle of it, and call a good job TIMEOUT
-        say(f"no epilog: {max(0.0, left_s):.0f} s are left of the job")
+        _log.info(f"no epilog: {max(0.0, left_s):.0f} s are left of the job")
     else:
-        _epilog(folder, environ, say)
+        _epilog(folder, environ)
     outcome = folder.read_outcome()
     if outcome is None:
-        say(f"{folder.outcome_path} could not be written")
+        _log.info(f"{folder.outcome_path} could not be written")
     why = f" ({outcome.message})" if outcome and outcome.message and judgement.is_saved else ""
     follows = f"{decision.step.replace('_', ' ')}: {decision.reason}"
-    say(f"attempt {end.number} ended: {judgement.ending.name}{why}; {follows}")
+    _log.info(f"attempt {end.number} ended: {judgement.ending.name}{why}; {follows}")
     if decision.step == "give_up" and judgement.ending.name != "bad_request":
         sys.stderr.write(f"  → continue with `graphmill submit --resume {folder.path}`\n")
         sys.stderr.flush()
 
 
-def _epilog(folder: RunFolder, environ: Mapping[str, str], say: Say) -> None:
+def _epilog(folder: RunFolder, environ: Mapping[str, str]) -> None:
     """Summaries must not cost the job its outcome: whatever goes wrong here is said, and no more."""
     try:
         from graphmill.diagnose.epilog import epilog_text, write_epilog
@@ -120,13 +114,13 @@ def _epilog(folder: RunFolder, environ: Mapping[str, str], say: Say) -> None:
         sys.stderr.write(epilog_text(write_epilog(folder, environ.get("SLURM_JOB_ID"))).rstrip("\n") + "\n")
         sys.stderr.flush()
     except Exception as error:  # noqa: BLE001  # see above
-        say(f"no epilog: {type(error).__name__}: {error}")
+        _log.info(f"no epilog: {type(error).__name__}: {error}")
 
 
-def retry(folder: RunFolder, way: Follow, environ: Mapping[str, str], say: Say) -> None:
+def retry(folder: RunFolder, way: Follow, environ: Mapping[str, str]) -> None:
     """Requeue this job, or submit the next one. Slurm ends this job at a requeue: nothing comes after."""
     if way == "next_job":
-        say("the next job of the chain continues")
+        _log.info("the next job of the chain continues")
         return
     job = environ.get("SLURM_JOB_ID", "")
     if way == "requeue":
@@ -142,7 +136,7 @@ def retry(folder: RunFolder, way: Follow, environ: Mapping[str, str], say: Say) 
     folder.note_job(
         SubmittedJob(job_id=number, time=time.time(), cluster=cluster, how="resubmit", dependency=dependency)
     )
-    say(f"job {number} follows")
+    _log.info(f"job {number} follows")
 
 
 RUN_VARIABLE: Final = "GRAPHMILL_RUN"  # the next job of a script without a run folder of its own finds it here

@@ -1,6 +1,6 @@
 """The run folder of a script that brings only its experiment: made by the job's first attempt, found by the others."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
@@ -8,7 +8,7 @@ from graphmill.cluster.jobs.arguments import Arguments
 from graphmill.record.run_folder import RunFolder
 
 
-def find_or_make(arguments: Arguments, environ: Mapping[str, str], say: Callable[[str], None]) -> RunFolder:
+def find_or_make(arguments: Arguments, environ: Mapping[str, str]) -> RunFolder:
     """The folder of that run. Its ranks follow the hosts, so that --nodes may be edited by hand."""
     new = arguments.new_run
     if not new.experiment or not new.run_id:
@@ -26,14 +26,13 @@ def find_or_make(arguments: Arguments, environ: Mapping[str, str], say: Callable
     hosts = count(environ, "SLURM_JOB_NUM_NODES", 1)
     overrides = [*new.overrides, f"train.ranks={hosts * arguments.ranks_per_host}"]
     experiment, root = load_experiment(new.experiment, overrides), dataset_root(new.dataset_root, environ)
-    prepare_embedded(experiment, root, say)
+    prepare_embedded(experiment, root)
     plan = plan_experiment(
         experiment,
         dataset_root=root,
         run_id=new.run_id,
         machine=MachineFacts(num_cores=count(environ, "SLURM_CPUS_ON_NODE", here.num_cores), num_gpus=here.num_gpus),
         hosts=hosts,
-        say=say,
     )
     folder = RunFolder.create(plan, new.logs_root)
     if new.script is not None:

@@ -81,7 +81,6 @@ def plan_stages(
     overrides: Sequence[str],
     dataset_root: Path,
     find_site: Callable[[str], Site],
-    say: Callable[[str], None],
     to_train: bool,
 ) -> tuple[PlannedStage, ...]:
     """Plan every stage for the hosts of its job; all problems of all stages at once. Writes nothing, unless `to_train`:
@@ -99,7 +98,6 @@ def plan_stages(
                 dataset_root=dataset_root,
                 folder=stages.state(stage).folder,
                 logs_root=stages.logs_root,
-                say=say,
                 to_train=to_train,
             )
             planned.append(_planned(stages, stage, request))

@@ -5,7 +5,7 @@ takes its weights is not run at all. What the job has no time for is left to the
 requeued.
 """
 
-import sys
+import logging
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +16,6 @@ from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.cluster.jobs import job_end
 from graphmill.cluster.jobs.arguments import Arguments, StagesHere
-from graphmill.cluster.jobs.job_end import say
 from graphmill.cluster.jobs.pipeline_record import (
     PipelineFolder,
     PlannedStage,
@@ -33,6 +32,8 @@ from graphmill.cluster.launch.pipeline import DONE, NEW, PlanOf, Stages, StageSt
 from graphmill.record.documents import SubmittedJob
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.deadline import job_deadline
+
+_log = logging.getLogger(__name__)
 
 StageEnd = Literal["done", "failed", "over"]
 """What became of a stage here; `over`: the job ends now."""
@@ -59,7 +60,9 @@ def run_stages(driver: JobDriver, part: StagesHere) -> int:
     """Run the stages of this job, or as far as it gets. Returns the exit status of the job."""
     folder = PipelineFolder(part.folder)
     submitted = folder.read()
-    plan_of = plans_of(folder, submitted, lambda name, problem: say(f"{name} is damaged and passed over: {problem}"))
+    plan_of = plans_of(
+        folder, submitted, lambda name, problem: _log.warning(f"{name} is damaged and passed over: {problem}")
+    )
     return _StagesInJob(driver, part, folder, submitted, stages_of(folder, submitted), plan_of).run()
 
 
@@ -84,7 +87,7 @@ class _StagesInJob:
             if end == "failed" and name in self.part.stages:  # others were a job's before this one
                 self.problems.append(name)
         if self.problems:
-            say(f"not done: {', '.join(self.problems)}")
+            _log.info(f"not done: {', '.join(self.problems)}")
         return exits.ANSWER_IS_NO if self.problems else exits.DONE
 
     def _mine(self) -> Iterator[PlannedStage]:
@@ -109,14 +112,14 @@ class _StagesInJob:
         if self.driver.signals.terminated:
             return self._terminated(title)
         if self.folder.jobs.is_asked_to_stop() or state.folder.is_asked_to_stop():
-            say(f"{title}: not run: a stop was requested (graphmill stop)")
+            _log.info(f"{title}: not run: a stop was requested (graphmill stop)")
             return self._over(exits.OUT_OF_TIME)
         if state.status == DONE:
-            say(f"{title}: done already")
+            _log.info(f"{title}: done already")
             return self._evaluated(planned, title)
         why_not = self._why_not(state)
         if why_not:
-            say(f"{title}: {why_not}")
+            _log.info(f"{title}: {why_not}")
             return "failed"
         if self._is_too_late(planned, title):
             return self._follow()
@@ -142,14 +145,16 @@ class _StagesInJob:
         left_s = job_deadline(self.driver.environ).remaining_s()
         if not self.num_attempts or left_s >= planned.least_s:
             return False
-        say(f"{title}: not begun: {left_s:.0f} s are left of the job, and it takes at least {planned.least_s:.0f} s")
+        _log.info(
+            f"{title}: not begun: {left_s:.0f} s are left of the job, and it takes at least {planned.least_s:.0f} s"
+        )
         return True
 
     def _trained(self, planned: PlannedStage, title: str) -> StageEnd:
         try:
             folder = self._begun(planned, title)
         except UserError as error:
-            sys.stderr.write(f"error: {error}\n")
+            _log.error(f"{error}")
             return "failed"
         self.num_attempts += 1
         decision = self.driver.train(folder)
@@ -159,7 +164,7 @@ class _StagesInJob:
             self._note_next(folder)
             return self._over(exits.DONE if self.part.hands_over else decision.exit_code)
         if decision.exit_code in _FAILURES and not self.driver.signals.terminated:
-            say(f"{title}: failed (exit status {decision.exit_code}); see {folder.path}")
+            _log.info(f"{title}: failed (exit status {decision.exit_code}); see {folder.path}")
             return "failed"
         return self._over(decision.exit_code)
 
@@ -168,10 +173,10 @@ class _StagesInJob:
         state = self.stages.state(planned.stage)
         plan = checked_plan(self.stages, planned.stage, self.plan_of)
         if state.status == NEW:
-            say(f"{title}: starts")
+            _log.info(f"{title}: starts")
             folder = RunFolder.create(plan, self.stages.logs_root)
         else:
-            say(f"{title}: resumes")
+            _log.info(f"{title}: resumes")
             folder = state.folder
         if not folder.script_path.exists():
             write_text(folder.job_path, planned.job.model_dump_json(indent=2) + "\n")
@@ -196,18 +201,18 @@ class _StagesInJob:
             return "done"
         python = single_python(self.driver.arguments, self.folder.path, self.driver.here)
         try:
-            evaluate_on_all(self.stages, planned.stage, self.plan_of, say, python=python)
+            evaluate_on_all(self.stages, planned.stage, self.plan_of, python=python)
         except UserError as error:
             if self.driver.signals.terminated:
                 return self._terminated(title)
-            sys.stderr.write(f"error: {title}: {error}\n")
+            _log.error(f"{title}: {error}")
             return "failed"
         return "done"
 
     def _terminated(self, title: str) -> StageEnd:
         """Slurm ends the job while no rank runs."""
-        cause = job_end.why_terminated(self.driver.environ, say)
-        say(f"SIGTERM before {title} was complete: {cause.ending.replace('_', ' ')}")
+        cause = job_end.why_terminated(self.driver.environ)
+        _log.info(f"SIGTERM before {title} was complete: {cause.ending.replace('_', ' ')}")
         if cause.ending == "stopped" or cause.is_requeued:
             return self._over(exits.OUT_OF_TIME)
         return self._follow()
@@ -216,9 +221,9 @@ class _StagesInJob:
         """Leave the rest to the next job, or to this one, requeued."""
         way = self.driver.arguments.follow
         if way == "stop":
-            say("no other job follows (slurm.on_time_limit: stop)")
+            _log.info("no other job follows (slurm.on_time_limit: stop)")
         else:
-            job_end.retry(self.folder.jobs, way, self.driver.environ, say)
+            job_end.retry(self.folder.jobs, way, self.driver.environ)
         return self._over(exits.DONE if way == "next_job" else exits.OUT_OF_TIME)
 
     def _over(self, code: int) -> StageEnd:

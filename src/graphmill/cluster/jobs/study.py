@@ -3,6 +3,7 @@
 An array is one job script, so its tasks ask for the same hosts: cells that differ in that stand in arrays of their own.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from typing import Literal
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
+from graphmill.base.messages import each_text_once
 from graphmill.cluster.jobs.script import render_script
 from graphmill.cluster.jobs.submit import (
     Request,
@@ -34,6 +36,8 @@ from graphmill.slurm.queue import Queue, alive
 from graphmill.spec.job.resolve import Job
 from graphmill.spec.job.site import Site
 from graphmill.spec.study import Cell, Study, load_cell
+
+_log = logging.getLogger(__name__)
 
 Chain = Literal["afterok", "afterany"]
 _OF_ONE_CELL = ("run_folders", "output_dir", "array")  # of a job; the tasks of an array agree in all else
@@ -71,46 +75,40 @@ def plan_cells(
     dataset_root: Path,
     overrides: Sequence[str],
     find_site: Callable[[str], Site],
-    say: Callable[[str], None],
     to_train: bool = False,
 ) -> list[CellPlan]:
     """Plan every cell that is neither done nor alive in a job; all problems of all cells at once."""
+    from graphmill.tasks import planning
+
     plans: list[CellPlan] = []
     problems: list[Problem] = []
-    told: set[str] = set()
-
-    def say_once(text: str) -> None:
-        if text not in told:
-            say(text)
-        told.add(text)
-
-    for state in _to_submit(study, logs_root, say):
-        try:
-            experiment = load_cell(study, Cell(state.cell.name, (*state.cell.overrides, *overrides)))
-            named = {"job_name_prefix": experiment.slurm.job_name_prefix or study.name[:100], "array": None}
-            slurm = experiment.slurm.model_copy(update=named)
-            experiment = experiment.model_copy(update={"slurm": slurm})
-            folder = RunFolder(logs_root / state.run_id)
-            request = plan_request(
-                experiment,
-                find_site(experiment.slurm.site),
-                dataset_root=dataset_root,
-                folder=folder,
-                logs_root=logs_root,
-                say=say_once,
-                to_train=to_train,
-            )
-            if folder.plan_path.exists():
-                refuse_other_plan(folder, folder.read_plan(), request.plan)
-            plans.append(CellPlan(state, request))
-        except UserError as error:
-            if error.message not in {problem.what for problem in problems}:
-                problems.append(Problem(f"cell {state.cell.name}", error.message, error.fix))
+    with each_text_once(planning.__name__):  # of the dataset, which most cells share
+        for state in _to_submit(study, logs_root):
+            try:
+                experiment = load_cell(study, Cell(state.cell.name, (*state.cell.overrides, *overrides)))
+                named = {"job_name_prefix": experiment.slurm.job_name_prefix or study.name[:100], "array": None}
+                slurm = experiment.slurm.model_copy(update=named)
+                experiment = experiment.model_copy(update={"slurm": slurm})
+                folder = RunFolder(logs_root / state.run_id)
+                request = plan_request(
+                    experiment,
+                    find_site(experiment.slurm.site),
+                    dataset_root=dataset_root,
+                    folder=folder,
+                    logs_root=logs_root,
+                    to_train=to_train,
+                )
+                if folder.plan_path.exists():
+                    refuse_other_plan(folder, folder.read_plan(), request.plan)
+                plans.append(CellPlan(state, request))
+            except UserError as error:
+                if error.message not in {problem.what for problem in problems}:
+                    problems.append(Problem(f"cell {state.cell.name}", error.message, error.fix))
     refuse(problems, f"study {study.name}")
     return plans
 
 
-def _to_submit(study: Study, logs_root: Path, say: Callable[[str], None]) -> list[CellState]:
+def _to_submit(study: Study, logs_root: Path) -> list[CellState]:
     states = cell_states(study, logs_root)
     jobs = {state.run_id: RunFolder(state.folder).jobs() for state in states if state.status != "new"}
     everything = [job for known in jobs.values() for job in known]
@@ -125,9 +123,9 @@ def _to_submit(study: Study, logs_root: Path, say: Callable[[str], None]) -> lis
     for state in states:
         living = alive(jobs.get(state.run_id, ()), readings)
         if state.status == "done":
-            say(f"{state.cell.name}: done already")
+            _log.info(f"{state.cell.name}: done already")
         elif living:
-            say(f"{state.cell.name}: job {living[0].job_id} {living[0].phase} already")
+            _log.info(f"{state.cell.name}: job {living[0].job_id} {living[0].phase} already")
         else:
             wanted.append(state)
     return wanted

@@ -7,7 +7,7 @@ got lost is looked for in the queue by its script, so that no run is ever submit
 import re
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,7 +95,6 @@ def plan_request(
     folder: RunFolder,
     logs_root: Path,
     dependency: str = "",
-    say: Callable[[str], None] | None = None,
     to_train: bool = False,
 ) -> Request:
     """Make every choice: the job's size first, then the plan for such hosts, not for this one, then the script.
@@ -105,7 +104,7 @@ def plan_request(
     from graphmill.tasks.planning import plan_experiment, prepare_embedded
 
     if to_train:
-        prepare_embedded(experiment, dataset_root.absolute(), say or (lambda _: None))
+        prepare_embedded(experiment, dataset_root.absolute())
     size = resolve_job(experiment, site)
     train = experiment.train.model_copy(update={"ranks": size.ranks})
     plan = plan_experiment(
@@ -114,7 +113,6 @@ def plan_request(
         run_id=str(folder.path.relative_to(logs_root)),
         machine=MachineFacts(num_cores=size.cpus_per_host, num_gpus=size.gpus_per_host),
         hosts=size.hosts,
-        say=say,
     )
     job = resolve_job(experiment, site, plan, run_folders=[str(folder.path)], python=python_here())
     return Request(plan, job, render_script(job), folder, logs_root, dependency)

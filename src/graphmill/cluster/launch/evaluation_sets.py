@@ -7,10 +7,11 @@ stage whose validation split was evaluated; the test split is read at the end of
 import csv
 import io
 import json
+import logging
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +23,8 @@ from graphmill.cluster.launch.pipeline import NEW, PlanOf, Stages
 from graphmill.record.find_weights import weights_of
 from graphmill.record.run_folder import RunFolder, plan_text
 from graphmill.spec.pipeline import StageSpec
+
+_log = logging.getLogger(__name__)
 
 EVALUATIONS_FILE: Final = "evaluations.csv"
 _SPLIT: Final = "val"
@@ -43,7 +46,6 @@ def evaluate_on_all(
     stages: Stages,
     stage: StageSpec,
     plan_of: PlanOf,
-    say: Callable[[str], None],
     *,
     python: Sequence[str] = (sys.executable,),
 ) -> None:
@@ -53,7 +55,7 @@ def evaluate_on_all(
     """
     path = stages.logs_root / stages.pipeline.name / EVALUATIONS_FILE
     folder = stages.state(stage).folder
-    weights = weights_of(folder, "best", lambda name, problem: say(f"{name} is damaged: {problem}")).checked()
+    weights = weights_of(folder, "best", lambda name, problem: _log.warning(f"{name} is damaged: {problem}")).checked()
     known = read_evaluations(path)
     if any((row.stage, row.weights) == (stage.name, weights) for row in known):
         return
@@ -63,7 +65,7 @@ def evaluate_on_all(
     rows = []
     for other, result in zip(stages.pipeline.stages, found, strict=True):
         if "refused" in result:
-            say(f"{stage.name} is not evaluated on the data of {other.name}: {result['refused']}")
+            _log.info(f"{stage.name} is not evaluated on the data of {other.name}: {result['refused']}")
             continue
         rows += [
             Evaluated(stage.name, weights, result["epoch"], other.name, name, value)

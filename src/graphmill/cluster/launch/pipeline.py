@@ -1,5 +1,6 @@
 """Run a pipeline on this machine: its stages one after another, each a run of its own in `<logs root>/<pipeline>/`."""
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any, Final
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.cluster.launch.local import WORKER
-from graphmill.cluster.launch.run import Say, resume_run, start_run
+from graphmill.cluster.launch.run import resume_run, start_run
 from graphmill.config.problems import Problem, refuse
 from graphmill.record.events import Sync, events_in
 from graphmill.record.metrics import read_metrics
@@ -16,6 +17,8 @@ from graphmill.record.run_folder import RunFolder, refuse_other_plan
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.pipeline import Pipeline, StageSpec, load_stage
 from graphmill.spec.plan import Plan
+
+_log = logging.getLogger(__name__)
 
 NEW: Final = "new"
 UNFINISHED: Final = "unfinished"  # it has begun, and does not say how it ended: it runs, or was killed
@@ -80,7 +83,6 @@ def run_pipeline(
     chosen: Sequence[StageSpec],
     *,
     plan_of: PlanOf,
-    say: Say,
     command: Sequence[str] = WORKER,
     after_stage: AfterStage | None = None,
 ) -> int:
@@ -99,20 +101,20 @@ def run_pipeline(
         title = f"[{number}/{len(stages.pipeline.stages)}] {stage.name}"
         missing = stages.missing(stage)
         if missing:
-            say(f"{title}: not run, because it takes weights of {', '.join(missing)}, which is not done")
+            _log.info(f"{title}: not run, because it takes weights of {', '.join(missing)}, which is not done")
             problems.append(stage.name)
             continue
-        code = _run(stages, stage, title, plan_of=plan_of, say=say, command=command)
+        code = _run(stages, stage, title, plan_of=plan_of, command=command)
         if code in _STOPS:
-            say(f"{title}: stopped (exit status {code}); run the same command again to resume")
+            _log.info(f"{title}: stopped (exit status {code}); run the same command again to resume")
             return code
         if code != exits.DONE:
-            say(f"{title}: failed (exit status {code}); see {stages.state(stage).folder.path}")
+            _log.info(f"{title}: failed (exit status {code}); see {stages.state(stage).folder.path}")
             problems.append(stage.name)
         elif after_stage is not None:
             after_stage(stage, stages.state(stage).folder)
     if problems:
-        say(f"{len(problems)} of {len(chosen)} stages are not done: {', '.join(problems)}")
+        _log.info(f"{len(problems)} of {len(chosen)} stages are not done: {', '.join(problems)}")
     return exits.ANSWER_IS_NO if problems else exits.DONE
 
 
@@ -146,20 +148,20 @@ def checked_plan(stages: Stages, stage: StageSpec, plan_of: PlanOf) -> Plan:
     return plan
 
 
-def _run(stages: Stages, stage: StageSpec, title: str, *, plan_of: PlanOf, say: Say, command: Sequence[str]) -> int:
+def _run(stages: Stages, stage: StageSpec, title: str, *, plan_of: PlanOf, command: Sequence[str]) -> int:
     state = stages.state(stage)
     if state.status == DONE:
-        say(f"{title}: done already")
+        _log.info(f"{title}: done already")
         return exits.DONE
     try:
         if state.status == NEW:
-            say(f"{title}: starts")
+            _log.info(f"{title}: starts")
             plan = checked_plan(stages, stage, plan_of)  # now with the weights of the stages before it
             return start_run(plan, logs_root=stages.logs_root, command=command)
-        say(f"{title}: resumes")
-        return resume_run(state.folder, say=say, command=command)
+        _log.info(f"{title}: resumes")
+        return resume_run(state.folder, command=command)
     except UserError as error:
-        say(f"error: {error}")
+        _log.error(f"{error}")
         return exits.BAD_REQUEST
 
 

@@ -6,12 +6,13 @@ measured and the name of the host: the same stage is not measured twice.
 
 import hashlib
 import json
+import logging
 import math
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +30,8 @@ from graphmill.runtime.deadline import Reserve
 from graphmill.spec.packing import Interval, Shape, StageCost
 from graphmill.spec.pipeline import StageSpec
 from graphmill.spec.plan import Plan
+
+_log = logging.getLogger(__name__)
 
 TRIAL_STEPS: Final = 20
 _TRIAL_S: Final = 2.0  # of steps at least, where the stage has so many: twenty steps of a millisecond say little
@@ -94,7 +97,6 @@ def predict(
     *,
     steps: int = TRIAL_STEPS,
     in_job: bool = False,
-    say: Callable[[str], None],
 ) -> list[Prediction]:
     """What is left of each stage. Measures those that were not measured before, each in a process of its own.
 
@@ -109,7 +111,7 @@ def predict(
             continue
         trial, is_recorded = measurements.find(plan), True
         if trial is None:
-            say(f"stage {stage.name}: measuring {steps} steps")
+            _log.info(f"stage {stage.name}: measuring {steps} steps")
             values = measure(plan, steps)
             measurements.keep(plan, values)
             trial, is_recorded = (

@@ -1,7 +1,8 @@
 """One run from plan to outcome: make or reopen its folder, note the attempt, start the ranks."""
 
+import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from graphmill.base import exits
@@ -10,15 +11,15 @@ from graphmill.record.attempts import attempt
 from graphmill.record.run_folder import RunFolder, refuse_other_plan
 from graphmill.spec.plan import Plan
 
-Say = Callable[[str], None]
+_log = logging.getLogger(__name__)
 
 
 def start_run(plan: Plan, *, logs_root: Path, command: Sequence[str] = WORKER) -> int:
     """Begin a run in a new folder and wait for its end. Returns its exit status."""
-    return _attempt(RunFolder.create(plan, logs_root), plan, command=command, say=None)
+    return _attempt(RunFolder.create(plan, logs_root), plan, command=command)
 
 
-def resume_run(folder: RunFolder, *, say: Say, asked: Plan | None = None, command: Sequence[str] = WORKER) -> int:
+def resume_run(folder: RunFolder, *, asked: Plan | None = None, command: Sequence[str] = WORKER) -> int:
     """Continue a run as it was planned, and wait for its end. Returns its exit status.
 
     `asked` is what the person would plan now: where it differs, the request is refused.
@@ -26,13 +27,12 @@ def resume_run(folder: RunFolder, *, say: Say, asked: Plan | None = None, comman
     plan = folder.read_plan()
     if asked is not None:
         refuse_other_plan(folder, plan, asked)
-    return _attempt(folder, plan, command=command, say=say)
+    return _attempt(folder, plan, command=command)
 
 
-def _attempt(folder: RunFolder, plan: Plan, *, command: Sequence[str], say: Say | None) -> int:
+def _attempt(folder: RunFolder, plan: Plan, *, command: Sequence[str]) -> int:
     with attempt(folder, command=sys.argv) as begun:
         if begun is None:
-            if say is not None:
-                say(f"{folder.path} is done already: {plan.calendar.num_epochs} epochs")
+            _log.info(f"{folder.path} is done already: {plan.calendar.num_epochs} epochs")
             return exits.DONE
         return run_ranks(folder, plan, resume=begun.resumed, command=command)

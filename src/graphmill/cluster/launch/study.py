@@ -1,5 +1,6 @@
 """Run a study: its cells one after another, each a run of its own under `<logs root>/<study>/`."""
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Final
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.cluster.launch.local import WORKER
-from graphmill.cluster.launch.run import Say, resume_run, start_run
+from graphmill.cluster.launch.run import resume_run, start_run
 from graphmill.config.problems import Problem, refuse
 from graphmill.record.endings import State
 from graphmill.record.run_folder import RunFolder, refuse_other_plan
@@ -16,6 +17,8 @@ from graphmill.spec.experiment import Experiment
 from graphmill.spec.plan import Plan
 from graphmill.spec.study import Cell, Study, expand, load_cell
 from graphmill.spec.study_kinds import refuse_hosts_here
+
+_log = logging.getLogger(__name__)
 
 Planner = Callable[[Experiment, str], Plan]
 """Makes the plan of one run from its experiment and run id. The caller has it, for it must open the dataset."""
@@ -38,7 +41,7 @@ def cell_states(study: Study, logs_root: Path) -> list[CellState]:
     return [_state(study, cell, logs_root) for cell in expand(study)]
 
 
-def run_study(study: Study, *, logs_root: Path, planner: Planner, say: Say, command: Sequence[str] = WORKER) -> int:
+def run_study(study: Study, *, logs_root: Path, planner: Planner, command: Sequence[str] = WORKER) -> int:
     """Run what is not done yet; continue what was interrupted. Returns the study's exit status.
 
     Every cell is planned before the first one runs, so a wrong value in the last cell costs no hours. A cell that fails
@@ -51,18 +54,18 @@ def run_study(study: Study, *, logs_root: Path, planner: Planner, say: Say, comm
     for number, (state, plan) in enumerate(zip(states, plans, strict=True), start=1):
         title = f"[{number}/{len(states)}] {state.cell.name}"
         if state.status == "done":
-            say(f"{title}: done already")
+            _log.info(f"{title}: done already")
             continue
-        say(f"{title}: {'starts' if state.status == 'new' else 'continues'}")
-        code = _run(state, plan, logs_root=logs_root, say=say, command=command)
+        _log.info(f"{title}: {'starts' if state.status == 'new' else 'continues'}")
+        code = _run(state, plan, logs_root=logs_root, command=command)
         if code in _STOPS:
-            say(f"{title}: stopped; the same command continues from here")
+            _log.info(f"{title}: stopped; the same command continues from here")
             return code
         if code != exits.DONE:
-            say(f"{title}: failed (exit status {code}); the study continues")
+            _log.info(f"{title}: failed (exit status {code}); the study continues")
             failed.append(state.cell.name)
     if failed:
-        say(f"{len(failed)} of {len(states)} cells failed: {', '.join(failed)}")
+        _log.info(f"{len(failed)} of {len(states)} cells failed: {', '.join(failed)}")
     return exits.ANSWER_IS_NO if failed else exits.DONE
 
 
@@ -93,11 +96,11 @@ def _plans(study: Study, states: Sequence[CellState], planner: Planner) -> list[
     return plans
 
 
-def _run(state: CellState, plan: Plan, *, logs_root: Path, say: Say, command: Sequence[str]) -> int:
+def _run(state: CellState, plan: Plan, *, logs_root: Path, command: Sequence[str]) -> int:
     try:
         if state.status == "new":
             return start_run(plan, logs_root=logs_root, command=command)
-        return resume_run(RunFolder.open(state.folder), say=say, command=command)
+        return resume_run(RunFolder.open(state.folder), command=command)
     except UserError as error:
-        say(f"error: {error}")
+        _log.error(f"{error}")
         return exits.BAD_REQUEST

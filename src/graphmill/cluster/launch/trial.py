@@ -1,6 +1,7 @@
 """How long will it take, and how much memory? A trial runs the first steps of a plan, and says what they cost."""
 
 import json
+import logging
 import math
 import os
 import resource
@@ -17,12 +18,15 @@ from typing import Final
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
+from graphmill.base.messages import show_messages
 from graphmill.cluster.launch.run import start_run
 from graphmill.record.events import Checkpoint, Evaluation, Event, Start, Sync, events_in
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.early_stopping import EarlyStoppingSpec
 from graphmill.spec.plan import Plan
+
+_log = logging.getLogger(__name__)
 
 FEWEST_STEPS: Final = 3  # the first one makes the plans of the kernels, so it is left out; two are left
 
@@ -151,10 +155,11 @@ def main(words: Sequence[str]) -> int:
     The memory of a trial is that of the largest process that its process has waited for, so each has one to itself.
     """
     plan_path, steps = words
+    show_messages()
     try:
         trial = try_out(Plan.model_validate_json(Path(plan_path).read_bytes()), int(steps))
     except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
+        _log.error(f"{error}")
         return exits.BAD_REQUEST
     sys.stdout.write(json.dumps(asdict(trial)) + "\n")
     return exits.DONE

@@ -6,6 +6,7 @@ any more, or for a file system without locks, goes ahead and copies as well.
 
 import errno
 import fcntl
+import logging
 import os
 import socket
 import threading
@@ -15,7 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
-from graphmill.cluster.staging.progress import Say
+_log = logging.getLogger(__name__)
+
 
 SIGN_EVERY_S: Final = 2.0
 STALE_S: Final = 60.0  # the holder lives, says the system, but has given no sign for so long: stopped, or its host lost
@@ -24,10 +26,10 @@ _NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 @contextmanager
-def only_copier(target: Path, say: Say, *, stale_s: float = STALE_S) -> Iterator[None]:
+def only_copier(target: Path, *, stale_s: float = STALE_S) -> Iterator[None]:
     """Wait until nobody else makes `target`. The lock goes with its holder, however that ends."""
     with target.with_name(f".{target.name}.lock").open("a+", encoding="utf-8") as file:
-        if not _taken(file, say, stale_s):
+        if not _taken(file, stale_s):
             yield
             return
         file.truncate(0)
@@ -37,7 +39,7 @@ def only_copier(target: Path, say: Say, *, stale_s: float = STALE_S) -> Iterator
             yield
 
 
-def _taken(file: IO[str], say: Say, stale_s: float) -> bool:
+def _taken(file: IO[str], stale_s: float) -> bool:
     has_said, last_sign, since = False, 0, time.monotonic()
     while True:
         try:
@@ -49,16 +51,18 @@ def _taken(file: IO[str], say: Say, stale_s: float) -> bool:
             if sign != last_sign:
                 last_sign, since = sign, time.monotonic()
             if time.monotonic() - since > stale_s:
-                say(f"{holder} copies the same dataset, but has stood still for {stale_s:.0f} s: copying as well")
+                _log.info(f"{holder} copies the same dataset, but has stood still for {stale_s:.0f} s: copying as well")
                 return False
             if not has_said:
-                say(f"waiting: {holder} copies the same dataset")
+                _log.info(f"waiting: {holder} copies the same dataset")
                 has_said = True
             time.sleep(_LOOK_EVERY_S)
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
-            say(f"this file system has no locks ({error.strerror}): another job may copy the same dataset as well")
+            _log.info(
+                f"this file system has no locks ({error.strerror}): another job may copy the same dataset as well"
+            )
             return False
         else:
             return True

@@ -1,5 +1,6 @@
-"""How far the copying is: a bar on a terminal, a line now and then in a log."""
+"""How far the copying is: a bar on a terminal, a message now and then in a log."""
 
+import logging
 import sys
 import threading
 import time
@@ -7,25 +8,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-Say = Callable[[str], None]
-"""Takes one line for a person."""
+_log = logging.getLogger(__name__)
 
 _LINE_EVERY_S: Final = 5.0
 
 
 @contextmanager
-def shown_progress(what: str, total: int, say: Say) -> Iterator[Callable[[int], None]]:
+def shown_progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """Yield a function that is told of bytes as they are done, from any thread."""
     if sys.stderr.isatty():
         with _bar(what, total) as advance:
             yield advance
     else:
-        yield _Lines(what, total, say).advance
+        yield _Lines(what, total).advance
 
 
 class _Lines:
-    def __init__(self, what: str, total: int, say: Say) -> None:
-        self._what, self._total, self._say = what, total, say
+    def __init__(self, what: str, total: int) -> None:
+        self._what, self._total = what, total
         self._done = 0
         self._began = self._said = time.monotonic()
         self._lock = threading.Lock()
@@ -38,7 +38,7 @@ class _Lines:
                 return
             self._said = now
             percent, speed = 100 * self._done / max(1, self._total), self._done / 2**20 / (now - self._began)
-            self._say(f"{self._what}: {percent:.0f} % of {self._total / 2**20:,.0f} MiB, {speed:,.0f} MiB/s")
+            _log.info(f"{self._what}: {percent:.0f} % of {self._total / 2**20:,.0f} MiB, {speed:,.0f} MiB/s")
 
 
 @contextmanager

@@ -11,6 +11,7 @@ differs. What fails is thrown away and copied anew.
 
 import argparse
 import errno
+import logging
 import os
 import shutil
 import signal
@@ -26,9 +27,10 @@ from typing import Final, Literal, NoReturn
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.files import remove_leftovers, replacing_folder
+from graphmill.base.messages import show_messages
 from graphmill.cluster.staging.copying import Moved, checksums, copy_files, free_bytes, needed_bytes
 from graphmill.cluster.staging.lock import only_copier
-from graphmill.cluster.staging.progress import Say, shown_progress
+from graphmill.cluster.staging.progress import shown_progress
 from graphmill.graph.header import FILE_NAME, read_header
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import (
@@ -43,6 +45,8 @@ from graphmill.record.staged import (
     write_staged,
 )
 from graphmill.runtime.machine import host_name, num_cores
+
+_log = logging.getLogger(__name__)
 
 ALWAYS_READ_BYTES: Final = 4 << 30  # of a copy found there, up to so many are read again: some seconds, on any disk
 _MARGIN_BYTES: Final = 1 << 20
@@ -83,7 +87,7 @@ def read_dataset(folder: Path) -> Dataset:
     return Dataset(folder.resolve(), metadata.name, metadata.checksum, sizes, known)
 
 
-def stage(dataset: Dataset, root: Path, *, say: Say, verify: bool = False, threads: int | None = None) -> StagedHost:
+def stage(dataset: Dataset, root: Path, *, verify: bool = False, threads: int | None = None) -> StagedHost:
     """Have a verified copy of the dataset below `root`, by making it or by finding it there.
 
     Raises `StagingError` where that cannot be (no room, no permission, a disk that returns other bytes), and
@@ -94,9 +98,9 @@ def stage(dataset: Dataset, root: Path, *, say: Say, verify: bool = False, threa
     workers = threads or min(8, max(4, num_cores()))
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with only_copier(target, say):
-            verified = _reusable(dataset, target, verify, workers, say)
-            copy_s = 0.0 if verified else _copy(dataset, target, workers, say)
+        with only_copier(target):
+            verified = _reusable(dataset, target, verify, workers)
+            copy_s = 0.0 if verified else _copy(dataset, target, workers)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise _no_room(dataset, target) from error
@@ -117,43 +121,43 @@ def stage(dataset: Dataset, root: Path, *, say: Say, verify: bool = False, threa
     )
 
 
-def _reusable(dataset: Dataset, target: Path, verify: bool, threads: int, say: Say) -> Verified | None:
+def _reusable(dataset: Dataset, target: Path, verify: bool, threads: int) -> Verified | None:
     """How far the copy that is there was verified; None: there is none, or it was thrown away."""
     mark = read_mark(target)
     if mark is None or mark.checksum != dataset.checksum or mark.xxh3.keys() != dataset.sizes.keys():
         if target.exists():
-            say(f"{target} is no copy that was verified: it is made anew")
+            _log.info(f"{target} is no copy that was verified: it is made anew")
             shutil.rmtree(target)
         return None
     problem = staged_problem(target, dataset.checksum)
     if problem is None and not verify and dataset.bytes > ALWAYS_READ_BYTES:
         return "sizes and times"
-    with suppress(FileNotFoundError), shown_progress("verifying", dataset.bytes, say) as moved:
+    with suppress(FileNotFoundError), shown_progress("verifying", dataset.bytes) as moved:
         found = checksums([target / name for name in mark.xxh3], threads=threads, moved=moved)
         damaged = [name for name, seen in zip(mark.xxh3, found, strict=True) if seen != mark.xxh3[name]]
         damaged += [name for name in dataset.xxh3 if mark.xxh3[name] != dataset.xxh3[name]]
         if not damaged:
             if problem:
-                say(f"{target}: {problem}; its checksums are right, so it is used")
+                _log.info(f"{target}: {problem}; its checksums are right, so it is used")
                 _vouch(dataset, target, mark.xxh3)
             return "checksums"
         problem = f"{', '.join(sorted(set(damaged)))} is not what was copied there"
-    say(f"WARNING: {target}: {problem}: this copy is thrown away, and made anew")
+    _log.warning(f"{target}: {problem}: this copy is thrown away, and made anew")
     shutil.rmtree(target)
     return None
 
 
-def _copy(dataset: Dataset, target: Path, threads: int, say: Say) -> float:
+def _copy(dataset: Dataset, target: Path, threads: int) -> float:
     """Make the copy. Returns the seconds that moving the bytes took."""
     remove_leftovers(target)
     if needed_bytes(dataset.sizes.values()) + _MARGIN_BYTES > free_bytes(target.parent):
         raise _no_room(dataset, target)
     began = time.monotonic()
     with replacing_folder(target) as temporary:
-        with shown_progress("copying", dataset.bytes, say) as moved:
+        with shown_progress("copying", dataset.bytes) as moved:
             copy_files(dataset.sizes, dataset.folder, temporary, threads=threads, moved=moved)
         copy_s = time.monotonic() - began
-        with shown_progress("verifying", dataset.bytes, say) as moved:
+        with shown_progress("verifying", dataset.bytes) as moved:
             found = _verified(dataset, temporary, threads, moved)
         _vouch(dataset, temporary, found)
     return copy_s
@@ -212,7 +216,6 @@ def stage_for_run(
     folder: RunFolder,
     root: Path,
     *,
-    say: Say,
     via: Path | None = None,
     verify: bool = False,
     on_failure: Literal["fail", "use_shared"] = "fail",
@@ -228,14 +231,14 @@ def stage_for_run(
     began = time.monotonic()
     try:
         if via is not None:
-            dataset = read_dataset(Path(stage(dataset, via, say=say, verify=verify).to))
-        staged = stage(dataset, root, say=say, verify=verify)
+            dataset = read_dataset(Path(stage(dataset, via, verify=verify).to))
+        staged = stage(dataset, root, verify=verify)
     except StagingError as error:
         if on_failure == "fail":
             raise
         staged = _shared_instead(dataset, str(error), time.monotonic() - began)
-        say(f"WARNING: staging failed: {error}")
-        say(f"WARNING: the ranks of {staged.hostname} read the shared copy {plan.path}, as staging.on_failure asks")
+        _log.warning(f"staging failed: {error}")
+        _log.warning(f"the ranks of {staged.hostname} read the shared copy {plan.path}, as staging.on_failure asks")
     write_staged(folder, staged)
     return staged
 
@@ -276,28 +279,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--verify", action="store_true", help="read a copy that is there in full, however large")
     parser.add_argument("--on-failure", choices=("fail", "use_shared"), default="fail")
     options = parser.parse_args(arguments)
-
-    def say(text: str) -> None:
-        sys.stderr.write(f"stage {host_name(os.environ)}: {text}\n")
-        sys.stderr.flush()
-
+    show_messages(f"stage {host_name(os.environ)}: ")
     try:
         staged = stage_for_run(
             RunFolder.open(options.run),
             staged_root(options.to, os.environ),
-            say=say,
             via=options.via,
             verify=options.verify,
             on_failure=options.on_failure,
         )
     except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
+        _log.error(f"{error}")
         return exits.BAD_REQUEST
     except StagingError as error:
-        sys.stderr.write(f"error: staging failed: {error}\n  → make room, or set staging.on_failure=use_shared\n")
+        _log.error(f"staging failed: {error}\n  → make room, or set staging.on_failure=use_shared")
         return exits.ANSWER_IS_NO
     if staged.outcome != "use_shared":
-        say(in_words(staged))
+        _log.info(in_words(staged))
     return exits.DONE
 
 

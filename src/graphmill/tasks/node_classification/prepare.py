@@ -1,6 +1,7 @@
 """From a raw dataset to a store under the dataset root."""
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,9 @@ from graphmill.spec.kinds.node_classification import GraphPrepareOptions
 from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.sources.splits import random_split as draw_split
 from graphmill.tasks.node_classification.store import LabelledGraphStore, write_store
-from graphmill.tasks.stores import Preparation, quiet, store_path
+from graphmill.tasks.stores import Preparation, store_path
 
-Say = Callable[[str], None]
+_log = logging.getLogger(__name__)
 
 _DOWNLOADS = ".downloads"  # under the dataset root; kept, so that --force does not download again
 
@@ -32,7 +33,6 @@ def prepare_asked(asked: Preparation) -> LabelledGraphStore:
         random_split=options.random_split,
         split_seed=options.split_seed,
         force=asked.force,
-        say=asked.say,
     )
 
 
@@ -47,7 +47,6 @@ def prepare(
     random_split: bool = False,
     split_seed: int = 0,
     force: bool = False,
-    say: Say = quiet,
 ) -> LabelledGraphStore:
     """Build the store `root/name` (or `root/save_as`), whole or not at all.
 
@@ -58,12 +57,12 @@ def prepare(
     """
     path = store_path(save_as or name, root)
     _check_place(path, root)
-    if not force and (existing := _existing(path, say)) is not None:
+    if not force and (existing := _existing(path)) is not None:
         if from_path is not None or options or feature_dtype is not None or random_split:
             raise UserError(
                 f"{path} holds a prepared dataset", fix="rebuild it with --force, or keep both with --as NAME"
             )
-        say(f"{existing.metadata.name} is prepared already: {path}")
+        _log.info(f"{existing.metadata.name} is prepared already: {path}")
         return existing
     # Here and not above: planning a job opens a store in a blink, and polars alone takes longer than that to load.
     from graphmill.tasks.node_classification.read import Request, read_raw
@@ -76,7 +75,6 @@ def prepare(
         random_split=random_split,
         split_seed=split_seed,
         options=options or {},
-        say=say,
     )
     raw = read_raw(request)
     if random_split:
@@ -100,13 +98,13 @@ def _check_place(path: Path, root: Path) -> None:
         raise UserError(f"{path} holds other files", fix="move it away, or choose another name with --as")
 
 
-def _existing(path: Path, say: Say) -> LabelledGraphStore | None:
+def _existing(path: Path) -> LabelledGraphStore | None:
     if not path.exists():
         return None
     try:
         return LabelledGraphStore.open(path)
     except UserError as error:
-        say(f"the store at {path} is damaged and is built again: {error.message}")
+        _log.warning(f"the store at {path} is damaged and is built again: {error.message}")
         return None
 
 

@@ -1,6 +1,6 @@
 """Which reader reads which dataset."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -19,8 +19,6 @@ from graphmill.tasks.node_classification.sources.npz import is_graph_npz, read_n
 from graphmill.tasks.node_classification.sources.pyg import read_pyg_dataset
 from graphmill.tasks.node_classification.sources.tables import SUFFIXES
 
-Say = Callable[[str], None]
-
 _SHCHUR_FILES = {
     "amazon/photo": "amazon_electronics_photo.npz",
     "amazon/computers": "amazon_electronics_computers.npz",
@@ -28,10 +26,6 @@ _SHCHUR_FILES = {
     "coauthor/physics": "ms_academic_phy.npz",
 }
 _PYG_FOLDERS = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed"}
-
-
-def quiet(_: str) -> None:
-    """Say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +39,6 @@ class Request:
     random_split: bool = False  # in place of the dataset's own, which it then need not have
     split_seed: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
-    say: Say = quiet
 
 
 def read_raw(request: Request) -> LabelledGraph:
@@ -115,7 +108,7 @@ def _read_planetoid(request: Request, dataset: str) -> LabelledGraph:
     if request.from_path is None:
         folder = request.downloads / request.name
         for file in names:
-            fetch(f"{planetoid.URL}/{file}", folder / file, layout=known(request.name).layout, say=request.say)
+            fetch(f"{planetoid.URL}/{file}", folder / file, layout=known(request.name).layout)
     else:
         folder = _folder_with(request.from_path, names, (_PYG_FOLDERS[dataset], dataset), request.name)
     return planetoid.read_planetoid(folder, dataset, request.stored_name)
@@ -125,7 +118,7 @@ def _read_shchur(request: Request) -> LabelledGraph:
     file = _SHCHUR_FILES[request.name]
     if request.from_path is None:
         path = request.downloads / request.name / file
-        fetch(f"{raw_npz.SHCHUR_URL}/{file}", path, layout=known(request.name).layout, say=request.say)
+        fetch(f"{raw_npz.SHCHUR_URL}/{file}", path, layout=known(request.name).layout)
     elif request.from_path.is_file():
         path = request.from_path
     else:
@@ -140,7 +133,7 @@ def _read_reddit(request: Request) -> LabelledGraph:
     folder = request.downloads / request.name
     archive = folder / "reddit.zip"
     if not all((folder / file).is_file() for file in raw_npz.REDDIT_FILES):
-        fetch(raw_npz.REDDIT_URL, archive, layout=known(request.name).layout, say=request.say)
+        fetch(raw_npz.REDDIT_URL, archive, layout=known(request.name).layout)
         unpack(archive, folder, raw_npz.REDDIT_FILES)
         archive.unlink()
     return raw_npz.read_reddit(folder, request.stored_name)
@@ -155,7 +148,7 @@ def _read_ogb(request: Request, dataset: str) -> LabelledGraph:
     archive = folder / f"{short}.zip"
     members = ogb.archive_members(dataset)
     if not all((folder / member).is_file() for member in members):
-        fetch(f"{ogb.URL}/{short}.zip", archive, layout=layout, say=request.say)
+        fetch(f"{ogb.URL}/{short}.zip", archive, layout=layout)
         unpack(archive, folder, members)
         archive.unlink()
     return ogb.read_ogb(folder / short, dataset, request.stored_name)

@@ -1,15 +1,18 @@
 """From raw readings and a road graph to a traffic store under the dataset root."""
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from graphmill.base.errors import UserError
 from graphmill.spec.kinds.traffic import LAYOUT, TrafficPrepareOptions
-from graphmill.tasks.stores import Preparation, quiet, store_path
+from graphmill.tasks.stores import Preparation, store_path
 from graphmill.tasks.traffic.generate import generate
 from graphmill.tasks.traffic.read import read_traffic
 from graphmill.tasks.traffic.store import TrafficStore, write_traffic
+
+_log = logging.getLogger(__name__)
 
 GENERATED = "synthetic/traffic"
 
@@ -27,7 +30,6 @@ def prepare_asked(asked: Preparation) -> TrafficStore:
         unit=options.unit,
         options=options.of_generator,
         force=asked.force,
-        say=asked.say,
     )
 
 
@@ -41,7 +43,6 @@ def prepare_traffic(
     unit: str = "mph",
     options: Mapping[str, Any] | None = None,
     force: bool = False,
-    say: Callable[[str], None] = quiet,
 ) -> TrafficStore:
     """Build the store `root/name` (or `root/save_as`), whole or not at all; one that is there is kept, unless `force`.
 
@@ -54,7 +55,7 @@ def prepare_traffic(
         store = TrafficStore.open(path)
         if from_path is not None or options:
             raise UserError(f"{path} holds a prepared dataset", fix="rebuild it with --force, or choose another name")
-        say(f"{stored} is prepared already: {path}")
+        _log.info(f"{stored} is prepared already: {path}")
         return store
     if name == GENERATED:
         if from_path is not None:
@@ -64,7 +65,7 @@ def prepare_traffic(
         what = "needs --from" if from_path is None else f"is not generated and takes no {', '.join(options or {})}"
         raise UserError(f"{name} {what}", fix=f"give --from PATH, where PATH is {LAYOUT}")
     else:
-        raw = read_traffic(stored, from_path, adjacency_path, unit=unit, say=say)
+        raw = read_traffic(stored, from_path, adjacency_path, unit=unit)
     return write_traffic(raw, path)
 
 

@@ -1,6 +1,6 @@
 """Which file holds the readings, which the road graph, and whether they belong together."""
 
-from collections.abc import Callable
+import logging
 from pathlib import Path
 
 from graphmill.base.errors import UserError
@@ -9,10 +9,10 @@ from graphmill.tasks.traffic.adjacency import LAYOUTS, adjacency_for, read_adjac
 from graphmill.tasks.traffic.series import read_series
 from graphmill.tasks.traffic.store import RawTraffic
 
+_log = logging.getLogger(__name__)
 
-def read_traffic(
-    name: str, path: Path, adjacency_path: Path | None, *, unit: str, say: Callable[[str], None]
-) -> RawTraffic:
+
+def read_traffic(name: str, path: Path, adjacency_path: Path | None, *, unit: str) -> RawTraffic:
     """Readings from a file or folder, and the road graph of the same sensors."""
     if not path.exists():
         raise UserError(f"{path} does not exist", fix="give a path that does with --from")
@@ -25,7 +25,7 @@ def read_traffic(
         f"{graph_path.name}{note}" if note else "",
     ):
         if line:
-            say(line)
+            _log.info(line)
     return RawTraffic(series, matrix, name, f"{series.source}; graph: {read.source}{note}", synthetic=False, unit=unit)
 
 

@@ -1,6 +1,7 @@
 """`graphmill launch`: log in to all hosts, compare them, plan, start every rank, wait for the end of all."""
 
 import asyncio
+import logging
 import secrets
 import sys
 import time
@@ -31,6 +32,8 @@ from graphmill.record.attempts import Begun, attempt
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import MachineFacts, Plan
 
+_log = logging.getLogger(__name__)
+
 _LAST_WORDS: Final = 10
 
 
@@ -54,7 +57,6 @@ class Launch:
     logs_root: Path
     make_plan: Callable[[MachineFacts], Plan] | None  # None: `resume` says it
     resume: RunFolder | None
-    say: Callable[[str], None]
     ssh_config: Path | None = None
     show: Callable[[Plan, Sequence[HostRow]], None] | None = None  # then nothing is started
     resume_with: str = "graphmill launch --hosts hosts.yaml --resume"  # the advice how to go on, before the run's name
@@ -94,7 +96,7 @@ class _Ready:
 
 async def _launch(launch: Launch) -> int:
     for remark in launch.hosts.remarks:
-        launch.say(remark)
+        _log.info(remark)
     sessions = await _open_all(launch)
     try:
         ready = await _prepare(launch, sessions)
@@ -127,7 +129,7 @@ async def _prepare(launch: Launch, sessions: Sequence[Session]) -> _Ready:
     refuse_other_code(sessions)
     remark = unequal(sessions)
     if remark:
-        launch.say(remark)
+        _log.info(remark)
     master = meeting_address(launch.hosts, sessions)
     plan = await asyncio.to_thread(_plan, launch, machine_of_each(sessions))
     refuse_other_ranks(launch.hosts, plan)
@@ -214,7 +216,7 @@ async def _run(launch: Launch, ready: _Ready) -> int:
     with ExitStack() as until_the_end:  # in a thread: what the provenance asks for takes longer than a heartbeat
         begun = await asyncio.to_thread(until_the_end.enter_context, attempt(folder, command=sys.argv))
         if begun is None:
-            launch.say(f"{folder.path} is done already: {ready.plan.calendar.num_epochs} epochs")
+            _log.info(f"{folder.path} is done already: {ready.plan.calendar.num_epochs} epochs")
             return exits.DONE
         return await _attempt(launch, ready, begun)
 

@@ -1,10 +1,11 @@
 """Fetch raw files, each whole or absent. A failure names `--from` and the layout it expects."""
 
+import logging
 import shutil
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from http.client import HTTPException
 from pathlib import Path
 
@@ -12,15 +13,17 @@ from graphmill.base.errors import UserError
 from graphmill.base.files import replacing
 from graphmill.graph.arrays import UNREADABLE, reason
 
+_log = logging.getLogger(__name__)
+
 _TIMEOUT_S = 30
 _CHUNK_BYTES = 2**20
 
 
-def fetch(url: str, path: Path, *, layout: str, say: Callable[[str], None]) -> Path:
+def fetch(url: str, path: Path, *, layout: str) -> Path:
     """Download `url` to `path`, unless it is there."""
     if path.is_file():
         return path
-    say(f"downloading {url}")
+    _log.info(f"downloading {url}")
     try:
         with replacing(path) as temporary, urllib.request.urlopen(url, timeout=_TIMEOUT_S) as response:
             with temporary.open("wb") as file:
