@@ -17,8 +17,10 @@ from graphmill.cluster.launch.local import run_ranks
 LAUNCH = """
 import sys
 from pathlib import Path
+from graphmill.base.messages import show_messages
 from graphmill.cluster.launch.local import run_ranks
 from graphmill.record.run_folder import RunFolder
+show_messages()
 folder = RunFolder.open(Path(sys.argv[1]))
 sys.exit(run_ranks(folder, folder.read_plan(), resume=False, command=sys.argv[2:], grace_s=1.0))
 """
