@@ -9,7 +9,7 @@ from graphmill.cluster.status import Watcher
 from graphmill.record.metrics import write_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.kinds.traffic import KIND, TrafficExperiment, TrafficInfo
-from graphmill.spec.plan import MachineFacts, resolve
+from graphmill.spec.plan import MachineInfo, resolve
 
 NOW = {"epoch": 3, "loss": 2.5, "val_mae": 1.25, "seeds_per_s": 640.0, "peak_rss_mib": 300.0}
 OF_0_1_0 = """epoch,train_loss,val_mae,throughput_samples_per_sec,peak_rss_mib
@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> RunFolder:
         name="toy", path="/nowhere", checksum="0", synthetic=True, num_train=50, num_sensors=1, num_edges=0,
         num_steps=80, interval_s=300, unit="mph", num_val=10, num_test=10,
     )  # fmt: skip
-    machine = MachineFacts(num_cores=1, num_gpus=0)
+    machine = MachineInfo(num_cores=1, num_gpus=0)
     experiment = TrafficExperiment.model_validate({"train": {"epochs": 4, "ranks": 1}})
     return RunFolder.create(resolve(experiment, machine=machine, dataset=facts, run_id="run"), tmp_path)
 

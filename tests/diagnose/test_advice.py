@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphmill.diagnose import advice
-from graphmill.diagnose.advice import Facts, advise, nice_memory, nice_time
+from graphmill.diagnose.advice import JobUsage, advise, nice_memory, nice_time
 from graphmill.diagnose.bottleneck import Bound, Finding
 
 GIB = 1024.0
 
 
-def resources(facts: Facts) -> list[str]:
+def resources(facts: JobUsage) -> list[str]:
     return [each.resource for each in advise(facts)]
 
 
@@ -22,7 +22,7 @@ def slow(bound: Bound, *suggestions: str) -> Finding:
 
 
 def test_the_examples_of_the_issue():
-    facts = Facts(
+    facts = JobUsage(
         is_done=True, memory_asked_mib=85 * GIB, memory_used_mib=12 * GIB, cores_asked=8, cores_busy=2.1,
         cores_busy_p90=2.3, time_asked_s=7200, time_used_s=2400,
     )  # fmt: skip
@@ -36,40 +36,40 @@ def test_the_examples_of_the_issue():
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
-        (Facts(memory_asked_mib=10 * GIB, memory_used_mib=6 * GIB), []),
-        (Facts(memory_asked_mib=10 * GIB, memory_used_mib=9.5 * GIB), ["memory"]),
-        (Facts(memory_asked_mib=1 * GIB, memory_used_mib=100), []),  # too little to give back
-        (Facts(memory_asked_mib=1 * GIB, state="OUT_OF_MEMORY", memory_used_mib=500), ["memory"]),
-        (Facts(memory_asked_mib=85 * GIB), []),  # not measured: nothing is said
-        (Facts(cores_asked=8, cores_busy=6.5), []),
-        (Facts(cores_asked=8, cores_busy=1, cores_busy_p90=7.5), []),  # often idle, but then they are needed
-        (Facts(cores_asked=8, cores_busy=1, num_ranks=8), []),  # one for each rank
-        (Facts(cores_asked=2, cores_busy=1.01), ["cores"]),
-        (Facts(time_asked_s=7200, time_used_s=60), []),  # not done: it says nothing of the time it takes
-        (Facts(is_done=True, time_asked_s=7200, time_used_s=7000), ["time"]),
-        (Facts(is_done=True, time_asked_s=7200, time_used_s=5000), []),
-        (Facts(time_asked_s=7200, time_used_s=7201, state="TIMEOUT"), ["time"]),
-        (Facts(gpus_asked=2), ["gpus"]),
-        (Facts(gpus_asked=2, uses_gpus=True), []),  # no driver to ask
-        (Facts(gpus_asked=2, uses_gpus=True, gpu_busy_percent=3), ["gpus"]),
-        (Facts(gpus_asked=2, uses_gpus=True, gpu_busy_percent=90), []),
-        (Facts(gpu_busy_percent=3), []),
-        (Facts(staging_s=30, time_used_s=100, staged_mib=5000), ["staging"]),
-        (Facts(staging_s=5, time_used_s=100), []),
-        (Facts(), []),
+        (JobUsage(memory_asked_mib=10 * GIB, memory_used_mib=6 * GIB), []),
+        (JobUsage(memory_asked_mib=10 * GIB, memory_used_mib=9.5 * GIB), ["memory"]),
+        (JobUsage(memory_asked_mib=1 * GIB, memory_used_mib=100), []),  # too little to give back
+        (JobUsage(memory_asked_mib=1 * GIB, state="OUT_OF_MEMORY", memory_used_mib=500), ["memory"]),
+        (JobUsage(memory_asked_mib=85 * GIB), []),  # not measured: nothing is said
+        (JobUsage(cores_asked=8, cores_busy=6.5), []),
+        (JobUsage(cores_asked=8, cores_busy=1, cores_busy_p90=7.5), []),  # often idle, but then they are needed
+        (JobUsage(cores_asked=8, cores_busy=1, num_ranks=8), []),  # one for each rank
+        (JobUsage(cores_asked=2, cores_busy=1.01), ["cores"]),
+        (JobUsage(time_asked_s=7200, time_used_s=60), []),  # not done: it says nothing of the time it takes
+        (JobUsage(is_done=True, time_asked_s=7200, time_used_s=7000), ["time"]),
+        (JobUsage(is_done=True, time_asked_s=7200, time_used_s=5000), []),
+        (JobUsage(time_asked_s=7200, time_used_s=7201, state="TIMEOUT"), ["time"]),
+        (JobUsage(gpus_asked=2), ["gpus"]),
+        (JobUsage(gpus_asked=2, uses_gpus=True), []),  # no driver to ask
+        (JobUsage(gpus_asked=2, uses_gpus=True, gpu_busy_percent=3), ["gpus"]),
+        (JobUsage(gpus_asked=2, uses_gpus=True, gpu_busy_percent=90), []),
+        (JobUsage(gpu_busy_percent=3), []),
+        (JobUsage(staging_s=30, time_used_s=100, staged_mib=5000), ["staging"]),
+        (JobUsage(staging_s=5, time_used_s=100), []),
+        (JobUsage(), []),
     ],
 )
-def test_thresholds(facts: Facts, expected: list[str]):
+def test_thresholds(facts: JobUsage, expected: list[str]):
     assert resources(facts) == expected
 
 
 def test_advice_on_a_crowded_host_says_so():
-    (found,) = advise(Facts(cores_asked=8, cores_busy=2, host_busy_percent=99))
+    (found,) = advise(JobUsage(cores_asked=8, cores_busy=2, host_busy_percent=99))
     assert "99 %" in found.suggestion
 
 
 def test_what_slows_a_run_down_is_advised_on_as_the_bottleneck_has_it():
-    starved = Facts(gpus_asked=1, uses_gpus=True, gpu_busy_percent=3)
+    starved = JobUsage(gpus_asked=1, uses_gpus=True, gpu_busy_percent=3)
     findings = [slow("loader", "train.prefetch=2", "staging.to=host_local"), slow("memory", "slurm.mem")]
     gpus, loader = advise(starved, findings)
     assert (gpus.resource, "loader" in gpus.suggestion) == ("gpus", True)
@@ -84,19 +84,19 @@ MAYBE = st.none() | AMOUNT
 
 @given(asked=st.floats(1, 1e7), used=st.floats(0, 1e7))
 def test_what_is_advised_would_have_been_enough(asked: float, used: float):
-    for found in advise(Facts(is_done=True, memory_asked_mib=asked, memory_used_mib=used)):
+    for found in advise(JobUsage(is_done=True, memory_asked_mib=asked, memory_used_mib=used)):
         assert found.suggested >= used
         assert (found.suggested < asked) == (used < 0.5 * asked)
-    for found in advise(Facts(is_done=True, time_asked_s=asked, time_used_s=used)):
+    for found in advise(JobUsage(is_done=True, time_asked_s=asked, time_used_s=used)):
         assert found.suggested >= used
-    for found in advise(Facts(cores_asked=asked, cores_busy=used)):
+    for found in advise(JobUsage(cores_asked=asked, cores_busy=used)):
         assert used - 0.05 <= found.suggested <= asked - 1
 
 
-@given(st.builds(Facts, **dict.fromkeys(
+@given(st.builds(JobUsage, **dict.fromkeys(
     ("memory_asked_mib", "memory_used_mib", "cores_asked", "cores_busy", "cores_busy_p90", "time_asked_s",
      "time_used_s", "gpus_asked", "gpu_busy_percent", "staging_s", "staged_mib"), MAYBE)))  # fmt: skip
-def test_any_facts_can_be_advised_on(facts: Facts):
+def test_any_facts_can_be_advised_on(facts: JobUsage):
     assert all(str(found) for found in advise(facts))
 
 

@@ -11,7 +11,7 @@ from graphmill.record.staged import StagedHost, write_staged
 from graphmill.spec.kinds import DEFAULT as NODES
 from graphmill.spec.kinds.traffic import KIND as TRAFFIC
 from graphmill.spec.kinds.traffic import TrafficExperiment, TrafficInfo
-from graphmill.spec.plan import MachineFacts, Plan, resolve
+from graphmill.spec.plan import MachineInfo, Plan, resolve
 
 
 def fill(folder: RunFolder) -> None:
@@ -78,7 +78,7 @@ def traffic_plan() -> Plan:
         num_steps=80, interval_s=300, unit="mph", num_val=10, num_test=10,
     )  # fmt: skip
     experiment = TrafficExperiment.model_validate({"train": {"epochs": 2, "ranks": 1}})
-    return resolve(experiment, machine=MachineFacts(num_cores=1, num_gpus=0), dataset=facts, run_id="run")
+    return resolve(experiment, machine=MachineInfo(num_cores=1, num_gpus=0), dataset=facts, run_id="run")
 
 
 def test_only_the_last_attempt_is_summed_up(new_run):

@@ -11,7 +11,7 @@ from rounding import drift
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.kinds.traffic import TrafficExperiment
-from graphmill.spec.plan import MachineFacts, Plan
+from graphmill.spec.plan import MachineInfo, Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
 from graphmill.tasks.planning import plan_experiment
@@ -51,7 +51,7 @@ def _plan(root: Path, run_id: str, *, ranks: int, sync: dict[str, object]) -> Pl
             },
         }
     )  # fmt: skip
-    machine = MachineFacts(num_cores=2, num_gpus=0)
+    machine = MachineInfo(num_cores=2, num_gpus=0)
     return plan_experiment(experiment, dataset_root=root, run_id=run_id, machine=machine)
 
 

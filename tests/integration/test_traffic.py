@@ -11,7 +11,7 @@ from rounding import drift
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.kinds.traffic import TrafficExperiment
-from graphmill.spec.plan import MachineFacts, Plan
+from graphmill.spec.plan import MachineInfo, Plan
 from graphmill.tasks.planning import plan_experiment
 from graphmill.tasks.traffic.prepare import prepare_traffic
 
@@ -37,7 +37,7 @@ def _plan(root: Path, ranks: int) -> Plan:
             "train": {"epochs": 3, "batch_size": GLOBAL_BATCH // ranks, "ranks": ranks, "threads": 1, "device": "cpu"},
         }
     )
-    machine = MachineFacts(num_cores=2, num_gpus=0)
+    machine = MachineInfo(num_cores=2, num_gpus=0)
     return plan_experiment(experiment, dataset_root=root, run_id=f"ranks-{ranks}", machine=machine)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.kinds.node_classification import GraphInfo, NodeClassificationExperiment
-from graphmill.spec.plan import MachineFacts, Plan, resolve
+from graphmill.spec.plan import MachineInfo, Plan, resolve
 
 STAND_IN = Path(__file__).parents[1] / "cluster" / "programs" / "rank.py"
 
@@ -18,7 +18,7 @@ def planned(experiment: NodeClassificationExperiment, run_id: str) -> Plan:
         name="toy", path="/nowhere/toy", checksum="0" * 16, synthetic=False, num_nodes=100, num_edges=400,
         num_features=8, num_classes=3, num_train=60, has_sparse_features=False,
     )  # fmt: skip
-    return resolve(experiment, machine=MachineFacts(num_cores=2, num_gpus=0), dataset=facts, run_id=run_id)
+    return resolve(experiment, machine=MachineInfo(num_cores=2, num_gpus=0), dataset=facts, run_id=run_id)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from graphmill.base.errors import UserError
 from graphmill.record.documents import Outcome, SubmittedJob
 from graphmill.record.run_folder import RunFolder, find_runs, plan_text
 from graphmill.spec.kinds.node_classification import GraphInfo, NodeClassificationExperiment
-from graphmill.spec.plan import MachineFacts, Plan, resolve
+from graphmill.spec.plan import MachineInfo, Plan, resolve
 
 
 def make_plan(run_id: str = "run") -> Plan:
@@ -18,7 +18,7 @@ def make_plan(run_id: str = "run") -> Plan:
         num_features=8, num_classes=3, num_train=60, has_sparse_features=False,
     )  # fmt: skip
     experiment = NodeClassificationExperiment.model_validate({"train": {"epochs": 2}})
-    return resolve(experiment, machine=MachineFacts(num_cores=2, num_gpus=0), dataset=facts, run_id=run_id)
+    return resolve(experiment, machine=MachineInfo(num_cores=2, num_gpus=0), dataset=facts, run_id=run_id)
 
 
 def test_same_plan_same_bytes_and_it_comes_back(tmp_path):

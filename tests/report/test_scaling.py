@@ -20,7 +20,7 @@ from graphmill.report.scaling_points import STRONG_COLUMNS, WEAK_COLUMNS
 from graphmill.spec.kinds import DEFAULT as NODES
 from graphmill.spec.kinds.node_classification import GraphInfo
 from graphmill.spec.optimizer import AdamSpec
-from graphmill.spec.plan import MachineFacts, resolve
+from graphmill.spec.plan import MachineInfo, resolve
 from graphmill.spec.study import Cell, Study, expand, load_cell
 
 ONE_THREAD = {"train.threads": 1, "train.epochs": 3, "train.device": "cpu", "train.batch_size": 64}
@@ -52,7 +52,7 @@ def make_run(
     """A run as it would leave its folder: three epochs, the first of which takes twice as long."""
     experiment = load_cell(asked, cell)
     plan = resolve(
-        experiment, machine=MachineFacts(num_cores=2, num_gpus=0), dataset=FACTS, run_id=f"{asked.name}/{cell.name}"
+        experiment, machine=MachineInfo(num_cores=2, num_gpus=0), dataset=FACTS, run_id=f"{asked.name}/{cell.name}"
     )
     plan = plan.model_copy(update=changes or {})
     folder = RunFolder.create(plan, logs)

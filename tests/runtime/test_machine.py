@@ -4,14 +4,14 @@ from pathlib import Path
 import pytest
 
 from graphmill.runtime import machine
-from graphmill.runtime.machine import free_disk_bytes, machine_facts, num_cores
+from graphmill.runtime.machine import free_disk_bytes, machine_info, num_cores
 from graphmill.runtime.nvml import Gpu, select_visible, visible_gpus
 
 GPUS = tuple(Gpu("H100", f"GPU-{letter * 4}", 81559, "570.1") for letter in "abc")
 
 
 def test_facts_of_this_machine():
-    facts = machine_facts()
+    facts = machine_info()
     assert 1 <= facts.num_cores <= facts.num_machine_cores
     assert 0 < facts.available_bytes <= facts.memory_bytes
     assert facts.cpu_model

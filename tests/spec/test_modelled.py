@@ -6,7 +6,7 @@ import pytest
 
 from graphmill.spec.kinds.node_classification import GraphInfo, NodeClassificationExperiment
 from graphmill.spec.modelled import modelled
-from graphmill.spec.plan import MachineFacts, resolve
+from graphmill.spec.plan import MachineInfo, resolve
 
 REDDIT = GraphInfo(
     name="reddit", path="/r", checksum="0", synthetic=False, num_nodes=232_965, num_edges=114_615_892, num_features=602,
@@ -16,7 +16,7 @@ REDDIT = GraphInfo(
 
 def plan(dataset=REDDIT, **train):
     experiment = NodeClassificationExperiment.model_validate({"train": {"ranks": 4, "epochs": 1, **train}})
-    return resolve(experiment, machine=MachineFacts(num_cores=8, num_gpus=0), dataset=dataset, run_id="r")
+    return resolve(experiment, machine=MachineInfo(num_cores=8, num_gpus=0), dataset=dataset, run_id="r")
 
 
 def test_seed_000s_model_and_bytes():
@@ -66,7 +66,7 @@ def test_a_strangers_model_has_no_size_yet():
     experiment = NodeClassificationExperiment.model_validate(
         {"model": {"kind": "custom", "target": "a.B"}, "train": {"epochs": 1}}
     )
-    made = resolve(experiment, machine=MachineFacts(num_cores=1, num_gpus=0), dataset=REDDIT, run_id="r")
+    made = resolve(experiment, machine=MachineInfo(num_cores=1, num_gpus=0), dataset=REDDIT, run_id="r")
     figures = modelled(made)
     assert figures.num_parameters is None
     assert figures.memory_per_rank_mib is None

@@ -4,7 +4,7 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.spec.kinds.node_classification import GraphInfo, NodeClassificationExperiment, SampledTrainSpec
-from graphmill.spec.plan import MachineFacts, resolve
+from graphmill.spec.plan import MachineInfo, resolve
 
 GRAPH = GraphInfo(
     name="g",
@@ -22,7 +22,7 @@ GRAPH = GraphInfo(
 
 def plan(*, hosts=1, num_cores=8, num_gpus=0, memory_mib=None, **train):
     experiment = NodeClassificationExperiment(train=SampledTrainSpec(epochs=1, batch_size=5, **train))
-    machine = MachineFacts(num_cores=num_cores, num_gpus=num_gpus, memory_mib=memory_mib)
+    machine = MachineInfo(num_cores=num_cores, num_gpus=num_gpus, memory_mib=memory_mib)
     return resolve(experiment, machine=machine, dataset=GRAPH, run_id="r", hosts=hosts)
 
 

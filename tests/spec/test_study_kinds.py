@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from graphmill.base.errors import UserError
 from graphmill.spec.differences import flat
 from graphmill.spec.kinds.node_classification import GraphInfo
-from graphmill.spec.plan import MachineFacts, Plan, resolve
+from graphmill.spec.plan import MachineInfo, Plan, resolve
 from graphmill.spec.study import Study, expand, load_cell
 from graphmill.spec.study_kinds import refuse_hosts_here
 
@@ -23,7 +23,7 @@ def study(**keys) -> Study:
 
 
 def plans(asked: Study) -> list[Plan]:
-    machine = MachineFacts(num_cores=8, num_gpus=0)
+    machine = MachineInfo(num_cores=8, num_gpus=0)
     return [
         resolve(load_cell(asked, cell), machine=machine, dataset=FACTS, run_id=f"s/{cell.name}")
         for cell in expand(asked)

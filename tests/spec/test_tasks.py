@@ -10,10 +10,10 @@ from graphmill.spec.kinds.node_classification import GraphInfo, GraphSageSpec
 from graphmill.spec.kinds.traffic import DcrnnSpec, TrafficExperiment, TrafficInfo
 from graphmill.spec.load import inline_experiment, load_experiment
 from graphmill.spec.modelled import modelled
-from graphmill.spec.plan import MachineFacts, Plan, resolve
+from graphmill.spec.plan import MachineInfo, Plan, resolve
 from graphmill.spec.recipes import list_recipes
 
-MACHINE = MachineFacts(num_cores=2, num_gpus=0)
+MACHINE = MachineInfo(num_cores=2, num_gpus=0)
 METR_LA = TrafficInfo(
     name="metr-la", path="/m", checksum="0", synthetic=False, num_train=23_974, num_sensors=207, num_edges=1515,
     num_steps=34_272, interval_s=300, unit="mph", num_val=3425, num_test=6850,

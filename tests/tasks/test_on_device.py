@@ -16,7 +16,7 @@ from rounding import drift
 from graphmill.graph.features import DenseFeatures, SparseFeatures
 from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.spec.kinds.traffic import TrafficExperiment
-from graphmill.spec.plan import MachineFacts, Plan
+from graphmill.spec.plan import MachineInfo, Plan
 from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.store import write_store
 from graphmill.tasks.planning import plan_experiment
@@ -24,7 +24,7 @@ from graphmill.tasks.traffic.generate import generate
 from graphmill.tasks.traffic.store import write_traffic
 
 PROGRAM = Path(__file__).parent / "programs" / "on_device.py"
-MACHINE = MachineFacts(num_cores=1, num_gpus=0)
+MACHINE = MachineInfo(num_cores=1, num_gpus=0)
 SAGE = {"kind": "graphsage", "num_layers": 2, "hidden_channels": 8, "dropout": 0.5}
 GCN = {"kind": "custom", "target": "torch_geometric.nn.GCN", "options": {"hidden_channels": 8, "num_layers": 2}}
 CLASSIFICATIONS = {

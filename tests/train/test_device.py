@@ -9,7 +9,7 @@ import torch
 from graphmill.base.errors import UserError
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.kinds.traffic import TrafficExperiment, TrafficInfo
-from graphmill.spec.plan import MachineFacts, resolve
+from graphmill.spec.plan import MachineInfo, resolve
 from graphmill.train.device import is_built_for, rank_device
 
 
@@ -31,7 +31,7 @@ def test_a_rank_without_its_gpu_ends_with_a_sentence(tmp_path):
         num_steps=80, interval_s=300, unit="mph", num_val=10, num_test=10,
     )  # fmt: skip
     experiment = TrafficExperiment.model_validate({"train": {"epochs": 1, "device": "cuda"}})
-    plan = resolve(experiment, machine=MachineFacts(num_cores=1, num_gpus=1), dataset=facts, run_id="run")
+    plan = resolve(experiment, machine=MachineInfo(num_cores=1, num_gpus=1), dataset=facts, run_id="run")
     folder = RunFolder.create(plan, tmp_path)
     command = [sys.executable, "-m", "graphmill.train.worker", folder.path]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)

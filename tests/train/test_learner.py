@@ -1,4 +1,4 @@
-"""The optimizer's rate and state, and what a ledger counts: functions of the position, carried over a resume."""
+"""The optimizer's rate and state, and what a stats counts: functions of the position, carried over a resume."""
 
 import math
 from types import SimpleNamespace
@@ -10,14 +10,14 @@ from torch import nn
 
 from graphmill.base.errors import UserError
 from graphmill.nn.weights import Weights
-from graphmill.record.manifest import Books, Counters
+from graphmill.record.manifest import Counters, SavedStats
 from graphmill.spec.kinds.node_classification import GraphInfo, NodeClassificationExperiment
 from graphmill.spec.optimizer import learning_rate
-from graphmill.spec.plan import MachineFacts, Plan, resolve
+from graphmill.spec.plan import MachineInfo, Plan, resolve
 from graphmill.sync.group import MIB, Group
 from graphmill.sync.schemes import Step
+from graphmill.train.epoch_stats import EpochStats
 from graphmill.train.learner import Learner
-from graphmill.train.ledger import Ledger
 from graphmill.train.optimizer import limit_norm
 
 CPU = torch.device("cpu")
@@ -31,7 +31,7 @@ def plan_of(**train) -> Plan:
     experiment = NodeClassificationExperiment.model_validate(
         {"train": {"epochs": 2, "batch_size": 10, "ranks": 1, **train}}
     )
-    return resolve(experiment, machine=MachineFacts(num_cores=2, num_gpus=0), dataset=facts, run_id="run")
+    return resolve(experiment, machine=MachineInfo(num_cores=2, num_gpus=0), dataset=facts, run_id="run")
 
 
 def learner_of(plan: Plan) -> Learner:
@@ -131,32 +131,33 @@ def test_its_state_is_whole_before_the_first_step():
     assert not any(tensor.any() for tensor in state.values())
 
 
-def ledger_of(plan: Plan, **fields) -> Ledger:
+def ledger_of(plan: Plan, **fields) -> EpochStats:
     given = {"num_parameters": 1000, "interface": None, "attempt": 1, "num_hosts": 1, **fields}
-    return Ledger(plan=plan, group=Group(0, 1, CPU), **given)
+    return EpochStats(plan=plan, group=Group(0, 1, CPU), **given)
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A ledger's clock that is set by hand."""
+    """A stats's clock that is set by hand."""
     hands = SimpleNamespace(now=100.0)
     monkeypatch.setattr(
-        "graphmill.train.ledger.time", SimpleNamespace(perf_counter=lambda: hands.now, time=lambda: 1e9 + hands.now)
+        "graphmill.train.epoch_stats.time",
+        SimpleNamespace(perf_counter=lambda: hands.now, time=lambda: 1e9 + hands.now),
     )
     monkeypatch.setattr("graphmill.runtime.spans.perf_counter", lambda: hands.now)
     return hands
 
 
 def test_a_row_tells_of_its_epoch_alone():
-    ledger = ledger_of(plan_of())
-    seconds = ledger.group.spans.seconds
+    stats = ledger_of(plan_of())
+    seconds = stats.group.spans.seconds
     seconds["sample"], seconds["gather"] = 5.0, 7.0
-    ledger.before_epoch = Counters(num_syncs=6, payload_bytes=6 * MIB)
-    ledger.earlier = Counters(num_syncs=4, payload_bytes=4 * MIB)
-    ledger.begin_epoch()
+    stats.before_epoch = Counters(num_syncs=6, payload_bytes=6 * MIB)
+    stats.earlier = Counters(num_syncs=4, payload_bytes=4 * MIB)
+    stats.begin_epoch()
     seconds["sample"], seconds["gather"] = 5.5, 7.25
-    ledger.group.traffic.num_syncs, ledger.group.traffic.payload_bytes = 5, 5 * MIB
-    row = ledger.facts(epoch=1, steps_done=9, loss=3.0, num_seeds=(30, 90))
+    stats.group.traffic.num_syncs, stats.group.traffic.payload_bytes = 5, 5 * MIB
+    row = stats.facts(epoch=1, steps_done=9, loss=3.0, num_seeds=(30, 90))
     assert (row["epoch"], row["epoch_steps"], row["steps_done"], row["loss"]) == (2, 3, 9, 3.0)
     assert (row["num_syncs"], row["num_syncs_cum"]) == (3, 9)
     assert (row["measured_mib_epoch"], row["measured_mib_cum"]) == (3.0, 9.0)
@@ -168,15 +169,15 @@ def test_a_row_tells_of_its_epoch_alone():
 
 
 def test_books_carry_a_ledger_over_an_attempt(clock):
-    ledger = ledger_of(plan_of())
-    ledger.begin_epoch()
+    stats = ledger_of(plan_of())
+    stats.begin_epoch()
     clock.now += 7.5
-    ledger.loss_sum = 12.5
-    ledger.group.traffic.num_syncs = 3
-    ledger.before_epoch = Counters(num_syncs=1)
-    books = ledger.books(4, mid_epoch=True)
+    stats.loss_sum = 12.5
+    stats.group.traffic.num_syncs = 3
+    stats.before_epoch = Counters(num_syncs=1)
+    books = stats.books(4, mid_epoch=True)
     assert books.epoch_s == 7.5
-    assert ledger.books(4, mid_epoch=False).epoch_s == 0
+    assert stats.books(4, mid_epoch=False).epoch_s == 0
     resumed = ledger_of(plan_of())
     resumed.reopen(books)
     resumed.begin_attempt()
@@ -194,18 +195,18 @@ def test_books_carry_a_ledger_over_an_attempt(clock):
 
 @pytest.mark.parametrize(("ranks", "num_agreed", "said"), [(2, 3, True), (2, 2, False), (1, 3, None)])
 def test_replicas_agree_where_every_sync_of_the_epoch_was_compared(ranks, num_agreed, said):
-    ledger = ledger_of(plan_of(ranks=ranks))
-    ledger.reopen(
-        Books(
+    stats = ledger_of(plan_of(ranks=ranks))
+    stats.reopen(
+        SavedStats(
             loss_sum=0,
             epoch_s=1,
             counters=Counters(num_syncs=6, num_agreed=6),
             before_epoch=Counters(num_syncs=4),  # of a version that did not count, and ended where they differed
         )
     )
-    ledger.begin_epoch()
-    ledger.group.traffic.num_syncs, ledger.num_agreed = 3, num_agreed
-    row = ledger.facts(epoch=1, steps_done=9, loss=3.0, num_seeds=(30, 90))
+    stats.begin_epoch()
+    stats.group.traffic.num_syncs, stats.num_agreed = 3, num_agreed
+    row = stats.facts(epoch=1, steps_done=9, loss=3.0, num_seeds=(30, 90))
     assert (row["num_syncs"], row["replicas_agree"]) == (5, said)
 
 
@@ -214,32 +215,32 @@ def test_counters_of_an_older_version_keep_the_checksum_of_their_manifest():
 
 
 def test_waiting_and_computing_are_told_apart(clock):
-    ledger = ledger_of(plan_of())
-    ledger.begin_epoch()
+    stats = ledger_of(plan_of())
+    stats.begin_epoch()
 
     def slow():
         for number in range(3):
             clock.now += 2
             yield number
 
-    for _ in ledger.timed(slow()):
-        with ledger.computing():
+    for _ in stats.timed(slow()):
+        with stats.computing():
             clock.now += 1
-            ledger.group.spans.seconds["sync"] += 0.25
-    row = ledger.facts(epoch=0, steps_done=3, loss=3.0, num_seeds=(30, 30))
+            stats.group.spans.seconds["sync"] += 0.25
+    row = stats.facts(epoch=0, steps_done=3, loss=3.0, num_seeds=(30, 30))
     assert (row["wait_s"], row["sync_s"]) == (6, 0.75)
     assert row["compute_s"] == 3 * 0.75, "time in collectives counts as synchronising"
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
 def test_a_loss_that_is_no_number_ends_the_run(loss):
-    ledger = ledger_of(plan_of())
-    ledger.begin_epoch()
-    ledger.loss_sum = loss
+    stats = ledger_of(plan_of())
+    stats.begin_epoch()
+    stats.loss_sum = loss
     with pytest.raises(UserError, match="has diverged"):
-        ledger.books(3, mid_epoch=True)
+        stats.books(3, mid_epoch=True)
     with pytest.raises(UserError, match="by step 6"):
-        ledger.facts(epoch=0, steps_done=6, loss=loss, num_seeds=(60, 60))
+        stats.facts(epoch=0, steps_done=6, loss=loss, num_seeds=(60, 60))
 
 
 def test_progress_in_a_log_is_one_line_per_epoch(capsys):
@@ -265,12 +266,12 @@ def test_progress_in_a_log_is_one_line_per_epoch(capsys):
 
 def test_a_journal_tells_what_it_passes_over(tmp_path):
     from graphmill.record.events import DamagedCheckpoint, EventWriter, events_in
-    from graphmill.train.journal import Journal
+    from graphmill.train.run_log import RunLog
 
     said: list[str] = []
     with EventWriter(tmp_path / "rank_0.jsonl", rank=0) as events:
-        journal = Journal(None, 0, events, SimpleNamespace(say=said.append), "node_classification")
-        journal.damaged("step_0000000005", "manifest.json is damaged")
+        run_log = RunLog(None, 0, events, SimpleNamespace(say=said.append), "node_classification")
+        run_log.damaged("step_0000000005", "manifest.json is damaged")
     (event,) = events_in(tmp_path / "rank_0.jsonl", DamagedCheckpoint)
     assert (event.checkpoint, event.problem) == ("step_0000000005", "manifest.json is damaged")
     assert said == ["step_0000000005 is damaged and passed over: manifest.json is damaged"]

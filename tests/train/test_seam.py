@@ -20,15 +20,15 @@ from graphmill.runtime.rank import ALONE
 from graphmill.runtime.stop import StopRequest
 from graphmill.sample.schedule import SeedSchedule
 from graphmill.spec.kinds.traffic import KIND, TrafficExperiment, TrafficInfo
-from graphmill.spec.plan import MachineFacts, Plan, resolve
+from graphmill.spec.plan import MachineInfo, Plan, resolve
 from graphmill.sync.group import Group
 from graphmill.tasks.task import Measures, Pause, never_pause
 from graphmill.train.checkpoint import CheckpointStore
-from graphmill.train.journal import Journal
+from graphmill.train.epoch_stats import EpochStats
 from graphmill.train.learner import Learner
-from graphmill.train.ledger import Ledger
 from graphmill.train.loop import Training
 from graphmill.train.progress import Progress
+from graphmill.train.run_log import RunLog
 from graphmill.train.time_left import NO_DEADLINE, TimeLeft
 
 CPU = torch.device("cpu")
@@ -42,7 +42,7 @@ def plan_of(run_id: str = "run", **train) -> Plan:
     )  # fmt: skip
     train = {"epochs": 4, "batch_size": BATCH, "ranks": 1, "optimizer": {"kind": "adam", "lr": 0.3}, **train}
     experiment = TrafficExperiment.model_validate({"dataset": {"horizon": 1}, "train": train})
-    return resolve(experiment, machine=MachineFacts(num_cores=1, num_gpus=0), dataset=facts, run_id=run_id)
+    return resolve(experiment, machine=MachineInfo(num_cores=1, num_gpus=0), dataset=facts, run_id=run_id)
 
 
 @dataclass
@@ -108,10 +108,10 @@ def training_of(tmp_path):
         learner = Learner.build(plan, task.model, group)
         opened.append(events := EventWriter(folder.events_path(0), rank=0))
         given = {"interface": None, "attempt": 1, "num_hosts": 1, **fields}
-        ledger = Ledger(plan=plan, group=group, num_parameters=learner.replica.num_parameters, **given)
+        stats = EpochStats(plan=plan, group=group, num_parameters=learner.replica.num_parameters, **given)
         store = CheckpointStore(folder.checkpoints_dir, folder.plan_hash(), group)
-        journal = Journal(folder, 0, events, Progress(plan, shown=True), plan.kind)
-        return Training(plan, group, task, learner, store, ledger, journal, TimeLeft(StopRequest()), lambda: None)
+        run_log = RunLog(folder, 0, events, Progress(plan, shown=True), plan.kind)
+        return Training(plan, group, task, learner, store, stats, run_log, TimeLeft(StopRequest()), lambda: None)
 
     yield make
     for events in opened:
@@ -119,7 +119,7 @@ def training_of(tmp_path):
 
 
 def rows_of(training: Training) -> list[dict[str, str]]:
-    return read_metrics(training.journal.folder.metrics_path)
+    return read_metrics(training.run_log.folder.metrics_path)
 
 
 def test_a_run_of_another_task_has_its_own_columns_and_says_so(training_of, capsys):
@@ -134,7 +134,7 @@ def test_a_run_of_another_task_has_its_own_columns_and_says_so(training_of, caps
     assert (rows[0]["val_mae_15min"], rows[0]["synthetic"]) == ("", "true")
     assert "val MAE" in (said := capsys.readouterr().out)
     assert "windows/s" in said
-    evaluations = events_in(training.journal.folder.events_path(0), Evaluation)
+    evaluations = events_in(training.run_log.folder.events_path(0), Evaluation)
     assert {"mae", "rmse", "loss", "num_seeds"} <= evaluations[0].measures.keys()
 
 
@@ -179,7 +179,7 @@ def test_it_resumes_to_the_bit(training_of):
         "halved", optimizer={"kind": "adam", "lr": 0.3, "schedule": {"kind": "multistep", "milestones": [1, 3]}}
     )
     first = training_of(plan)
-    first.journal.progress = StopAt(first, steps=10)
+    first.run_log.progress = StopAt(first, steps=10)
     assert first.run() == "out_of_time"
     second = training_of(plan, again=True)
     assert second.restore()
@@ -206,13 +206,13 @@ def test_a_checkpoint_is_taken_at_the_first_sync_past_so_many_steps(training_of)
         plan_of(checkpoint=settings, sync={"scheme": "deferred_allreduce", "every": 3}, evaluate_every_epochs=0)
     )
     training.run()
-    saved = [e.steps_done for e in events_in(training.journal.folder.events_path(0), Checkpoint)]
+    saved = [e.steps_done for e in events_in(training.run_log.folder.events_path(0), Checkpoint)]
     assert saved == [6, 10, 13, 17, 20, 24, 28, 28]
 
 
 def test_time_of_an_epoch_is_carried_over_within_it_alone(training_of):
     first = training_of(plan_of(epochs=2))
-    first.journal.progress = StopAt(first, steps=9)
+    first.run_log.progress = StopAt(first, steps=9)
     first.run()
     spent = {steps: first.checkpoints.load(steps).position.books.epoch_s for steps in (7, 9)}
     assert spent[7] == 0 < spent[9]
@@ -238,7 +238,7 @@ def test_what_is_kept_for_good_is_kept_by_the_next_attempt_too(training_of):
     second.time_left = UpAtQuestion(0, has_end=True)
     assert second.restore()
     assert second.run() == "done"
-    saved = [e.steps_done for e in events_in(second.journal.folder.events_path(0), Checkpoint)]
+    saved = [e.steps_done for e in events_in(second.run_log.folder.events_path(0), Checkpoint)]
     assert saved.count(7) == 2
     kept = {path.name for path in second.checkpoints.folder.glob("step_*")}
     assert kept == {f"step_{steps:010d}" for steps in (7, 14, 21)}
@@ -272,7 +272,7 @@ def test_what_the_monitor_saw_of_an_epoch_stands_in_its_row(training_of):
 
 def test_what_crosses_the_interface_while_it_evaluates_is_no_training(training_of, monkeypatch):
     crossed = [1000]
-    monkeypatch.setattr("graphmill.train.ledger.interface_bytes", lambda name: crossed[0])
+    monkeypatch.setattr("graphmill.train.epoch_stats.interface_bytes", lambda name: crossed[0])
     training = training_of(plan_of(epochs=3), interface="lo")
 
     def also(method, num_bytes: int):
@@ -296,7 +296,7 @@ def test_what_crosses_the_interface_while_it_evaluates_is_no_training(training_o
 
 def test_an_evaluation_that_is_given_up_is_no_training_either(training_of, monkeypatch):
     crossed = [0]
-    monkeypatch.setattr("graphmill.train.ledger.interface_bytes", lambda name: crossed[0])
+    monkeypatch.setattr("graphmill.train.epoch_stats.interface_bytes", lambda name: crossed[0])
     training = training_of(plan_of(), interface="lo")
 
     def stop_midway(split: str, pause: Pause) -> Measures:
@@ -307,7 +307,7 @@ def test_an_evaluation_that_is_given_up_is_no_training_either(training_of, monke
 
     training.task.evaluate = stop_midway
     assert training.run() == "out_of_time"
-    assert training.ledger.counters().interface_bytes == 0
+    assert training.stats.counters().interface_bytes == 0
 
 
 class UpAtQuestion(TimeLeft):
@@ -378,7 +378,7 @@ def test_against_a_deadline_the_first_checkpoint_comes_before_the_first_step(tra
     training = training_of(plan_of())
     training.time_left = UpAtQuestion(2, has_end=True)
     training.run()
-    saved = [e.steps_done for e in events_in(training.journal.folder.events_path(0), Checkpoint)]
+    saved = [e.steps_done for e in events_in(training.run_log.folder.events_path(0), Checkpoint)]
     assert saved == [0, 1]
     assert training.time_left.reserve.longest_save_s > 0
 
@@ -403,7 +403,7 @@ def test_a_resumed_run_stops_early_at_the_same_epoch(training_of, steps):
     whole.run()
     plan = plan_of("halved", **EARLY)
     first = training_of(plan, val_errors=list(ERRORS))
-    first.journal.progress = StopAt(first, steps=steps)
+    first.run_log.progress = StopAt(first, steps=steps)
     assert first.run() == "out_of_time"
     second = training_of(plan, again=True, val_errors=ERRORS[first.epoch :])
     assert second.restore()

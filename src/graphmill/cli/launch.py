@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from graphmill.cluster.launch.ssh.launch import HostRow
     from graphmill.record.run_folder import RunFolder
     from graphmill.spec.experiment import Experiment
-    from graphmill.spec.plan import MachineFacts, Plan
+    from graphmill.spec.plan import MachineInfo, Plan
 
 
 def register(app: typer.Typer) -> None:
@@ -83,7 +83,7 @@ def launch(
     asked = None if resume else _experiment(experiment, overrides, listed)
     name = "" if asked is None else checked_run_id(run_id or default_run_id(asked.name))
 
-    def make_plan(machine: "MachineFacts") -> "Plan":
+    def make_plan(machine: "MachineInfo") -> "Plan":
         from graphmill.tasks.planning import plan_experiment, prepare_embedded
 
         assert asked is not None, "a new run"

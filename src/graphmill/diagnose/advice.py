@@ -32,7 +32,7 @@ _NICE_MINUTES: Final = (5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480, 
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class JobUsage:
     """What is known of one run of a job. Amounts are those of one host, the fullest; None: not known."""
 
     is_done: bool = False  # the run is: a job that was cut short says nothing of the time it needs
@@ -69,7 +69,7 @@ class Advice:
         return f"{self.resource}: {self.finding}: {self.suggestion}"
 
 
-def advise(facts: Facts, findings: Sequence[Finding] = ()) -> list[Advice]:
+def advise(facts: JobUsage, findings: Sequence[Finding] = ()) -> list[Advice]:
     """What the numbers ask for: the most costly resource first, then what slows the run down.
 
     `findings`: of `find_bottleneck`, on the same run. What it says of memory is said here of the job's.
@@ -81,7 +81,7 @@ def advise(facts: Facts, findings: Sequence[Finding] = ()) -> list[Advice]:
     return [advice for advice in found if advice is not None]
 
 
-def _memory(facts: Facts) -> Advice | None:
+def _memory(facts: JobUsage) -> Advice | None:
     asked, used = facts.memory_asked_mib, facts.memory_used_mib
     if asked is None or used is None:
         return None
@@ -101,7 +101,7 @@ def _memory(facts: Facts) -> Advice | None:
     return None
 
 
-def _cores(facts: Facts) -> Advice | None:
+def _cores(facts: JobUsage) -> Advice | None:
     asked, busy = facts.cores_asked, facts.cores_busy
     if asked is None or busy is None:
         return None
@@ -118,7 +118,7 @@ def _cores(facts: Facts) -> Advice | None:
     return Advice("cores", finding, suggestion, asked=asked, used=busy, suggested=new, unit="cores of a host")
 
 
-def _time(facts: Facts) -> Advice | None:
+def _time(facts: JobUsage) -> Advice | None:
     asked, used = facts.time_asked_s, facts.time_used_s
     if asked is None or used is None:
         return None
@@ -142,7 +142,7 @@ def _time(facts: Facts) -> Advice | None:
     return None
 
 
-def _gpus(facts: Facts, *, starved: bool) -> Advice | None:
+def _gpus(facts: JobUsage, *, starved: bool) -> Advice | None:
     asked, busy = facts.gpus_asked, facts.gpu_busy_percent
     if not asked:
         return None
@@ -167,7 +167,7 @@ def _slow_part(finding: Finding) -> Advice:
     return Advice(finding.bound, finding.figure, suggestion, used=100 * finding.share, unit="% of the time")
 
 
-def _staging(facts: Facts) -> Advice | None:
+def _staging(facts: JobUsage) -> Advice | None:
     took, used = facts.staging_s, facts.time_used_s
     if not took or not used or took <= STAGING_SHARE * used:
         return None

@@ -21,7 +21,7 @@ from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_json, write_text
 from graphmill.base.messages import show_messages
-from graphmill.diagnose.advice import Advice, Facts, advise
+from graphmill.diagnose.advice import Advice, JobUsage, advise
 from graphmill.diagnose.bottleneck import Finding, find_bottleneck
 from graphmill.diagnose.bottleneck_facts import measured_of
 from graphmill.diagnose.epilog_text import epilog_text
@@ -167,14 +167,14 @@ def _facts(
     monitors: MonitorSummary,
     staging: Sequence[StagedHost],
     environ: Mapping[str, str],
-) -> Facts:
+) -> JobUsage:
     plan, outcome, asked = _plan(folder), folder.read_outcome(), spent.asked if spent else None
     fullest = _fullest(monitors)
     cpu_hosts = asked.hosts if asked else max(1, len(monitors.hosts))
     elapsed = _elapsed_s(spent, monitors, environ)
     measured = _most([host.ranks_cores_avg for host in monitors.hosts])
     accounted = spent.total_cpu_s / cpu_hosts / elapsed if spent and spent.total_cpu_s and elapsed else None
-    return Facts(
+    return JobUsage(
         is_done=(outcome is not None and outcome.status == "done") or bool(spent and spent.state == "COMPLETED"),
         state=spent.state if spent else "",
         num_ranks=max(1, int(plan.get("ranks", 1)) // max(1, int(plan.get("hosts", 1)))),
@@ -217,7 +217,7 @@ def _elapsed_s(spent: Spent | None, monitors: MonitorSummary, environ: Mapping[s
     return _most([host.host.seconds for host in monitors.hosts])
 
 
-def _asked(facts: Facts, spent: Spent | None) -> dict[str, float | None]:
+def _asked(facts: JobUsage, spent: Spent | None) -> dict[str, float | None]:
     return {
         "hosts": spent.asked.hosts if spent else None,
         "cores": facts.cores_asked,
@@ -227,7 +227,7 @@ def _asked(facts: Facts, spent: Spent | None) -> dict[str, float | None]:
     }
 
 
-def _used(facts: Facts, monitors: MonitorSummary) -> dict[str, float | None]:
+def _used(facts: JobUsage, monitors: MonitorSummary) -> dict[str, float | None]:
     fullest = _fullest(monitors)
     cpu = [use.cpu_s for host in monitors.hosts for use in host.ranks.values() if use.cpu_s is not None]
     return {

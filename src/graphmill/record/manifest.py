@@ -47,8 +47,8 @@ class Counters(_Frozen):
         return content
 
 
-class Books(_Frozen):
-    """What a ledger carries over from one attempt to the next."""
+class SavedStats(_Frozen):
+    """The sums of an epoch under way that a resume continues (key `books` of a checkpoint)."""
 
     loss_sum: float  # of this rank in this epoch so far
     epoch_s: float  # spent on this epoch so far
@@ -74,7 +74,7 @@ class Position(_Frozen):
     epoch: int  # of the next step, from 0
     step: int  # within the epoch
     steps_done: int  # of each rank, in the whole run
-    books: Books
+    books: SavedStats
     best: Best | None
     patience: Patience | None = None  # None: the run does not stop early
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 import graphmill
-from graphmill.runtime.machine import machine_facts
+from graphmill.runtime.machine import machine_info
 
 _PACKAGES = ("torch", "numpy", "safetensors", "pydantic", "torch-geometric", "pyg-lib", "torch-sparse")
 _GIT_TIMEOUT_S = 10.0
@@ -26,7 +26,7 @@ class GitState(BaseModel):
     dirty: bool | None = Field(description="null where git took too long to say")
 
 
-class GpuFacts(BaseModel):
+class GpuInfo(BaseModel):
     """One GPU, as the driver names it."""
 
     model_config = ConfigDict(frozen=True)
@@ -50,7 +50,7 @@ class Provenance(BaseModel):
     cpu_model: str
     num_cores: int
     memory_bytes: int
-    gpus: tuple[GpuFacts, ...]
+    gpus: tuple[GpuInfo, ...]
     load_average: tuple[float, float, float]
     dataset_checksum: str | None
     synthetic: bool | None
@@ -60,7 +60,7 @@ def collect_provenance(
     command: Sequence[str], *, dataset_checksum: str | None = None, synthetic: bool | None = None
 ) -> Provenance:
     """Write down this moment. Versions are read from the packages' metadata: torch is not imported."""
-    machine = machine_facts()
+    machine = machine_info()
     return Provenance(
         time_utc=datetime.now(UTC).isoformat(timespec="seconds"),
         command=tuple(command),
@@ -71,7 +71,7 @@ def collect_provenance(
         cpu_model=machine.cpu_model,
         num_cores=machine.num_cores,
         memory_bytes=machine.memory_bytes,
-        gpus=tuple(GpuFacts(name=gpu.name, memory_mib=gpu.memory_mib, driver=gpu.driver) for gpu in machine.gpus),
+        gpus=tuple(GpuInfo(name=gpu.name, memory_mib=gpu.memory_mib, driver=gpu.driver) for gpu in machine.gpus),
         load_average=os.getloadavg(),
         dataset_checksum=dataset_checksum,
         synthetic=synthetic,

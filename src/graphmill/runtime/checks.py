@@ -13,7 +13,7 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from graphmill.runtime.machine import MachineFacts, free_disk_bytes, machine_facts
+from graphmill.runtime.machine import MachineInfo, free_disk_bytes, machine_info
 
 Result = Literal["ok", "warn", "fail"]
 
@@ -48,7 +48,7 @@ class Finding:
 
 def examine(*, dataset_root: Path, logs_root: Path, environ: Mapping[str, str]) -> list[Finding]:
     """Look at everything; nothing is changed."""
-    machine = machine_facts(environ)
+    machine = machine_info(environ)
     return [
         _cores(machine),
         _memory(machine),
@@ -64,13 +64,13 @@ def examine(*, dataset_root: Path, logs_root: Path, environ: Mapping[str, str]) 
     ]
 
 
-def _cores(machine: MachineFacts) -> Finding:
+def _cores(machine: MachineInfo) -> Finding:
     others = machine.num_machine_cores - machine.num_cores
     cut = f", {others} more belong to others" if others else ""
     return Finding("cores", "ok", f"{machine.num_cores} ({machine.cpu_model}){cut}")
 
 
-def _memory(machine: MachineFacts) -> Finding:
+def _memory(machine: MachineInfo) -> Finding:
     total, free = machine.memory_bytes / _GIB, machine.available_bytes / _GIB
     detail = f"{free:.1f} GiB free of {total:.1f} GiB"
     if free < 2:
@@ -78,7 +78,7 @@ def _memory(machine: MachineFacts) -> Finding:
     return Finding("memory", "ok", detail)
 
 
-def _torch(machine: MachineFacts) -> Iterator[Finding]:
+def _torch(machine: MachineInfo) -> Iterator[Finding]:
     facts, why = _ask_torch()
     if facts is None:
         yield Finding("torch", "fail", why, "train and evaluate; try `pip install torch`")
@@ -91,7 +91,7 @@ def _torch(machine: MachineFacts) -> Iterator[Finding]:
     yield _gpus(machine, facts)
 
 
-def _gpus(machine: MachineFacts, facts: Mapping[str, Any]) -> Finding:
+def _gpus(machine: MachineInfo, facts: Mapping[str, Any]) -> Finding:
     if not machine.gpus:
         return Finding("gpus", "ok", "none; train.device=auto takes the CPU")
     names = ", ".join(f"{gpu.name} ({gpu.memory_mib} MiB)" for gpu in machine.gpus)

@@ -15,7 +15,7 @@ _NO_LIMIT = 1 << 60  # cgroup v1 writes "no limit" as a number near 2^63
 
 
 @dataclass(frozen=True, slots=True)
-class MachineFacts:
+class MachineInfo:
     """What this process may use of the machine, not what the machine could give to others."""
 
     hostname: str
@@ -32,10 +32,10 @@ class MachineFacts:
         return len(self.gpus)
 
 
-def machine_facts(environ: Mapping[str, str] | None = None) -> MachineFacts:
+def machine_info(environ: Mapping[str, str] | None = None) -> MachineInfo:
     """Measure this machine. `environ` matters for CUDA_VISIBLE_DEVICES."""
     total, available = _memory()
-    return MachineFacts(
+    return MachineInfo(
         hostname=socket.gethostname(),
         cpu_model=_cpu_model(),
         num_cores=num_cores(),

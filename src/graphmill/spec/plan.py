@@ -20,7 +20,7 @@ PLAN_FILE = "plan.json"  # in a run folder
 RANK_MIB_AT_LEAST = 150  # not shared with others: an interpreter that has imported torch (157 seen: 2.13, CPU build)
 
 
-class MachineFacts(Spec):
+class MachineInfo(Spec):
     """What the planner must know about each of the hosts that the run is for; they are alike."""
 
     num_cores: int
@@ -110,7 +110,7 @@ class Plan(Spec):
 def resolve(
     experiment: Experiment,
     *,
-    machine: MachineFacts,
+    machine: MachineInfo,
     dataset: DatasetInfo,
     run_id: str,
     hosts: int = 1,
@@ -175,7 +175,7 @@ def _limited(dataset: DatasetInfo, limit: int | None) -> DatasetInfo:
     return dataset.model_copy(update={"num_train": limit})
 
 
-def _device(asked: Literal["auto", "cpu", "cuda"], machine: MachineFacts) -> Literal["cpu", "cuda"]:
+def _device(asked: Literal["auto", "cpu", "cuda"], machine: MachineInfo) -> Literal["cpu", "cuda"]:
     if asked == "cuda" and machine.num_gpus == 0:
         raise UserError(
             "train.device is cuda, but this machine has no GPU that the driver reports", fix="set train.device=cpu"
@@ -185,7 +185,7 @@ def _device(asked: Literal["auto", "cpu", "cuda"], machine: MachineFacts) -> Lit
     return asked
 
 
-def _ranks(asked: int | Literal["auto"], device: str, machine: MachineFacts, hosts: int) -> int:
+def _ranks(asked: int | Literal["auto"], device: str, machine: MachineInfo, hosts: int) -> int:
     ranks = hosts * (machine.num_gpus if device == "cuda" else 1) if asked == "auto" else asked
     if ranks % hosts:
         raise UserError(

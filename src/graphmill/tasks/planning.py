@@ -4,11 +4,11 @@ import logging
 from pathlib import Path
 
 from graphmill.record.find_weights import find_initial_weights, find_sources
-from graphmill.runtime.machine import machine_facts
+from graphmill.runtime.machine import machine_info
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.kinds import find_kind
 from graphmill.spec.kinds.kind import AnyKind, DatasetInfo
-from graphmill.spec.plan import MachineFacts, Plan, resolve
+from graphmill.spec.plan import MachineInfo, Plan, resolve
 from graphmill.tasks.stores import Preparation, find_store, known_dataset, not_prepared, prepare_store, store_path
 
 _log = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ def plan_experiment(
     *,
     dataset_root: Path,
     run_id: str,
-    machine: MachineFacts | None = None,
+    machine: MachineInfo | None = None,
     hosts: int = 1,
 ) -> Plan:
     """Open the dataset, look at the machine, make every choice. Nothing is prepared or written.
@@ -44,9 +44,9 @@ def plan_experiment(
     )
 
 
-def _this_machine() -> MachineFacts:
-    facts = machine_facts()
-    return MachineFacts(num_cores=facts.num_cores, num_gpus=facts.num_gpus, memory_mib=facts.memory_bytes / (1 << 20))
+def _this_machine() -> MachineInfo:
+    facts = machine_info()
+    return MachineInfo(num_cores=facts.num_cores, num_gpus=facts.num_gpus, memory_mib=facts.memory_bytes / (1 << 20))
 
 
 def _dataset_info(kind: AnyKind, experiment: Experiment, root: Path) -> DatasetInfo:

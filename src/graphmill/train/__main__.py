@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Command:
     """What rank 0 tells all ranks to do."""
 
     kind: Literal["begin", "resume", "leave"]
@@ -57,17 +57,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rank = current_rank(os.environ)
         store = next(iter(rendezvous("env://", rank.rank, rank.world_size)))[0] if rank.world_size > 1 else None
         with ExitStack() as until_the_end:
-            order = _order(words, rank, until_the_end) if rank.rank == 0 else None
-            order = _agreed(order, rank, store)
-            if order.kind == "leave":
-                return order.exit_code
-            return work(RunFolder.open(Path(order.run_folder)), rank, resume=order.kind == "resume", store=store)
+            command = _command(words, rank, until_the_end) if rank.rank == 0 else None
+            command = _agreed(command, rank, store)
+            if command.kind == "leave":
+                return command.exit_code
+            return work(RunFolder.open(Path(command.run_folder)), rank, resume=command.kind == "resume", store=store)
     except UserError as error:
         _log.error(f"{error}")
         return exits.BAD_REQUEST
 
 
-def _order(words: Sequence[str], rank: Rank, until_the_end: ExitStack) -> Order:
+def _command(words: Sequence[str], rank: Rank, until_the_end: ExitStack) -> Command:
     """Rank 0 alone: prepare the run. An error is told here, once, and ends all ranks."""
     try:
         request = parse_train_request(words)
@@ -77,28 +77,28 @@ def _order(words: Sequence[str], rank: Rank, until_the_end: ExitStack) -> Order:
         )
         if begun is None:
             _log.info(f"{folder.path} is done already")
-            return Order("leave", "", exits.DONE)
+            return Command("leave", "", exits.DONE)
     except UserError as error:
         _log.error(f"{error}")
-        return Order("leave", "", exits.BAD_REQUEST)
+        return Command("leave", "", exits.BAD_REQUEST)
     except Exception:  # noqa: BLE001  # our own bug: the other ranks are not to wait for ever
         traceback.print_exc()
-        return Order("leave", "", exits.ANSWER_IS_NO)
-    return Order("resume" if begun.resumed else "begin", str(folder.path.resolve()), exits.DONE)
+        return Command("leave", "", exits.ANSWER_IS_NO)
+    return Command("resume" if begun.resumed else "begin", str(folder.path.resolve()), exits.DONE)
 
 
-def _agreed(order: Order | None, rank: Rank, store: Store | None) -> Order:
-    """Rank 0's order, on every rank. Plain text through the store of the rendezvous: no pickle."""
+def _agreed(command: Command | None, rank: Rank, store: Store | None) -> Command:
+    """Rank 0's command, on every rank. Plain text through the store of the rendezvous: no pickle."""
     if store is None:
-        assert order is not None, "a rank alone is rank 0"
-        return order
-    board = PrefixStore("graphmill.train", store)
-    if order is not None:
-        board.set("order", json.dumps(asdict(order)))
-        board.wait([f"heard by {other}" for other in range(1, rank.world_size)])  # rank 0 may be the store's host
-        return order
-    heard = Order(**json.loads(board.get("order")))
-    board.set(f"heard by {rank.rank}", "")
+        assert command is not None, "a rank alone is rank 0"
+        return command
+    shared = PrefixStore("graphmill.train", store)
+    if command is not None:
+        shared.set("command", json.dumps(asdict(command)))
+        shared.wait([f"heard by {other}" for other in range(1, rank.world_size)])  # rank 0 may be the store's host
+        return command
+    heard = Command(**json.loads(shared.get("command")))
+    shared.set(f"heard by {rank.rank}", "")
     return heard
 
 

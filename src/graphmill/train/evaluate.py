@@ -22,7 +22,7 @@ from graphmill.nn.weights import Weights
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.trust import refuse_foreign_model
 from graphmill.record.weights import Which
-from graphmill.runtime.machine import machine_facts
+from graphmill.runtime.machine import machine_info
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
@@ -95,7 +95,7 @@ def open_run(
     refuse_foreign_model(folder, plan, trusted, os.environ)
     plan = plan_over(plan, choice, os.environ)
     device = rank_device(plan.device, local_rank=0)
-    torch.set_num_threads(machine_facts().num_cores)
+    torch.set_num_threads(machine_info().num_cores)
     weights = Weights.of_run(folder, which, warn)
     task = build_task(plan, Group(rank=0, world_size=1, device=device))
     weights.load_all_into(task.model, name=f"the model of {plan.run_id}")

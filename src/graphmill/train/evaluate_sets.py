@@ -19,7 +19,7 @@ from graphmill.base.errors import UserError
 from graphmill.base.messages import show_messages
 from graphmill.nn.weights import Weights
 from graphmill.record.run_folder import RunFolder
-from graphmill.runtime.machine import machine_facts
+from graphmill.runtime.machine import machine_info
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     show_messages()
     try:
         folder = RunFolder.open(options.run_folder)
-        torch.set_num_threads(machine_facts().num_cores)
+        torch.set_num_threads(machine_info().num_cores)
         weights = Weights.of_run(folder, "best", _warn)
         plans = [Plan.model_validate_json(path.read_bytes()) for path in options.plans]
         found = [_evaluated(weights, plan, options.split) for plan in plans]

@@ -19,9 +19,9 @@ from graphmill.sync.group import Group
 from graphmill.sync.schemes import Step
 from graphmill.tasks.task import SPLITS, AnyTask, Batch, EvaluatesSets, EvaluationStopped, Measures, Split
 from graphmill.train.checkpoint import CheckpointStore, ResumeState
-from graphmill.train.journal import Journal
+from graphmill.train.epoch_stats import EpochStats, evaluation_facts
 from graphmill.train.learner import Learner
-from graphmill.train.ledger import Ledger, evaluation_facts
+from graphmill.train.run_log import RunLog
 from graphmill.train.time_left import TimeLeft
 
 
@@ -42,8 +42,8 @@ class Training:
     task: AnyTask
     learner: Learner
     checkpoints: CheckpointStore
-    ledger: Ledger
-    journal: Journal
+    stats: EpochStats
+    run_log: RunLog
     time_left: TimeLeft
     alive: Callable[[], None]  # told at every step that this rank gets on
     epoch: int = 0
@@ -63,7 +63,7 @@ class Training:
 
     def run(self) -> EndingName:
         """Train to the end of the plan, or until the ranks agree to stop."""
-        self.ledger.begin_attempt()
+        self.stats.begin_attempt()
         try:
             if not self._begin():
                 return "out_of_time"
@@ -92,19 +92,19 @@ class Training:
         """Measure what the weights from another run are worth before the first step; it cannot become the best."""
         measures = self._evaluate("val")
         self.measured = Measured(0, measures.values)
-        self.journal.evaluated(0, "val", measures)
+        self.run_log.evaluated(0, "val", measures)
 
     def _train_epoch(self) -> bool:
         """What is left of the epoch. False: the ranks agreed to stop before its end."""
-        self.ledger.begin_epoch()
+        self.stats.begin_epoch()
         self.time_left.begin_round()
         steps_left = self.calendar.steps_in(self.epoch) - self.step
         with closing(self.task.batches(self.epoch, self.step)) as batches:
-            for batch in islice(self.ledger.timed(batches), steps_left):
-                with self.ledger.computing():
+            for batch in islice(self.stats.timed(batches), steps_left):
+                with self.stats.computing():
                     self._forward_and_backward(batch)
                     synchronised = self._after_backward()
-                self.journal.progress.step(self.epoch, self.step, batch.num_seeds)
+                self.run_log.progress.step(self.epoch, self.step, batch.num_seeds)
                 self.alive()
                 if synchronised and not self._go_on():
                     return False
@@ -115,7 +115,7 @@ class Training:
         if batch.num_seeds:
             loss = self.task.loss_sum(batch)
             loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
-            self.ledger.loss_sum += float(loss.detach())
+            self.stats.loss_sum += float(loss.detach())
 
     def _after_backward(self) -> bool:
         weights = self.task.weights(self.epoch, self.step)
@@ -132,7 +132,7 @@ class Training:
         votes = self.group.gather_numbers([digest - 2**63, int(self.time_left.is_up())])
         agree = all(vote[0] == votes[0][0] for vote in votes)
         traffic = self.group.traffic
-        self.journal.events.write(
+        self.run_log.events.write(
             Sync(
                 epoch=self.epoch + 1,
                 steps_done=self.steps_done,
@@ -143,7 +143,7 @@ class Training:
                 sync_s=round(self.group.spans.seconds["sync"], 6),
             )
         )
-        self.ledger.num_agreed += agree
+        self.stats.num_agreed += agree
         if not agree:
             hashes = ", ".join(f"{vote[0] + 2**63:016x}" for vote in votes)
             raise RuntimeError(f"replicas differ after the sync at step {self.steps_done}: {hashes}")
@@ -155,9 +155,9 @@ class Training:
         return True
 
     def _finish_epoch(self) -> None:
-        loss_sum = float(self.group.sum_numbers(torch.tensor([self.ledger.loss_sum], dtype=torch.float64))[0])
+        loss_sum = float(self.group.sum_numbers(torch.tensor([self.stats.loss_sum], dtype=torch.float64))[0])
         weight = sum(sum(self.task.weights(self.epoch, step)) for step in range(self.step))
-        facts = self.ledger.facts(
+        facts = self.stats.facts(
             epoch=self.epoch, steps_done=self.steps_done, loss=loss_sum / (weight or 1), num_seeds=self._num_seeds()
         )
         is_last = self.calendar.is_last(self.steps_done)
@@ -168,17 +168,17 @@ class Training:
                 measures = self._evaluate("val")
                 improved, self.best = self._compared(measures)
                 self.measured = Measured(self.steps_done, measures.values)
-                self.journal.evaluated(self.epoch + 1, "val", measures)
+                self.run_log.evaluated(self.epoch + 1, "val", measures)
                 self._evaluate_own_sets()
             facts |= evaluation_facts(measures, self.best.values, span.seconds)
             self.stopped_early = self._agree_to_stop_early(measures) and not is_last
-        self.journal.epoch_ended(facts)
+        self.run_log.epoch_ended(facts)
         self.epoch, self.step = self.epoch + 1, 0
-        self.ledger.end_epoch()
+        self.stats.end_epoch()
         self._save_after_epoch(needed=improved or is_last or self.stopped_early)
 
     def _evaluate(self, split: Split) -> Measures:
-        with self.ledger.aside():
+        with self.stats.aside():
             return self.task.evaluate(split, self._pause)
 
     def _evaluate_own_sets(self) -> None:
@@ -189,9 +189,9 @@ class Training:
         for name in task.evaluation_sets:
             if name in SPLITS:
                 raise ValueError(f"an evaluation set is called {name!r}, as a split is")
-            with self.ledger.aside():
+            with self.stats.aside():
                 measures = task.evaluate_set(name, self._pause)
-            self.journal.evaluated(self.epoch + 1, name, measures)
+            self.run_log.evaluated(self.epoch + 1, name, measures)
 
     def _pause(self) -> None:
         """In the middle of an evaluation: give it up where a rank wants to stop."""
@@ -240,7 +240,7 @@ class Training:
             epoch=self.epoch,
             step=self.step,
             steps_done=self.steps_done,
-            books=self.ledger.books(self.steps_done, mid_epoch=self.step > 0),
+            books=self.stats.books(self.steps_done, mid_epoch=self.step > 0),
             best=self.best,
             patience=self.patience if self.plan.early_stopping.patience else None,
         )
@@ -248,13 +248,13 @@ class Training:
         weights = Weights.of(dict(replica.named_tensors()), self._origin())
         state = ResumeState(self.learner.state(), position)
         with self.group.spans("checkpoint") as span:
-            with self.ledger.aside():
+            with self.stats.aside():
                 self.checkpoints.save(weights, state, parameter_hash=replica.hash(), keep=keep)
             self.saved_at = self.steps_done
             self._prune()
         self.time_left.reserve.saw_save(span.seconds)
         self.time_left.begin_round()
-        self.journal.events.write(Checkpoint(epoch=self.epoch, step=self.step, steps_done=self.steps_done))
+        self.run_log.events.write(Checkpoint(epoch=self.epoch, step=self.step, steps_done=self.steps_done))
 
     def _origin(self) -> Origin:
         """Where the weights of this moment come from. A function of plan and step: no clock, no attempt."""
@@ -277,7 +277,7 @@ class Training:
         """Go on from the latest whole checkpoint. False: there is none, and the run begins anew."""
         if self.group.rank == 0:
             self.checkpoints.remove_leftovers()
-        manifest = self.checkpoints.latest(self.journal.damaged)
+        manifest = self.checkpoints.latest(self.run_log.damaged)
         if manifest is None:
             return False
         weights, state = self.checkpoints.load_weights(manifest.steps_done), self.checkpoints.load(manifest.steps_done)
@@ -287,8 +287,8 @@ class Training:
         self.learner.load(weights, state.tensors)
         if weights.origin is not None:
             self.measured = Measured(position.steps_done, weights.origin.measures)
-        self.ledger.reopen(position.books)
-        self.journal.reopen(position.epoch, position.steps_done)
+        self.stats.reopen(position.books)
+        self.run_log.reopen(position.epoch, position.steps_done)
         self.epoch, self.step, self.steps_done = position.epoch, position.step, position.steps_done
         self.best, self.saved_at, self.keeps_latest = position.best, position.steps_done, manifest.keep
         self.patience = position.patience or Patience()
@@ -302,5 +302,5 @@ class Training:
         assert self.best is not None
         self.checkpoints.load_weights(self.best.step).load_all_into(self.learner.replica.model)
         measures = self._evaluate("test")
-        self.journal.evaluated(self.best.epoch, "test", measures)
+        self.run_log.evaluated(self.best.epoch, "test", measures)
         return measures

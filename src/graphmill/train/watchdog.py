@@ -40,10 +40,10 @@ class Watchdog:
     _over: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> "Watchdog":
-        board = PrefixStore("graphmill.watchdog", self.store)
-        board.set_timeout(timedelta(seconds=self.silence_s))
+        shared = PrefixStore("graphmill.watchdog", self.store)
+        shared.set_timeout(timedelta(seconds=self.silence_s))
         for work in (self._beat, self._judge):
-            threading.Thread(target=work, args=(board,), name=work.__name__, daemon=True).start()
+            threading.Thread(target=work, args=(shared,), name=work.__name__, daemon=True).start()
         return self
 
     def __exit__(
@@ -59,19 +59,19 @@ class Watchdog:
     def _beat_s(self) -> float:
         return min(_LONGEST_BEAT_S, self.silence_s / _BEATS)
 
-    def _beat(self, board: Store) -> None:
+    def _beat(self, shared: Store) -> None:
         number = 0
         while not self._over.is_set():
             number += 1
             try:
-                board.set(f"beat of {self.rank}", str(number))
-                board.get(f"beat of {self.rank}")  # a set may be taken by the socket alone; this waits for an answer
+                shared.set(f"beat of {self.rank}", str(number))
+                shared.get(f"beat of {self.rank}")  # a set may be taken by the socket alone; this waits for an answer
                 self._answered_at = time.monotonic()
             except RuntimeError:  # the store is gone with rank 0, or did not answer for so long: the judge sees it
                 return
             self._over.wait(self._beat_s)
 
-    def _judge(self, board: Store) -> None:
+    def _judge(self, shared: Store) -> None:
         heard: dict[int, tuple[bytes, float]] = {}
         looked_at = time.monotonic()
         while not self._over.wait(self._beat_s):
@@ -80,13 +80,13 @@ class Watchdog:
                 heard.clear()
                 self._answered_at = self._progress_at = now
             looked_at = now
-            why = self._what_is_lost(board, heard, now)
+            why = self._what_is_lost(shared, heard, now)
             if why and not self._over.is_set():
                 self.on_lost(why)
                 sys.stderr.flush()
                 os._exit(exits.LOST_A_RANK)
 
-    def _what_is_lost(self, board: Store, heard: dict[int, tuple[bytes, float]], now: float) -> str:
+    def _what_is_lost(self, shared: Store, heard: dict[int, tuple[bytes, float]], now: float) -> str:
         if now - self._progress_at > self.stall_s:
             return f"no step was done for {now - self._progress_at:.0f} s, though all ranks give heartbeats"
         if self.rank:
@@ -94,7 +94,7 @@ class Watchdog:
             return self._named([0], silent_s) if silent_s > self.silence_s else ""
         for rank in range(1, len(self.hostnames)):
             key = f"beat of {rank}"
-            word = board.get(key) if board.check([key]) else b""
+            word = shared.get(key) if shared.check([key]) else b""
             if rank not in heard or heard[rank][0] != word:
                 heard[rank] = (word, now)
         lost = [rank for rank, (_, at) in heard.items() if now - at > self.silence_s]

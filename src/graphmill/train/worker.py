@@ -38,10 +38,10 @@ from graphmill.record.trust import refuse_foreign_model
 from graphmill.runtime.rank import Rank, current_rank
 from graphmill.runtime.stop import SIGNALS, StopRequest
 from graphmill.tasks.task import EvaluationStopped, Measures
+from graphmill.train.assemble import RankContext, build
 from graphmill.train.device import rank_device
 from graphmill.train.loop import Training
-from graphmill.train.meeting import PortBusyError, choose_interface, introduce, open_store
-from graphmill.train.setting import Setting, build
+from graphmill.train.peers import PortBusyError, choose_interface, exchange_peer_info, open_store
 from graphmill.train.watchdog import STALL_S, Watchdog
 
 _log = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ def work(folder: RunFolder, rank: Rank, *, resume: bool, store: Store | None = N
         events = until_the_end.enter_context(EventWriter(folder.events_path(rank.rank), rank=rank.rank))
         code = exits.ANSWER_IS_NO
         try:
-            code = _run_training(Setting(folder, plan, rank, stop, events, store, start_s), resume=resume)
+            code = _run_training(RankContext(folder, plan, rank, stop, events, store, start_s), resume=resume)
         finally:
             _leave_group(together=code in SAVED)
         return code
@@ -107,16 +107,16 @@ def _leave_group(*, together: bool) -> None:
 
 
 @contextmanager
-def _together(setting: Setting) -> Iterator[Callable[[], None]]:
+def _together(context: RankContext) -> Iterator[Callable[[], None]]:
     """Meet the other ranks, and see that they stay alive as long as this lasts. Yields what is told of each step."""
-    plan, rank = setting.plan, setting.rank
+    plan, rank = context.plan, context.rank
     if rank.local_rank == 0:
-        start_monitor(setting.folder.path)
+        start_monitor(context.folder.path)
     if plan.ranks == 1:
         yield lambda: None
         return
-    store = setting.store if setting.store is not None else open_store(rank)
-    hostnames = introduce(store, rank, os.environ)
+    store = context.store if context.store is not None else open_store(rank)
+    hostnames = exchange_peer_info(store, rank, os.environ)
     interface = choose_interface(hostnames, rank, os.environ)
     if interface is not None:
         os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
@@ -126,38 +126,38 @@ def _together(setting: Setting) -> Iterator[Callable[[], None]]:
 
     def lost(why: str) -> None:
         _log.error(why)
-        _failed(setting, None, "lost", why, began)
+        _failed(context, None, "lost", why, began)
 
     own_connection = store.clone()  # type: ignore[attr-defined]  # torch's stubs lack it
     with Watchdog(own_connection, rank.rank, hostnames, plan.hang_timeout_s, lost) as watchdog:
         yield watchdog.progress
 
 
-def _failed(setting: Setting, training: Training | None, status: EndingName, message: str, began: float) -> int:
+def _failed(context: RankContext, training: Training | None, status: EndingName, message: str, began: float) -> int:
     """Say what went wrong, in the events and, on rank 0, as the outcome.
 
     A run folder that cannot be written may be the very thing that went wrong: the exit status still says so.
     """
     code = ENDINGS[status].exit_status
     with best_effort_write():
-        setting.events.write(Failure(message=message, exit_code=code))
-    if setting.rank.rank == 0:
+        context.events.write(Failure(message=message, exit_code=code))
+    if context.rank.rank == 0:
         with best_effort_write():
-            setting.folder.write_outcome(_outcome(training, status, message, began))
+            context.folder.write_outcome(_outcome(training, status, message, began))
     return code
 
 
-def _run_training(setting: Setting, *, resume: bool) -> int:
+def _run_training(context: RankContext, *, resume: bool) -> int:
     began = time.perf_counter()
     training: Training | None = None
 
     def fail(status: EndingName, message: str) -> int:
-        return _failed(setting, training, status, message, began)
+        return _failed(context, training, status, message, began)
 
     try:
-        device = rank_device(setting.plan.device, setting.rank.local_rank)
-        with _together(setting) as alive:
-            training = build(setting, device, alive)
+        device = rank_device(context.plan.device, context.rank.local_rank)
+        with _together(context) as alive:
+            training = build(context, device, alive)
             return _train(training, resume=resume, began=began)
     except KeyboardInterrupt:
         return fail("interrupted", "a second interrupt ended the run at once")
@@ -180,12 +180,12 @@ def _run_training(setting: Setting, *, resume: bool) -> int:
 
 
 def _train(training: Training, *, resume: bool, began: float) -> int:
-    journal, progress = training.journal, training.journal.progress
+    run_log, progress = training.run_log, training.run_log.progress
     try:
         resumed = resume and training.restore()
         if not resumed:
-            journal.reopen(0, 0)
-        journal.events.write(_started(training, resumed=resumed))
+            run_log.reopen(0, 0)
+        run_log.events.write(_started(training, resumed=resumed))
         _tell_initial_weights(training)
         progress.resume(training.steps_done)
         progress.say(_opening(training, resumed=resumed))
@@ -194,12 +194,12 @@ def _train(training: Training, *, resume: bool, began: float) -> int:
         progress.close()
     message = _why_early(training) if status == "done" else training.time_left.why()
     if training.group.rank == 0:
-        journal.folder.write_outcome(_outcome(training, status, message, began, test))
+        run_log.folder.write_outcome(_outcome(training, status, message, began, test))
     if status == "done":
-        seal = seal_of(journal.folder, training.group.rank)
-        journal.events.write(Finish(steps_done=training.steps_done, status=status, seal=seal))
+        seal = seal_of(run_log.folder, training.group.rank)
+        run_log.events.write(Finish(steps_done=training.steps_done, status=status, seal=seal))
     else:
-        journal.events.write(Stop(steps_done=training.steps_done, status=status))
+        run_log.events.write(Stop(steps_done=training.steps_done, status=status))
     with suppress(RuntimeError):  # srun kills the others as soon as one leaves with 75: all must have told by then
         training.group.barrier()
     progress.say(_closing(training, test))
@@ -225,7 +225,7 @@ def _tell_initial_weights(training: Training) -> None:
     asked, loaded = training.plan.init_from, training.initial
     if asked is None or loaded is None or training.steps_done:
         return
-    training.journal.events.write(
+    training.run_log.events.write(
         Initialised(
             source=asked.source,
             checksum=asked.checksum,
@@ -237,7 +237,7 @@ def _tell_initial_weights(training: Training) -> None:
     parts = [f"initial weights from {asked.source}: {_counted(len(loaded.taken), 'tensor')}"]
     parts += [f"not taken: {', '.join(loaded.not_taken)}"] if loaded.not_taken else []
     parts += [f"not in it, so random: {', '.join(loaded.not_filled)}"] if loaded.not_filled else []
-    training.journal.progress.say("; ".join(parts))
+    training.run_log.progress.say("; ".join(parts))
 
 
 def _run_and_test(training: Training) -> tuple[EndingName, Measures | None]:

@@ -97,13 +97,13 @@ def _weights(evidence: Evidence) -> Iterator[str]:
         manifest = saved.manifest
         if manifest is None:
             continue
-        for story in evidence.stories:
-            sync = story.syncs.get(manifest.steps_done)
+        for log in evidence.logs:
+            sync = log.syncs.get(manifest.steps_done)
             if sync is None:
-                yield f"{saved.path.name}: rank {story.rank} tells of no sync at that step"
+                yield f"{saved.path.name}: rank {log.rank} tells of no sync at that step"
             elif sync.parameter_hash != manifest.parameter_hash:
                 yield (
-                    f"{saved.path.name} holds parameters {manifest.parameter_hash}, but rank {story.rank} had"
+                    f"{saved.path.name} holds parameters {manifest.parameter_hash}, but rank {log.rank} had"
                     f" {sync.parameter_hash} after that step"
                 )
         losses = [position.books.loss_sum for position in manifest.positions]

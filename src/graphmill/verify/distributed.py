@@ -11,7 +11,7 @@ from graphmill.record.events import Start
 from graphmill.spec.calendar import Calendar
 from graphmill.spec.plan import Plan
 from graphmill.verify.check import Check, judged
-from graphmill.verify.events import Story
+from graphmill.verify.events import EventLog
 from graphmill.verify.evidence import Evidence
 
 _STEP_BACK_S = 1.0  # what a clock may be set back by while a run continues
@@ -37,39 +37,39 @@ def checks(evidence: Evidence) -> Iterator[Check]:
 
 
 def _last_starts(evidence: Evidence) -> list[Start]:
-    return [story.starts[-1] for story in evidence.stories if story.starts]
+    return [log.starts[-1] for log in evidence.logs if log.starts]
 
 
 def _ranks(evidence: Evidence) -> Iterator[str]:
-    heard = {story.rank: story for story in evidence.stories}
+    heard = {log.rank: log for log in evidence.logs}
     silent = [rank for rank in range(evidence.plan.ranks) if rank not in heard]
     for rank in silent[:3]:
         yield f"rank {rank} was never heard from"
     if len(silent) > 3:
         yield f"{len(silent) - 3} more ranks were never heard from"
-    for story in heard.values():
-        yield from _one_rank(evidence, story)
+    for log in heard.values():
+        yield from _one_rank(evidence, log)
 
 
-def _one_rank(evidence: Evidence, story: Story) -> Iterator[str]:
-    if story.problem:
-        yield story.problem
-    elif not story.starts:
-        yield f"rank {story.rank} was never heard from"
-    elif story.finish is None:
-        yield f"rank {story.rank} did not finish: its last word is {story.last_word}"
-    elif story.finish.steps_done != evidence.plan.last_step:
-        yield f"rank {story.rank} finished after {story.finish.steps_done} steps of {evidence.plan.last_step}"
-    elif story.finish.status != "done":
-        yield f"rank {story.rank} finished as {story.finish.status}"
-    foreign = {event.rank for event in story.events} - {story.rank}
+def _one_rank(evidence: Evidence, log: EventLog) -> Iterator[str]:
+    if log.problem:
+        yield log.problem
+    elif not log.starts:
+        yield f"rank {log.rank} was never heard from"
+    elif log.finish is None:
+        yield f"rank {log.rank} did not finish: its last word is {log.last_kind}"
+    elif log.finish.steps_done != evidence.plan.last_step:
+        yield f"rank {log.rank} finished after {log.finish.steps_done} steps of {evidence.plan.last_step}"
+    elif log.finish.status != "done":
+        yield f"rank {log.rank} finished as {log.finish.status}"
+    foreign = {event.rank for event in log.events} - {log.rank}
     if foreign:
-        yield f"rank_{story.rank}.jsonl holds events of rank {min(foreign)}"
+        yield f"rank_{log.rank}.jsonl holds events of rank {min(foreign)}"
     attempts = evidence.attempts
-    if story.starts and isinstance(attempts, list) and attempts:
-        behind = attempts[-1].time - story.starts[-1].time
+    if log.starts and isinstance(attempts, list) and attempts:
+        behind = attempts[-1].time - log.starts[-1].time
         if behind > _SKEW_S:
-            yield f"rank {story.rank} was last heard from {behind:.0f} s before the last attempt began"
+            yield f"rank {log.rank} was last heard from {behind:.0f} s before the last attempt began"
 
 
 def _world(evidence: Evidence) -> Iterator[str]:
@@ -101,27 +101,27 @@ def _hosts(evidence: Evidence) -> Iterator[str]:
 
 
 def _replicas(evidence: Evidence) -> Iterator[str]:
-    plan, calendar, stories = evidence.plan, evidence.plan.calendar, evidence.stories
-    if not stories:
+    plan, calendar, logs = evidence.plan, evidence.plan.calendar, evidence.logs
+    if not logs:
         yield "no rank told of a sync"
         return
-    for story in stories:
-        missing = next((steps for steps in calendar.round_ends() if steps not in story.syncs), None)
+    for log in logs:
+        missing = next((steps for steps in calendar.round_ends() if steps not in log.syncs), None)
         if missing is not None:
-            yield f"rank {story.rank} tells of no sync at step {missing}, where one was due"
-        extra = next((steps for steps in story.syncs if not _may_sync(plan, calendar, steps)), None)
+            yield f"rank {log.rank} tells of no sync at step {missing}, where one was due"
+        extra = next((steps for steps in log.syncs if not _may_sync(plan, calendar, steps)), None)
         if extra is not None:
-            yield f"rank {story.rank} tells of a sync at step {extra}, where none was due"
-    for steps in sorted(set().union(*(story.syncs for story in stories))):
-        hashes = {story.rank: sync.parameter_hash for story in stories if (sync := story.syncs.get(steps))}
+            yield f"rank {log.rank} tells of a sync at step {extra}, where none was due"
+    for steps in sorted(set().union(*(log.syncs for log in logs))):
+        hashes = {log.rank: sync.parameter_hash for log in logs if (sync := log.syncs.get(steps))}
         if len(set(hashes.values())) > 1:
             told = ", ".join(f"{value} (rank {rank})" for rank, value in list(hashes.items())[:4])
             yield f"parameters differ after the sync at step {steps}: {told}"
             break
-    for story in stories:
-        disagreed = next((sync for sync in story.syncs.values() if not sync.replicas_agree), None)
+    for log in logs:
+        disagreed = next((sync for sync in log.syncs.values() if not sync.replicas_agree), None)
         if disagreed is not None:
-            yield f"rank {story.rank} says that replicas did not agree at step {disagreed.steps_done}"
+            yield f"rank {log.rank} says that replicas did not agree at step {disagreed.steps_done}"
             break
 
 
@@ -133,12 +133,12 @@ def _may_sync(plan: Plan, calendar: Calendar, steps: int) -> bool:
 
 
 def _clock(evidence: Evidence) -> Iterator[str]:
-    for story in evidence.stories:
-        for earlier, later in pairwise(story.events):
+    for log in evidence.logs:
+        for earlier, later in pairwise(log.events):
             allowed = _SKEW_S if isinstance(later, Start) else _STEP_BACK_S  # the next attempt may run elsewhere
             if not later.time - earlier.time >= -allowed:
                 yield (
-                    f"rank {story.rank}: {later.kind} comes after {earlier.kind}, but its time is"
+                    f"rank {log.rank}: {later.kind} comes after {earlier.kind}, but its time is"
                     f" {earlier.time - later.time:.1f} s before"
                 )
                 break

@@ -18,7 +18,7 @@ _FILE = re.compile(r"rank_(0|[1-9][0-9]{0,8})\.jsonl")
 
 
 @dataclass(slots=True)
-class Story:
+class EventLog:
     """What one rank told."""
 
     rank: int
@@ -34,7 +34,7 @@ class Story:
     before_finish: bytes = b""  # the file before that event
 
     @property
-    def last_word(self) -> str:
+    def last_kind(self) -> str:
         """Kind of the last event."""
         return self.events[-1].kind if self.events else "nothing"
 
@@ -45,54 +45,54 @@ def ranks_heard_from(folder: RunFolder) -> list[int]:
     return sorted(int(match[1]) for match in names if match)
 
 
-def read_story(folder: RunFolder, rank: int) -> Story:
+def read_story(folder: RunFolder, rank: int) -> EventLog:
     """What a rank told; `problem` says what is wrong with its file, and nothing is raised."""
-    story, path = Story(rank), folder.events_path(rank)
+    log, path = EventLog(rank), folder.events_path(rank)
     try:
         for event in events_in(path):
-            _add(story, event)
-        story.before_finish = _before_last_line(path)
+            _add(log, event)
+        log.before_finish = _before_last_line(path)
     except (UserError, OSError) as error:
-        story.problem = in_a_line(error)
-    return story
+        log.problem = in_a_line(error)
+    return log
 
 
-def _add(story: Story, event: Event) -> None:
-    story.events.append(event)
-    story.finish = None
+def _add(log: EventLog, event: Event) -> None:
+    log.events.append(event)
+    log.finish = None
     match event:
         case Start():
-            story.starts.append(event)
-            _forget_after(story, event.steps_done)
+            log.starts.append(event)
+            _forget_after(log, event.steps_done)
         case Sync():
-            story.syncs[event.steps_done] = event
+            log.syncs[event.steps_done] = event
         case Epoch():
-            story.epochs[event.epoch] = event
+            log.epochs[event.epoch] = event
         case Evaluation():
-            _add_evaluation(story, event)
+            _add_evaluation(log, event)
         case Finish():
-            story.finish = event
+            log.finish = event
 
 
-def _add_evaluation(story: Story, event: Evaluation) -> None:
-    story.evaluations[event.epoch, event.set] = event
+def _add_evaluation(log: EventLog, event: Evaluation) -> None:
+    log.evaluations[event.epoch, event.set] = event
     if event.set == "val":
-        story.val[event.epoch] = event
+        log.val[event.epoch] = event
     elif event.set == AT_THE_END:
-        story.test = event
+        log.test = event
 
 
-def _forget_after(story: Story, steps_done: int) -> None:
+def _forget_after(log: EventLog, steps_done: int) -> None:
     """Steps that are done again are told again."""
-    story.syncs = {steps: sync for steps, sync in story.syncs.items() if steps <= steps_done}
-    story.epochs = {number: epoch for number, epoch in story.epochs.items() if epoch.steps_done <= steps_done}
-    story.val = {number: evaluation for number, evaluation in story.val.items() if number in story.epochs}
-    story.evaluations = {
+    log.syncs = {steps: sync for steps, sync in log.syncs.items() if steps <= steps_done}
+    log.epochs = {number: epoch for number, epoch in log.epochs.items() if epoch.steps_done <= steps_done}
+    log.val = {number: evaluation for number, evaluation in log.val.items() if number in log.epochs}
+    log.evaluations = {
         (number, name): evaluation
-        for (number, name), evaluation in story.evaluations.items()
-        if name != AT_THE_END and (number in story.epochs or (number == 0 and steps_done))
+        for (number, name), evaluation in log.evaluations.items()
+        if name != AT_THE_END and (number in log.epochs or (number == 0 and steps_done))
     }
-    story.test = None
+    log.test = None
 
 
 def _before_last_line(path: Path) -> bytes:

@@ -15,7 +15,7 @@ from graphmill.record.run_folder import RunFolder
 from graphmill.spec.columns import Column
 from graphmill.spec.plan import Plan
 from graphmill.verify.check import in_a_line
-from graphmill.verify.events import Story, ranks_heard_from, read_story
+from graphmill.verify.events import EventLog, ranks_heard_from, read_story
 
 Cell = str | int | float | bool | None
 Row = Mapping[str, Cell]
@@ -44,7 +44,7 @@ class Evidence:
     attempts: list[Attempt] | str
     rows: list[Row] | str  # of metrics.csv
     evaluations: list[Evaluated] | str | None  # rows of evaluations.csv; None: of a version that wrote none
-    stories: list[Story]  # of the ranks that were planned and heard from
+    logs: list[EventLog]  # of the ranks that were planned and heard from
     heard_from: list[int]  # ranks that have a file
     saved: list[Saved]  # oldest first
 
@@ -67,7 +67,7 @@ def gather(folder: RunFolder, plan: Plan) -> Evidence:
         attempts=_attempts(folder),
         rows=_rows(folder, plan.kind.columns),
         evaluations=_evaluations(folder),
-        stories=[read_story(folder, rank) for rank in heard_from if rank < min(plan.ranks, _MAX_RANKS)],
+        logs=[read_story(folder, rank) for rank in heard_from if rank < min(plan.ranks, _MAX_RANKS)],
         heard_from=heard_from,
         saved=_saved(folder),
     )

@@ -41,10 +41,10 @@ def _missing(evidence: Evidence) -> Iterator[str]:
 
 def _unsealed(evidence: Evidence) -> Iterator[str]:
     """Only what a rank that is done has sealed; one that is not done fails elsewhere."""
-    for story in evidence.stories:
-        if story.finish is None:
-            yield f"rank {story.rank} left no seal: it did not finish"
+    for log in evidence.logs:
+        if log.finish is None:
+            yield f"rank {log.rank} left no seal: it did not finish"
             continue
-        changed = broken_seals(evidence.folder, story.rank, story.finish.seal, story.before_finish)
+        changed = broken_seals(evidence.folder, log.rank, log.finish.seal, log.before_finish)
         if changed:
-            yield f"{', '.join(changed)} changed after rank {story.rank} was done"
+            yield f"{', '.join(changed)} changed after rank {log.rank} was done"

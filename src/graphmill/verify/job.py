@@ -69,15 +69,15 @@ def _outcome(evidence: Evidence) -> Iterator[str]:
 def _stopped_early(evidence: Evidence, outcome: Outcome) -> Iterator[str]:
     """Whether the run ended at the evaluation at which its rule says so, by what the ranks measured."""
     planned, measure = evidence.planned, evidence.plan.kind.measures[0]
-    for story in evidence.stories if planned.early_stopping.patience else []:
+    for log in evidence.logs if planned.early_stopping.patience else []:
         patience, due = Patience(), None
-        for epoch in sorted(epoch for epoch in story.val if epoch):
-            patience = patience.after(story.val[epoch].measures[measure.name], measure, planned.early_stopping)
+        for epoch in sorted(epoch for epoch in log.val if epoch):
+            patience = patience.after(log.val[epoch].measures[measure.name], measure, planned.early_stopping)
             if due is None and patience.is_over(planned.early_stopping) and epoch < planned.calendar.num_epochs:
                 due = epoch
         if due != (outcome.epochs if outcome.stopped_early else None):
             ended = f"after epoch {outcome.epochs}" if outcome.stopped_early else "at the planned end"
-            yield f"done {ended}, but rank {story.rank}'s evaluations are due to stop it {_after(due)}"
+            yield f"done {ended}, but rank {log.rank}'s evaluations are due to stop it {_after(due)}"
     if outcome.stopped_early and not planned.early_stopping.patience:
         yield "done before the planned end, but early_stopping.patience is 0"
 
@@ -87,7 +87,7 @@ def _after(epoch: int | None) -> str:
 
 
 def _time(evidence: Evidence, outcome: Outcome) -> Iterator[str]:
-    first = evidence.stories[0] if evidence.stories and evidence.stories[0].rank == 0 else None
+    first = evidence.logs[0] if evidence.logs and evidence.logs[0].rank == 0 else None
     if first is None or first.finish is None or not first.starts:
         return
     worked_s = first.finish.time - first.starts[-1].time
@@ -102,7 +102,7 @@ def _attempts(evidence: Evidence) -> Iterator[str]:
     if not evidence.attempts:
         yield "attempts.jsonl tells of no start"
         return
-    told = max((len(story.starts) for story in evidence.stories), default=0)
+    told = max((len(log.starts) for log in evidence.logs), default=0)
     if told > len(evidence.attempts):
         yield f"attempts.jsonl tells of {len(evidence.attempts)} starts, but a rank started {told} times"
 

@@ -7,7 +7,7 @@ from graphmill.record.documents import Outcome
 from graphmill.record.evaluations import Evaluated
 from graphmill.spec.plan import Plan
 from graphmill.verify.check import Check, judged
-from graphmill.verify.events import Story
+from graphmill.verify.events import EventLog
 from graphmill.verify.evidence import Evidence, Row
 from graphmill.verify.sums import problems_of_sums
 
@@ -107,30 +107,30 @@ def _identity(plan: Plan, rows: list[Row]) -> Iterator[str]:
 
 
 def _events(evidence: Evidence, rows: list[Row]) -> Iterator[str]:
-    for story in evidence.stories:
+    for log in evidence.logs:
         listed = {row["epoch"] for row in rows}
-        if story.epochs.keys() != listed:
-            odd = min(story.epochs.keys() ^ listed, key=str)
-            where = f"rank {story.rank}'s events" if odd in story.epochs else "metrics.csv"
+        if log.epochs.keys() != listed:
+            odd = min(log.epochs.keys() ^ listed, key=str)
+            where = f"rank {log.rank}'s events" if odd in log.epochs else "metrics.csv"
             yield f"epoch {odd} is in {where} only"
         for row in rows:
-            yield from _one_epoch(evidence, story, row)
+            yield from _one_epoch(evidence, log, row)
 
 
-def _one_epoch(evidence: Evidence, story: Story, row: Row) -> Iterator[str]:
+def _one_epoch(evidence: Evidence, log: EventLog, row: Row) -> Iterator[str]:
     """What a row and one rank's events of that epoch tell differently."""
     number = _whole(row, "epoch")
-    epoch, evaluation = story.epochs.get(number), story.val.get(number)
+    epoch, evaluation = log.epochs.get(number), log.val.get(number)
     told: dict[str, float] = {}
     if epoch is not None:
         told |= {"loss": epoch.loss, "steps_done": epoch.steps_done, "num_seeds": epoch.num_seeds}
     if evaluation is not None:
         told |= {f"val_{name}": value for name, value in evaluation.measures.items()}
     elif row["val_loss"] is not None:
-        yield f"epoch {number} has a val_loss, but rank {story.rank} tells of no evaluation"
+        yield f"epoch {number} has a val_loss, but rank {log.rank} tells of no evaluation"
     for name, value in told.items():
         if name in row and not _same(row[name], value):
-            yield f"epoch {number}: {name} is {row[name]}, but {value} in the events of rank {story.rank}"
+            yield f"epoch {number}: {name} is {row[name]}, but {value} in the events of rank {log.rank}"
 
 
 def _evaluations_check(evidence: Evidence) -> Iterator[Check]:
@@ -148,18 +148,18 @@ def _evaluations(evidence: Evidence, rows: list[Evaluated]) -> Iterator[str]:
     listed = {(row.epoch, row.set, row.measure): row.value for row in rows}
     if len(listed) < len(rows):
         yield f"evaluations.csv: {len(rows) - len(listed)} rows repeat an epoch, set and measure"
-    for story in evidence.stories:
+    for log in evidence.logs:
         told = {
             (epoch, name, measure): value
-            for (epoch, name), event in story.evaluations.items()
+            for (epoch, name), event in log.evaluations.items()
             for measure, value in event.measures.items()
         }
         for key in sorted(listed.keys() ^ told.keys()):
-            where = "evaluations.csv" if key in listed else f"the events of rank {story.rank}"
+            where = "evaluations.csv" if key in listed else f"the events of rank {log.rank}"
             yield f"epoch {key[0]}: {key[2]} of {key[1]} is in {where} only"
         for key in listed.keys() & told.keys():
             if not _same(listed[key], told[key]):
-                said = f"{listed[key]} in evaluations.csv, but {told[key]} in the events of rank {story.rank}"
+                said = f"{listed[key]} in evaluations.csv, but {told[key]} in the events of rank {log.rank}"
                 yield f"epoch {key[0]}: {key[2]} of {key[1]} is {said}"
 
 
@@ -170,33 +170,33 @@ def _scores(evidence: Evidence) -> Iterator[str]:
         yield "no outcome to compare with"
         return
     test, best = outcome.test or {}, outcome.best or {}
-    for story in evidence.stories:
-        if story.test is None:
-            yield f"rank {story.rank} tells of no evaluation of the test split"
+    for log in evidence.logs:
+        if log.test is None:
+            yield f"rank {log.rank} tells of no evaluation of the test split"
             continue
-        for name, value in story.test.measures.items():
+        for name, value in log.test.measures.items():
             if not _same(test.get(name), value):
-                yield f"test {name} is {test.get(name)} in outcome.json, but {value} in the events of rank {story.rank}"
-    for story in evidence.stories:
-        yield from _best(evidence.plan, best, story)
+                yield f"test {name} is {test.get(name)} in outcome.json, but {value} in the events of rank {log.rank}"
+    for log in evidence.logs:
+        yield from _best(evidence.plan, best, log)
 
 
-def _best(plan: Plan, best: Mapping[str, object], story: Story) -> Iterator[str]:
+def _best(plan: Plan, best: Mapping[str, object], log: EventLog) -> Iterator[str]:
     """The first measure chose the best epoch; the others are the best so far, perhaps of another epoch."""
-    chosen = story.val.get(best["epoch"]) if isinstance(best.get("epoch"), int) else None  # type: ignore[call-overload]
+    chosen = log.val.get(best["epoch"]) if isinstance(best.get("epoch"), int) else None  # type: ignore[call-overload]
     if chosen is None:
-        yield f"rank {story.rank} tells of no evaluation in epoch {best.get('epoch')}, which is to be the best"
+        yield f"rank {log.rank} tells of no evaluation in epoch {best.get('epoch')}, which is to be the best"
         return
     for number, measure in enumerate(plan.kind.measures):
-        told = [value.measures[measure.name] for value in story.val.values() if measure.name in value.measures]
+        told = [value.measures[measure.name] for value in log.val.values() if measure.name in value.measures]
         if not told:
             continue
         top = max(told) if measure.higher_is_better else min(told)
         if not _same(best.get(measure.name), top):
             claimed = best.get(measure.name)
-            yield f"best {measure.name} is {claimed} in outcome.json, but {top} by the events of rank {story.rank}"
+            yield f"best {measure.name} is {claimed} in outcome.json, but {top} by the events of rank {log.rank}"
         elif number == 0 and not _same(chosen.measures.get(measure.name), top):
-            yield f"epoch {best['epoch']} is to be the best, but rank {story.rank} told of a better {measure.name}"
+            yield f"epoch {best['epoch']} is to be the best, but rank {log.rank} told of a better {measure.name}"
 
 
 def _scores_in_words(evidence: Evidence) -> str:

@@ -61,9 +61,9 @@ def _impossible_calendar(plan: Plan) -> Iterator[str]:
 
 def _changed(evidence: Evidence) -> Iterator[str]:
     known = evidence.folder.plan_hash()
-    for story in evidence.stories:
-        if any(start.plan_hash != known for start in story.starts):
-            yield f"plan.json is not the plan that rank {story.rank} read"
+    for log in evidence.logs:
+        if any(start.plan_hash != known for start in log.starts):
+            yield f"plan.json is not the plan that rank {log.rank} read"
     for saved in evidence.saved:
         if saved.manifest is not None and saved.manifest.plan_hash != known:
             yield f"{saved.path.name} was written by another plan"

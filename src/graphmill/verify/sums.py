@@ -36,7 +36,7 @@ def _within(evidence: Evidence, row: dict[str, float]) -> Iterator[tuple[str, fl
     yield "target_global_steps", evidence.planned.last_step * plan.ranks
     if row.get("train_s", 0) > 0:
         yield "seeds_per_s", row.get("num_seeds", 0) / row["train_s"]
-    parameters = {start.parameters for story in evidence.stories for start in story.starts}
+    parameters = {start.parameters for log in evidence.logs for start in log.starts}
     if len(parameters) == 1:
         for name, size in PRECISIONS.items():
             mib = next(iter(parameters)) * size / _MIB
@@ -90,12 +90,12 @@ def _syncs(evidence: Evidence, rows: list[dict[str, float]]) -> Iterator[str]:
     """Every sync that a row counts is told of by every rank, and by the last checkpoint."""
     if evidence.plan.ranks == 1:
         return
-    for story in evidence.stories:
-        told = Counter(sync.epoch for sync in story.syncs.values())
+    for log in evidence.logs:
+        told = Counter(sync.epoch for sync in log.syncs.values())
         for row in rows:
             number = told[int(row.get("epoch", 0))]
             if row.get("num_syncs") != number:
-                yield f"epoch {row.get('epoch')}: {row.get('num_syncs')} syncs, but rank {story.rank} tells of {number}"
+                yield f"epoch {row.get('epoch')}: {row.get('num_syncs')} syncs, but rank {log.rank} tells of {number}"
     last = evidence.last_saved
     if last is not None and rows and last.positions and last.steps_done == evidence.plan.last_step:
         counted = last.positions[0].books.counters

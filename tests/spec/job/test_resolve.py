@@ -10,7 +10,7 @@ from graphmill.spec.job.resolve import Begin, Job, resolve_job
 from graphmill.spec.job.site import load_site
 from graphmill.spec.kinds.node_classification import GraphInfo
 from graphmill.spec.load import inline_experiment
-from graphmill.spec.plan import MachineFacts, resolve
+from graphmill.spec.plan import MachineInfo, resolve
 
 
 def _experiment(train: dict[str, Any] | None = None, staging: str = "nowhere", **section: Any) -> Experiment:
@@ -120,7 +120,7 @@ def test_a_plan_gives_the_hosts_and_ranks():
         num_train=9, has_sparse_features=False,
     )  # fmt: skip
     experiment = _experiment({"ranks": 4}, hosts=2)
-    plan = resolve(experiment, machine=MachineFacts(num_cores=4, num_gpus=0), dataset=facts, run_id="r", hosts=2)
+    plan = resolve(experiment, machine=MachineInfo(num_cores=4, num_gpus=0), dataset=facts, run_id="r", hosts=2)
     job = resolve_job(experiment, load_site("generic-cpu", folders=site_folders()), plan, run_folders=["logs/r"])
     assert (job.hosts, job.ranks_per_host, job.output_dir, job.begin) == (2, 2, "logs/r", None)
 
@@ -132,7 +132,7 @@ def test_other_limits_are_the_same_plan():
     )  # fmt: skip
 
     def plan(**section: Any) -> str:
-        machine = MachineFacts(num_cores=4, num_gpus=0)
+        machine = MachineInfo(num_cores=4, num_gpus=0)
         return resolve(_experiment(**section), machine=machine, dataset=facts, run_id="r").model_dump_json()
 
     assert plan() == plan(time="01:00:00", account="a", on_time_limit="resubmit", mem="1G", comment="other")

@@ -15,7 +15,7 @@ import torch
 from pretended_device import DEVICE, HANDED_OVER, WAITS, OnDevice, PretendedDevice, Stream
 
 from graphmill.nn.weights import Weights
-from graphmill.record.manifest import Books, Counters, Position
+from graphmill.record.manifest import Counters, Position, SavedStats
 from graphmill.record.weights import Origin
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
@@ -57,7 +57,7 @@ def report(plan: Plan, device: torch.device, folder: Path) -> dict[str, Any]:
         learner.update(Step(weights[0], sum(weights), closes_round=True), number)
         waits.append(list(WAITS))
     checkpoints = CheckpointStore(folder, "0", group)
-    books = Books(loss_sum=0.0, epoch_s=0.0, counters=Counters(), before_epoch=Counters())
+    books = SavedStats(loss_sum=0.0, epoch_s=0.0, counters=Counters(), before_epoch=Counters())
     position = Position(epoch=0, step=NUM_STEPS, steps_done=NUM_STEPS, books=books, best=None)
     # safetensors asks for the address of memory, and the pretended device has none: it is given copies.
     model = {name: tensor.cpu() for name, tensor in learner.replica.named_tensors()}

@@ -11,7 +11,7 @@ from rounding import FACTOR, UNIT, Bounded, assert_near, assert_within
 from graphmill.base.errors import UserError
 from graphmill.graph.batch import SeedIds, Seeds
 from graphmill.spec.kinds.traffic import KIND, TrafficExperiment
-from graphmill.spec.plan import MachineFacts, Plan
+from graphmill.spec.plan import MachineInfo, Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
 from graphmill.tasks.planning import plan_experiment
@@ -22,7 +22,7 @@ from graphmill.tasks.traffic.store import TrafficStore, write_traffic
 from graphmill.tasks.traffic.task import Traffic
 
 SMALL = {"kind": "dcrnn", "rnn_units": 8, "num_layers": 2, "cl_decay_steps": 20.0}
-MACHINE = MachineFacts(num_cores=2, num_gpus=0)
+MACHINE = MachineInfo(num_cores=2, num_gpus=0)
 
 
 def plan_of(store: TrafficStore, *, ranks: int = 1, dataset=None, model=None, **train) -> Plan:

@@ -16,13 +16,13 @@ def find_or_make(arguments: Arguments, environ: Mapping[str, str]) -> RunFolder:
     folder = RunFolder(new.logs_root / new.run_id)
     if folder.plan_path.exists():
         return folder
-    from graphmill.runtime.machine import machine_facts
+    from graphmill.runtime.machine import machine_info
     from graphmill.runtime.roots import dataset_root
     from graphmill.spec.load import load_experiment
-    from graphmill.spec.plan import MachineFacts
+    from graphmill.spec.plan import MachineInfo
     from graphmill.tasks.planning import plan_experiment, prepare_embedded
 
-    here = machine_facts(environ)
+    here = machine_info(environ)
     hosts = count(environ, "SLURM_JOB_NUM_NODES", 1)
     overrides = [*new.overrides, f"train.ranks={hosts * arguments.ranks_per_host}"]
     experiment, root = load_experiment(new.experiment, overrides), dataset_root(new.dataset_root, environ)
@@ -31,7 +31,7 @@ def find_or_make(arguments: Arguments, environ: Mapping[str, str]) -> RunFolder:
         experiment,
         dataset_root=root,
         run_id=new.run_id,
-        machine=MachineFacts(num_cores=count(environ, "SLURM_CPUS_ON_NODE", here.num_cores), num_gpus=here.num_gpus),
+        machine=MachineInfo(num_cores=count(environ, "SLURM_CPUS_ON_NODE", here.num_cores), num_gpus=here.num_gpus),
         hosts=hosts,
     )
     folder = RunFolder.create(plan, new.logs_root)

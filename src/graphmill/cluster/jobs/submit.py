@@ -32,7 +32,7 @@ from graphmill.slurm.queue import JobReading, Queue, alive
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.job.resolve import Job, resolve_job
 from graphmill.spec.job.site import Site
-from graphmill.spec.plan import MachineFacts, Plan
+from graphmill.spec.plan import MachineInfo, Plan
 
 _LOOKS: Final = 3  # for a job whose sbatch gave no answer
 _LOOK_EVERY_S: Final = 0.25
@@ -111,7 +111,7 @@ def plan_request(
         experiment.model_copy(update={"train": train}),
         dataset_root=dataset_root.absolute(),
         run_id=str(folder.path.relative_to(logs_root)),
-        machine=MachineFacts(num_cores=size.cpus_per_host, num_gpus=size.gpus_per_host),
+        machine=MachineInfo(num_cores=size.cpus_per_host, num_gpus=size.gpus_per_host),
         hosts=size.hosts,
     )
     job = resolve_job(experiment, site, plan, run_folders=[str(folder.path)], python=python_here())

@@ -12,7 +12,7 @@ import pytest
 from graphmill.cluster.launch.ssh.wire import (
     Beat,
     Ended,
-    Facts,
+    HostInfo,
     Kill,
     Line,
     Look,
@@ -100,7 +100,7 @@ def until_started(folder, ranks: int = 2, timeout_s: float = 30.0) -> None:
 
 def test_it_says_what_the_host_is_and_has_the_environment(agent):
     agent.write(encode(Look(resolve="127.0.0.1")))
-    facts = agent.hear(Facts)
+    facts = agent.hear(HostInfo)
     assert facts.resolved == "127.0.0.1"
     assert facts.num_cores > 0
     assert b"GIVEN=x y" in Path(f"/proc/{agent.process.pid}/environ").read_bytes().split(b"\0")

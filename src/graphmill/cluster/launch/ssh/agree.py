@@ -6,9 +6,9 @@ import graphmill
 from graphmill.base.errors import UserError
 from graphmill.cluster.launch.ssh.hosts import HostList
 from graphmill.cluster.launch.ssh.session import Session
-from graphmill.cluster.launch.ssh.wire import Facts
+from graphmill.cluster.launch.ssh.wire import HostInfo
 from graphmill.runtime.code import code_checksum
-from graphmill.spec.plan import MachineFacts, Plan
+from graphmill.spec.plan import MachineInfo, Plan
 
 
 def refuse_all(errors: Sequence[UserError]) -> None:
@@ -24,32 +24,32 @@ def refuse_all(errors: Sequence[UserError]) -> None:
 def refuse_other_code(sessions: Sequence[Session]) -> None:
     """Raise a `UserError` where a host runs other code than this one: ranks that differ compute nonsense, or hang."""
     here = code_checksum()
-    others = [session for session in sessions if _facts(session).code != here]
+    others = [session for session in sessions if _info(session).code != here]
     if others:
-        told = "\n  ".join(f"{session.host.name}: {_code(_facts(session))}" for session in others)
+        told = "\n  ".join(f"{session.host.name}: {_code(_info(session))}" for session in others)
         raise UserError(
             "not all hosts run the code that this one does"
             f" (graphmill {graphmill.__version__}, files {here}):\n  {told}",
             fix="bring the same version to all of them, such as by `git pull` in each checkout, or name another python",
         )
     for what in ("torch", "python"):
-        versions = {str(getattr(_facts(session), what)) for session in sessions}
+        versions = {str(getattr(_info(session), what)) for session in sessions}
         if len(versions) > 1:
-            told = ", ".join(f"{session.host.name}: {getattr(_facts(session), what)}" for session in sessions)
+            told = ", ".join(f"{session.host.name}: {getattr(_info(session), what)}" for session in sessions)
             raise UserError(
                 f"the hosts have different versions of {what}: {told}", fix="make them the same, or name another python"
             )
 
 
-def machine_of_each(sessions: Sequence[Session]) -> MachineFacts:
+def machine_of_each(sessions: Sequence[Session]) -> MachineInfo:
     """What every host has at least."""
-    facts = [_facts(session) for session in sessions]
-    return MachineFacts(num_cores=min(fact.num_cores for fact in facts), num_gpus=min(fact.num_gpus for fact in facts))
+    facts = [_info(session) for session in sessions]
+    return MachineInfo(num_cores=min(fact.num_cores for fact in facts), num_gpus=min(fact.num_gpus for fact in facts))
 
 
 def unequal(sessions: Sequence[Session]) -> str | None:
     """A remark where hosts have more than the least of them."""
-    facts = [_facts(session) for session in sessions]
+    facts = [_info(session) for session in sessions]
     least = machine_of_each(sessions)
     if all((fact.num_cores, fact.num_gpus) == (least.num_cores, least.num_gpus) for fact in facts):
         return None
@@ -62,24 +62,24 @@ def unequal(sessions: Sequence[Session]) -> str | None:
 
 def meeting_address(hosts: HostList, sessions: Sequence[Session]) -> str:
     """The number under which the other hosts reach rank 0's host, as the last of them resolves it."""
-    resolved = _facts(sessions[-1]).resolved
+    resolved = _info(sessions[-1]).resolved
     asked = meeting_name(hosts, sessions)
     if resolved is None:
         raise UserError(
             f"{sessions[-1].host.name} cannot resolve {asked}, where the ranks would meet",
-            fix=f"set meet_at in {hosts.source} to an address of {sessions[0].host.name} that the other hosts know",
+            fix=f"set master_addr in {hosts.source} to an address of {sessions[0].host.name} that the other hosts know",
         )
     if len(sessions) > 1 and resolved in ("127.0.0.1", "::1", "127.0.1.1"):
         raise UserError(
             f"{asked} is {resolved} on {sessions[-1].host.name}, which leads to that host itself",
-            fix=f"set meet_at in {hosts.source} to an address of {sessions[0].host.name} that the other hosts know",
+            fix=f"set master_addr in {hosts.source} to an address of {sessions[0].host.name} that the other hosts know",
         )
     return resolved
 
 
 def meeting_name(hosts: HostList, sessions: Sequence[Session]) -> str:
     """The same before it is resolved."""
-    return hosts.meet_at or sessions[0].address
+    return hosts.master_addr or sessions[0].address
 
 
 def refuse_other_ranks(hosts: HostList, plan: Plan) -> None:
@@ -94,12 +94,12 @@ def refuse_other_ranks(hosts: HostList, plan: Plan) -> None:
         )
 
 
-def _facts(session: Session) -> Facts:
+def _info(session: Session) -> HostInfo:
     assert session.facts is not None, "it was looked at"
     return session.facts
 
 
-def _code(facts: Facts) -> str:
+def _code(facts: HostInfo) -> str:
     state = "" if facts.dirty is None else ", changed" if facts.dirty else ", clean"
     commit = f", commit {facts.commit[:12]}{state}" if facts.commit else ""
     return f"graphmill {facts.version}, files {facts.code}{commit} ({facts.executable} on {facts.hostname})"

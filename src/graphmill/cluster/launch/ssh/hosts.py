@@ -57,7 +57,7 @@ class HostEntry(HostSettings):
 class HostsFile(Spec):
     """hosts.yaml, but for the hosts themselves."""
 
-    meet_at: str | None = Field(None, pattern=_NAME, description="address of the first host, as the others know it")
+    master_addr: str | None = Field(None, pattern=_NAME, description="address of the first host, as the others know it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class HostList:
 
     source: str
     hosts: tuple[Host, ...]
-    meet_at: str | None
+    master_addr: str | None
     remarks: tuple[str, ...] = ()  # what was read otherwise than it was written
 
     @property
@@ -101,7 +101,7 @@ def read_hosts(path: Path) -> HostList:
     hosts = reader.hosts()
     top = reader.top()
     refuse(reader.problems, document.source)
-    return HostList(document.source, hosts, top.meet_at, remarks)
+    return HostList(document.source, hosts, top.master_addr, remarks)
 
 
 class _Reader:
@@ -113,7 +113,7 @@ class _Reader:
 
     def top(self) -> HostsFile:
         keys = {key: value for key, value in self._document.value.items() if key not in ("defaults", "hosts")}
-        return self._model(HostsFile, keys, ()) or HostsFile(meet_at=None)
+        return self._model(HostsFile, keys, ()) or HostsFile(master_addr=None)
 
     def hosts(self) -> tuple[Host, ...]:
         written = self._document.value.get("hosts")

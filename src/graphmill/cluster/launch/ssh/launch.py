@@ -30,7 +30,7 @@ from graphmill.cluster.launch.ssh.supervise import Supervision
 from graphmill.cluster.launch.ssh.wire import Check, Checked, Start, Started
 from graphmill.record.attempts import Begun, attempt
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.plan import MachineFacts, Plan
+from graphmill.spec.plan import MachineInfo, Plan
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Launch:
 
     hosts: HostList
     logs_root: Path
-    make_plan: Callable[[MachineFacts], Plan] | None  # None: `resume` says it
+    make_plan: Callable[[MachineInfo], Plan] | None  # None: `resume` says it
     resume: RunFolder | None
     ssh_config: Path | None = None
     show: Callable[[Plan, Sequence[HostRow]], None] | None = None  # then nothing is started
@@ -136,7 +136,7 @@ async def _prepare(launch: Launch, sessions: Sequence[Session]) -> _Ready:
     return _Ready(sessions, plan, await _check_all(launch, sessions, plan, master), master)
 
 
-def _plan(launch: Launch, machine: MachineFacts) -> Plan:
+def _plan(launch: Launch, machine: MachineInfo) -> Plan:
     if launch.resume is not None:
         return launch.resume.read_plan()
     assert launch.make_plan is not None, "a new run is planned"

@@ -33,7 +33,7 @@ from graphmill.cluster.launch.ssh.wire import (
     Check,
     Checked,
     Ended,
-    Facts,
+    HostInfo,
     Kill,
     Line,
     Look,
@@ -49,7 +49,7 @@ from graphmill.cluster.launch.ssh.wire import (
 from graphmill.record.provenance import code_state, installed_version
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.code import code_checksum
-from graphmill.runtime.machine import machine_facts
+from graphmill.runtime.machine import machine_info
 from graphmill.runtime.network import interface_towards
 
 LOST: Final = 1  # exit status of an agent whose launcher is gone
@@ -63,7 +63,7 @@ _READY: Final = "--ready"
 def main(arguments: Sequence[str]) -> int:
     """Enter the environment that the launcher gives, then serve it until it goes."""
     if list(arguments) == ["--look"]:  # for a person who wants to see whether it would start
-        sys.stdout.write(encode(_facts(Look())).decode())
+        sys.stdout.write(encode(_info(Look())).decode())
         return 0
     if list(arguments) != [_READY]:
         return _enter_environment()
@@ -182,7 +182,7 @@ class Agent:
 
     def _done(self, request: Request) -> Message | None:
         if isinstance(request, Look):
-            return _facts(request)
+            return _info(request)
         if isinstance(request, Check):
             return _checked(request, self.held)
         if isinstance(request, Start):
@@ -254,9 +254,9 @@ class Agent:
             self.lost = True
 
 
-def _facts(request: Look) -> Facts:
-    machine, code = machine_facts(), code_state()
-    return Facts(
+def _info(request: Look) -> HostInfo:
+    machine, code = machine_info(), code_state()
+    return HostInfo(
         hostname=machine.hostname,
         time=time.time(),
         version=graphmill.__version__,

@@ -20,7 +20,7 @@ from graphmill.cluster.launch.ssh.wire import (
     BEAT_S,
     SILENCE_S,
     Beat,
-    Facts,
+    HostInfo,
     Look,
     Message,
     Refused,
@@ -53,7 +53,7 @@ class Session:
     connection: asyncssh.SSHClientConnection
     process: asyncssh.SSHClientProcess[bytes]
     inbox: "asyncio.Queue[Message | Gone]" = field(default_factory=asyncio.Queue)
-    facts: Facts | None = None
+    facts: HostInfo | None = None
     ahead_s: float = 0.0  # how far the host's clock is ahead of ours
     _last_sign: float = field(default_factory=time.monotonic)
     _printed: deque[str] = field(default_factory=lambda: deque(maxlen=_NUM_KEPT))
@@ -99,10 +99,10 @@ class Session:
             fix=f"see what this says: `ssh {self.host.address} {shlex.quote(agent_command(self.host, '--look'))}`",
         )
 
-    async def look(self, resolve: str | None) -> Facts:
+    async def look(self, resolve: str | None) -> HostInfo:
         """Learn what the host is, and how its clock goes."""
         began = time.time()
-        self.facts = await self.ask(Look(resolve=resolve), Facts)
+        self.facts = await self.ask(Look(resolve=resolve), HostInfo)
         self.ahead_s = self.facts.time - (began + time.time()) / 2
         if abs(self.ahead_s) < (time.time() - began) / 2:  # no more than the answer took: that says nothing
             self.ahead_s = 0.0

@@ -65,7 +65,7 @@ class Kill(Spec):
     kind: Literal["kill"] = "kill"
 
 
-class Facts(Spec):
+class HostInfo(Spec):
     """What a host is."""
 
     kind: Literal["facts"] = "facts"
@@ -126,7 +126,7 @@ class Refused(Spec):
 
 
 Request = Beat | Look | Check | Start | Signal | Kill
-Message = Beat | Facts | Checked | Started | Line | Ended | Refused
+Message = Beat | HostInfo | Checked | Started | Line | Ended | Refused
 
 _REQUESTS: Final[TypeAdapter[Request]] = TypeAdapter(Annotated[Request, Field(discriminator="kind")])
 _MESSAGES: Final[TypeAdapter[Message]] = TypeAdapter(Annotated[Message, Field(discriminator="kind")])

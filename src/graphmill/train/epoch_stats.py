@@ -1,4 +1,4 @@
-"""What one epoch cost and gave: collected while it runs, told as facts (see `spec.columns`) when it ends."""
+"""Times, bytes and loss of an epoch: collected while it runs, given by name (see `spec.columns`) when it ends."""
 
 import math
 import resource
@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 import torch
 
 from graphmill.base.errors import UserError
-from graphmill.record.manifest import Books, Counters
+from graphmill.record.manifest import Counters, SavedStats
 from graphmill.runtime.spans import Name
 from graphmill.spec.columns import PRECISIONS, Cell
 from graphmill.spec.plan import Plan
@@ -34,7 +34,7 @@ class Utilisation(Protocol):
 
 
 @dataclass(slots=True)
-class Ledger:
+class EpochStats:
     """Counters of the run so far and clocks of the epoch under way, of this rank."""
 
     plan: Plan
@@ -116,13 +116,15 @@ class Ledger:
         """Seconds of training in this epoch, earlier attempts included."""
         return self.earlier_s + time.perf_counter() - self._began
 
-    def books(self, steps_done: int, *, mid_epoch: bool) -> Books:
+    def books(self, steps_done: int, *, mid_epoch: bool) -> SavedStats:
         """What a checkpoint must hold."""
         refuse_divergence(self.loss_sum, steps_done)
         epoch_s = self.elapsed_s() if mid_epoch else 0.0
-        return Books(loss_sum=self.loss_sum, epoch_s=epoch_s, counters=self.counters(), before_epoch=self.before_epoch)
+        return SavedStats(
+            loss_sum=self.loss_sum, epoch_s=epoch_s, counters=self.counters(), before_epoch=self.before_epoch
+        )
 
-    def reopen(self, books: Books) -> None:
+    def reopen(self, books: SavedStats) -> None:
         """Go on from the books of an earlier attempt."""
         self.loss_sum, self.earlier_s = books.loss_sum, books.epoch_s
         self.earlier, self.before_epoch = books.counters, books.before_epoch

@@ -10,38 +10,38 @@ from torch.distributed.distributed_c10d import PrefixStore
 from graphmill.base.errors import UserError
 from graphmill.runtime.machine import host_name
 from graphmill.runtime.rank import ALONE
-from graphmill.train.meeting import choose_interface, introduce
+from graphmill.train.peers import choose_interface, exchange_peer_info
 
 OF_TWO = replace(ALONE, world_size=2, num_hosts=2)
 
 
 @pytest.fixture
-def other_card():
-    """A store in which rank 1 has introduced itself already, with some fields of its card changed."""
+def other_peer():
+    """A store in which rank 1 has introduced itself already, with some fields of its peer changed."""
 
     def made(**changed: str) -> HashStore:
         store = HashStore()
-        introduce(store, ALONE, {})
-        board = PrefixStore("graphmill.meeting", store)
-        board.set("1", json.dumps({**json.loads(board.get("0")), "hostname": "other", **changed}))
+        exchange_peer_info(store, ALONE, {})
+        shared = PrefixStore("graphmill.peers", store)
+        shared.set("1", json.dumps({**json.loads(shared.get("0")), "hostname": "other", **changed}))
         return store
 
     return made
 
 
-def test_ranks_of_the_same_code_meet(other_card):
-    assert introduce(other_card(), OF_TWO, {}) == [host_name({}), "other"]
+def test_ranks_of_the_same_code_meet(other_peer):
+    assert exchange_peer_info(other_peer(), OF_TWO, {}) == [host_name({}), "other"]
 
 
 @pytest.mark.parametrize("field", ["code", "torch", "python"])
-def test_ranks_that_differ_are_refused(other_card, field):
+def test_ranks_that_differ_are_refused(other_peer, field):
     with pytest.raises(UserError, match="other"):
-        introduce(other_card(**{field: "0.0"}), OF_TWO, {})
+        exchange_peer_info(other_peer(**{field: "0.0"}), OF_TWO, {})
 
 
 @pytest.mark.parametrize(("rank", "towards"), [(0, "b"), (1, "b"), (2, "a"), (3, "a")])
 def test_the_interface_is_that_towards_another_host(monkeypatch, rank, towards):
-    monkeypatch.setattr("graphmill.train.meeting.interface_towards", lambda name: f"towards {name}")
+    monkeypatch.setattr("graphmill.train.peers.interface_towards", lambda name: f"towards {name}")
     of_four = replace(ALONE, rank=rank, world_size=4, num_hosts=2)
     assert choose_interface(["a", "a", "b", "b"], of_four, {}) == f"towards {towards}"
     assert choose_interface(["a"] * 4, of_four, {}) is None

@@ -1,4 +1,4 @@
-"""What a rank tells of its run while it continues: events, rows of metrics.csv, lines and bars for a person."""
+"""What a rank records of its run: events, rows of metrics.csv and evaluations.csv, lines and bars on the terminal."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from graphmill.train.progress import Progress
 
 
 @dataclass(slots=True)
-class Journal:
+class RunLog:
     """One rank's; only rank 0 writes metrics.csv and talks to the person."""
 
     folder: RunFolder

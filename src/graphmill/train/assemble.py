@@ -1,4 +1,4 @@
-"""What a rank is given, and all that it trains with, put together."""
+"""The context of a rank, and all that it trains with, put together."""
 
 import os
 from collections.abc import Callable
@@ -24,16 +24,16 @@ from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
 from graphmill.tasks.task import AnyTask, UsesSources
 from graphmill.train.checkpoint import CheckpointStore
-from graphmill.train.journal import Journal
+from graphmill.train.epoch_stats import EpochStats
 from graphmill.train.learner import Learner
-from graphmill.train.ledger import Ledger
 from graphmill.train.loop import Training
 from graphmill.train.progress import Progress
+from graphmill.train.run_log import RunLog
 from graphmill.train.time_left import TimeLeft
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class RankContext:
     """What a rank is, before it trains."""
 
     folder: RunFolder
@@ -45,16 +45,16 @@ class Setting:
     start_s: float  # from the start of this process until it began to work
 
 
-def build(setting: Setting, device: torch.device, alive: Callable[[], None]) -> Training:
+def build(context: RankContext, device: torch.device, alive: Callable[[], None]) -> Training:
     """Everything one rank trains with, on `device`; `alive` is told of each step."""
-    folder, plan, rank = setting.folder, setting.plan, setting.rank
+    folder, plan, rank = context.folder, context.plan, context.rank
     group = Group(rank.rank, rank.world_size, device)
     staged = staged_store_path(plan, os.environ, folder)
     task = build_task(plan if staged is None else plan.reading_from(str(staged)), group)
     initial = _initial_weights(folder, plan, task.model)
     _hand_over_sources(folder, plan, task)
     learner = Learner.build(plan, task.model, group)
-    ledger = Ledger(
+    stats = EpochStats(
         plan=plan,
         group=group,
         num_parameters=learner.replica.num_parameters,
@@ -69,9 +69,9 @@ def build(setting: Setting, device: torch.device, alive: Callable[[], None]) -> 
         task=task,
         learner=learner,
         checkpoints=CheckpointStore(folder.checkpoints_dir, folder.plan_hash(), group),
-        ledger=ledger,
-        journal=Journal(folder, rank.rank, setting.events, Progress(plan, shown=rank.rank == 0), plan.kind),
-        time_left=_time_left(setting),
+        stats=stats,
+        run_log=RunLog(folder, rank.rank, context.events, Progress(plan, shown=rank.rank == 0), plan.kind),
+        time_left=_time_left(context),
         alive=alive,
         initial=initial,
     )
@@ -111,14 +111,14 @@ def _hand_over_sources(folder: RunFolder, plan: Plan, task: AnyTask) -> None:
     whole.use_sources({name: found[name].chosen(asked.include, asked.exclude) for name, asked in plan.sources.items()})
 
 
-def _time_left(setting: Setting) -> TimeLeft:
-    if setting.rank.rank:
-        return TimeLeft(setting.stop)
+def _time_left(context: RankContext) -> TimeLeft:
+    if context.rank.rank:
+        return TimeLeft(context.stop)
     return TimeLeft(
-        setting.stop,
+        context.stop,
         job_deadline(os.environ),
         ask_again=lambda: job_deadline(os.environ, moved=True),
-        reserve=Reserve(start_s=setting.start_s),
+        reserve=Reserve(start_s=context.start_s),
     )
 
 

@@ -1,4 +1,4 @@
-"""Where the ranks of a run meet, and what they see to before they train: same code, a network between their hosts."""
+"""Rendezvous of the ranks, and the checks before training: same code and versions, a network between the hosts."""
 
 import json
 import os
@@ -26,8 +26,8 @@ class PortBusyError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
-    """What a rank says of itself."""
+class PeerInfo:
+    """What a rank tells the others of itself."""
 
     hostname: str
     code: str  # checksum of graphmill's own files
@@ -46,23 +46,23 @@ def open_store(rank: Rank) -> Store:
     return store
 
 
-def introduce(store: Store, rank: Rank, environ: Mapping[str, str]) -> list[str]:
-    """Show every rank's card to all; the host names by rank. Ranks of different code are refused, by all of them."""
-    board = PrefixStore("graphmill.meeting", store)
+def exchange_peer_info(store: Store, rank: Rank, environ: Mapping[str, str]) -> list[str]:
+    """Give every rank the info of all; the host names by rank. Ranks of different code are refused, by all of them."""
+    shared = PrefixStore("graphmill.peers", store)
     python = ".".join(str(part) for part in sys.version_info[:3])
-    mine = Card(hostname=host_name(environ), code=code_checksum(), torch=torch.__version__, python=python)
-    board.set(str(rank.rank), json.dumps(asdict(mine)))
-    texts = board.multi_get([str(number) for number in range(rank.world_size)])
-    cards = [Card(**json.loads(text)) for text in texts]
+    mine = PeerInfo(hostname=host_name(environ), code=code_checksum(), torch=torch.__version__, python=python)
+    shared.set(str(rank.rank), json.dumps(asdict(mine)))
+    texts = shared.multi_get([str(number) for number in range(rank.world_size)])
+    peers = [PeerInfo(**json.loads(text)) for text in texts]
     for field in ("code", "torch", "python"):
-        _refuse_differences(field, cards)
-    return [card.hostname for card in cards]
+        _refuse_differences(field, peers)
+    return [peer.hostname for peer in peers]
 
 
-def _refuse_differences(field: str, cards: list[Card]) -> None:
+def _refuse_differences(field: str, peers: list[PeerInfo]) -> None:
     found: dict[str, set[str]] = {}
-    for card in cards:
-        found.setdefault(getattr(card, field), set()).add(card.hostname)
+    for peer in peers:
+        found.setdefault(getattr(peer, field), set()).add(peer.hostname)
     if len(found) == 1:
         return
     names = {"code": "graphmill's code", "torch": "torch", "python": "python"}
