@@ -179,14 +179,14 @@ def test_with_all_checkpoints_damaged_the_run_begins_anew(zygote, finished, inte
     assert weights(interrupted) == weights(finished)
 
 
-def test_evaluation_says_what_is_damaged(finished, zygote, tmp_path, capsys):
+def test_evaluation_says_what_is_damaged(finished, zygote, tmp_path, caplog):
     folder = RunFolder.create(finished.read_plan(), tmp_path)
     assert zygote.wait(zygote.start(folder, resume=False)) == [0]
     steps = sorted(path.name for path in folder.checkpoints_dir.glob("step_*"))
     flip(folder.checkpoints_dir / steps[-1] / "model.safetensors")
     facts = evaluate(folder, split="val", which="last")
     assert facts["steps_per_rank"] == int(steps[-2].removeprefix("step_"))
-    assert f"{steps[-1]} is damaged and passed over" in capsys.readouterr().err
+    assert f"{steps[-1]} is damaged and passed over" in caplog.messages[0]
     for step in steps:
         (folder.checkpoints_dir / step / "manifest.json").unlink()
     with pytest.raises(UserError, match="holds no whole checkpoint"):
