@@ -70,7 +70,7 @@ def test_mistakes(graphmill, toy, words, told):
 
 
 def test_list_without_a_folder(graphmill, toy):
-    assert "is no folder" in graphmill("list").err
+    assert "is not a folder" in graphmill("list").err
 
 
 def test_a_local_run_is_listed_and_stopped(graphmill, toy, source_environ):

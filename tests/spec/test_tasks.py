@@ -47,7 +47,7 @@ def test_recipes_of_node_classification_name_no_task():
 @pytest.mark.parametrize(
     ("value", "message", "fix"),
     [
-        ({"task": "trafic"}, "task.kind 'trafic' is no built-in task; did you mean 'traffic'?", None),
+        ({"task": "trafic"}, "task.kind 'trafic' is not a built-in task; did you mean 'traffic'?", None),
         ({"task": ["traffic"]}, 'task is ["traffic"], but it is one of', None),
         ({"task": {"kind": "traffic", "knd": 1}}, "task.knd is not a known key; did you mean 'kind'?", None),
         ({"task": {"kind": 3}}, "task.kind is 3, but it is text", None),

@@ -267,7 +267,7 @@ DAMAGES = {
     "events: replicas disagree": (
         event(1, "sync", 2, replicas_agree=False), "distributed/replicas", "replicas did not agree",
     ),
-    "events: no sync": (remove_syncs, "distributed/replicas", "rank 1 tells of no sync at step 2"),
+    "events: no sync": (remove_syncs, "distributed/replicas", "rank 1 has no sync at step 2"),
     "events: a sync is gone": (remove_one_sync, "metrics/sums", "but rank 1 tells of"),
     "events: another loss": (event(1, "epoch", 0, loss=9.0), "metrics/events", "9.0 in the events of rank 1"),
     "events: other seeds": (event(0, "epoch", 0, num_seeds=3), "metrics/events", "3 in the events of rank 0"),

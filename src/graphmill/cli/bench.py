@@ -43,7 +43,7 @@ def bench(
     scripts = {path.stem: path for path in sorted(folder.glob("*.py")) if _runs(path)}
     if not scripts:
         raise UserError(
-            f"no benchmarks stand in {folder}: they come with a checkout of graphmill only",
+            f"there are no benchmarks in {folder}: they come with a checkout of graphmill only",
             fix="clone the repository, `pip install -e .` in it, and run `graphmill bench` again",
         )
     if name is None:

@@ -212,7 +212,7 @@ def inspect(
         _show_run(run, json=json)
     else:
         raise UserError(
-            f"{target!r} is no prepared dataset under {resolved_dataset_root(root)} and no run in {logs_root}",
+            f"{target!r} is not a prepared dataset under {resolved_dataset_root(root)} and no run in {logs_root}",
             fix="`graphmill datasets` lists datasets; runs are the folders in the logs root",
         )
 

@@ -52,7 +52,7 @@ Accounting = Annotated[bool, typer.Option("--accounting/--no-accounting", help="
 Ssh = Annotated[bool, typer.Option("--ssh/--no-ssh", help="A login on each host.")]
 Private = Annotated[
     list[Path] | None,
-    typer.Option("--private", metavar="FOLDER", help="A folder that each host has for itself, beside /run/local."),
+    typer.Option("--private", metavar="FOLDER", help="A folder that is private to each host, besides /run/local."),
 ]
 PrivateMib = Annotated[int, typer.Option("--private-mib", min=1, help="Size of each private folder.")]
 OnMemory = Annotated[
@@ -60,7 +60,9 @@ OnMemory = Annotated[
     typer.Option("--out-of-memory", help="A job above its memory: left alone, killed by Slurm, or by the kernel."),
 ]
 RequeueDelay = Annotated[int, typer.Option("--requeue-delay-s", min=5, help="How long a requeued job waits.")]
-SlurmdTimeout = Annotated[int, typer.Option("--slurmd-timeout-s", min=5, help="A host silent for so long is down.")]
+SlurmdTimeout = Annotated[
+    int, typer.Option("--slurmd-timeout-s", min=5, help="A host that does not answer for so long is down.")
+]
 MinJobAge = Annotated[int, typer.Option("--min-job-age-s", min=2, help="squeue forgets ended jobs after this.")]
 Enforce = Annotated[
     list[str] | None,

@@ -72,7 +72,7 @@ _OPTIONS: Final = {
         ("--on-time-limit",), "slurm.on_time_limit", "NAME", "At the time limit: requeue, resubmit or stop."
     ),
     "port": _Option(
-        ("--port", "--rdzv-port"), "slurm.port", "N", "Where the ranks meet; else derived from the job's id.", int
+        ("--port", "--rdzv-port"), "slurm.port", "N", "Port of the rendezvous; else derived from the job's id.", int
     ),
     "interface": _Option(("--interface",), "slurm.interface", "NAME", "Network interface between hosts."),
     "staging": _Option(("--staging",), "staging.to", "WHERE", "Copy the dataset first: scratch or host_local."),

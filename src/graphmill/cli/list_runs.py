@@ -31,7 +31,7 @@ def list_(logs_root: LogsRoot = Path("logs"), json: Json = False) -> None:
     from graphmill.record.run_folder import find_runs
 
     if not logs_root.is_dir():
-        raise UserError(f"{logs_root} is no folder", fix="give --logs-root, or run something first")
+        raise UserError(f"{logs_root} is not a folder", fix="give --logs-root, or run something first")
     watcher = Watcher(find_runs(logs_root), root=logs_root)
     views = watcher.look()
     for trouble in watcher.queue.troubles:

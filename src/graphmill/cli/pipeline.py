@@ -229,7 +229,7 @@ def submit(
 
     memory = None if memory_limit is None else mib_of(memory_limit)
     if memory_limit is not None and not memory:
-        raise UserError(f"--memory-limit {memory_limit} is no amount of memory", fix="write, for example, 8G")
+        raise UserError(f"--memory-limit {memory_limit} is not an amount of memory", fix="write, for example, 8G")
     loaded, chosen, _ = _loaded(name, stages, logs_root)
     submit_stages(
         loaded,
@@ -299,10 +299,10 @@ def _limits(time_limit: str | None, memory_limit: str | None) -> "Limits | None"
         return None
     seconds = seconds_of(time_limit)
     if not seconds:
-        raise UserError(f"--time-limit {time_limit} is no span of time", fix="write, for example, 00:30:00")
+        raise UserError(f"--time-limit {time_limit} is not a span of time", fix="write, for example, 00:30:00")
     memory = None if memory_limit is None else mib_of(memory_limit)
     if memory_limit is not None and not memory:
-        raise UserError(f"--memory-limit {memory_limit} is no amount of memory", fix="write, for example, 8G")
+        raise UserError(f"--memory-limit {memory_limit} is not an amount of memory", fix="write, for example, 8G")
     return Limits(float(seconds), memory)
 
 

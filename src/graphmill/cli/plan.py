@@ -33,7 +33,7 @@ def plan(
     trial: Annotated[
         int | None,
         typer.Option(
-            "--trial", metavar="STEPS", show_default=False, help="Run so many steps here: time and memory, measured."
+            "--trial", metavar="STEPS", show_default=False, help="Run this many steps here and measure time and memory."
         ),
     ] = None,
     json: Json = False,

@@ -54,7 +54,7 @@ def experiment_markdown() -> str:
     from graphmill.spec.study import Study
 
     lines = [_GENERATED, "", "# Keys of an experiment", ""]
-    lines += ["Every key may stand in the YAML file, or be given as `-O key=value`.", ""]
+    lines += ["Every key may be given in the YAML file, or as `-O key=value`.", ""]
     by_task = {kind.name: list(keys_of(kind.experiment)) for kind in KINDS}
     shared = [key for key in next(iter(by_task.values())) if all(key in keys for keys in by_task.values())]
     takes = f"one of {', '.join(by_task)}, or package.module:KIND"

@@ -74,12 +74,12 @@ def merge(
             "--output",
             metavar="FILE",
             show_default=False,
-            help="CSV to write, Parquet beside it; else in results: metrics.csv, evaluations.csv, metrics_LAYOUT.csv.",
+            help="CSV to write, and Parquet next to it; else results/metrics.csv, evaluations.csv, metrics_LAYOUT.csv.",
         ),
     ] = None,
     key_columns: Annotated[
         str | None,
-        typer.Option("--key-columns", metavar="A,B,…", show_default=False, help="Columns that tell rows apart."),
+        typer.Option("--key-columns", metavar="A,B,…", show_default=False, help="Columns that identify a row."),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -101,11 +101,9 @@ def merge(
         return
     print_line(f"{merged.csv} and {merged.parquet}: {merged.num_rows} rows of {merged.num_files} runs")
     if merged.num_superseded:
-        print_line(f"{merged.num_superseded} rows left out: a later attempt or an equal copy stands for them")
+        print_line(f"{merged.num_superseded} rows left out: superseded by a later attempt, or duplicates")
     for path in merged.original_files:
-        print_line(
-            f"{path} has the header of another program (docs/coming-from.md); what it leaves unsaid was filled in"
-        )
+        print_line(f"{path} has the header of another program (docs/coming-from.md); what it lacks was filled in")
 
 
 def pareto(

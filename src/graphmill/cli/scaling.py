@@ -133,7 +133,7 @@ def _print_sensitivity(found: "Sensitivity") -> None:
     print_table((*found.keys, "runs", "seeds/s", "epoch s", "waiting", found.measure), rows)
     for effect in found.effects:
         ratios = ", ".join(f"{value}: ×{ratio:.2f}" for value, ratio in effect.ratios.items())  # noqa: RUF001  # the sign
-        print_line(f"{effect.key} by itself changes the throughput by a factor of {effect.spread:.2f} ({ratios})")
+        print_line(f"{effect.key} alone changes the throughput by a factor of {effect.spread:.2f} ({ratios})")
 
 
 def _spread(value: Any) -> str | None:  # noqa: ANN401  # a Spread, which is imported late

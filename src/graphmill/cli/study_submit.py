@@ -65,7 +65,7 @@ def _chain(text: str | None, at_once: int | None) -> Literal["afterok", "afteran
     if text not in ("afterok", "afterany"):
         raise UserError(f"--chain {text} is neither afterok nor afterany", fix="give one of the two")
     if at_once is not None:
-        raise UserError("--chain runs one cell at a time, so --at-once says nothing", fix="leave out one of the two")
+        raise UserError("--chain runs one cell at a time, so --at-once has no effect", fix="leave out one of the two")
     return "afterok" if text == "afterok" else "afterany"
 
 

@@ -184,7 +184,7 @@ def _say_what_counts(request: "Request") -> None:
     from graphmill.cluster.jobs.submit import sbatch_environment
 
     for name in sbatch_environment(request.script, os.environ)[1]:
-        _log.info(f"{name}={os.environ[name]} counts, for the script leaves it open")
+        _log.info(f"{name}={os.environ[name]} is used, because the script leaves it open")
     for remark in request.job.remarks:
         _log.info(remark)
 
@@ -259,7 +259,7 @@ def tell_submitted(folder: "RunFolder", job: "SubmittedJob", *, json: bool) -> N
     elif reading is not None and reason is None:
         print_line(f"it {'runs on ' + reading.hosts if reading.phase == 'runs' else 'has ended: ' + reading.state}")
     elif reason is not None and reason.is_hopeless:
-        _log.warning(f"as it stands it will never start: {reason.meaning}\n  → {reason.advice}")
+        _log.warning(f"as submitted, it will never start: {reason.meaning}\n  → {reason.advice}")
     elif reason is not None:
         print_line(f"it waits: {reason.meaning}")
     if not json:
@@ -279,7 +279,7 @@ def tell_first(job: "SubmittedJob | None", watched: str, *, json: bool) -> None:
     if reading is not None and reading.phase == "waits":
         reason = in_words(reading.reason)
         if reason.is_hopeless:
-            _log.warning(f"as it stands job {job.job_id} will never start: {reason.meaning}\n  → {reason.advice}")
+            _log.warning(f"as submitted, job {job.job_id} will never start: {reason.meaning}\n  → {reason.advice}")
             raise typer.Exit(exits.ANSWER_IS_NO)
         if not json:
             print_line(f"job {job.job_id} waits: {reason.meaning}")

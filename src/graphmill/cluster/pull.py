@@ -115,7 +115,7 @@ class Pull:
         name = PurePosixPath(self.source.path).name
         if name in ("", ".", ".."):
             raise UserError(
-                f"{self.source.login}:{self.source.path} is a run, but its name is not said", fix="write its path"
+                f"{self.source.login}:{self.source.path} is a run, but its name is not given", fix="write its path"
             )
         return self.to if self.to.name == name else self.to / name
 
@@ -256,13 +256,13 @@ def _failure(source: Source, code: int, said: str, config: Path | None) -> UserE
     if "Host key verification failed" in said:
         scan, file = _accepting(source, config)
         return UserError(
-            f"the host key of {host} is not known, or not the known one, so nobody can tell that it is that host{told}",
+            f"the host key of {host} is not known, or differs from the known one, so the host cannot be verified{told}",
             fix=f"compare its fingerprint (`{scan} | ssh-keygen -lf -`) with what its owner says,"
             f" then accept it: `{scan} >> {file}`",
         )
     if "Permission denied" in said:
         return UserError(
-            f"{source.login} lets us in with none of your keys{told}",
+            f"{source.login}: permission denied (none of your SSH keys was accepted){told}",
             fix=f"`ssh-copy-id {source.login}`, or `ssh-add` the key",
         )
     if code == _SSH_FAILED:

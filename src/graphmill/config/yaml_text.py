@@ -64,7 +64,7 @@ def parse_value(text: str, *, source: str) -> Any:  # noqa: ANN401  # any plain 
 def _read_text(path: Path, holds: str) -> str:
     try:
         if not path.is_file():
-            what = "is a folder" if path.is_dir() else "is no file" if path.exists() else "does not exist"
+            what = "is a folder" if path.is_dir() else "is not a file" if path.exists() else "does not exist"
             raise UserError(f"{path} {what}", fix=f"name a YAML file that holds {holds}")
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)

@@ -60,7 +60,7 @@ class Description(BaseModel):
         for folder in folders:
             if not folder.is_absolute() or folder == Path("/"):
                 raise UserError(
-                    f"{folder} cannot be private to each host: it is no absolute path below /",
+                    f"{folder} cannot be private to each host: it is not an absolute path below /",
                     fix="--private /run/scratch",
                 )
         return folders

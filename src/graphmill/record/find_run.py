@@ -50,7 +50,7 @@ def run_to_resume(
     if named is None:
         raise UserError("--resume does not say which run", fix=f"graphmill {verb} --resume {latest}")
     raise UserError(
-        f"{named!r} is no run in {logs_root}, and --resume needs one",
+        f"{named!r} is not a run in {logs_root}, and --resume needs one",
         fix=f"graphmill {verb} --resume {latest}, or give --run-id with the experiment",
     )
 

@@ -69,7 +69,7 @@ class RunFolder:
         """The run in `path`, or a `UserError` where there is none."""
         folder = cls(path)
         if not folder.plan_path.is_file():
-            what = "has no plan.json, so it is no run folder" if path.is_dir() else "is no folder"
+            what = "has no plan.json, so it is not a run folder" if path.is_dir() else "is not a folder"
             raise UserError(f"{path} {what}", fix="name a folder that `graphmill train` made, such as logs/<run id>")
         return folder
 

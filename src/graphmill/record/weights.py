@@ -206,7 +206,7 @@ def copy_initial_weights(asked: InitialWeights, target: Path) -> None:
 def _changed(source: Path, found: str, planned: str) -> UserError:
     return UserError(
         f"{source} has changed since the run was planned: its weights have checksum {found}, the plan says {planned}",
-        fix="plan the run anew, or restore the weights",
+        fix="plan the run again, or restore the weights",
     )
 
 

@@ -32,7 +32,7 @@ def build_tex(tex_file: Path, build_dir: Path = Path("plots/build")) -> Path:
         )
     if not _SAFE_NAME.fullmatch(tex_file.name):  # TeX would read a blank, # or ~ in it as something else
         raise UserError(
-            f"{tex_file.name!r} is no name that LaTeX reads safely",
+            f"{tex_file.name!r} is not a name that LaTeX reads safely",
             fix="rename it to letters, digits, dots, dashes and underscores, ending in .tex",
         )
     compiler = find_latex()

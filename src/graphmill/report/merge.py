@@ -115,7 +115,7 @@ def _viewed(sheet: Sheet, layout: Layout) -> Sheet:
     runs = {row[sheet.header.index("run_id")] for row in sheet.values}
     if "run_id" not in layout.columns and len(runs) > 1:
         raise UserError(
-            f"layout {layout.name} has no column that tells runs apart, and there are {len(runs)}",
+            f"layout {layout.name} has no column that identifies runs, and there are {len(runs)}",
             fix="--glob 'RUN/metrics.csv', and an --output for each",
         )
     places = [sheet.header.index(ours) for ours in layout.columns.values()]
@@ -141,7 +141,7 @@ def find_metrics(root: Path, pattern: str, output: Path) -> list[Path]:
         found = sorted(path for path in root.glob(pattern) if path.is_file() and path.resolve() != output.resolve())
     except (ValueError, NotImplementedError) as error:
         raise UserError(
-            f"{pattern!r} is no pattern to look for below {root}: {error}", fix="--glob '**/metrics.csv'"
+            f"{pattern!r} is not a pattern of files below {root}: {error}", fix="--glob '**/metrics.csv'"
         ) from None
     if not found:
         raise UserError(

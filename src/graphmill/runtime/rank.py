@@ -70,7 +70,7 @@ def _checked(rank: int, local_rank: int, world_size: int, local_world_size: int)
         )
     if world_size % local_world_size:
         raise UserError(
-            f"WORLD_SIZE={world_size} is no multiple of LOCAL_WORLD_SIZE={local_world_size},"
+            f"WORLD_SIZE={world_size} is not a multiple of LOCAL_WORLD_SIZE={local_world_size},"
             " and every host must start the same number of ranks",
             fix="start the same number of ranks on every host",
         )

@@ -133,7 +133,7 @@ def call(
     except subprocess.TimeoutExpired:
         raise SlurmSilentError(
             f"{program} gave no answer within {timeout_s:.0f} s",
-            fix="try again in a moment; `sinfo` says whether Slurm is up",
+            fix="try again in a moment; see `sinfo` for whether Slurm is up",
         ) from None
     except OSError as error:
         raise SlurmMissingError(
@@ -172,7 +172,7 @@ def sbatch(script: Path, *, options: Sequence[str] = (), environ: Mapping[str, s
     answers = [match for line in out.splitlines() if (match := _SUBMITTED.fullmatch(line.strip()))]
     if not answers:
         raise SlurmRefusedError(
-            f"sbatch named no job id, but said: {out.strip()!r}", fix="look with `squeue --me` for the job"
+            f"sbatch returned no job id, but: {out.strip()!r}", fix="look with `squeue --me` for the job"
         )
     return Submitted(answers[-1][1], answers[-1][2] or "")
 

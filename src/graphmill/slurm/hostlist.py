@@ -52,4 +52,4 @@ def _numbers(ranges: str, entry: str) -> Iterator[str]:
 
 
 def _damaged(text: str) -> UserError:
-    return UserError(f"{text!r} is no list of hosts as Slurm writes them", fix="see `echo $SLURM_JOB_NODELIST`")
+    return UserError(f"{text!r} is not a list of hosts as Slurm writes them", fix="see `echo $SLURM_JOB_NODELIST`")

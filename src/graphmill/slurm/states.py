@@ -120,7 +120,7 @@ REASONS: Final[dict[str, Reason]] = {
     "JobHeldUser": Reason("somebody holds it back", "`scontrol release` lets it go", is_hopeless=True),
     "JobHeldAdmin": Reason(
         "it is held back, by an administrator or because it failed to start several times",
-        "`scontrol show job` says more; `scontrol release` lets it go, if you may",
+        "`scontrol show job` says more; `scontrol release` releases it, if you may",
         is_hopeless=True,
     ),
     "launch failed requeued held": Reason(
@@ -182,7 +182,7 @@ def _of_a_family(name: str) -> Reason | None:
     if match["minutes"] == "Minutes" or (match["kind"] == "Grp" and match["what"] == "Wall"):
         return Reason(
             f"{whose} has used up its budget of {'minutes of ' if match['minutes'] else ''}{what}",
-            "ask whoever grants it, or use another (slurm.account, slurm.qos)",
+            "ask its administrator, or use another (slurm.account, slurm.qos)",
             is_hopeless=True,
         )
     many = {"User": " of one user", "Account": " of one account"}.get(match["per"] or "", "")

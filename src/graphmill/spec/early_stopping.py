@@ -13,7 +13,7 @@ class EarlyStoppingSpec(Spec):
     """Stop once the first measure of the task no longer improves on the validation split."""
 
     patience: int = Field(
-        0, ge=0, description="stop after so many evaluations in a row without an improvement; 0: never"
+        0, ge=0, description="stop after this many evaluations in a row without an improvement; 0: never"
     )
     min_delta: float = Field(
         0.0, ge=0, description="an improvement is a measure better than the last improved one by more than this"

@@ -24,7 +24,7 @@ class DatasetSpec(Spec):
 
     name: str = Field(description="name of a prepared dataset, or a path to its folder")
     train_limit: PositiveInt | None = Field(
-        None, description="train on so many of the training seeds, drawn by train.seed; null: on all"
+        None, description="train on this many of the training seeds, a random subset by train.seed; null: all of them"
     )
 
 
@@ -73,9 +73,7 @@ class CheckpointSpec(Spec):
     """When to save. The best and the latest checkpoint are always kept."""
 
     every_epochs: int = Field(1, ge=0, description="0: no periodic checkpoint at the end of epochs")
-    every_steps: int = Field(
-        0, ge=0, description="also after the first sync past every so many steps of a rank; 0: never"
-    )
+    every_steps: int = Field(0, ge=0, description="also after the first sync past every N steps of a rank; 0: never")
     keep_every_epochs: int = Field(
         0, ge=0, description="keep each n-th epoch's checkpoint for good; 0: only best and latest"
     )
@@ -87,8 +85,8 @@ class TrainSpec(Spec):
     renamed: ClassVar[Mapping[str, str]] = RENAMED
 
     ranks: PositiveInt | Literal["auto"] = Field("auto", description="processes; auto: one per GPU, one on a CPU")
-    epochs: PositiveInt | None = Field(None, description="stop after so many passes over the training set")
-    max_steps: PositiveInt | None = Field(None, description="stop after so many steps counted over all ranks")
+    epochs: PositiveInt | None = Field(None, description="stop after this many passes over the training set")
+    max_steps: PositiveInt | None = Field(None, description="stop after this many steps, counted over all ranks")
     batch_size: PositiveInt = Field(1024, description="seeds per rank and step")
     optimizer: OptimizerSpec = AdamSpec()
     seed: int = Field(1234, ge=0, lt=2**63, description="of weights, order of seeds, sampling and dropout")

@@ -43,7 +43,7 @@ class MultistepSchedule(Spec):
 
     kind: Literal["multistep"]
     warmup_steps: int = Field(0, ge=0, description=_WARMUP)
-    milestones: tuple[int, ...] = Field(description="after so many epochs, ascending")
+    milestones: tuple[int, ...] = Field(description="after this many epochs, ascending")
     gamma: float = Field(0.1, gt=0, lt=1, description="the factor")
 
     @model_validator(mode="after")

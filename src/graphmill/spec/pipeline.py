@@ -241,7 +241,9 @@ def _problems_of_sources(
             yield Problem(where, what, f"list {source.stage} before {stage.name}, or name an earlier stage")
         elif is_whole:  # else the stage may be one that is wrong otherwise
             known = did_you_mean(source.stage, names[:index]) if index else "there is no earlier stage"
-            yield Problem(where, f"stage {stage.name}: {at} is {source.stage}, which is no stage; {known}", "change it")
+            yield Problem(
+                where, f"stage {stage.name}: {at} is {source.stage}, which is not a stage; {known}", "change it"
+            )
 
 
 def _overlap(one: str, other: str) -> bool:

@@ -48,7 +48,7 @@ def find_recipe(source: str, *, holds: str, folder: Path | None = None) -> Path:
     if source and _is_file(recipe):
         return recipe
     names = [path.stem for path in root.glob("*.yaml")]
-    known = did_you_mean(source, names) if names else f"no recipes stand in {root}"
+    known = did_you_mean(source, names) if names else f"there are no recipes in {root}"
     raise UserError(
         f"{source!r} is neither a YAML file nor a recipe; {known}",
         fix=f"name a YAML file that holds {holds}, or a recipe; `graphmill study list` lists them",

@@ -56,7 +56,7 @@ class Study(Spec):
     )
     seeds: list[int] = Field([], description="every cell is run once with each of these seeds")
     repeats: PositiveInt | None = Field(
-        None, description="every cell is run with the seeds 1, 2, … so many; or `seeds`"
+        None, description="every cell is run with the seeds 1, 2, … up to this number; or `seeds`"
     )
 
     @property

@@ -112,7 +112,7 @@ def check_experiment(study: KindOfStudy, experiment: Experiment) -> None:
         )
     if study.kind != "sweep" and train.epochs is not None and train.epochs < 2:
         raise UserError(
-            "train.epochs is 1, and the first epoch is warm-up, told apart from the others",
+            "train.epochs is 1, and the first epoch is warm-up, kept apart from the others",
             fix="add set: {train.epochs: 3} to the study, or more",
         )
 

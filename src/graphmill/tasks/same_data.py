@@ -8,7 +8,7 @@ def refuse_other_data(planned: DatasetInfo, checksum: str) -> None:
     """Raise a `UserError` where the data under the planned path has another checksum by now."""
     if checksum != planned.checksum:
         raise UserError(
-            f"{planned.path} was prepared anew since the run was planned: its checksum is {checksum}, and plan.json"
+            f"{planned.path} was prepared again since the run was planned: its checksum is {checksum}, and plan.json"
             f" says {planned.checksum}",
             fix="restore that dataset, or start a new run",
         )

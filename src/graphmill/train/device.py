@@ -19,7 +19,7 @@ def rank_device(planned: str, local_rank: int) -> torch.device:
         build = f"torch {torch.__version__}"
         raise UserError(
             f"the run was planned for GPUs, and {build} cannot use any here",
-            fix="install a CUDA build of torch that fits the driver (see graphmill doctor), or plan anew with"
+            fix="install a CUDA build of torch that fits the driver (see graphmill doctor), or plan again with"
             " train.device=cpu",
         )
     number = torch.cuda.device_count()

@@ -29,7 +29,7 @@ def judged(group: Group, name: str, problems: Callable[[], Iterable[str]], good:
     try:
         found.extend(problems())
     except (UserError, OSError, ValueError, OverflowError) as error:
-        found.append(f"cannot be told: {in_a_line(error)}")
+        found.append(f"unknown: {in_a_line(error)}")
     if not found:
         return Check(group, name, "ok", good)
     more = f" (and {len(found) - _SHOWN} more)" if len(found) > _SHOWN else ""

@@ -22,7 +22,7 @@ def checks(evidence: Evidence) -> Iterator[Check]:
     end = f"the last is that of step {last.steps_done}, the best is there" if last else ""
     yield judged("checkpoints", "whole", lambda: _whole(evidence), names)
     yield judged("checkpoints", "end", lambda: _end(evidence), end)
-    weights = "those of the ranks' syncs" if evidence.plan.ranks > 1 else "those that the rank told of"
+    weights = "those of the ranks' syncs" if evidence.plan.ranks > 1 else "those that the rank recorded"
     yield judged("checkpoints", "weights", lambda: _weights(evidence), weights)
 
 
@@ -64,12 +64,12 @@ def _header_problem(path: Path) -> Iterator[str]:
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if length > min(size, _MAX_HEADER):
-            yield f"{path.name} is no safetensors file"
+            yield f"{path.name} is not a safetensors file"
             return
         header: Any = json.loads(file.read(length))
     ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
     if 8 + length + max(ends, default=0) != size:
-        yield f"{path.name} has {size} bytes, but its header tells of {8 + length + max(ends, default=0)}"
+        yield f"{path.name} has {size} bytes, but its header says {8 + length + max(ends, default=0)}"
 
 
 def _end(evidence: Evidence) -> Iterator[str]:
@@ -81,7 +81,7 @@ def _end(evidence: Evidence) -> Iterator[str]:
         yield f"the last checkpoint is that of step {last.steps_done}, but the plan ends at step {plan.last_step}"
         return
     if any(position.steps_done != last.steps_done for position in last.positions):
-        yield "its ranks stood at different steps"
+        yield "its ranks were at different steps"
     best = last.positions[0].best
     if best is None:
         yield "no checkpoint was the best"
@@ -100,7 +100,7 @@ def _weights(evidence: Evidence) -> Iterator[str]:
         for log in evidence.logs:
             sync = log.syncs.get(manifest.steps_done)
             if sync is None:
-                yield f"{saved.path.name}: rank {log.rank} tells of no sync at that step"
+                yield f"{saved.path.name}: rank {log.rank} has no sync at that step"
             elif sync.parameter_hash != manifest.parameter_hash:
                 yield (
                     f"{saved.path.name} holds parameters {manifest.parameter_hash}, but rank {log.rank} had"
@@ -108,4 +108,4 @@ def _weights(evidence: Evidence) -> Iterator[str]:
                 )
         losses = [position.books.loss_sum for position in manifest.positions]
         if not all(math.isfinite(loss) for loss in losses):
-            yield f"{saved.path.name} carries a loss that is no number"
+            yield f"{saved.path.name} carries a loss that is not a number"

@@ -22,7 +22,7 @@ def checks(evidence: Evidence) -> Iterator[Check]:
     """Ranks, world, backend, hosts, weights, clocks."""
     plan = evidence.plan
     hosts = f"{plan.hosts} host{'s' if plan.hosts > 1 else ''}"
-    backend = f"{plan.backend} between all ranks" if plan.ranks > 1 else "one rank has nobody to talk to"
+    backend = f"{plan.backend} between all ranks" if plan.ranks > 1 else "one rank needs none"
     replicas = "all ranks' own records agree on every sync" if plan.ranks > 1 else "one rank agrees with itself"
     subjects: list[tuple[str, Callable[[], Iterable[str]], str]] = [
         ("ranks", lambda: _ranks(evidence), f"all {plan.ranks} were heard from and finished"),
@@ -103,15 +103,15 @@ def _hosts(evidence: Evidence) -> Iterator[str]:
 def _replicas(evidence: Evidence) -> Iterator[str]:
     plan, calendar, logs = evidence.plan, evidence.plan.calendar, evidence.logs
     if not logs:
-        yield "no rank told of a sync"
+        yield "no rank recorded a sync"
         return
     for log in logs:
         missing = next((steps for steps in calendar.round_ends() if steps not in log.syncs), None)
         if missing is not None:
-            yield f"rank {log.rank} tells of no sync at step {missing}, where one was due"
+            yield f"rank {log.rank} has no sync at step {missing}, where one was due"
         extra = next((steps for steps in log.syncs if not _may_sync(plan, calendar, steps)), None)
         if extra is not None:
-            yield f"rank {log.rank} tells of a sync at step {extra}, where none was due"
+            yield f"rank {log.rank} has a sync at step {extra}, where none was due"
     for steps in sorted(set().union(*(log.syncs for log in logs))):
         hashes = {log.rank: sync.parameter_hash for log in logs if (sync := log.syncs.get(steps))}
         if len(set(hashes.values())) > 1:

@@ -151,7 +151,7 @@ def _saved(folder: RunFolder) -> list[Saved]:
     for path in sorted(folder.checkpoints_dir.glob("step_*")):
         try:
             manifest = Manifest.read(path)
-            found.append(Saved(path, manifest if manifest.positions else None, f"{MANIFEST} says nothing of any rank"))
+            found.append(Saved(path, manifest if manifest.positions else None, f"{MANIFEST} names no rank"))
         except (OSError, ValueError) as error:
             missing = isinstance(error, FileNotFoundError)
             found.append(Saved(path, None, f"{MANIFEST} is missing" if missing else in_words(error)))

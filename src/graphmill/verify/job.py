@@ -100,11 +100,11 @@ def _attempts(evidence: Evidence) -> Iterator[str]:
         yield evidence.attempts
         return
     if not evidence.attempts:
-        yield "attempts.jsonl tells of no start"
+        yield "attempts.jsonl has no start"
         return
     told = max((len(log.starts) for log in evidence.logs), default=0)
     if told > len(evidence.attempts):
-        yield f"attempts.jsonl tells of {len(evidence.attempts)} starts, but a rank started {told} times"
+        yield f"attempts.jsonl has {len(evidence.attempts)} starts, but a rank started {told} times"
 
 
 def _slurm(evidence: Evidence) -> Iterator[Check]:
@@ -112,7 +112,7 @@ def _slurm(evidence: Evidence) -> Iterator[Check]:
         accounts = accounts_of(evidence.folder)
     except (UserError, OSError) as error:
         is_there = evidence.folder.sacct_path.exists()
-        yield Check("job", "state", "fail" if is_there else "warn", f"cannot be told: {in_a_line(error)}")
+        yield Check("job", "state", "fail" if is_there else "warn", f"unknown: {in_a_line(error)}")
         return
     job = accounts.last
     if job is None:
@@ -138,7 +138,7 @@ def _state(accounts: Accounts, job: Accounted) -> Check:
         return Check("job", "state", "fail", f"{job.state}, but its step {step.step} is {step.state} ({by})")
     if job.state != "COMPLETED":
         wrote = "the job itself wrote its accounts, just before its end"
-        return Check("job", "state", "warn", f"how it ended can be told on the cluster only: {wrote} ({by})")
+        return Check("job", "state", "warn", f"how it ended is known on the cluster only: {wrote} ({by})")
     return Check("job", "state", "ok", f"COMPLETED ({by})")
 
 

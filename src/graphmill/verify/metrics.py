@@ -29,7 +29,7 @@ def checks(evidence: Evidence) -> Iterator[Check]:
             ("agreement", lambda: _agreement(plan, rows), _agreement_in_words(plan)),
             ("sums", lambda: problems_of_sums(evidence, rows), "what can be computed again comes to the same"),
             ("identity", lambda: _identity(plan, rows), "run, dataset, scheme and seed of the plan"),
-            ("events", lambda: _events(evidence, rows), f"the files of {plan.ranks} ranks tell the same"),
+            ("events", lambda: _events(evidence, rows), f"the files of {plan.ranks} ranks recorded the same"),
         ]
         for name, problems, good in subjects:
             yield judged("metrics", name, problems, good)
@@ -127,7 +127,7 @@ def _one_epoch(evidence: Evidence, log: EventLog, row: Row) -> Iterator[str]:
     if evaluation is not None:
         told |= {f"val_{name}": value for name, value in evaluation.measures.items()}
     elif row["val_loss"] is not None:
-        yield f"epoch {number} has a val_loss, but rank {log.rank} tells of no evaluation"
+        yield f"epoch {number} has a val_loss, but rank {log.rank} has no evaluation"
     for name, value in told.items():
         if name in row and not _same(row[name], value):
             yield f"epoch {number}: {name} is {row[name]}, but {value} in the events of rank {log.rank}"
@@ -172,7 +172,7 @@ def _scores(evidence: Evidence) -> Iterator[str]:
     test, best = outcome.test or {}, outcome.best or {}
     for log in evidence.logs:
         if log.test is None:
-            yield f"rank {log.rank} tells of no evaluation of the test split"
+            yield f"rank {log.rank} has no evaluation of the test split"
             continue
         for name, value in log.test.measures.items():
             if not _same(test.get(name), value):
@@ -185,7 +185,7 @@ def _best(plan: Plan, best: Mapping[str, object], log: EventLog) -> Iterator[str
     """The first measure chose the best epoch; the others are the best so far, perhaps of another epoch."""
     chosen = log.val.get(best["epoch"]) if isinstance(best.get("epoch"), int) else None  # type: ignore[call-overload]
     if chosen is None:
-        yield f"rank {log.rank} tells of no evaluation in epoch {best.get('epoch')}, which is to be the best"
+        yield f"rank {log.rank} has no evaluation in epoch {best.get('epoch')}, which is to be the best"
         return
     for number, measure in enumerate(plan.kind.measures):
         told = [value.measures[measure.name] for value in log.val.values() if measure.name in value.measures]
@@ -196,14 +196,14 @@ def _best(plan: Plan, best: Mapping[str, object], log: EventLog) -> Iterator[str
             claimed = best.get(measure.name)
             yield f"best {measure.name} is {claimed} in outcome.json, but {top} by the events of rank {log.rank}"
         elif number == 0 and not _same(chosen.measures.get(measure.name), top):
-            yield f"epoch {best['epoch']} is to be the best, but rank {log.rank} told of a better {measure.name}"
+            yield f"epoch {best['epoch']} is to be the best, but rank {log.rank} recorded a better {measure.name}"
 
 
 def _scores_in_words(evidence: Evidence) -> str:
     test = evidence.outcome.test if isinstance(evidence.outcome, Outcome) else None
     names = ("loss", *(measure.name for measure in evidence.plan.kind.measures[:3]))
     values = [f"{name} {value:.4f}" for name in names if isinstance(value := (test or {}).get(name), float)]
-    return f"test {', '.join(values)}; as all ranks told them"
+    return f"test {', '.join(values)}; equal in the events of all ranks"
 
 
 def _last_values(evidence: Evidence, last: Row) -> str:

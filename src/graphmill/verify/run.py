@@ -13,7 +13,7 @@ from graphmill.verify.evidence import Evidence, gather
 def verify_run(folder: RunFolder) -> list[Check]:
     """Every check of the run in `folder`. Nothing is raised for damage: it is a failed check that says what it is."""
     if not folder.plan_path.is_file():
-        return [Check("files", "plan", "fail", "plan.json is missing, and nothing else says what was promised")]
+        return [Check("files", "plan", "fail", "plan.json is missing, and nothing else records what was planned")]
     try:
         plan = folder.read_plan()
     except UserError as error:

@@ -95,7 +95,7 @@ def _syncs(evidence: Evidence, rows: list[dict[str, float]]) -> Iterator[str]:
         for row in rows:
             number = told[int(row.get("epoch", 0))]
             if row.get("num_syncs") != number:
-                yield f"epoch {row.get('epoch')}: {row.get('num_syncs')} syncs, but rank {log.rank} tells of {number}"
+                yield f"epoch {row.get('epoch')}: {row.get('num_syncs')} syncs, but rank {log.rank} has {number}"
     last = evidence.last_saved
     if last is not None and rows and last.positions and last.steps_done == evidence.plan.last_step:
         counted = last.positions[0].books.counters

@@ -118,7 +118,7 @@ def test_ids_may_lie_far_apart(tmp_path, far):
         ({"nodes": NODES.replace("1e3", "1e39")}, r"nodes\.csv, line 4, column f0: 1e\+39 is no finite"),
         ({"nodes": NODES.replace("20,0,test", "10,0,test")}, r"nodes\.csv, line 4, column id: 10 was there before"),
         ({"nodes": NODES.replace("20,0,test", ",0,test")}, r"nodes\.csv, line 4, column id: the id is empty"),
-        ({"nodes": NODES.replace("test", "tset")}, r"nodes\.csv, line 4, column split: 'tset' is no split"),
+        ({"nodes": NODES.replace("test", "tset")}, r"nodes\.csv, line 4, column split: 'tset' is not a split"),
         ({"nodes": NODES.replace("20,0,test", "20,-4,test")}, r"nodes\.csv, column label\): node 2 has label -4"),
         ({"nodes": NODES.replace("20,0,test", "20,,test")}, "node 2 is in the test split and has no label"),
         ({"nodes": NODES.replace("train", "none")}, "no node is in the training split"),

@@ -97,7 +97,10 @@ def test_a_random_split_covers_the_labelled_nodes(tmp_path):
         (PLAIN | {"val_mask": np.full(N, 2)}, "the val mask is int64"),
         (PLAIN | {"train_mask": np.zeros(N, bool)}, "no node is in the training split"),
         (PLAIN | {"split": np.full(N, 4)}, "node 0 has 4"),
-        (PLAIN | {"split": np.array(["train"] * 5 + ["tset"])}, r"node 5: 'tset' is no split\n.*did you mean 'test'"),
+        (
+            PLAIN | {"split": np.array(["train"] * 5 + ["tset"])},
+            r"node 5: 'tset' is not a split\n.*did you mean 'test'",
+        ),
         (PLAIN | {"x": np.full((N, 2), np.nan)}, r"key x\): row 0, column 0 is nan"),
         (PLAIN | {"x": np.full((N, 2), 1e300)}, "row 0, column 0 is inf"),
         (PLAIN | {"x": np.array(["a"] * N)}, "key x: <U1"),

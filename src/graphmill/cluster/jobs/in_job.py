@@ -151,7 +151,7 @@ class Driver:
         hosts = expand_hostlist(self.environ.get("SLURM_JOB_NODELIST", ""))
         if not hosts:
             raise UserError(
-                "SLURM_JOB_NODELIST is not set, so this is no job of Slurm", fix="submit the script with sbatch"
+                "SLURM_JOB_NODELIST is not set, so this is not a job of Slurm", fix="submit the script with sbatch"
             )
         if self.arguments.port is not None:
             return Rendezvous(hosts[0], self.arguments.port)

@@ -33,7 +33,9 @@ class PlannedStage(Spec):
 
     stage: StageSpec
     plan: Plan = Field(description="of a run that begins with random weights")
-    init_from: InitFromSpec = Field(description="the weights that it begins with in truth; paths are absolute")
+    init_from: InitFromSpec = Field(
+        description="the weights that it begins with once they are known; paths are absolute"
+    )
     sources: dict[str, InitFromSpec] = Field({}, description="the weights that its task uses; paths are absolute")
     job: Job = Field(description="of the stage alone: for `graphmill submit --resume`")
     least_s: float = Field(description="with less time left of a job, an attempt is not worth its start-up")

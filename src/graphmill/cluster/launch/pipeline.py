@@ -142,7 +142,7 @@ def checked_plan(stages: Stages, stage: StageSpec, plan_of: PlanOf) -> Plan:
     if missing and begun.init_from is not None:
         raise UserError(
             f"{state.folder.path} has begun with weights of {', '.join(missing)}, which is not done any more",
-            fix=f"move {state.folder.path} aside, to run the stage anew",
+            fix=f"move {state.folder.path} away, to run the stage from the start",
         )
     refuse_other_plan(state.folder, begun, plan)
     return plan

@@ -51,7 +51,9 @@ def _taken(file: IO[str], stale_s: float) -> bool:
             if sign != last_sign:
                 last_sign, since = sign, time.monotonic()
             if time.monotonic() - since > stale_s:
-                _log.info(f"{holder} copies the same dataset, but has stood still for {stale_s:.0f} s: copying as well")
+                _log.info(
+                    f"{holder} copies the same dataset, but made no progress for {stale_s:.0f} s: copying as well"
+                )
                 return False
             if not has_said:
                 _log.info(f"waiting: {holder} copies the same dataset")

@@ -126,7 +126,7 @@ def _reusable(dataset: Dataset, target: Path, verify: bool, threads: int) -> Ver
     mark = read_mark(target)
     if mark is None or mark.checksum != dataset.checksum or mark.xxh3.keys() != dataset.sizes.keys():
         if target.exists():
-            _log.info(f"{target} is no copy that was verified: it is made anew")
+            _log.info(f"{target} is not a verified copy: it is made again")
             shutil.rmtree(target)
         return None
     problem = staged_problem(target, dataset.checksum)
@@ -142,7 +142,7 @@ def _reusable(dataset: Dataset, target: Path, verify: bool, threads: int) -> Ver
                 _vouch(dataset, target, mark.xxh3)
             return "checksums"
         problem = f"{', '.join(sorted(set(damaged)))} is not what was copied there"
-    _log.warning(f"{target}: {problem}: this copy is thrown away, and made anew")
+    _log.warning(f"{target}: {problem}: this copy is deleted, and made again")
     shutil.rmtree(target)
     return None
 
@@ -308,9 +308,7 @@ def staged_root(option: Path | None, environ: Mapping[str, str]) -> Path:
     local = environ.get("SLURM_TMPDIR") or environ.get("TMPDIR")
     if local:
         return Path(local) / "graphmill"
-    raise UserError(
-        f"nothing says where to: neither --to, nor {ROOT_VARIABLE}, SLURM_TMPDIR or TMPDIR", fix="give --to FOLDER"
-    )
+    raise UserError(f"no target: neither --to, nor {ROOT_VARIABLE}, SLURM_TMPDIR or TMPDIR", fix="give --to FOLDER")
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:

@@ -108,7 +108,7 @@ class SlurmSpec(Spec):
         "requeue", description="requeue the job, submit another one that depends on it, or stop"
     )
     max_attempts: PositiveInt = Field(20, description="starts of one run, the first among them")
-    signal: Literal["USR2"] = Field("USR2", description="tells the ranks that time runs out; NCCL catches USR1")
+    signal: Literal["USR2"] = Field("USR2", description="signals the ranks that time runs out; NCCL catches USR1")
     signal_before_s: Annotated[int, Field(gt=0, le=65535)] | Literal["auto"] = Field(
         "auto", description="seconds before the limit that it is sent; auto: 120, or a quarter of a short limit"
     )
@@ -116,7 +116,9 @@ class SlurmSpec(Spec):
         None, description="interpreter of the job: a path or a name; null: the one that submits, else python3"
     )
     interface: str = Field("auto", description="network interface between hosts; auto: the site's, else chosen there")
-    port: Port | Literal["auto"] = Field("auto", description="where the ranks meet; auto: from the job's id")
+    port: Port | Literal["auto"] = Field(
+        "auto", description="port of the rendezvous (MASTER_PORT); auto: from the job's id"
+    )
 
 
 class StagingSpec(Spec):

@@ -56,7 +56,7 @@ class Begin(Spec):
     experiment: str | None = Field(None, description="a recipe or a file, as seen from the job's folder")
     overrides: tuple[str, ...] = Field((), description="key=value, laid over the experiment")
     logs_root: str = Field("logs", description="where the run folder is made")
-    dataset_root: str | None = Field(None, description="where prepared datasets are; null: as the environment says")
+    dataset_root: str | None = Field(None, description="where prepared datasets are; null: by the environment")
 
 
 class StagesOfAPipeline(Spec):

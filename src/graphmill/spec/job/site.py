@@ -22,13 +22,13 @@ _VARIABLE: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
 
 def _time(text: str) -> str:
     if seconds_of(text) is None:
-        raise ValueError(f"{text!r} is no length of time; write HH:MM:SS or D-HH:MM:SS")
+        raise ValueError(f"{text!r} is not a length of time; write HH:MM:SS or D-HH:MM:SS")
     return text
 
 
 def _memory(text: str) -> str:
     if mib_of(text) is None:
-        raise ValueError(f"{text!r} is no amount of memory; write, for example, 85G")
+        raise ValueError(f"{text!r} is not an amount of memory; write, for example, 85G")
     return text
 
 
@@ -131,6 +131,6 @@ def known_sites(folders: Sequence[Path]) -> list[str]:
 def _unknown_site(source: str, folders: Sequence[Path]) -> UserError:
     own = folders[0] / f"{source}.yaml" if folders else f"{source}.yaml"
     return UserError(
-        f"slurm.site is {source!r}, which is no site profile; {did_you_mean(source, known_sites(folders))}",
+        f"slurm.site is {source!r}, which is not a site profile; {did_you_mean(source, known_sites(folders))}",
         fix=f"name one of them, or a path to a YAML file, or write {own}",
     )

@@ -30,7 +30,7 @@ def find_kind(name: str) -> AnyKind:
     module_name, colon, attribute = name.partition(":")
     if not colon:
         raise UserError(
-            f"task.kind {name!r} is no built-in task; {did_you_mean(name, _BUILT_IN)}",
+            f"task.kind {name!r} is not a built-in task; {did_you_mean(name, _BUILT_IN)}",
             fix=f"set task.kind to one of {', '.join(_BUILT_IN)}, or to the path of another: package.module:KIND",
         )
     if module_name.partition(".")[0] in sys.stdlib_module_names:

@@ -42,7 +42,7 @@ class DatasetInfo(Spec):
             raise UserError(
                 f"{self.name} is not prepared under {root}: this plan has its sizes from the catalogue, and cannot be"
                 " trained",
-                fix=f"graphmill prepare {self.name} --dataset-root {root} (add --from PATH if it is no download)",
+                fix=f"graphmill prepare {self.name} --dataset-root {root} (add --from PATH if it is not a download)",
             )
         return self.checksum
 

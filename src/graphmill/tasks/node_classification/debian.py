@@ -169,7 +169,7 @@ def _read_paragraphs(path: Path) -> Iterator[dict[str, str]]:
         elif line[0] not in " \t":
             name, colon, value = line.partition(":")
             if not colon:
-                raise UserError(f"{path}, line {number}, is no field of a package list.", fix=_FETCH_AGAIN)
+                raise UserError(f"{path}, line {number}, is not a field of a package list.", fix=_FETCH_AGAIN)
             if name in _FIELDS:
                 paragraph[name] = value.strip()
         elif name in paragraph:
@@ -348,7 +348,7 @@ def _pack(data: DebianPackages) -> bytes:
 def write_compact(data: DebianPackages, path: Path) -> None:
     """Write the compact file, whole or not at all."""
     if problem := next(_find_problems(data), None):
-        raise UserError(f"These packages cannot be written to {path}: {problem}.", fix="Mend the arrays first.")
+        raise UserError(f"These packages cannot be written to {path}: {problem}.", fix="Correct the arrays first.")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as handle:
@@ -396,5 +396,7 @@ def read_compact(path: Path) -> DebianPackages:
     try:
         return _unpack(path.read_bytes())
     except (OSError, EOFError, ValueError, LookupError, TypeError, RuntimeError, MemoryError, *_UNPACKING) as error:
-        fix = "Install graphmill again, or make the file anew: graphmill prepare debian-packages --from FOLDER_OF_LISTS"
+        fix = (
+            "Install graphmill again, or make the file again: graphmill prepare debian-packages --from FOLDER_OF_LISTS"
+        )
         raise UserError(f"{path} is not a package data set: {error}.", fix=fix) from error

@@ -92,7 +92,7 @@ def _check_place(path: Path, root: Path) -> None:
             break
         if (folder / "metadata.json").exists():
             raise UserError(
-                f"{folder} is a store, and {path.name} would stand inside it", fix="choose another name with --as"
+                f"{folder} is a store, and {path.name} would be inside it", fix="choose another name with --as"
             )
     if path.is_dir() and any(path.iterdir()) and not (path / "metadata.json").exists():
         raise UserError(f"{path} holds other files", fix="move it away, or choose another name with --as")

@@ -35,7 +35,7 @@ def read_adjacency(path: Path) -> Adjacency:
     """Read the file by its ending; weights are finite and not negative."""
     readers: dict[str, Callable[[Path], Adjacency]] = {".pkl": _read_pickle, ".npz": _read_npz, ".csv": _read_distances}
     if not path.is_file() or path.suffix not in readers:
-        raise UserError(f"{path} is no adjacency that is read here", fix=f"give {LAYOUTS}")
+        raise UserError(f"{path} is not an adjacency that is read here", fix=f"give {LAYOUTS}")
     adjacency = readers[path.suffix](path)
     matrix = adjacency.matrix
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
@@ -105,11 +105,11 @@ def _read_pickle(path: Path) -> Adjacency:
     try:
         ids, _, array = read_restricted(path, max_bytes=_MAX_PICKLE_BYTES)
         if not isinstance(array, PickledArray):
-            raise TypeError("its third item is no array")
+            raise TypeError("its third item is not an array")
         names = tuple(name.decode("latin1") if isinstance(name, bytes) else str(name) for name in ids)
         matrix = array.resolve().astype(np.float32)
     except UNPICKLABLE as error:
-        raise UserError(f"{path} is no adj_mx.pkl: {reason(error)}", fix=_FETCH_AGAIN) from error
+        raise UserError(f"{path} is not an adj_mx.pkl: {reason(error)}", fix=_FETCH_AGAIN) from error
     return Adjacency(matrix, names, f"{path.name}")
 
 

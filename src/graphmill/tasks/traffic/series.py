@@ -36,7 +36,7 @@ def read_series(path: Path) -> Series:
     """Read and check the file by its ending."""
     readers = {".h5": _read_hdf, ".hdf5": _read_hdf, ".npz": _read_npz, ".csv": _read_csv}
     if not path.is_file():
-        raise UserError(f"{path} is no file", fix="give an .h5, .npz or .csv file of readings")
+        raise UserError(f"{path} is not a file", fix="give an .h5, .npz or .csv file of readings")
     if path.suffix not in readers:
         raise UserError(f"{path} is in no layout that is read here", fix="give an .h5, .npz or .csv file of readings")
     return check_series(readers[path.suffix](path), path)

@@ -53,7 +53,7 @@ def test_all_problems_are_told_at_once_with_their_lines(read, tmp_path):
     text = str(raised.value)
     assert f"{tmp_path}/hosts.yaml:3: prot is not a known key; did you mean 'port'?" in text
     assert "hosts.yaml:4: environment.RANK is set by the launcher" in text
-    assert "hosts[2] is no host" in text
+    assert "hosts[2] is not a host" in text
     assert "hosts.yaml:1: meet_att is not a known key" in text
 
 

@@ -66,7 +66,7 @@ def meeting_address(hosts: HostList, sessions: Sequence[Session]) -> str:
     asked = meeting_name(hosts, sessions)
     if resolved is None:
         raise UserError(
-            f"{sessions[-1].host.name} cannot resolve {asked}, where the ranks would meet",
+            f"{sessions[-1].host.name} cannot resolve {asked}, where the ranks would rendezvous",
             fix=f"set master_addr in {hosts.source} to an address of {sessions[0].host.name} that the other hosts know",
         )
     if len(sessions) > 1 and resolved in ("127.0.0.1", "::1", "127.0.1.1"):

@@ -41,7 +41,7 @@ async def connect(host: Host, config: Path | None) -> asyncssh.SSHClientConnecti
     except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
         raise UserError(
             f"a key for {where} cannot be used: {error}",
-            fix="`ssh-add` it, so that the agent holds it: nobody is asked for a passphrase here",
+            fix="`ssh-add` it, so that the agent holds it: passphrases are not asked for here",
         ) from None
     except (OSError, TimeoutError, asyncssh.Error) as error:
         reason = f"no answer within {_LOGIN_S:.0f} s" if isinstance(error, TimeoutError) else _in_words(error)
@@ -52,7 +52,7 @@ async def connect(host: Host, config: Path | None) -> asyncssh.SSHClientConnecti
 
 def _options(host: Host, config: Path | None) -> asyncssh.SSHClientConnectionOptions:
     if config is not None and not config.is_file():
-        raise UserError(f"--ssh-config {config} is no file", fix="name an ssh config, or leave it out")
+        raise UserError(f"--ssh-config {config} is not a file", fix="name an ssh config, or leave it out")
     given: dict[str, object] = {"config": [str(config)]} if config is not None else {}
     if host.user is not None:
         given["username"] = host.user
@@ -86,13 +86,13 @@ def _unverified(host: Host, options: asyncssh.SSHClientConnectionOptions, where:
         scan += f" | sed {shlex.quote(f's/^[^ ]*/{entry}/')}"
     if _known_hosts(options).match(name, "", None if port == 22 else port)[0]:
         return UserError(
-            f"{where} shows another host key than the one in {files[0]}: it was installed anew, or something stands"
-            f" between ({reason})",
+            f"{where} shows another host key than the one in {files[0]}: it was reinstalled, or"
+            f" somebody intercepts the connection ({reason})",
             fix=f"ask who runs it; if the key is right: `ssh-keygen -R {shlex.quote(entry)} -f {file}`,"
             f" then `{scan} >> {file}`",
         )
     return UserError(
-        f"the host key of {where} is not known, so nobody can tell that it is that host",
+        f"the host key of {where} is not known, so the host cannot be verified",
         fix=f"compare its fingerprint (`{scan} | ssh-keygen -lf -`) with what its owner says,"
         f" then accept it: `{scan} >> {file}`",
     )

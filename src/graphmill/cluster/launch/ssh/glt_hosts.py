@@ -27,7 +27,7 @@ def from_seed(document: Document) -> tuple[Document, tuple[str, ...]]:
     """The same hosts in our form, lines kept, and remarks on what was read otherwise or not at all."""
     nodes = document.value["nodes"]
     if not isinstance(nodes, list) or not nodes:
-        raise UserError(f"{document.source}: nodes is no list of addresses", fix="list the hosts under nodes:")
+        raise UserError(f"{document.source}: nodes is not a list of addresses", fix="list the hosts under nodes:")
     refuse(_problems(document, len(nodes)), document.source)
     hosts: list[dict[str, Any]] = [{} for _ in nodes]
     lines: dict[KeyPath, int] = {}

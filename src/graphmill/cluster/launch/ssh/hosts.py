@@ -130,7 +130,7 @@ class _Reader:
         if isinstance(value, str):  # `- node1`
             value = {"address": value}
         if not isinstance(value, dict):
-            self._problem(("hosts", index), f"hosts[{index}] is no host", "write `- address: NAME`")
+            self._problem(("hosts", index), f"hosts[{index}] is not a host", "write `- address: NAME`")
             return None
         return self._model(HostEntry, value, ("hosts", index))
 
@@ -138,7 +138,7 @@ class _Reader:
         if value is None:
             return None
         if not isinstance(value, dict):
-            self._problem((name,), f"{name} is no section of keys", f"write `{name}:` and keys below it")
+            self._problem((name,), f"{name} is not a section of keys", f"write `{name}:` and keys below it")
             return None
         return self._model(model, value, (name,))
 
@@ -201,7 +201,7 @@ class _Reader:
         names: set[str] = set()
         for index, host in enumerate(hosts):
             if (host.address, host.port) in seen:
-                what = f"hosts[{index}] is {host.address} again, and each host stands once"
+                what = f"hosts[{index}] is {host.address} again; each host may be listed once"
                 self._problem(("hosts", index), what, "raise its ranks, or leave it out")
             elif host.name in names:
                 what = f"two hosts are called {host.name}"
@@ -210,7 +210,7 @@ class _Reader:
             names.add(host.name)
         counts = {host.num_ranks for host in hosts}
         if len(counts) > 1:
-            told = ", ".join(f"{host.name}: {host.num_ranks or 'not said'}" for host in hosts)
+            told = ", ".join(f"{host.name}: {host.num_ranks or 'not given'}" for host in hosts)
             self._problem(
                 ("hosts",), f"every host starts the same number of ranks, but here it is {told}", "make them agree"
             )

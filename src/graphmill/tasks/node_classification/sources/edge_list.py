@@ -173,7 +173,7 @@ def _features(table: pl.DataFrame, path: Path) -> DenseFeatures:
         broken = np.flatnonzero(~(np.abs(values) <= np.finfo(np.float32).max))
         if len(broken):
             raise UserError(
-                f"{path}, {row_name(path, int(broken[0]))}, column {name}: {values[broken[0]]} is no finite float32",
+                f"{path}, {row_name(path, int(broken[0]))}, column {name}: {values[broken[0]]} is not a finite float32",
                 fix="replace NaN and infinite features, for example by 0",
             )
         x[:, number] = values

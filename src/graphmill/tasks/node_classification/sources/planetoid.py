@@ -94,7 +94,7 @@ def _labels(paths: dict[str, Path], test: NDArray[np.int64], num_nodes: int) -> 
     before, after = read_array(paths["ally"]), read_array(paths["ty"])
     if before.ndim != 2 or after.ndim != 2 or before.shape[1] != after.shape[1] or before.shape[1] == 0:
         raise UserError(
-            f"{paths['ty']} and {paths['ally']} are no one-hot rows of one width", fix="download them again"
+            f"{paths['ty']} and {paths['ally']} are not one-hot rows of one width", fix="download them again"
         )
     _check_rows(paths["ty"], len(after), test, len(before))
     labels = np.full(num_nodes, -1, dtype=np.int64)

@@ -58,7 +58,7 @@ def split_from_names(names: Sequence[str | None], *, place: Callable[[int], str]
     unknown = next((row for row, name in enumerate(cleaned) if name not in SPLIT_NAMES), None)
     if unknown is not None:
         raise UserError(
-            f"{place(unknown)}: {names[unknown]!r} is no split", fix=did_you_mean(cleaned[unknown], SPLIT_CODES)
+            f"{place(unknown)}: {names[unknown]!r} is not a split", fix=did_you_mean(cleaned[unknown], SPLIT_CODES)
         )
     return np.array([SPLIT_NAMES[name] for name in cleaned], dtype=np.int8)
 
