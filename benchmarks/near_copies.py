@@ -7,13 +7,15 @@ reported on the test nodes with and without a near-copy, beside the headline on 
 
 import re
 import statistics
+import subprocess
+import sys
+import tempfile
 from importlib import resources
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from graphmill.graph.store import GraphStore
@@ -70,25 +72,16 @@ def words_of(store: GraphStore) -> Keys:
 
 def is_right(folder: Path, store: GraphStore) -> NDArray[np.bool_]:
     """Of each test node, whether the best checkpoint's prediction is its class."""
-    from graphmill.record.manifest import hash_text
-    from graphmill.record.run_folder import plan_text
-    from graphmill.sync.group import Group
-    from graphmill.tasks.build import build_task
-    from graphmill.tasks.node_classification.inference import LayerwiseInference
-    from graphmill.train.checkpoint import CheckpointStore
-
-    run = RunFolder.open(folder)
-    plan, outcome = run.read_plan(), run.read_outcome()
+    outcome = RunFolder.open(folder).read_outcome()
     assert outcome is not None
-    assert outcome.best is not None
-    group = Group(rank=0, world_size=1, device=torch.device("cpu"))
-    task = build_task(plan, group)
-    weights = CheckpointStore(run.checkpoints_dir, hash_text(plan_text(plan)), group).load_model(outcome.best["step"])
-    task.model.load_state_dict(weights)
-    task.model.eval()
-    inference = LayerwiseInference(task.model, task.sampler.topology, task.features, group)
-    nodes, logits = inference.logits(store.nodes_in("test"))
-    right = logits.argmax(1).numpy() == store.labels[nodes]
+    with tempfile.TemporaryDirectory() as temporary:
+        predictions = Path(temporary) / "test.npz"
+        command = [sys.executable, "-m", "graphmill.cli", "predict", str(folder), "--output", str(predictions)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        with np.load(predictions, allow_pickle=False) as found:
+            nodes, predicted = found["node"], found["prediction"]
+    assert np.array_equal(nodes, store.nodes_in("test"))
+    right: NDArray[np.bool_] = predicted == store.labels[nodes]
     said = outcome.test["micro_f1"] if outcome.test else None
     assert said is not None
     assert abs(right.mean() - said) < 1e-3, f"predictions give {right.mean()}, and the run said {said}"
