@@ -17,6 +17,8 @@ PLOT_BUILD_DIR ?= plots/build
 REMOTE_HOST ?=
 REMOTE_LOGS_DIR ?=
 TEST_ARGS ?=
+# One more than there are cores: many tests wait for processes, jobs and time-outs.
+TEST_WORKERS ?= $(shell expr $$(nproc) + 1)
 # ON: the compiler's warnings are errors, as in CI.
 WERROR ?= OFF
 
@@ -58,10 +60,10 @@ CXX_FILES = $(wildcard native/*)
 # --- test it -------------------------------------------------------------------------------------------------------
 
 test: install ## run the tests (under 15 minutes on 2 cores)
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow" $(TEST_ARGS)
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup -m "not slow" $(TEST_ARGS)
 
 test-slow: install ## run the slow tests: full fuzz, many kills, big graphs
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow $(TEST_ARGS)
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup -m slow $(TEST_ARGS)
 
 check: install ## format, lint, types, layers, docs
 	$(BIN)/ruff format --check .

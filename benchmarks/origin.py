@@ -17,7 +17,7 @@ from typing import Any
 
 import graphmill
 from graphmill.record.provenance import installed_version
-from graphmill.runtime.machine import machine_facts
+from graphmill.runtime.machine import machine_info
 
 PACKAGES = ("graphmill", "torch", "numpy", "torch-geometric", "pyg-lib", "torch-sparse")
 # What the figures depend on. Results, documents and tests are not code: a commit of results leaves the tree clean.
@@ -116,7 +116,7 @@ def processor(cpuinfo: str | None = None) -> Processor:
     """Read /proc/cpuinfo, or the text of one."""
     text = _cpuinfo() if cpuinfo is None else cpuinfo
     facts = dict(re.findall(r"^([^:\n]*?)\s*:[ \t]*(.*)$", text.partition("\n\n")[0], flags=re.MULTILINE))
-    machine = machine_facts()
+    machine = machine_info()
     number = {key: int(facts[key]) if facts.get(key, "").isdigit() else None for key in _NUMBERS}
     return Processor(
         name=facts.get("model name") or machine.cpu_model,

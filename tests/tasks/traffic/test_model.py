@@ -158,12 +158,8 @@ def test_bfloat16_follows_float32() -> None:
     assert (rough - exact).abs().max() < 0.05
 
 
-@pytest.mark.parametrize("share", [0.5, 0.05], ids=["many roads", "few roads"])
-def test_it_is_traced_whole_and_gives_the_bits_of_torchs_arithmetic(monkeypatch: pytest.MonkeyPatch, share: float):
-    rng = np.random.default_rng(0)
-    edges = np.nonzero(rng.random((NODES, NODES)) < share)
-    walks = RandomWalks.of(np.stack(edges).astype(np.int32), np.ones(len(edges[0]), np.float32), NODES, 2)
-    net, x = model(walks), inputs()
+def test_it_is_traced_whole_and_gives_the_bits_of_torchs_arithmetic(monkeypatch: pytest.MonkeyPatch):
+    net, x = model(), inputs()
 
     def run(forward) -> list[torch.Tensor]:
         net.zero_grad()
