@@ -6,6 +6,7 @@ import resource
 import shutil
 
 import pytest
+from waiting import HANG_S
 
 from graphmill.record.documents import Outcome
 from graphmill.record.metrics import write_metrics
@@ -316,7 +317,7 @@ def on_a_terminal(environ: dict[str, str], words: list[str], *, columns: int) ->
     except OSError:  # the other side is closed
         pass
     os.close(leader)
-    assert process.wait(20) == 0
+    assert process.wait(HANG_S) == 0
     return shown.decode()
 
 
@@ -356,5 +357,5 @@ def test_a_closed_pipe_is_no_traceback(toy, source_environ, tmp_path, words):
     )
     process.stdout.close()
     err = process.stderr.read().decode()
-    process.wait(20)
+    process.wait(HANG_S)
     assert "Traceback" not in err

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import HANG_S
 
 from graphmill.record.events import Checkpoint, Sync, events_in
 from graphmill.record.metrics import read_metrics
@@ -118,7 +119,7 @@ def run_with_kills(zygote, folder: RunFolder, dice: random.Random, tally: Tally,
         pids = zygote.start(folder, resume=resume)
         tally.resumes += resume
         if killed < num_kills:
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + HANG_S
             while not has_begun(folder, before + 1) and time.monotonic() < deadline:
                 time.sleep(0.002)
             time.sleep(dice.uniform(0, most_s))
@@ -326,7 +327,7 @@ def test_a_forecast_killed_in_the_middle(zygote, environ, tmp_path):
     with (tmp_path / "said").open("wb") as said:
         launcher = subprocess.Popen(command, env=environ, cwd=tmp_path, stdout=said, stderr=said)
         folder = RunFolder(tmp_path / "logs" / "killed")
-        give_up = time.monotonic() + 120
+        give_up = time.monotonic() + HANG_S
         while not has_done(folder, 29):  # of 23 an epoch; rounds end at odd ones in the second
             assert launcher.poll() is None, (tmp_path / "said").read_text()
             assert time.monotonic() < give_up

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import yaml
+from waiting import HANG_S
 
 from graphmill.record.documents import Outcome
 from graphmill.record.metrics import read_metrics
@@ -53,7 +54,7 @@ def torchrun(environ, data_root, tmp_path):
             env={**environ, "GRAPHMILL_DATA_ROOT": str(data_root)},
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=HANG_S,
             check=False,
         )
 

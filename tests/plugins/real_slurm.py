@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from waiting import HANG_S
 
 from graphmill.devcluster import build, daemons, hosts
 from graphmill.devcluster.description import HOME, Description
@@ -57,13 +58,13 @@ class RealSlurm:
         words = ("--duplicates", "--allocations", "--noheader", "--parsable2", "--format=state", f"--jobs={job}")
         return [line.split(" ")[0] for line in self.call("sacct", *words).splitlines()]
 
-    def wait_for_state(self, job: str, *states: str, timeout_s: float = 90) -> str:
+    def wait_for_state(self, job: str, *states: str, timeout_s: float = HANG_S) -> str:
         """Wait until the job is in one of these states, or in any in which it has ended; returns that state."""
         wanted = states or ENDED
         self.wait_until(lambda: self.state(job) in wanted, f"job {job} to be {' or '.join(wanted)}", timeout_s)
         return self.state(job)
 
-    def wait_for_runs(self, job: str, *states: str, timeout_s: float = 90) -> None:
+    def wait_for_runs(self, job: str, *states: str, timeout_s: float = HANG_S) -> None:
         """Wait until sacct says exactly this of the runs of a job; it learns of things later than squeue."""
         what = f"the runs of job {job} to be {' '.join(states)}"
         self.wait_until(lambda: self.states_of_runs(job) == list(states), what, timeout_s)
@@ -75,7 +76,7 @@ class RealSlurm:
 
     # --- hosts and daemons
 
-    def run_on(self, name: str, *command: str, timeout_s: float = 60) -> str:
+    def run_on(self, name: str, *command: str, timeout_s: float = HANG_S) -> str:
         """Run a program on a host. Returns its standard output; a failure is an error."""
         done = hosts.run_on(self.cluster.host(name), command, capture_output=True, timeout=timeout_s)
         assert done.returncode == 0, f"{' '.join(command)} on {name}: {done.stderr}"
@@ -120,7 +121,7 @@ class RealSlurm:
     # --- waiting
 
     @staticmethod
-    def wait_until(holds: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
+    def wait_until(holds: Callable[[], bool], what: str, timeout_s: float = HANG_S) -> None:
         """Wait for a condition."""
         give_up = time.monotonic() + timeout_s
         while not holds():

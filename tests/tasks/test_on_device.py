@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from rounding import drift
+from waiting import HANG_S
 
 from graphmill.graph.features import DenseFeatures, SparseFeatures
 from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
@@ -90,7 +91,7 @@ def reports(tmp_path_factory) -> dict[str, list[dict]]:
         files[name] = root / f"{number}.json"
         files[name].write_text(plan.model_dump_json())
     done = subprocess.run(
-        [sys.executable, PROGRAM, *files.values()], check=False, capture_output=True, text=True, timeout=280
+        [sys.executable, PROGRAM, *files.values()], check=False, capture_output=True, text=True, timeout=HANG_S
     )
     assert done.returncode == 0, done.stderr
     return dict(zip(files, json.loads(done.stdout), strict=True))

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from waiting import HANG_S
 
 from graphmill.base.errors import UserError
 from graphmill.record.run_folder import RunFolder
@@ -34,7 +35,7 @@ def test_a_rank_without_its_gpu_ends_with_a_sentence(tmp_path):
     plan = resolve(experiment, machine=MachineInfo(num_cores=1, num_gpus=1), dataset=facts, run_id="run")
     folder = RunFolder.create(plan, tmp_path)
     command = [sys.executable, "-m", "graphmill.train.worker", folder.path]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=HANG_S)
     assert done.returncode == 2
     assert "cannot use any here" in done.stderr
     assert "Traceback" not in done.stderr

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import HANG_S
 
 from graphmill.record.run_folder import RunFolder
 
@@ -37,7 +38,7 @@ def submit(cluster, folder: RunFolder, asked: list[str], use: list[str]) -> str:
 
 
 def wait_for_the_end(cluster, folder: RunFolder, job_id: str) -> None:
-    give_up = time.monotonic() + 240
+    give_up = time.monotonic() + HANG_S
     while True:
         state = cluster.run("squeue", "-h", "-t", "all", "-j", job_id, "-o", "%T", cwd=folder.path).out.strip()
         if state == "COMPLETED":

@@ -5,6 +5,7 @@ import sys
 import time
 
 import pytest
+from waiting import HANG_S
 
 from graphmill.record.documents import Outcome
 from graphmill.record.run_folder import RunFolder
@@ -66,7 +67,7 @@ def test_sources_are_said(cluster, toy, tmp_path):
     assert (ended["source"], ended["state"], ended["detail"]) == ("run folder", "failed", "why")
 
     (bin_folder / "sacct").symlink_to("/usr/bin/sacct")
-    until = time.monotonic() + 30
+    until = time.monotonic() + HANG_S
     while True:  # the accounts lag
         seen = json.loads(cluster.graphmill("list", "--json", cwd=tmp_path, PATH=str(bin_folder)).out)["runs"][0]
         if seen["source"] == "sacct" or time.monotonic() > until:

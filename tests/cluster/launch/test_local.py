@@ -108,7 +108,7 @@ def test_a_run_folder_that_cannot_be_told_hides_no_first_error(new_run, stand_in
     launcher = launch(folder, stand_in("0:hang", "1:crash:1"), source_environ)
     pids(folder, 2)
     resource.prlimit(launcher.pid, resource.RLIMIT_FSIZE, (0, 0))  # the launcher's own disk is full, from now on
-    _, err = launcher.communicate(timeout=60)
+    _, err = launcher.communicate(timeout=HANG_S)
     assert launcher.returncode == 1
     assert err.index("error: rank 1 of 2 failed first") < err.index("error: could not write to the run folder: [Err")
     assert "Traceback" not in err.split("could not write")[1]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from waiting import HANG_S
 
 PROGRAM = Path(__file__).parent / "programs" / "hosts.sh"
 NUM_HOSTS = 4
@@ -19,7 +20,7 @@ PR_SET_PDEATHSIG = 1
 TOOLS = ("sshd", "ssh-keygen", "ssh-keyscan", "rsync", "unshare", "nsenter", "ip")
 
 
-def wait_until(true: Callable[[], object], *, what: str, timeout_s: float = 60.0) -> None:
+def wait_until(true: Callable[[], object], *, what: str, timeout_s: float = HANG_S) -> None:
     end = time.monotonic() + timeout_s
     while not true():
         assert time.monotonic() < end, f"{what} did not happen within {timeout_s} s"

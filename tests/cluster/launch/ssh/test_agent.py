@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import HANG_S
 
 from graphmill.cluster.launch.ssh.wire import (
     Beat,
@@ -84,14 +85,14 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def until_dead(pids: tuple[int, ...], timeout_s: float = 30.0) -> None:
+def until_dead(pids: tuple[int, ...], timeout_s: float = HANG_S) -> None:
     end = time.monotonic() + timeout_s
     while any(is_alive(pid) for pid in pids):
         assert time.monotonic() < end, "ranks outlive the agent"
         time.sleep(0.05)
 
 
-def until_started(folder, ranks: int = 2, timeout_s: float = 30.0) -> None:
+def until_started(folder, ranks: int = 2, timeout_s: float = HANG_S) -> None:
     end = time.monotonic() + timeout_s
     while not all((folder.path / f"started_{rank}").exists() for rank in range(ranks)):
         assert time.monotonic() < end
@@ -115,7 +116,7 @@ def test_lines_come_before_the_end_of_their_rank(agent, start):
     }
     assert start.folder.log_path(0).read_text().splitlines() == ["a line for the terminal", "a warning"]
     agent.process.stdin.close()
-    assert agent.process.wait(20) == 0
+    assert agent.process.wait(HANG_S) == 0
 
 
 def test_a_signal_reaches_every_rank(agent, start):
@@ -134,7 +135,7 @@ def test_kill_ends_them_at_once(agent, start):
 def test_the_end_of_standard_input_kills_the_ranks(agent, start):
     pids = start("0:hang", "1:hang").pids
     agent.process.stdin.close()
-    assert agent.process.wait(20) == 1
+    assert agent.process.wait(HANG_S) == 1
     assert not any(is_alive(pid) for pid in pids)
 
 
@@ -142,7 +143,7 @@ def test_the_end_of_standard_input_kills_the_ranks(agent, start):
 def test_the_end_of_the_agent_kills_the_ranks(agent, start, number):
     pids = start("0:hang", "1:hang").pids
     agent.process.send_signal(number)
-    agent.process.wait(20)
+    agent.process.wait(HANG_S)
     until_dead(pids)
 
 
@@ -150,7 +151,7 @@ def test_silence_kills_the_ranks_and_beats_keep_them(agent, start):
     pids = start("0:hang", "1:hang").pids
     agent.write(encode(Beat()))
     assert agent.process.poll() is None
-    assert agent.process.wait(40) == 1  # nothing was said for SILENCE_S
+    assert agent.process.wait(HANG_S) == 1  # nothing was said for SILENCE_S
     until_dead(pids)
 
 

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import HANG_S
 
 from graphmill import _native
 from graphmill.tasks.node_classification.prepare import prepare
@@ -44,7 +45,7 @@ class Launched:
     def output(self) -> str:
         return self._out.read_text()
 
-    def wait(self, timeout_s: float = 120) -> int:
+    def wait(self, timeout_s: float = HANG_S) -> int:
         try:
             return self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -88,7 +89,7 @@ def launch(hosts, tmp_path: Path, source_environ: dict[str, str]):
     no_orphans(hosts)
 
 
-def no_orphans(hosts, timeout_s: float = 30.0) -> None:
+def no_orphans(hosts, timeout_s: float = HANG_S) -> None:
     end = time.monotonic() + timeout_s
     while left := hosts.ours():
         assert time.monotonic() < end, f"still running: {left}"
@@ -101,7 +102,7 @@ def trains(launched: Launched) -> bool:
     return events.exists() and any('"sync"' in path.read_text() for path in events.glob("rank_0.jsonl"))
 
 
-def until_it_trains(launched: Launched, timeout_s: float = 120.0) -> Launched:
+def until_it_trains(launched: Launched, timeout_s: float = HANG_S) -> Launched:
     end = time.monotonic() + timeout_s
     while not trains(launched):
         assert time.monotonic() < end, launched.output
@@ -224,7 +225,7 @@ def test_values_are_never_read_by_a_shell(hosts, hosts_file, launch, tmp_path):
     assert f"HOSTILE={hostile}".encode() in Path(f"/proc/{rank}/environ").read_bytes().split(b"\0")
     assert Path(f"/proc/{rank}/cwd").resolve() == folder
     launched.process.send_signal(signal.SIGTERM)
-    assert launched.wait(60) == 75, launched.output
+    assert launched.wait() == 75, launched.output
     assert not list(tmp_path.rglob("pwned"))
 
 
@@ -232,7 +233,7 @@ def test_a_killed_rank_ends_all_and_is_told_first(hosts, hosts_file, launch):
     launched = until_it_trains(launch(hosts_file(2), *LONG))
     [victim] = hosts.processes(2, word="graphmill.train.worker")
     os.kill(victim, signal.SIGKILL)
-    assert launched.wait(60) == 1
+    assert launched.wait() == 1
     assert re.search(r"error: rank 1 of 2 failed first on \S+: killed by SIGKILL", launched.output)
     assert "Traceback" not in launched.output
     assert launched.outcome["status"] == "failed"
@@ -248,7 +249,7 @@ def test_a_read_only_run_folder_hides_no_first_error(hosts, hosts_file, launch):
         subprocess.run(["mount", "--options", "remount,bind,ro", run], check=True)
         [victim] = hosts.processes(2, word="graphmill.train.worker")
         os.kill(victim, signal.SIGKILL)
-        assert launched.wait(60) == 1, launched.output
+        assert launched.wait() == 1, launched.output
     finally:
         subprocess.run(["umount", "--lazy", run], check=True)
     first, last = (
@@ -273,7 +274,7 @@ def test_a_killed_agent_leaves_no_orphan_and_its_host_is_lost(hosts, hosts_file,
     launched = until_it_trains(launch(hosts_file(2), *LONG))
     [agent] = hosts.processes(2, word="graphmill.cluster.launch.ssh.remote")
     os.kill(agent, signal.SIGKILL)
-    assert launched.wait(60) == 74
+    assert launched.wait() == 74
     assert "error: host2 was lost: it was killed by SIGKILL" in launched.output
     assert not hosts.ours()
     assert "host2 was lost" in launched.outcome["message"]
@@ -284,7 +285,7 @@ def test_a_killed_agent_leaves_no_orphan_and_its_host_is_lost(hosts, hosts_file,
 def test_a_network_that_is_cut_for_good_ends_the_run(hosts, hosts_file, launch, host: int):
     launched = until_it_trains(launch(hosts_file(2), *LONG))
     hosts.set_link(host, "down")
-    assert launched.wait(60) == 74, launched.output
+    assert launched.wait() == 74, launched.output
     assert f"error: host{host} was lost" in launched.output
     no_orphans(hosts)  # on the host that is cut off, too
     assert launched.outcome["exit_code"] == 74
@@ -297,13 +298,13 @@ def test_a_network_that_is_cut_for_five_seconds_is_survived(hosts, hosts_file, l
     time.sleep(5)  # the cut itself
     hosts.set_link(2, "up")
     size = (launched.run / "events" / "rank_1.jsonl").stat().st_size
-    end = time.monotonic() + 40
+    end = time.monotonic() + HANG_S
     while (launched.run / "events" / "rank_1.jsonl").stat().st_size <= size:
         assert launched.process.poll() is None, launched.output
         assert time.monotonic() < end, "no step after the cut"
         time.sleep(0.1)
     launched.process.send_signal(signal.SIGINT)
-    assert launched.wait(60) == 75, launched.output
+    assert launched.wait() == 75, launched.output
 
 
 def test_ctrl_c_saves_a_checkpoint_and_the_run_goes_on_as_if_nothing_had_been(hosts, hosts_file, launch):
@@ -332,7 +333,7 @@ def test_a_second_ctrl_c_ends_at_once(hosts, hosts_file, launch):
     launched.process.send_signal(signal.SIGINT)
     time.sleep(0.3)
     launched.process.send_signal(signal.SIGINT)
-    assert launched.wait(60) == 130, launched.output
+    assert launched.wait() == 130, launched.output
     assert not hosts.ours()
 
 
