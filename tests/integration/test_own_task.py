@@ -151,7 +151,7 @@ def test_any_number_of_ranks_learns_the_same(trained: Path):
 
 def test_a_killed_run_resumes_to_the_bit(person, trained: Path):
     for name in ("undisturbed", "killed"):
-        words = ("--ranks", "2", "-O", "train.epochs=60", "-O", "train.checkpoint.every_steps=7", "--run-id", name)
+        words = ("--ranks", "2", "-O", "train.epochs=25", "-O", "train.checkpoint.every_steps=7", "--run-id", name)
         process = person.start("train", "rides.yaml", *words)
         if name == "undisturbed":
             out, err = process.communicate()
