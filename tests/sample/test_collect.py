@@ -109,14 +109,14 @@ def test_a_batch_without_seeds(topology, x):
 
 @pytest.mark.parametrize("prefetch", [0, 1, 3])
 def test_memory_serves_again_only_after_the_batches_in_flight(topology, x, prefetch):
-    """While one batch is computed on, `prefetch` wait and one is being made: none of them may be overwritten."""
+    """One is being made, `prefetch` wait, one is copied to a GPU, one is computed on: none of them is overwritten."""
     sampler = NeighborSampler(topology, (4, 3), seed=1, num_threads=1, resample=True)
     collector = collector_of(DenseFeatures(x, "float32"), prefetch=prefetch)
     batches, copies = [], []
     for step in range(12):
         batches.append(collector.collect(sampler.sample(seeds(20 + step, step))))
         copies.append(batches[-1].inputs.x.clone())
-        for alive in range(max(0, step - prefetch - 1), step + 1):
+        for alive in range(max(0, step - prefetch - 2), step + 1):
             assert torch.equal(batches[alive].inputs.x, copies[alive])
 
 
