@@ -10,7 +10,7 @@ _MEMORY: Final = re.compile(r"([0-9]{1,12})([KMGT]?)", re.IGNORECASE)
 _ACCOUNTED: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([KMGTP]?)[nc]?")
 _SPAN: Final = re.compile(r"(?:([0-9]+)-)?(?:([0-9]+):)?([0-9]+):([0-9]+(?:\.[0-9]+)?)")
 _BYTES_OF: Final[dict[str, int]] = {"": 1, **{letter: 1024**power for power, letter in enumerate("KMGTP", start=1)}}
-_NO_VALUE: Final = 2.0**63  # in the accounts of a job whose start they have not heard of: Slurm's NO_VAL64
+_NO_VALUE: Final = 2.0**63  # in the accounting of a job whose start is not recorded: Slurm's NO_VAL64
 
 
 def seconds_of(text: str | int) -> int | None:

@@ -1,4 +1,4 @@
-"""The exceptions a person may see.
+"""The exceptions a user may see.
 
 `UserError`: a mistake of the user, shown without a traceback; anything else that escapes is a bug of ours.
 """
@@ -27,7 +27,7 @@ class OutOfTimeError(Exception):
 
 
 class UnreadableError(Exception):
-    """A checkpoint that cannot be read now. It may be whole: nothing follows from this but that it is tried again."""
+    """A checkpoint that cannot be read now. It may be whole, so the only consequence is a retry."""
 
     def __init__(self, path: Path, error: OSError) -> None:
         super().__init__(f"{path} cannot be read: {error.strerror or error} ({errno.errorcode.get(error.errno or 0)})")

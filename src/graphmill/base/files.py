@@ -12,7 +12,7 @@ from typing import Any
 
 
 def fsync_folder(folder: Path) -> None:
-    """Make the names in `folder` durable; without this a rename can be lost with the power."""
+    """Make the names in `folder` durable; without this a rename can be lost in a power failure."""
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -47,7 +47,7 @@ def replacing(path: Path) -> Iterator[Path]:
 def replacing_folder(folder: Path) -> Iterator[Path]:
     """Yield a temporary sibling folder that takes the place of `folder` only if the block succeeds.
 
-    Every file in it is made durable before the rename. An existing `folder` is moved aside as a whole before it is
+    Every file in it is made durable before the rename. An existing `folder` is renamed as a whole before it is
     deleted, so a writer that is killed leaves the old one, the new one or none, never a part. What a killed writer
     leaves under a temporary name is for `remove_leftovers`.
     """
@@ -70,7 +70,7 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete what writers of `folder` left behind when they were killed on this host. Living writers keep theirs."""
+    """Delete what writers of `folder` left behind when they were killed on this host. Live writers keep theirs."""
     for leftover in folder.parent.glob(f".{folder.name}.*.tmp"):
         host, _, rest = leftover.name.removeprefix(f".{folder.name}.").partition("@")
         pid = rest.split(".", 1)[0]

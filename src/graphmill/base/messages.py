@@ -1,4 +1,4 @@
-"""Messages for a person: every module writes to its own logger, and the entry point of a process shows them.
+"""Messages for the user: every module writes to its own logger, and the entry point of a process shows them.
 
 A module has `_log = logging.getLogger(__name__)`: `info` for remarks and progress, `warning` and `error` without these
 words in the text. As a library, Python's default holds: remarks are not shown, warnings are, on standard error.

@@ -1,11 +1,11 @@
-"""Suggest the nearest known name for one that is not known."""
+"""Suggest the nearest known name for an unknown one."""
 
 import difflib
 from collections.abc import Iterable
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name most like `name`, or None where none is close.
+    """The known name most like `name`, or None if none is close.
 
     >>> nearest("lerning_rate", ["learning_rate", "dropout"])
     'learning_rate'

@@ -73,7 +73,7 @@ def _by_line(problem: Problem) -> int:
 
 
 def _with_default_tags(model: Model, value: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill in `model.kind` and `train.sync.scheme` where a file means the default and leaves them out."""
+    """Fill in the default `model.kind` and `train.sync.scheme` if a file leaves them out."""
     filled = dict(value)
     for name, field in model.model_fields.items():
         members, section = section_members(field), filled.get(name)
@@ -242,7 +242,7 @@ def _wrong_value(detail: ErrorDetails, key: str, field: FieldInfo) -> tuple[str,
 
 
 def not_one_of(key: str, given: object, known: list[str]) -> tuple[str, str]:
-    """What clashes, then what to type, where a word is none of those known."""
+    """What clashes, then what to type, if a word is not one of those known."""
     near = nearest(str(given), known)
     return (
         f"{key} is {_shown(given)}, but it is one of {', '.join(known)}",

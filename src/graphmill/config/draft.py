@@ -1,4 +1,4 @@
-"""A file's values with overrides laid over them, not yet checked; every value remembers who gave it."""
+"""A file's values with overrides laid over them, not yet checked; the origin of every value is kept."""
 
 import copy
 import re
@@ -15,7 +15,7 @@ _NAME = re.compile(r"^[A-Za-z0-9_-]+$")
 
 @dataclass(slots=True)
 class Draft:
-    """What was asked for so far."""
+    """The values given so far."""
 
     value: dict[str, Any]
     origins: dict[KeyPath, str]  # "file:line", or the override as given
@@ -29,7 +29,7 @@ class Draft:
         return cls(copy.deepcopy(document.value), origins)
 
     def where(self, path: KeyPath, *, otherwise: str) -> str:
-        """Who gave the value at `path`, or a value in it, or the section that holds it."""
+        """The origin of the value at `path`, or of a value in it, or of the section that holds it."""
         within = [origin for known, origin in self.origins.items() if known[: len(path)] == path]
         if path and path not in self.origins and within:
             return within[0]
@@ -77,12 +77,12 @@ class Draft:
         except UserError as error:
             what = re.sub(
                 r"^[0-9:]*\s*", "", error.message.removeprefix(where)
-            )  # a line number of one line says nothing
+            )  # the line number of a single line is not informative
             self.problems.append(Problem(where, what, error.fix))
             return None
 
     def _is_free(self, path: tuple[str, ...], value: object, where: str) -> bool:
-        """Whether no earlier override would be dropped in silence."""
+        """Whether no earlier override would be silently dropped."""
         for known, origin in self.origins.items():
             given_before = origin.startswith(f"{self.flag} ") and known[: len(path)] == path
             if given_before and not (known == path and _at(self.value, path) == value):

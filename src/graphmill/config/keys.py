@@ -13,14 +13,14 @@ Model = type[BaseModel]
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key that a person may set."""
+    """One key that a user may set."""
 
     dotted: str
     takes: str
-    default: Any  # None where it must be given; see `required`
+    default: Any  # None if it must be given; see `required`
     required: bool
     description: str
-    only_with: str  # "train.sync.scheme=diloco" where one member of a union has it, else ""
+    only_with: str  # "train.sync.scheme=diloco" if one member of a union has it, else ""
 
 
 def keys_of(model: Model, prefix: str = "", only_with: str = "") -> Iterator[Key]:
@@ -69,7 +69,7 @@ def section_members(field: FieldInfo) -> tuple[Model, ...]:
 
 
 def mapped_model(field: FieldInfo) -> Model | None:
-    """The model of every value, where a field maps user-chosen names to sections; else None."""
+    """The model of every value, if a field maps user-chosen names to sections; else None."""
     arguments = get_args(field.annotation) if get_origin(field.annotation) is dict else ()
     values = arguments[1] if arguments else None
     return values if isinstance(values, type) and issubclass(values, BaseModel) else None
@@ -81,7 +81,7 @@ def tag_of(member: Model, discriminator: str) -> str:
 
 
 def default_tag(field: FieldInfo) -> str | None:
-    """The discriminator's value where a file leaves it out."""
+    """The discriminator's value if a file leaves it out."""
     default = field.get_default(call_default_factory=True)
     return str(getattr(default, str(field.discriminator))) if isinstance(default, BaseModel) else None
 

@@ -33,7 +33,7 @@ def dotted(path: KeyPath) -> str:
 
 
 def refuse(problems: Sequence[Problem], source: str) -> None:
-    """Raise one `UserError` with all `problems` of `source`; return where there is none."""
+    """Raise one `UserError` with all `problems` of `source`; return if there is none."""
     if not problems:
         return
     if len(problems) == 1:

@@ -1,7 +1,7 @@
 """YAML as experiments are written in: plain values, each with its line. What is not plain is refused, never guessed.
 
 Scalars follow YAML 1.2's core schema (`no` is text, `1e-3` is a number, `010` is text, dates are text). Tags, aliases,
-duplicate keys and keys that are no text are refused, as are files that are no small UTF-8 text.
+duplicate keys and keys that are not text are refused, as are files that are not small UTF-8 text.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""A real Slurm on one machine: hosts are namespaces, everything lives and dies with one process.
+"""A real Slurm on one machine: hosts are namespaces, everything starts and ends with one process.
 
 Whether `run` (for the time of one command) or `up` (until `down`), the cluster is one tree of processes below the first
 process of a PID namespace of its own, and all its files lie in a memory file system of a mount namespace of its own.

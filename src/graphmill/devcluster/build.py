@@ -45,19 +45,19 @@ def build(cluster: Description) -> None:
 
 
 def boot(cluster: Description, host: Host) -> None:
-    """Give a host its power back, and start its daemons. They run when this returns; Slurm may take a second more."""
+    """Power a host on, and start its daemons. They run when this returns; Slurm may take a second more."""
     hosts.power_on(cluster, host)
     daemons.start_services(cluster, host)
 
 
 def wait_for_hosts(cluster: Description) -> None:
-    """Until every host would take a job."""
+    """Wait until every host would accept a job."""
     wanted = {host.name for host in cluster.hosts}
     daemons.wait_until("its hosts", lambda: wanted <= daemons.idle_hosts())
 
 
 def main() -> int:
-    """Exit status 0 or 2. What went wrong is said on standard error or, as a line of JSON, in a file descriptor."""
+    """Exit status 0 or 2. An error is written to standard error or, as a line of JSON, to a file descriptor."""
     parser = argparse.ArgumentParser()
     parser.add_argument("description")
     parser.add_argument("--report-to", type=int)

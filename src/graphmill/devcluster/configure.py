@@ -64,12 +64,12 @@ def render(template: str, facts: dict[str, Any]) -> str:
 
 
 def idle_cgroup_plugin(version: Sequence[int]) -> str:
-    """What CgroupPlugin= says where nothing is constrained; older versions know no "disabled"."""
+    """The value of CgroupPlugin= if nothing is constrained; older versions have no "disabled"."""
     return "disabled" if tuple(version) >= (23, 11) else "cgroup/v1"
 
 
 def slurm_version() -> tuple[int, ...]:
-    """As `slurmd -V` says it: (22, 5, 8)."""
+    """As `slurmd -V` prints it: (22, 5, 8)."""
     said = subprocess.run(["slurmd", "-V"], capture_output=True, text=True, check=True).stdout
     return tuple(int(part) for part in said.split()[-1].split(".") if part.isdecimal())
 
@@ -90,7 +90,7 @@ def _facts(cluster: Description) -> dict[str, Any]:
 
 
 def _fake_gpus(number: int) -> list[Path]:
-    """Character devices; without the right to make some, others that are there."""
+    """Character devices; existing ones if we may not make any."""
     devices = [HOME / "dev" / f"nvidia{index}" for index in range(number)]
     for index, device in enumerate(devices):
         with suppress(FileExistsError):
@@ -118,7 +118,7 @@ def _make_key(path: Path) -> None:
 
 
 def _write(path: Path, text: str, *, mode: int = 0o644) -> None:
-    """Not with base/files.py: nothing here outlives the power, so that nothing needs to be synced."""
+    """Not with base/files.py: nothing here survives a power-off, so nothing needs to be synced."""
     temporary = path.with_name(f".{path.name}.new")
     temporary.write_text(text, encoding="utf-8")
     temporary.chmod(mode)

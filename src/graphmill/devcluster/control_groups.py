@@ -1,7 +1,7 @@
 """Control groups (version 1) for a dev cluster whose jobs the kernel ends when they take too much memory.
 
 Namespaces go with their last process; control groups do not. Each cluster gets one of its own, below the group of
-whoever starts it, within which Slurm's daemons make theirs, and the launcher removes it.
+the process that starts it; Slurm's daemons make theirs within it, and the launcher removes it.
 """
 
 import os
@@ -24,7 +24,7 @@ def available() -> bool:
 
 
 def make(cluster: Description) -> str:
-    """Make a group of its own for the cluster, where it wants one. Returns its name, else nothing."""
+    """Make a group of its own for the cluster, if it wants one. Returns its name, else nothing."""
     if cluster.out_of_memory != "cgroup":
         return ""
     remove_left_ones()

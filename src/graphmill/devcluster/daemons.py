@@ -71,7 +71,7 @@ def start_accounting() -> None:
     started: list[float] = []
 
     def listens() -> bool:
-        """It ends at once where the database does not answer in time, as on a very busy machine: started again then."""
+        """slurmdbd exits if the database does not answer in time, as on a very busy machine: it is then restarted."""
         if not started or (time.monotonic() - started[-1] > _START_AGAIN_S and process_of("slurmdbd") is None):
             started.append(time.monotonic())
             _spawn("slurmdbd", ["slurmdbd"])
@@ -136,7 +136,7 @@ def stop(name: str) -> None:
 
 
 def process_of(name: str) -> int | None:
-    """The id of a daemon on the head, or None where it does not run."""
+    """The id of a daemon on the head, or None if it does not run."""
     with suppress(FileNotFoundError, ProcessLookupError, ValueError):
         number = int((HOME / f"{name}.pid").read_text(encoding="ascii"))
         # Debian's /usr/sbin/slurmctld is a link to slurmctld-wlm
@@ -158,14 +158,14 @@ def wait_until(what: str, holds: Callable[[], bool], *, log: str = "slurmctld", 
 
 
 def idle_hosts() -> set[str]:
-    """Names of the hosts that would take a job now, or run one."""
+    """Names of the hosts that would accept a job now, or run one."""
     command = ["sinfo", "--noheader", "--Node", "--states=idle,alloc,mix", "--format=%N"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return set(done.stdout.split()) if done.returncode == 0 else set()
 
 
 def _spawn(name: str, command: Sequence[str], *, host: Host | None = None, detach: bool = False) -> None:
-    """Start a daemon, unless it runs, in a session of its own, so that Ctrl-C is not for it."""
+    """Start a daemon, unless it runs, in a session of its own, so that Ctrl-C does not reach it."""
     if host is None and process_of(name) is not None:
         return
     words = list(command) if host is None else enter(host, command)

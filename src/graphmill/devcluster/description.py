@@ -15,7 +15,7 @@ LOCAL: Final = Path("/run/local")
 """The folder that every host has for itself in any case; jobs find it as $SLURM_TMPDIR."""
 HEAD: Final = "head"
 ENVIRONMENT_NAME: Final = "GRAPHMILL_DEVCLUSTER"
-"""Set, and saying where the cluster's files lie, in every process of a dev cluster."""
+"""Environment variable of every process of a dev cluster: where the cluster's files are."""
 
 _SUBNET: Final = "10.77.0"
 _FIRST_HOST: Final = 10  # host1 has the address .11
@@ -52,7 +52,7 @@ class Description(BaseModel):
     min_job_age_s: Annotated[int, Field(ge=2)] = 300
     """squeue and scontrol forget an ended job after this."""
     enforce: tuple[str, ...] = ()
-    """AccountingStorageEnforce: associations, limits, qos …; empty: any account and QOS is taken."""
+    """AccountingStorageEnforce: associations, limits, qos …; empty: any account and QOS is accepted."""
 
     @field_validator("private")
     @classmethod
@@ -88,7 +88,7 @@ class Description(BaseModel):
         raise UserError(f"the dev cluster has no host {name}", fix=f"one of {' '.join(h.name for h in self.hosts)}")
 
     def save(self) -> None:
-        """Leave the description where every process of the cluster finds it."""
+        """Write the description to where every process of the cluster finds it."""
         (HOME / "cluster.json").write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
     @classmethod
@@ -108,7 +108,7 @@ class Host:
 
     @property
     def init_path(self) -> Path:
-        """Holds the id of the host's first process, as the head sees it; absent while the host has no power."""
+        """Holds the id of the host's first process, as the head sees it; absent while the host is off."""
         return HOME / "hosts" / f"{self.name}.pid"
 
     def disk(self, folder: Path) -> Path:

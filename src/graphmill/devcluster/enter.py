@@ -1,6 +1,6 @@
 """Go into a running cluster: its namespaces, with all its capabilities, then the command. Run as a file, on its own.
 
-util-linux's nsenter does the same but for one thing: who is not root loses the capabilities that joining the cluster's
+util-linux's nsenter does the same but for one thing: without root, it loses the capabilities that joining the cluster's
 user namespace gives, before the command can use them.
 """
 

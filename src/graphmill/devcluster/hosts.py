@@ -105,7 +105,7 @@ def first_child(process: int) -> int:
 
 
 def first_process(host: Host) -> int | None:
-    """The id of the host's first process, or None while it has no power."""
+    """The id of the host's first process, or None while it is off."""
     try:
         number = int(host.init_path.read_text(encoding="ascii"))
         words = Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")

@@ -98,7 +98,7 @@ def running() -> Running | None:
     """The cluster that `up` brought up, while it is alive."""
     try:
         said = json.loads((_state_folder() / "running.json").read_bytes())
-        if _created(said["process"]) != said["created"]:  # another process has got the number since
+        if _created(said["process"]) != said["created"]:  # the process id was reused since
             return None
         Path(f"/proc/{said['process']}/exe").readlink()  # fails for one that has ended and was not waited for
         return Running(said["process"], Description.model_validate(said["cluster"]))

@@ -1,6 +1,6 @@
-"""The first process of the cluster, and of each of its hosts. It waits for the orphans, and little else.
+"""The first process of the cluster, and of each of its hosts. It reaps orphans, and does little else.
 
-Standard library only, and run as a file: there is one on every host, and it should weigh little.
+Standard library only, and run as a file: there is one on every host, and it should use little memory.
 """
 
 import contextlib
@@ -62,7 +62,7 @@ def mount(source: str, target: str, kind: str = "", *, flags: int = 0, data: str
 
 
 def _own_view_of_devices() -> None:
-    """/sys shows the network of whoever mounted it; the control groups below it are kept."""
+    """/sys shows the network of the process that mounted it; the control groups below it are kept."""
     if not Path("/sys/fs/cgroup").is_dir():
         return
     aside = Path("/run/graphmill-cgroup")
@@ -88,9 +88,9 @@ def _start(command: list[str]) -> int:
 
 
 def _wait_for_orphans(*, until: "int | None", lifeline: int = -1) -> int:
-    """Until the process `until` has ended; returns its exit status, or 128 + the signal that ended it, as shells do.
+    """Wait until the process `until` ends; returns its exit status, or 128 + the signal that ended it, as shells do.
 
-    The other end of the lifeline is held by the launcher alone: its end, of whatever kind, is the end of that file.
+    The other end of the lifeline is held by the launcher alone: however that ends, this end reads end-of-file.
     """
     woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
@@ -110,7 +110,7 @@ def _wait_for_orphans(*, until: "int | None", lifeline: int = -1) -> int:
 
 
 def _reap(until: "int | None") -> "int | None":
-    """Reap exited children. The exit status of `until`, where it was among them."""
+    """Reap exited children. Returns the exit status of `until`, if it was among them."""
     with contextlib.suppress(ChildProcessError):
         while True:
             process, status = os.waitpid(-1, os.WNOHANG)

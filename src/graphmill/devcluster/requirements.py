@@ -34,7 +34,7 @@ _PROBE: Final = (
 
 
 def own_user_namespace() -> list[str]:
-    """Options of unshare for who is not root. As oneself: as a pretended root, Slurm's daemons refuse to start."""
+    """Options of unshare without root. The user id is kept: mapped to root, Slurm's daemons refuse to start."""
     return [] if os.geteuid() == 0 else ["--user", "--map-current-user", "--keep-caps"]
 
 

@@ -21,7 +21,7 @@ class HostStatus:
     power: bool
     cable: bool
     slurm_state: str
-    """sinfo's word: idle, mixed, allocated, down …; with a star while it does not answer."""
+    """sinfo's state: idle, mixed, allocated, down …; with a star while it does not respond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ class ClusterStatus:
 
     @property
     def healthy(self) -> bool:
-        """All that should run does."""
+        """Whether everything that should run does."""
         return None not in self.daemons.values() and all(host.power and host.cable for host in self.hosts)
 
 
 def status() -> ClusterStatus:
-    """Ask, and look."""
+    """Query the daemons and the hosts."""
     cluster = Description.of_this_cluster()
     names = ("munged", *(("mariadbd", "slurmdbd") if cluster.accounting else ()), "slurmctld")
     states = _slurm_states()

@@ -28,7 +28,7 @@ OTHERS_CORES: Final = 0.25
 SHORT_S: Final = 5.0
 """Less than this measured, and one pause of the machine is a tenth of it: no verdict is to be trusted."""
 SEVERE: Final = 2.0
-"""So many times its threshold, and a finding is severe: for loading data that is 15 % and 30 %."""
+"""A finding is severe at this many times its threshold: for loading data, 15 % and 30 %."""
 
 THRESHOLDS: Final[dict[Bound, tuple[float, str]]] = {
     "memory": (NEARLY_FULL, "peak of all ranks of a host ÷ its memory, or the job's"),

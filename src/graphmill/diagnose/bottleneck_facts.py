@@ -15,7 +15,7 @@ _Epochs = dict[int, Epoch]
 
 
 def measured_of(folder: RunFolder) -> Measured:
-    """What is known of a run, or a `UserError` where no epoch of it was recorded."""
+    """What is known of a run, or a `UserError` if no epoch of it was recorded."""
     plan = folder.read_plan()
     by_rank = [_epochs(folder, rank) for rank in range(plan.ranks)]
     counted = _counted(by_rank[0])
@@ -57,7 +57,7 @@ def _epochs(folder: RunFolder, rank: int) -> _Epochs:
 
 
 def _counted(epochs: _Epochs) -> list[int]:
-    """All but the first, which warms up; the first where it is the only one."""
+    """All but the first, which warms up; the first if it is the only one."""
     return sorted(epochs)[1:] or sorted(epochs)
 
 

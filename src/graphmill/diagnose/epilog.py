@@ -1,8 +1,8 @@
 """The epilog of a job: what it asked for, what was measured while it ran, what Slurm accounted, what to ask next time.
 
 `python -m graphmill.diagnose.epilog RUN_FOLDER [--job ID]` writes epilog.json, epilog.txt, sacct.json and
-sacct_summary.txt into the run folder, and prints epilog.txt. It can be written again at any time: later accounts know
-more than those in the job's last seconds. A part that is not available is left out, and the epilog says why.
+sacct_summary.txt into the run folder, and prints epilog.txt. It can be written again at any time: accounting is more
+complete later than in the job's last seconds. A part that is not available is left out, and the epilog says why.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from graphmill.spec.job.resolve import Job
 
 _log = logging.getLogger(__name__)
 
-PATIENCE_S: Final = 8.0  # for accounts that lag behind
+PATIENCE_S: Final = 8.0  # for accounting that lags behind
 _PHASES: Final = ("sample_s", "gather_s", "wait_s", "compute_s", "sync_s", "eval_s")
 
 __all__ = ["Epilog", "epilog_text", "write_epilog"]
@@ -68,7 +68,7 @@ class Epilog(BaseModel):
 def write_epilog(
     folder: RunFolder, job_id: str | None, *, patience_s: float = PATIENCE_S, environ: Mapping[str, str] | None = None
 ) -> Epilog:
-    """Sum up the last run of the job (or of the run's last attempt, where there is no job) and write it down."""
+    """Sum up the last run of the job (or of the run's last attempt, if there is no job) and write it down."""
     notes: list[str] = []
     spent, runs = _accounts(folder, job_id, patience_s, notes)
     monitors, epilog_hosts = _measured(folder, spent, notes)
@@ -195,7 +195,7 @@ def _facts(
 
 
 def _plan(folder: RunFolder) -> dict[str, Any]:
-    """What matters here of any task's plan."""
+    """The fields of any task's plan that matter here."""
     return folder.read_plan().model_dump(mode="json")
 
 
@@ -209,7 +209,7 @@ def _most(values: Sequence[float | None]) -> float | None:
 
 
 def _elapsed_s(spent: Spent | None, monitors: MonitorSummary, environ: Mapping[str, str]) -> float | None:
-    """Of the job: what Slurm says; of a job that is just ending, by our own clock, for the accounts lag behind."""
+    """Of the job: by Slurm; of a job that is just ending, by our own clock, since the accounting lags behind."""
     if spent and spent.start and spent.state in ("RUNNING", "COMPLETING") and "SLURM_JOB_ID" in environ:
         return max(spent.elapsed_s, time.time() - spent.start)
     if spent:
@@ -257,7 +257,7 @@ def _advice(advice: Advice) -> dict[str, Any]:
 
 
 def _look_further(folder: RunFolder, job_id: str | None, notes: list[str]) -> list[str]:
-    """The commands of the site, as job.json has them, and those that are here."""
+    """Commands that show more: the site's, from job.json, and those installed here."""
     if job_id is None:
         return []
     templates: list[str] = []

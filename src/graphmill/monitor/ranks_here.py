@@ -7,7 +7,7 @@ from typing import Final
 
 from graphmill.runtime.rank import LAUNCHER
 
-_LOOKS: Final = 3  # at a process, before it is believed to be no rank
+_LOOKS: Final = 3  # at a process, before it is taken not to be a rank
 WORKER_MODULE: Final = "graphmill.train.worker"
 _WITH_VALUE: Final = ("-X", "-W")  # options of python that take the next word along
 
@@ -101,7 +101,7 @@ def _own_pids() -> list[int]:
 
 
 def _module(words: list[str]) -> str | None:
-    """What `python -m` was told to run; None for a file, or a text."""
+    """The module that `python -m` runs; None for a file, or for `-c`."""
     rest = iter(words[1:])
     for word in rest:
         if word == "-m":
@@ -114,7 +114,7 @@ def _module(words: list[str]) -> str | None:
 
 
 def _read(path: str) -> bytes:
-    """The content, or nothing where the process has ended or is not ours to look at."""
+    """The content, or nothing if the process has ended or we may not read it."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # several times quicker than a file object, for each process
     except OSError:

@@ -2,7 +2,7 @@
 
 `python -m graphmill.monitor.sampler RUN_FOLDER --parent PID` runs next to the ranks, once per host. It ends with the
 process PID or on SIGTERM, ignores other signals, and never fails a run: if it cannot write, it keeps trying.
-Only the standard library is loaded: it starts in a blink and stays small.
+Only the standard library is loaded: it starts fast and stays small.
 """
 
 import argparse
@@ -35,7 +35,7 @@ from graphmill.runtime.nvml import GpuUsage, select_visible
 
 INTERVAL_S: Final = 1.0
 _SEARCH_EVERY_S: Final = 10.0  # for processes that ranks have started; sooner at first, while ranks come up
-_SHARE: Final = 1000  # a search, and a walk of page tables, may cost one part in so many of a core
+_SHARE: Final = 1000  # a search, and a walk of page tables, may cost at most one part in this many of a core
 _PROPORTIONAL_EVERY_S: Final = 10.0
 _MAX_UNWRITTEN: Final = 1 << 20
 _WAIT_FOR_LOCK_S: Final = 10.0  # the monitor of an attempt that just ended may still hold the file
@@ -50,7 +50,7 @@ def start_monitor(run: Path) -> "subprocess.Popen[bytes]":
     """
     command = [sys.executable, "-m", "graphmill.monitor.sampler", str(run), "--parent", str(os.getpid())]
     nowhere = subprocess.DEVNULL
-    # Inherited, these stay blocked until the monitor can handle them: a signal to all ranks does not kill it at birth.
+    # Inherited, these stay blocked until the monitor can handle them: a signal to all ranks does not kill it early.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (*_FOR_RANKS, signal.SIGTERM))
     try:
         return subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, close_fds=True)
@@ -272,7 +272,7 @@ class Lines:
             self._rest = b"\n" + self._rest
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -284,7 +284,7 @@ def line(clock: str, subject: str, cells: Mapping[str, object]) -> str:
 
 
 class _Life:
-    """Knows when to end: on SIGTERM, or when the parent does. Signals meant for the ranks are not heeded."""
+    """Knows when to end: on SIGTERM, or when the parent does. Signals meant for the ranks are ignored."""
 
     def __init__(self, parent: int) -> None:
         self._asked = False
@@ -297,9 +297,7 @@ class _Life:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, (*_FOR_RANKS, signal.SIGTERM))
         self._poll = select.poll()
         self._poll.register(wake_read, select.POLLIN)
-        self._parent_fd = _pidfd(
-            parent
-        )  # unlike a signal on the parent's death, it does not mind which thread started us
+        self._parent_fd = _pidfd(parent)  # unlike PR_SET_PDEATHSIG, it does not depend on which thread started us
         if self._parent_fd >= 0:
             self._poll.register(self._parent_fd, select.POLLIN)
 
@@ -332,7 +330,7 @@ def _pidfd(pid: int) -> int:
 
 @contextlib.contextmanager
 def _only_one(path: Path, life: _Life) -> Iterator[bool]:
-    """Whether this is the only monitor of the file. One that was started twice would count everything twice."""
+    """Whether this is the only monitor of the file. Two monitors would count everything twice."""
     give_up = time.monotonic() + _WAIT_FOR_LOCK_S
     lock: IO[bytes] | None = None
     try:

@@ -1,6 +1,6 @@
 """Read what the monitors wrote, and sum it up: averages and peaks by host, rank and GPU, over any span of time.
 
-Averages are weighted by the time that each row covers. A row that is no row (a monitor was killed within a line) is
+Averages are weighted by the time that each row covers. A malformed row (a monitor was killed within a line) is
 left out.
 """
 
@@ -50,7 +50,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class HostSummary:
-    """One host, and what of it was measured apart."""
+    """One host, and what was measured on it separately."""
 
     hostname: str
     host: Usage
@@ -101,7 +101,7 @@ class MonitorFolder:
         return summarise(self._rows, begin=begin, end=end)
 
     def _read_on(self, path: Path) -> list[MonitorRow]:
-        with path.open("rb") as file:  # opened anew: that is when a network file system shows what others wrote
+        with path.open("rb") as file:  # reopened: that is when a network file system shows what others wrote
             file.seek(self._offsets.get(path, 0))
             text = file.read()
         whole = text.rfind(b"\n") + 1
@@ -116,12 +116,12 @@ def read_monitor(path: Path) -> list[MonitorRow]:
 
 
 def read_monitors(folder: Path) -> dict[str, list[MonitorRow]]:
-    """Hostname → rows, for every file in the folder; empty where there is none."""
+    """Hostname → rows, for every file in the folder; empty if there is none."""
     return {path.stem: read_monitor(path) for path in sorted(folder.glob("*.csv"))}
 
 
 def parse_rows(lines: Iterable[str]) -> list[MonitorRow]:
-    """The rows among `lines`; headers and torn lines are none."""
+    """The rows among `lines`; headers and torn lines are skipped."""
     rows = (_parsed(line) for line in lines)
     return [row for row in rows if row is not None]
 

@@ -1,6 +1,6 @@
 """What is being used right now: this host's cores, memory, network, disks; what processes and control groups use.
 
-Counters only ever grow, as the kernel keeps them: whoever wants a rate takes two readings. The host's come from psutil;
+Counters only ever grow, as the kernel keeps them: a rate takes two readings. The host's come from psutil;
 a process's from /proc, because psutil has no peak memory on Linux (VmHWM), and the files stay open between readings:
 this runs while the training it measures runs.
 """
@@ -33,7 +33,7 @@ class HostReading:
 
 @dataclass(frozen=True, slots=True)
 class ProcessReading:
-    """One process. Memory is resident; `read_bytes` is what it caused to be fetched from storage, page cache aside."""
+    """One process. Memory is resident; `read_bytes` is what it read from storage, page cache hits excluded."""
 
     cpu_s: float
     resident_bytes: int  # shared pages counted in full: of a memory-mapped data set, in every process
@@ -95,7 +95,7 @@ class ProcessUsage:
         self._stat, self._status, self._io = (_opened(f"/proc/{pid}/{name}") for name in ("stat", "status", "io"))
 
     def read(self) -> ProcessReading | None:
-        """All counters, now; None where the process has ended."""
+        """All counters, now; None if the process has ended."""
         try:
             after_name = _content(self._stat).rpartition(b") ")[2].split()
             status = _content(self._status)
@@ -114,7 +114,7 @@ class ProcessUsage:
         )
 
     def proportional_bytes(self) -> int | None:
-        """Resident memory with each shared page divided among its users; None where the kernel does not say.
+        """Resident memory with each shared page divided among its users; None if the kernel does not report it.
 
         The kernel walks all page tables for this: some 10 ms for each 10 GiB. Not for every second.
         """
@@ -124,7 +124,7 @@ class ProcessUsage:
             return None
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for fd in (self._stat, self._status, self._io):
             if fd >= 0:
                 os.close(fd)
@@ -139,7 +139,7 @@ class GroupUsage:
 
     @classmethod
     def of(cls, own: Mapping[str, str], root: Path) -> "GroupUsage | None":
-        """The job's group among those that a process is in (controller → path); None where Slurm made none."""
+        """The job's group among those that a process is in (controller → path); None if Slurm made none."""
         for memory, cpu, is_version_2 in (("memory", "cpuacct", False), ("", "", True)):
             groups = _job_group(own.get(memory)), _job_group(own.get(cpu))
             if groups[0] is not None:
@@ -197,7 +197,7 @@ def _whole_disks() -> frozenset[str]:
 
 
 def _kib(text: bytes, key: bytes) -> int:
-    """Bytes in a line such as `VmRSS:     1234 kB`; 0 where it is not there, as in a process without memory."""
+    """Bytes in a line such as `VmRSS:     1234 kB`; 0 if it is absent, as in a process without memory."""
     begin = text.find(key)
     if begin < 0:
         return 0
@@ -222,7 +222,7 @@ def _text(path: Path) -> str | None:
 
 
 def _opened(path: str) -> int:
-    """A file descriptor, or −1 where there is no such file: it then reads as empty."""
+    """A file descriptor, or −1 if there is no such file: it then reads as empty."""
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

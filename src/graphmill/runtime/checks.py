@@ -1,4 +1,4 @@
-"""What `doctor` looks at: what is there, and what would fail. Torch is asked in a process of its own."""
+"""What `doctor` looks at: what is there, and what would fail. Torch is queried in a separate process."""
 
 import json
 import os
@@ -43,7 +43,7 @@ class Finding:
     name: str
     result: Result
     detail: str
-    would_fail: str = ""  # what does not work, where the result is not ok
+    would_fail: str = ""  # what does not work, if the result is not ok
 
 
 def examine(*, dataset_root: Path, logs_root: Path, environ: Mapping[str, str]) -> list[Finding]:
@@ -108,7 +108,7 @@ def _gpus(machine: MachineInfo, facts: Mapping[str, Any]) -> Finding:
 
 
 def _ask_torch() -> tuple[dict[str, Any] | None, str]:
-    """Import torch in a process of its own: it is slow, and it may crash."""
+    """Import torch in a separate process: it is slow, and it may crash."""
     if util.find_spec("torch") is None:
         return None, "not installed"
     try:
@@ -206,7 +206,7 @@ def _latex() -> Finding:
 
 
 def _clock() -> Finding:
-    """A clock that steps back would give files and events wrong times. Ask it twice, beside one that cannot step."""
+    """A clock that steps back would give files and events wrong times. Read it twice, next to one that cannot step."""
     steps: list[Callable[[], float]] = [time.time, time.monotonic]
     first = [clock() for clock in steps]
     time.sleep(0.05)

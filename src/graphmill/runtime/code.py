@@ -13,7 +13,7 @@ _SUFFIXES = {".py", ".yaml", ".j2", ".json"}
 def code_checksum() -> str:
     """SOURCES-CORE: checksums of the source files this process would import, and of the compiled core that it loads.
 
-    Of names and contents, wherever they are installed. Where each host builds the core itself, the same sources and
+    Of names and contents, wherever they are installed. If each host builds the core itself, the same sources and
     compiler give the same bytes; a core of older sources, or of another compiler, computes other numbers.
     """
     return f"{_sources_checksum()}-{_core_checksum()}"

@@ -19,17 +19,17 @@ class Deadline:
     """The moment at which the scheduler ends the job."""
 
     end_time: float | None  # Unix time, s; None: there is no limit
-    source: str  # who said so, in words
+    source: str  # where it is from, in words
 
     def remaining_s(self) -> float:
-        """Seconds left; infinity where there is no limit."""
+        """Seconds left; infinity if there is no limit."""
         return float("inf") if self.end_time is None else self.end_time - time.time()
 
 
 def job_deadline(environ: Mapping[str, str], *, moved: bool = False) -> Deadline:
-    """The end of the Slurm job this process runs in: SLURM_JOB_END_TIME, else what squeue says.
+    """The end of the Slurm job this process runs in: SLURM_JOB_END_TIME, else by squeue.
 
-    `moved`: the end may have changed since the job began, so the variable is not believed.
+    `moved`: the end may have changed since the job began, so the variable is ignored.
     """
     job = environ.get("SLURM_JOB_ID")
     if not job:
@@ -54,7 +54,7 @@ def job_deadline(environ: Mapping[str, str], *, moved: bool = False) -> Deadline
     if left_s is None:
         return Deadline(None, f"no limit: squeue says {left or 'nothing'}")
     by_limit = time.time() + left_s
-    # An end that was moved, or a preemption's grace, shows in the end alone: the time left is of the limit, in minutes.
+    # A moved end, or a preemption's grace period, shows in %e (end) only: %L (time left) is of the limit, in minutes.
     return Deadline(by_limit if end_time is None else min(by_limit, end_time), "squeue")
 
 
@@ -80,11 +80,11 @@ class Reserve:
     longest_save_s: float = 0.0
 
     def saw_round(self, seconds: float) -> None:
-        """A round took so long, from one sync to the next, the evaluation between them included."""
+        """Record how long a round took, from one sync to the next, the evaluation between them included."""
         self.longest_round_s = max(self.longest_round_s, seconds)
 
     def saw_save(self, seconds: float) -> None:
-        """A checkpoint took so long."""
+        """Record how long a checkpoint took."""
         self.longest_save_s = max(self.longest_save_s, seconds)
 
     @property

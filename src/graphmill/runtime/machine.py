@@ -47,7 +47,7 @@ def machine_info(environ: Mapping[str, str] | None = None) -> MachineInfo:
 
 
 def host_name(environ: Mapping[str, str]) -> str:
-    """What the files of this host are called by: Slurm's name for it, else its own.
+    """The name of this host in file names: Slurm's name for it, else its own.
 
     Several of Slurm's hosts may be one machine with one name, as in tests.
     """

@@ -8,7 +8,7 @@ from graphmill.base.errors import UserError
 
 FIRST_PORT: Final = 20000
 NUM_PORTS: Final = 12000  # below the range from which Linux takes the ports of connections
-_STRIDE: Final = 1009  # prime: retries of neighbouring jobs do not meet again and again
+_STRIDE: Final = 1009  # prime: retries of neighbouring jobs do not collide repeatedly
 
 
 def interface_towards(address: str) -> str:

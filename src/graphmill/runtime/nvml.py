@@ -54,7 +54,7 @@ class GpuUsage:
 
 
 def visible_gpus(environ: Mapping[str, str]) -> tuple[Gpu, ...]:
-    """The GPUs that a process with this environment may use; none where there is no driver."""
+    """The GPUs that a process with this environment may use; none if there is no driver."""
     with _session() as nvml:
         gpus = () if nvml is None else _all_gpus(nvml)
     return select_visible(gpus, environ.get("CUDA_VISIBLE_DEVICES"))
@@ -146,7 +146,7 @@ def _reading(nvml: ModuleType, index: int, gpu: Gpu) -> GpuReading:
 
 
 def _known(nvml: ModuleType, ask: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401  # NVML's own structs
-    """What NVML answers, or None where it refuses or does not support the question."""
+    """NVML's answer, or None if it refuses or does not support the query."""
     try:
         return ask(*arguments)
     except nvml.NVMLError:

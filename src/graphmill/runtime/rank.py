@@ -25,7 +25,7 @@ ALONE = Rank(rank=0, local_rank=0, world_size=1, local_world_size=1, num_hosts=1
 
 
 def current_rank(environ: Mapping[str, str]) -> Rank:
-    """The rank that `environ` describes; one rank alone where none of the variables is set.
+    """The rank that `environ` describes; a single rank if none of the variables is set.
 
     Slurm's variables are those of the process that srun started, not of the batch script, where they say 0 everywhere.
     """

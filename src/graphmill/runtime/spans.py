@@ -1,6 +1,6 @@
-"""Spans: named stretches of time of one rank, measured in one way everywhere, and heard by counters and by listeners.
+"""Spans: named stretches of time of one rank, measured in one way everywhere, and reported to counters and listeners.
 
-`with spans("sample"): …` adds the seconds to the counter of that name; whoever listens (a trace) hears of every
+`with spans("sample"): …` adds the seconds to the counter of that name; listeners (a trace) are called for every
 span when it ends. A span that raises counts, too.
 """
 

@@ -1,1 +1,1 @@
-"""The Slurm client: commands, queue, states, accounting, host lists. It knows no run."""
+"""The Slurm client: commands, queue, states, accounting, host lists. It does not depend on runs."""

@@ -1,4 +1,4 @@
-"""What Slurm accounted a job to have asked for and spent: sacct's rows, and the numbers in them."""
+"""What a job requested and used, by Slurm's accounting: sacct's rows, and the numbers in them."""
 
 import math
 import time
@@ -27,7 +27,7 @@ _RETRY_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the job has of every host, and for how long. None: Slurm did not say."""
+    """What the job has on every host, and for how long. None: not reported by Slurm."""
 
     hosts: int
     cores: float | None  # CPUs as Slurm counts them
@@ -51,9 +51,9 @@ class Spent:
 
 
 def ask_for_rows(job_ids: Sequence[str], *, patience_s: float = 0.0) -> list[Row]:
-    """sacct's rows of all runs of these jobs, steps included. Raises `SlurmError` where sacct does not answer.
+    """sacct's rows of all runs of these jobs, steps included. Raises `SlurmError` if sacct does not answer.
 
-    The accounts lag behind: for up to `patience_s` it is asked again until every step that srun started has its end.
+    The accounting lags behind: for up to `patience_s` sacct is called until every step that srun started has its end.
     """
     give_up = time.monotonic() + patience_s
     while True:
@@ -113,7 +113,7 @@ def _is_settled(rows: Sequence[Row]) -> bool:
     if jobs and all(row["End"] not in _UNKNOWN for row in jobs):
         return True
     started = {row["JobID"] for row in jobs if row["Start"] not in _UNKNOWN}
-    is_known = all(row["JobID"].partition(".")[0] in started for row in steps)  # its steps may be heard of before a job
+    is_known = all(row["JobID"].partition(".")[0] in started for row in steps)  # steps may be listed before their job
     return is_known and bool(steps) and all(row["End"] not in _UNKNOWN for row in steps)
 
 

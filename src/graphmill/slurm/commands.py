@@ -1,7 +1,7 @@
 """Slurm's own programs, called with lists of arguments: never a shell, never without a time limit.
 
-Tried with 22.05. What a program prints is asked for in a form that we choose, and nothing of the person's
-environment may change it: SQUEUE_FORMAT and its like are left out, times come as seconds.
+Tested with 22.05. The output format is always given explicitly, and nothing in the user's environment may change it:
+SQUEUE_FORMAT and the like are left out, times come as seconds.
 """
 
 import os
@@ -18,10 +18,10 @@ from graphmill.base.errors import UserError
 
 QUERY_TIMEOUT_S: Final = 20.0  # squeue itself tries for a minute when the controller is away
 SUBMIT_TIMEOUT_S: Final = 120.0
-KILL_WAIT_S: Final = 30.0  # of slurm.conf, where it says nothing else
+KILL_WAIT_S: Final = 30.0  # the default of slurm.conf
 MAX_IDS: Final = 8000  # of one query: 128 KiB is the longest single argument that Linux passes on
 
-# Where Slurm is, who we are to it, and how it speaks; all else of SLURM_* belongs to a job we may be sitting in.
+# Slurm's address, our identity and its verbosity; all other SLURM_* variables belong to a job we may be running in.
 _KEPT: Final = re.compile(r"SLURM_(CONF|CONF_SERVER|CLUSTERS|JWT|DEBUG.*)")
 _OUR_FORMAT: Final = {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
 _JOB_ID: Final = re.compile(r"[0-9]+(_[0-9]+)?")
@@ -45,15 +45,15 @@ class SlurmSilentError(SlurmError):
 
 
 class SlurmRefusedError(SlurmError):
-    """The program was answered, and the answer is no."""
+    """The request was answered, and refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """What sbatch said of a new job."""
+    """What sbatch reported about a new job."""
 
     job_id: str
-    cluster: str  # empty where sbatch named none, which is the rule
+    cluster: str  # empty if sbatch named none, as is usual
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ def sbatch(script: Path, *, options: Sequence[str] = (), environ: Mapping[str, s
 
 
 def sbatch_test_only(script_text: str, *, options: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> str:
-    """Ask sbatch whether it would take a script, which need not be a file yet. Returns what it said."""
+    """Ask sbatch whether it would accept a script, which need not be a file yet. Returns its answer."""
     out, err = call("sbatch", ["--test-only", *options], stdin=script_text, timeout_s=SUBMIT_TIMEOUT_S, environ=environ)
     return " ".join((err or out).split()).removeprefix("sbatch: ")
 
@@ -230,7 +230,7 @@ _SACCT_FIELDS: Final = (
 
 
 def sacct(job_ids: Iterable[str], *, cluster: str = "") -> list[AccountedJob]:
-    """What the accounts hold of these jobs, all their runs, oldest first; it may lag behind by seconds."""
+    """What the accounting has of these jobs, all their runs, oldest first; it may lag behind by seconds."""
     ids = sorted(set(job_ids))
     if not ids:
         return []
@@ -277,7 +277,7 @@ def scontrol(arguments: Sequence[str]) -> str:
 
 
 def kill_wait_s() -> float:
-    """Seconds between SIGTERM and SIGKILL for a job whose time is up; Slurm's default where it gives no answer."""
+    """Seconds between SIGTERM and SIGKILL for a job whose time is up; Slurm's default if it does not answer."""
     try:
         found = re.search(r"^KillWait\s*=\s*([0-9]+)", scontrol(["show", "config"]), re.MULTILINE)
     except SlurmError:
@@ -286,7 +286,7 @@ def kill_wait_s() -> float:
 
 
 def scancel(job_ids: Sequence[str], *, signal: str = "", cluster: str = "") -> None:
-    """End jobs, or, with `signal`, send it to the steps of running ones. Ended and unknown jobs are no error."""
+    """End jobs, or, with `signal`, send it to the steps of running ones. Ended and unknown jobs are not an error."""
     how = [f"--signal={signal}"] if signal else []
     where = [f"--clusters={cluster}"] if cluster else []
     try:

@@ -1,6 +1,6 @@
-"""What became of jobs: squeue is asked first, the accounts for what it has forgotten; both may be away.
+"""What became of jobs: squeue is queried first, then sacct for what it has forgotten; both may be unavailable.
 
-However many jobs are asked for, a reading costs one call of squeue, and one of sacct where jobs have left the queue.
+However many jobs are asked for, a reading costs one call of squeue, and one of sacct if jobs have left the queue.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,7 +26,7 @@ class KnownJob(Protocol):
 
     @property
     def job_id(self) -> str:
-        """As Slurm says it: 17, or 17_3 for a task of an array."""
+        """As Slurm writes it: 17, or 17_3 for a task of an array."""
 
     @property
     def cluster(self) -> str:
@@ -35,7 +35,7 @@ class KnownJob(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JobReading:
-    """What Slurm said of one job. Times are Unix times in seconds."""
+    """What Slurm reported about one job. Times are Unix times in seconds."""
 
     job_id: str
     state: str  # Slurm's word
@@ -62,10 +62,10 @@ class JobReading:
 
 @dataclass(slots=True)
 class Queue:
-    """Reads jobs again and again; a job that has ended is not asked for twice."""
+    """Reads jobs again and again; a job that has ended is not queried again."""
 
-    troubles: tuple[str, ...] = ()  # of the last reading: what could not be asked, in words
-    is_silent: bool = False  # squeue got no answer then: a job of which nothing is known may live
+    troubles: tuple[str, ...] = ()  # of the last reading: which queries failed, in words
+    is_silent: bool = False  # squeue got no answer then: an unknown job may be alive
     _ended: dict[str, JobReading] = field(default_factory=dict)
 
     def read(self, jobs: Iterable[KnownJob]) -> dict[str, JobReading]:
@@ -109,7 +109,7 @@ class Queue:
             self.troubles += (error.message,)
             return known
         for job_id, reading in accounted.items():
-            # The queue has forgotten it, so it has ended, whatever the accounts, which lag, still say.
+            # It has left the queue, so it has ended, whatever sacct, which lags, still reports.
             if job_id in missing and not (is_queue_known and reading.is_alive):
                 known[job_id] = reading
         return known

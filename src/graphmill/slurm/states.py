@@ -1,4 +1,4 @@
-"""What Slurm's states and reasons mean, in words for a person. Pure."""
+"""What Slurm's states and reasons mean, in words for the user. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -37,8 +37,8 @@ class Reason:
     """Why a job waits."""
 
     meaning: str
-    advice: str  # what to do; empty where waiting is all there is
-    is_hopeless: bool = False  # it will wait for ever unless somebody acts
+    advice: str  # what to do; empty if one can only wait
+    is_hopeless: bool = False  # it will wait for ever unless someone intervenes
 
 
 def phase(state: str) -> Phase:
@@ -47,7 +47,7 @@ def phase(state: str) -> Phase:
 
 
 def end_in_words(state: str) -> str:
-    """What the state of an ended job says."""
+    """What the state of an ended job means."""
     return _ENDS.get(state, f"Slurm calls it {state}")
 
 

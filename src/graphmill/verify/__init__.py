@@ -1,1 +1,1 @@
-"""Is a run whole and true to its plan? One file per subject; `run.py` asks them all."""
+"""Is a run whole and true to its plan? One file per subject; `run.py` runs them all."""

@@ -1,4 +1,4 @@
-"""What Slurm accounted for a run's jobs: asked of sacct where it answers, else read from what the epilog recorded."""
+"""Slurm's accounting of a run's jobs: from sacct if it answers, else from what the epilog recorded."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from graphmill.slurm.commands import SlurmError, is_job_id
 from graphmill.verify.check import in_a_line
 
 NOT_ENDED: Final = ("RUNNING", "COMPLETING", "PENDING")
-_LAG_S: Final = 10.0  # of the accounts behind the end of a job
+_LAG_S: Final = 10.0  # of the accounting behind the end of a job
 _JUST_NOW_S: Final = 60.0
 _STEP: Final = re.compile(r"([0-9]+(?:_[0-9]+)?)\.(\S+)")
 
@@ -38,7 +38,7 @@ class Accounted:
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """What there is, and who says so."""
+    """The accounting records, and their source."""
 
     entries: list[Accounted]
     source: str
@@ -83,14 +83,14 @@ def _asked(ids: list[str], until: float) -> Accounts:
 
 
 def _ended_just_now(folder: RunFolder) -> bool:
-    """The ranks are done, and the accounts may not know yet."""
+    """Whether the ranks ended so recently that the accounting may lag."""
     with suppress(OSError):
         return time.time() - folder.outcome_path.stat().st_mtime < _JUST_NOW_S
     return False
 
 
 def read_accounts(content: bytes) -> list[Accounted]:
-    """The entries of a sacct.json: rows of sacct by column name. `UserError` where it is none."""
+    """The entries of a sacct.json: rows of sacct by column name. `UserError` if it is not one."""
     try:
         return from_rows(dict(row) for row in json.loads(content))
     except (ValueError, TypeError, KeyError) as error:
@@ -100,7 +100,7 @@ def read_accounts(content: bytes) -> list[Accounted]:
 
 
 def from_rows(rows: Iterable[Mapping[str, Any]]) -> list[Accounted]:
-    """The entries of sacct's rows. KeyError where a column is missing."""
+    """The entries of sacct's rows. KeyError if a column is missing."""
     entries = []
     for row in rows:
         name, minutes = str(row["JobID"]), _count(row["TimelimitRaw"])
@@ -123,6 +123,6 @@ def from_rows(rows: Iterable[Mapping[str, Any]]) -> list[Accounted]:
 
 
 def _count(text: object) -> int | None:
-    """A number as Slurm writes it; None for what stands where there is none: UNLIMITED, Unknown, nothing."""
+    """A number as Slurm writes it; None for its placeholders: UNLIMITED, Unknown, nothing."""
     number = str(text)
     return int(number) if number.isascii() and number.isdecimal() and len(number) < 20 else None

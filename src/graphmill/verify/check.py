@@ -1,4 +1,4 @@
-"""One thing that was looked at, and what was found."""
+"""One thing that was checked, and the result."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _SHOWN = 3  # problems of one check; the others are counted
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the answer. `warn`: could not be looked at here, or is worth knowing; the run may still be true."""
+    """One line of the answer. `warn`: could not be checked here, or is worth knowing; the run may still be true."""
 
     group: Group
     name: str
@@ -23,7 +23,7 @@ class Check:
 def judged(group: Group, name: str, problems: Callable[[], Iterable[str]], good: str) -> Check:
     """A check that fails with the first of the `problems`, or passes with the text `good`.
 
-    What cannot be read where it was promised is a problem as well: the check fails and says so.
+    A promised file that cannot be read is a problem as well: the check fails and says so.
     """
     found: list[str] = []
     try:
@@ -37,7 +37,7 @@ def judged(group: Group, name: str, problems: Callable[[], Iterable[str]], good:
 
 
 def in_a_line(error: Exception) -> str:
-    """What an error says, without what to type."""
+    """The message of an error, without its fix."""
     if isinstance(error, UserError):
         return error.message
     if isinstance(error, OSError) and error.strerror:

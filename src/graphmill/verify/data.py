@@ -10,7 +10,7 @@ from graphmill.verify.evidence import Cell, Evidence
 
 
 def checks(evidence: Evidence) -> Iterator[Check]:
-    """The dataset itself where it is here, then everything that speaks of it."""
+    """The dataset itself if it is here, then everything that refers to it."""
     promised = "synthetic, and says so" if evidence.plan.dataset.synthetic else "real"
     stored: Header | None = None
     try:

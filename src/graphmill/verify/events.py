@@ -1,7 +1,7 @@
-"""What each rank told in its own file: the witnesses that metrics.csv and the others are compared with.
+"""What each rank recorded in its own file: the evidence that metrics.csv and the other files are compared with.
 
-A rank that resumes does some steps again. What it told of them before is replaced by what it tells now, so that what is
-left is the history of the weights that the run ended with.
+A rank that resumes repeats some steps. What it recorded of them before is replaced by what it records now, so that what
+is left is the history of the weights that the run ended with.
 """
 
 import re
@@ -19,7 +19,7 @@ _FILE = re.compile(r"rank_(0|[1-9][0-9]{0,8})\.jsonl")
 
 @dataclass(slots=True)
 class EventLog:
-    """What one rank told."""
+    """What one rank recorded."""
 
     rank: int
     problem: str = ""  # why nothing, or not all of it, can be read
@@ -46,7 +46,7 @@ def ranks_heard_from(folder: RunFolder) -> list[int]:
 
 
 def read_story(folder: RunFolder, rank: int) -> EventLog:
-    """What a rank told; `problem` says what is wrong with its file, and nothing is raised."""
+    """What a rank recorded; `problem` says what is wrong with its file, and nothing is raised."""
     log, path = EventLog(rank), folder.events_path(rank)
     try:
         for event in events_in(path):
@@ -83,7 +83,7 @@ def _add_evaluation(log: EventLog, event: Evaluation) -> None:
 
 
 def _forget_after(log: EventLog, steps_done: int) -> None:
-    """Steps that are done again are told again."""
+    """Drop what was recorded of steps that are repeated."""
     log.syncs = {steps: sync for steps, sync in log.syncs.items() if steps <= steps_done}
     log.epochs = {number: epoch for number, epoch in log.epochs.items() if epoch.steps_done <= steps_done}
     log.val = {number: evaluation for number, evaluation in log.val.items() if number in log.epochs}

@@ -29,7 +29,7 @@ class Saved:
 
     path: Path
     manifest: Manifest | None
-    problem: str  # where there is no manifest: why
+    problem: str  # why there is no manifest, if there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Evidence:
 
     folder: RunFolder
     planned: Plan
-    plan: Plan  # as far as the run went: with the end where it stopped early
+    plan: Plan  # as far as the run went: ends at the step where it stopped early
     outcome: Outcome | str | None
     provenance: Provenance | str | None
     attempts: list[Attempt] | str
@@ -50,7 +50,7 @@ class Evidence:
 
     @property
     def last_saved(self) -> Manifest | None:
-        """The checkpoint that is furthest on."""
+        """The checkpoint with the most steps."""
         manifests = [saved.manifest for saved in self.saved if saved.manifest is not None]
         return max(manifests, key=lambda manifest: manifest.steps_done, default=None)
 
@@ -131,7 +131,7 @@ def _evaluations(folder: RunFolder) -> list[Evaluated] | str | None:
 
 
 def _cell(name: str, column: Column, text: str) -> Cell:
-    """The value of a cell; ValueError where it is none, or not written as the writer writes it."""
+    """The value of a cell; ValueError if it is not one, or not in the writer's format."""
     kind = column.kind
     if kind == "text" or not text:
         return text if kind == "text" else None

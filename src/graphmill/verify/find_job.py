@@ -32,7 +32,7 @@ def _ran(run: RunFolder, job_id: str) -> bool:
 
 
 def _told_by_slurm(job_id: str) -> Iterator[Path]:
-    """Folders that Slurm names: the job's comment where it is one, then its working folder."""
+    """Folders that Slurm names: the job's comment if it is one, then its working folder."""
     with suppress(SlurmError):
         options = ["--parsable2", "--noheader", "--allocations", "--format=Comment%500,WorkDir", f"--jobs={job_id}"]
         for line in call("sacct", options)[0].splitlines():

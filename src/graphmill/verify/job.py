@@ -30,7 +30,7 @@ _ENDING = ("RUNNING", "COMPLETING")
 
 
 def checks(evidence: Evidence) -> Iterator[Check]:
-    """The outcome, the attempts; the accounts where the run was a Slurm job."""
+    """The outcome, the attempts; the accounting if the run was a Slurm job."""
     outcome = evidence.outcome
     took = f"done in {outcome.wall_s:.1f} s" if isinstance(outcome, Outcome) else ""
     attempts = evidence.attempts if isinstance(evidence.attempts, list) else []

@@ -1,4 +1,4 @@
-"""Does metrics.csv hold what was planned, does it add up, and do the ranks' own files tell the same?"""
+"""Does metrics.csv hold what was planned, does it add up, and do the ranks' own files agree?"""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -118,7 +118,7 @@ def _events(evidence: Evidence, rows: list[Row]) -> Iterator[str]:
 
 
 def _one_epoch(evidence: Evidence, log: EventLog, row: Row) -> Iterator[str]:
-    """What a row and one rank's events of that epoch tell differently."""
+    """Where a row and one rank's events of that epoch differ."""
     number = _whole(row, "epoch")
     epoch, evaluation = log.epochs.get(number), log.val.get(number)
     told: dict[str, float] = {}
@@ -144,7 +144,7 @@ def _evaluations_check(evidence: Evidence) -> Iterator[Check]:
 
 
 def _evaluations(evidence: Evidence, rows: list[Evaluated]) -> Iterator[str]:
-    """What evaluations.csv and the events of one rank say differently."""
+    """Where evaluations.csv and the events of one rank differ."""
     listed = {(row.epoch, row.set, row.measure): row.value for row in rows}
     if len(listed) < len(rows):
         yield f"evaluations.csv: {len(rows) - len(listed)} rows repeat an epoch, set and measure"
@@ -164,7 +164,7 @@ def _evaluations(evidence: Evidence, rows: list[Evaluated]) -> Iterator[str]:
 
 
 def _scores(evidence: Evidence) -> Iterator[str]:
-    """The best of the validation split and the scores of the test split, as the ranks told them."""
+    """The best of the validation split and the scores of the test split, as the ranks recorded them."""
     outcome = evidence.outcome
     if not isinstance(outcome, Outcome):
         yield "no outcome to compare with"
@@ -214,7 +214,7 @@ def _last_values(evidence: Evidence, last: Row) -> str:
 
 
 def _same(cell: object, value: object) -> bool:
-    """Equal, as far as ranks that add up in the same order can be; a cell that is no number equals none."""
+    """Equal, as far as ranks that add up in the same order can be; a cell that is not a number equals nothing."""
     if isinstance(cell, bool) or not isinstance(cell, int | float) or not isinstance(value, int | float):
         return cell == value
     return math.isclose(cell, value, rel_tol=1e-12, abs_tol=1e-300) or (math.isnan(cell) and math.isnan(value))

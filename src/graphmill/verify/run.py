@@ -1,4 +1,4 @@
-"""All checks of one run, in the order in which a person would look."""
+"""All checks of one run, in the order in which a user would look."""
 
 from collections.abc import Iterator
 
@@ -34,7 +34,7 @@ def verify_run(folder: RunFolder) -> list[Check]:
 
 
 def _impossible(plan: Plan) -> Iterator[str]:
-    """What a plan cannot say, whatever the run did. Other checks would stumble over it."""
+    """Values that a plan cannot have, whatever the run did. Other checks would fail on them."""
     none = [name for name in ("hosts", "ranks", "last_step", "batch_size") if getattr(plan, name) < 1]
     if none:
         yield f"plan.json was changed: {', '.join(f'{name} is {getattr(plan, name)}' for name in none)}"

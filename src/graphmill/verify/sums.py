@@ -11,7 +11,7 @@ _MIB = 1024 * 1024
 
 
 def problems_of_sums(evidence: Evidence, rows: list[Row]) -> Iterator[str]:
-    """What does not come to the same."""
+    """Cells that differ from the recomputed value."""
     numbers = [{name: cell for name, cell in row.items() if isinstance(cell, int | float)} for row in rows]
     for row in numbers:
         for name, wanted in _within(evidence, row):
@@ -87,7 +87,7 @@ def _attempts(evidence: Evidence, rows: list[dict[str, float]]) -> Iterator[str]
 
 
 def _syncs(evidence: Evidence, rows: list[dict[str, float]]) -> Iterator[str]:
-    """Every sync that a row counts is told of by every rank, and by the last checkpoint."""
+    """Every sync that a row counts is recorded by every rank, and by the last checkpoint."""
     if evidence.plan.ranks == 1:
         return
     for log in evidence.logs:
