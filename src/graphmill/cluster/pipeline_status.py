@@ -1,4 +1,4 @@
-"""The state of all stages of a submitted pipeline: also of those that no run folder tells of yet."""
+"""The state of all stages of a submitted pipeline: also of those that have no run folder yet."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ class PipelineWatcher:
 
     @property
     def queue(self) -> Queue:
-        """What Slurm is asked through."""
+        """The queue through which Slurm is queried."""
         return self.runs.queue
 
     def look(self) -> list[RunView]:
@@ -67,7 +67,7 @@ def _not_begun(planned: PlannedStage, stages: Stages) -> RunView:
 def _with_chain(
     view: RunView, planned: PlannedStage, submitted: SubmittedPipeline, stages: Stages, living: Sequence[JobReading]
 ) -> RunView:
-    """A stage that has not ended waits for a job of the chain, where one is left that may run it."""
+    """A stage that has not ended waits for a job of the chain, if one is left that may run it."""
     if view.is_alive or view.state in ("done", "failed", "bad_request") or planned.stage.name not in submitted.chosen:
         return view
     failed = [name for name in planned.stage.needs() if stages.state(stages.pipeline.stage(name)).status == "failed"]

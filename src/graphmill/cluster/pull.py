@@ -1,7 +1,7 @@
 """Fetch runs from another machine: rsync over ssh. Nothing here is deleted, nothing half-written is fetched.
 
 What is there is listed first; what the list names is fetched. So a run that ends meanwhile comes with the outcome of
-the list's moment: an outcome never stands here beside metrics that are older than it.
+the list's moment: here, an outcome is never next to metrics that are older than it.
 """
 
 import os
@@ -56,7 +56,7 @@ class Source:
 
     @classmethod
     def parse(cls, text: str) -> "Source":
-        """Read it, or say in a `UserError` what it should look like."""
+        """Parse it; a `UserError` says what it should look like."""
         match = _SOURCE.fullmatch(text)
         is_daemon = "://" in text or (match is not None and match["path"].startswith(":"))
         if match is None or match["host"].startswith("-") or is_daemon or not text.isprintable():
@@ -79,7 +79,7 @@ class Source:
 class PulledRun:
     """One run of the other machine, and what fetching it did or would do."""
 
-    name: str  # its folder below the source; empty where the source is a run itself
+    name: str  # its folder below the source; empty if the source is a run itself
     state: State
     num_files: int  # new or changed
     is_finished: bool
@@ -94,7 +94,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """What a person asked for."""
+    """The request."""
 
     source: Source
     to: Path
@@ -103,7 +103,7 @@ class Pull:
     ssh_config: Path | None = None
 
     def run(self, *, dry_run: bool = False) -> list[PulledRun]:
-        """Fetch, and say what became of each run. `dry_run`: only say it."""
+        """Fetch, and report what became of each run. `dry_run`: only report it."""
         _need_rsync()
         entries = self._list()
         if "" in _runs(entries):  # the source is a run itself: it goes below `to` under its own name
@@ -129,7 +129,7 @@ class Pull:
         paths = [entry.path for files in changed.values() for entry in files]
         if paths and not dry_run:
             self.to.mkdir(parents=True, exist_ok=True)
-            seals = [path for path in paths if _name(path) == MANIFEST]  # say that a checkpoint is whole: the last
+            seals = [path for path in paths if _name(path) == MANIFEST]  # they mark a checkpoint as whole: fetched last
             self._copy([path for path in paths if _name(path) != MANIFEST])
             self._copy(seals)
             _refuse_torn(self.to, seals)
@@ -167,7 +167,7 @@ class Pull:
             *("--", self.source.rsync_name, f"{self.to}/"),
         ]
         listed = "".join(f"{name}\0" for name in names).encode("utf-8", errors="surrogateescape")
-        environ = {**os.environ, "LC_ALL": "C"}  # its words are read below
+        environ = {**os.environ, "LC_ALL": "C"}  # its messages are parsed below
         done = subprocess.run(command, input=listed, capture_output=True, env=environ, check=False)
         if done.returncode not in (0, _VANISHED):
             raise _failure(self.source, done.returncode, done.stderr.decode(errors="replace"), self.ssh_config)
@@ -191,7 +191,7 @@ def _need_rsync() -> None:
 def _entry(line: str) -> _Entry | None:
     """A line of `--out-format='%i %n'`: `>f+++++++++ events/rank_0.jsonl`; eleven marks, a space, a name.
 
-    Marks are blanks where nothing differs.
+    Marks are blanks if nothing differs.
     """
     marks, name = line[:11], line[12:]
     if not name or marks[1] != "f":
@@ -222,7 +222,7 @@ def _by_run(entries: Sequence[_Entry]) -> dict[str | None, list[_Entry]]:
 
 
 def _refuse_torn(to: Path, seals: Sequence[str]) -> None:
-    """A checkpoint that was replaced while it was fetched is taken back: it is ours, and it is not whole."""
+    """Delete our copy of a checkpoint that was replaced while it was fetched, and raise `UserError`."""
     torn = []
     for seal in seals:
         folder = (to / seal).parent
@@ -277,7 +277,7 @@ def _failure(source: Source, code: int, said: str, config: Path | None) -> UserE
 
 
 def _accepting(source: Source, config: Path | None) -> tuple[str, str]:
-    """The command that prints the host's key, and the file that it belongs into, as ssh itself resolves them."""
+    """The command that prints the host's key, and the file that it belongs in, as ssh itself resolves them."""
     command = ["ssh", "-G", *(["-F", str(config)] if config else []), "--", source.login]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     told = dict(line.partition(" ")[::2] for line in done.stdout.splitlines())

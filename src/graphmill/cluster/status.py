@@ -1,4 +1,4 @@
-"""The state of runs, wherever they run: what Slurm says, else what the run folder tells."""
+"""The state of runs, wherever they run: what Slurm says, else what the run folder shows."""
 
 import os
 import socket
@@ -18,7 +18,7 @@ from graphmill.slurm.queue import JobReading, Queue, alive
 from graphmill.slurm.states import Reason, end_in_words, in_words
 
 FRESH_S: Final = (
-    180.0  # a rank that lives tells something at least so often: an epoch, a checkpoint, a line of the monitor
+    180.0  # a live rank writes something at least this often: an epoch, a checkpoint, a line of the monitor
 )
 _TIME_TO_END_S: Final = 60.0  # of a job, after its run is done: the epilog
 _TAIL_BYTES: Final = 8192
@@ -41,12 +41,12 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """One run as a person wants to see it. Times are in seconds."""
+    """One run as it is shown to the user. Times are in seconds."""
 
     run: str
     folder: Path
     state: State
-    source: Source  # who said so
+    source: Source  # of the state
     detail: str = ""
     advice: str = ""
     is_hopeless: bool = False
@@ -58,14 +58,14 @@ class RunView:
     limit_s: float | None = None
     hosts: str = ""
     attempts: int = 0
-    epochs: int | None = None  # None: nobody can read its plan
+    epochs: int | None = None  # None: its plan cannot be read
     progress: Progress | None = None
     silent_s: float | None = None  # since the last heartbeat
     log: Path | None = None
 
     @property
     def is_alive(self) -> bool:
-        """Whether more is to come by itself."""
+        """Whether it will continue without intervention."""
         return self.state in ALIVE
 
     @property
@@ -81,7 +81,7 @@ ALIVE: Final[frozenset[State]] = frozenset(("waiting", "starting", "running", "c
 class Watcher:
     """Looks at many runs, again and again, with one call of squeue each time.
 
-    Where `queue.is_silent` after a look, runs that seem to have ended may live: look again.
+    If `queue.is_silent` after a look, runs that seem to have ended may be alive: look again.
     """
 
     folders: Sequence[RunFolder]
@@ -91,11 +91,11 @@ class Watcher:
     _jobs: dict[Path, list[SubmittedJob]] = field(default_factory=dict)
 
     def look(self) -> list[RunView]:
-        """The state of every run now. `queue.troubles` tells what could not be asked."""
+        """The state of every run now. `queue.troubles` has the queries that failed."""
         for folder in self.folders:
             known, now = self._jobs.get(folder.path, []), folder.jobs()
             for job in now[len(known) :]:
-                self.queue.forget(job.job_id)  # a requeue gives an ended job a new life under the same id
+                self.queue.forget(job.job_id)  # a requeued job runs again under the same id
             self._jobs[folder.path] = now
         finished = {folder.path for folder in self.folders if _is_long_done(folder)}
         asked = [job for path, jobs in self._jobs.items() if path not in finished for job in jobs]
@@ -155,7 +155,7 @@ class Watcher:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a run is doing, and who says so."""
+    """What a run is doing, and the source of that."""
 
     state: State
     source: Source
@@ -166,9 +166,9 @@ class Verdict:
 
 
 def judge(folder: RunFolder, reading: JobReading | None, jobs: Sequence[SubmittedJob], *, was_asked: bool) -> Verdict:
-    """The state of one run. A living job decides; of an ended one the outcome tells more than Slurm does.
+    """The state of one run. A live job decides; of an ended one the outcome says more than Slurm does.
 
-    `was_asked`: Slurm could be asked, so that a job without a reading is one that it has forgotten.
+    `was_asked`: Slurm could be queried, so that a job without a reading is one that it has forgotten.
     """
     outcome = _outcome(folder)
     if reading is not None and reading.is_alive:
@@ -284,7 +284,7 @@ def _silence(folder: RunFolder) -> float | None:
 
 
 def _is_long_done(folder: RunFolder) -> bool:
-    """Done, and its job had the time to end: Slurm need not be asked."""
+    """Done, and its job had the time to end: Slurm need not be queried."""
     outcome = _outcome(folder)
     if outcome is None or outcome.status != "done":
         return False

@@ -44,7 +44,7 @@ class Target:
 
 
 def find_targets(folders: list[RunFolder]) -> list[Target]:
-    """What of these runs is alive: one look into the queue for all. Raises where Slurm cannot be asked."""
+    """What of these runs is alive: one query of the queue for all. Raises if Slurm cannot be queried."""
     jobs = {folder.path: folder.jobs() for folder in folders}
     queue = Queue()
     everything = [job for known in jobs.values() for job in known]
@@ -64,7 +64,7 @@ def stop(targets: list[Target], *, now: bool, grace_s: float) -> None:
     """
     for target in targets:
         if target.jobs:
-            target.folder.ask_to_stop()  # first, or the job would go on by itself after its checkpoint
+            target.folder.ask_to_stop()  # first, or the job would continue after its checkpoint
     _cancel([job for target in targets for job in target.jobs if now or job.phase == "waits"])
     asked = [] if now else [target for target in targets if any(job.phase == "runs" for job in target.jobs)]
     running = [job for target in asked for job in target.jobs if job.phase == "runs"]

@@ -1,4 +1,4 @@
-"""What a script tells the driver: the words after `python -m graphmill.cluster.jobs.in_job`, written and read here."""
+"""What a script passes to the driver: arguments of `python -m graphmill.cluster.jobs.in_job`, and their parser."""
 
 import argparse
 import sys
@@ -14,7 +14,7 @@ from graphmill.spec.job.options import Launcher, OnStagingFailure, OnTimeLimit
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """How the driver makes a run folder, where the script names none."""
+    """How the driver makes a run folder, if the script names none."""
 
     experiment: str | None
     run_id: str | None
@@ -62,7 +62,7 @@ class Arguments:
     pipeline: StagesHere | None  # in place of runs
     on_time_limit: OnTimeLimit
     max_attempts: int
-    python: str  # of the ranks, where they have no container
+    python: str  # of the ranks, if they have no container
     launcher: Launcher
     ranks_per_host: int
     cpus_per_rank: int
@@ -76,7 +76,7 @@ class Arguments:
         return "next_job" if self.pipeline is not None and self.pipeline.hands_over else self.on_time_limit
 
     def is_asked_to_stop(self) -> bool:
-        """Whether a person has stopped the whole pipeline."""
+        """Whether a user has stopped the whole pipeline."""
         return self.pipeline is not None and RunFolder(self.pipeline.folder).is_asked_to_stop()
 
     @property
@@ -93,7 +93,7 @@ RUN it makes a run folder from --experiment. Exit status: the run's, see graphmi
 
 
 def parse_arguments(words: Sequence[str] | None = None) -> Arguments:
-    """Read the words of the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m graphmill.cluster.jobs.in_job",
         description=DESCRIPTION,

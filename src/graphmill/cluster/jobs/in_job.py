@@ -38,7 +38,7 @@ from graphmill.slurm.hostlist import expand_hostlist
 
 _log = logging.getLogger(__name__)
 
-TRIES: Final = 3  # ports that are tried, where one is taken between the look and its use
+TRIES: Final = 3  # ports that are tried, if one is taken between the check and its use
 OWNER_LEAVES_WITHIN_S: Final = 90.0  # the owner of a run may be a job that Slurm has given up a moment ago
 _SAVE_WITHIN: Final = 0.6  # of the time between SIGTERM and SIGKILL; the rest is for the requeue, or the next job
 _LOST_GRACE_S: Final = 20.0  # for srun, once a rank has found another one unresponsive
@@ -86,7 +86,7 @@ class Driver:
         return [RunFolder(folder.path.resolve()) for folder in found]
 
     def train(self, folder: RunFolder) -> Decision:
-        """One attempt of one run. Returns what follows; it has been set going."""
+        """One attempt of one run. Returns what follows, which has been started."""
         job = self.environ.get("SLURM_JOB_ID", "")
         with attempt(folder, command=sys.argv, job_id=job, wait_s=OWNER_LEAVES_WITHIN_S) as begun:
             if begun is None:
@@ -101,7 +101,7 @@ class Driver:
 
     @property
     def here(self) -> JobHere:
-        """What commands depend on of this job."""
+        """The properties of this job that commands depend on."""
         num_hosts = count(self.environ, "SLURM_JOB_NUM_NODES", 1)
         return JobHere(self.environ.get("SLURM_JOB_ID", "0"), num_hosts, Path.cwd())
 
@@ -114,7 +114,7 @@ class Driver:
         _log.info(f"attempt {begun.number} of {begun.folder.path}: job {job}{again}, on {hosts}, {clock}")
 
     def _stage(self, folder: RunFolder, started: float) -> Judgement | None:
-        """Copy the dataset near the ranks. None where that went well, or nothing is to be copied."""
+        """Copy the dataset near the ranks. None if that succeeded, or nothing is to be copied."""
         if self.arguments.staging is None:
             return None
         command = staging_command(self.arguments, folder.path, self.here)
@@ -130,7 +130,7 @@ class Driver:
         for trial in range(1, TRIES + 1):
             rendezvous = self._rendezvous(trial)
             command = rank_command(self.arguments, folder.path, self.here, rendezvous, trial)
-            folder.outcome_path.unlink(missing_ok=True)  # of the try before
+            folder.outcome_path.unlink(missing_ok=True)  # of the previous try
             step = SrunStep.start(command, environment(self.arguments, self.environ, rendezvous))
             self._wait(step, folder, started)
             evidence = Evidence(
@@ -147,7 +147,7 @@ class Driver:
         raise AssertionError("the last try has no other port")
 
     def _rendezvous(self, trial: int) -> Rendezvous:
-        """The driver runs on the job's first host, where rank 0 will listen; a port lost until then is tried again."""
+        """The driver is on the job's first host, where rank 0 will listen; a port taken until then is replaced."""
         hosts = expand_hostlist(self.environ.get("SLURM_JOB_NODELIST", ""))
         if not hosts:
             raise UserError(
@@ -163,7 +163,7 @@ class Driver:
         return Rendezvous(hosts[0], port)
 
     def _wait(self, step: SrunStep, folder: RunFolder, started: float) -> None:
-        """Until the step has ended, or need not be waited for. Sets `cause` where Slurm asked it to end."""
+        """Wait until the step has ended, or need not be waited for. Sets `cause` if Slurm asked it to end."""
         missed_at = 0.0
 
         def is_over() -> bool:
@@ -186,7 +186,7 @@ class Driver:
             _log.info("the ranks did not finish their round in time: steps since the last checkpoint are lost")
 
     def _has_missed_a_rank(self, folder: RunFolder, started: float) -> bool:
-        """Whether a rank has left because another one became unresponsive. Looked at every few seconds."""
+        """Whether a rank has left because another one became unresponsive. Checked every few seconds."""
         if time.monotonic() - self._looked_at < _LOOK_EVERY_S:
             return False
         self._looked_at = time.monotonic()
@@ -201,7 +201,7 @@ class Driver:
         return None if self.cause is None else self.cause.ending
 
     def _with_cause(self, evidence: Evidence, folder: RunFolder) -> Evidence:
-        """Ranks that left on a signal which did not reach the driver: Slurm sends a preemption's to the steps alone."""
+        """Add why ranks left on a signal that the driver did not get: Slurm sends a preemption's to the steps only."""
         outcome = folder.read_outcome()
         asked_by_signal = outcome is not None and outcome.status == "stopped" and evidence.asked is None
         if not asked_by_signal or folder.is_asked_to_stop():
@@ -210,7 +210,7 @@ class Driver:
         return replace(evidence, asked=self.cause.ending)
 
     def _follow(self, folder: RunFolder, judgement: Judgement, *, tries_left: int) -> Decision:
-        """Write and report how the attempt ended, and set going what follows."""
+        """Record and report how the attempt ended, and start what follows."""
         arguments = self.arguments
         last = folder.attempts()[-1]
         if not is_ours(last, self.environ.get("SLURM_JOB_ID", "")):

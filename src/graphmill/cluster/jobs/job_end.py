@@ -36,7 +36,7 @@ class Cause:
 
 
 def why_terminated(environ: Mapping[str, str]) -> Cause:
-    """What the controller says of this job. Where it says nothing, the job was cancelled, and nothing follows."""
+    """Why Slurm ends this job, by its controller. If it gives no reason, the job was cancelled, and nothing follows."""
     try:
         said = dict(_FIELD.findall(scontrol(["show", "job", environ.get("SLURM_JOB_ID", ""), "-o"])))
     except SlurmError as error:
@@ -71,7 +71,7 @@ def attempt_end(folder: RunFolder, judgement: Judgement, *, tries_left: int) -> 
 
 
 def report_failure(folder: RunFolder, judgement: Judgement) -> None:
-    """Into the job's log, before all else: the first error."""
+    """Write the first error to the job's log, before anything else."""
     if judgement.is_saved:
         return
     first = judgement.first
@@ -89,7 +89,7 @@ def report_end(
     *,
     in_haste: bool,
 ) -> None:
-    """Into the job's log: the epilog, then how the attempt ended and what follows. `in_haste`: SIGKILL is near."""
+    """Write to the job's log: the epilog, then how the attempt ended and what follows. `in_haste`: SIGKILL is near."""
     left_s = 0.0 if in_haste else job_deadline(environ).remaining_s()
     if left_s < _EPILOG_NEEDS_S:  # Slurm would end the driver in the middle of it, and call a good job TIMEOUT
         _log.info(f"no epilog: {max(0.0, left_s):.0f} s are left of the job")
@@ -107,7 +107,7 @@ def report_end(
 
 
 def _epilog(folder: RunFolder, environ: Mapping[str, str]) -> None:
-    """Summaries must not cost the job its outcome: whatever goes wrong here is said, and no more."""
+    """Summaries must not cost the job its outcome: any error here is logged and ignored."""
     try:
         from graphmill.diagnose.epilog import epilog_text, write_epilog
 
@@ -118,7 +118,7 @@ def _epilog(folder: RunFolder, environ: Mapping[str, str]) -> None:
 
 
 def retry(folder: RunFolder, way: Follow, environ: Mapping[str, str]) -> None:
-    """Requeue this job, or submit the next one. Slurm ends this job at a requeue: nothing comes after."""
+    """Requeue this job, or submit the next one. Slurm ends this job at a requeue: nothing runs after it."""
     if way == "next_job":
         _log.info("the next job of the chain continues")
         return
@@ -143,7 +143,7 @@ RUN_VARIABLE: Final = "GRAPHMILL_RUN"  # the next job of a script without a run 
 
 
 def job_name(environ: Mapping[str, str]) -> str:
-    """The id under which a person knows the job: `17`, or `17_3` for a task of an array."""
+    """The job id as a user knows it: `17`, or `17_3` for a task of an array."""
     array = environ.get("SLURM_ARRAY_JOB_ID")
     return f"{array}_{environ['SLURM_ARRAY_TASK_ID']}" if array else environ.get("SLURM_JOB_ID", "")
 

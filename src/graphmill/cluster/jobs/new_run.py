@@ -1,4 +1,4 @@
-"""The run folder of a script that brings only its experiment: made by the job's first attempt, found by the others."""
+"""The run folder of a script that names only its experiment: made by the job's first attempt, found by the others."""
 
 from collections.abc import Mapping
 

@@ -49,7 +49,7 @@ from graphmill.spec.pipeline import Pipeline, SourceSpec, StageSpec, load_stage,
 from graphmill.spec.weights import InitFromSpec
 
 DRIVER_MIB: Final = 128
-"""Of the first host, beside its ranks: the driver and srun (90 MiB seen: Python 3.11, Slurm 22.05)."""
+"""On the first host, besides its ranks: the driver and srun (90 MiB measured: Python 3.11, Slurm 22.05)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class ChainedJob:
     script_path: Path
 
     def submission(self, dependency: str) -> Submission:
-        """What sbatch is told."""
+        """What is passed to sbatch."""
         return Submission(self.script_path, self.script, dependency)
 
 
@@ -137,7 +137,7 @@ def _weights(pipeline: Pipeline, source: SourceSpec, logs_root: Path) -> InitFro
 
 
 def record_of(stages: Stages, chosen: Sequence[StageSpec], planned: Sequence[PlannedStage]) -> SubmittedPipeline:
-    """What the jobs are to read. `UserError` where a chosen stage needs one that is neither done nor chosen."""
+    """What the jobs will read. `UserError` if a chosen stage needs one that is neither done nor chosen."""
     names = [stage.name for stage in chosen]
     for stage in chosen:
         missing = [name for name in stages.missing(stage) if name not in names]
@@ -173,7 +173,7 @@ def limits_of(planned: Sequence[PlannedStage], memory_mib: float | None) -> Limi
 def pack_stages(
     record: SubmittedPipeline, predictions: Mapping[str, Prediction], limits: Limits
 ) -> tuple[Packing, SubmittedPipeline]:
-    """The jobs of the chosen stages, in order; the record, with what an attempt at each of them takes at least.
+    """The jobs of the chosen stages, in order; the record, with the least time of an attempt at each of them.
 
     A stage without a prediction has a job of its own, with all the time that a job may ask for.
     """
@@ -226,7 +226,7 @@ def make_request(folder: PipelineFolder, record: SubmittedPipeline, packing: Pac
 
 
 def _job(folder: PipelineFolder, record: SubmittedPipeline, packed: PackedJob, name: str) -> Job:
-    """As the jobs of its stages, which agree but for what is set here."""
+    """A job like those of its stages, which agree but for what is set here."""
     names = tuple(part.stage for part in packed.parts)
     planned = record.planned(names[0])
     alone = planned.job
@@ -244,13 +244,13 @@ def _job(folder: PipelineFolder, record: SubmittedPipeline, packed: PackedJob, n
 
 
 def refuse_alive(folder: PipelineFolder, stages: Stages) -> None:
-    """Raise a `UserError` where a job of the pipeline waits or runs, or where Slurm cannot be asked."""
+    """Raise a `UserError` if a job of the pipeline waits or runs, or if Slurm cannot be queried."""
     runs = [state.folder for state in stages.states()]
     refuse_alive_jobs([job for kept in (folder.jobs, *runs) for job in kept.jobs()], folder.path)
 
 
 def submit_pipeline(request: PipelineRequest, stages: Stages, environ: Mapping[str, str]) -> list[SubmittedJob]:
-    """Submit the chain. Where one of its jobs is refused, those before it are cancelled again."""
+    """Submit the chain. If one of its jobs is refused, those before it are cancelled."""
     folder, first = request.folder, request.jobs[0]
     check_with_slurm(first.submission(""), environ)
     folder.path.mkdir(parents=True, exist_ok=True)

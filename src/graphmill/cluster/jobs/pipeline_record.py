@@ -63,7 +63,7 @@ class SubmittedPipeline(Spec):
 
 @dataclass(frozen=True, slots=True)
 class PipelineFolder:
-    """`<logs root>/<pipeline>/`: the runs of the stages, and beside them what belongs to all of them."""
+    """`<logs root>/<pipeline>/`: the runs of the stages, and next to them what belongs to all of them."""
 
     path: Path
 
@@ -74,11 +74,11 @@ class PipelineFolder:
 
     @property
     def jobs(self) -> RunFolder:
-        """Keeps the numbers of the jobs and the wish to stop, by the same files as a run."""
+        """Keeps the job ids and the stop request, in the same files as a run."""
         return RunFolder(self.path)
 
     def script_path(self, number: int) -> Path:
-        """Of a job of the chain, from 1."""
+        """The script of a job of the chain, counted from 1."""
         return self.path / f"job-{number}.sbatch"
 
     def write(self, submitted: SubmittedPipeline) -> None:
@@ -86,12 +86,12 @@ class PipelineFolder:
         write_text(self.record_path, submitted.model_dump_json(indent=2) + "\n")
 
     def read(self) -> SubmittedPipeline:
-        """What was submitted last; `UserError` where nothing was, or another version did."""
+        """What was submitted last; `UserError` if nothing was, or another version wrote it."""
         return read_document(self.record_path, SubmittedPipeline, "submit it with `graphmill pipeline submit`")
 
 
 def stages_of(folder: PipelineFolder, submitted: SubmittedPipeline) -> Stages:
-    """The stages and their runs, which are beside pipeline.json, also where the folder was moved."""
+    """The stages and their runs, which are next to pipeline.json, even if the folder was moved."""
     specs = tuple(each.stage for each in submitted.stages)
     pipeline = Pipeline(submitted.name, {}, (), submitted.evaluate_on, specs)
     return Stages(pipeline, folder.path.parent)

@@ -1,4 +1,4 @@
-"""Text that a person gave, written so that its place in a script takes it literally, or refused.
+"""User-supplied text, quoted so that its place in a script takes it literally, or refused.
 
 Three places: a word of bash, the value of an `#SBATCH` option (no shell reads those lines, but sbatch's own parser
 does), and a file name of Slurm's, where % begins a pattern.
@@ -37,9 +37,9 @@ def bash_words(texts: tuple[str, ...] | list[str], *, field: str) -> str:
 
 
 def bash_line(line: str) -> str:
-    """A line of shell that the person wrote, kept from reaching into the lines after it.
+    """A line of shell that the user wrote, kept from affecting the lines after it.
 
-    It stands as it is where it is plainly one command; else bash reads it on its own, through `eval`, so that an open
+    It is left as it is if it is plainly one command; else bash reads it separately, through `eval`, so that an open
     quote or here-document ends with it.
     """
     if _PLAIN_LINE.fullmatch(line) and line.split(" ", maxsplit=1)[0] not in _RESERVED:

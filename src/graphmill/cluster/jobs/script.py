@@ -13,7 +13,7 @@ from graphmill.spec.job.resolve import Begin, Job, NoContainerSpec, PyxisSpec, S
 def render_script(job: Job) -> str:
     """The script that sbatch takes.
 
-    Raises `UserError` where a value cannot stand in its place; `resolve_job` has refused those before.
+    Raises `UserError` if a value cannot be quoted for its place; `resolve_job` has refused those before.
     """
     return _template().render(
         name=job.name,
@@ -102,7 +102,7 @@ def _exports(job: Job) -> list[str]:
 
 
 def _options(job: Job) -> list[str]:
-    """What the driver is told (`arguments.py`), one line of the script each."""
+    """The arguments of the driver (`arguments.py`), one line of the script each."""
     ranks = f"--launcher={job.launcher} --ranks-per-host={job.ranks_per_host} --cpus-per-rank={job.cpus_per_rank}"
     lines = [
         '--python="$python"',
@@ -154,7 +154,7 @@ def _container(job: Job) -> list[str]:
 
 
 def _staging(job: Job) -> list[str]:
-    """Where the dataset is copied. The site's variables are the job's: they are known on its hosts alone."""
+    """Where the dataset is copied. The site's variables are expanded in the job: they are known on its hosts only."""
     staging = job.staging
     if staging is None:
         return []
@@ -166,5 +166,5 @@ def _staging(job: Job) -> list[str]:
 
 
 def _folder(path: str) -> str:
-    """An argument of cd: a folder whose name begins with a dash is no option."""
+    """An argument of cd: a folder whose name begins with a dash must not be read as an option."""
     return bash_word(path if not path.startswith("-") else f"./{path}", field="slurm.work_dir")

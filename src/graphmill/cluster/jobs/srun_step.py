@@ -21,14 +21,14 @@ _SIGNALS: Final = {(signal.strsignal(number) or "").lower(): number for number i
 
 
 class Signals:
-    """What came in. Handlers set a flag, and do nothing more."""
+    """Signals received. Handlers set a flag, and do nothing more."""
 
     def __init__(self) -> None:
         self.terminated = False  # the job is cancelled, preempted, or its time is up; SIGKILL comes next
         self.warnings: list[int] = []  # of the scheduler, not passed on yet
 
     def install(self) -> None:
-        """Take over SIGTERM, and the warnings, where a job's --signal says B: they are meant for the ranks."""
+        """Handle SIGTERM, and the warnings, which reach the driver if --signal has B: but are meant for the ranks."""
         signal.signal(signal.SIGTERM, self._terminate)
         for number in (signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, self._warn)
@@ -70,7 +70,7 @@ class SrunStep:
         return self.process.poll()
 
     def wait(self, signals: Signals, until: Callable[[], bool]) -> bool:
-        """Until it has ended, or `until` holds. Returns whether it has ended."""
+        """Wait until it has ended, or `until` holds. Returns whether it has ended."""
         while True:
             while signals.warnings:
                 self.process.send_signal(signals.warnings.pop(0))
@@ -84,22 +84,22 @@ class SrunStep:
             return True
 
     def wait_within(self, signals: Signals, seconds: float) -> bool:
-        """Until it has ended, or the time is over. Returns whether it has ended."""
+        """Wait until it has ended, or the time is over. Returns whether it has ended."""
         give_up = time.monotonic() + seconds
         return self.wait(signals, lambda: time.monotonic() >= give_up)
 
     def kill(self) -> None:
-        """Leave it behind: Slurm ends the step with the job."""
+        """Kill srun: Slurm ends the step with the job."""
         self.process.kill()
         self.process.wait()
 
     def exits(self) -> list[RankExit]:
-        """What srun said of tasks that ended badly, in its order. It tells no times."""
+        """What srun reported about tasks that failed, in its order. It reports no times."""
         return [exit_ for line in self.said for exit_ in exits_in(line)]
 
 
 def exits_in(line: str) -> list[RankExit]:
-    """The exits of tasks that a line of srun tells.
+    """The exits of tasks that a line of srun reports.
 
     >>> [(seen.rank, seen.code) for seen in exits_in("srun: error: host2: tasks 1,3: Killed")]
     [(1, -9), (3, -9)]
@@ -120,7 +120,7 @@ def _code(what: str) -> int:
 
 
 def _numbers(text: str) -> list[int]:
-    """Of `0,2-4`."""
+    """The numbers in `0,2-4`."""
     found: list[int] = []
     for part in text.replace(" ", "").split(","):
         first, _, last = part.partition("-")

@@ -74,7 +74,7 @@ class _StagesInJob:
     submitted: SubmittedPipeline
     stages: Stages
     plan_of: PlanOf
-    code: int = exits.DONE  # of the job, where it is over before all stages were looked at
+    code: int = exits.DONE  # of the job, if it is over before all stages were considered
     num_attempts: int = 0  # begun by this job
     problems: list[str] = field(default_factory=list)
 
@@ -84,14 +84,14 @@ class _StagesInJob:
             end = self._stage(planned, f"[{self._number(name)}/{len(self.submitted.stages)}] {name}")
             if end == "over":
                 return self.code
-            if end == "failed" and name in self.part.stages:  # others were a job's before this one
+            if end == "failed" and name in self.part.stages:  # others belong to an earlier job
                 self.problems.append(name)
         if self.problems:
             _log.info(f"not done: {', '.join(self.problems)}")
         return exits.ANSWER_IS_NO if self.problems else exits.DONE
 
     def _mine(self) -> Iterator[PlannedStage]:
-        """Those of this job, and what an earlier job of the same kind has left unfinished."""
+        """The stages of this job, and those that an earlier job of the same kind has left unfinished."""
         own = [self.submitted.planned(name) for name in self.part.stages]
         last = self._number(own[-1].stage.name)
         for name in self.submitted.chosen:
@@ -126,7 +126,7 @@ class _StagesInJob:
         return self._trained(planned, title)
 
     def _why_not(self, state: StageState) -> str:
-        """Why the stage cannot be run; empty where it can."""
+        """Why the stage cannot be run; empty if it can."""
         missing = self.stages.missing(state.stage)
         if missing:
             return f"not run, because it takes weights of {', '.join(missing)}, which is not done"
@@ -136,12 +136,12 @@ class _StagesInJob:
         return ""
 
     def _has_failed(self, state: StageState) -> bool:
-        """In a job of this chain: a new submission tries again."""
+        """Whether it failed in a job of this chain: a new submission tries again."""
         attempts = state.folder.attempts() if state.status in _FAILED else []
         return bool(attempts) and attempts[-1].time >= self.submitted.time
 
     def _is_too_late(self, planned: PlannedStage, title: str) -> bool:
-        """For another attempt; the first one of a job is always worth it."""
+        """Whether it is too late for another attempt; the first one of a job is always worth it."""
         left_s = job_deadline(self.driver.environ).remaining_s()
         if not self.num_attempts or left_s >= planned.least_s:
             return False

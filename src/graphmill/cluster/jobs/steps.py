@@ -9,7 +9,7 @@ from graphmill.cluster.jobs.arguments import Arguments
 from graphmill.runtime.rank import LAUNCHER
 
 STAGED_ROOT: Final = "GRAPHMILL_STAGED_ROOT"
-# The scheduler's warning would kill a process that does not listen yet.
+# The scheduler's warning would kill a process that has no handler yet.
 _DEAF_TO_WARNING: Final = ("bash", "-c", 'trap "" USR2; exec "$@"')
 
 
@@ -23,7 +23,7 @@ class Rendezvous:
 
 @dataclass(frozen=True, slots=True)
 class JobHere:
-    """What a command depends on of the job that it runs in."""
+    """The properties of its job that a command depends on."""
 
     job_id: str
     num_hosts: int
@@ -67,7 +67,7 @@ def single_python(arguments: Arguments, folder: Path, here: JobHere) -> list[str
 
 
 def environment(arguments: Arguments, environ: Mapping[str, str], rendezvous: Rendezvous | None) -> dict[str, str]:
-    """What the ranks find in their environment."""
+    """The environment variables of the ranks."""
     found = dict(environ)
     if arguments.staging is not None:
         found[STAGED_ROOT] = arguments.staging.to
@@ -104,7 +104,7 @@ def _srun_container(arguments: Arguments, run: Path, here: JobHere) -> list[str]
 
 
 def _python(arguments: Arguments, run: Path, here: JobHere) -> list[str]:
-    """What stands before `-m` in the command of the ranks."""
+    """What precedes `-m` in the command of the ranks."""
     container = arguments.container
     if container is None:
         return [arguments.python]

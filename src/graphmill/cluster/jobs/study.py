@@ -1,6 +1,6 @@
 """A study as jobs of Slurm: an array whose tasks are the cells, or a chain in which each cell waits for the one before.
 
-An array is one job script, so its tasks ask for the same hosts: cells that differ in that stand in arrays of their own.
+An array is one job script, so its tasks ask for the same hosts: cells that differ in that get arrays of their own.
 """
 
 import logging
@@ -56,7 +56,7 @@ class Array:
 
     @property
     def submission(self) -> Submission:
-        """What sbatch is told."""
+        """What is passed to sbatch."""
         return Submission(self.script_path, self.script, self.dependency)
 
 
@@ -134,7 +134,7 @@ def _to_submit(study: Study, logs_root: Path) -> list[CellState]:
 def make_arrays(
     plans: Sequence[CellPlan], *, study: Study, logs_root: Path, at_once: int | None, dependency: str = ""
 ) -> list[Array]:
-    """One array per kind of job. `at_once`: so many tasks of each may run at a time."""
+    """One array per kind of job. `at_once`: how many tasks of each may run at a time."""
     kinds: dict[str, list[Request]] = {}
     for plan in plans:
         kinds.setdefault(_kind(plan.request.job), []).append(plan.request)
@@ -178,7 +178,7 @@ def submit_array(array: Array, environ: Mapping[str, str]) -> list[SubmittedJob]
 
 @contextmanager
 def _written(array: Array) -> Iterator[None]:
-    """The script of the array; it goes with the run folders where the block fails."""
+    """The script of the array; removed along with the run folders if the block fails."""
     write_text(array.script_path, array.script)
     try:
         yield
@@ -191,7 +191,7 @@ def _written(array: Array) -> Iterator[None]:
 
 @contextmanager
 def _opened(request: Request) -> Iterator[None]:
-    """The run folder of a cell, new or from before, with its own job and script: those that continue it alone."""
+    """The run folder of a cell, new or existing, with its own job and script: those that continue it alone."""
     if not request.folder.plan_path.exists():
         with new_folder(request):
             write_request(request)

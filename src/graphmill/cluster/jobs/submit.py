@@ -1,4 +1,4 @@
-"""From an experiment to a queued job: plan it, render its script, ask sbatch whether it would take it, submit it.
+"""From an experiment to a queued job: plan it, render its script, ask sbatch whether it would accept it, submit it.
 
 Everything is decided before anything is written. A submission that fails leaves no run folder behind; one whose answer
 got lost is looked for in the queue by its script, so that no run is ever submitted twice.
@@ -38,8 +38,8 @@ _LOOKS: Final = 3  # for a job whose sbatch gave no answer
 _LOOK_EVERY_S: Final = 0.25
 _VERBS_OF_0_1: Final = re.compile(r"graphmill\.cluster\.(slurm\.inside|jobs\.in_job) begin")
 
-# Variables that stand for an option of sbatch, and win over the script's own lines: a person's default may fill what
-# the script leaves open, but it changes no choice that was made, and nothing else of theirs is passed on.
+# Variables that set an option of sbatch, and override the script's own lines: a user's default may fill what the
+# script leaves open, but it changes no choice that was made, and no other SBATCH_ variable is passed on.
 _OPTION_OF: Final[Mapping[str, str]] = {
     "SBATCH_ACCOUNT": "account",
     "SBATCH_PARTITION": "partition",
@@ -53,20 +53,20 @@ _SBATCH_LINE: Final = re.compile(r"^#SBATCH\s+--([a-z-]+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """What sbatch is told."""
+    """What is passed to sbatch."""
 
     script_path: Path
     script: str
-    dependency: str = ""  # as sbatch takes it; over what the script says
+    dependency: str = ""  # in sbatch's syntax; overrides the script's
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Options of sbatch beside the script's own."""
+        """Options of sbatch besides the script's own."""
         return (f"--dependency={self.dependency}",) if self.dependency else ()
 
     @property
     def command(self) -> tuple[str, ...]:
-        """What will be run."""
+        """The command that will be run."""
         return ("sbatch", "--parsable", *self.options, str(self.script_path))
 
 
@@ -79,11 +79,11 @@ class Request:
     script: str
     folder: RunFolder
     logs_root: Path
-    dependency: str = ""  # as sbatch takes it; over what the script says
+    dependency: str = ""  # in sbatch's syntax; overrides the script's
 
     @property
     def submission(self) -> Submission:
-        """What sbatch is told."""
+        """What is passed to sbatch."""
         return Submission(self.folder.script_path, self.script, self.dependency)
 
 
@@ -119,7 +119,7 @@ def plan_request(
 
 
 def sbatch_environment(script: str, environ: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """The environment for sbatch, and which of the person's SBATCH_ variables count in it."""
+    """The environment for sbatch, and which of the user's SBATCH_ variables count in it."""
     said = set(_SBATCH_LINE.findall(script))
     counts = tuple(sorted(name for name, option in _OPTION_OF.items() if environ.get(name) and option not in said))
     kept = {name: value for name, value in environ.items() if not name.startswith("SBATCH_") or name in counts}
@@ -127,13 +127,13 @@ def sbatch_environment(script: str, environ: Mapping[str, str]) -> tuple[dict[st
 
 
 def check_with_slurm(submission: Submission, environ: Mapping[str, str]) -> str:
-    """Ask sbatch whether it would take the job. Returns what it said: when and where the job would start."""
+    """Ask sbatch whether it would accept the job. Returns its answer: when and where the job would start."""
     environment, _ = sbatch_environment(submission.script, environ)
     return sbatch_test_only(submission.script, options=submission.options, environ=environment)
 
 
 def refuse_taken(request: Request) -> None:
-    """Raise a `UserError` where the run folder holds a run already."""
+    """Raise a `UserError` if the run folder holds a run already."""
     folder = request.folder
     if not folder.plan_path.exists():
         return
@@ -147,7 +147,7 @@ def refuse_taken(request: Request) -> None:
 
 
 def submit_new(request: Request, environ: Mapping[str, str]) -> SubmittedJob:
-    """Make the run folder and submit the job. Where that fails, nothing is left behind."""
+    """Make the run folder and submit the job. If that fails, nothing is left behind."""
     refuse_taken(request)
     check_with_slurm(request.submission, environ)
     with new_folder(request):
@@ -176,7 +176,7 @@ def resubmit(request: Request, environ: Mapping[str, str]) -> SubmittedJob:
 
 @contextmanager
 def new_folder(request: Request) -> Iterator[RunFolder]:
-    """A run folder, made and locked; taken away where the block fails, unless a job may be queued that needs it."""
+    """A run folder, made and locked; removed if the block fails, unless a job may be queued that needs it."""
     folder = RunFolder.create(request.plan, request.logs_root)
     try:
         with folder.lock():
@@ -198,18 +198,18 @@ def new_folder(request: Request) -> Iterator[RunFolder]:
                 folder.path / ".lock",
             ):
                 path.unlink(missing_ok=True)
-            with suppress(OSError):  # somebody put a file there: it is theirs
+            with suppress(OSError):  # someone else put a file there: it is kept
                 folder.path.rmdir()
         raise
 
 
 def refuse_alive(folder: RunFolder) -> None:
-    """Raise a `UserError` where a job of this run waits or runs, or where Slurm cannot be asked."""
+    """Raise a `UserError` if a job of this run waits or runs, or if Slurm cannot be queried."""
     refuse_alive_jobs(folder.jobs(), folder.path)
 
 
 def refuse_alive_jobs(jobs: Sequence[SubmittedJob], path: Path) -> None:
-    """The same of any jobs; `path` is what they are of: a run, or a pipeline."""
+    """The same for any jobs; `path`: the run or pipeline that they belong to."""
     queue = Queue()
     living = alive(jobs, queue.read(jobs))
     if living:
@@ -232,9 +232,9 @@ def write_request(request: Request) -> None:
 
 
 def first_state(job: SubmittedJob, *, within_s: float) -> JobReading | None:
-    """What Slurm makes of a new job: its state once it has been looked at, or when the time is over.
+    """The state of a new job, once Slurm has considered it, or when the time is over.
 
-    sbatch takes many a job that can never start; the reason tells a moment later.
+    sbatch accepts many a job that can never start; the pending reason shows it a moment later.
     """
     until = time.monotonic() + within_s
     reading = None
@@ -249,9 +249,9 @@ def first_state(job: SubmittedJob, *, within_s: float) -> JobReading | None:
 
 
 def after(text: str, folder: RunFolder | None) -> str:
-    """The dependency that `--after` means: on a job, or on the last job of a run; empty where it has succeeded already.
+    """The dependency that `--after` means: on a job, or on the last job of a run; empty if it has succeeded already.
 
-    What can never succeed is refused here: sbatch takes it, and the job waits for ever, or starts at once.
+    What can never succeed is refused here: sbatch accepts it, and the job waits for ever, or starts at once.
     """
     if folder is not None:
         if folder.is_done():
@@ -294,7 +294,7 @@ def read_job(folder: RunFolder) -> Job:
 
 
 def request_of(folder: RunFolder, *, dependency: str = "") -> Request:
-    """What continues a run as it was submitted before: the same plan, job and script."""
+    """The request that continues a run as it was submitted before: the same plan, job and script."""
     try:
         script = folder.script_path.read_text(encoding="utf-8")
     except OSError as error:
@@ -303,13 +303,13 @@ def request_of(folder: RunFolder, *, dependency: str = "") -> Request:
             fix="name the experiment: `graphmill submit EXPERIMENT --resume --run-id ID`",
         ) from None
     job = read_job(folder)
-    if _VERBS_OF_0_1.search(script):  # its driver had verbs, which are gone
+    if _VERBS_OF_0_1.search(script):  # its driver had subcommands, since removed
         script = render_script(job)
     return Request(folder.read_plan(), job, script, folder, folder.path.parent, dependency)
 
 
 def folder_for(run_id: str, logs_root: Path) -> RunFolder:
-    """The folder of a run that is to be; absolute, for the job begins elsewhere."""
+    """The folder of a new run; absolute, since the job starts in another directory."""
     return RunFolder(logs_root.absolute() / checked_run_id(run_id))
 
 
@@ -321,7 +321,7 @@ def python_here() -> str:
 def submit_script(
     submission: Submission, environ: Mapping[str, str], *, earlier: Sequence[SubmittedJob] = ()
 ) -> SubmittedJob:
-    """Call sbatch. An answer that got lost is looked for in the queue; `earlier` jobs of the script are not it."""
+    """Call sbatch. A job whose answer got lost is looked for in the queue, `earlier` jobs of the script excluded."""
     began = time.time()
     environment, _ = sbatch_environment(submission.script, environ)
     try:
@@ -335,7 +335,7 @@ def submit_script(
 
 
 def note(folders: Sequence[RunFolder], jobs: Sequence[SubmittedJob]) -> None:
-    """Keep the jobs' numbers in the run folders; a job whose number cannot be kept is cancelled again."""
+    """Record the job ids in the run folders; a job whose id cannot be recorded is cancelled."""
     for folder, job in zip(folders, jobs, strict=True):
         try:
             folder.note_job(job)
@@ -350,7 +350,7 @@ def note(folders: Sequence[RunFolder], jobs: Sequence[SubmittedJob]) -> None:
 
 
 def _find_lost(script_path: Path, *, looks: int, not_in: Collection[str] = ()) -> SubmittedJob | None:
-    """A job of ours whose number was never told: the one that has this script."""
+    """A job of ours whose id sbatch did not return: the one that has this script."""
     for _ in range(looks):
         try:
             jobs = squeue([])
@@ -368,5 +368,5 @@ def _find_lost(script_path: Path, *, looks: int, not_in: Collection[str] = ()) -
 
 
 def _number(job: SubmittedJob | QueuedJob) -> str:
-    """What sbatch calls the job; the tasks of an array share it."""
+    """The job id that sbatch reports; the tasks of an array share it."""
     return job.job_id.partition("_")[0]

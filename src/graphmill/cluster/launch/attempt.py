@@ -9,10 +9,10 @@
                           ├─the port was taken before step 1──────▶ port_busy      the ranks start again, other port
                           └─SIGTERM, an error, a killed rank──────▶ stopped …      give up
 
-Which endings are retried: `Ending.retried`. A retried attempt gives up instead where it was the last one allowed, or
+Which endings are retried: `Ending.retried`. A retried attempt gives up instead if it was the last one allowed, or
 got no further than the one before: the next would get no further, either. A rank may be lost, and a disk fail, at any
 moment, so there it takes two. A host that dies takes the driver with it, or its job is ended by Slurm: then Slurm
-itself requeues the job (`#SBATCH --requeue`) and nothing here is asked; the next attempt resumes.
+itself requeues the job (`#SBATCH --requeue`) and this code does not run; the next attempt resumes.
 """
 
 from dataclasses import dataclass

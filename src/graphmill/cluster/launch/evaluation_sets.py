@@ -75,7 +75,7 @@ def evaluate_on_all(
 
 
 def read_evaluations(path: Path) -> list[Evaluated]:
-    """All rows of the file; none where there is no file. `UserError` where it is damaged."""
+    """All rows of the file; none if there is no file. `UserError` if it is damaged."""
     if not path.exists():
         return []
     try:
@@ -90,7 +90,7 @@ def read_evaluations(path: Path) -> list[Evaluated]:
 
 
 def _plan_path(stages: Stages, stage: StageSpec, plan_of: PlanOf, root: Path) -> Path:
-    """The plan of a stage: of its run where it has begun, else as it will be planned."""
+    """The plan of a stage: of its run if it has begun, else as it will be planned."""
     state = stages.state(stage)
     if state.status != NEW:
         return state.folder.plan_path

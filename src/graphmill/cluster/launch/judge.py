@@ -40,7 +40,7 @@ _KILLED: Final = tuple(
     code for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL) for code in (-number, 128 + number)
 )
 _OWN_STATUS: Final = (exits.BAD_REQUEST, exits.PORT_BUSY, exits.LOST_A_RANK, exits.IO_ERROR)
-"""Exit statuses of the first failing rank that are the run's, too. With every other the run has failed."""
+"""Exit statuses of the first failing rank that become the run's, too. With any other, the run has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +59,12 @@ class Evidence:
 
     started: float
     exits: Sequence[RankExit] = ()  # in the order in which they were seen; not all need be known
-    killed: float = _NEVER  # when the launcher ended the ranks that were left: exits from then on say nothing
+    killed: float = _NEVER  # when the launcher ended the ranks that were left: exits from then on carry no information
     ahead_s: Mapping[int, float] | None = None  # by rank: how far the clock of its events is ahead of ours
     asked: EndingName | None = None  # to end as: stopped, interrupted, out_of_time or preempted
     lost: Sequence[LostHost] = ()
     status: int | None = None  # of srun or torchrun, which speaks for all ranks where it is 0 or 75
-    problem: str = ""  # what is said where no rank says anything
+    problem: str = ""  # the message if no rank reported one
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +73,10 @@ class Failure:
 
     rank: int | None  # None: a whole host
     num_ranks: int
-    host: str  # "" where the run has one host, or it is not known
+    host: str  # "" if the run has one host, or if unknown
     code: int | None
     what: str
-    time: float  # infinity where it is not known
+    time: float  # infinity if unknown
     is_echo: bool  # it only lost another one
 
     def in_words(self) -> str:
@@ -101,7 +101,7 @@ class Judgement:
         return self.ending.exit_status in SAVED
 
     def report(self, said: Sequence[str], *, log: str | None, resume: str | None) -> str:
-        """What a person reads about the first failure. `said`: its last lines; `log`: where all of them are."""
+        """The message about the first failure. `said`: its last lines; `log`: where all of them are."""
         what = self.first.in_words() if self.first else self.problem or "the ranks failed and left no error"
         read = f"read {log}, fix it, then " if log else ""
         lines = [f"error: {what}", *(f"  | {line}" for line in said)]
@@ -119,9 +119,9 @@ def judge(folder: RunFolder, evidence: Evidence) -> Judgement:
 
 
 def note_outcome(folder: RunFolder, judgement: Judgement, started: float) -> None:
-    """Write how the run ended where rank 0 could not, or did not know how the others ended. Call it after the report.
+    """Write how the run ended if rank 0 could not, or did not know how the others ended. Call it after the report.
 
-    A folder that cannot be written may be what ended the run: that is reported, and hides nothing else.
+    A folder that cannot be written may be what ended the run: that is reported, and hides no other error.
     """
     known, ending, first = folder.read_outcome(), judgement.ending, judgement.first
     says_so = known is not None and known.status == ending.name
@@ -143,7 +143,7 @@ def note_outcome(folder: RunFolder, judgement: Judgement, started: float) -> Non
 
 
 def tail(log: Path) -> list[str]:
-    """The last lines of a rank's log; none where it cannot be read."""
+    """The last lines of a rank's log; none if it cannot be read."""
     try:
         return log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL_LINES:]
     except OSError:
@@ -151,7 +151,7 @@ def tail(log: Path) -> list[str]:
 
 
 def _events(folder: RunFolder, rank: int, evidence: Evidence) -> Events:
-    """What one rank wrote since the attempt began. A damaged file says nothing."""
+    """What one rank wrote since the attempt began. None of a damaged file."""
     path = folder.events_path(rank)
     ahead = (evidence.ahead_s or {}).get(rank, 0.0)
     try:
@@ -162,10 +162,10 @@ def _events(folder: RunFolder, rank: int, evidence: Evidence) -> Events:
 
 
 def _first(by_rank: Sequence[Events], evidence: Evidence, *, several_hosts: bool) -> Failure | None:
-    """The failure that came first: by the rank's own event where it left one, else by its exit.
+    """The failure that came first: by the rank's own event if it left one, else by its exit.
 
-    A rank that only lost another one was not first, though it may say so before the other is quite dead. An exit
-    without a time (srun tells none) comes after all errors that ranks noted themselves.
+    A rank that only lost another one was not first, though it may report so before the other has exited. An exit
+    without a time (srun reports none) comes after all errors that ranks recorded themselves.
     """
     found = [
         Failure(None, len(by_rank), host.name, exits.LOST_A_RANK, f"{host.name} was lost: {host.reason}",
@@ -186,9 +186,9 @@ def _first(by_rank: Sequence[Events], evidence: Evidence, *, several_hosts: bool
 def _failure(
     rank: int, by_rank: Sequence[Events], seen: RankExit | None, evidence: Evidence, *, missed: bool
 ) -> tuple[int | None, str, float, bool] | None:
-    """Code, words, time and whether it is an echo; None where the rank did not fail by itself.
+    """Code, words, time and whether it is an echo; None if the rank did not fail on its own.
 
-    `missed`: another rank found one unresponsive, whereupon srun kills all, in an order that says nothing.
+    `missed`: another rank found one unresponsive, whereupon srun kills all, in an arbitrary order.
     """
     events = by_rank[rank]
     error = next((event for event in events if isinstance(event, recorded.Failure)), None)
@@ -226,7 +226,7 @@ def _ending(by_rank: Sequence[Events], evidence: Evidence, first: Failure | None
 
 
 def _codes(by_rank: Sequence[Events], evidence: Evidence) -> list[int | None]:
-    """By rank: the exit status, by its last event, else as the launcher saw it. None: nobody knows."""
+    """By rank: the exit status, by its last event, else as the launcher saw it. None: unknown."""
     seen = {rank.rank: rank.code for rank in evidence.exits}
     of_all = evidence.status if evidence.status in SAVED else None
     found: list[int | None] = []
@@ -237,7 +237,7 @@ def _codes(by_rank: Sequence[Events], evidence: Evidence) -> list[int | None]:
 
 
 def _code(events: Events) -> int | None:
-    """The exit status that a rank's last event stands for."""
+    """The exit status that a rank's last event implies."""
     match events[-1] if events else None:
         case Finish():
             return exits.DONE

@@ -1,4 +1,4 @@
-"""The local launcher: the ranks of one run as processes of this machine, which live and die together."""
+"""The local launcher: the ranks of one run as processes of this machine; if one fails, all are ended."""
 
 import os
 import signal
@@ -62,7 +62,7 @@ def run_ranks(
             for rank in ranks:
                 rank.close()
     if killed < float("inf") and sys.stdout.isatty():
-        sys.stdout.write(_SHOW_CURSOR)  # a killed rank 0 cannot take back its progress bars' wish to hide it
+        sys.stdout.write(_SHOW_CURSOR)  # a killed rank 0 cannot show the cursor again that its progress bars hid
     judgement = judge(folder, Evidence(started, ended, killed, asked=signals.asked))
     if judgement.first is not None and judgement.ending.name != "interrupted":
         _report(judgement, judgement.first, ranks, folder)
@@ -86,7 +86,7 @@ class _Signals:
 
     @property
     def asked(self) -> EndingName | None:
-        """What the run was asked to end as."""
+        """The ending that was requested."""
         if not self.received:
             return None
         return "interrupted" if self.num_interrupts > 1 else "stopped"
@@ -124,7 +124,7 @@ def reserved_port(address: str = "127.0.0.1") -> Iterator[int]:
     """A port that is free on `address`, and stays ours while rank 0 comes up.
 
     The socket is bound but does not listen: rank 0, whose socket also reuses addresses, may bind the port and listen
-    on it, while the system gives it to nobody who asks for just any port.
+    on it, while the kernel assigns it to no process that binds port 0.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -150,7 +150,7 @@ def shared_environment(
         "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
         "OMP_NUM_THREADS": str(threads),
-        # A thread that waits by spinning takes the core from the thread it waits for, where cores are shared.
+        # A thread that waits by spinning takes the core from the thread it waits for, if cores are shared.
         "OMP_WAIT_POLICY": environ.get("OMP_WAIT_POLICY", "PASSIVE"),
         "GLOO_SOCKET_IFNAME": interface,
     }
@@ -199,7 +199,7 @@ def _report(judgement: Judgement, first: Failure, ranks: Sequence[RankProcess], 
     lines = rank.tail(TAIL_LINES)
     if rank.shown is not None:
         rank.shown.release()
-    elif first.code == exits.BAD_REQUEST:  # the rank has said what clashes and what to type
+    elif first.code == exits.BAD_REQUEST:  # the rank has printed what clashes and what to type
         sys.stderr.write("\n".join([*lines, ""]))
     if first.code == exits.BAD_REQUEST:
         return

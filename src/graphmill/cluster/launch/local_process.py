@@ -1,4 +1,4 @@
-"""The launcher of a local run, found again: the process that owns the run, if it is on this host and lives."""
+"""Find the launcher of a local run: the process that owns the run, if it is on this host and alive."""
 
 from typing import TYPE_CHECKING
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 def launcher_of(folder: RunFolder) -> "psutil.Process | None":
-    """The living process that trains this run on this host, or None.
+    """The live process that trains this run on this host, or None.
 
-    It owns the run, and it is the one that noted the last attempt: whoever only submits a job holds the lock as well.
+    It owns the run, and it recorded the last attempt: a process that only submits a job holds the lock as well.
     """
     owner, attempts = owner_of(folder.path), folder.attempts()
     if owner is None or not attempts or not owner.is_here() or owner.is_dead():

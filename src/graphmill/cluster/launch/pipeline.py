@@ -21,16 +21,16 @@ from graphmill.spec.plan import Plan
 _log = logging.getLogger(__name__)
 
 NEW: Final = "new"
-UNFINISHED: Final = "unfinished"  # it has begun, and does not say how it ended: it runs, or was killed
+UNFINISHED: Final = "unfinished"  # it has begun, and has no outcome: it runs, or was killed
 DONE: Final = "done"
 Planner = Callable[[Experiment, str], Plan]
-"""Makes the plan of one run from its experiment and run id. The caller has it, for it must open the dataset."""
+"""Makes the plan of one run from its experiment and run id. The caller has it, since it must open the dataset."""
 PlanOf = Callable[[StageSpec], Plan]
 """Makes the plan of a stage. It names its initial weights only once the stages that they come from are done."""
 AfterStage = Callable[[StageSpec, RunFolder], None]
 """Called with each stage that is done: at its end, and again whenever the pipeline is run."""
 
-_STOPS: Final = (exits.OUT_OF_TIME, 130)  # a person or a scheduler asked: the whole pipeline stops
+_STOPS: Final = (exits.OUT_OF_TIME, 130)  # a user or a scheduler asked: the whole pipeline stops
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Stages:
     logs_root: Path
 
     def state(self, stage: StageSpec) -> StageState:
-        """As its run folder says."""
+        """By its run folder."""
         run_id = self.pipeline.run_id(stage)
         folder = RunFolder(self.logs_root / run_id)
         status = NEW
@@ -92,7 +92,7 @@ def run_pipeline(
     fails stops those that take its weights, and no others: 1 at the end. A stop (75, or 130) stops the pipeline.
 
     Raises:
-        UserError: a stage has begun with another definition than it has now; both are said.
+        UserError: a stage has begun with another definition than it has now; the message gives both.
     """
     checked_plans(stages, chosen, plan_of)
     problems: list[str] = []
@@ -167,7 +167,7 @@ def _run(stages: Stages, stage: StageSpec, title: str, *, plan_of: PlanOf, comma
 
 @dataclass(frozen=True, slots=True)
 class StageProgress:
-    """How far a stage is, and how good: from its run folder. Empty where it has not begun."""
+    """How far a stage is, and how good: from its run folder. Empty if it has not begun."""
 
     epochs: int = 0  # completed
     of_epochs: int = 0

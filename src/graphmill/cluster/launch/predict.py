@@ -1,6 +1,6 @@
 """What the stages of a pipeline will take: a few steps of each are measured here, and the rest is arithmetic.
 
-Measurements are kept beside the runs, in `<logs root>/<pipeline>/measured.json`, each under the digest of what was
+Measurements are kept next to the runs, in `<logs root>/<pipeline>/measured.json`, each under the digest of what was
 measured and the name of the host: the same stage is not measured twice.
 """
 
@@ -34,8 +34,8 @@ from graphmill.spec.plan import Plan
 _log = logging.getLogger(__name__)
 
 TRIAL_STEPS: Final = 20
-_TRIAL_S: Final = 2.0  # of steps at least, where the stage has so many: twenty steps of a millisecond say little
-_SPREAD: Final = 0.1  # a prediction claims no more than this, however evenly the trial's steps went
+_TRIAL_S: Final = 2.0  # of steps at least, if the stage has enough: twenty steps of a millisecond measure little
+_SPREAD: Final = 0.1  # an interval is at least this wide to either side, however evenly the trial's steps went
 _TRIAL: Final = TypeAdapter(Trial)
 MEASURED_FILE: Final = "measured.json"
 
@@ -53,7 +53,7 @@ class Prediction:
 
 
 class Measurements:
-    """Trials that were made earlier, in a file; only read where `keep` is False."""
+    """Trials that were made earlier, in a file; only read if `keep` is False."""
 
     def __init__(self, folder: Path, *, keep: bool) -> None:
         self._path = folder / MEASURED_FILE
@@ -125,7 +125,7 @@ def predict(
 
 
 def measure(plan: Plan, steps: int) -> dict[str, Any]:
-    """A trial of `steps` steps with random weights; of more, where so many take no time. As JSON has it."""
+    """A trial of `steps` steps with random weights; of more, if they take too little time. As plain JSON values."""
     values = _trial(plan, steps)
     enough = math.ceil(_TRIAL_S / max(values["step_s"], 1e-6))
     if steps * values["step_s"] >= _TRIAL_S / 2 or plan.last_step <= steps:
@@ -136,7 +136,7 @@ def measure(plan: Plan, steps: int) -> dict[str, Any]:
 
 
 def _trial(plan: Plan, steps: int) -> dict[str, Any]:
-    """In a process of its own; with the sources that the plan has, for the task may not do without."""
+    """In a separate process; with the plan's sources, which the task may need."""
     own = plan.model_copy(update={"init_from": None})
     with tempfile.NamedTemporaryFile("w", prefix="graphmill-plan-", suffix=".json", encoding="utf-8") as file:
         file.write(plan_text(own))

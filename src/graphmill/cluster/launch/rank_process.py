@@ -26,7 +26,7 @@ _ERROR_BEGINS: Final = re.compile(
 
 
 def begins_error(line: bytes) -> bool:
-    """Whether a line that a rank printed is the first of an error's, or of what looks like one."""
+    """Whether a line that a rank printed begins an error, or what looks like one."""
     return _ERROR_BEGINS.match(line) is not None
 
 
@@ -36,7 +36,7 @@ class RankExit:
 
     rank: int
     code: int  # negative: died of that signal
-    time: float | None  # Unix time, s; None where it is not known
+    time: float | None  # Unix time, s; None if unknown
 
     @property
     def failed(self) -> bool:
@@ -55,7 +55,7 @@ class RankExit:
 
 
 def signal_name(number: int) -> str:
-    """SIGKILL for 9; the number where it has no name."""
+    """SIGKILL for 9; the number if it has no name."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -101,7 +101,7 @@ class RankProcess:
 
     @property
     def pid(self) -> int:
-        """Of the process, and of its session."""
+        """Id of the process, and of its session."""
         return self._process.pid
 
     def _die_with_launcher(self) -> None:
@@ -118,7 +118,7 @@ class RankProcess:
         into.put(RankExit(self.rank, code, time.time()))
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal, if the rank still lives."""
+        """Send a signal, if the rank is still alive."""
         if self._process.poll() is None:
             self._process.send_signal(number)
 
@@ -130,7 +130,7 @@ class RankProcess:
             return
 
     def close(self) -> None:
-        """Wait for the end of a killed rank and let go of its files."""
+        """Wait for the end of a killed rank and close its files."""
         self._process.wait()
         if self.shown is not None:
             self.shown.join()

@@ -22,7 +22,7 @@ def start_run(plan: Plan, *, logs_root: Path, command: Sequence[str] = WORKER) -
 def resume_run(folder: RunFolder, *, asked: Plan | None = None, command: Sequence[str] = WORKER) -> int:
     """Continue a run as it was planned, and wait for its end. Returns its exit status.
 
-    `asked` is what the person would plan now: where it differs, the request is refused.
+    `asked` is what the user would plan now: if it differs, the request is refused.
     """
     plan = folder.read_plan()
     if asked is not None:

@@ -21,9 +21,9 @@ from graphmill.spec.study_kinds import refuse_hosts_here
 _log = logging.getLogger(__name__)
 
 Planner = Callable[[Experiment, str], Plan]
-"""Makes the plan of one run from its experiment and run id. The caller has it, for it must open the dataset."""
+"""Makes the plan of one run from its experiment and run id. The caller has it, since it must open the dataset."""
 
-_STOPS: Final = (exits.OUT_OF_TIME, exits.INTERRUPTED)  # a person or a scheduler asked: the whole study stops
+_STOPS: Final = (exits.OUT_OF_TIME, exits.INTERRUPTED)  # a user or a scheduler asked: the whole study stops
 
 
 @dataclass(frozen=True, slots=True)

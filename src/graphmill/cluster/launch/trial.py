@@ -1,4 +1,4 @@
-"""How long will it take, and how much memory? A trial runs the first steps of a plan, and says what they cost."""
+"""How long will it take, and how much memory? A trial runs the first steps of a plan, and reports what they cost."""
 
 import json
 import logging
@@ -38,7 +38,7 @@ class Trial:
     steps: int  # of each rank
     step_s: float  # mean; of a rank, its synchronisations included
     step_spread_s: tuple[float, float]  # quartiles
-    epoch_s: float  # of what an epoch takes beside its steps, evaluation and checkpoint; 0 where the trial had but one
+    epoch_s: float  # of what an epoch takes besides its steps, evaluation and checkpoint; 0 if the trial had only one
     val_s: float  # of one evaluation of the validation split
     test_s: float
     start_s: float  # from the start of the attempt to its first step
@@ -58,7 +58,7 @@ class Trial:
 def try_out(plan: Plan, steps: int) -> Trial:
     """Make `steps` steps of `plan` on this machine, and both evaluations, in a folder that is thrown away.
 
-    What the ranks print goes to standard error. Raises `UserError` where the plan is for several hosts, or fails.
+    What the ranks print goes to standard error. Raises `UserError` if the plan is for several hosts, or fails.
     """
     if plan.hosts > 1:
         raise UserError(
@@ -130,13 +130,13 @@ def _epoch_s(events: Sequence[Event], *, step_s: float) -> float:
         if first.epoch == last.epoch or not between:
             continue
         work_s = (first.steps_done - last.steps_done) * step_s
-        rest_s = first.time - between[-1].time - work_s  # from the last thing that is counted by itself
+        rest_s = first.time - between[-1].time - work_s  # from the last thing that is counted separately
         found.append(max(0.0, rest_s))
     return statistics.fmean(found) if found else 0.0
 
 
 def num_checkpoints(plan: Plan) -> float:
-    """How often the whole run saves, at most: where only better ones are saved, each is taken for better."""
+    """How often the whole run saves, at most: if only better ones are saved, each is counted as better."""
     settings = plan.checkpoint
     per_epochs = settings.every_epochs
     by_epochs = plan.calendar.times_every(epochs=per_epochs) if per_epochs else num_evaluations(plan)

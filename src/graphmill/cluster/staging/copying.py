@@ -37,7 +37,7 @@ def copy_files(names: Mapping[str, int], source: Path, target: Path, *, threads:
     """Copy the files `names` (relative path → bytes) from one folder into another, and make them durable.
 
     The first error ends the copying, and is raised; what was copied until then stays. The space of each file is
-    reserved before its first byte, where the file system can: it is full at once, or not at all.
+    reserved before its first byte, if the file system can: it is full at once, or not at all.
     """
     for name, num_bytes in names.items():
         (target / name).parent.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def copy_files(names: Mapping[str, int], source: Path, target: Path, *, threads:
 
 
 def checksums(paths: Sequence[Path], *, threads: int, moved: Moved) -> list[str]:
-    """xxh3-128 of each file, as the disk gives it back: what the page cache holds is dropped first, where it can be."""
+    """xxh3-128 of each file, as read back from the disk: what the page cache holds is dropped first, if possible."""
     stop = threading.Event()
     return _in_parallel(lambda path: _checksum(path, moved, stop), paths, threads, stop)
 
@@ -73,7 +73,7 @@ def _in_parallel(work: Callable[[T], R], items: Sequence[T], threads: int, stop:
         futures = [pool.submit(work, item) for item in items]
         try:
             done, waiting = wait(futures, return_when=FIRST_EXCEPTION)
-        except BaseException:  # the person, or the scheduler, does not want to wait for the rest
+        except BaseException:  # the user, or the scheduler, does not want to wait for the rest
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
@@ -88,7 +88,7 @@ def _in_parallel(work: Callable[[T], R], items: Sequence[T], threads: int, stop:
 def _reserve(path: Path, num_bytes: int) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
-        # Not os.posix_fallocate: where the file system cannot, that writes a byte into every block.
+        # Not os.posix_fallocate: if the file system cannot, that writes a byte into every block.
         if num_bytes and _LIBC.fallocate(fd, 0, ctypes.c_int64(0), ctypes.c_int64(num_bytes)) != 0:
             number = ctypes.get_errno()
             if number in (errno.ENOSPC, errno.EDQUOT):
@@ -120,7 +120,7 @@ def _move(source: int, target: int, offset: int, length: int) -> int:
     """Copy a piece within the kernel where it can, else through memory."""
     try:
         step = os.copy_file_range(source, target, length, offset, offset)
-        if step:  # some file systems say 0, and mean that they cannot
+        if step:  # some file systems return 0, and mean that they cannot
             return step
     except OSError as error:
         if error.errno not in _CANNOT:

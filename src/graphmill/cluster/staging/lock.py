@@ -1,7 +1,7 @@
 """Jobs of one host that want the same copy: one makes it, the others wait and then find it.
 
-The lock only saves work. What keeps copies whole is the rename at the end, so who waits for a holder that does nothing
-any more, or for a file system without locks, goes ahead and copies as well.
+The lock only saves work. What keeps copies whole is the rename at the end, so a job that waits for a stuck holder, or
+for a file system without locks, goes ahead and copies as well.
 """
 
 import errno
@@ -20,14 +20,14 @@ _log = logging.getLogger(__name__)
 
 
 SIGN_EVERY_S: Final = 2.0
-STALE_S: Final = 60.0  # the holder lives, says the system, but has given no sign for so long: stopped, or its host lost
+STALE_S: Final = 60.0  # the lock is held, but its holder gave no sign for this long: stopped, or its host lost
 _LOOK_EVERY_S: Final = 0.2
 _NO_LOCKS: Final = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 @contextmanager
 def only_copier(target: Path, *, stale_s: float = STALE_S) -> Iterator[None]:
-    """Wait until nobody else makes `target`. The lock goes with its holder, however that ends."""
+    """Wait until no other process makes `target`. The lock is released when its holder ends, however it ends."""
     with target.with_name(f".{target.name}.lock").open("a+", encoding="utf-8") as file:
         if not _taken(file, stale_s):
             yield
@@ -47,7 +47,7 @@ def _taken(file: IO[str], stale_s: float) -> bool:
         except BlockingIOError:
             file.seek(0)
             holder = file.read().strip() or "another process"
-            sign = os.fstat(file.fileno()).st_mtime_ns  # of the file system's clock: only its changes tell
+            sign = os.fstat(file.fileno()).st_mtime_ns  # of the file system's clock: only its changes count
             if sign != last_sign:
                 last_sign, since = sign, time.monotonic()
             if time.monotonic() - since > stale_s:

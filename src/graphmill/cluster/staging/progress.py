@@ -15,7 +15,7 @@ _LINE_EVERY_S: Final = 5.0
 
 @contextmanager
 def shown_progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Yield a function that is told of bytes as they are done, from any thread."""
+    """Yield a function to call with numbers of bytes as they are done, from any thread."""
     if sys.stderr.isatty():
         with _bar(what, total) as advance:
             yield advance

@@ -6,7 +6,7 @@ one is to be used, as asked) · 1 it could not be made · 2 the request was wron
 
 A copy has its final name only when it is whole and verified. One that is there is looked at before it is used again:
 its files' sizes and times always; their checksums too when they are small, when `--verify` asks, and when a time
-differs. What fails is thrown away and copied anew.
+differs. What fails is deleted and copied again.
 """
 
 import argparse
@@ -48,7 +48,7 @@ from graphmill.runtime.machine import host_name, num_cores
 
 _log = logging.getLogger(__name__)
 
-ALWAYS_READ_BYTES: Final = 4 << 30  # of a copy found there, up to so many are read again: some seconds, on any disk
+ALWAYS_READ_BYTES: Final = 4 << 30  # of a copy found there, up to this many are read again: some seconds, on any disk
 _MARGIN_BYTES: Final = 1 << 20
 
 Verified = Literal["checksums", "sizes and times"]
@@ -60,13 +60,13 @@ class StagingError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A prepared dataset, as its folder stands."""
+    """A prepared dataset, as its folder is now."""
 
     folder: Path
     name: str
     checksum: str
     sizes: dict[str, int]  # relative path → bytes
-    xxh3: dict[str, str]  # of those that metadata.json vouches for
+    xxh3: dict[str, str]  # of those that metadata.json has a checksum of
 
     @property
     def bytes(self) -> int:
@@ -75,7 +75,7 @@ class Dataset:
 
 
 def read_dataset(folder: Path) -> Dataset:
-    """What there is to copy in `folder`. `UserError` where it is no prepared dataset, or not whole."""
+    """What there is to copy in `folder`. `UserError` if it is not a prepared dataset, or not whole."""
     again = "prepare the dataset again: graphmill prepare NAME --force"
     metadata = read_header(folder)
     sizes = {str(file.relative_to(folder)): file.stat().st_size for file in sorted(_files(folder))}
@@ -90,8 +90,8 @@ def read_dataset(folder: Path) -> Dataset:
 def stage(dataset: Dataset, root: Path, *, verify: bool = False, threads: int | None = None) -> StagedHost:
     """Have a verified copy of the dataset below `root`, by making it or by finding it there.
 
-    Raises `StagingError` where that cannot be (no room, no permission, a disk that returns other bytes), and
-    `UserError` where the dataset itself is damaged.
+    Raises `StagingError` if that is impossible (no room, no permission, a disk that returns other bytes), and
+    `UserError` if the dataset itself is damaged.
     """
     began = time.monotonic()
     target = root.absolute() / staged_name(dataset.name, dataset.checksum)
@@ -122,7 +122,7 @@ def stage(dataset: Dataset, root: Path, *, verify: bool = False, threads: int | 
 
 
 def _reusable(dataset: Dataset, target: Path, verify: bool, threads: int) -> Verified | None:
-    """How far the copy that is there was verified; None: there is none, or it was thrown away."""
+    """How far the copy that is there was verified; None: there is none, or it was deleted."""
     mark = read_mark(target)
     if mark is None or mark.checksum != dataset.checksum or mark.xxh3.keys() != dataset.sizes.keys():
         if target.exists():
@@ -175,7 +175,7 @@ def _verified(dataset: Dataset, folder: Path, threads: int, moved: Moved) -> dic
     """The checksums of the copy in `folder`, once they are those of the dataset."""
     names = list(dataset.sizes)
     found = dict(zip(names, checksums([folder / name for name in names], threads=threads, moved=moved), strict=True))
-    others = [name for name in names if name not in dataset.xxh3]  # nobody vouches for these: compare with the source
+    others = [name for name in names if name not in dataset.xxh3]  # no recorded checksum: compare with the source
     own = checksums([dataset.folder / name for name in others], threads=threads, moved=lambda _: None)
     expected = {**dataset.xxh3, **dict(zip(others, own, strict=True))}
     for name in names:
@@ -220,7 +220,7 @@ def stage_for_run(
     verify: bool = False,
     on_failure: Literal["fail", "use_shared"] = "fail",
 ) -> StagedHost:
-    """Stage the dataset of a run on this host, and say in the run folder what came of it."""
+    """Stage the dataset of a run on this host, and record the result in the run folder."""
     plan = folder.read_plan().dataset
     dataset = read_dataset(Path(plan.path))
     if dataset.checksum != plan.checksum:

@@ -1,4 +1,4 @@
-"""Site profiles: those that come with graphmill, and the person's own."""
+"""Site profiles: those that come with graphmill, and the user's own."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ from graphmill.spec.job.site import Site, load_site
 
 
 def site_folders() -> list[Path]:
-    """Where profiles are looked for: the person's own first, then those packaged here."""
+    """Where profiles are looked for: the user's own first, then those packaged here."""
     config = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
     return [Path(config) / "graphmill" / "sites", Path(__file__).parent]
 

@@ -1,4 +1,4 @@
-"""Do the hosts agree? Compared before anything starts: code, torch, what they have, and how one reaches the other."""
+"""Do the hosts agree? Compared before anything starts: code, torch, cores and GPUs, and how one reaches the other."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from graphmill.spec.plan import MachineInfo, Plan
 
 
 def refuse_all(errors: Sequence[UserError]) -> None:
-    """Raise one `UserError` that tells all of them; return where there is none."""
+    """Raise one `UserError` with all of them; return if there is none."""
     if not errors:
         return
     if len(errors) == 1:
@@ -22,7 +22,7 @@ def refuse_all(errors: Sequence[UserError]) -> None:
 
 
 def refuse_other_code(sessions: Sequence[Session]) -> None:
-    """Raise a `UserError` where a host runs other code than this one: ranks that differ compute nonsense, or hang."""
+    """Raise a `UserError` if a host runs other code than this one: ranks that differ compute nonsense, or hang."""
     here = code_checksum()
     others = [session for session in sessions if _info(session).code != here]
     if others:
@@ -42,13 +42,13 @@ def refuse_other_code(sessions: Sequence[Session]) -> None:
 
 
 def machine_of_each(sessions: Sequence[Session]) -> MachineInfo:
-    """What every host has at least."""
+    """The least cores and GPUs of any host."""
     facts = [_info(session) for session in sessions]
     return MachineInfo(num_cores=min(fact.num_cores for fact in facts), num_gpus=min(fact.num_gpus for fact in facts))
 
 
 def unequal(sessions: Sequence[Session]) -> str | None:
-    """A remark where hosts have more than the least of them."""
+    """A remark if hosts have more than the least of them."""
     facts = [_info(session) for session in sessions]
     least = machine_of_each(sessions)
     if all((fact.num_cores, fact.num_gpus) == (least.num_cores, least.num_gpus) for fact in facts):
@@ -61,7 +61,7 @@ def unequal(sessions: Sequence[Session]) -> str | None:
 
 
 def meeting_address(hosts: HostList, sessions: Sequence[Session]) -> str:
-    """The number under which the other hosts reach rank 0's host, as the last of them resolves it."""
+    """The IP address under which the other hosts reach rank 0's host, as the last of them resolves it."""
     resolved = _info(sessions[-1]).resolved
     asked = meeting_name(hosts, sessions)
     if resolved is None:
@@ -83,7 +83,7 @@ def meeting_name(hosts: HostList, sessions: Sequence[Session]) -> str:
 
 
 def refuse_other_ranks(hosts: HostList, plan: Plan) -> None:
-    """Raise a `UserError` where a plan cannot be run by these hosts."""
+    """Raise a `UserError` if a plan cannot be run by these hosts."""
     planned = f"the run was planned for {plan.ranks} ranks"
     if hosts.num_ranks not in (None, plan.ranks):
         raise UserError(f"{planned}, but {hosts.source} starts {hosts.num_ranks}", fix=f"make them {plan.ranks} in all")

@@ -1,4 +1,4 @@
-"""Logging in to hosts: the person's keys, agent, ssh config and known hosts; whatever is missing is told with its cure.
+"""Logging in to hosts: the user's keys, agent, ssh config and known hosts; what is missing is reported with its fix.
 
 Nothing is asked for and nothing is stored: no password, no passphrase, no new host key.
 """
@@ -23,7 +23,7 @@ _KNOWN_HOSTS_OF_ALL: Final = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_ho
 
 
 async def connect(host: Host, config: Path | None) -> asyncssh.SSHClientConnection:
-    """Log in. `config`: in place of ~/.ssh/config. A `UserError` says why it cannot be, and what to type."""
+    """Log in. `config`: in place of ~/.ssh/config. A `UserError` says why it failed, and what to type."""
     options = _options(host, config)
     address, port = options.host or host.address, options.port
     where = f"{host.name} ({address} port {port})" if address != host.name else f"{host.name} port {port}"
@@ -75,7 +75,7 @@ def _options(host: Host, config: Path | None) -> asyncssh.SSHClientConnectionOpt
 
 
 def _unverified(host: Host, options: asyncssh.SSHClientConnectionOptions, where: str, reason: str) -> UserError:
-    """An unknown host key, or one that is not the known one."""
+    """An unknown host key, or one that differs from the known one."""
     address, port = options.host or host.address, options.port
     name = options.host_key_alias or address
     files = _known_hosts_files(options) or [Path(_KNOWN_HOSTS[0]).expanduser()]
@@ -99,9 +99,9 @@ def _unverified(host: Host, options: asyncssh.SSHClientConnectionOptions, where:
 
 
 def _known_hosts(options: asyncssh.SSHClientConnectionOptions) -> asyncssh.SSHKnownHosts:
-    """The keys that are known, none where no file is there.
+    """The known host keys; none if there is no file.
 
-    Never left to asyncssh, which takes `UserKnownHostsFile none` to mean that any key will do.
+    Never left to asyncssh, which takes `UserKnownHostsFile none` to mean that any key is accepted.
     """
     texts = []
     for file in (*_known_hosts_files(options), *_set_in(options, "GlobalKnownHostsFile", _KNOWN_HOSTS_OF_ALL)):

@@ -24,7 +24,7 @@ def is_of_seed(value: Mapping[str, Any]) -> bool:
 
 
 def from_seed(document: Document) -> tuple[Document, tuple[str, ...]]:
-    """The same hosts in our form, lines kept, and remarks on what was read otherwise or not at all."""
+    """The same hosts in our form, lines kept, and remarks on what was changed or ignored."""
     nodes = document.value["nodes"]
     if not isinstance(nodes, list) or not nodes:
         raise UserError(f"{document.source}: nodes is not a list of addresses", fix="list the hosts under nodes:")

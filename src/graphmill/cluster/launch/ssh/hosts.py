@@ -1,4 +1,4 @@
-"""hosts.yaml: which hosts train, and how each is reached. Read whole, every problem told at once."""
+"""hosts.yaml: which hosts train, and how each is reached. Read whole, every problem reported at once."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ _INSTEAD: Final = {
 
 
 class HostSettings(Spec):
-    """What may be said of one host, and under `defaults:` of all."""
+    """The settings of one host, and under `defaults:` of all."""
 
     user: str | None = Field(None, pattern=r"^[^\s@:/\x00-\x1f-][^\s@:/\x00-\x1f]*$", description="login; else ssh's")
     port: int | None = Field(None, ge=1, le=65535, description="of sshd; else ssh's")
@@ -82,11 +82,11 @@ class HostList:
     source: str
     hosts: tuple[Host, ...]
     master_addr: str | None
-    remarks: tuple[str, ...] = ()  # what was read otherwise than it was written
+    remarks: tuple[str, ...] = ()  # what was read differently from how it was written
 
     @property
     def num_ranks(self) -> int | None:
-        """Over all hosts; None where the file does not say it."""
+        """Over all hosts; None if the file does not set it."""
         first = self.hosts[0].num_ranks
         return None if first is None else first * len(self.hosts)
 
@@ -221,7 +221,7 @@ class _Reader:
 
 
 def refuse_ranks(hosts: HostList, asked: int | str, source: str) -> None:
-    """Raise a `UserError` where an experiment asks for other ranks than the hosts are to start."""
+    """Raise a `UserError` if an experiment asks for other ranks than the hosts are to start."""
     if hosts.num_ranks is None or asked in ("auto", hosts.num_ranks):
         return
     raise UserError(

@@ -51,25 +51,25 @@ class HostRow:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a person asked for: a new run, or an old one to go on with."""
+    """The request: a new run, or an existing one to resume."""
 
     hosts: HostList
     logs_root: Path
-    make_plan: Callable[[MachineInfo], Plan] | None  # None: `resume` says it
+    make_plan: Callable[[MachineInfo], Plan] | None  # None: `resume` has it
     resume: RunFolder | None
     ssh_config: Path | None = None
     show: Callable[[Plan, Sequence[HostRow]], None] | None = None  # then nothing is started
-    resume_with: str = "graphmill launch --hosts hosts.yaml --resume"  # the advice how to go on, before the run's name
+    resume_with: str = "graphmill launch --hosts hosts.yaml --resume"  # the command that resumes, before the run's name
     command: tuple[str, ...] = ()  # in place of the worker, for tests
 
     def run(self) -> int:
-        """Returns the exit status: as a local run's, and 74 where a host was lost."""
+        """Returns the exit status: as a local run's, and 74 if a host was lost."""
         return asyncio.run(_launch(self))
 
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """All hosts, looked at and found fit."""
+    """All hosts, checked and found fit."""
 
     sessions: Sequence[Session]
     plan: Plan
@@ -81,7 +81,7 @@ class _Ready:
         return self.plan.ranks // len(self.sessions)
 
     def ranks_of(self, index: int) -> tuple[int, ...]:
-        """Of one host, in a row."""
+        """The ranks of one host, consecutive."""
         return tuple(range(index * self.ranks_per_host, (index + 1) * self.ranks_per_host))
 
     def rows(self) -> list[HostRow]:
@@ -275,7 +275,7 @@ def _starts(launch: Launch, ready: _Ready, begun: Begun) -> list["asyncio.Future
 
 
 def _report(launch: Launch, folder: RunFolder, judgement: Judgement, seen: Supervision) -> str | None:
-    """What to show the person; None: the ranks have said all."""
+    """What to show the user; None: the ranks have printed it."""
     first = judgement.first
     if first is None or judgement.ending.name == "interrupted":
         return None
@@ -283,7 +283,7 @@ def _report(launch: Launch, folder: RunFolder, judgement: Judgement, seen: Super
     if first.rank is None:
         return _lost_report(seen.lost, first, resume)
     said = seen.shown.tail(first.rank)
-    if judgement.ending.name == "bad_request":  # the rank has said what clashes and what to type
+    if judgement.ending.name == "bad_request":  # the rank has printed what clashes and what to type
         return "".join(f"{line}\n" for line in said)
     log = folder.log_path(first.rank)
     return judgement.report(said, log=str(log) if log.exists() else None, resume=resume)

@@ -1,10 +1,10 @@
 """The agent: `python -m graphmill.cluster.launch.ssh.remote`, started over SSH on each host, starts that host's ranks.
 
 It takes requests on standard input and answers on standard output (wire.py). The first line is the environment, in
-which it starts itself anew. Its ranks live no longer than its connection: it kills them when standard input ends, when
-the launcher is silent for too long, and by being killed itself (they die with their parent).
+which it restarts itself. Its ranks do not outlive its connection: it kills them when standard input ends, when the
+launcher sends no heartbeat for too long, and by being killed itself (they die with their parent).
 
-One thread, and nothing in it waits: ranks write their output to their logs, and the agent sends on what is new there.
+One thread, and nothing in it blocks: ranks write their output to their logs, and the agent sends on what is new there.
 """
 
 import contextlib
@@ -62,13 +62,13 @@ _READY: Final = "--ready"
 
 def main(arguments: Sequence[str]) -> int:
     """Enter the environment that the launcher gives, then serve it until it goes."""
-    if list(arguments) == ["--look"]:  # for a person who wants to see whether it would start
+    if list(arguments) == ["--look"]:  # for a user who wants to see whether it would start
         sys.stdout.write(encode(_info(Look())).decode())
         return 0
     if list(arguments) != [_READY]:
         return _enter_environment()
     out = os.dup(1)
-    os.dup2(2, 1)  # whatever prints here must not stand between our lines
+    os.dup2(2, 1)  # other output must not come between our lines
     with contextlib.ExitStack() as held:
         agent = Agent(source=0, sink=out, held=held)
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
@@ -81,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _enter_environment() -> int:
     line = bytearray()
-    while not line.endswith(b"\n"):  # byte by byte: what follows is for the process that takes our place
+    while not line.endswith(b"\n"):  # byte by byte: what follows is for the process that replaces this one
         byte = os.read(0, 1)
         if not byte:
             return LOST
@@ -99,7 +99,7 @@ class _Tail:
     rest: bytes = b""
 
     def lines(self, *, to_end: bool) -> list[str]:
-        """Whole lines since the last call; `to_end`: and the last one, though nothing ends it."""
+        """Whole lines since the last call; `to_end`: also the last one, even if unterminated."""
         with contextlib.suppress(FileNotFoundError), self.path.open("rb") as file:
             file.seek(self.position)
             chunk = file.read(-1 if to_end else _CHUNK)
@@ -129,7 +129,7 @@ class Agent:
     _beaten: float = 0.0
 
     def serve(self) -> int:
-        """Until the launcher closes standard input. Exit status 0 if no rank was running then."""
+        """Serve until the launcher closes standard input. Exit status 0 if no rank was running then."""
         os.set_blocking(self.source, False)
         os.set_blocking(self.sink, False)
         self._heard = time.monotonic()
@@ -250,7 +250,7 @@ class Agent:
                 del self._outgoing[: os.write(self.sink, self._outgoing[:_CHUNK])]
         except BlockingIOError:
             return
-        except OSError:  # nobody reads any more
+        except OSError:  # the reader is gone
             self.lost = True
 
 
@@ -314,7 +314,7 @@ def _not_writable(folder: Path) -> list[str]:
 
 
 def _wrong_dataset(request: Check) -> list[str]:
-    """Of any task: the header of what is prepared has a checksum over all of it."""
+    """For any task: the header of prepared data has a checksum over all of it."""
     from graphmill.graph.header import read_header
 
     try:

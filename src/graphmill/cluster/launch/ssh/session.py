@@ -75,7 +75,7 @@ class Session:
 
     @property
     def address(self) -> str:
-        """Of the host, as the ssh config resolves it."""
+        """Address of the host, as the ssh config resolves it."""
         return str(self.connection.get_extra_info("host") or self.host.address)
 
     def send(self, request: Request) -> None:
@@ -100,11 +100,11 @@ class Session:
         )
 
     async def look(self, resolve: str | None) -> HostInfo:
-        """Learn what the host is, and how its clock goes."""
+        """Query what the host is, and the offset of its clock."""
         began = time.time()
         self.facts = await self.ask(Look(resolve=resolve), HostInfo)
         self.ahead_s = self.facts.time - (began + time.time()) / 2
-        if abs(self.ahead_s) < (time.time() - began) / 2:  # no more than the answer took: that says nothing
+        if abs(self.ahead_s) < (time.time() - began) / 2:  # no more than the answer took: not significant
             self.ahead_s = 0.0
         self._last_sign = time.monotonic()
         return self.facts
@@ -152,7 +152,7 @@ class Session:
                 self._printed.append(line.decode("utf-8", errors="replace").rstrip())
 
     async def _live(self) -> None:
-        """Tell the agent that we live, and notice when it does no more."""
+        """Send heartbeats to the agent, and notice when its own stop."""
         while True:
             self.send(Beat())
             silent_s = time.monotonic() - self._last_sign
@@ -170,7 +170,7 @@ class Session:
         return "".join(f"\n  | {line}" for line in self._printed if line)
 
     def last_words(self) -> list[str]:
-        """What the agent, or something else than it, printed beside its answers."""
+        """What the agent, or another program, printed besides its answers."""
         return [line for line in self._printed if line]
 
 

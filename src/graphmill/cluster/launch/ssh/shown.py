@@ -15,7 +15,7 @@ from typing import Final
 from graphmill.cluster.launch.rank_process import begins_error
 
 _TAIL_LINES: Final = 30
-_END_S: Final = 5.0  # for a terminal that somebody has stopped
+_END_S: Final = 5.0  # for a terminal that the user has stopped
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Shown:
         known.held.append(text)
 
     def release(self, *, older_than_s: float = 0.0) -> None:
-        """Show what was held back, where that was long enough ago."""
+        """Show what was held back, if that was long enough ago."""
         for known in self._ranks.values():
             if known.held and time.monotonic() - known.held_since >= older_than_s:
                 self._queue.put("".join(f"{known.prefix}{text}\n" for text in known.held))

@@ -39,7 +39,7 @@ class Supervision:
 
     @property
     def asked(self) -> EndingName | None:
-        """What the run was asked to end as."""
+        """The ending that was requested."""
         if not self.received:
             return None
         return "interrupted" if self.num_interrupts > 1 else "stopped"
@@ -50,7 +50,7 @@ class Supervision:
         return self.received.count(signal.SIGINT)
 
     async def run(self) -> None:
-        """Until no rank runs any more on any host that we still reach."""
+        """Wait until no rank runs any more on any host that we still reach."""
         with self._signals():
             listeners = [asyncio.create_task(self._listen(index)) for index in self.running]
             try:

@@ -1,4 +1,4 @@
-"""What the launcher and the agents on the hosts say to each other: one JSON object a line, both ways."""
+"""The protocol between the launcher and the agents on the hosts: one JSON object per line, both ways."""
 
 from typing import Annotated, Final, Literal
 
@@ -17,7 +17,7 @@ class Beat(Spec):
 
 
 class Look(Spec):
-    """Say what you are. `resolve`: an address to resolve as well."""
+    """Describe yourself. `resolve`: an address to resolve as well."""
 
     kind: Literal["look"] = "look"
     resolve: str | None = None
@@ -138,12 +138,12 @@ def encode(message: Request | Message) -> bytes:
 
 
 def decode_request(line: bytes) -> Request:
-    """A line of the launcher's. `ValueError` where it is none."""
+    """A line of the launcher's. `ValueError` if it is not one."""
     return _REQUESTS.validate_json(line)
 
 
 def decode_message(line: bytes) -> Message | None:
-    """A line of an agent's, or None where something else printed it: a login script, for example."""
+    """A line of an agent's, or None if something else printed it: a login script, for example."""
     try:
         return _MESSAGES.validate_json(line)
     except ValidationError:
