@@ -1,4 +1,4 @@
-"""The commands. Importing this takes a blink: what is heavy is imported inside the command that needs it."""
+"""The commands. Importing this is fast: heavy modules are imported inside the command that needs them."""
 
 from graphmill.cli.app import app, main
 

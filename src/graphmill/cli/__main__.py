@@ -1,4 +1,4 @@
-"""`python -m graphmill.cli`, for where the `graphmill` script is not on PATH."""
+"""`python -m graphmill.cli`, if the `graphmill` script is not on PATH."""
 
 from graphmill.cli.app import main
 

@@ -37,7 +37,7 @@ app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode=None,  # plain help: it starts in a blink, and reads the same in a log, a test and the reference
+    rich_markup_mode=None,  # plain help: it starts fast, and reads the same in a log, a test and the reference
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 100},
 )
@@ -91,10 +91,10 @@ def graphmill_(
 
 
 def main() -> None:
-    """The entry point: what escapes the commands is a bug of ours, and says so."""
+    """The entry point: what escapes the commands is a bug of ours, and is reported as one."""
     try:
         app()
-    except Exception:  # noqa: BLE001  # the outermost frame: whatever comes here is a bug, and is told as one
+    except Exception:  # noqa: BLE001  # the outermost frame: whatever comes here is a bug, and is reported as one
         traceback.print_exc()
         tell_bug()
         sys.exit(1)

@@ -51,7 +51,7 @@ def datasets(root: DatasetRoot = None, json: Json = False) -> None:
 
 
 def _dataset_rows(prepared: "dict[str, Header]") -> list[dict[str, Any]]:
-    """Those of the catalogues, then those that are prepared under other names."""
+    """Datasets of the catalogues, then those that are prepared under other names."""
     from graphmill.spec.kinds import KINDS
 
     known = {dataset.name: (kind, dataset) for kind in KINDS for dataset in kind.datasets}
@@ -128,8 +128,8 @@ def prepare(
 ) -> None:
     """Turn a raw dataset into a store.
 
-    A store is a folder of memory-mapped arrays with checksums, shared by the ranks of a host. What a task can be told
-    with -o stands in docs/reference/experiment.md; --feature-dtype, --random-split, --split-seed, --adjacency and
+    A store is a folder of memory-mapped arrays with checksums, shared by the ranks of a host. What a task takes
+    with -o is listed in docs/reference/experiment.md; --feature-dtype, --random-split, --split-seed, --adjacency and
     --unit are short for -o feature_dtype=…, and so on.
 
     \b
@@ -224,7 +224,7 @@ def _store_folder(target: str, root: Path) -> Path | None:
 
 
 def _show_store(folder: Path, *, check: bool, json: bool) -> None:
-    """All of data of a built-in task; of others the header, for data do not say what code is imported."""
+    """All of data of a built-in task; else the header only, since data must not choose what code is imported."""
     from graphmill.graph.arrays import check_arrays, check_checksum
     from graphmill.graph.header import read_header
     from graphmill.spec.kinds import KINDS

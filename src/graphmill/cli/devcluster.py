@@ -176,7 +176,7 @@ def down() -> None:
 
 
 def status(json: Json = False) -> None:
-    """Show daemons and hosts. Exit status 1 where one that should run does not.
+    """Show daemons and hosts. Exit status 1 if one that should run does not.
 
     \b
     Example:
@@ -220,7 +220,7 @@ def node(
 
 
 def crash(name: HostName) -> None:
-    """Take the power away from a host: silence, then nothing runs on it any more.
+    """Power a host off: its network goes down, then all its processes are killed.
 
     \b
     Example:
@@ -232,7 +232,7 @@ def crash(name: HostName) -> None:
 
 
 def boot(name: HostName) -> None:
-    """Give a host its power back, and start its daemons.
+    """Power a host on, and start its daemons.
 
     \b
     Example:
@@ -277,7 +277,7 @@ def _there(name: str) -> "tuple[Description, Host]":
 
 
 def _be_inside() -> None:
-    """Go on inside the cluster that `up` brought up, unless this is inside one: the same command, started there."""
+    """Continue inside the cluster that `up` brought up, unless this is inside one: the same command, started there."""
     from graphmill.devcluster.hosts import inside
     from graphmill.devcluster.launch import the_running_one
 

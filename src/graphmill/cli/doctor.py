@@ -18,7 +18,7 @@ def register(app: typer.Typer) -> None:
 def doctor(root: DatasetRoot = None, logs_root: LogsRoot = Path("logs"), json: Json = False) -> None:
     """Show what this machine has, and what would fail.
 
-    Cores, memory, GPUs, backends, versions, disk. Exit status 1 where something needed is missing.
+    Cores, memory, GPUs, backends, versions, disk. Exit status 1 if something needed is missing.
 
     \b
     Example:

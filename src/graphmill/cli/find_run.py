@@ -1,4 +1,4 @@
-"""Find the runs that a person means: by folder, by run id, by study, by job, or the latest."""
+"""Find the runs that the user means: by folder, by run id, by study, by job, or the latest."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ __all__ = ["find_by_name_or_job", "find_run", "find_several", "latest_run", "nam
 
 
 def find_several(text: str | None, logs_root: Path) -> list[RunFolder]:
-    """All runs in the folder `text`, a study's for example; the latest run of the logs root where it is None."""
+    """All runs in the folder `text`, a study's for example; the latest run of the logs root if it is None."""
     if text is None:
         return [latest_run(logs_root)]
     for path in (Path(text), logs_root / text):

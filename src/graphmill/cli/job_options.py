@@ -1,4 +1,4 @@
-"""What a job asks of Slurm, as options that several commands share; each stands for a key of the section `slurm`."""
+"""What a job asks of Slurm, as options that several commands share; each sets a key of the section `slurm`."""
 
 import functools
 import inspect
@@ -87,7 +87,7 @@ _OPTIONS: Final = {
 
 
 def takes_job_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command all options of a job. It receives the overrides they stand for as `job`, a list of key=value.
+    """Give a command all options of a job. It receives the overrides that they set as `job`, a list of key=value.
 
     The command declares `job: list[str]` among its keyword arguments.
     """
@@ -110,7 +110,7 @@ def takes_job_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def job_overrides(values: Mapping[str, Any]) -> list[str]:
-    """The overrides that the options stand for; None is an option not given.
+    """The overrides that the options set; None is an option not given.
 
     >>> job_overrides({"hosts": 2, "account": "m1234", "mail_type": "END,FAIL"})
     ['slurm.hosts=2', 'slurm.account="m1234"', 'slurm.mail_type=["END", "FAIL"]']
@@ -138,7 +138,7 @@ def job_overrides(values: Mapping[str, Any]) -> list[str]:
 def joined_values(args: Sequence[str]) -> list[str]:
     """`--sbatch-arg --licenses=a` → `--sbatch-arg=--licenses=a`: a value that looks like an option stays a value.
 
-    For a command that looks at its words before typer does.
+    For a command that reads its arguments before typer does.
     """
     with_value = {flag for option in _OPTIONS.values() if option.type is not bool for flag in option.flags}
     words: list[str] = []

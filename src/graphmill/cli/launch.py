@@ -71,7 +71,7 @@ def launch(
         - address: node1
         - {address: 10.0.0.2, port: 2222, devices: "2,3", environment: {NCCL_DEBUG: INFO}}
 
-    Exit status: as of train; 74 where a host was lost.
+    Exit status: as of train; 74 if a host was lost.
     """
     from graphmill.cluster.launch.ssh.hosts import read_hosts
     from graphmill.cluster.launch.ssh.launch import Launch
@@ -116,7 +116,7 @@ def launch(
 
 
 def _experiment(experiment: str | None, overrides: list[str], hosts: "HostList") -> "Experiment":
-    """With the ranks that the hosts are to start."""
+    """The experiment with the ranks that the hosts are to start."""
     from graphmill.cluster.launch.ssh.hosts import refuse_ranks
 
     asked = load(experiment, overrides, None)

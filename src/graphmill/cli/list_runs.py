@@ -18,9 +18,9 @@ def register(app: typer.Typer) -> None:
 
 
 def list_(logs_root: LogsRoot = Path("logs"), json: Json = False) -> None:
-    """List all runs: state, job, epoch, and who said so.
+    """List all runs: state, job, epoch, and the source of the state.
 
-    Slurm is asked once for all of them; where it does not know a job, the run folder tells.
+    Slurm is queried once for all of them; if it does not know a job, the run folder is used.
 
     \b
     Example:

@@ -62,7 +62,7 @@ class SubmitStagesCommand(StagesCommand):
     """A value that looks like an option stays a value: `--sbatch-arg --licenses=a`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
-        """Join such values to their options before anybody reads them."""
+        """Join such values to their options before they are parsed."""
         return super().parse_args(ctx, joined_values(args))
 
 
@@ -105,7 +105,7 @@ def plan(
 ) -> None:
     """Predict what each stage takes, and pack stages into jobs.
 
-    A few steps of each stage that is not done are run here, once: what was measured is kept beside the runs. Times and
+    A few steps of each stage that is not done are run here, once: measurements are kept next to the runs. Times and
     memory are intervals; jobs are packed by the upper ends. A stage may span jobs, and a job may hold several stages.
 
     \b

@@ -91,7 +91,7 @@ def _packed(
 def _predictions(
     of: "Stages", wanted: "Sequence[StageSpec]", record: "SubmittedPipeline", *, trial: int, keep: bool
 ) -> "dict[str, Prediction]":
-    """By stage; none of those that are not to be measured, or cannot be, where nothing was measured before."""
+    """By stage; none for those that are not to be measured, or cannot be, unless they were measured before."""
     from graphmill.cluster.launch.predict import Measurements, predict
 
     measurements = Measurements(of.logs_root / of.pipeline.name, keep=keep)
@@ -179,7 +179,7 @@ def _tell(
 
 
 def one_time_limit(time_limit: str | None, job: Sequence[str]) -> list[str]:
-    """The overrides of the job with `--time-limit` as slurm.time; `UserError` where --time is given, too."""
+    """The overrides of the job with `--time-limit` as slurm.time; `UserError` if --time is given, too."""
     given = [override for override in job if override.startswith("slurm.time=")]
     if time_limit is None:
         return list(job)

@@ -84,7 +84,7 @@ def predict(
 ) -> None:
     """Write the predictions of a run to a file.
 
-    With ids, and with the truth where it is known; by the same inference as evaluate.
+    With ids, and with the ground truth if it is known; by the same inference as evaluate.
 
     \b
     Example:
@@ -117,7 +117,7 @@ def _refuse_other(given: str, option: str, known: tuple[str, ...]) -> None:
 
 
 def _in_a_process(module: str, run: str, logs_root: Path, options: list[str]) -> dict[str, Cell]:
-    """What the module says as JSON; torch is loaded there, not here."""
+    """What the module prints as JSON; torch is loaded there, not here."""
     from graphmill.cli.find_run import find_run
 
     folder = find_run(run, logs_root)

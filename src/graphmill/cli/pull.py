@@ -29,8 +29,8 @@ def pull(
 ) -> None:
     """Fetch runs from another machine, with rsync over ssh.
 
-    Nothing here is deleted; half-written files, locks and temporary files stay there. Runs that go on may be fetched
-    again and again: only what is new travels. Then merge, pareto and figures work as for runs of this machine.
+    Nothing here is deleted; half-written files, locks and temporary files stay there. Unfinished runs may be fetched
+    repeatedly: only what is new is transferred. Then merge, pareto and figures work as for runs of this machine.
 
     \b
     Example:

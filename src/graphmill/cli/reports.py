@@ -118,7 +118,7 @@ def pareto(
 ) -> None:
     """Find the accuracy that communication buys.
 
-    A point is on the frontier where no other has both more accuracy (or less error) and less communication.
+    A point is on the frontier if no other has both more accuracy (or less error) and less communication.
 
     \b
     Example:

@@ -35,8 +35,8 @@ def scaling(
     """Show how a run scales.
 
     From the measured epochs of a strong, weak or sensitivity study: a table, CSV, JSON, and figures as PNG, PDF and
-    PGFPlots. The first epoch warms up and is told apart. Cells that differ in more than what is studied are refused;
-    failed ones are shown as failed. Efficiency is what it is: it may be above 1.
+    PGFPlots. The first epoch is warm-up, shown separately. Cells that differ in more than what is studied are refused;
+    failed ones are shown as failed. Efficiency is not capped: it may be above 1.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""`script`: what sbatch takes, written without a cluster in sight."""
+"""`script`: a job script for sbatch, written without a cluster."""
 
 import logging
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ _NOT_FOR_TRAINING = ("slurm.", "stage.", "slurm=", "stage=", "train.ranks=")
 
 
 class ScriptCommand(ShortFlagsCommand):
-    """Reads `--nodes-list 1 2 4 8`, which typer cannot, and keeps what stands after `--` for training."""
+    """Reads `--nodes-list 1 2 4 8`, which typer cannot, and keeps what follows `--` for training."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
         """Take both apart before typer sees the rest."""
@@ -66,7 +66,7 @@ def script(
     """Write the script of a Slurm job.
 
     Needs no cluster and no run: the job makes its run folder itself, and continues in it after its time limit. What
-    stands after `--` goes to training. A request that the site cannot meet is refused, with the site's own numbers.
+    follows `--` goes to training. A request that the site cannot meet is refused, with the site's own numbers.
 
     \b
     Example:
@@ -117,7 +117,7 @@ def _joined_nodes_list(args: Sequence[str]) -> list[str]:
 
 
 def _counts(nodes_list: str | None) -> list[int | None]:
-    """The numbers of hosts; one None where the experiment says it."""
+    """The numbers of hosts; one None if the experiment sets it."""
     if nodes_list is None:
         return [None]
     words = nodes_list.replace(",", " ").split()
@@ -131,7 +131,7 @@ def _counts(nodes_list: str | None) -> list[int | None]:
 
 
 def _training(words: Sequence[str], overrides: Sequence[str], experiment: str | None) -> TrainRequest:
-    """What stands after `--`, and what stands before it, as one request to training."""
+    """The arguments after `--`, and those before it, as one request to training."""
     given = [part for text in overrides for part in ("-O", text)]
     named = [] if experiment is None else [experiment]
     request = parse_train_request([*named, *words, *given])

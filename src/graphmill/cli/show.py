@@ -1,4 +1,4 @@
-"""How facts are printed: tables on a terminal, aligned plain lines elsewhere, JSON where asked."""
+"""How facts are printed: tables on a terminal, aligned plain lines elsewhere, JSON on request."""
 
 import dataclasses
 import json

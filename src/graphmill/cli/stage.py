@@ -42,7 +42,7 @@ def stage(
 ) -> None:
     """Copy a prepared dataset to a faster disk, and verify the copy.
 
-    A verified copy that is there already is used. Exit status 1 where no copy could be made. In a job's script the same
+    An existing verified copy is used. Exit status 1 if no copy could be made. In a job's script the same
     is done by staging.to=host_local.
 
     \b

@@ -1,4 +1,4 @@
-"""`stop`: end a run so that it can go on later."""
+"""`stop`: end a run so that it can be resumed later."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -30,7 +30,7 @@ def stop(
 ) -> None:
     """Stop a run: its ranks save a checkpoint and leave.
 
-    Jobs that wait are cancelled. A stopped run does not go on by itself; --resume continues it.
+    Pending jobs are cancelled. A stopped run does not resume automatically; --resume continues it.
 
     \b
     Example:
@@ -60,7 +60,7 @@ def stop(
 
 
 def _named(run: str, logs_root: Path) -> "list[RunFolder]":
-    """The runs that are meant; of a pipeline its own folder, too, for its jobs that wait are of no run yet."""
+    """The runs that are named; of a pipeline its own folder, too, since its pending jobs belong to no run yet."""
     from graphmill.cli.find_run import find_by_name_or_job, named_pipeline
     from graphmill.record.run_folder import find_runs
 

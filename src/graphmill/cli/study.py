@@ -106,7 +106,7 @@ def submit(
 ) -> None:
     """Submit the cells of a study as an array job of Slurm.
 
-    Each task of the array is one cell, a run of its own. Cells that ask for other hosts than the rest stand in an array
+    Each task of the array is one cell, a run of its own. Cells that ask for other hosts than the rest get an array
     of their own. Done cells are skipped, and those whose jobs wait or run.
 
     \b

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-LOOK_S = 3.0  # at the reason why a new job waits; sbatch takes many a job that can never start
+LOOK_S = 3.0  # at the reason why a new job waits; sbatch accepts many a job that can never start
 
 
 def register(app: typer.Typer) -> None:
@@ -46,7 +46,7 @@ class SubmitCommand(ShortFlagsCommand):
     """A value that looks like an option stays a value: `--sbatch-arg --licenses=a`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
-        """Join such values to their options before anybody reads them."""
+        """Join such values to their options before they are parsed."""
         return super().parse_args(ctx, joined_values(args))
 
 
@@ -72,8 +72,8 @@ def submit(
 ) -> None:
     """Submit an experiment as a job of Slurm.
 
-    What the job asks for stands in the experiment's section `slurm` and in the site's profile. The run folder is made
-    here, with the plan, the job and its script; the number of the job is kept in it.
+    The job's resources are set in the experiment's section `slurm` and in the site's profile. The run folder is made
+    here, with the plan, the job and its script; the job id is recorded in it.
 
     \b
     Example:
@@ -136,7 +136,7 @@ def _resumed(
     run_id: str | None,
     dependency: str,
 ) -> "Request | None":
-    """What continues a run; None where it is done."""
+    """The request that continues a run; None if it is done."""
     from graphmill.cluster.jobs.sites import find_site
     from graphmill.cluster.jobs.submit import plan_request, refuse_alive, request_of
     from graphmill.record.find_run import run_to_resume
@@ -171,7 +171,7 @@ def _resumed(
 
 
 def dependency_of(text: str, logs_root: Path) -> str:
-    """What `--after` means to sbatch."""
+    """The dependency for sbatch that `--after` means."""
     from graphmill.cli.find_run import find_run
     from graphmill.cluster.jobs.submit import after
     from graphmill.slurm.commands import is_job_id
@@ -180,7 +180,7 @@ def dependency_of(text: str, logs_root: Path) -> str:
 
 
 def _say_what_counts(request: "Request") -> None:
-    """Of the person's own defaults for sbatch: those that fill what the script leaves open."""
+    """Log the user's own defaults for sbatch that fill what the script leaves open, and the job's remarks."""
     from graphmill.cluster.jobs.submit import sbatch_environment
 
     for name in sbatch_environment(request.script, os.environ)[1]:
@@ -190,7 +190,7 @@ def _say_what_counts(request: "Request") -> None:
 
 
 def show_request(request: "Request", *, is_new: bool, json: bool) -> None:
-    """The whole request, and what Slurm says to it: also, and above all, where it refuses."""
+    """Show the whole request, and Slurm's answer to it: also, and above all, if it refuses."""
     from graphmill.cluster.jobs.submit import check_with_slurm
     from graphmill.slurm.commands import SlurmError, SlurmMissingError
 
@@ -235,7 +235,7 @@ def _print_request(request: "Request", answer: str | None, *, is_new: bool, json
 
 
 def tell_submitted(folder: "RunFolder", job: "SubmittedJob", *, json: bool) -> None:
-    """The number of the job at once, then what Slurm makes of it."""
+    """Print the job id at once, then the job's state in Slurm."""
     from graphmill.cluster.jobs.submit import first_state
     from graphmill.slurm.states import in_words
 
@@ -269,7 +269,7 @@ def tell_submitted(folder: "RunFolder", job: "SubmittedJob", *, json: bool) -> N
 
 
 def tell_first(job: "SubmittedJob | None", watched: str, *, json: bool) -> None:
-    """What Slurm makes of the first of several jobs, which stands for all; `watched`: what `graphmill watch` takes."""
+    """Print the state of the first of several jobs, for all of them; `watched`: what `graphmill watch` takes."""
     from graphmill.cluster.jobs.submit import first_state
     from graphmill.slurm.states import in_words
 

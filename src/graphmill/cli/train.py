@@ -85,7 +85,7 @@ def _resume(
     run_id: str | None,
     dry_run: bool,
 ) -> None:
-    """Continue a run: as it was planned, which is compared with what is asked for, if that is said again."""
+    """Continue a run as it was planned; if the request is given again, it is compared with that plan."""
     from graphmill.cluster.launch.run import resume_run
     from graphmill.record.find_run import run_to_resume
     from graphmill.record.run_folder import refuse_other_plan
@@ -102,11 +102,11 @@ def _resume(
 
 
 def finish(folder: "RunFolder", code: int, *, resume_with: str = "graphmill train --resume") -> None:
-    """Say how it ended, and end so. `resume_with`: what continues the run, before its folder."""
+    """Report how it ended, and exit accordingly. `resume_with`: what continues the run, before its folder."""
     from graphmill.cluster.launch.judge import NOT_READY, STOPPED_AT_ONCE
 
     outcome = folder.read_outcome()
-    if code == exits.DONE and outcome is not None:  # rank 0 has told the measures
+    if code == exits.DONE and outcome is not None:  # rank 0 has printed the measures
         print_line(f"{folder.path}: {outcome.epochs} epochs, {outcome.wall_s:.1f} s")
     elif outcome is not None and (code == exits.OUT_OF_TIME or outcome.message in (NOT_READY, STOPPED_AT_ONCE)):
         _log.info(f"{folder.path}: {outcome.message}; continue with `{resume_with} {folder.path}`")

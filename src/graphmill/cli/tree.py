@@ -1,4 +1,4 @@
-"""How commands end: errors of the person without a traceback, our own bugs with one and where to send it."""
+"""How commands end: errors of the user without a traceback, our own bugs with one and where to send it."""
 
 import errno
 import sys
@@ -17,7 +17,7 @@ INTERRUPTED = 130
 _NO_PLACE_TO_WRITE = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES),
     *(errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
-)  # what a path that a person named may bring, no matter where in the code
+)  # what a path given by the user may raise, no matter where in the code
 READING_ORDER = (
     *(
         "datasets",
@@ -44,7 +44,7 @@ _SHORT_FLAGS_KEY = "graphmill.short_flags"
 
 
 class Commands(TyperGroup):
-    """The tree of commands, listed in the order a person meets them."""
+    """The tree of commands, listed in the order a user meets them."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
         """Names in reading order."""
@@ -52,7 +52,7 @@ class Commands(TyperGroup):
         return sorted(self.commands, key=lambda name: READING_ORDER.index(name) if name in READING_ORDER else 99)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401  # typer's Context, old and new
-        """Run the command; what the person can fix ends in one sentence and exit status 2."""
+        """Run the command; what the user can fix ends in one sentence and exit status 2."""
         show_messages()
         try:
             return super().invoke(ctx)
@@ -90,7 +90,7 @@ class ShortFlagsCommand(TyperCommand):
 
 
 def with_short_flags(ctx: typer.Context, overrides: Sequence[str]) -> list[str]:
-    """`overrides` and what the short flags in this command line stand for."""
+    """`overrides` and those that the short flags in this command line set."""
     flags: ShortFlags = ctx.meta[_SHORT_FLAGS_KEY]
     return flags.over(overrides)
 
@@ -101,7 +101,7 @@ def short_flags_text() -> str:
 
 
 def tell_error(error: UserError) -> None:
-    """What clashes, then what to type: on standard error, in colour on a terminal."""
+    """Print what clashes, then what to type: on standard error, in colour on a terminal."""
     typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
     typer.echo(error.message, err=True)
     typer.secho("  → ", fg="green", bold=True, err=True, nl=False)
@@ -109,7 +109,7 @@ def tell_error(error: UserError) -> None:
 
 
 def tell_bug() -> None:
-    """After the traceback of an error that is ours."""
+    """Print how to report a bug of ours, after its traceback."""
     command = " ".join(sys.argv)
     typer.echo(
         "\nThis is a bug in graphmill, not in your request. Please report it with the traceback above,"

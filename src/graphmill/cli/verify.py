@@ -34,7 +34,7 @@ def verify(
 ) -> None:
     """Check that runs are whole and true to their plan.
 
-    Files, job, metrics, ranks, data, checkpoints: one line per check. Exit status 1 where one fails. What every rank
+    Files, job, metrics, ranks, data, checkpoints: one line per check. Exit status 1 if one fails. What every rank
     wrote on its own is compared, and each seals its files when it is done: that finds accidents, not forgers.
 
     \b

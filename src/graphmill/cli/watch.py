@@ -58,8 +58,8 @@ def watch(
 ) -> None:
     """Watch runs until they end.
 
-    State, why a job waits, progress, the tail of the log; lines instead of a table without a terminal. Slurm is asked
-    once per interval, however many runs there are; where it has forgotten a job, or is away, the run folder tells.
+    State, why a job waits, progress, the tail of the log; lines instead of a table without a terminal. Slurm is queried
+    once per interval, however many runs there are; if it has forgotten a job, or is down, the run folder is used.
     Ctrl-C ends the watching, not the runs. Exit status 0: all are done; 75: some stopped and can be continued; 1: some
     failed.
 
@@ -151,7 +151,7 @@ def _follow_on_terminal(watcher: "Watcher | PipelineWatcher", interval: float) -
 
 
 def drawn(views: "Sequence[RunView]", troubles: Sequence[str], *, height: int) -> "Group":
-    """A table of the runs, why they wait or failed, and the tail of the log where it is one run."""
+    """A table of the runs, why they wait or failed, and the tail of the log if it is one run."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Group
     from rich.table import Table
