@@ -61,7 +61,7 @@ def clock_of(seconds: float) -> str:
 
 
 def shown_clock(seconds: float) -> str:
-    """H:MM:SS for a person, with days where there are some.
+    """H:MM:SS for display, with days if there are some.
 
     >>> shown_clock(75), shown_clock(90061)
     ('0:01:15', '1-01:01:01')
@@ -94,7 +94,7 @@ def accounted_mib(text: str) -> float | None:
 
 
 def gib(mib: float) -> str:
-    """GiB for a person.
+    """GiB for display.
 
     >>> gib(87040), gib(12390), gib(120)
     ('85', '12.1', '0.12')

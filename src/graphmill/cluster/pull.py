@@ -1,7 +1,7 @@
 """Fetch runs from another machine: rsync over ssh. Nothing here is deleted, nothing half-written is fetched.
 
 What is there is listed first; what the list names is fetched. So a run that ends meanwhile comes with the outcome of
-the list's moment: here, an outcome is never next to metrics that are older than it.
+the list's moment: an outcome is never here next to metrics that are older than it.
 """
 
 import os

@@ -33,7 +33,7 @@ class _Family:
 
     model: Model
     others: Mapping[str, Model]
-    chosen: str  # "task is node_classification"; "" where there was no choice
+    chosen: str  # "task is node_classification"; "" if there was no choice
 
     def owners(self, path: KeyPath) -> list[str]:
         """What would make the key at `path` a known one."""

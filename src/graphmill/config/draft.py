@@ -24,7 +24,7 @@ class Draft:
 
     @classmethod
     def of(cls, document: Document) -> "Draft":
-        """Begin with what a file says."""
+        """Begin with the values of a file."""
         origins = {path: f"{document.source}:{line}" for path, line in document.lines.items()}
         return cls(copy.deepcopy(document.value), origins)
 

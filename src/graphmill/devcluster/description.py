@@ -1,4 +1,4 @@
-"""What a dev cluster is to be: hosts, what Slurm believes they have, how fast things happen; where its files lie."""
+"""What a dev cluster is to be: hosts, what Slurm believes they have, how fast things happen; where its files are."""
 
 import getpass
 from functools import cached_property

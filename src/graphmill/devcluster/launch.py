@@ -69,7 +69,7 @@ class Running:
 
 
 def up(cluster: Description) -> tuple[Running, bool]:
-    """Bring a cluster up that stays until `down`; True where it was not up already."""
+    """Bring a cluster up that stays until `down`; True if it was not up already."""
     folder = _state_folder()
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
@@ -83,7 +83,7 @@ def up(cluster: Description) -> tuple[Running, bool]:
 
 
 def down() -> bool:
-    """End the cluster that `up` brought up, with all its jobs. False where there was none."""
+    """End the cluster that `up` brought up, with all its jobs. False if there was none."""
     known = running()
     if known is not None:
         os.kill(known.process, signal.SIGKILL)

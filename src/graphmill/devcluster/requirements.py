@@ -68,7 +68,7 @@ def check_requirements(cluster: Description) -> None:
 
 
 def why_not(cluster: Description | None = None) -> str:
-    """Why no dev cluster can run here, in one sentence; empty where it can."""
+    """Why no dev cluster can run here, in one sentence; empty if it can."""
     try:
         check_requirements(Description() if cluster is None else cluster)
     except UserError as error:

@@ -35,7 +35,7 @@ _NICE_MINUTES: Final = (5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 480, 
 class JobUsage:
     """What is known of one run of a job. Amounts are those of one host, the fullest; None: not known."""
 
-    is_done: bool = False  # the run is: a job that was cut short says nothing of the time it needs
+    is_done: bool = False  # the run is: a job that was cut short does not show the time it needs
     state: str = ""  # Slurm's word
     num_ranks: int = 1  # of a host
     memory_asked_mib: float | None = None
@@ -177,7 +177,7 @@ def _staging(facts: JobUsage) -> Advice | None:
 
 
 def nice_memory(mib: float) -> float:
-    """The next amount that a person would write: quarters of a GiB below one, then 1, 2, 3, 4, 6, 8, 12, 16, 24 … GiB.
+    """The next amount that a user would write: quarters of a GiB below one, then 1, 2, 3, 4, 6, 8, 12, 16, 24 … GiB.
 
     >>> nice_memory(15 * 1024) / 1024, nice_memory(500), nice_memory(97 * 1024) / 1024
     (16.0, 512.0, 128.0)
@@ -191,7 +191,7 @@ def nice_memory(mib: float) -> float:
 
 
 def nice_time(seconds: float) -> float:
-    """The next length of time that a person would write, in seconds.
+    """The next length of time that a user would write, in seconds.
 
     >>> nice_time(50 * 60) / 60, nice_time(25 * 3600) / 3600
     (60.0, 48.0)

@@ -1,7 +1,7 @@
 """What holds a run back: from the clocks of its ranks and what the monitors saw. Pure; thresholds are constants here.
 
 All shares are of the time of the epochs after the first, training and evaluation together. A finding is what lies over
-its threshold; the verdict is the largest of them, memory before all others, and computing where there is none.
+its threshold; the verdict is the largest of them, memory before all others, and computing if there is none.
 """
 
 import math
@@ -88,7 +88,7 @@ class Finding:
     share: float
     threshold: float
     is_severe: bool
-    figure: str  # the number that says so, for a person
+    figure: str  # the number that shows it, for display
     suggestions: tuple[str, ...]  # the next thing to try first
 
 

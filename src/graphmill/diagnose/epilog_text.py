@@ -1,4 +1,4 @@
-"""epilog.txt: the epilog for a person, in plain lines that read the same in a log and on a terminal."""
+"""epilog.txt: the epilog to be read, in plain lines that read the same in a log and on a terminal."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final

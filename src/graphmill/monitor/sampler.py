@@ -321,7 +321,7 @@ class _Life:
 
 
 def _pidfd(pid: int) -> int:
-    """A descriptor that becomes readable when the process ends; −1 where the kernel has none, or it has ended."""
+    """A descriptor that becomes readable when the process ends; −1 if the kernel has none, or it has ended."""
     try:
         return os.pidfd_open(pid)
     except OSError:

@@ -1,4 +1,4 @@
-"""Everything a run folder holds, read once; what cannot be read is a text that says why, not an error."""
+"""Everything a run folder holds, read once; what cannot be read is a text with the reason, not an error."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Saved:
 
     path: Path
     manifest: Manifest | None
-    problem: str  # why there is no manifest, if there is none
+    problem: str  # why the manifest is missing, if it is
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ class Evidence:
     ahead_s: Mapping[int, float] | None = None  # by rank: how far the clock of its events is ahead of ours
     asked: EndingName | None = None  # to end as: stopped, interrupted, out_of_time or preempted
     lost: Sequence[LostHost] = ()
-    status: int | None = None  # of srun or torchrun, which speaks for all ranks where it is 0 or 75
+    status: int | None = None  # of srun or torchrun, which holds for all ranks if it is 0 or 75
     problem: str = ""  # the message if no rank reported one
 
 
@@ -97,7 +97,7 @@ class Judgement:
 
     @property
     def is_saved(self) -> bool:
-        """Whether it is no failure: done, or left after a checkpoint."""
+        """Whether it is not a failure: done, or left after a checkpoint."""
         return self.ending.exit_status in SAVED
 
     def report(self, said: Sequence[str], *, log: str | None, resume: str | None) -> str:

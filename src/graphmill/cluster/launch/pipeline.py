@@ -133,7 +133,7 @@ def checked_plans(stages: Stages, chosen: Sequence[StageSpec], plan_of: PlanOf) 
 
 
 def checked_plan(stages: Stages, stage: StageSpec, plan_of: PlanOf) -> Plan:
-    """The plan of one stage; `UserError` where its run has begun by another one."""
+    """The plan of one stage; `UserError` if its run has begun by another one."""
     plan, state = plan_of(stage), stages.state(stage)
     if state.status == NEW:
         return plan

@@ -117,7 +117,7 @@ def _copy_block(block: _Block, moved: Moved, stop: threading.Event) -> None:
 
 
 def _move(source: int, target: int, offset: int, length: int) -> int:
-    """Copy a piece within the kernel where it can, else through memory."""
+    """Copy a piece within the kernel if it can, else through memory."""
     try:
         step = os.copy_file_range(source, target, length, offset, offset)
         if step:  # some file systems return 0, and mean that they cannot

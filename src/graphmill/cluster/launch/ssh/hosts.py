@@ -71,7 +71,7 @@ class Host:
     python: str
     directory: str | None
     environment: Mapping[str, str]  # CUDA_VISIBLE_DEVICES is in it
-    num_ranks: int | None  # None: as many as the experiment says
+    num_ranks: int | None  # None: as many as the experiment sets
     interface: str | None
 
 
