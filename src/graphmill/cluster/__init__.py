@@ -1,1 +1,1 @@
-"""Plan to ranks: the local launcher, studies, verification (control plane: never imports torch)."""
+"""Plan to ranks, here, over SSH and in jobs: launch, jobs, staging, status, stop, pull (control plane: no torch)."""

@@ -2,7 +2,7 @@
 
 `python -m graphmill.monitor.sampler RUN_FOLDER --parent PID` runs next to the ranks, once per host. It ends with the
 process PID or on SIGTERM, ignores other signals, and never fails a run: if it cannot write, it keeps trying.
-Only the standard library is loaded: it starts fast and stays small.
+Neither torch nor numpy is loaded: it starts fast and stays small.
 """
 
 import argparse

@@ -40,7 +40,7 @@ def _missing(evidence: Evidence) -> Iterator[str]:
 
 
 def _unsealed(evidence: Evidence) -> Iterator[str]:
-    """Only what a rank that is done has sealed; one that is not done fails elsewhere."""
+    """Files that changed after a rank that is done sealed them, and ranks that left no seal."""
     for log in evidence.logs:
         if log.finish is None:
             yield f"rank {log.rank} left no seal: it did not finish"

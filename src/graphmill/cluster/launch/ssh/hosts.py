@@ -221,7 +221,7 @@ class _Reader:
 
 
 def refuse_ranks(hosts: HostList, asked: int | str, source: str) -> None:
-    """Raise a `UserError` if an experiment asks for other ranks than the hosts are to start."""
+    """Raise a `UserError` if an experiment asks for another number of ranks than the hosts are to start."""
     if hosts.num_ranks is None or asked in ("auto", hosts.num_ranks):
         return
     raise UserError(
