@@ -1,6 +1,7 @@
 """What became of jobs: squeue is queried first, then sacct for what it has forgotten; both may be unavailable.
 
-However many jobs are asked for, a reading costs one call of squeue per cluster, and one of sacct if jobs have left the queue.
+However many jobs are asked for, a reading costs one call of squeue per cluster, and one of sacct if jobs have left the
+queue.
 """
 
 from collections.abc import Iterable, Mapping
