@@ -1,6 +1,6 @@
 // What the bindings of every subject share: array types, checks of shapes, conversions. numpy arrays and CPU tensors
 // come in, results go into arrays that the caller owns, and the GIL is released while the work is done. What is written
-// to is never converted (noconvert): the result would go into a copy that nobody sees.
+// to is never converted (noconvert): the result would go into a copy that is discarded.
 #pragma once
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>

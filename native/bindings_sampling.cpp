@@ -72,7 +72,7 @@ class NeighborSampler {
   std::variant<std::monostate, Sampler<int32_t>, Sampler<int64_t>> sampler_;
 };
 
-// A neighbourhood in the making, in Python's hands: over when it is finished.
+// A neighbourhood under construction, owned by Python: unusable once it is finished.
 class OpenBatch {
  public:
   OpenBatch(const Relabeller& relabeller, const Ids& seeds, bool resample, bool with_edge_ids)

@@ -10,7 +10,7 @@ namespace graphmill {
 
 namespace {
 
-constexpr int64_t kRowsPerBlock = 168;  // rows that are worked on together, where samples are smaller than that
+constexpr int64_t kRowsPerBlock = 168;  // rows that are processed together, if samples are smaller than that
 constexpr int64_t kMaxGroups = 16;      // sums of weight gradients that are kept apart, so that threads need not wait
 
 Walks::Matrix part_of(const SparseRows& stacked, int64_t first, int64_t num_rows) {

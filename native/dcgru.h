@@ -4,10 +4,10 @@
 //   new_h = u ∘ h + (1 − u) ∘ candidate
 //
 // The slots S_s are I, P_1, P_1², …, P_2, P_2², …: powers of the random walks in both directions. A sample's rows of
-// all slots stand side by side, [S_0 h, S_1 h, … | S_0 x, … | S_0 (r ∘ h), …], so each of the two is one product, and a
-// sample's share of the work stays in the core's cache from the diffusion to the new state. Backward diffuses again
-// rather than store the slots. Samples are cut into blocks that do not depend on the number of threads, so neither does
-// any bit of the result.
+// all slots are stored side by side, [S_0 h, S_1 h, … | S_0 x, … | S_0 (r ∘ h), …], so each of the two is one product,
+// and a sample's share of the work stays in the core's cache from the diffusion to the new state. Backward diffuses
+// again rather than store the slots. Samples are cut into blocks that do not depend on the number of threads, so
+// neither does any bit of the result.
 #pragma once
 #include <cstdint>
 #include <cstdlib>
@@ -43,7 +43,7 @@ struct AlignedArray {  // aligned, uninitialised
   std::unique_ptr<float, decltype(&std::free)> data;
 };
 
-// Weights packed for the products of both directions; good for all steps of a sequence.
+// Weights packed for the products of both directions; valid for all steps of a sequence.
 struct DcgruWeights {
   // gate_weight [2 units, slots (units + channels)], candidate_weight [units, slots (channels + units)].
   DcgruWeights(const float* gate_weight, const float* gate_bias, const float* candidate_weight,
@@ -66,7 +66,7 @@ struct DcgruState {  // of one step; rows are [sample, node]
 struct DcgruGrads {
   const float* new_h;  // [rows, units]
   float* h;            // [rows, units]
-  float* x;            // [rows, channels], or null where it is not wanted
+  float* x;            // [rows, channels], or null if this gradient is not wanted
   float *gate_weight, *gate_bias, *candidate_weight, *candidate_bias;  // added to
 };
 

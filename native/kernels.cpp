@@ -1,7 +1,7 @@
-// Compiled several times with other flags (see CMakeLists.txt): GRAPHMILL_ISA names the build. Written with the
+// Compiled several times with different flags (see CMakeLists.txt): GRAPHMILL_ISA names the build. Written with the
 // compiler's vector types, so one source serves every instruction set. Only headers without ordinary inline
 // functions are included: such a function, compiled here for AVX-512, could be the copy that the linker keeps for
-// everybody.
+// all callers.
 #include "kernels.h"
 
 #include <cstdint>

@@ -10,7 +10,7 @@ enum class RowType : int { kFloat32, kFloat16, kBfloat16 };
 struct Epilogue {
   const float* bias;         // [n], or null
   const uint64_t* row_keys;  // [m]: key of each row's dropout draws, or null for none
-  uint32_t threshold;        // a value is dropped where its 32-bit draw is below this
+  uint32_t threshold;        // a value is dropped if its 32-bit draw is below this
   float scale;               // 1 / (1 - p)
   bool relu;
 };

@@ -1,4 +1,4 @@
-// The Python face of the core: one file of bindings per subject (bindings_*.cpp), joined here.
+// The Python interface of the core: one file of bindings per subject (bindings_*.cpp), joined here.
 #include <malloc.h>
 #include <nanobind/stl/string.h>
 
@@ -14,7 +14,7 @@ bool keep_freed_memory() { return mallopt(M_MMAP_THRESHOLD, 32 << 20) == 1 && ma
 
 NB_MODULE(_native, m) {
   using namespace graphmill;
-  nb::set_leak_warnings(false);  // a model that a script still holds when the interpreter ends is no leak
+  nb::set_leak_warnings(false);  // a model that a script still holds when the interpreter ends is not a leak
   m.doc() = "Graphmill's core: sampling, gathering, segment and matrix operators, a recurrent cell. No torch needed.";
   m.def("keep_freed_memory", &keep_freed_memory,
         "Keep what is freed (up to 1 GiB, in pieces of up to 32 MiB) for the next step instead of handing it to the "

@@ -40,7 +40,7 @@ struct Aligned {  // uninitialised
   std::unique_ptr<T, decltype(&std::free)> data;
 };
 
-// A strip of a matrix's columns. Its rows are far apart, so the hardware does not see the pattern and has to be told.
+// A strip of a matrix's columns. Its rows are far apart, so the hardware does not detect the pattern: prefetch them.
 struct Strip {
   const Matrix& matrix;
   int64_t column, width;
@@ -288,7 +288,7 @@ class KeptGradient {
   int64_t* starts_of(int64_t block) const { return starts_.data.get() + block * (n_ + 1); }
 
   int64_t n_, num_blocks_;
-  Aligned<float> values_, sums_;  // of the pages of `values_` only those that are written exist
+  Aligned<float> values_, sums_;  // of the pages of `values_` only those that are written are allocated
   Aligned<int32_t> rows_;
   Aligned<int64_t> starts_;
 };

@@ -21,7 +21,7 @@ constexpr int64_t kShortRowBytes = 256;    // a row of in-edges that is fetched 
 constexpr int64_t kRowsAhead = 16;         // rows whose offsets are fetched ahead of their use
 constexpr int64_t kIdsPerChunk = 1 << 16;  // that one thread checks at a time
 
-// Floyd's choice for one draw: the draw itself, or, where it is taken already, the upper limit.
+// Floyd's choice for one draw: the draw itself, or, if it is taken already, the upper limit.
 void pick_by_mask(int64_t start, int64_t degree, int64_t count, uint64_t key, int64_t* picked) {
   uint32_t drawn[64];
   kernels().draw_below_each(key, degree - count + 1, count, drawn);
@@ -70,7 +70,7 @@ void pick_edges(int64_t start, int64_t degree, int64_t count, uint64_t key, int6
 
 namespace {
 
-// Position of the first id that is no node, or -1.
+// Position of the first id that is not a node, or -1.
 template <class Index>
 int64_t first_stranger(const Index* indices, int64_t num_edges, int64_t num_nodes, int num_threads) {
   using Unsigned = std::make_unsigned_t<Index>;  // of which negative ids are the largest

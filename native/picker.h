@@ -1,5 +1,5 @@
-// The first half of sampling: which in-edges a hop takes. It reads the topology and knows no batch, so a hop can be
-// picked where its rows lie.
+// The first half of sampling: which in-edges a hop takes. It reads the topology and needs no batch, so a hop can be
+// picked where its rows are stored.
 #pragma once
 #include <cstdint>
 
@@ -13,13 +13,13 @@ struct Rows {
   const int64_t* nodes;   // [count]: identity
   const int64_t* places;  // [count]: rows of indptr
   int64_t count;
-  int64_t fanout;  // at most so many in-edges of each; < 0: all
+  int64_t fanout;  // at most this many in-edges of each; < 0: all
   uint64_t key;    // of the hop
 
   int64_t num_picked(int64_t degree) const { return fanout < 0 || degree < fanout ? degree : fanout; }
 };
 
-struct Spans {  // where the in-edges of each row lie
+struct Spans {  // where the in-edges of each row are
   Buffer<int64_t> starts, degrees;
 };
 
@@ -27,7 +27,7 @@ struct Spans {  // where the in-edges of each row lie
 template <class Index>
 class Picker {
  public:
-  // Throws std::invalid_argument where indptr falls or an id is no node: whatever is picked later is a node.
+  // Throws std::invalid_argument if indptr decreases or an id is not a node: whatever is picked later is a node.
   Picker(const int64_t* indptr, const Index* indices, int64_t num_nodes, int64_t num_edges, int num_threads);
 
   int64_t num_nodes() const { return num_nodes_; }

@@ -1,7 +1,7 @@
 // Threads that sleep between jobs and claim work in small chunks.
 //
 // No spinning and no barrier: a job is over when its last claimed chunk is, so a helper that the scheduler wakes late
-// finds nothing to do and nobody waits for it. (A spinning OpenMP barrier loses 10-30x when another process shares a
+// finds nothing to do and no thread waits for it. (A spinning OpenMP barrier loses 10-30x when another process shares a
 // core.)
 #pragma once
 #include <atomic>

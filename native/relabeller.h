@@ -1,4 +1,4 @@
-// The second half of sampling: a batch's nodes get local ids in the order in which they are first met. It knows no
+// The second half of sampling: a batch's nodes get local ids in the order in which they are first met. It needs no
 // topology: picked in-edges may come from anywhere.
 #pragma once
 #include <cstdint>
@@ -29,7 +29,7 @@ struct Neighbourhood {
   }
 };
 
-// Hands out memory for batches over nodes 0..num_nodes. Results may outlive it in Python's hands.
+// Provides memory for batches over nodes 0..num_nodes. Results that Python holds may outlive it.
 class Relabeller {
  public:
   explicit Relabeller(int64_t num_nodes) : num_nodes_(num_nodes) {}
@@ -37,7 +37,7 @@ class Relabeller {
 
  private:
   friend class Batch;
-  // Where each node lies in the batch: base + local id; anything below base is from an older batch.
+  // Position of each node in the batch: base + local id; anything below base is from an older batch.
   struct Workspace {
     std::vector<uint32_t> position;
     uint32_t base = 1;
@@ -55,12 +55,12 @@ class Relabeller {
   std::shared_ptr<Pool> pool_ = std::make_shared<Pool>();
 };
 
-// A neighbourhood in the making: seeds first, then hop by hop.
+// A neighbourhood under construction: seeds first, then hop by hop.
 class Batch {
  public:
   // Throws std::invalid_argument on a seed out of range or a repeated seed.
   Batch(const Relabeller& relabeller, const int64_t* seeds, int64_t num_seeds, bool resample, bool with_edge_ids);
-  ~Batch();  // what this batch wrote to the workspace is out of date afterwards
+  ~Batch();  // what this batch wrote to the workspace is stale afterwards
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 

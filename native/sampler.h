@@ -12,7 +12,7 @@ namespace graphmill {
 template <class Index>
 class Sampler {
  public:
-  // Throws std::invalid_argument where the topology is none: see Picker.
+  // Throws std::invalid_argument if the topology is invalid: see Picker.
   Sampler(const int64_t* indptr, const Index* indices, int64_t num_nodes, int64_t num_edges, int num_threads)
       : picker_(indptr, indices, num_nodes, num_edges, num_threads), relabeller_(num_nodes) {}
 
@@ -36,12 +36,12 @@ struct Picked {
   int64_t num_edges() const { return indptr.back(); }
 };
 
-// The in-edges that one hop takes of `rows`. Throws std::invalid_argument on a place that is no row.
+// The in-edges that one hop takes of `rows`. Throws std::invalid_argument on a place that is not a row.
 template <class Index>
 std::unique_ptr<Picked> pick(const Picker<Index>& picker, const Rows& rows, int num_threads);
 
-// One hop of a batch out of picked in-edges: `indptr` [frontier_size() + 1] from 0; `edge_ids` where the batch has
-// them. Throws std::invalid_argument on another number of rows, or a source that is no node; the batch is as before.
+// One hop of a batch out of picked in-edges: `indptr` [frontier_size() + 1] from 0; `edge_ids` if the batch has
+// them. Throws std::invalid_argument on another number of rows, or a source that is not a node; the batch is unchanged.
 void relabel(Batch& batch, int64_t num_nodes, const int64_t* indptr, int64_t num_rows, const int64_t* sources,
              const int64_t* edge_ids);
 
