@@ -24,13 +24,13 @@ from graphmill.graph.batch import (
 )
 from graphmill.graph.features import Features, SparseFeatures
 
-# As many batches as can be alive at once beside those in the queue: being made, being copied to a GPU, computed on.
+# Batches that can be alive at once besides those in the queue: being made, being copied to a GPU, computed on.
 _BATCHES_IN_MAKING_AND_USE = 3
 
 
 @dataclass(slots=True)
 class BufferRing:
-    """Tensors that are written again after `size` later calls: fresh memory costs more than what is written to it."""
+    """Tensors that are reused after `size` later calls: fresh memory costs more than what is written to it."""
 
     size: int
     dtype: torch.dtype
@@ -54,8 +54,7 @@ class BufferRing:
 class Collector:
     """Features and labels for sampled neighbourhoods.
 
-    The feature memory of a batch serves again `prefetch` + 3 batches later, so batches are to be used in order and not
-    kept.
+    The feature memory of a batch is reused `prefetch` + 3 batches later: use batches in order, and do not keep them.
     """
 
     features: Features
@@ -110,7 +109,7 @@ def collect_inputs(
 
 
 def gather_sparse(features: SparseFeatures, ids: StorageIds, num_threads: int) -> SparseRows:
-    """The sparse features of the nodes that lie at `ids` [n]."""
+    """The sparse features of the nodes stored in rows `ids` [n]."""
     table = features.indptr
     indptr = np.zeros(len(ids) + 1, dtype=np.int64)
     np.cumsum(table[ids + 1] - table[ids], out=indptr[1:])

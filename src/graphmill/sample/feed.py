@@ -21,7 +21,7 @@ B = TypeVar("B", bound=Movable)
 def feed(batches: Iterator[B], device: torch.device) -> Generator[B]:
     """The same batches on `device`, in order. On the CPU nothing is copied.
 
-    Three are there at once: the one before, until the caller lets go of it, the one that is given, and the next.
+    Three exist at once: the previous one, until the caller releases it, the current one, and the next.
     """
     if device.type == "cpu":
         yield from batches
@@ -35,15 +35,15 @@ def feed(batches: Iterator[B], device: torch.device) -> Generator[B]:
         computing.wait_event(copied)
         for tensor in tensors_in(batch):
             if tensor.device.type != "cpu":
-                tensor.record_stream(computing)  # its memory is not given out again before the step is done with it
+                tensor.record_stream(computing)  # its memory is not reused before the step is done with it
         yield batch
-        # The step is over, so this is no waiting; but it says that the page-locked memory may be written again, which
+        # The step is over, so this does not wait; but it confirms that the page-locked memory may be overwritten, which
         # the prefetch thread does from the batch after the next on (see `collect.BufferRing`).
         copied.synchronize()
 
 
 def _copied(batch: B | None, device: torch.device, stream: torch.cuda.Stream) -> tuple[B, torch.cuda.Event] | None:
-    """Begin the copy of a batch; the event is over when it has arrived."""
+    """Start the copy of a batch; the event completes when it has arrived."""
     if batch is None:
         return None
     with torch.cuda.stream(stream):
@@ -51,7 +51,7 @@ def _copied(batch: B | None, device: torch.device, stream: torch.cuda.Stream) ->
 
 
 def tensors_in(value: object) -> Iterator[Tensor]:
-    """All tensors of a batch, however deep."""
+    """All tensors of a batch, at any depth."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, tuple | list):

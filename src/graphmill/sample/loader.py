@@ -1,4 +1,4 @@
-"""A loader with PyG's shape: what `torch_geometric.loader.NeighborLoader` yields, from the native sampler.
+"""A loader with PyG's interface: what `torch_geometric.loader.NeighborLoader` yields, from the native sampler.
 
 It needs PyG for its `Data` class, and neither pyg-lib nor torch-sparse.
 """
@@ -50,7 +50,7 @@ class NeighborLoader:
         num_threads: int | None = None,
     ) -> None:
         """`input_nodes`: a boolean mask [num_nodes], node ids, or None for all nodes. -1 in `num_neighbors`: all."""
-        if getattr(data, "edge_index", None) is None:  # also a HeteroData, whose edges stand per type
+        if getattr(data, "edge_index", None) is None:  # also a HeteroData, whose edges are stored per type
             raise UserError(f"the {type(data).__name__} has no edge_index", fix="give a Data with one [2, num_edges]")
         if batch_size < 1:
             raise UserError(f"batch_size is {batch_size}", fix="give at least 1")
@@ -67,7 +67,7 @@ class NeighborLoader:
         self._seed, self._shuffle, self._prefetch = seed, shuffle, prefetch
         self._num_threads = num_threads or torch.get_num_threads()
         self._epoch = self._step = 0
-        self._is_under_way = False  # an iteration began and did not come to its end
+        self._is_under_way = False  # an iteration began and did not finish
 
     def __len__(self) -> int:
         return self._batches.num_steps
@@ -83,11 +83,11 @@ class NeighborLoader:
                 yield batch
 
     def state_dict(self) -> dict[str, int]:
-        """Where the loader stands: the next batch it would yield."""
+        """The loader's position: the next batch it would yield."""
         return {"epoch": self._epoch, "step": self._step, "seed": self._seed}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on from where another loader with the same arguments stood."""
+        """Continue from the position of another loader with the same arguments."""
         if state["seed"] != self._seed:
             raise UserError(
                 f"the state is of seed {state['seed']}, the loader of {self._seed}",
@@ -130,7 +130,7 @@ class NeighborLoader:
         return batch
 
     def _input_id_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What PyG calls input_id: places in `input_nodes` where those are ids, else the nodes themselves."""
+        """What PyG calls input_id: positions in `input_nodes` if those are ids, else the nodes themselves."""
         if self._input_order is None:
             return ids.copy()
         return self._input_order[np.searchsorted(self._input_ids, ids, sorter=self._input_order)]
@@ -171,7 +171,7 @@ def _topology_of(data: Any) -> tuple[Topology, Tensor]:  # noqa: ANN401  # a PyG
 
 
 def _checked_fanouts(num_neighbors: Sequence[int]) -> list[int]:
-    """The fan-outs, as long as each says what to draw: 2.5 and -2 do not, and would be taken for 2 and all."""
+    """The fan-outs, if each is a whole number ≥ -1: 2.5 and -2 would be taken for 2 and all."""
     fanouts = list(num_neighbors) if isinstance(num_neighbors, Sequence) else []
     if not fanouts or any(fanout != int(fanout) or fanout < -1 for fanout in fanouts):
         raise UserError(

@@ -15,7 +15,7 @@ class NeighborSampler:
     """Uniform sampling of in-neighbours without replacement (Hamilton et al. 2017, arXiv 1706.02216, algorithm 2).
 
     Draws are keyed by (seed, epoch, step, hop, node): the same for any number of threads and whichever rank asks. With
-    `resample`, every node known so far draws anew at each hop (DGL's blocks), so what a layer computes for a node
+    `resample`, every node known so far samples again at each hop (DGL's blocks), so what a layer computes for a node
     depends on the node alone and not on what else is in the batch: ranks together see what one rank with the whole
     batch sees. Without it a node draws once, at the hop where it is first seen (PyG's way): the blocks are then parts
     of one subgraph.
@@ -52,7 +52,7 @@ class NeighborSampler:
 
 
 def _blocks(hood: _native.Neighbourhood, *, resample: bool) -> tuple[SampledBlock, ...]:
-    """A block per layer, cut out of the rows of all hops, which stand one after the other."""
+    """A block per layer, cut out of the rows of all hops, which are stored consecutively."""
     indptr, indices = hood.indptr, hood.indices
     ends = list(accumulate(hood.num_rows_per_hop))
     begins = [0, *ends[:-1]] if resample else [0] * len(ends)

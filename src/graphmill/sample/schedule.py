@@ -26,7 +26,7 @@ Assign = Callable[[Ids], tuple[Ids, ...]]
 
 
 def drawn(ids: Ids, count: int, rng_seed: int) -> Ids:
-    """So many of the `ids` [count], ascending as they are: those with the smallest keyed hashes.
+    """`count` of the ascending `ids`, in their order → [count]: those with the smallest keyed hashes.
 
     A larger draw with the same `rng_seed` holds every smaller one, so a run on more data has seen what the other saw.
     """
@@ -38,7 +38,7 @@ def drawn(ids: Ids, count: int, rng_seed: int) -> Ids:
 
 @dataclass(frozen=True, slots=True)
 class KeyedOrder:
-    """Another order in every epoch: ids sorted by a keyed hash of them, and of nothing drawn before."""
+    """A different order in every epoch: ids sorted by their keyed hash, independent of earlier draws."""
 
     ids: Ids  # [num_seeds], ascending
     rng_seed: int
@@ -54,7 +54,7 @@ class KeyedOrder:
 
 
 def equal_batch(ordered: Ids, step: int, batches: EqualBatches) -> Ids:
-    """The global batch of a step, of as many seeds as every other but for the last of an epoch."""
+    """The global batch of a step, of equal size except for the last of an epoch."""
     return ordered[batches.bounds(step)]
 
 

@@ -27,8 +27,7 @@ class Group:
     """Ranks that exchange with each other, or this process alone. Collectives of one rank are no-ops.
 
     `rank` and `world_size` are within the group. `process_group`: which of torch's groups the collectives are of; all
-    ranks by default. Two threads of a rank need a group each, for the order of collectives is the only thing that pairs
-    them.
+    ranks by default. Two threads of a rank need a group each: collectives are matched by their order alone.
     """
 
     rank: int
@@ -54,7 +53,7 @@ class Group:
     def _all_reduce(self, tensor: Tensor, operation: Any) -> None:  # noqa: ANN401  # torch's enum is not a type
         if self.world_size == 1:
             return
-        self._wait_for_device()  # what the device had still to compute is no time of the collective
+        self._wait_for_device()  # pending work of the device is not time of the collective
         with self.spans("sync"):
             dist.all_reduce(tensor, operation, group=self.process_group)
             self._wait_for_device()
@@ -101,7 +100,7 @@ class Group:
 def interface_bytes(interface: str) -> int:
     """Bytes this host has received on a network interface since it started, headers included.
 
-    Received rather than sent: on loopback the two are one and the same traffic.
+    Received rather than sent: on loopback the two are the same traffic.
     """
     counters = psutil.net_io_counters(pernic=True)  # type: ignore[no-untyped-call]  # psutil leaves it unannotated
     return int(counters[interface].bytes_recv)

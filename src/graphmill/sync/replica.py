@@ -13,13 +13,13 @@ class Replica:
     """A model whose trainable parameters are views of one vector, and their gradients views of another.
 
     So a collective moves one tensor, the optimizer updates one tensor, and a hash reads one piece of memory. Buffers of
-    the model (running statistics) are averaged at every sync too, so that replicas agree as wholes; of counters,
-    which are whole numbers and differ where a rank had no seeds in a step, every rank takes the largest. What never
-    changes is a parameter that needs no gradient: saved with the others, exchanged with nobody.
+    the model (running statistics) are averaged at every sync too, so that replicas agree as wholes; of counters
+    (integers, which differ if a rank had no seeds in a step) every rank takes the largest. Constants are parameters
+    that need no gradient: saved with the others, never exchanged.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        """Raises UserError where a trainable parameter is not float32: its values would be rounded to that."""
+        """Raises UserError if a trainable parameter is not float32: its values would be rounded to that."""
         self.model = model
         _refuse_other_formats(model)
         named = {name: p for name, p in model.named_parameters() if p.requires_grad}

@@ -32,13 +32,13 @@ class SyncScheme(Protocol):
     """When and how ranks exchange gradients or parameters."""
 
     def after_backward(self, step: Step) -> bool:
-        """Use the gradients in the replica. True where the ranks synchronised: all replicas are equal now."""
+        """Use the gradients in the replica. True if the ranks synchronised: all replicas are equal now."""
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint must hold to go on from a synchronised moment."""
+        """What a checkpoint must hold to continue after a sync."""
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Go on from `state`, in place."""
+        """Continue from `state`, in place."""
 
 
 def build_scheme(spec: SyncSpec, replica: Replica, optimizer: Optimizer, group: Group) -> SyncScheme:
@@ -84,7 +84,7 @@ def _agree_on_buffers(replica: Replica, group: Group) -> None:
 class DeferredAllreduce:
     """Gradients add up for a round; then one all-reduce and one update. With rounds of one step: data parallelism.
 
-    The update's gradient is the weighted mean over all seeds of the round on all ranks, also where batches differ in
+    The update's gradient is the weighted mean over all seeds of the round on all ranks, even if batches differ in
     size.
     """
 
@@ -95,7 +95,7 @@ class DeferredAllreduce:
     weight_in_round: float = 0  # over all ranks
 
     def after_backward(self, step: Step) -> bool:
-        """Exchange and update where the round closes; else let the gradients add up."""
+        """Exchange and update at the end of a round; else let the gradients add up."""
         self.weight_in_round += step.global_weight
         if not step.closes_round:
             return False
@@ -110,11 +110,11 @@ class DeferredAllreduce:
         return True
 
     def state(self) -> dict[str, Tensor]:
-        """Nothing: a checkpoint is taken after a sync only, where the round is empty."""
+        """Nothing: a checkpoint is taken after a sync only, when the round is empty."""
         return {}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Nothing to go on from."""
+        """Nothing to restore."""
         assert not state
 
 
@@ -184,7 +184,7 @@ class LocalSgd:
         self.warmup = DeferredAllreduce(self.replica, self.optimizer, self.group, self.payload)
 
     def after_backward(self, step: Step) -> bool:
-        """Update this rank alone, but for the warm-up; exchange where the round closes."""
+        """Update this rank alone, except in the warm-up; exchange at the end of a round."""
         self.steps_done += 1
         if self.steps_done <= self.warmup_steps:
             self.warmup.after_backward(Step(step.weight, step.global_weight, closes_round=True))
@@ -215,7 +215,7 @@ class LocalSgd:
         return {**self.outer.state(), "steps_done": torch.tensor(self.steps_done)}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Go on with the parameters as anchor."""
+        """Continue with the parameters as anchor."""
         self.anchor.copy_(self.replica.values)
         self.steps_done = int(state["steps_done"])
         for name, tensor in self.outer.state().items():

@@ -4,8 +4,8 @@
         --num_neighbors 25 10 --sync_every 1 --sync_scheme deferred_allreduce [-O key=value …]
         [--run-id ID] [--logs-root DIR] [--dataset_root DIR] [--resume]
 
-Rank 0 makes the plan and the run folder, or finds the run to resume, and tells the others where it is. Exit status as
-in `graphmill.train.worker`; torchrun turns every one but 0 into its own 1.
+Rank 0 makes the plan and the run folder, or finds the run to resume, and sends its path to the others. Exit status as
+in `graphmill.train.worker`; torchrun turns every one but 0 into 1.
 """
 
 import json
@@ -42,10 +42,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What rank 0 tells all ranks to do."""
+    """Rank 0's instruction to all ranks."""
 
     kind: Literal["begin", "resume", "leave"]
-    run_folder: str  # to begin or resume; "" where there is nothing to do
+    run_folder: str  # to begin or resume; "" if there is nothing to do
     exit_code: int  # to leave with
 
 
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _command(words: Sequence[str], rank: Rank, until_the_end: ExitStack) -> Command:
-    """Rank 0 alone: prepare the run. An error is told here, once, and ends all ranks."""
+    """Rank 0 alone: prepare the run. An error is reported here, once, and ends all ranks."""
     try:
         request = parse_train_request(words)
         folder = _resumed(request, rank) if request.resume else _begun(request, rank)
@@ -81,7 +81,7 @@ def _command(words: Sequence[str], rank: Rank, until_the_end: ExitStack) -> Comm
     except UserError as error:
         _log.error(f"{error}")
         return Command("leave", "", exits.BAD_REQUEST)
-    except Exception:  # noqa: BLE001  # our own bug: the other ranks are not to wait for ever
+    except Exception:  # noqa: BLE001  # a bug in graphmill: the other ranks must not wait forever
         traceback.print_exc()
         return Command("leave", "", exits.ANSWER_IS_NO)
     return Command("resume" if begun.resumed else "begin", str(folder.path.resolve()), exits.DONE)
@@ -108,7 +108,7 @@ def _begun(request: TrainRequest, rank: Rank) -> RunFolder:
 
 
 def _resumed(request: TrainRequest, rank: Rank) -> RunFolder:
-    """The run that is named in place of the experiment, or by --run-id beside what it was started with."""
+    """The run that is named in place of the experiment, or by --run-id together with the experiment."""
     changes = bool(request.overrides)
     folder, is_named = run_to_resume(
         request.experiment, request.run_id, request.logs_root, changes=changes, verb="train"

@@ -1,4 +1,4 @@
-"""The context of a rank, and all that it trains with, put together."""
+"""Assemble the context of a rank and everything that it trains with."""
 
 import os
 from collections.abc import Callable
@@ -41,12 +41,12 @@ class RankContext:
     rank: Rank
     stop: StopRequest
     events: EventWriter
-    store: Store | None  # where the ranks meet; None: by the addresses in the environment
+    store: Store | None  # of the rendezvous; None: at the address in the environment
     start_s: float  # from the start of this process until it began to work
 
 
 def build(context: RankContext, device: torch.device, alive: Callable[[], None]) -> Training:
-    """Everything one rank trains with, on `device`; `alive` is told of each step."""
+    """Everything one rank trains with, on `device`; `alive` is called at each step."""
     folder, plan, rank = context.folder, context.plan, context.rank
     group = Group(rank.rank, rank.world_size, device)
     staged = staged_store_path(plan, os.environ, folder)
@@ -78,7 +78,7 @@ def build(context: RankContext, device: torch.device, alive: Callable[[], None])
 
 
 def _initial_weights(folder: RunFolder, plan: Plan, model: nn.Module) -> Loaded | None:
-    """Put the weights that the plan begins with into the model, before a scheme copies it. None: random ones stay."""
+    """Load the plan's initial weights into the model, before a scheme copies it. None: its random ones stay."""
     if plan.init_from is None:
         return None
     asked = plan.init_from
@@ -87,7 +87,7 @@ def _initial_weights(folder: RunFolder, plan: Plan, model: nn.Module) -> Loaded 
 
 
 def _copied(path: Path, asked: InitialWeights) -> Weights:
-    """The run's own copy of weights; `UserError` where they are not those that it was planned with."""
+    """The run's own copy of weights; `UserError` if they are not those of the plan."""
     copied = Weights.read(path)
     weights = replace(copied, described=f"{copied.described}, a copy from {asked.source}")
     found = weights.checksum()

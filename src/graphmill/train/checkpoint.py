@@ -8,7 +8,7 @@
                                 is no checkpoint
 
 The folder is filled under a hidden name and renamed when its manifest is durable; it is renamed to a hidden name
-before it is removed. So what stands under a plain name and is not whole was damaged by somebody else, which is said.
+before it is removed. So a checkpoint under a plain name that is not whole was damaged from outside, and is reported.
 Which checkpoint is the latest or the best is read from manifests, never from names or times.
 """
 
@@ -28,7 +28,7 @@ from graphmill.record.manifest import Manifest, Position, checkpoint_folders, fi
 from graphmill.record.weights import WEIGHTS_FILE, checkpoint_name, furthest_whole, read_checkpoint
 from graphmill.sync.group import Group
 
-_MAKING, _REMOVING, _REPLACED = ".making", ".removing", ".replaced"  # what hidden names end in
+_MAKING, _REMOVING, _REPLACED = ".making", ".removing", ".replaced"  # suffixes of hidden names
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ class CheckpointStore:
         self.group.barrier()
 
     def latest(self, report: Callable[[str, str], None]) -> Manifest | None:
-        """The manifest of the whole checkpoint that is furthest on; None: there is none. All ranks must call it.
+        """The manifest of the whole checkpoint with the most steps; None: there is none. All ranks must call it.
 
-        Rank 0 reads and decides. `report(name, problem)` is called for every damaged one that is passed over.
+        Rank 0 reads and decides. `report(name, problem)` is called for every damaged one that is skipped.
         """
         furthest = furthest_whole(self.folder, self.plan_hash, report) if self.group.rank == 0 else None
         steps = -1 if furthest is None else furthest.steps_done
@@ -112,9 +112,9 @@ class CheckpointStore:
             raise _damaged(path, error.message) from None
 
     def prune(self, needed: Iterable[int]) -> None:
-        """Remove checkpoints but the `needed` ones (by steps_done) and those kept for good. Rank 0 only.
+        """Remove checkpoints except the `needed` ones (by steps_done) and those kept for good. Rank 0 only.
 
-        What cannot be read, or not be understood, is never removed.
+        A checkpoint that cannot be read or parsed is never removed.
         """
         names = {self._path(steps).name for steps in needed}
         for path in self._paths():

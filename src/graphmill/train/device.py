@@ -1,4 +1,4 @@
-"""The device that a rank trains on, checked before it meets the others: what is missing is said, not met in a crash."""
+"""The device that a rank trains on, checked before the rendezvous: a missing one is an error message, not a crash."""
 
 import re
 from collections.abc import Iterable
@@ -9,9 +9,9 @@ from graphmill.base.errors import UserError
 
 
 def rank_device(planned: str, local_rank: int) -> torch.device:
-    """The device of a rank of a run that was planned for `planned`; made the current one, where it is a GPU.
+    """The device of a rank of a run that was planned for `planned`; a GPU becomes the current device.
 
-    Ranks of a host take its GPUs in order. Where each was given one alone to see (srun --gpus-per-task), it is that.
+    Ranks of a host take its GPUs in order. If each sees only one of its own (srun --gpus-per-task), it is that.
     """
     if planned == "cpu":
         return torch.device("cpu")
@@ -37,7 +37,7 @@ def rank_device(planned: str, local_rank: int) -> torch.device:
             fix="install a build of torch for an older CUDA (see graphmill doctor), or ask for newer GPUs",
         )
     device = torch.device("cuda", index)
-    torch.cuda.set_device(device)  # what names no device means this one: peer copies, kernels of other libraries
+    torch.cuda.set_device(device)  # the default where no device is named: peer copies, kernels of other libraries
     return device
 
 
@@ -52,7 +52,7 @@ def is_built_for(capability: tuple[int, int], architectures: Iterable[str]) -> b
     """
     for architecture in architectures:
         parts = re.fullmatch(r"(sm|compute)_(\d+)(\d)[a-z]?", architecture)
-        if parts is None:  # of a vendor or a version that is not known here: left to torch
+        if parts is None:  # an unknown vendor or version: left to torch
             return True
         kind, built = parts[1], (int(parts[2]), int(parts[3]))
         if built <= capability and (kind == "compute" or built[0] == capability[0]):

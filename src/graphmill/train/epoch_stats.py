@@ -1,4 +1,4 @@
-"""Times, bytes and loss of an epoch: collected while it runs, given by name (see `spec.columns`) when it ends."""
+"""Times, bytes and loss of an epoch: collected while it runs, returned by name (see `spec.columns`) when it ends."""
 
 import math
 import resource
@@ -51,21 +51,21 @@ class EpochStats:
     num_agreed: int = 0  # syncs of this attempt after which the ranks' parameter hashes were compared and equal
     _began: float = 0.0
     _began_at: float = 0.0  # Unix time, s
-    _interface_zero: int = 0  # what had crossed the interface when the attempt began, or has crossed it aside
+    _interface_zero: int = 0  # interface bytes before the attempt, and within `aside`
     _synced_in_steps: float = 0.0  # s of the epoch
     _zero: dict[Name, float] = field(default_factory=dict)  # seconds of every span when the epoch began
 
     def begin_attempt(self) -> None:
-        """Count what crosses the interface from here on."""
+        """Count the interface's bytes from here on."""
         self._interface_zero = self._crossed()
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """What crosses the interface inside is no training: an evaluation, a checkpoint."""
+        """Exclude the interface's bytes within this block (an evaluation, a checkpoint) from training."""
         before = self._crossed()
         try:
             yield
-        finally:  # an evaluation that is given up has crossed it, too
+        finally:  # an aborted evaluation has used it, too
             self._interface_zero += self._crossed() - before
 
     def _crossed(self) -> int:
@@ -77,12 +77,12 @@ class EpochStats:
         self._synced_in_steps, self._zero = 0.0, dict(self.group.spans.seconds)
 
     def end_epoch(self) -> None:
-        """Forget what belonged to the epoch that ended."""
+        """Reset the counters of the epoch that ended."""
         self.loss_sum = self.earlier_s = 0.0
         self.before_epoch = self.counters()
 
     def timed(self, batches: Iterator[Item]) -> Iterator[Item]:
-        """The same batches; the time until each is there counts as waiting."""
+        """The same batches; the time until each is available counts as waiting."""
         while True:
             with self.group.spans("wait"):
                 batch = next(batches, None)
@@ -92,7 +92,7 @@ class EpochStats:
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """What happens inside counts as computing, but for the time that collectives take."""
+        """Time within this block counts as computing, except for that of collectives."""
         seconds = self.group.spans.seconds
         before = seconds["sync"]
         with self.group.spans("step"):
@@ -125,12 +125,12 @@ class EpochStats:
         )
 
     def reopen(self, books: SavedStats) -> None:
-        """Go on from the books of an earlier attempt."""
+        """Continue from the books of an earlier attempt."""
         self.loss_sum, self.earlier_s = books.loss_sum, books.epoch_s
         self.earlier, self.before_epoch = books.counters, books.before_epoch
 
     def facts(self, *, epoch: int, steps_done: int, loss: float, num_seeds: tuple[int, int]) -> dict[str, Cell]:
-        """What is known of an epoch, without its evaluation.
+        """The metrics of an epoch, without its evaluation.
 
         `loss` is the mean over all ranks. `num_seeds`: of all ranks in this epoch, and so far.
         """
@@ -195,7 +195,7 @@ class EpochStats:
 
 
 def refuse_divergence(loss_sum: float, steps_done: int) -> None:
-    """Stop where the loss is no number any more: nothing after it would mean anything."""
+    """Raise `UserError` if the loss is not finite: later steps would be meaningless."""
     if not math.isfinite(loss_sum):
         raise UserError(
             f"the training loss is {loss_sum} by step {steps_done}: the run has diverged",
@@ -204,7 +204,7 @@ def refuse_divergence(loss_sum: float, steps_done: int) -> None:
 
 
 def evaluation_facts(measures: Measures, best: dict[str, float], eval_s: float) -> dict[str, Cell]:
-    """What an evaluation after the epoch adds; `best`: of each measure the best so far."""
+    """The metrics that an evaluation after the epoch adds; `best`: of each measure the best so far."""
     return {
         **{f"val_{name}": value for name, value in measures.values.items()},
         **{f"best_val_{name}": value for name, value in best.items()},

@@ -1,6 +1,6 @@
-"""Judge the weights of a run: `python -m graphmill.train.evaluate RUN_FOLDER [--split SPLIT] [--weights best|last]`.
+"""Evaluate the weights of a run: `python -m graphmill.train.evaluate RUN_FOLDER [--split SPLIT] [--weights best|last]`.
 
-Exact, with all neighbours, in one process, whatever the number of ranks that trained: they have one model in common.
+Exact, with all neighbours, in one process, whatever the number of ranks that trained: they share one model.
 Prints one JSON object; `graphmill evaluate` makes a table of it.
 """
 
@@ -103,7 +103,7 @@ def open_run(
 
 
 def measured(run: Judged, split: Split) -> Facts:
-    """The measures of a split, and what they are of."""
+    """The measures of a split, and which weights and data they belong to."""
     return {**run.facts(split), **run.task.evaluate(split, never_pause).facts()}
 
 
@@ -113,7 +113,7 @@ def evaluate(folder: RunFolder, *, split: Split, which: Which) -> Facts:
 
 
 def warn(checkpoint: str, problem: str) -> None:
-    """Of a checkpoint that cannot be used."""
+    """Log a checkpoint that cannot be used."""
     _log.warning(f"{checkpoint} is damaged and passed over: {problem}")
 
 

@@ -1,6 +1,6 @@
 """Evaluate the weights of a run on the data of several plans: `python -m graphmill.train.evaluate_sets RUN PLAN …`.
 
-Prints one JSON list, an object for each plan: `{"epoch": …, "measures": {…}}`, or `{"refused": …}` where the weights do
+Prints one JSON list, an object for each plan: `{"epoch": …, "measures": {…}}`, or `{"refused": …}` if the weights do
 not fit the plan's model. Exact, in one process, as `graphmill.train.evaluate`.
 """
 

@@ -13,7 +13,7 @@ from graphmill.sync.replica import Replica
 from graphmill.sync.schemes import Step, SyncScheme, build_scheme
 from graphmill.train.optimizer import FlatOptimizer, freeze
 
-_OPTIMIZER, _SCHEME = "optimizer.", "scheme."  # what a tensor's name in a checkpoint begins with
+_OPTIMIZER, _SCHEME = "optimizer.", "scheme."  # prefixes of tensor names in a checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Learner:
     def build(cls, plan: Plan, model: nn.Module, group: Group) -> "Learner":
         """The plan's optimizer over the flat parameters of `model`, and the plan's scheme.
 
-        Raises `UserError` where a pattern of the plan matches no parameter of the model.
+        Raises `UserError` if a pattern of the plan matches no parameter of the model.
         """
         freeze(plan.optimizer, model)
         replica = Replica(model)
@@ -38,7 +38,7 @@ class Learner:
         return cls(plan, plan.calendar, replica, optimizer, build_scheme(plan.sync, replica, optimizer.inner, group))
 
     def update(self, step: Step, steps_done: int) -> bool:
-        """Use the gradients of the step after `steps_done`. True where the ranks synchronised."""
+        """Use the gradients of the step after `steps_done`. True if the ranks synchronised."""
         self.optimizer.set_rate(learning_rate(self.plan.optimizer, self.calendar, steps_done))
         return self.scheme.after_backward(step)
 

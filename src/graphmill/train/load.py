@@ -67,7 +67,7 @@ def _warn(checkpoint: str, problem: str) -> None:
 
 
 def _where_it_is(plan: Plan, root: str | Path | None) -> Plan:
-    """The plan over its data, if they are found: not every model needs them, and one that does says what is missing."""
+    """The plan over its data, if they are found: not every model needs them; one that does reports what is missing."""
     if root is not None:
         return plan_over(plan, DataChoice(None, Path(root)), os.environ)
     try:

@@ -45,11 +45,11 @@ class Training:
     stats: EpochStats
     run_log: RunLog
     time_left: TimeLeft
-    alive: Callable[[], None]  # told at every step that this rank gets on
+    alive: Callable[[], None]  # called at every step; feeds the watchdog
     epoch: int = 0
     step: int = 0  # within the epoch
     steps_done: int = 0
-    initial: Loaded | None = None  # what the weights that the plan begins with filled; None: they are random
+    initial: Loaded | None = None  # what the plan's initial weights filled; None: they are random
     best: Best | None = None
     measured: Measured = Measured()
     patience: Patience = field(default_factory=Patience)
@@ -80,7 +80,7 @@ class Training:
         return "done"
 
     def _begin(self) -> bool:
-        """Before the first step. Against a time limit, see how long a checkpoint takes, and that one can be written."""
+        """Before the first step. With a time limit, check that a checkpoint can be written, and time it."""
         votes = self.group.gather_numbers([int(self.time_left.is_up()), int(self.time_left.has_end)])
         if any(vote[0] for vote in votes):
             return False
@@ -89,7 +89,7 @@ class Training:
         return True
 
     def _evaluate_initial(self) -> None:
-        """Measure what the weights from another run are worth before the first step; it cannot become the best."""
+        """Evaluate the weights from another run before the first step; they cannot become the best."""
         measures = self._evaluate("val")
         self.measured = Measured(0, measures.values)
         self.run_log.evaluated(0, "val", measures)
@@ -126,7 +126,7 @@ class Training:
         return synchronised
 
     def _go_on(self) -> bool:
-        """After a sync: see that the replicas agree, and decide together whether to go on (invariants 3 and 10)."""
+        """After a sync: check that the replicas agree, and decide together whether to go on (invariants 3 and 10)."""
         self.time_left.end_round()
         digest = self.learner.replica.hash()
         votes = self.group.gather_numbers([digest - 2**63, int(self.time_left.is_up())])
@@ -182,7 +182,7 @@ class Training:
             return self.task.evaluate(split, self._pause)
 
     def _evaluate_own_sets(self) -> None:
-        """The task's own evaluation sets, which have no say in what is best."""
+        """Evaluate the task's own evaluation sets, which do not affect what is best."""
         task: object = self.task
         if not isinstance(task, EvaluatesSets):
             return
@@ -194,7 +194,7 @@ class Training:
             self.run_log.evaluated(self.epoch + 1, name, measures)
 
     def _pause(self) -> None:
-        """In the middle of an evaluation: give it up where a rank wants to stop."""
+        """In the middle of an evaluation: abort it if a rank wants to stop."""
         self.alive()
         if any(vote[0] for vote in self.group.gather_numbers([int(self.time_left.is_up())])):
             raise EvaluationStopped
@@ -257,7 +257,7 @@ class Training:
         self.run_log.events.write(Checkpoint(epoch=self.epoch, step=self.step, steps_done=self.steps_done))
 
     def _origin(self) -> Origin:
-        """Where the weights of this moment come from. A function of plan and step: no clock, no attempt."""
+        """The origin of the current weights. A function of plan and step: no clock, no attempt."""
         return Origin(
             run_id=self.plan.run_id,
             task=self.plan.task.kind,
@@ -274,7 +274,7 @@ class Training:
             self.checkpoints.prune([self.steps_done, *([self.best.step] if self.best else [])])
 
     def restore(self) -> bool:
-        """Go on from the latest whole checkpoint. False: there is none, and the run begins anew."""
+        """Continue from the latest whole checkpoint. False: there is none, and the run starts over."""
         if self.group.rank == 0:
             self.checkpoints.remove_leftovers()
         manifest = self.checkpoints.latest(self.run_log.damaged)
@@ -283,7 +283,7 @@ class Training:
         weights, state = self.checkpoints.load_weights(manifest.steps_done), self.checkpoints.load(manifest.steps_done)
         position = state.position
         if position.best is not None:
-            self.checkpoints.load_weights(position.best.step)  # a damaged one is to be found now, not at the end
+            self.checkpoints.load_weights(position.best.step)  # a damaged one must be found now, not at the end
         self.learner.load(weights, state.tensors)
         if weights.origin is not None:
             self.measured = Measured(position.steps_done, weights.origin.measures)
@@ -294,7 +294,7 @@ class Training:
         self.patience = position.patience or Patience()
         is_over = self.patience.is_over(self.plan.early_stopping)
         self.stopped_early = is_over and self.epoch < self.calendar.num_epochs
-        self._prune()  # an attempt that was killed right after its last checkpoint did not come to it
+        self._prune()  # an attempt killed right after its last checkpoint did not prune
         return True
 
     def test_best(self) -> Measures:

@@ -27,7 +27,7 @@ class FlatOptimizer:
 
     @classmethod
     def build(cls, spec: OptimizerSpec, replica: Replica) -> "FlatOptimizer":
-        """Raises `UserError` where a group's pattern matches no parameter."""
+        """Raises `UserError` if a group's pattern matches no parameter."""
         moments = {name: torch.zeros_like(replica.values) for name in _moment_names(spec)}
         groups: dict[str, list[nn.Parameter]] = {}
         states: list[tuple[nn.Parameter, slice]] = []
@@ -59,7 +59,7 @@ class FlatOptimizer:
         return {**self._count(), **self.moments}
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Go on from `state`, in place."""
+        """Continue from `state`, in place."""
         for name, moment in self.moments.items():
             moment.copy_(state[name])
         for segment in self.inner.state.values():
@@ -75,7 +75,7 @@ class FlatOptimizer:
 def freeze(spec: OptimizerSpec, model: nn.Module) -> None:
     """Take the parameters that the plan freezes out of training; before a replica is made of the model.
 
-    Raises `UserError` where a pattern matches no parameter, or nothing is left to train.
+    Raises `UserError` if a pattern matches no parameter, or nothing is left to train.
     """
     trainable = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     for name in matching(spec.frozen, list(trainable), "train.optimizer.frozen"):
@@ -88,7 +88,7 @@ def freeze(spec: OptimizerSpec, model: nn.Module) -> None:
 
 
 def limit_norm(grads: Tensor, limit: float) -> None:
-    """Scale `grads` down, in place, where their L2 norm is above `limit`; as torch's clip_grad_norm_ does."""
+    """Scale `grads` down, in place, if their L2 norm is above `limit`; as torch's clip_grad_norm_ does."""
     norm = torch.linalg.vector_norm(grads)
     grads.mul_((limit / (norm + 1e-6)).clamp(max=1.0))
 

@@ -22,12 +22,12 @@ _INTERFACES: Final = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
 class PortBusyError(Exception):
-    """Somebody else listens on the port that was meant for the ranks."""
+    """Another process listens on the port meant for the ranks."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerInfo:
-    """What a rank tells the others of itself."""
+    """What a rank sends to the others about itself."""
 
     hostname: str
     code: str  # checksum of graphmill's own files
@@ -36,7 +36,7 @@ class PeerInfo:
 
 
 def open_store(rank: Rank) -> Store:
-    """The store at MASTER_ADDR:MASTER_PORT, which rank 0 keeps, or torchrun's agent."""
+    """The store at MASTER_ADDR:MASTER_PORT, hosted by rank 0 or by torchrun's agent."""
     try:
         store: Store = next(iter(rendezvous("env://", rank.rank, rank.world_size)))[0]
     except DistNetworkError as error:
@@ -47,7 +47,7 @@ def open_store(rank: Rank) -> Store:
 
 
 def exchange_peer_info(store: Store, rank: Rank, environ: Mapping[str, str]) -> list[str]:
-    """Give every rank the info of all; the host names by rank. Ranks of different code are refused, by all of them."""
+    """Exchange the info of all ranks → the host names by rank. Every rank raises `UserError` if versions differ."""
     shared = PrefixStore("graphmill.peers", store)
     python = ".".join(str(part) for part in sys.version_info[:3])
     mine = PeerInfo(hostname=host_name(environ), code=code_checksum(), torch=torch.__version__, python=python)
@@ -75,7 +75,7 @@ def _refuse_differences(field: str, peers: list[PeerInfo]) -> None:
 
 
 def choose_interface(hostnames: list[str], rank: Rank, environ: Mapping[str, str]) -> str | None:
-    """The network interface towards another host of the run; None: on one host, or where the environment names one.
+    """The network interface towards another host of the run; None: on one host, or if the environment names one.
 
     Not by this host's own name: on many systems that is 127.0.1.1, where no other host can connect.
     """

@@ -1,6 +1,6 @@
 """Write predictions of a run: `python -m graphmill.train.predict RUN_FOLDER --output FILE.parquet|.csv|.npz`.
 
-The inference is that of `graphmill.train.evaluate`, so whoever computes the measures from the file gets those reported.
+The inference is that of `graphmill.train.evaluate`, so measures computed from the file are those reported.
 """
 
 import argparse
@@ -28,7 +28,7 @@ FORMATS: Final = (".parquet", ".csv", ".npz")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the file; say on standard output, as JSON, what is in it."""
+    """Write the file; print a JSON summary of it on standard output."""
     parser = argparse.ArgumentParser(prog="python -m graphmill.train.predict", description=__doc__)
     add_choices(parser, splits=(*SPLITS, "all"))
     parser.add_argument("--output", type=Path, required=True)
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def predict(run: Judged, split: str, output: Path, *, embeddings: bool) -> Facts:
-    """Write the predictions for a split, or for `all` there is, to `output`: whole, or not at all."""
+    """Write the predictions for a split, or for `all` of them, to `output`: whole, or not at all."""
     check_format(output)
     if not isinstance(run.task, Predicts):
         raise UserError(
@@ -61,7 +61,7 @@ def predict(run: Judged, split: str, output: Path, *, embeddings: bool) -> Facts
 
 
 def check_format(output: Path) -> None:
-    """Raise a `UserError` where a file of that name cannot be written."""
+    """Raise a `UserError` if a file of that name cannot be written."""
     if output.suffix not in FORMATS:
         raise UserError(
             f"--output {output} ends in {output.suffix or 'nothing'}, which is none of {', '.join(FORMATS)}",
@@ -86,7 +86,7 @@ def write_predictions(predictions: Predictions, path: Path) -> int:
 
 
 def table_of(predictions: Predictions) -> polars.DataFrame:
-    """A row per item: its ids, then its values; `name_0`, `name_1`, … for vectors. What is not known is null."""
+    """A row per item: its ids, then its values; `name_0`, `name_1`, … for vectors. Unknown values are null."""
     shape = tuple(len(ids) for ids in predictions.axes.values())
     columns: dict[str, NDArray[Any]] = {}
     for place, (name, ids) in enumerate(predictions.axes.items()):

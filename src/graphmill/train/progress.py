@@ -1,4 +1,4 @@
-"""What a person sees while a run continues: bars on a terminal, one line per epoch in a log."""
+"""Progress of a run: bars on a terminal, one line per epoch in a log."""
 
 import sys
 import time
@@ -13,7 +13,7 @@ from graphmill.spec.plan import Plan
 
 
 class Progress:
-    """Shown by rank 0 only; other ranks hold one that stays silent."""
+    """Shown by rank 0 only; other ranks hold one that prints nothing."""
 
     def __init__(self, plan: Plan, *, shown: bool) -> None:
         self._plan, self._calendar, self._shown = plan, plan.calendar, shown
@@ -35,7 +35,7 @@ class Progress:
         self._seeds, self._since = 0, time.perf_counter()
 
     def resume(self, steps_done: int) -> None:
-        """Earlier attempts did so many steps."""
+        """Earlier attempts did `steps_done` steps."""
         if self._bars is not None:
             self._bars.update(self._overall, completed=steps_done)
 
@@ -55,7 +55,7 @@ class Progress:
         )
 
     def epoch(self, facts: Mapping[str, Cell]) -> None:
-        """An epoch is over: say what it gave."""
+        """An epoch is over: show its metrics."""
         if not self._shown:
             return
 

@@ -15,7 +15,7 @@ from graphmill.train.progress import Progress
 
 @dataclass(slots=True)
 class RunLog:
-    """One rank's; only rank 0 writes metrics.csv and talks to the person."""
+    """One rank's; only rank 0 writes metrics.csv and prints to the terminal."""
 
     folder: RunFolder
     rank: int
@@ -60,6 +60,6 @@ class RunLog:
         self.progress.epoch(facts)
 
     def damaged(self, checkpoint: str, problem: str) -> None:
-        """A checkpoint cannot be used; the one before it is. Said, not silent."""
+        """Record and print that a checkpoint cannot be used; the one before it is."""
         self.events.write(DamagedCheckpoint(checkpoint=checkpoint, problem=problem))
         self.progress.say(f"{checkpoint} is damaged and passed over: {problem}")

@@ -1,4 +1,4 @@
-"""Is it time to stop? What this rank knows of it: a signal, or the scheduler's clock against what ending takes."""
+"""Is it time to stop? What this rank knows of it: a signal, or the job's time left against what ending takes."""
 
 import time
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class TimeLeft:
     def is_up(self) -> bool:
         """Whether this rank wants to stop now.
 
-        A warning makes it ask when the job ends, for that may have changed; where nobody can say, it means now.
+        After a warning it queries the job's end time again, which may have changed; if that is unknown, it means now.
         """
         if self.stop.warned and self.ask_again is not None:
             self.stop.warned = False
@@ -39,7 +39,7 @@ class TimeLeft:
         return self.stop.asked or self.deadline.remaining_s() < self.reserve.needed_s
 
     def begin_round(self) -> None:
-        """A round begins: what came before it is not of it."""
+        """A round begins: the time before it does not count."""
         self._round_began = time.perf_counter()
 
     def end_round(self) -> None:
@@ -48,7 +48,7 @@ class TimeLeft:
         self.begin_round()
 
     def ending(self) -> EndingName:
-        """What the ranks' decision to stop is called: by this rank's clock, or on request, of this or another one."""
+        """The ending after the ranks' decision to stop: out of time by this rank's clock, else stopped on request."""
         by_signal = self.stop.signal is not None
         by_clock = self.stop.asked or self.deadline.remaining_s() < self.reserve.needed_s
         return "out_of_time" if by_clock and not by_signal else "stopped"

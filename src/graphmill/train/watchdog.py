@@ -1,9 +1,9 @@
-"""Does every rank still live? A rank that is stopped, or whose host is gone, would leave the others waiting for ever.
+"""Detect lost ranks. A rank that is stopped, or whose host is gone, would leave the others waiting forever.
 
-Every rank has two threads. One tells the ranks' store, every now and then, that its process lives. The other judges:
-on rank 0 whether all ranks were heard from lately, on the others whether the store (which rank 0 keeps) answered
-lately, on all whether the own loop got on. Where the answer is no, it says which rank on which host is missing, and
-ends its process: the main thread may be inside a collective that never returns. The launcher then ends the others.
+Every rank has two threads. One sends heartbeats to the ranks' store. The other checks: on rank 0 that all ranks sent
+one recently, on the others that the store (hosted by rank 0) answered recently, on all that the own loop made progress.
+If not, it reports which rank on which host is missing, and ends its process: the main thread may be inside a collective
+that never returns. The launcher then ends the others.
 """
 
 import os
@@ -20,8 +20,8 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from graphmill.base import exits
 
-STALL_S: Final = 1800.0  # without a step of our own, as long as a collective may take
-_BEATS: Final = 10  # in the time after which a silent rank is lost
+STALL_S: Final = 1800.0  # without a step of this rank, as long as a collective may take
+_BEATS: Final = 10  # heartbeats per `silence_s`
 _LONGEST_BEAT_S: Final = 2.0
 
 
@@ -29,11 +29,11 @@ _LONGEST_BEAT_S: Final = 2.0
 class Watchdog:
     """Watches from `start` until the block it is entered for ends."""
 
-    store: Store  # a connection of its own: a call that blocks must block nobody else
+    store: Store  # a connection of its own: a blocking call must not block other users
     rank: int
     hostnames: list[str]  # by rank
-    silence_s: float  # after so long without a heartbeat a rank is lost
-    on_lost: Callable[[str], None]  # told why, before the process ends
+    silence_s: float  # a rank without a heartbeat for this long is lost
+    on_lost: Callable[[str], None]  # called with the reason, before the process ends
     stall_s: float = STALL_S
     _progress_at: float = field(default_factory=time.monotonic)
     _answered_at: float = field(default_factory=time.monotonic)
@@ -52,7 +52,7 @@ class Watchdog:
         self._over.set()
 
     def progress(self) -> None:
-        """The loop got on: a step, a piece of an evaluation."""
+        """The loop made progress: a step, a part of an evaluation."""
         self._progress_at = time.monotonic()
 
     @property
@@ -67,7 +67,7 @@ class Watchdog:
                 shared.set(f"beat of {self.rank}", str(number))
                 shared.get(f"beat of {self.rank}")  # a set may be taken by the socket alone; this waits for an answer
                 self._answered_at = time.monotonic()
-            except RuntimeError:  # the store is gone with rank 0, or did not answer for so long: the judge sees it
+            except RuntimeError:  # the store is gone with rank 0, or did not answer in time: `_judge` detects it
                 return
             self._over.wait(self._beat_s)
 
@@ -76,7 +76,7 @@ class Watchdog:
         looked_at = time.monotonic()
         while not self._over.wait(self._beat_s):
             now = time.monotonic()
-            if now - looked_at > self.silence_s / 2:  # this process itself was stopped: nobody could be heard
+            if now - looked_at > self.silence_s / 2:  # this process itself was stopped: it received no heartbeat
                 heard.clear()
                 self._answered_at = self._progress_at = now
             looked_at = now

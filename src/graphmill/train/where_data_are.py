@@ -1,4 +1,4 @@
-"""Over which prepared data a finished run is used: those it was trained on, wherever they are now, or others."""
+"""Which prepared data a finished run is used on: those it was trained on, wherever they are now, or others."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from graphmill.tasks.stores import require_store
 
 @dataclass(frozen=True, slots=True)
 class DataChoice:
-    """What a person asks for."""
+    """What the user asks for."""
 
     dataset: str | None = None  # None: the data that the run was trained on
     root: Path | None = None  # None: where the plan says, else the dataset root of the environment

@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         _log.error(f"{error}")
         return exits.BAD_REQUEST
-    finally:  # python takes its handlers back when it ends: a signal that comes late must not kill a rank that is done
+    finally:  # python restores its handlers at exit: a late signal must not kill a rank that is done
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
 
@@ -73,8 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def work(folder: RunFolder, rank: Rank, *, resume: bool, store: Store | None = None, start_s: float = 0.0) -> int:
     """Train and write the outcome; the process group lives as long as this call. Returns the exit status.
 
-    The ranks meet in `store`, or where it is None by the addresses in the environment. `start_s`: what starting this
-    process took, which ending the job will take once more.
+    The rendezvous of the ranks is `store`; None: at the address in the environment. `start_s`: how long starting this
+    process took; ending the job takes that once more.
     """
     plan = folder.read_plan()
     if rank.world_size != plan.ranks:
@@ -100,7 +100,7 @@ def work(folder: RunFolder, rank: Rank, *, resume: bool, store: Store | None = N
 
 
 def _leave_group(*, together: bool) -> None:
-    """`together`: the other ranks are about to leave, too. Nccl's end waits for all; one that failed just goes."""
+    """`together`: the other ranks leave, too. Destroying an NCCL group waits for all, so a failed rank skips it."""
     gc.collect()  # nothing may hold the process group when it is destroyed
     if dist.is_initialized() and (together or dist.get_backend() != "nccl"):
         dist.destroy_process_group()
@@ -108,7 +108,7 @@ def _leave_group(*, together: bool) -> None:
 
 @contextmanager
 def _together(context: RankContext) -> Iterator[Callable[[], None]]:
-    """Meet the other ranks, and see that they stay alive as long as this lasts. Yields what is told of each step."""
+    """Rendezvous with the other ranks; a watchdog runs within the block. Yields the function to call at each step."""
     plan, rank = context.plan, context.rank
     if rank.local_rank == 0:
         start_monitor(context.folder.path)
@@ -120,7 +120,7 @@ def _together(context: RankContext) -> Iterator[Callable[[], None]]:
     interface = choose_interface(hostnames, rank, os.environ)
     if interface is not None:
         os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
-    timeout = timedelta(seconds=STALL_S)  # said, for torch lets nccl wait a third as long as gloo
+    timeout = timedelta(seconds=STALL_S)  # explicit: torch's default for nccl is a third of gloo's
     dist.init_process_group(plan.backend, store=store, rank=rank.rank, world_size=rank.world_size, timeout=timeout)
     began = time.perf_counter()
 
@@ -134,9 +134,9 @@ def _together(context: RankContext) -> Iterator[Callable[[], None]]:
 
 
 def _failed(context: RankContext, training: Training | None, status: EndingName, message: str, began: float) -> int:
-    """Say what went wrong, in the events and, on rank 0, as the outcome.
+    """Record what went wrong, in the events and, on rank 0, as the outcome.
 
-    A run folder that cannot be written may be the very thing that went wrong: the exit status still says so.
+    An unwritable run folder may be the cause: the exit status still reports it.
     """
     code = ENDINGS[status].exit_status
     with best_effort_write():
@@ -174,7 +174,7 @@ def _run_training(context: RankContext, *, resume: bool) -> int:
             traceback.print_exc()
         _log.error(f"{error}")
         return fail("failed", f"{type(error).__name__}: {error}")
-    except Exception as error:  # noqa: BLE001  # whatever it is, the run folder is to say it
+    except Exception as error:  # noqa: BLE001  # whatever it is, the run folder must record it
         traceback.print_exc()
         return fail("failed", f"{type(error).__name__}: {error}")
 
@@ -200,7 +200,7 @@ def _train(training: Training, *, resume: bool, began: float) -> int:
         run_log.events.write(Finish(steps_done=training.steps_done, status=status, seal=seal))
     else:
         run_log.events.write(Stop(steps_done=training.steps_done, status=status))
-    with suppress(RuntimeError):  # srun kills the others as soon as one leaves with 75: all must have told by then
+    with suppress(RuntimeError):  # srun kills the others as soon as one exits with 75: all must have written by then
         training.group.barrier()
     progress.say(_closing(training, test))
     return ENDINGS[status].exit_status
@@ -221,7 +221,7 @@ def _started(training: Training, *, resumed: bool) -> Start:
 
 
 def _tell_initial_weights(training: Training) -> None:
-    """Which tensors came from elsewhere, at the start of a run that begins with weights of another."""
+    """Record and print which tensors were initialised, at the start of a run that begins with other weights."""
     asked, loaded = training.plan.init_from, training.initial
     if asked is None or loaded is None or training.steps_done:
         return
@@ -283,7 +283,7 @@ def _opening(training: Training, *, resumed: bool) -> str:
 
 
 def _why_early(training: Training) -> str:
-    """Why the run ended before the planned end; "" where it did not."""
+    """Why the run ended before the planned end; "" if it did not."""
     if not training.stopped_early or training.best is None:
         return ""
     measure, stale = training.plan.kind.measures[0], training.patience.num_stale
@@ -307,10 +307,10 @@ def _counted(number: int, noun: str) -> str:
 
 
 def leave(status: int) -> NoReturn:
-    """End this process, and no thread of it before: python's own end would have them leave by unwinding.
+    """End this process without ending its threads first: python's own exit would unwind them.
 
-    The watchdog may be waiting for an answer of the store, seconds long after a network that was cut, and torch's C++
-    cannot be unwound there: the process would abort, and a rank that is done would count as failed.
+    After a network failure the watchdog may wait seconds for an answer of the store, and torch's C++ cannot be unwound
+    there: the process would abort, and a rank that is done would count as failed.
     """
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):  # the disk of the log is full: the exit status still says what it is
