@@ -1,1 +1,1 @@
-"""The run folder and what stands in it: events, metrics.csv, provenance, outcome."""
+"""The run folder and its contents: events, metrics.csv, provenance, outcome."""

@@ -1,4 +1,4 @@
-"""The one place where an attempt begins: own the run, look whether it is done, note the attempt, for every launcher."""
+"""The one place where an attempt begins, for every launcher: lock the run, check if it is done, record the attempt."""
 
 import socket
 from collections.abc import Iterator, Sequence
@@ -29,9 +29,9 @@ def attempt(
     job_id: str = "",
     wait_s: float = 0.0,
 ) -> Iterator[Begun | None]:
-    """Own the run and begin an attempt; None where the run is done already.
+    """Own the run and begin an attempt; None if the run is done already.
 
-    Where another process owns the run, `OwnedError` names it, and nothing in the folder was changed.
+    If another process owns the run, `OwnedError` names it, and nothing in the folder was changed.
     """
     with hold(folder.path, job_id=job_id, wait_s=wait_s):
         if folder.is_done():
@@ -54,5 +54,5 @@ def is_ours(last: Attempt, job_id: str) -> bool:
 def _was_begun(folder: RunFolder) -> bool:
     try:
         return bool(folder.attempts() or checkpoint_folders(folder.checkpoints_dir))
-    except UnreadableError:  # whoever resumes says so
+    except UnreadableError:  # reported on resume
         return True

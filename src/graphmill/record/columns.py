@@ -23,7 +23,7 @@ _RENAMED: Final[dict[str, str]] = {
 
 
 def current_name(name: str) -> str:
-    """What a column is called here that another version or another program called `name`.
+    """The current name of a column that another version or another program called `name`.
 
     >>> current_name("seed_nodes_cum_global"), current_name("time"), current_name("loss")
     ('num_seeds_cum', 'train_s', 'loss')
@@ -32,26 +32,26 @@ def current_name(name: str) -> str:
 
 
 def current_names(header: Iterable[str]) -> tuple[str, ...]:
-    """`current_name` of a whole header; a name whose new one is there already is another column, and stays."""
+    """`current_name` of a whole header; a name whose current one is in the header is another column, and stays."""
     names = tuple(header)
     return tuple(name if current_name(name) in names else current_name(name) for name in names)
 
 
 def is_lower_better(kind: AnyKind, name: str) -> bool:
-    """Whether less is better of a column of a task: a loss, or a measure that is an error; best ones included."""
+    """Whether lower is better for a column of a task: a loss, or a measure that is an error; best ones included."""
     errors = {f"val_{measure.name}" for measure in kind.measures if not measure.higher_is_better}
     plain = name.removeprefix("best_")
     return plain in errors or plain in ("loss", "val_loss")
 
 
 def kind_of_header(header: Iterable[str]) -> AnyKind | None:
-    """The built-in task that has all columns of this header, and no measure beside it; or None."""
+    """The built-in task that has all columns of this header, and no other measure; or None."""
     names = set(header)
     return next((kind for kind in KINDS if _measured(kind) <= names <= kind.columns.keys()), None)
 
 
 def kinds_measured(header: Iterable[str]) -> list[AnyKind]:
-    """The built-in tasks whose measures all stand in a header, whatever else does."""
+    """The built-in tasks whose measures are all in a header, whatever else is."""
     names = set(header)
     return [kind for kind in KINDS if _measured(kind) <= names]
 

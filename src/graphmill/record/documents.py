@@ -13,7 +13,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class Outcome(BaseModel):
-    """How a run ended: outcome.json. A run without one is under way, or died too hard to say anything."""
+    """How a run ended: outcome.json. A run without one is running, or was killed before it could write it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -61,9 +61,9 @@ class SubmittedJob(BaseModel):
 
 
 def read_document(path: Path, model: type[M], fix: str, upgrade: Callable[[bytes], bytes] = bytes) -> M:
-    """The document in `path`; `UserError` with `fix` where it cannot be read, or is no such document.
+    """The document in `path`; `UserError` with `fix` if it cannot be read, or is not such a document.
 
-    `upgrade` makes today's form of what an older version wrote.
+    `upgrade` converts what an older version wrote to the current form.
     """
     try:
         return model.model_validate_json(upgrade(path.read_bytes()))

@@ -28,7 +28,7 @@ Phase = Literal[
     "starting",
     "running",
     "closing",  # the ranks have left, the job has not
-    "unfinished",  # was started and has no outcome; whether it runs was not asked
+    "unfinished",  # was started and has no outcome; not checked whether it runs
     "unresponsive",  # no heartbeat and no outcome
     "damaged",  # its plan cannot be read
 ]
@@ -69,7 +69,7 @@ SAVED: Final = (exits.DONE, exits.OUT_OF_TIME)
 
 
 def ending_of(exit_status: int, word: str | None = None) -> Ending:
-    """The ending that an exit status stands for; `word` tells those apart that share one.
+    """The ending that an exit status means; `word` distinguishes those that share one.
 
     >>> ending_of(75).name, ending_of(75, "stopped").name, ending_of(137).name
     ('out_of_time', 'stopped', 'failed')

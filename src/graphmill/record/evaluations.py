@@ -1,7 +1,7 @@
 """evaluations.csv: every evaluation of a run in long form, a row per epoch, set and measure; written by rank 0.
 
-So a run may have any number of named evaluation sets beside `val` and `test`. A run of a version that did not write the
-file has its evaluations in its events.
+So a run may have any number of named evaluation sets besides `val` and `test`. A run of a version that did not write
+the file has its evaluations in its events.
 """
 
 import csv
@@ -34,7 +34,7 @@ class Evaluated:
 
 
 def append_evaluation(path: Path, epoch: int, name: str, measures: Mapping[str, float]) -> None:
-    """Append the measures of the set called `name`, the header first where there is no file; durable on return."""
+    """Append the measures of the set called `name`, the header first if there is no file; durable on return."""
     if not path.exists():
         write_text(path, _text([]))
     append_lines(path, [_line(Evaluated(epoch, name, measure, float(value))) for measure, value in measures.items()])
@@ -54,7 +54,7 @@ def cut_back(folder: RunFolder, num_epochs: int, *, from_the_start: bool) -> Non
 
 
 def read_evaluations(folder: RunFolder, *, is_growing: bool = False) -> list[Evaluated]:
-    """All rows, in the order in which they were measured. `UserError` where the file is damaged.
+    """All rows, in the order in which they were measured. `UserError` if the file is damaged.
 
     `is_growing`: a rank may be appending to it, so a torn last line counts as not there yet.
     """

@@ -32,7 +32,7 @@ E = TypeVar("E", bound=Event)
 
 
 class Start(Event):
-    """An attempt begins: where this rank runs, and with whom it talks. `backend` is None where there is nobody."""
+    """An attempt begins: where this rank runs, and with which peers. `backend` is None if there are none."""
 
     kind = "start"
 
@@ -75,7 +75,7 @@ class Sync(Event):
     @model_validator(mode="before")
     @classmethod
     def _seconds_were_called_otherwise(cls, data: Any) -> Any:  # noqa: ANN401  # pydantic's signature
-        """Until version 0.1 they were called as the wait for a batch is."""
+        """Until version 0.1 the field had the name of the wait for a batch."""
         return {**data, "sync_s": data["wait_s"]} if isinstance(data, dict) and "wait_s" in data else data
 
 
@@ -203,7 +203,7 @@ class EventWriter:
             rest = rest[os.write(self._fd, rest) :]
 
     def close(self) -> None:
-        """Let go of the file. Closing twice is harmless."""
+        """Close the file. Closing twice is harmless."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -235,7 +235,7 @@ def events_in(path: Path, kind: type[Event] = Event) -> Sequence[Event]:
 
 
 def last_event(path: Path) -> Event | None:
-    """The last whole event of a file, without reading what comes before; None where there is none to be read."""
+    """The last whole event of a file, without reading what comes before; None if none can be read."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))

@@ -1,4 +1,4 @@
-"""Find the run that is meant: by folder, by run id, or the latest; and the one that is to be resumed."""
+"""Find a run: by folder, by run id, or the latest; and the one to resume."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def find_run(text: str, logs_root: Path) -> RunFolder:
 
 
 def named_run(text: str, logs_root: Path) -> RunFolder | None:
-    """The run that `text` names, as a path or as an id; None where it names none."""
+    """The run that `text` names, as a path or as an id; None if it names none."""
     found = (RunFolder(path) for path in (Path(text), logs_root / text))
     return next((run for run in found if run.plan_path.is_file()), None)
 
@@ -30,8 +30,8 @@ def run_to_resume(
 ) -> tuple[RunFolder, bool]:
     """The run that `--resume` means, and whether it was named in place of the experiment.
 
-    A run named so continues as it was planned, so `changes` (overrides) are refused; by `--run-id` the experiment may
-    be said again, to be compared with its plan. `verb`: the command, for the advice.
+    A run named so continues as it was planned, so `changes` (overrides) are refused; with `--run-id` the experiment may
+    be given again, to be compared with its plan. `verb`: the command, for the suggested fix.
     """
     run = named_run(named, logs_root) if named is not None else None
     if run is not None and run_id is not None:

@@ -1,4 +1,4 @@
-"""Which file holds the weights that a person means: those of a run, or of `init_from:`. Without torch."""
+"""Which file holds the weights that the user names: those of a run, or of `init_from:`. Without torch."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +12,7 @@ from graphmill.spec.weights import InitFromSpec, InitialWeights
 
 
 def weights_of(folder: RunFolder, which: Which, report: Report) -> WeightsFile:
-    """The best, or the last, weights of a run; their origin is known also where graphmill 0.1.0 wrote them."""
+    """The best, or the last, weights of a run; their origin is known even if graphmill 0.1.0 wrote them."""
     path = run_weights(folder.path, folder.checkpoints_dir, folder.plan_hash(), which, report)
     file = WeightsFile.read(path)
     if file.origin is not None:
@@ -42,7 +42,7 @@ def find_sources(asked: Mapping[str, InitFromSpec], report: Report) -> dict[str,
 
 
 def find_initial_weights(asked: InitFromSpec, report: Report) -> InitialWeights | None:
-    """The weights that a run is to begin with; None: random ones. `report(checkpoint, problem)`: of damaged ones."""
+    """The initial weights of a run; None: random ones. `report(checkpoint, problem)`: called for damaged ones."""
     if not asked.is_given:
         return None
     source = Path(asked.run or asked.file).expanduser().absolute()

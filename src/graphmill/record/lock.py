@@ -1,9 +1,9 @@
-"""Who owns a run: one process at a time may begin attempts in a run folder. Everybody else learns who that is.
+"""Who owns a run: one process at a time may begin attempts in a run folder. Others learn which one.
 
-`flock` on `.lock`, where the file system has it: the kernel lets go with the process, however that ends. Where it has
-not (Lustre mounted without `-o flock`), a file `.lock.owner` that only one can create (O_EXCL), with a heartbeat: it is
-taken over where its owner is known to be dead, or has had no heartbeat for `STALE_S`. Either way the owner is written
-down: host, process, job, since when, and which kind of lock it is.
+`flock` on `.lock`, if the file system supports it: the kernel releases it when the process ends, in any way. If not
+(Lustre mounted without `-o flock`), a file `.lock.owner` that only one can create (O_EXCL), with a heartbeat: it is
+taken over if its owner is known to be dead, or has had no heartbeat for `STALE_S`. Either way the owner is recorded:
+host, process, job, since when, and which kind of lock it is.
 """
 
 import errno
@@ -42,9 +42,9 @@ class Owner(BaseModel):
 
     hostname: str
     pid: int
-    process_start: int  # clock ticks since boot: tells a process from a later one of the same number
+    process_start: int  # clock ticks since boot: distinguishes a process from a later one with the same pid
     boot_id: str
-    pid_namespace: str  # of another container, process numbers say nothing here
+    pid_namespace: str  # pids of another container mean nothing here
     since: float  # Unix time, s
     job_id: str = ""
     kind: Literal["flock", "lock file"]
@@ -60,7 +60,7 @@ class Owner(BaseModel):
         return (self.hostname, self.pid_namespace) == (socket.gethostname(), _pid_namespace())
 
     def is_dead(self) -> bool:
-        """Whether the owner is known to be gone; False where that cannot be said."""
+        """Whether the owner is known to be gone; False if that is unknown."""
         if not self.is_here():
             return False
         return self.boot_id != _boot_id() or _process_start(self.pid) != self.process_start
@@ -100,7 +100,7 @@ def hold(folder: Path, *, job_id: str = "", wait_s: float = 0.0) -> Iterator[Own
 
 
 def owner_of(folder: Path) -> Owner | None:
-    """Who was the last to own the run, if it has not let go; it may be dead (`is_dead`)."""
+    """The last owner of the run, if it has not released it; it may be dead (`is_dead`)."""
     return _read(folder / OWNER) or _read(folder / LOCK)
 
 
@@ -121,7 +121,7 @@ class _Flock:
 
 
 class _LockFile:
-    """A heartbeat while it lasts; whoever finds that it was taken over ends at once, before it writes anything."""
+    """A heartbeat while it is held; a process whose lock was taken over ends at once, before it writes anything."""
 
     def __init__(self, path: Path, owner: Owner) -> None:
         self._path, self._owner = path, owner
@@ -180,7 +180,7 @@ def _try_file(folder: Path, job_id: str) -> "_LockFile | OwnedError":
 
 
 def _create(path: Path, owner: Owner) -> bool:
-    """Make the file; False where it exists."""
+    """Create the file; False if it exists."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     except FileExistsError:
@@ -209,11 +209,11 @@ def _is_stale(path: Path) -> bool:
 
 
 def _take_over(folder: Path, owner: Owner) -> bool:
-    """Replace a stale owner. One at a time: `.lock.takeover` is held for a moment, and looked at again inside."""
+    """Replace a stale owner. One at a time: `.lock.takeover` is held briefly, and staleness checked again under it."""
     guard = folder / _TAKEOVER
     if not _create(guard, owner):
         with suppress(FileNotFoundError):
-            if time.time() - guard.stat().st_mtime > STALE_S:  # its maker died in that moment
+            if time.time() - guard.stat().st_mtime > STALE_S:  # its creator died meanwhile
                 guard.unlink(missing_ok=True)
         return False
     try:

@@ -1,4 +1,4 @@
-"""What a checkpoint's manifest says: where the run stood, which files belong to it, the proof that they are whole."""
+"""What a checkpoint's manifest says: the run's position, the files that belong to it, the proof that they are whole."""
 
 import errno
 import time
@@ -17,7 +17,7 @@ from graphmill.spec.early_stopping import Patience
 T = TypeVar("T")
 
 MANIFEST = "manifest.json"
-_ABSENT: Final = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)  # an answer; every other error is none
+_ABSENT: Final = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)  # the file is absent; any other error leaves that unknown
 _RETRY_AFTER_S: Final = (0.2, 1.0, 3.0)
 
 
@@ -40,7 +40,7 @@ class Counters(_Frozen):
 
     @model_serializer(mode="wrap")
     def _as_older_versions_where_it_can(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without `num_agreed` where it was not counted: checksums of earlier manifests were made of that."""
+        """Without `num_agreed` if it was not counted: checksums of earlier manifests were computed without it."""
         content: dict[str, Any] = dump(self)
         if self.num_agreed is None:
             content.pop("num_agreed")
@@ -64,12 +64,12 @@ class Best(_Frozen):
     values: dict[str, float]  # of each measure the best so far; all but the first perhaps of another epoch
 
     def facts(self) -> dict[str, float | int]:
-        """All of it by name, as outcome.json tells it."""
+        """All of it by name, as in outcome.json."""
         return {"step": self.step, "epoch": self.epoch, **self.values}
 
 
 class Position(_Frozen):
-    """Where a rank stands: what a resume needs besides tensors."""
+    """A rank's position: what a resume needs besides tensors."""
 
     epoch: int  # of the next step, from 0
     step: int  # within the epoch
@@ -80,7 +80,7 @@ class Position(_Frozen):
 
     @model_serializer(mode="wrap")
     def _as_older_versions_where_it_can(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without `patience` where there is none: checksums of earlier manifests were made of what it gives then."""
+        """Without `patience` if there is none: checksums of earlier manifests were computed without it."""
         content: dict[str, Any] = dump(self)
         if self.patience is None:
             content.pop("patience")
@@ -112,7 +112,7 @@ class Manifest(_Frozen):
     def read(cls, folder: Path) -> "Manifest":
         """The manifest in `folder`.
 
-        ValueError says that it is damaged, OSError that it is absent; `UnreadableError` that neither is known.
+        ValueError: it is damaged; OSError: it is absent; `UnreadableError`: neither is known.
         """
         sealed = _Sealed.model_validate_json(retried(folder / MANIFEST, Path.read_bytes))
         manifest = cls.model_validate(sealed.content)
@@ -123,7 +123,7 @@ class Manifest(_Frozen):
     def damage(self, folder: Path, names: list[str] | None = None) -> str | None:
         """The first of the files (or of `names` among them) that is not what was written, in words; None: all are.
 
-        Raises `UnreadableError` where a file is there and cannot be read.
+        Raises `UnreadableError` if a file exists and cannot be read.
         """
         for name in self.files if names is None else names:
             try:
@@ -146,19 +146,19 @@ class _Sealed(BaseModel):
 
 
 def saved_steps(checkpoints: Path) -> int:
-    """Steps of each rank in the checkpoint that is furthest on, by the manifests in the folder; 0: there is none.
+    """Steps of each rank in the checkpoint with the most steps, by the manifests in the folder; 0: there is none.
 
     Raises `UnreadableError`.
     """
     found = [0]
     for path in checkpoint_folders(checkpoints):
-        with suppress(OSError, ValueError):  # damaged: whoever resumes says so and passes it over
+        with suppress(OSError, ValueError):  # damaged: reported and skipped on resume
             found.append(Manifest.read(path).steps_done)
     return max(found)
 
 
 def checkpoint_folders(checkpoints: Path) -> list[Path]:
-    """What stands under a checkpoint's name, sorted; none where there is no folder. Raises `UnreadableError`."""
+    """Everything named like a checkpoint, sorted; none if there is no folder. Raises `UnreadableError`."""
     try:
         return retried(checkpoints, lambda folder: sorted(path for path in folder.iterdir() if _is_named_so(path)))
     except OSError:
@@ -166,9 +166,9 @@ def checkpoint_folders(checkpoints: Path) -> list[Path]:
 
 
 def retried(path: Path, read: Callable[[Path], T]) -> T:
-    """`read(path)`; an I/O error is tried again a few times, for a server may be busy or just starting.
+    """`read(path)`; an I/O error is retried a few times: a server may be busy or just starting.
 
-    Raises OSError where there is no such file, and `UnreadableError` where that cannot be said.
+    Raises OSError if there is no such file, and `UnreadableError` if that is unknown.
     """
     for wait_s in (*_RETRY_AFTER_S, None):
         try:
@@ -196,7 +196,7 @@ def in_words(error: OSError | ValueError) -> str:
 
 
 def file_checksum(path: Path) -> str:
-    """xxh3 of a file's content. Raises OSError where it is absent, else `UnreadableError`."""
+    """xxh3 of a file's content. Raises OSError if it is absent, else `UnreadableError`."""
     return retried(path, _checksum_of)
 
 
@@ -209,5 +209,5 @@ def _checksum_of(path: Path) -> str:
 
 
 def hash_text(text: str) -> str:
-    """xxh3 of a text, for telling plans apart."""
+    """xxh3 of a text, to distinguish plans."""
     return xxhash.xxh3_64_hexdigest(text.encode())

@@ -26,7 +26,7 @@ def write_metrics(path: Path, rows: Iterable[Mapping[str, Cell]], columns: Mappi
 
 
 def append_metrics(path: Path, row: Mapping[str, Cell], columns: Mapping[str, Column]) -> None:
-    """Append one row, with the header first where there is no file yet; durable when this returns.
+    """Append one row, with the header first if there is no file yet; durable when this returns.
 
     A line that a crash left half-written is cut off first, so the file only ever holds whole rows.
     """
@@ -57,7 +57,7 @@ def format_cell(value: Cell) -> str:
         return ""
     if isinstance(value, str):
         return value
-    if type(value).__name__ in ("bool", "bool_"):  # numpy calls its own so, and this module does without numpy
+    if type(value).__name__ in ("bool", "bool_"):  # numpy's own bool, without importing numpy
         return "true" if value else "false"
     if isinstance(value, SupportsIndex):
         return str(value.__index__())
@@ -67,7 +67,7 @@ def format_cell(value: Cell) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A CSV as it stands on disk: cells are text, and each row knows its line."""
+    """A CSV as it is on disk: cells are text, and each row has its line number."""
 
     path: Path
     header: tuple[str, ...]
@@ -99,7 +99,7 @@ def read_table(path: Path, *, is_growing: bool = False) -> Table:
         text = text[: text.rfind("\n") + 1]
     if not text.strip():
         raise UserError(f"{path} is empty: not even a header", fix=advice)
-    if "\0" in text:  # what a power cut leaves of a file that was being written
+    if "\0" in text:  # what a power failure leaves of a file that was being written
         line = text[: text.index("\0")].count("\n") + 1
         raise UserError(f"{path}, line {line}: the file holds zero bytes where text should be", fix=advice)
     if not text.endswith("\n"):  # the last number may have lost digits, and still look like one

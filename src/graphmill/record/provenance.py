@@ -1,4 +1,4 @@
-"""Where a number comes from: code, versions, machine, command. Written beside every run and every benchmark."""
+"""Where a number comes from: code, versions, machine, command. Written with every run and every benchmark."""
 
 import os
 import subprocess
@@ -37,7 +37,7 @@ class GpuInfo(BaseModel):
 
 
 class Provenance(BaseModel):
-    """provenance.json. A field is null where there is nothing to say: no git, no data set."""
+    """provenance.json. A field is null if it does not apply: no git, no data set."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -59,7 +59,7 @@ class Provenance(BaseModel):
 def collect_provenance(
     command: Sequence[str], *, dataset_checksum: str | None = None, synthetic: bool | None = None
 ) -> Provenance:
-    """Write down this moment. Versions are read from the packages' metadata: torch is not imported."""
+    """Record the current state. Versions are read from the packages' metadata: torch is not imported."""
     machine = machine_info()
     return Provenance(
         time_utc=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -79,7 +79,7 @@ def collect_provenance(
 
 
 def git_state(folder: Path) -> GitState | None:
-    """The state of the working tree that holds `folder`, or None where it is in none, or git is not installed."""
+    """The state of the working tree that holds `folder`, or None if it is in none, or git is not installed."""
     commit = _git(folder, "rev-parse", "HEAD")
     if not commit:
         return None
@@ -96,7 +96,7 @@ def installed_version(package: str) -> str | None:
 
 
 def code_state() -> GitState | None:
-    """The state of the checkout that graphmill runs from, or None where it is installed."""
+    """The state of the checkout that graphmill runs from, or None if it is installed."""
     package = Path(graphmill.__file__).parent
     root = package.parents[1]  # of a checkout, src/graphmill's; an environment inside some other checkout is not ours
     return git_state(root) if (root / "pyproject.toml").is_file() and package.parent.name == "src" else None

@@ -29,7 +29,7 @@ from graphmill.spec.plan import PLAN_FILE, Plan
 _log = logging.getLogger(__name__)
 
 PIPELINE_FILE = "pipeline.json"  # in the folder that holds the runs of a pipeline's stages, once it was submitted
-# What is in a folder whose maker was killed before it wrote the plan: the next one begins anew.
+# What is in a folder whose creator was killed before it wrote the plan: the next one starts over.
 _OF_A_KILLED_MAKER = re.compile(
     r"\.lock(\.owner|\.takeover)?|(initial_weights|source_[A-Za-z0-9_]+)\.safetensors"
     r"|\.((initial_weights|source_[A-Za-z0-9_]+)\.safetensors|plan\.json)\..*\.tmp"
@@ -66,7 +66,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
-        """The run in `path`, or a `UserError` where there is none."""
+        """The run in `path`, or a `UserError` if there is none."""
         folder = cls(path)
         if not folder.plan_path.is_file():
             what = "has no plan.json, so it is not a run folder" if path.is_dir() else "is not a folder"
@@ -120,11 +120,11 @@ class RunFolder:
 
     @property
     def initial_weights_path(self) -> Path:
-        """The run's own copy of the weights that it begins with, where its plan has `init_from`."""
+        """The run's own copy of the weights that it begins with, if its plan has `init_from`."""
         return self.path / "initial_weights.safetensors"
 
     def source_path(self, name: str) -> Path:
-        """The run's own copy of weights that its task uses, where its plan has `sources`."""
+        """The run's own copy of weights that its task uses, if its plan has `sources`."""
         return self.path / f"source_{name}.safetensors"
 
     @property
@@ -164,12 +164,12 @@ class RunFolder:
 
     @property
     def epilog_text_path(self) -> Path:
-        """The same for a person, with advice."""
+        """The same as text, with advice."""
         return self.path / "epilog.txt"
 
     @property
     def stop_path(self) -> Path:
-        """Stands there while a person wants the run to stop: the job that sees it does not go on by itself."""
+        """Exists while the run is asked to stop: a job that sees it does not requeue or resubmit itself."""
         return self.path / "stop"
 
     def job_log_path(self, job_id: str) -> Path:
@@ -193,7 +193,7 @@ class RunFolder:
         return self.path / f"rank_{rank}.log"
 
     def plan_hash(self) -> str:
-        """xxh3 of plan.json, byte for byte as the run began with it: also where an older version wrote it."""
+        """xxh3 of plan.json, byte for byte as the run began with it: even if an older version wrote it."""
         return hash_text(self.plan_path.read_text(encoding="utf-8"))
 
     def read_plan(self) -> Plan:
@@ -202,7 +202,7 @@ class RunFolder:
         return read_document(self.plan_path, Plan, fix, upgrade=self._as_of_today)
 
     def _as_of_today(self, plan: bytes) -> bytes:
-        """A plan.json of any version in today's form; what is no JSON object is left for the model to refuse."""
+        """A plan.json of any version in the current form; what is not a JSON object is left for the model to refuse."""
         with suppress(ValueError):
             document = json.loads(plan)
             if isinstance(document, dict):
@@ -212,7 +212,7 @@ class RunFolder:
         return plan
 
     def read_outcome(self) -> Outcome | None:
-        """How the run ended, or None where it has not, or could not say."""
+        """How the run ended, or None if it has not, or could not record it."""
         if not self.outcome_path.exists():
             return None
         return read_document(self.outcome_path, Outcome, "remove it, and continue the run with --resume")
@@ -223,17 +223,17 @@ class RunFolder:
         return outcome is not None and outcome.status == "done"
 
     def read_provenance(self) -> Provenance | None:
-        """Where the run began, or None where nobody wrote it."""
+        """Where the run began, or None if it was not written."""
         if not self.provenance_path.exists():
             return None
         return read_document(self.provenance_path, Provenance, "remove it; it only documents the run")
 
     def write_outcome(self, outcome: Outcome) -> None:
-        """Say how the run ended."""
+        """Record how the run ended."""
         write_json(self.outcome_path, outcome.model_dump(mode="json"))
 
     def note_provenance(self, command: Sequence[str]) -> None:
-        """Write down where the run begins, at its first start only."""
+        """Record where the run begins, at its first start only."""
         if not self.provenance_path.exists():
             dataset = self.read_plan().dataset
             self.write_provenance(
@@ -241,16 +241,16 @@ class RunFolder:
             )
 
     def write_provenance(self, provenance: Provenance) -> None:
-        """Write down where the run began."""
+        """Record where the run began."""
         write_json(self.provenance_path, provenance.model_dump(mode="json"))
 
     def begin_attempt(self, *, resumed: bool, command: Sequence[str], job_id: str = "") -> int:
-        """Note a start of the run and take back an earlier outcome. Returns the attempt's number, from 1."""
+        """Record a start of the run and remove an earlier outcome. Returns the attempt's number, from 1."""
         earlier = self.attempts()
         self.outcome_path.unlink(missing_ok=True)
         try:
             steps = saved_steps(self.checkpoints_dir)
-        except UnreadableError:  # the ranks will say so; what is known is how far the run was
+        except UnreadableError:  # the ranks will report it; the last known steps remain
             steps = earlier[-1].steps_saved if earlier else 0
         attempt = Attempt(
             time=time.time(),
@@ -279,7 +279,7 @@ class RunFolder:
         append_line(self.jobs_path, job.model_dump_json())
 
     def jobs(self) -> list[SubmittedJob]:
-        """All jobs that were submitted for this run, in order; a requeued one stands there once per requeue."""
+        """All jobs that were submitted for this run, in order; a requeued one appears once per requeue."""
         if not self.jobs_path.exists():
             return []
         try:
@@ -288,15 +288,15 @@ class RunFolder:
             raise UserError(f"{self.jobs_path} is damaged", fix="remove the damaged line; it only names jobs") from None
 
     def ask_to_stop(self) -> None:
-        """No job of this run shall go on by itself, until it is submitted again."""
+        """Keep jobs of this run from requeueing or resubmitting themselves, until it is submitted again."""
         write_text(self.stop_path, f"asked on {socket.gethostname()}, {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
 
     def is_asked_to_stop(self) -> bool:
-        """Whether a person asked for it."""
+        """Whether the run was asked to stop."""
         return self.stop_path.exists()
 
     def heartbeat(self) -> float | None:
-        """Unix time (s) of the last heartbeat, of any rank or any host's monitor; None where there is none."""
+        """Unix time (s) of the last heartbeat, of any rank or any host's monitor; None if there is none."""
         files = [*self.events_dir.glob("rank_*.jsonl"), *self.monitor_dir.glob("*.csv")]
         times = []
         for file in files:
@@ -305,13 +305,13 @@ class RunFolder:
         return max(times, default=None)
 
     def lock(self) -> AbstractContextManager[Owner]:
-        """Keep other launchers away while the block lasts; it is let go with the process, however that ends."""
+        """Keep other launchers away while the block lasts; it is released when the process ends, however it ends."""
         return hold(self.path)
 
 
 @contextmanager
 def best_effort_write() -> Iterator[None]:
-    """Report a failing write into the run folder, and go on: it may be the very thing that ended the run."""
+    """Report a failed write into the run folder, and continue: it may be what ended the run."""
     try:
         yield
     except OSError as error:
@@ -334,7 +334,7 @@ def checked_run_id(run_id: str) -> str:
 
 
 def refuse_other_plan(folder: RunFolder, plan: Plan, asked: Plan) -> None:
-    """Raise a `UserError` where a run was planned otherwise than it is asked for now."""
+    """Raise a `UserError` if a run was planned differently than it is asked for now."""
     differences = plan_differences(plan, asked)
     if differences:
         raise UserError(
@@ -344,13 +344,13 @@ def refuse_other_plan(folder: RunFolder, plan: Plan, asked: Plan) -> None:
 
 
 def find_runs(root: Path) -> list[RunFolder]:
-    """Every run below `root`, by path; `root` itself where it is one."""
+    """Every run below `root`, by path; `root` itself if it is one."""
     found = []
     for folder, children, files in os.walk(root):
         children.sort()
         if PLAN_FILE in files:
             found.append(RunFolder(Path(folder)))
-            children.clear()  # a run holds no other
+            children.clear()  # runs are not nested
     return sorted(found, key=lambda run: run.path)
 
 

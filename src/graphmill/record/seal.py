@@ -1,7 +1,7 @@
-"""The seal: what a rank that is done says of the files as it leaves them, in its last event.
+"""The seal: checksums of the files at the end of a run, in the last event of a rank.
 
-It finds what an accident did to a finished run: a bad copy, an edit in the wrong window, a disk. It is no signature:
-whoever means to forge a run can write a new seal, too.
+It finds what an accident did to a finished run: a bad copy, an edit in the wrong window, a disk. It is not a signature:
+anyone who forges a run can write a new seal, too.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ from graphmill.record.run_folder import RunFolder
 
 
 def seal_of(folder: RunFolder, rank: int) -> dict[str, str]:
-    """Name → xxh3 of the files that this rank answers for, and of its own events so far."""
+    """Name → xxh3 of the files that this rank is responsible for, and of its own events so far."""
     checksums = {path.name: file_checksum(path) for path in _answered_for(folder, rank) if path.exists()}
     return {**checksums, "events": file_checksum(folder.events_path(rank))}
 
@@ -34,7 +34,7 @@ def broken_seals(folder: RunFolder, rank: int, seal: dict[str, str], events_befo
 
 
 def _answered_for(folder: RunFolder, rank: int) -> list[Path]:
-    """Every rank has read the plan; rank 0 speaks for the rest, none of which changes once a run is done."""
+    """Every rank has read the plan; rank 0 covers the rest, none of which changes once a run is done."""
     if rank > 0:
         return [folder.plan_path]
     return [

@@ -1,7 +1,7 @@
 """Copies of the dataset near the ranks: where a rank finds its host's, and what making it took.
 
-staged/<hostname>.json of a run says what became of the copy. The copy itself carries `.staged.json`, the mark of what
-was verified: whoever opens it later sees without reading it whether a file has changed since.
+staged/<hostname>.json of a run records what became of the copy. The copy itself has `.staged.json`, the mark of what
+was verified: a later reader sees without reading the files whether one has changed since.
 """
 
 import re
@@ -25,7 +25,7 @@ _DIGITS: Final = 12  # of the checksum, in the folder's name
 
 
 class FileState(BaseModel):
-    """What the system says of a file without reading it. Whatever writes to it changes one of these."""
+    """What stat says of a file. A write to it changes one of these."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -73,7 +73,7 @@ class StagedHost(BaseModel):
 
 
 def staged_name(name: str, checksum: str) -> str:
-    """Folder of a dataset below the staged root. Another content is another folder: it disturbs no job that reads.
+    """Folder of a dataset below the staged root. Different content, different folder: jobs that read are undisturbed.
 
     >>> staged_name("../cora", "0123456789abcdef")
     '_.._cora-0123456789ab'
@@ -83,11 +83,11 @@ def staged_name(name: str, checksum: str) -> str:
 
 
 def staged_store_path(plan: Plan, environ: Mapping[str, str], folder: RunFolder) -> Path | None:
-    """The copy of the plan's dataset on this host, or None where the ranks read the dataset itself.
+    """The copy of the plan's dataset on this host, or None if the ranks read the dataset itself.
 
-    That is so where GRAPHMILL_STAGED_ROOT is not set, and where staging failed and the job continues as
-    `staging.on_failure: use_shared` asks. Raises `UserError` where a copy should be and is not, or has been changed
-    since it was verified. Costs one look at each file, and no reading.
+    None if GRAPHMILL_STAGED_ROOT is not set, or if staging failed and the job continues as
+    `staging.on_failure: use_shared` asks. Raises `UserError` if the copy is missing, or has been changed since it was
+    verified. Costs one stat per file, and no reading.
     """
     root = environ.get(ROOT_VARIABLE)
     if not root:
@@ -104,7 +104,7 @@ def staged_store_path(plan: Plan, environ: Mapping[str, str], folder: RunFolder)
 
 
 def staged_problem(path: Path, checksum: str) -> str | None:
-    """What is wrong with the copy in `path`, without reading its files; None: nothing that can be seen so."""
+    """What is wrong with the copy in `path`, without reading its files; None: nothing visible that way."""
     mark = read_mark(path)
     if mark is None:
         return "there is no verified copy of the dataset here"
@@ -121,7 +121,7 @@ def staged_problem(path: Path, checksum: str) -> str | None:
 
 
 def read_mark(path: Path) -> StagedMark | None:
-    """What was vouched for, or None where there is nothing, or nothing that can be read."""
+    """The mark of a verified copy, or None if there is none, or none that can be read."""
     try:
         return StagedMark.model_validate_json((path / MARK_FILE).read_bytes())
     except (OSError, ValidationError):
@@ -129,12 +129,12 @@ def read_mark(path: Path) -> StagedMark | None:
 
 
 def write_mark(path: Path, mark: StagedMark) -> None:
-    """Vouch for the copy in `path`."""
+    """Mark the copy in `path` as verified."""
     write_json(path / MARK_FILE, mark.model_dump(mode="json"))
 
 
 def write_staged(folder: RunFolder, staged: StagedHost) -> None:
-    """Say in the run folder what staging did on this host."""
+    """Record in the run folder what staging did on this host."""
     write_json(folder.staged_path(staged.hostname), staged.model_dump(mode="json"))
 
 

@@ -1,7 +1,7 @@
 """May code that a plan names be run? A plan may name a model, or a task, by dotted path; its reader imports that.
 
 Your own plans name what you named. A plan that another user wrote may name anything that this machine can import, with
-any arguments; so it runs only where you name the model, or the task, yourself.
+any arguments; so it runs only if you name the model, or the task, yourself.
 """
 
 import os
@@ -20,7 +20,7 @@ TRUST_VARIABLE: Final = "GRAPHMILL_TRUST_MODELS"  # dotted paths, separated by c
 
 
 def refuse_foreign_model(folder: "RunFolder", plan: Plan, trusted: Iterable[str], environ: Mapping[str, str]) -> None:
-    """Raise a `UserError` where another user's plan names a model by dotted path that is not among `trusted`."""
+    """Raise a `UserError` if another user's plan names a model by dotted path that is not among `trusted`."""
     target = getattr(getattr(plan.task, "model", None), "target", None)
     if target is None or _is_trusted(folder.plan_path, target, trusted, environ):
         return
@@ -33,9 +33,9 @@ def refuse_foreign_model(folder: "RunFolder", plan: Plan, trusted: Iterable[str]
 
 
 def refuse_foreign_kind(plan_path: Path, kind: object, environ: Mapping[str, str]) -> None:
-    """Raise a `UserError` where another user's plan is of a task outside graphmill. Call it before the plan is parsed.
+    """Raise a `UserError` if another user's plan is of a task outside graphmill. Call it before the plan is parsed.
 
-    `kind`: `task.kind` as it stands in the file.
+    `kind`: `task.kind` as it is in the file.
     """
     if not isinstance(kind, str) or ":" not in kind or _is_trusted(plan_path, kind, (), environ):
         return
@@ -46,7 +46,7 @@ def refuse_foreign_kind(plan_path: Path, kind: object, environ: Mapping[str, str
 
 
 def refuse_code_in_run_folder(target: str, origin: Path) -> None:
-    """Raise a `UserError` where the code of a model lies in a run folder: results are no place for code."""
+    """Raise a `UserError` if the code of a model is in a run folder: those are for results, not code."""
     for folder in origin.resolve().parents:
         if (folder / PLAN_FILE).is_file():
             raise UserError(

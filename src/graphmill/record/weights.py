@@ -6,7 +6,7 @@
         origin      run id, task, dataset, step, epoch, plan hash, measures on the validation split
 
 Any reader of safetensors reads the tensors. Files of graphmill 0.1.0, and those of other programs, have no such entry:
-their tensors are read all the same.
+their tensors can be read, too.
 """
 
 import json
@@ -43,7 +43,7 @@ class Origin(BaseModel):
     step: int  # steps of each rank
     epoch: int  # epochs completed
     plan_hash: str
-    measures: dict[str, float]  # on the validation split, with these weights; empty where they were not evaluated
+    measures: dict[str, float]  # on the validation split, with these weights; empty if they were not evaluated
 
     def __str__(self) -> str:
         return f"run {self.run_id}, step {self.step}"
@@ -51,7 +51,7 @@ class Origin(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
-    """Where a tensor lies in its file."""
+    """Where a tensor is in its file."""
 
     dtype: str  # as safetensors writes it: F32, I64, …
     shape: tuple[int, ...]
@@ -92,7 +92,7 @@ class WeightsFile:
         return digest.hexdigest()
 
     def checked(self) -> str:
-        """The checksum of the content; `UserError` where the file recorded another one."""
+        """The checksum of the content; `UserError` if the file recorded another one."""
         found = self.compute_checksum()
         if self.recorded_checksum not in (None, found):
             raise UserError(
@@ -103,7 +103,7 @@ class WeightsFile:
 
     @property
     def described(self) -> str:
-        """For messages: the run and step where they are known, and the file."""
+        """For messages: the run and step if they are known, and the file."""
         return f"{self.origin} ({self.path})" if self.origin is not None else str(self.path)
 
 
@@ -142,9 +142,9 @@ def read_checkpoint(path: Path, plan_hash: str) -> Manifest:
 def furthest_whole(checkpoints: Path, plan_hash: str, report: Report) -> Manifest | None:
     """The manifest of the checkpoint with the most steps that is whole, every file checked; None: there is none.
 
-    Raises `UnreadableError` where a file is there and cannot be read.
+    Raises `UnreadableError` if a file exists and cannot be read.
 
-    `report(name, problem)` is called for every damaged one that was passed over.
+    `report(name, problem)` is called for every damaged one that was skipped.
     """
     found: list[tuple[Path, Manifest]] = []
     for path in checkpoint_folders(checkpoints):
@@ -192,7 +192,7 @@ def run_weights(run: Path, checkpoints: Path, plan_hash: str, which: Which, repo
 
 
 def copy_initial_weights(asked: InitialWeights, target: Path) -> None:
-    """Copy the weights that a plan begins with into its run folder; `UserError` where the source has changed since."""
+    """Copy the weights that a plan begins with into its run folder; `UserError` if the source has changed since."""
     source = Path(asked.path)
     found = WeightsFile.read(source).checked()
     if found != asked.checksum:
