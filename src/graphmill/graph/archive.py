@@ -1,4 +1,4 @@
-"""Read .npz archives that anyone may have written: no pickles, and no header is believed unmeasured."""
+"""Read untrusted .npz archives: no pickles, and every header is checked against the size of its data."""
 
 import zipfile
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""One array, one .npy file: written with its checksum, mapped back only if it is what its record says."""
+"""One array, one .npy file: written with its checksum, mapped back only if it matches its record."""
 
 import io
 import lzma
@@ -120,10 +120,10 @@ def check_array(path: Path, record: ArrayRecord) -> NpyHeader:
 
 
 def check_arrays(folder: Path, records: Mapping[str, ArrayRecord]) -> None:
-    """Compare the size and header of every file with its record; the data too, where it is younger than metadata.json.
+    """Compare the size and header of every file with its record; the data too, if it is newer than metadata.json.
 
-    To read all data at every start would take longer than many a run. A file that was changed, or copied without its
-    times, is younger; where its data are sound, metadata.json is made the youngest again, so that they are read once.
+    Reading all data at every start would take longer than many runs. A file that was changed, or copied without its
+    times, is newer; if its data are intact, metadata.json is touched, so that they are read once.
     """
     metadata = folder / FILE_NAME
     younger = []
@@ -135,7 +135,7 @@ def check_arrays(folder: Path, records: Mapping[str, ArrayRecord]) -> None:
     for path, record in younger:
         check_checksum(path, record)
     if younger:
-        with suppress(OSError):  # somebody else's data: they are read again the next time
+        with suppress(OSError):  # another user's data: they are read again the next time
             os.utime(metadata)
 
 
@@ -164,6 +164,6 @@ def check_checksum(path: Path, record: ArrayRecord) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """What an error of a reader says, or its kind where it says next to nothing (KeyError: 0)."""
+    """The message of a reader's error, or its type if the message is uninformative (KeyError: 0)."""
     text = str(error)
     return text if len(text) > 4 else f"it is cut short or damaged ({type(error).__name__}{text and ': '}{text})"

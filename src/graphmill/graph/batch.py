@@ -11,15 +11,15 @@ from torch import Tensor
 from graphmill.graph.keys import Purpose, key_of
 
 InputForm = Literal["rows", "self_and_mean"]  # how a model wants dense features: see DenseRows and SelfAndMean
-# Identity and place are two types. What a random draw is keyed by and what ranks tell each other is an identity; what
-# indexes an array is a place. Only `stored_whole`, and whoever splits a graph, turns one into the other.
+# Identity and place are two types. What a random draw is keyed by and what ranks exchange is an identity; what indexes
+# an array is a place. Only `stored_whole`, and code that partitions a graph, converts one into the other.
 SeedIds = NewType("SeedIds", NDArray[np.int64])  # [num_seeds]: items to learn from, as the task numbers them
 NodeIds = NewType("NodeIds", NDArray[np.int64])  # [n]: which nodes of the graph
-StorageIds = NewType("StorageIds", NDArray[np.int64])  # [n]: in which rows of topology, features and labels they lie
+StorageIds = NewType("StorageIds", NDArray[np.int64])  # [n]: their rows in topology, features and labels
 
 
 def stored_whole(nodes: NodeIds) -> StorageIds:
-    """Where nodes lie in a graph that is stored whole: in the order of their ids."""
+    """The rows of nodes in a graph that is stored whole: in the order of their ids."""
     return StorageIds(nodes)
 
 
@@ -35,13 +35,13 @@ class Seeds:
     ids: SeedIds
 
     def key(self, rng_seed: int, purpose: Purpose, *coordinates: int) -> int:
-        """What draws made for these seeds are keyed by."""
+        """The key of random draws for these seeds."""
         return key_of(rng_seed, purpose, self.epoch, self.step, *coordinates)
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationSeeds:
-    """Items to judge, of no step: nothing may be drawn for them."""
+    """Items to evaluate, outside any step: nothing may be drawn for them."""
 
     ids: SeedIds  # [num_seeds]
 
@@ -73,7 +73,7 @@ class SampledBlock:
 class Sampled:
     """A sampled neighbourhood, relabelled to local ids 0..num_nodes.
 
-    Nodes stand in order of discovery: seeds first, then what each hop adds. So the rows of a layer are a prefix of the
+    Nodes are in order of discovery: seeds first, then what each hop adds. So the rows of a layer are a prefix of the
     nodes, and the rows of a later layer a prefix of those.
     """
 
@@ -97,7 +97,7 @@ class DenseRows:
 
 @dataclass(frozen=True, slots=True)
 class SelfAndMean:
-    """Features of a mean layer's rows beside the mean over their sampled in-neighbours.
+    """Features of a mean layer's rows next to the mean over their sampled in-neighbours.
 
     Made straight from the store: neither the neighbours' rows nor one message per edge is ever written.
     """
@@ -159,7 +159,7 @@ class MiniBatch:
 
     @property
     def num_seeds(self) -> int:
-        """Nodes to classify; 0 where the rank has no share of the step."""
+        """Nodes to classify; 0 if the rank has no share of the step."""
         return len(self.seeds.ids)
 
     def to(self, device: torch.device) -> "MiniBatch":

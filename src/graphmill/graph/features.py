@@ -12,7 +12,7 @@ from graphmill.base.errors import UserError
 FeatureDtype = Literal["float32", "float16", "bfloat16"]
 
 STORED_AS = {"float32": "float32", "float16": "float16", "bfloat16": "uint16"}  # numpy has no bfloat16
-_VALUES_AT_A_TIME = 2**22  # values looked at together: bounds the memory of checks over a mapped file
+_VALUES_AT_A_TIME = 2**22  # values checked at a time: bounds the memory of checks over a mapped file
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class DenseFeatures:
 
 @dataclass(frozen=True, slots=True)
 class SparseFeatures:
-    """Compressed sparse rows; columns ascend within a row and stand there once."""
+    """Compressed sparse rows; columns ascend within a row, without duplicates."""
 
     indptr: NDArray[np.int64]  # [num_nodes + 1]
     indices: NDArray[np.int32]  # [num_values]
@@ -60,7 +60,7 @@ def dense(x: NDArray[Any]) -> DenseFeatures:
 
 
 def sparse(indptr: NDArray[Any], indices: NDArray[Any], values: NDArray[Any], num_features: int) -> SparseFeatures:
-    """Sparse features of a CSR matrix in scipy's parts; rows are sorted where they are not.
+    """Sparse features of a CSR matrix in scipy's parts; unsorted rows are sorted.
 
     The parts must agree with one another: see `csr_problem`.
     """
@@ -99,7 +99,7 @@ def unsorted_or_repeated(indptr: NDArray[np.int64], indices: NDArray[Any]) -> st
 
 
 def not_finite(features: Features) -> str | None:
-    """Where the first NaN or infinity stands, or None."""
+    """Where the first NaN or infinity is, or None."""
     if isinstance(features, SparseFeatures):
         bad = np.flatnonzero(~np.isfinite(features.values))
         if len(bad) == 0:

@@ -1,6 +1,6 @@
 """metadata.json of prepared data of any task: one header for all, and the kind's own part after it.
 
-The header says what staging, `verify`, `datasets` and a launch over SSH need, whatever was prepared; only the task that
+The header has what staging, `verify`, `datasets` and a launch over SSH need, whatever was prepared; only the task that
 opens the data reads the rest. Nothing here imports numpy.
 """
 
@@ -19,7 +19,7 @@ from graphmill.spec.kinds import KINDS
 
 FILE_NAME: Final = "metadata.json"
 _MAX_BYTES: Final = 2**24
-_NOT_CONTENT: Final = {"kind", "created_by", "checksum"}  # what the checksum is not of
+_NOT_CONTENT: Final = {"kind", "created_by", "checksum"}  # fields that the checksum does not cover
 
 
 class ArrayRecord(BaseModel):
@@ -47,7 +47,7 @@ class Header(BaseModel):
 
     @property
     def own(self) -> Mapping[str, Any]:
-        """The kind's own part, as it stands in the file; empty where a task's own class has read it."""
+        """The kind's own part, as it is in the file; empty if a task's own class has read it."""
         return self.model_extra or {}
 
     @property
@@ -76,7 +76,7 @@ def write_metadata(folder: Path, metadata: Header) -> None:
 
 
 def read_header(folder: Path) -> Header:
-    """The header of the prepared data in `folder`, checked against its own checksum. `UserError` where it is none."""
+    """The header of the prepared data in `folder`, checked against its own checksum. `UserError` if it is not one."""
     return _checked(folder / FILE_NAME, Header)
 
 
@@ -98,7 +98,7 @@ def is_prepared(folder: Path) -> bool:
 
 
 def prepared_in(root: Path) -> Iterator[tuple[Path, Header]]:
-    """All prepared data below `root` whose header is whole, by path. Folders of killed writers are not looked at."""
+    """All prepared data below `root` whose header is whole, by path. Folders of killed writers are skipped."""
     for path in sorted(root.glob(f"**/{FILE_NAME}")):
         if any(part.startswith(".") for part in path.relative_to(root).parts):
             continue
@@ -147,7 +147,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _with_kind(path: Path, raw: dict[str, Any]) -> dict[str, Any]:
-    """Data prepared before the header named its kind are known by their format_version."""
+    """Data prepared before the header named its kind are recognised by their format_version."""
     if "kind" in raw:
         return raw
     version = raw.get("format_version")

@@ -11,7 +11,7 @@ Expected = dict[str, tuple[str, tuple[int, ...]]]
 
 
 class GraphMetadata(Header):
-    """What a GraphStore says about itself; a task's own class adds what its nodes and edges have beside features."""
+    """What a GraphStore says about itself; a task's own class adds what its nodes and edges have besides features."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

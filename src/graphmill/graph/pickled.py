@@ -1,7 +1,7 @@
-"""Read pickles of numpy arrays and scipy CSR matrices without running what they say (DESIGN invariant 8).
+"""Read pickles of numpy arrays and scipy CSR matrices without executing them (DESIGN invariant 8).
 
 A pickle names classes and functions to call. Only the handful that numpy arrays, scipy CSR matrices and a dict of lists
-need is admitted, and even these are stand-ins that keep the parts for us to look at: nothing of numpy or scipy is
+need is admitted, and even these are stand-ins that keep the parts for inspection: nothing of numpy or scipy is
 called by the file. The interpreter is pickle's own in Python; the one in C allocates whatever a memo index asks for.
 """
 
@@ -46,7 +46,7 @@ class PickledArray:
         self.state = state
 
     def resolve(self) -> NDArray[Any]:
-        """The array, in native byte order. Raises one of `UNPICKLABLE` where its state is damaged."""
+        """The array, in native byte order. Raises one of `UNPICKLABLE` if its state is damaged."""
         _, shape, dtype, is_fortran, data = self.state
         raw = data.encode("latin1") if isinstance(data, str) else data  # Python 2's bytes arrive as text
         if not isinstance(raw, bytes):
@@ -116,10 +116,10 @@ class _Restricted(pickle._Unpickler):
             ) from None
 
 
-def read_restricted(path: Path, *, max_bytes: int) -> Any:  # noqa: ANN401  # the callers look at what it is
+def read_restricted(path: Path, *, max_bytes: int) -> Any:  # noqa: ANN401  # the callers check its type
     """The object pickled in `path`: lists, dicts, numbers, strings, `PickledArray` and `PickledCsr`, nothing else.
 
-    Raises one of `UNPICKLABLE` where it is larger than `max_bytes`, damaged, or names anything else.
+    Raises one of `UNPICKLABLE` if it is larger than `max_bytes`, damaged, or names anything else.
     """
     size = path.stat().st_size
     if size > max_bytes:

@@ -34,7 +34,7 @@ class RawGraph:
 
 
 def check_raw_graph(raw: RawGraph) -> None:
-    """Refuse what no store can hold, with a `UserError` that says where it stands and what to do."""
+    """Refuse what no store can hold, with a `UserError` that says where it is and what to do."""
     num_nodes = raw.num_nodes
     if num_nodes == 0:
         raise refusal(raw, "features", "the graph has no nodes", fix="give at least one node")

@@ -1,7 +1,7 @@
 """A graph at rest: one folder of memory-mapped .npy arrays and the metadata that vouches for them.
 
 Every rank of a host maps the same pages, so a graph is in memory once however many ranks read it. What a task knows of
-the nodes and edges beside their features is an array of its own store class.
+the nodes and edges besides their features is an array of its own store class.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from graphmill.graph.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class GraphStore:
-    """A prepared graph. Each access maps the files anew, which is cheap; keep what you read often."""
+    """A prepared graph. Each access maps the files again, which is cheap; keep what you read often."""
 
     path: Path
     metadata: GraphMetadata

@@ -1,8 +1,8 @@
 """Compressed sparse topology: built from an edge list by sorting one 64-bit key per edge.
 
 An edge u → v is the key `v << bits | u`. Sorted keys are the rows in order, equal keys are duplicates, and a row's
-start is a binary search: no argsort, no permutation, at most two extra copies of the keys in memory. Where edges carry
-something of their own (features, weights, times), `topology_with_edge_ids` pays for the permutation.
+start is a binary search: no argsort, no permutation, at most two extra copies of the keys in memory. If edges carry
+data of their own (features, weights, times), `topology_with_edge_ids` pays for the permutation.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ EdgeIds = NDArray[np.int64]  # [num_edges]: which edge of the list it was built 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """In-neighbours of every node, in compressed sparse column form: edge u → v stands as u in the row of v.
+    """In-neighbours of every node, in compressed sparse column form: edge u → v is stored as u in the row of v.
 
     Rows are ascending and hold no neighbour twice, unless multi-edges were kept; a self-loop is an ordinary entry.
     """
@@ -62,7 +62,7 @@ def topology_with_edge_ids(
 ) -> tuple[Topology, EdgeIds]:
     """The topology of `edge_index` [2, num_edges], and which of its edges each entry is.
 
-    So x[edge_ids] is what lies at the entries, for anything x [num_edges, …] that edges carry. Of edges between the
+    So x[edge_ids] are the values of the entries, for any x [num_edges, …] that edges carry. Of edges between the
     same two nodes the first is kept, or with `keep_multi_edges` all, in their order. With `undirected` an edge has an
     entry in both directions under one id (a self-loop has one), and of merged edges those as given come first.
     """
@@ -81,7 +81,7 @@ def topology_with_edge_ids(
 
 
 def undirected_keys(keys: EdgeKeys, num_nodes: int) -> EdgeKeys | None:
-    """Sorted unique keys of both directions of every edge, or None where the graph is symmetric already."""
+    """Sorted unique keys of both directions of every edge, or None if the graph is symmetric already."""
     reversed_keys = _reverse(keys, num_nodes)
     if np.array_equal(reversed_keys, keys):
         return None
@@ -91,7 +91,7 @@ def undirected_keys(keys: EdgeKeys, num_nodes: int) -> EdgeKeys | None:
 
 
 def topology_from_keys(keys: EdgeKeys, num_nodes: int) -> Topology:
-    """The rows that sorted `keys` spell out."""
+    """The rows that sorted `keys` encode."""
     indptr = np.empty(num_nodes + 1, dtype=np.int64)
     first_keys = np.arange(num_nodes, dtype=np.uint64)
     first_keys <<= _shift(num_nodes)
@@ -111,7 +111,7 @@ def keys_from_topology(topology: Topology) -> EdgeKeys:
 
 
 def sorted_unique(keys: EdgeKeys) -> EdgeKeys:
-    """Sort `keys` in place and squeeze repeated ones out, block by block; the result is a view of the same memory.
+    """Sort `keys` in place and remove repeated ones, block by block; the result is a view of the same memory.
 
     numpy.unique hashes, which takes ten times as long on 20 million keys, and a boolean index would copy them all.
     """
@@ -131,14 +131,14 @@ def sorted_unique(keys: EdgeKeys) -> EdgeKeys:
 
 
 def self_loops(keys: EdgeKeys, num_nodes: int) -> NDArray[np.int64]:
-    """Ascending ids [num_self_loops] of the nodes that stand in their own row."""
+    """Ascending ids [num_self_loops] of the nodes that are in their own row."""
     loops = keys[keys >> _shift(num_nodes) == keys & _mask(num_nodes)]
     ids: NDArray[np.int64] = (loops & _mask(num_nodes)).astype(np.int64)
     return ids
 
 
 def num_isolated(undirected: Topology, loops: NDArray[np.int64]) -> int:
-    """Nodes without an edge from or to another node; a self-loop is no company."""
+    """Nodes without an edge from or to another node; self-loops do not count."""
     degree = np.diff(undirected.indptr)
     degree[loops] -= 1
     return int(np.count_nonzero(degree == 0))

@@ -1,4 +1,4 @@
-"""Read a whole GraphStore and hold every array to what it promises."""
+"""Read a whole GraphStore and check every array."""
 
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from graphmill.graph.topology import Topology, keys_from_topology, num_isolated,
 
 
 def verify_graph(folder: Path, metadata: GraphMetadata) -> dict[str, NDArray[Any]]:
-    """Checksums first, so that a flipped bit is called one; then structure, which a checksum cannot vouch for.
+    """Checksums first, so that a flipped bit is reported as one; then structure, which a checksum does not cover.
 
     Returns all arrays, also a task's own, whose checksums are right.
     """

@@ -19,7 +19,7 @@ def row_keys(key: int, node_ids: Tensor) -> Tensor:
 
 
 def beside(keys: Tensor, x: Tensor) -> Tensor:
-    """Keys made on the CPU, on the device of `x`: copied without waiting for what the device has still to do."""
+    """Keys made on the CPU, on the device of `x`: copied without waiting for the device's pending work."""
     return keys if x.device.type == "cpu" else keys.pin_memory().to(x.device, non_blocking=True)
 
 

@@ -57,7 +57,7 @@ class MeanLayer(nn.Module):
                 SparseRows(x.indptr[: block.num_rows + 1], x.indices, x.values, x.num_features), of_self
             )
             neighbours = sparse_linear(x, of_neighbours)
-        else:  # how many values the own rows have only the device knows: both parts of all rows at once, no waiting
+        else:  # only the device knows how many values the own rows have: both parts of all rows at once, no waiting
             both = sparse_linear(x, torch.cat([of_self, of_neighbours], dim=1))
             own, neighbours = both[: block.num_rows, : self.out_channels], both[:, self.out_channels :].contiguous()
         h = own + segment_mean(neighbours, block.indptr, block.indices) + self.bias

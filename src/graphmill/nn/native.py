@@ -1,7 +1,7 @@
 """The native operators as torch knows them: `torch.ops.graphmill`, with shapes for tracing and their gradients.
 
 Each is defined once: what it computes on the CPU, what shape it gives (so that torch.compile traces it), and how its
-gradient follows. `torch.library.custom_op` would say the same in less text and twice the time of a call.
+gradient follows. `torch.library.custom_op` would be shorter, but take twice the time per call.
 """
 
 from collections.abc import Callable

@@ -18,7 +18,7 @@ from graphmill.nn.draws import beside, drop_values
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """ReLU, then dropout with probability `p`. A layer that takes `Activation | None` has none where it is None."""
+    """ReLU, then dropout with probability `p`. A layer that takes `Activation | None` applies none if it is None."""
 
     keys: Tensor | None = None  # int64 [num_rows]: the dropout key of each row; None: no dropout
     p: float = 0.0
@@ -68,7 +68,7 @@ def segment_mean(x: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:
 def _own_entries(indptr: Tensor, *entries: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Rows that begin at 0, and no entries but theirs.
 
-    On a GPU they are so already (`sample.feed` copies nothing else), and to look would be to wait for it.
+    On a GPU they are so already (`sample.feed` copies nothing else), and checking would wait for the device.
     """
     if indptr.device.type != "cpu":
         return indptr, entries

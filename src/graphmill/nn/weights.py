@@ -51,7 +51,7 @@ class Weights:
 
     @classmethod
     def read(cls, path: Path) -> "Weights":
-        """The weights in a file; `UserError` where it is damaged."""
+        """The weights in a file; `UserError` if it is damaged."""
         file = WeightsFile.read(path)
         try:
             tensors = load_file(path)
@@ -64,7 +64,7 @@ class Weights:
 
     @classmethod
     def of_run(cls, folder: RunFolder, which: Which, report: Report) -> "Weights":
-        """The best, or the last, weights of a run. `report(checkpoint, problem)`: of damaged checkpoints."""
+        """The best, or the last, weights of a run. `report(checkpoint, problem)`: called for damaged ones."""
         file = weights_of(folder, which, report)
         return replace(cls.read(file.path), origin=file.origin, described=file.described)
 
@@ -158,7 +158,7 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str,
 
 
 def os_error(error: SafetensorError, path: Path) -> OSError | None:
-    """The error of the system that safetensors met, if it was one."""
+    """The operating system's error behind a safetensors error, if there is one."""
     number = re.search(r"\(os error (\d+)\)", str(error))
     return OSError(int(number.group(1)), os.strerror(int(number.group(1))), str(path)) if number else None
 
