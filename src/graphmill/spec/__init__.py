@@ -1,1 +1,1 @@
-"""What a person asks for: frozen pydantic models, YAML in, dotted overrides; and the plan it resolves to."""
+"""What the user asks for: frozen pydantic models, YAML in, dotted overrides; and the plan it resolves to."""

@@ -11,11 +11,11 @@ from typing import NamedTuple
 from graphmill.base.errors import UserError
 
 EpochLengths = tuple[tuple[int, int], ...]
-"""(so many epochs, steps in each of them), in order: ((4, 29),) is four epochs of 29 steps."""
+"""(number of epochs, steps in each of them), in order: ((4, 29),) is four epochs of 29 steps."""
 
 
 class EpochStep(NamedTuple):
-    """Where a run stands: the next step is number `step` of `epoch`, both from 0."""
+    """A position in a run: the next step is number `step` of `epoch`, both from 0."""
 
     epoch: int
     step: int
@@ -57,7 +57,7 @@ class Calendar:
 
     @property
     def num_epochs(self) -> int:
-        """Epochs of the run, also where the last one is cut short."""
+        """Epochs of the run, including a last one that is cut short."""
         return self._last_epoch.first_epoch + 1
 
     def length(self, epoch: int) -> int:
@@ -71,7 +71,7 @@ class Calendar:
         return min(self.length(epoch), self.last_step - self._first_step(epoch))
 
     def steps_done(self, epoch: int, step: int = 0) -> int:
-        """Steps of the run that are done where `step` steps of `epoch` are; the run ends at `(num_epochs, 0)`."""
+        """Steps of the run that are done after `step` steps of `epoch`; the run ends at `(num_epochs, 0)`."""
         if (epoch, step) == (self.num_epochs, 0):
             return self.last_step
         if not 0 <= step <= self.steps_in(epoch):
@@ -79,7 +79,7 @@ class Calendar:
         return self._first_step(epoch) + step
 
     def position(self, steps_done: int) -> EpochStep:
-        """Where a run stands after so many steps; at its end at the beginning of the epoch that does not come."""
+        """The position after `steps_done` steps; at the end of the run, the beginning of the epoch after the last."""
         self._refuse_outside(steps_done)
         if steps_done == self.last_step:
             return EpochStep(self.num_epochs, 0)
@@ -125,7 +125,7 @@ class Calendar:
         return Calendar(tuple(lengths), self.sync_every, last_step)
 
     def times_every(self, *, epochs: int = 0, steps: int = 0) -> float:
-        """How often something happens that happens every so many epochs, or steps, of this run; 0: never."""
+        """How often something happens that happens every `epochs` epochs, or `steps` steps; 0: never."""
         return (self.num_epochs / epochs if epochs else 0.0) + (self.last_step // steps if steps else 0)
 
     def _refuse_outside(self, steps_done: int) -> None:
@@ -172,7 +172,7 @@ class EqualBatches:
 def planned_end(batches: EqualBatches, *, epochs: int | None, max_steps: int | None) -> tuple[EpochLengths, int]:
     """Lengths of all epochs, and the last step of each rank.
 
-    `max_steps` counts over all ranks; None: no such limit. Raises `UserError` where neither limit is given, or the
+    `max_steps` counts over all ranks; None: no such limit. Raises `UserError` if neither limit is given, or the
     ranks cannot share the steps.
     """
     limits = []

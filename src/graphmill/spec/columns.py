@@ -18,7 +18,7 @@ Cell = str | bool | SupportsIndex | SupportsFloat | None
 class Column:
     """What one column of metrics.csv holds."""
 
-    unit: str  # "" where the values have none
+    unit: str  # "" if the values have none
     kind: ColumnType
     description: str
 
@@ -31,7 +31,7 @@ class Measure:
     words: str  # for a person
     higher_is_better: bool
     unit: str = ""
-    about: str = ""  # what else its column says of it
+    about: str = ""  # further description of its column
 
     def is_better(self, value: float, other: float) -> bool:
         """Whether `value` beats `other`; a NaN beats nothing."""
@@ -44,7 +44,7 @@ class Layout:
 
     name: str
     columns: Mapping[str, str]  # column there → column here, in the order there
-    unsaid: Mapping[str, str] = field(default_factory=dict)  # column here → what a file of theirs leaves unsaid
+    unsaid: Mapping[str, str] = field(default_factory=dict)  # column here → its value in files of theirs, which lack it
 
 
 RUN_ID: Final = {"run_id": Column("", "text", "name of the run")}

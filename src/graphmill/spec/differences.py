@@ -8,7 +8,7 @@ from graphmill.spec.calendar import Calendar
 from graphmill.spec.plan import Plan
 
 _OF_THE_MACHINE: Final = {"run_id", "threads", "dataset.path", "init_from.source", "init_from.path"}
-_CALENDAR: Final = {"epoch_lengths", "last_step"}  # told as `_in_words` does
+_CALENDAR: Final = {"epoch_lengths", "last_step"}  # reported as in `_in_words`
 
 
 def plan_differences(one: Plan, other: Plan) -> list[str]:
@@ -31,7 +31,7 @@ def flat(plan: Plan) -> dict[str, Any]:
 
 
 def _in_words(calendar: Calendar) -> dict[str, Any]:
-    """How long a run is, by the names that a person knows it by."""
+    """How long a run is, by the names that users know."""
     lengths = {length for _, length in calendar.epoch_lengths}
     return {
         "epochs": calendar.num_epochs,

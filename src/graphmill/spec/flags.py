@@ -1,4 +1,4 @@
-"""Short flags for the dotted overrides that people type most: `--batch_size 512` is `-O train.batch_size=512`.
+"""Short flags for the dotted overrides that users type most: `--batch_size 512` is `-O train.batch_size=512`.
 
 They are those of the GraphSAGE sync-ablation scripts (docs/coming-from.md), whose command works here with only the
 entry point changed. Both `--batch_size` and `--batch-size` are read.
@@ -39,7 +39,7 @@ class ShortFlags:
     rest: tuple[str, ...]
 
     def over(self, overrides: Sequence[str]) -> list[str]:
-        """All overrides: the implied ones only where `overrides` does not speak of the same key."""
+        """All overrides: the implied ones only if `overrides` does not set the same key."""
         given = {text.partition("=")[0].strip() for text in (*overrides, *self.overrides)}
         implied = [text for text in self.implied if text.partition("=")[0] not in given]
         return [*implied, *self.overrides, *overrides]
@@ -80,7 +80,7 @@ def split_short_flags(args: Sequence[str]) -> ShortFlags:
 
 
 def parse_short_flags(args: Sequence[str]) -> list[str]:
-    """The dotted overrides that the short flags in `args` stand for; anything else is refused."""
+    """The dotted overrides that the short flags in `args` mean; anything else is refused."""
     flags = split_short_flags(args)
     if flags.rest:
         raise unknown_flag(flags.rest[0], ())
@@ -131,7 +131,7 @@ def unknown_flag(word: str, others: Sequence[str]) -> UserError:
 
 
 def _parts(word: str) -> tuple[str, str | None]:
-    """`--batch-size=4` → ("batch_size", "4"); an empty name for what is no flag."""
+    """`--batch-size=4` → ("batch_size", "4"); an empty name for what is not a flag."""
     if not word.startswith("--"):
         return "", None
     name, equals, value = word[2:].partition("=")

@@ -1,4 +1,4 @@
-"""From YAML and dotted overrides to an `Experiment`: everything is checked, and every problem told at once."""
+"""From YAML and dotted overrides to an `Experiment`: everything is checked, and all problems are reported at once."""
 
 import copy
 import json
@@ -34,7 +34,7 @@ def load_experiment(source: str | Path | None, overrides: Sequence[str] = ()) ->
 
 
 def inline_experiment(value: Mapping[str, Any], source: str, overrides: Sequence[str] = ()) -> Experiment:
-    """The experiment that stands inside another file, named `source` in messages."""
+    """The experiment inside another file, named `source` in messages."""
     return _experiment(Draft(copy.deepcopy(dict(value)), {}), source, overrides)
 
 
@@ -56,7 +56,7 @@ def _as_section(draft: Draft) -> None:
 
 
 def _chosen_kind(draft: Draft, source: str) -> AnyKind:
-    """The kind that the draft names, after the section has been given its `kind` where it lacks one."""
+    """The kind that the draft names, after the section has been given its `kind` if it lacks one."""
     where = draft.where(("task",), otherwise=source)
     names = ", ".join(kind.name for kind in KINDS)
     section = draft.value.setdefault("task", {"kind": DEFAULT.name})

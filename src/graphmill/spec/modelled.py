@@ -14,7 +14,7 @@ _PROCESS_MIB = 350.0  # interpreter, torch and its threads, before any data
 
 
 class Modelled(Spec):
-    """Figures by formula. Null where the model is user-defined: its size is known only once it is built."""
+    """Figures by formula. Null if the model is user-defined: its size is known only once it is built."""
 
     rounds_per_epoch: int = Field(description="synchronisations of a full epoch (the first), warm-up left aside")
     num_syncs: int = Field(description="synchronisations of the whole run")

@@ -6,7 +6,7 @@ Document = dict[str, Any]
 
 
 def upgrade_plan(document: Document) -> Document:
-    """The content of a plan.json in today's form; one that is in it already, or is no plan, is left as it is."""
+    """The content of a plan.json in the current form; one that is in it already, or is not a plan, is left as it is."""
     for upgrade in _UPGRADES:
         document = upgrade(document)
     return document

@@ -59,7 +59,7 @@ ScheduleSpec = Annotated[
 
 
 class ParameterGroup(Spec):
-    """Parameters that are updated otherwise than the rest."""
+    """Parameters that are updated differently from the rest."""
 
     parameters: tuple[str, ...] = Field(
         description="patterns of parameter names, such as '*.bias'; the first group that a parameter matches has it"
@@ -158,7 +158,7 @@ def learning_rate(spec: OptimizerSpec, calendar: Calendar, steps_done: int) -> f
 
 
 def planned_optimizer(spec: OptimizerSpec, last_step: int) -> OptimizerSpec:
-    """What a plan says of an optimizer, whatever set its defaults. Raises a `UserError` where the run ends within the
+    """What a plan says of an optimizer, whatever set its defaults. Raises a `UserError` if the run ends within the
     warm-up.
     """
     if spec.schedule.warmup_steps >= last_step:
@@ -176,7 +176,7 @@ _PLANNED: TypeAdapter[OptimizerSpec] = TypeAdapter(OptimizerSpec)
 def matching(patterns: tuple[str, ...], names: list[str], key: str) -> list[str]:
     """Those of `names` that match any of the shell-style `patterns`, in order.
 
-    Raises a `UserError` for a pattern that matches none, with the names: it would change nothing in silence.
+    Raises a `UserError` for a pattern that matches none, with the names: it would silently change nothing.
     """
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):

@@ -40,7 +40,7 @@ class StageCost:
     start_s: float  # from the start of an attempt to its first step; every job of the stage pays it
     work_s: Interval  # what is left of steps, evaluations and periodic checkpoints
     piece_s: float  # the longest piece of work that no checkpoint can be in: a round, or an evaluation
-    end_s: float  # kept back at the end of an attempt, to save a checkpoint and leave
+    end_s: float  # reserved at the end of an attempt, to save a checkpoint and exit
     memory_mib: Interval  # peak of each host
     needs: tuple[str, ...] = ()  # stages whose weights it takes
     expected_s: float = 0.0  # of all that is left, in one attempt; jobs are packed by the intervals
@@ -67,7 +67,7 @@ class Part:
     begin_s: float
     end_s: float
     is_last: bool
-    takes_s: float  # with start-up and what is kept back for its end
+    takes_s: float  # with start-up and what is reserved for its end
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class PackedJob:
     parts: tuple[Part, ...]
     shape: Shape
     time_s: int  # whole minutes
-    memory_mib: int  # of each host; 0: not said
+    memory_mib: int  # of each host; 0: not given
 
     @property
     def takes_s(self) -> float:
@@ -144,7 +144,7 @@ class _Packer:
             done = end
 
     def close(self) -> None:
-        """What is asked for from now on is asked for in a new job."""
+        """Close the open job: further stages go into a new one."""
         if not self._open:
             return
         takes_s = sum(part.takes_s for _, part in self._open)
@@ -167,7 +167,7 @@ class _Packer:
 
 
 def whole_job(stage: str, shape: Shape, limits: Limits) -> PackedJob:
-    """The job of a stage of which nothing is predicted: it may take all that a job may ask for."""
+    """The job of a stage without a prediction: it may take all that a job may ask for."""
     time_s = limits.whole_minutes_s
     part = Part(stage, 0.0, float(time_s), is_last=True, takes_s=float(time_s))
     return PackedJob((part,), shape, time_s, 0 if limits.memory_mib is None else math.floor(limits.memory_mib))

@@ -61,7 +61,7 @@ class StageSpec(Spec):
     )
 
     def needs(self) -> list[str]:
-        """Names of the stages whose weights this one takes, without doubles."""
+        """Names of the stages whose weights this one takes, without duplicates."""
         return list(dict.fromkeys(source.stage for source in self.all_sources().values() if source.stage))
 
     def all_sources(self) -> dict[str, SourceSpec]:
@@ -96,7 +96,7 @@ class Pipeline:
     stages: tuple[StageSpec, ...]  # at least one; each takes weights of earlier ones only
 
     def stage(self, name: str) -> StageSpec:
-        """The stage called `name`; `UserError` where there is none."""
+        """The stage called `name`; `UserError` if there is none."""
         for stage in self.stages:
             if stage.name == name:
                 return stage
@@ -142,7 +142,7 @@ def load_stage(pipeline: Pipeline, stage: StageSpec, logs_root: Path | None, fur
     `further`: overrides that are laid over all others.
 
     Without a `logs_root`, the experiment begins with random weights and has no `sources`: to plan a stage before those
-    that it needs are done. `UserError` where something in it is wrong, or where its task does not use its sources.
+    that it needs are done. `UserError` if something in it is wrong, or its task does not use its sources.
     """
     overrides = [*pipeline.shared, *(_override(key, value) for key, value in stage.set.items())]
     overrides += further
@@ -156,7 +156,7 @@ def load_stage(pipeline: Pipeline, stage: StageSpec, logs_root: Path | None, fur
     else:
         where = f"pipeline {pipeline.name}, stage {stage.name}"
         experiment = inline_experiment(pipeline.experiment, where, overrides)
-    refuse_unused_sources(find_kind(experiment.task.kind), stage.sources)  # also where they are not known yet
+    refuse_unused_sources(find_kind(experiment.task.kind), stage.sources)  # even if they are not known yet
     return experiment
 
 
@@ -176,13 +176,13 @@ def chosen_stages(pipeline: Pipeline, names: tuple[str, ...] | list[str]) -> lis
 
 
 def _stages(draft: Draft, source: str) -> tuple[list[StageSpec | None], list[Problem]]:
-    """Each stage, or None where something is wrong with it; and what that is."""
+    """Each stage, or None if something is wrong with it; and what that is."""
     written = draft.value.get("stages")
     stages: list[StageSpec | None] = []
     problems: list[Problem] = []
     for index, item in enumerate(written if isinstance(written, list) else []):
         if not isinstance(item, Mapping):
-            continue  # the file's own check says so
+            continue  # reported by the file's own check
         where = draft.where(("stages", index), otherwise=source)
         part = Draft(dict(item), _below(draft, ("stages", index)))
         stage, found = examined(StageSpec, part, where)

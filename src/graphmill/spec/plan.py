@@ -25,7 +25,7 @@ class MachineInfo(Spec):
 
     num_cores: int
     num_gpus: int
-    memory_mib: float | None = None  # None: not known before the job has its hosts
+    memory_mib: float | None = None  # None: unknown before the job has its hosts
 
 
 def _of_its_kind(value: object, handler: ValidatorFunctionWrapHandler) -> TaskPlan:
@@ -33,7 +33,7 @@ def _of_its_kind(value: object, handler: ValidatorFunctionWrapHandler) -> TaskPl
     if isinstance(value, TaskPlan):
         return value
     if not isinstance(value, Mapping) or not isinstance(value.get("kind"), str):
-        plan: TaskPlan = handler(value)  # says what is missing
+        plan: TaskPlan = handler(value)  # reports what is missing
         return plan
     own: TaskPlan = find_kind(value["kind"]).plan.model_validate(value)
     return own
@@ -73,7 +73,7 @@ class Plan(Spec):
 
     @property
     def calendar(self) -> Calendar:
-        """Which step is which; ValueError where the plan's numbers do not fit each other."""
+        """Which step is which; ValueError if the plan's numbers do not fit each other."""
         return Calendar(self.epoch_lengths, self.sync.every, self.last_step)
 
     @property
@@ -164,7 +164,7 @@ def refuse_unused_sources(kind: AnyKind, sources: Iterable[str]) -> None:
 
 
 def _limited(dataset: DatasetInfo, limit: int | None) -> DatasetInfo:
-    """The facts with as many training seeds as the experiment wants of them."""
+    """The facts with as many training seeds as the experiment asks for."""
     if limit is None:
         return dataset
     if limit > dataset.num_train:

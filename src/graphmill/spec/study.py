@@ -84,7 +84,7 @@ class Cell:
 
 
 def load_study(source: str | Path) -> Study:
-    """The study in the YAML file or recipe `source`. An experiment beside the study's file is found from anywhere."""
+    """The study in the YAML file or recipe `source`. An experiment next to the study's file is found from anywhere."""
     path = find_recipe(str(source), holds="a study")
     document = read_document(path, holds="a study")
     _refuse_experiment(document.value, str(path))
@@ -124,7 +124,7 @@ def load_cell(study: Study, cell: Cell) -> Experiment:
 
 
 def _settings(study: Study) -> list[dict[str, Any]]:
-    """What each cell sets beside what all share, whatever its seed."""
+    """What each cell sets besides what all share, whatever its seed."""
     if study.kind in ("strong", "weak"):
         return axis_cells(study)
     combinations = [dict(zip(study.vary, values, strict=True)) for values in itertools.product(*study.vary.values())]
@@ -202,7 +202,7 @@ def _text(value: object) -> str:
 
 
 def _folder_name(text: str) -> str:
-    """`text` with only what a run id may hold; shortened by a digest where it is long."""
+    """`text` with only what a run id may hold; shortened by a digest if it is long."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._") or "cell"
     if len(name) <= _MAX_NAME and name == text:
         return name

@@ -118,7 +118,7 @@ def check_experiment(study: KindOfStudy, experiment: Experiment) -> None:
 
 
 def refuse_hosts_here(study: KindOfStudy) -> None:
-    """Raise a `UserError` where the cells are for more hosts than the one at hand."""
+    """Raise a `UserError` if the cells are for more hosts than this one."""
     if max(study.hosts, default=1) > 1:
         listed = ", ".join(str(size) for size in study.sizes)
         raise UserError(

@@ -30,7 +30,7 @@ class Asked:
 def fitting_kinds(
     site: Site, *, constraint: str | None, slurm_partition: str | None, gpu_type: str | None
 ) -> dict[str, HostKind]:
-    """The kinds of hosts that such a request may land on; empty where the site lists none, or none fits."""
+    """The kinds of hosts that such a request may land on; empty if the site lists none, or none fits."""
     listed = _listed_constraints(site)
     words = set(_words(constraint)) & listed  # an unknown word is a problem of its own
     partitions = set((slurm_partition or "").split(",")) - {""}
@@ -45,7 +45,7 @@ def fitting_kinds(
 
 
 def limit_problems(site: Site, asked: Asked) -> Iterator[Problem]:
-    """What the site cannot give. Nothing where its profile does not say."""
+    """What the site cannot give. Nothing if its profile does not say."""
     if site.limits.account_required and asked.account is None:
         yield Problem(
             "slurm.account", f"is not given, and {site.name} takes no job without one", "give --account, or set it"
@@ -60,7 +60,7 @@ def limit_problems(site: Site, asked: Asked) -> Iterator[Problem]:
 
 
 def cpus_paid_for(site: Site, asked: Asked) -> tuple[int, str] | None:
-    """CPUs that the memory asked for takes beyond those asked for, and why; None where it takes none."""
+    """CPUs that the memory asked for takes beyond those asked for, and why; None if it takes none."""
     if not (site.limits.more_memory_takes_more_cpus and asked.memory_mib):
         return None
     each_of = {
@@ -75,7 +75,7 @@ def cpus_paid_for(site: Site, asked: Asked) -> tuple[int, str] | None:
 
 
 def _kinds(site: Site, asked: Asked) -> dict[str, HostKind]:
-    """With GPUs where the job uses some, without where it does not, as far as there are both."""
+    """Those with GPUs if the job uses some, those without if not; all if there are none such."""
     kinds = fitting_kinds(
         site, constraint=asked.constraint, slurm_partition=asked.slurm_partition, gpu_type=asked.gpu_type
     )

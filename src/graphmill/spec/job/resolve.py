@@ -51,7 +51,7 @@ _GPUS_IN_GRES: Final = re.compile(r"(?:^|,)gpu(?::([A-Za-z][A-Za-z0-9_.-]*))?(?:
 
 
 class Begin(Spec):
-    """How a job makes its own run folder, where `graphmill script` was asked and no run exists yet."""
+    """How a job makes its own run folder, for `graphmill script`, when no run exists yet."""
 
     experiment: str | None = Field(None, description="a recipe or a file, as seen from the job's folder")
     overrides: tuple[str, ...] = Field((), description="key=value, laid over the experiment")
@@ -158,8 +158,8 @@ def resolve_job(
 ) -> Job:
     """Make every choice, or refuse with all problems at once.
 
-    `plan`: its hosts and ranks are taken where there is one. `run_folders`: of an existing run, or of the runs of an
-    array; without one the job makes its own as `begin` says. `python`: the interpreter where the experiment names none.
+    `plan`: its hosts and ranks are used if it is given. `run_folders`: of an existing run, or of the runs of an
+    array; without one the job makes its own as `begin` says. `python`: the interpreter if the experiment names none.
     """
     if plan is not None:
         slurm = experiment.slurm.model_copy(update={"hosts": plan.hosts, "ranks_per_host": plan.ranks_per_host})

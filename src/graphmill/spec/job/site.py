@@ -37,7 +37,7 @@ Memory = Annotated[str, AfterValidator(_memory)]
 
 
 class SiteDefaults(Spec):
-    """What a job asks for where the experiment does not say."""
+    """What a job asks for if the experiment does not say."""
 
     account: str | None = Field(None, description="the account that pays")
     qos: str | None = Field(None, description="quality of service")
@@ -111,7 +111,7 @@ class Site(Spec):
 def load_site(source: str, *, folders: Sequence[Path]) -> Site:
     """The profile that `source` names: a path, else the first `NAME.yaml` in `folders`.
 
-    Raises `UserError` where there is none, or where it does not fit.
+    Raises `UserError` if there is none, or it does not fit.
     """
     if "/" in source or source.endswith(SUFFIXES):
         path = Path(source).expanduser()

@@ -10,7 +10,7 @@ from typing import Final
 from graphmill.config.problems import Problem
 from graphmill.spec.job.options import ApptainerSpec, PyxisSpec, SlurmSpec
 
-LONGEST: Final = 1024  # sbatch reads an option into a buffer of its own; far below its end
+LONGEST: Final = 1024  # sbatch reads an option into a fixed buffer; far below its size
 _NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*"
 _GRAMMARS: Final = {
     "account": (_NAME, "a name"),
@@ -112,7 +112,7 @@ def is_text(text: str) -> bool:
 
 
 def is_one_line(text: str) -> bool:
-    """Whether `text` can stand in an `#SBATCH` line: printable, and no longer than sbatch reads."""
+    """Whether `text` can be written in an `#SBATCH` line: printable, and no longer than sbatch reads."""
     return text.isprintable() and len(text.encode("utf-8", "surrogatepass")) <= LONGEST
 
 

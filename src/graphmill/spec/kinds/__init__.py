@@ -22,8 +22,8 @@ _BUILT_IN: Final = {kind.name: kind for kind in KINDS}
 def find_kind(name: str) -> AnyKind:
     """The kind called `name`: a built-in one, or the one at the dotted path `package.module:KIND`.
 
-    A module is imported only because an experiment, or the plan made from it, names it. `UserError` where there is
-    none, or where it is no kind.
+    A module is imported only because an experiment, or the plan made from it, names it. `UserError` if there is
+    none, or it is not a kind.
     """
     if name in _BUILT_IN:
         return _BUILT_IN[name]

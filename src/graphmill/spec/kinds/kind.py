@@ -36,7 +36,7 @@ class DatasetInfo(Spec):
 
     @property
     def prepared_checksum(self) -> str:
-        """The checksum; a `UserError` where nothing is prepared, for only a plan can do without."""
+        """The checksum; a `UserError` if nothing is prepared: only a plan can do without."""
         if isinstance(self.checksum, FromCatalogue):
             root = self.path.removesuffix(f"/{self.name}")
             raise UserError(

@@ -214,7 +214,7 @@ SYNC_ABLATION: Final = Layout(
 
 
 class GraphPrepareOptions(Spec):
-    """What `graphmill prepare` may be told of a graph. The keys from num_nodes on are of the generators only."""
+    """Options of `graphmill prepare` for a graph. The keys from num_nodes on are of the generators only."""
 
     feature_dtype: Literal["float32", "float16", "bfloat16"] | None = Field(
         None, description="store dense features so; null: as they are"

@@ -253,7 +253,7 @@ MULTI_NODE_DCRNN: Final = Layout(
 
 
 class TrafficPrepareOptions(Spec):
-    """What `graphmill prepare` may be told of readings. The keys from num_sensors on are of the generator only."""
+    """Options of `graphmill prepare` for readings. The keys from num_sensors on are of the generator only."""
 
     adjacency: str | None = Field(None, description="path of the road graph, where --from is a file of readings")
     unit: str = Field("mph", description="what the readings, and so all errors, are in")
