@@ -1,4 +1,4 @@
-"""A chart before it is drawn: what stands where. matplotlib (draw.py) and PGFPlots (pgf.py) print the same chart."""
+"""A chart before it is drawn: where each thing is. matplotlib (draw.py) and PGFPlots (pgf.py) print the same chart."""
 
 import math
 from collections.abc import Sequence
@@ -7,18 +7,18 @@ from typing import Literal
 
 Form = Literal["line", "cloud", "stairs", "means", "rule", "dashes", "dots", "bars", "crosses"]
 """line: joined markers, with a band; cloud: faint dots; stairs: a frontier; means: markers with error bars, names;
-rule, dashes, dots: lines without markers; bars: on top of `base`, `width` wide; crosses: what is not there, names.
+rule, dashes, dots: lines without markers; bars: on top of `base`, `width` wide; crosses: missing points, names.
 """
 
 Marker = Literal["circle", "square", "triangle", "diamond", "down", "pentagon"]
 
 LOG_SPAN = 20
-"""A communication axis is logarithmic where the largest value is more than so many times the smallest."""
+"""A communication axis is logarithmic if the largest value is more than this many times the smallest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points of one kind, all lists of one length; sorted by x where they are joined."""
+    """Points of one kind, all lists of one length; sorted by x if they are joined."""
 
     label: str
     form: Form
@@ -26,7 +26,7 @@ class Series:
     marker: Marker
     x: tuple[float, ...]
     y: tuple[float, ...]
-    x_sd: tuple[float, ...] = ()  # empty where there is nothing to average
+    x_sd: tuple[float, ...] = ()  # empty if there is nothing to average
     y_sd: tuple[float, ...] = ()
     names: tuple[str, ...] = ()  # written below the points, below their error bars; above crosses; "" for none
     base: tuple[float, ...] = ()  # of bars: where each begins; y is its height
@@ -42,7 +42,7 @@ class Axis:
     upper: float
     ticks: tuple[float, ...]
     is_log: bool = False
-    tick_texts: tuple[str, ...] = ()  # one per tick, where they are no numbers
+    tick_texts: tuple[str, ...] = ()  # one per tick, if they are not numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Chart:
 
     name: str  # stem of its files
     title: str
-    note: str  # for the person who runs the command: what the figure leaves out; "" where nothing
+    note: str  # for the user: what the figure leaves out; "" if nothing
     is_synthetic: bool
     x: Axis
     y: Axis
@@ -110,7 +110,7 @@ def log_axis(label: str, lower: float, upper: float) -> Axis:
 
 
 def tick_text(axis: Axis, tick: float) -> str:
-    """The tick as a person writes it: thousands apart, as many decimals as the ticks of the axis need."""
+    """The tick's label: thousands separated, as many decimals as the ticks of the axis need."""
     if axis.tick_texts:
         return axis.tick_texts[axis.ticks.index(tick)]
     step = min((b - a for a, b in zip(axis.ticks, axis.ticks[1:], strict=False)), default=abs(tick) or 1.0)
@@ -124,7 +124,7 @@ def tick_text(axis: Axis, tick: float) -> str:
 
 
 def with_room(axis: Axis, share: float) -> Axis:
-    """The axis with `share` of its length added at the upper end, for names beside the last points."""
+    """The axis with `share` of its length added at the upper end, for names next to the last points."""
     if axis.is_log:
         return replace(axis, upper=axis.upper * (axis.upper / axis.lower) ** share)
     return replace(axis, upper=axis.upper + share * (axis.upper - axis.lower))

@@ -22,7 +22,7 @@ from graphmill.report.table import OfDataset
 from graphmill.spec.kinds.kind import AnyKind
 
 Variant = tuple[str | None, str | None, int | None]
-"""Scheme, payload, number of ranks: what a group of runs shares beside its k."""
+"""Scheme, payload, number of ranks: what a group of runs shares besides its k."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def mean_curves(part: OfDataset, x: str, y: str) -> list[Curve]:
 
 
 def communication_axis(kind: AnyKind, column: str, values: Sequence[float]) -> Axis:
-    """Logarithmic where the range asks for it."""
+    """Logarithmic if the range is wide."""
     positive = [value for value in values if value > 0]
     if positive and max(positive) > LOG_SPAN * min(positive):
         return log_axis(axis_words(kind, column), min(positive), max(positive))
@@ -93,7 +93,7 @@ def variant_order(variant: Variant) -> tuple[tuple[int, str], str, int]:
 
 
 def variant_labels(variants: Sequence[Variant]) -> dict[Variant, str]:
-    """Name each variant by its scheme, and by what else tells it from the others."""
+    """Name each variant by its scheme, and by what else distinguishes it from the others."""
     payloads_vary = len({payload for _, payload, _ in variants}) > 1
     ranks_vary = len({ranks for _, _, ranks in variants}) > 1
     labels = {}
@@ -109,7 +109,7 @@ def variant_labels(variants: Sequence[Variant]) -> dict[Variant, str]:
 
 
 def title_of(part: OfDataset, variants: Sequence[Variant], num_runs: Sequence[int]) -> str:
-    """Dataset, ranks where they are the same for all, and how many seeds stand behind a point."""
+    """Dataset, ranks if they are the same for all, and how many seeds a point averages."""
     words = [shortened(part.name or "dataset not recorded")]
     ranks = {ranks for _, _, ranks in variants}
     if len(ranks) == 1 and (same := ranks.pop()):
@@ -158,7 +158,7 @@ def _chart(part: OfDataset, name: str, curves: Sequence[Curve], x: Axis, y: Axis
     cut = sum(curve.is_cut for curve in curves)
     title = title_of(part, variants, [curve.num_runs for curve in curves])
     panels = _panels(curves, variant_labels(variants))
-    if len(panels) == 1:  # the legend stands where the title of the panel would
+    if len(panels) == 1:  # the legend takes the place of the panel's title
         title = f"{title}, {panels[0].title}"
         panels = (replace(panels[0], title=""),)
     return Chart(
@@ -173,7 +173,7 @@ def _chart(part: OfDataset, name: str, curves: Sequence[Curve], x: Axis, y: Axis
 
 
 def _panels(curves: Sequence[Curve], labels: dict[Variant, str]) -> tuple[Panel, ...]:
-    """A panel per variant with a colour per k; where there is one k only, one panel with a colour per variant."""
+    """A panel per variant with a colour per k; with one k only, one panel with a colour per variant."""
     ks = sorted({curve.k for curve in curves})
     if len(ks) == 1 and len(labels) > 1:
         places = {variant: place for place, variant in enumerate(labels)}

@@ -32,7 +32,7 @@ _MARKERS: dict[Marker, str] = {
 }
 
 _MEAN_SIZES: dict[Marker, float] = {
-    "circle": 8.5,  # drawn first, and so seen behind a smaller one at the same place
+    "circle": 8.5,  # drawn first, so visible behind a smaller one at the same place
     "square": 5.6,
     "triangle": 5.2,
     "diamond": 4.4,
@@ -62,7 +62,7 @@ _STYLE: Any = {  # matplotlib's stubs know each key by name
     "legend.fontsize": 9,
     "legend.frameon": False,
     "legend.title_fontsize": 9,
-    "pdf.fonttype": 42,  # letters stay letters for whoever searches the paper
+    "pdf.fonttype": 42,  # text stays searchable
     "path.simplify": True,
 }
 
@@ -75,8 +75,8 @@ def draw_chart(chart: Chart, folder: Path) -> tuple[Path, Path]:
     """Write `<folder>/<name>.png` and `.pdf`, each whole or not at all."""
     png, pdf = folder / f"{chart.name}.png", folder / f"{chart.name}.pdf"
     with rc_context(), catch_warnings():
-        filterwarnings("ignore", message="Glyph .* missing from font")  # a box stands for it, where all can see
-        rcdefaults()  # whatever the person's own matplotlibrc says
+        filterwarnings("ignore", message="Glyph .* missing from font")  # a visible box replaces it
+        rcdefaults()  # whatever the user's own matplotlibrc says
         rcParams.update(_STYLE)
         figure = _figure(chart)
         with replacing(png) as temporary:

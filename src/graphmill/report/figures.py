@@ -1,4 +1,4 @@
-"""All figures of a merged metrics.csv: PNG and PDF by matplotlib, .tex for a paper, and PDF from it where LaTeX is.
+"""All figures of a merged metrics.csv: PNG and PDF by matplotlib, .tex for a paper, and PDF from it if there is LaTeX.
 
 Each dataset has its own figures: the names of the files end in the dataset's.
 """
@@ -27,8 +27,8 @@ class Figures:
 
     images: tuple[Path, ...]  # PNG and PDF by matplotlib
     tex: tuple[Path, ...]
-    pdfs: tuple[Path, ...]  # compiled from the .tex; empty where LaTeX is absent
-    notes: tuple[str, ...]  # for the person: what was left out, and why
+    pdfs: tuple[Path, ...]  # compiled from the .tex; empty if LaTeX is absent
+    notes: tuple[str, ...]  # for the user: what was left out, and why
 
 
 def figures(
@@ -89,7 +89,7 @@ def _check_tex_files(tex_files: Sequence[Path], asked: Path | None) -> None:
 
 
 def is_ours(tex_file: Path) -> bool:
-    """Whether a .tex file may be overwritten: it is not there, or `figures` wrote it."""
+    """Whether a .tex file may be overwritten: it does not exist, or `figures` wrote it."""
     if not tex_file.exists():
         return True
     with tex_file.open(encoding="utf-8", errors="replace") as lines:

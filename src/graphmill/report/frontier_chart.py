@@ -102,6 +102,6 @@ def _ends(means: Sequence[_Mean], variant: Variant, label: str, place: int) -> S
 
 
 def _is_lowest(mean: _Mean, means: Sequence[_Mean]) -> bool:
-    """Whether `mean` stands lowest of those that share its k and, nearly, its communication: one name for all."""
+    """Whether `mean` is lowest of those that share its k and, nearly, its communication: one name for all."""
     together = [other for other in means if other.k == mean.k and abs(other.x - mean.x) <= 0.1 * abs(mean.x)]
     return mean is min(together, key=lambda other: (other.y - other.y_sd, repr(other.variant)))

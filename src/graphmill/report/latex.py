@@ -1,4 +1,4 @@
-"""Compile a .tex file to PDF: with latexmk, else with pdflatex, else say that LaTeX is absent."""
+"""Compile a .tex file to PDF: with latexmk, else with pdflatex, else report that LaTeX is absent."""
 
 import os
 import re
@@ -22,9 +22,9 @@ def find_latex() -> str | None:
 
 
 def build_tex(tex_file: Path, build_dir: Path = Path("plots/build")) -> Path:
-    """Compile `tex_file` to `<build_dir>/<stem>.pdf`, whole or not at all; the files LaTeX reads beside it are found.
+    """Compile `tex_file` to `<build_dir>/<stem>.pdf`, whole or not at all; files next to it that LaTeX reads are found.
 
-    Nothing that stands in the file is run: no shell escape, and no latexmkrc is read.
+    Nothing in the file is executed: no shell escape, and no latexmkrc is read.
     """
     if not tex_file.is_file():
         raise UserError(
@@ -79,7 +79,7 @@ def _compile(compiler: str, tex_file: Path, scratch: Path, build_dir: Path) -> P
 
 
 def _refuse(compiler: str, tex_file: Path, scratch: Path, build_dir: Path, output: str) -> None:
-    """Keep the log where the person can read it, and show the first error."""
+    """Keep the log where the user can read it, and show the first error."""
     log = scratch / f"{tex_file.stem}.log"
     kept = build_dir / log.name
     text = log.read_text(errors="replace") if log.is_file() else output

@@ -19,7 +19,7 @@ LAYOUTS: Final = ("wide", "long", *VIEWS)
 def merge_as(
     layout: str, input_root: Path, *, pattern: str, output: Path | None = None, key_columns: Sequence[str] | None = None
 ) -> Merged:
-    """Merge the runs below `input_root` in a layout; every layout has a file name of its own where none is given."""
+    """Merge the runs below `input_root` in a layout; every layout has a default file name of its own."""
     if layout not in LAYOUTS:
         raise UserError(
             f"there is no layout {layout!r}; {did_you_mean(layout, LAYOUTS)}",

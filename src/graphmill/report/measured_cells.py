@@ -19,10 +19,10 @@ from graphmill.spec.study import Study, expand, load_cell
 PHASES: Final = ("compute_s", "wait_s", "sync_s")
 """Parts of an epoch's training that the ranks clock; what is left of it is `other_s`."""
 UTILISATION: Final = ("cpu_util_avg", "gpu_util_avg")
-"""From the monitors, where a task's metrics.csv does not have them."""
+"""From the monitors, if a task's metrics.csv does not have them."""
 
 OVERLOAD: Final = 0.25
-"""Cores: where other processes kept more busy than this, the times are not the study's alone, and it is said."""
+"""Cores: if other processes kept more than this busy, the times are not the study's alone, and the figures say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> "Spread | None":
-        """Of those that are known; None where none is."""
+        """Of those that are known; None if none is."""
         known = [value for value in values if value is not None]
         if not known:
             return None
@@ -44,12 +44,12 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCell:
-    """One run of a study. `trouble` says why it is not counted; "" where it is."""
+    """One run of a study. `trouble` says why it is not counted; "" if it is."""
 
     name: str
     path: Path
     plan: Plan | None  # None: it never started
-    size: int | None  # ranks or hosts asked for, where the study says
+    size: int | None  # ranks or hosts asked for, if the study says
     status: str
     trouble: str
     epochs: tuple[Mapping[str, float | None], ...] = ()  # facts of whole epochs after the warm-up
@@ -123,7 +123,7 @@ def measure(wanted: WantedCell) -> MeasuredCell:
 
 
 def refuse_other_keys(cells: Sequence[MeasuredCell], studied: Iterable[str]) -> None:
-    """Raise a `UserError` where usable cells differ in more than the keys that are studied, or in their machine."""
+    """Raise a `UserError` if usable cells differ in more than the keys that are studied, or in their machine."""
     usable = [cell for cell in cells if not cell.trouble]
     if not usable:
         return
@@ -144,7 +144,7 @@ def refuse_other_keys(cells: Sequence[MeasuredCell], studied: Iterable[str]) -> 
 
 
 def disturbance(others_cores: float) -> str:
-    """That other processes took part of the machine, in words for a figure; "" where they hardly did."""
+    """That other processes took part of the machine, in words for a figure; "" if they hardly did."""
     return f"not a quiet machine: others kept up to {others_cores:.1f} cores busy" if others_cores > OVERLOAD else ""
 
 
@@ -177,7 +177,7 @@ def _number(text: str) -> float | None:
 
 
 def _is_whole(row: Mapping[str, float | None], before: Mapping[str, float | None], plan: Plan) -> bool:
-    """Not cut short by the plan's end, and not the first after a resume, which warms up anew."""
+    """Not cut short by the plan's end, and not the first after a resume, which warms up again."""
     number, calendar = int(row.get("epoch") or 0), plan.calendar
     if not 1 <= number <= calendar.num_epochs:  # a table that someone changed
         return False
@@ -185,7 +185,7 @@ def _is_whole(row: Mapping[str, float | None], before: Mapping[str, float | None
 
 
 def _others(monitors: MonitorSummary) -> float | None:
-    """Cores that processes other than the ranks kept busy while the run went on."""
+    """Cores that processes other than the ranks kept busy during the run."""
     known = [
         max(0.0, host.host.cores_avg - host.ranks_cores_avg)
         for host in monitors.hosts

@@ -32,8 +32,8 @@ class Merged:
     parquet: Path
     num_files: int
     num_rows: int
-    num_superseded: int  # rows left out, because a later attempt or an equal copy stands for them
-    original_files: tuple[Path, ...]  # of scripts that a task comes from; what they leave unsaid was filled in
+    num_superseded: int  # rows left out, because a later attempt or an equal copy replaces them
+    original_files: tuple[Path, ...]  # of scripts that a task comes from; the columns they lack were filled in
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +46,13 @@ class Sheet:
     columns: Mapping[str, Column]  # what those of the header hold
 
     def write(self, output: Path) -> Path:
-        """Write the CSV, and Parquet beside it: the path of that is returned."""
+        """Write the CSV, and Parquet next to it, whose path is returned."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.header)
         writer.writerows(self.cells)
         write_text(output, text.getvalue())
-        table = io.BytesIO()  # not to the file: polars' own errors of a full disk carry no number
+        table = io.BytesIO()  # not to the file: polars' own errors of a full disk have no errno
         frame_of(self.header, list(self.values), self.columns).write_parquet(table)
         parquet = output.with_suffix(".parquet")
         with replacing(parquet) as temporary:
@@ -78,7 +78,7 @@ def merge(
     key_columns: Sequence[str] = KEY_COLUMNS,
     layout: Layout | None = None,
 ) -> Merged:
-    """Merge all files under `input_root` that match the glob `pattern` into `output`, and Parquet beside it.
+    """Merge all files under `input_root` that match the glob `pattern` into `output`, and Parquet next to it.
 
     `layout`: write the header of another program, as a view of our columns.
     """
@@ -128,7 +128,7 @@ def _viewed(sheet: Sheet, layout: Layout) -> Sheet:
 
 
 def find_metrics(root: Path, pattern: str, output: Path) -> list[Path]:
-    """Every file below `root` that matches the glob, sorted, but `output`; `UserError` where there is none."""
+    """Every file below `root` that matches the glob, sorted, except `output`; `UserError` if there is none."""
     if output.suffix != ".csv":
         raise UserError(
             f"{output} does not end in .csv, and the Parquet file beside it takes its stem", fix="end --output in .csv"
@@ -170,7 +170,7 @@ def _common_header(tables: Sequence[Table]) -> tuple[str, ...]:
 
 
 def _columns(table: Table) -> Mapping[str, Column]:
-    """What the columns hold: by the header; else by the plan beside the file, of a task outside this package."""
+    """What the columns hold: by the header; else by the plan next to the file, of a task outside this package."""
     kind = kind_of_header(table.header)
     if kind is not None:
         return kind.columns

@@ -19,7 +19,7 @@ DEFAULT_COMM = "modelled_mib_cum_fp32"
 MEASURED_COMM = "measured_mib_cum"
 
 RUN = ("run_id", "sync_scheme", "payload", "sync_every", "world_size", "seed")
-"""What tells two runs of one dataset apart: the original kept a whole sweep under one run_id."""
+"""What distinguishes two runs of one dataset: the original kept a whole sweep under one run_id."""
 
 GROUP = ("sync_scheme", "payload", "sync_every", "world_size")
 """Runs that agree in these are repetitions with other seeds."""
@@ -36,7 +36,7 @@ class ParetoFiles:
     summary: Path
     num_points: int
     num_frontier: int
-    notes: tuple[str, ...]  # for the person: what the averages hide
+    notes: tuple[str, ...]  # for the user: what the averages hide
 
 
 def pareto(
@@ -48,7 +48,7 @@ def pareto(
     runs: str = "*",
     task: str | None = None,
 ) -> list[ParetoFiles]:
-    """Minimise `comm_column`; maximise `acc_column`, or minimise it where it is an error. Four CSVs per dataset.
+    """Minimise `comm_column`; maximise `acc_column`, or minimise it if it is an error. Four CSVs per dataset.
 
     A column that is None is chosen by the task of the runs. `runs` is a glob on run_id; `task`: see `load_metrics`.
     """
@@ -60,7 +60,7 @@ def pareto(
 def chosen_columns(table: Metrics | OfDataset, comm: str | None, acc: str | None) -> tuple[str, str]:
     """Cost and measure as asked for, by former names too; else modelled communication, and the best of the measure.
 
-    Communication is the measured one where no row models it: files of version 0.1.0 did not for every task.
+    Communication is the measured one if no row models it: files of version 0.1.0 did not for every task.
     """
     chosen = [current_name(name) if name is not None else None for name in (comm, acc)]
     check_number_columns(table, chosen)
@@ -106,7 +106,7 @@ def summary(finals: pl.DataFrame, comm: str, acc: str) -> pl.DataFrame:
 
 
 def same_seed_notes(finals: pl.DataFrame) -> tuple[str, ...]:
-    """Say where two runs of one group share a seed: they are no independent repetitions."""
+    """Report runs of one group that share a seed: they are not independent repetitions."""
     doubled = finals.group_by(*GROUP, "seed").agg(pl.col("run_id").sort()).filter(pl.col("run_id").list.len() > 1)
     return tuple(
         f"{len(row['run_id'])} runs of {row['sync_scheme']}, k = {row['sync_every']}, {row['world_size']} ranks share"
@@ -117,7 +117,7 @@ def same_seed_notes(finals: pl.DataFrame) -> tuple[str, ...]:
 
 
 def usable_points(part: OfDataset, metrics: Path, comm: str, acc: str) -> pl.DataFrame:
-    """`points`, or a `UserError` where the file holds none."""
+    """`points`, or a `UserError` if the file holds none."""
     usable = points(part.frame, comm, acc, lower=is_lower_better(part.kind, acc))
     if usable.is_empty():
         of_dataset = f" of {part.name}" if part.name else ""
@@ -172,4 +172,4 @@ def _of_older_versions(folder: Path, tag: str, part: OfDataset) -> tuple[str, ..
 
 
 def _write_csv(path: Path, frame: pl.DataFrame) -> None:
-    write_text(path, frame.write_csv(float_precision=6))  # polars' own errors of a full disk carry no number
+    write_text(path, frame.write_csv(float_precision=6))  # polars' own errors of a full disk have no errno

@@ -39,7 +39,7 @@ _LINE_SIZES: dict[Marker, str] = {
     "pentagon": "1.8pt",
 }
 _SIZES: dict[Marker, str] = {
-    "circle": "3.4pt",  # drawn first, and so seen behind a smaller one at the same place
+    "circle": "3.4pt",  # drawn first, so visible behind a smaller one at the same place
     "square": "2.2pt",
     "triangle": "2.3pt",
     "diamond": "2.2pt",
@@ -58,7 +58,7 @@ _ESCAPES = {
     '"': "''",
     "…": r"\dots{}",
     "±": r"$\pm$",
-    "×": r"$\times$",  # noqa: RUF001  # the sign is meant
+    "×": r"$\times$",  # noqa: RUF001  # the sign is intended
 }
 
 
@@ -126,7 +126,7 @@ def escape_tex(text: str) -> str:
     50\\% of \\$x\\_1\\$
     """
     escaped = "".join(_escape(character) for character in text)
-    return escaped.replace("--", "-{}-")  # no dash where two hyphens stand
+    return escaped.replace("--", "-{}-")  # two hyphens must not become a dash
 
 
 def _escape(character: str) -> str:

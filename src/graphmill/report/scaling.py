@@ -43,8 +43,8 @@ class ScalingFiles:
 def write_scaling(source: Study | Path, *, logs_root: Path, out: Path, compile_tex: bool = False) -> ScalingFiles:
     """Measure the cells of a study, or the runs in a folder, and write everything below `out`.
 
-    They stand in a folder with the name of the study, or of the folder, and the dataset; names begin with the kind: the
-    results of two studies, or of two datasets, do not overwrite each other.
+    They are in a folder named after the study, or the folder, and the dataset; names begin with the kind: the results
+    of two studies, or of two datasets, do not overwrite each other.
     """
     wanted = wanted_of_study(source, logs_root) if isinstance(source, Study) else wanted_in_folder(source)
     cells = [measure(each) for each in wanted]

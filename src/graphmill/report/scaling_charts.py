@@ -23,7 +23,7 @@ _PARTS: Final = (
 
 
 def scaling_charts(scaling: Scaling) -> list[Chart]:
-    """All charts; a law's fit is drawn where there is one."""
+    """All charts; a law's fit is drawn if there is one."""
     return [
         _speedup(scaling),
         _efficiency(scaling),
@@ -228,7 +228,7 @@ def _machine(scaling: Scaling) -> list[Series]:
 
 def _fits(scaling: Scaling, of: Callable[[Fit, float], float]) -> list[Series]:
     if scaling.fit is None or sum(1 for point in scaling.points if point.speedup) < 3:
-        return []  # a law through two points is no finding
+        return []  # a law through two points is not a finding
     low, high = scaling.base.size, scaling.points[-1].size
     steps = [low * (high / low) ** (place / 40) for place in range(41)]
     share, law = scaling.fit.serial_share, scaling.fit.law.capitalize()

@@ -56,7 +56,7 @@ class Point:
 
     @property
     def num_counted(self) -> int:
-        """Repeats that the numbers stand on."""
+        """Repeats that the numbers are based on."""
         return self.num_wanted - len(self.failed)
 
 
@@ -70,7 +70,7 @@ class Scaling:
     plan: Plan  # of the first usable cell: what all share
     measure: str  # the fact by which a model is judged
     fit: Fit | None  # over all points
-    fit_own_cores: Fit | None  # over those whose threads have a core each; None where that leaves out none, or too many
+    fit_own_cores: Fit | None  # over those whose threads have a core each; None if that leaves out none, or too many
     notes: tuple[str, ...]
 
     @property
@@ -84,7 +84,7 @@ class Scaling:
 
 
 def scaling_of(kind: ScalingKind, axis: Axis, cells: Sequence[MeasuredCell]) -> Scaling:
-    """Put the cells together, or refuse with a `UserError` where they cannot be compared."""
+    """Put the cells together, or refuse with a `UserError` if they cannot be compared."""
     refuse_other_keys(cells, _studied(kind, axis))
     _refuse_other_work(kind, cells)
     usable = [cell for cell in cells if not cell.trouble]
@@ -113,7 +113,7 @@ def scaling_of(kind: ScalingKind, axis: Axis, cells: Sequence[MeasuredCell]) -> 
 
 
 def infer_kind(cells: Sequence[MeasuredCell]) -> tuple[ScalingKind, Axis]:
-    """What a folder of runs is a study of: the plans tell."""
+    """What a folder of runs is a study of, inferred from the plans."""
     plans = [cell.plan for cell in cells if cell.plan is not None]
     if len({plan.ranks for plan in plans}) < 2:
         raise UserError(
@@ -327,7 +327,7 @@ def _own_cores_fit(kind: ScalingKind, points: Sequence[Point]) -> Fit | None:
 
 
 def _karp_flatt(scaling: Scaling, point: Point) -> float | None:
-    """The serial share that this one point implies: what grows with n is no serial share, but overhead."""
+    """The serial share that this one point implies: if it grows with n, it is overhead."""
     n = scaling.ideal(point)
     if n <= 1 or point.speedup is None:
         return None

@@ -26,7 +26,7 @@ GROUP = ("dataset", "sync_scheme", "payload", "world_size", "sync_every")
 
 @dataclass(frozen=True, slots=True)
 class SchemeRow:
-    """One scheme and k: means over its runs. None: no run says."""
+    """One scheme and k: means over its runs. None: no run has it."""
 
     dataset: str | None
     synthetic: bool
@@ -55,7 +55,7 @@ def scheme_table(
 ) -> list[SchemeRow]:
     """One row per dataset, scheme, payload, number of ranks and k.
 
-    Test results stand in the runs' own outcome.json, looked for below `runs_root`. `task`: see `load_metrics`.
+    Test results are read from the runs' own outcome.json below `runs_root`. `task`: see `load_metrics`.
     """
     table = load_metrics(metrics, runs=runs, task=task)
     ends = [_end_of_run(run, table.kind, runs_root) for run in table.frame.sort("epoch").partition_by("dataset", *RUN)]
@@ -220,7 +220,7 @@ def _count(value: float | None) -> str:
 
 
 def _size(value: float | None) -> str:
-    """Three digits or so."""
+    """About three digits."""
     if value is None or value >= 100:
         return _count(value)
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"

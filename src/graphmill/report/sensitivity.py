@@ -1,4 +1,4 @@
-"""What a run's speed depends on: every combination of some keys, measured; and how much each key matters by itself."""
+"""What a run's speed depends on: every combination of some keys, measured; and how much each key matters on its own."""
 
 import json
 import statistics
@@ -43,7 +43,7 @@ class Combination:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What one key does by itself: throughput at each value, over that at its first, averaged over all the others."""
+    """The effect of one key alone: throughput at each value, over that at its first, averaged over all the others."""
 
     key: str
     ratios: dict[str, float]  # geometric means; a failed combination is left out with those it would be compared with
@@ -67,7 +67,7 @@ class Sensitivity:
 
 
 def sensitivity_of(cells: Sequence[MeasuredCell], *, keys: Sequence[str]) -> Sensitivity:
-    """Put the cells together, or refuse with a `UserError` where they differ in more than `keys`."""
+    """Put the cells together, or refuse with a `UserError` if they differ in more than `keys`."""
     names = [_plan_key(key) for key in keys]
     refuse_other_keys(cells, {*names, *(name for key in names for name in _FOLLOWS.get(key, ()))})
     usable = [cell for cell in cells if not cell.trouble]
@@ -239,7 +239,7 @@ def _effect(place: int, key: str, combinations: Sequence[Combination]) -> Effect
 
 
 def _values(cell: MeasuredCell, names: Sequence[str]) -> tuple[str, ...]:
-    """What the cell's plan has for the keys; of a cell that never started, its name stands for them."""
+    """What the cell's plan has for the keys; of a cell that never started, its name replaces them."""
     if cell.plan is None:
         return (cell.name, *[""] * (len(names) - 1))
     choices = flat(cell.plan)

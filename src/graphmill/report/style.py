@@ -39,7 +39,7 @@ def scheme_place(scheme: str | None) -> tuple[int, str]:
 
 
 def shortened(name: str) -> str:
-    """A name that leaves room for a figure beside it."""
+    """A name that leaves room for a figure next to it."""
     return name if len(name) <= 36 else f"{name[:35]}…"
 
 

@@ -44,7 +44,7 @@ class Metrics:
 
 
 def load_metrics(path: Path = MERGED_METRICS, *, runs: str = "*", task: str | None = None) -> Metrics:
-    """The rows of runs whose run_id matches the glob `runs`. `task`: their kind, where the header does not tell it."""
+    """The rows of runs whose run_id matches the glob `runs`. `task`: their kind, if the header does not give it."""
     if not path.exists():
         raise UserError(f"{path} does not exist", fix=f"graphmill merge --input-root logs --output {path}")
     table = as_now(read_table(path))
@@ -62,7 +62,7 @@ def load_metrics(path: Path = MERGED_METRICS, *, runs: str = "*", task: str | No
 
 
 def _kind_of(table: Table, task: str | None) -> AnyKind:
-    """By what was asked for, by a whole header, by the columns that tell a task's runs from others."""
+    """By what was asked for, by a whole header, by the columns that only one task's runs have."""
     if task is not None:
         return find_kind(task)
     whole, likely = kind_of_header(table.header), kinds_measured(table.header)
@@ -84,7 +84,7 @@ class OfDataset:
     """The rows of one dataset. Datasets are never averaged together, nor drawn in one figure."""
 
     name: str | None  # None: the file does not say, as those of the original
-    suffix: str  # for names of files, so that two datasets never share one; empty where no dataset is named
+    suffix: str  # for names of files, so that two datasets never share one; empty if no dataset is named
     kind: AnyKind
     synthetic: bool
     frame: pl.DataFrame
@@ -120,7 +120,7 @@ def layout_of(table: Table) -> Layout | None:
 
 
 def as_now(table: Table) -> Table:
-    """The table by the names, and with all columns, that its task has now; with what its layout leaves unsaid.
+    """The table by the names, and with all columns, that its task has now; and with the values that its layout implies.
 
     A table that has the names of now is returned as it is.
     """
@@ -184,7 +184,7 @@ def _value(kind: ColumnType, text: str) -> Value:
 
 
 def _integer(text: str) -> int:
-    """The integer a text stands for; `4.0`, as a spreadsheet writes it, is 4."""
+    """The integer in a text; `4.0`, as a spreadsheet writes it, is 4."""
     number = int(text) if "." not in text else int(float(text))
     if float(number) != float(text) or not -(2**63) <= number < 2**63:
         raise ValueError(text)

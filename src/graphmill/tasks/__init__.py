@@ -1,1 +1,1 @@
-"""One folder per learning problem; whoever adds a problem copies a folder."""
+"""One folder per learning problem; to add a problem, copy a folder."""

@@ -1,4 +1,4 @@
-"""Anybody's model, by dotted path."""
+"""User-defined models, by dotted path."""
 
 import importlib
 import importlib.util
@@ -63,6 +63,6 @@ def _refuse_what_is_no_model(target: str, module_name: str) -> None:
     try:
         found = importlib.util.find_spec(package)
     except (ImportError, ValueError):
-        return  # the import will say it
+        return  # the import will report it
     if found is not None and found.origin is not None:
         refuse_code_in_run_folder(target, Path(found.origin))

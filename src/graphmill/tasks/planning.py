@@ -24,8 +24,8 @@ def plan_experiment(
 ) -> Plan:
     """Open the dataset, look at the machine, make every choice. Nothing is prepared or written.
 
-    Where the data are not prepared and the catalogue knows their sizes, the plan is made from those, a message says so,
-    and the plan cannot be trained. `machine`: what each of the `hosts` has; this machine where it is None.
+    If the data are not prepared and the catalogue knows their sizes, the plan is made from those, a message says so,
+    and the plan cannot be trained. `machine`: what each of the `hosts` has; this machine if it is None.
     """
     kind = find_kind(experiment.task.kind)
 
@@ -50,7 +50,7 @@ def _this_machine() -> MachineInfo:
 
 
 def _dataset_info(kind: AnyKind, experiment: Experiment, root: Path) -> DatasetInfo:
-    """Of the prepared data; else of the published ones, where the catalogue knows enough of them."""
+    """Of the prepared data; else of the published ones, if the catalogue knows enough of them."""
     name = experiment.dataset.name
     store = find_store(kind, name, root)
     if store is not None:

@@ -5,7 +5,7 @@ from graphmill.spec.kinds.kind import DatasetInfo
 
 
 def refuse_other_data(planned: DatasetInfo, checksum: str) -> None:
-    """Raise a `UserError` where the data under the planned path has another checksum by now."""
+    """Raise a `UserError` if the data under the planned path have another checksum now."""
     if checksum != planned.checksum:
         raise UserError(
             f"{planned.path} was prepared again since the run was planned: its checksum is {checksum}, and plan.json"

@@ -32,7 +32,7 @@ class Store(Protocol):
         """Read everything and compare checksums. `UserError` names the first breach."""
 
     def info(self, asked: Any) -> DatasetInfo:  # noqa: ANN401  # the dataset section of the task's experiment
-        """What the planner must know. `UserError` where the data do not allow what is asked."""
+        """What the planner must know. `UserError` if the data do not allow what is asked."""
 
     def described(self) -> Sequence[tuple[str, Any]]:
         """What `graphmill inspect` shows of its own part."""
@@ -47,11 +47,11 @@ class Preparation:
     options: Spec  # of the kind's own class
     from_path: Path | None = None  # raw data; None: the kind knows where they are, or generates them
     save_as: str | None = None
-    force: bool = False  # build again what is there
+    force: bool = False  # rebuild an existing store
 
 
 def load(dotted: str) -> Any:  # noqa: ANN401  # whatever a kind names
-    """What stands at `package.module:NAME`, a name out of a `Kind`."""
+    """The object at `package.module:NAME`, a name out of a `Kind`."""
     module, _, name = dotted.partition(":")
     return getattr(importlib.import_module(module), name)
 
@@ -101,7 +101,7 @@ def known_dataset(kind: AnyKind, name: str) -> KnownDataset | None:
 
 
 def not_prepared(kind: AnyKind, name: str, root: Path) -> UserError:
-    """The error of data that are asked for and are not there."""
+    """The error of requested data that are not prepared."""
     here = f"--dataset-root {root}"
     of_task = "" if kind is KINDS[0] else f" --task {kind.name}"
     known = known_dataset(kind, name)

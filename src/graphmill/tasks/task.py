@@ -1,6 +1,6 @@
 """The seam between training and a learning problem: what the loop asks of a task, and nothing else.
 
-A task is one rank's share of a problem that a plan describes. It makes batches, says what a batch loses, and judges a
+A task is one rank's share of a problem that a plan describes. It makes batches, computes their loss, and evaluates a
 split; the loop steps, synchronises, saves and records without knowing what is learnt.
 """
 
@@ -21,7 +21,7 @@ Pause = Callable[[], None]
 
 
 def never_pause() -> None:
-    """The pause of an evaluation that nobody will stop."""
+    """The pause of an evaluation that is never stopped."""
 
 
 class EvaluationStopped(Exception):  # noqa: N818  # nothing went wrong: it is done again later
@@ -30,14 +30,14 @@ class EvaluationStopped(Exception):  # noqa: N818  # nothing went wrong: it is d
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """How well a split was done: exact over the split, the same on every rank, no padding counted."""
+    """The measures of a split: exact over the split, the same on every rank, no padding counted."""
 
     loss: float  # mean
     values: dict[str, float]  # by the names of the kind's measures; the first of them must be there
-    num_seeds: int  # nodes or windows that were judged
+    num_seeds: int  # nodes or windows that were evaluated
 
     def facts(self) -> dict[str, float | int]:
-        """All of it by name, as events and outcome.json tell it."""
+        """All of it by name, as in events and outcome.json."""
         return {**self.values, "loss": self.loss, "num_seeds": self.num_seeds}
 
 
@@ -46,7 +46,7 @@ class Batch(Protocol):
 
     @property
     def num_seeds(self) -> int:
-        """Nodes, or windows, of this batch; 0 where the rank has no share of the step."""
+        """Nodes, or windows, of this batch; 0 if the rank has no share of the step."""
 
 
 class Schedule(Protocol):
@@ -54,7 +54,7 @@ class Schedule(Protocol):
 
     @property
     def num_seeds(self) -> int:
-        """Seeds of a whole epoch, over all ranks: the same in every epoch, for none is left out."""
+        """Seeds of a whole epoch, over all ranks: the same in every epoch, since none is left out."""
 
     def counts(self, epoch: int, step: int) -> tuple[int, ...]:
         """Seeds of every rank at a step of an epoch."""
@@ -72,7 +72,7 @@ class Task(Protocol[B]):
 
     @property
     def schedule(self) -> Schedule:
-        """Who has how many seeds when."""
+        """How many seeds each rank has at each step."""
 
     def batches(self, epoch: int, first_step: int) -> Generator[B]:
         """This rank's batches from a step of an epoch to the epoch's end, one per step, also where it has no seeds.
@@ -84,14 +84,14 @@ class Task(Protocol[B]):
         """
 
     def weights(self, epoch: int, step: int) -> tuple[float, ...]:
-        """What `loss_sum` is to be divided by at a step, of every rank: the same on all ranks, without asking them.
+        """What `loss_sum` is to be divided by at a step, of every rank: the same on all ranks, without communication.
 
-        The update's gradient is the sum over ranks divided by the sum of these. Seeds where every seed counts alike;
-        observed targets where some are missing; sums of class weights.
+        The update's gradient is the sum over ranks divided by the sum of these. Seeds if every seed counts alike;
+        observed targets if some are missing; sums of class weights.
         """
 
     def loss_sum(self, batch: B) -> Tensor:
-        """The loss summed over the terms of a batch, to be differentiated; never asked of a batch without seeds."""
+        """The loss summed over the terms of a batch, to be differentiated; never called for a batch without seeds."""
 
     def evaluate(self, split: Split, pause: Pause) -> Measures:
         """Measures of a split, the same on every rank; all ranks must call it. Leaves the model in training mode.
@@ -106,7 +106,7 @@ class EvaluatesSets(Protocol):
 
     @property
     def evaluation_sets(self) -> tuple[str, ...]:
-        """Their names; none is called as a split."""
+        """Their names; none is that of a split."""
 
     def evaluate_set(self, name: str, pause: Pause) -> Measures:
         """Measures of one of the sets; everything else as `Task.evaluate`."""
@@ -126,11 +126,11 @@ AnyTask = Task[Any]
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """What a model says of the items of some splits, and what is true where that is known.
+    """What a model predicts for the items of some splits, and the true values where they are known.
 
     `axes`: name and ids of each dimension, in order: (node,), or (window_start, horizon, sensor). `values`: arrays
-    whose leading dimensions are the leading axes; one dimension more is a vector per item. Masked entries are not
-    known.
+    whose leading dimensions are the leading axes; one dimension more is a vector per item. Masked entries are
+    unknown.
     """
 
     axes: dict[str, NDArray[Any]]
@@ -144,7 +144,7 @@ class Predicts(Protocol):
     def predict(self, splits: Sequence[Split] | None, *, embeddings: bool) -> Predictions:
         """Predictions for the items of `splits`, None: for all there are, by the same inference as `evaluate`.
 
-        In one process. `embeddings`: with what the last layer reads; `UserError` where the model has no such thing.
+        In one process. `embeddings`: with what the last layer reads; `UserError` if the model has no such thing.
         """
 
 
@@ -153,7 +153,7 @@ class UsedLater(Protocol):
 
     @staticmethod
     def on_other_data(own: Any, store: Any) -> Any:  # noqa: ANN401  # the task's own plan section, and its own store
-        """The section over other prepared data; `UserError` where the model does not fit them."""
+        """The section over other prepared data; `UserError` if the model does not fit them."""
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:

@@ -7,7 +7,7 @@ time splits them: train = packages of bullseye, validation = new in bookworm, te
   union over the suites, so the graph is transductive: a training package may be tied to one that came later.
 - Relations are Pre-Depends, Depends, Recommends and Suggests; of several to one package the strongest counts. So does
   every alternative of `a | b`; versions and architecture qualifiers do not.
-- A name that only `Provides` carries stands for the packages that provide it, up to MAX_PROVIDERS of them: beyond, the
+- A name that only `Provides` carries means the packages that provide it, up to MAX_PROVIDERS of them: beyond, the
   name is a role anyone may fill (editor, dictd-dictionary) and would tie packages that have nothing in common.
 - Features count the words of the description, short and long. Neither section, name, tags nor maintainer is read into
   them. The words are chosen on the training packages alone: test descriptions decide nothing.
@@ -48,7 +48,7 @@ SUITES = ("bullseye", "bookworm", "trixie", "sid")  # oldest first
 RELATIONS = ("Pre-Depends", "Depends", "Recommends", "Suggests")  # strongest first; the position is the edge kind
 MAX_PROVIDERS = 10
 MAX_WORDS = 4000
-MAX_SHARE = 0.25  # a word in more than this share of the training descriptions says nothing: "the", "package"
+MAX_SHARE = 0.25  # a word in more than this share of the training descriptions is uninformative: "the", "package"
 TRAIN, VAL, TEST = 0, 1, 2
 
 _Rows = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint8]]
@@ -96,14 +96,14 @@ class DebianPackages:
 class _PackageList:
     suite: int  # position in SUITES
     dist: str  # as the archive calls it: bookworm, bookworm-updates
-    arch: str  # empty where the file's name does not say
+    arch: str  # empty if the file's name does not say
     packages: Path
     translation: Path  # may not be there
     date: str | None
 
 
 def _describe_list(folder: Path, match: re.Match[str]) -> _PackageList | None:
-    """One package list, or None where it belongs to another archive, to backports, or to a suite that is not ours."""
+    """One package list, or None if it belongs to another archive, to backports, or to a suite that is not ours."""
     released = [folder / f"{match['prefix']}{name}" for name in ("InRelease", "Release")]
     texts = [path.read_text(encoding="utf-8", errors="replace")[:4096] for path in released if path.is_file()]
     release = dict(_RELEASE_FIELD.findall(texts[0])) if texts else {}
@@ -119,7 +119,7 @@ def _describe_list(folder: Path, match: re.Match[str]) -> _PackageList | None:
 
 
 def _find_lists(folder: Path) -> list[_PackageList]:
-    """All package lists of `folder`, oldest suite first, in an order that does not hang on the file system."""
+    """All package lists of `folder`, oldest suite first, in an order that does not depend on the file system."""
     found: dict[str, _PackageList] = {}  # by name without ending: a list kept packed and unpacked is read once
     for path in sorted([*folder.glob("*Packages*"), *folder.glob("*/Packages*")]):
         match = _LIST.fullmatch(path.relative_to(folder).as_posix())
@@ -185,7 +185,7 @@ class _Package:
     provides: set[str] = field(default_factory=set)
 
     def absorb(self, paragraph: Mapping[str, str], descriptions: Mapping[str | None, str]) -> None:
-        """Take in the next paragraph about this package; the last one has the say on section and description."""
+        """Take in the next paragraph about this package; the last one determines section and description."""
         # The archive's area in front says what the licence allows, not what the package is: contrib/utils is utils.
         self.section = paragraph.get("Section", self.section).rpartition("/")[2]
         md5 = paragraph.get("Description-md5", "none")
@@ -264,7 +264,7 @@ def build_from_package_lists(folder: Path) -> DebianPackages:
     """Read a folder of package lists: as apt keeps them, or as `<suite>/Packages[.xz|.gz|.lz4]`.
 
     At least two of SUITES are needed. Lists of other archives, suites and backports are passed over; `-updates` and
-    `-security` count with their suite. Long descriptions come from Translation-en files beside the lists, if any.
+    `-security` count with their suite. Long descriptions come from Translation-en files next to the lists, if any.
     """
     lists = _find_lists(folder)
     packages = _read_packages(lists)
@@ -296,7 +296,7 @@ def _is_within(values: NDArray[Any], limit: int) -> bool:
 
 
 def _find_problems(data: DebianPackages) -> Iterator[str]:
-    """What the arrays have against each other, the ground before what stands on it: ask for the first only."""
+    """What is inconsistent in the arrays; a check relies on those before it, so ask for the first problem only."""
     n, strings = len(data.names), (*data.names, *data.words, *data.class_names)
     if not all(text and "\n" not in text for text in strings):
         yield "a name is empty or has a line break"

@@ -69,7 +69,7 @@ def _features(store: LabelledGraphStore) -> dict[str, Any]:
 
 
 def _labels(store: LabelledGraphStore) -> dict[str, int]:
-    """How many nodes have each label, by class name where there are names."""
+    """How many nodes have each label, by class name if there are names."""
     labels, metadata = store.labels, store.metadata
     counts = np.bincount(labels[labels >= 0], minlength=metadata.num_classes)
     names = metadata.class_names or tuple(map(str, range(metadata.num_classes)))

@@ -28,7 +28,7 @@ class LabelledGraph(RawGraph):
 
 
 def check_labelled(raw: LabelledGraph) -> None:
-    """Refuse what cannot be trained on, with a `UserError` that says where it stands and what to do."""
+    """Refuse what cannot be trained on, with a `UserError` that says where it is and what to do."""
     _check_label_array(raw)
     check_raw_graph(raw)
     _check_split(raw, raw.num_nodes)

@@ -7,7 +7,7 @@ from graphmill.tasks.task import Measures
 
 
 def tally(logits: Tensor, labels: Tensor) -> Tensor:
-    """What one rank knows: [loss sum, confusion matrix…] as float64 [1 + num_classes²]; rows are true classes."""
+    """One rank's sums: [loss sum, confusion matrix…] as float64 [1 + num_classes²]; rows are true classes."""
     num_classes = logits.shape[1]
     loss = torch.nn.functional.cross_entropy(logits.double(), labels, reduction="sum")
     cells = labels * num_classes + logits.argmax(dim=1)

@@ -1,4 +1,4 @@
-"""The models of node classification: GraphSAGE, or anybody's model by dotted path."""
+"""The models of node classification: GraphSAGE, or a user-defined model by dotted path."""
 
 from typing import assert_never
 
@@ -75,9 +75,9 @@ def edge_index(batch: MiniBatch) -> Tensor:
 
 
 def _row_of_entry(indptr: Tensor, num_entries: int) -> Tensor:
-    """The row that each entry of compressed sparse rows stands in, int64 [num_entries].
+    """The row of each entry of compressed sparse rows, int64 [num_entries].
 
-    The number is told, not asked: a device would have to be waited for.
+    The number is an argument: computing it would wait for the device.
     """
     rows = torch.arange(len(indptr) - 1, device=indptr.device)
     return torch.repeat_interleave(rows, indptr.diff(), output_size=num_entries)

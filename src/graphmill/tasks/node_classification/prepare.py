@@ -86,7 +86,7 @@ def prepare(
 
 
 def _check_place(path: Path, root: Path) -> None:
-    """A store replaces a store, never another folder; and stores do not stand inside each other."""
+    """A store replaces a store, never another folder; and stores are not nested."""
     for folder in path.parents:
         if folder == root:
             break

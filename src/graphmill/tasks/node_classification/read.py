@@ -172,14 +172,14 @@ def _read_pyg(request: Request) -> LabelledGraph:
 
 
 def _read_own(request: Request) -> LabelledGraph:
-    """Any other name: the person's own graph."""
+    """Any other name: the user's own graph."""
     path = request.from_path
     if path is None:
         known(request.name)
         raise UserError(f"{request.name} needs --from", fix=f"give --from PATH, where PATH is {OTHER_LAYOUTS}")
     if path.is_dir() and any((path / f"edges{suffix}").is_file() for suffix in SUFFIXES):
         return read_edge_list(path, request.stored_name, split_seed=_forced_seed(request))
-    if path.suffix == ".npz":  # it lacks edge_index or y: let the reader say so
+    if path.suffix == ".npz":  # it lacks edge_index or y: let the reader report it
         return read_npz_graph(path, request.stored_name)
     raise UserError(f"{path} is in no layout that graphmill reads for {request.name!r}", fix=f"give {OTHER_LAYOUTS}")
 

@@ -81,7 +81,7 @@ class LabelledGraphStore(GraphStore):
         return np.flatnonzero(self.array("split") == SPLIT_CODES[split]).astype(np.int64, copy=False)
 
     def info(self, asked: DatasetSpec) -> GraphInfo:
-        """What the planner must know. `UserError` where a split that training needs is empty."""
+        """What the planner must know. `UserError` if a split that training needs is empty."""
         del asked  # whatever is done to a graph when it is read, its counts stay
         known = self.metadata
         for split in ("val", "test"):

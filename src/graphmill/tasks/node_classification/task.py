@@ -80,7 +80,7 @@ class NodeClassification:
             yield from feed(batches, self.group.device)
 
     def weights(self, epoch: int, step: int) -> tuple[float, ...]:
-        """Sums of the class weights of every rank's seeds; how many they are where each counts 1."""
+        """Sums of the class weights of every rank's seeds; their number if each counts 1."""
         if self.class_weights is None:
             return self.schedule.counts(epoch, step)
         of_class, labels = self.class_weights.double().cpu(), self.labels
@@ -144,7 +144,7 @@ class NodeClassification:
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:
-        """Called as model(x, edge_index); a model by dotted path is given as it is. Needs no prepared data."""
+        """Called as model(x, edge_index); a model by dotted path is returned as it is. Needs no prepared data."""
         own = plan.task
         assert isinstance(own, NodeClassificationPlan)
         model = build_model(plan, own, rank=0)
@@ -199,9 +199,9 @@ class NodeClassification:
 
 
 def class_weights(own: NodeClassificationPlan, labels: Tensor, device: torch.device) -> Tensor | None:
-    """float32 [num_classes]; None where each seed counts 1. `labels`: of all seeds that are trained on.
+    """float32 [num_classes]; None if each seed counts 1. `labels`: of all seeds that are trained on.
 
-    A class without a seed has the weight 0 where they are balanced: nothing is learnt of it either way.
+    A class without a seed has the weight 0 if they are balanced: nothing is learnt of it either way.
     """
     match own.loss.class_weights:
         case "none":
@@ -215,7 +215,7 @@ def class_weights(own: NodeClassificationPlan, labels: Tensor, device: torch.dev
 
 
 def _same_store(planned: GraphInfo) -> LabelledGraphStore:
-    """The store that was planned with: a run is not to go on with another graph under the same path."""
+    """The store that was planned with: a run must not continue with another graph under the same path."""
     store = LabelledGraphStore.open(Path(planned.path))
     refuse_other_data(planned, store.metadata.checksum)
     return store

@@ -1,7 +1,7 @@
 """Road graphs as they come from elsewhere: DCRNN's adj_mx.pkl, its distances, or an .npz → weighted edges, checked.
 
-The pickle is read by an unpickler that knows numpy's arrays under stand-ins of our own and nothing else, so that
-nothing in the file runs.
+The pickle is read by an unpickler that admits only numpy's arrays, as stand-ins of our own, so that nothing in the
+file runs.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from graphmill.graph.archive import npz_keys, read_npz
 from graphmill.graph.arrays import reason
 from graphmill.graph.pickled import UNPICKLABLE, PickledArray, read_restricted
 
-THRESHOLD = 0.1  # of the Gaussian kernel: weaker edges are none, as in DCRNN
+THRESHOLD = 0.1  # of the Gaussian kernel: weaker edges are dropped, as in DCRNN
 LAYOUTS = "adj_mx.pkl, distances_*.csv (from,to,cost) beside graph_sensor_ids.txt, or an .npz with adj and sensor_ids"
 _MAX_PICKLE_BYTES = 2**30
 _FETCH_AGAIN = "give DCRNN's own adj_mx.pkl (a list of sensor ids, their positions, a matrix), or an .npz"
@@ -27,7 +27,7 @@ class Adjacency:
     """Weighted edges between sensors."""
 
     matrix: NDArray[np.float32]  # [num_sensors, num_sensors]; entry (i, j): weight of the edge from i to j, 0: none
-    sensor_ids: tuple[str, ...]  # of the rows; empty where the file does not say
+    sensor_ids: tuple[str, ...]  # of the rows; empty if the file does not say
     source: str
 
 
@@ -55,7 +55,7 @@ def read_adjacency(path: Path) -> Adjacency:
 def adjacency_for(adjacency: Adjacency, sensor_ids: tuple[str, ...], path: Path) -> tuple[NDArray[np.float32], str]:
     """The matrix with rows in the order of `sensor_ids`, and what was left out of it, in words.
 
-    Rows are matched by id; sensors without readings are left out. Where the file has no ids, rows must be as many.
+    Rows are matched by id; sensors without readings are left out. If the file has no ids, it must have as many rows.
     """
     matrix = adjacency.matrix
     if not adjacency.sensor_ids:
@@ -142,7 +142,7 @@ def _read_distances(path: Path) -> Adjacency:
 
 
 def _distance(line: str, number: int, path: Path) -> tuple[str, str, float]:
-    """One line; a first line of names counts as none."""
+    """One line; a header gives empty names."""
     parts = [part.strip() for part in line.split(",")]
     try:
         source, target, cost = parts[0], parts[1], float(parts[2])

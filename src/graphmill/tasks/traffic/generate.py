@@ -34,7 +34,7 @@ def generate(
     timestamps = _FIRST_MONDAY + interval_s * np.arange(num_steps, dtype=np.int64)
     values = np.clip(65 - _rush_hours(timestamps)[:, None] - _congestion(adjacency, num_steps, rng), 3, 75)
     values[rng.random(values.shape) < missing_share] = 0
-    values[0, (values == 0).all(axis=0)] = 60  # no sensor is silent for good
+    values[0, (values == 0).all(axis=0)] = 60  # no sensor is missing at all steps
     ids = tuple(f"s{number}" for number in range(num_sensors))
     series = Series(values.astype(np.float32), timestamps, ids, "generated", 0)
     options = f"num_sensors={num_sensors} num_steps={num_steps} missing_share={missing_share} seed={seed}"

@@ -13,7 +13,7 @@ def tally(forecasts: Tensor, targets: Tensor, is_known: Tensor) -> Tensor:
     """Sums over windows and sensors of what is known, float64 [4, horizon] on the CPU.
 
     `forecasts`, `targets` [num_windows, horizon, num_sensors] in the unit of the data; rows are the sums of |error|,
-    error², |error| / reading, and how many readings there were. What is missing counts nowhere.
+    error², |error| / reading, and how many readings there were. Missing readings do not count.
     """
     error = torch.where(is_known, forecasts - targets, 0.0).double()
     relative = error.abs() / torch.where(is_known, targets, 1.0).double().abs()
@@ -39,7 +39,7 @@ def measures(total: Tensor, interval_s: int) -> dict[str, float]:
 
 
 def horizons(horizon: int, interval_s: int) -> list[tuple[str, int]]:
-    """What is shown by itself: (label, decoder step counted from 0)."""
+    """What is reported separately: (label, decoder step counted from 0)."""
     timed = [
         (f"{minutes}min", minutes * 60 // interval_s - 1) for minutes in MINUTES_SHOWN if minutes * 60 % interval_s == 0
     ]

@@ -1,5 +1,5 @@
 """Forecasters: DCRNN (Li et al. 2018, arXiv 1707.01926), an encoder and a decoder of diffusion convolutional GRUs, or
-anybody's model by dotted path, behind one face that knows the scale of the readings.
+a user-defined model by dotted path, behind one interface that knows the scale of the readings.
 """
 
 import math
@@ -118,7 +118,7 @@ class AnyForecaster(nn.Module):
     ) -> None:
         super().__init__()
         self.inner, self.horizon, self.seed, self.rank = inner, horizon, seed, rank
-        self.edges = (edge_index, edge_weight)  # no buffers: they are the store's, not the checkpoint's
+        self.edges = (edge_index, edge_weight)  # not buffers: they are the store's, not the checkpoint's
 
     def forward(self, inputs: Tensor, targets: Tensor, is_known: Tensor, step: int) -> Tensor:
         """Scaled forecasts [num_windows, horizon, num_nodes]; the true readings are not shown to it."""

@@ -44,7 +44,7 @@ def prepare_traffic(
     options: Mapping[str, Any] | None = None,
     force: bool = False,
 ) -> TrafficStore:
-    """Build the store `root/name` (or `root/save_as`), whole or not at all; one that is there is kept, unless `force`.
+    """Build the store `root/name` (or `root/save_as`), whole or not at all; an existing one is kept, unless `force`.
 
     `from_path`: LAYOUT, or a file of readings, whose road graph is then `adjacency_path`. `options` are the generator's
     (`synthetic/traffic` only). `unit` is what the readings, and so all errors, are in.

@@ -1,7 +1,7 @@
 """Readings over time as they come from elsewhere: pandas HDF, .npz or wide CSV → `Series`, checked.
 
-Whatever the file: a reading of 0 or NaN is missing, and stays so; a negative or infinite one is refused, and so is time
-that goes back or stands still. Timestamps are local time without a zone, in seconds since 1970.
+Whatever the file: a reading of 0 or NaN is missing, and stays so; a negative or infinite one is refused, and so are
+timestamps that do not increase. Timestamps are local time without a zone, in seconds since 1970.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from graphmill.base.errors import UserError
 from graphmill.graph.archive import npz_keys, read_npz
 from graphmill.graph.arrays import UNREADABLE, reason
 
-_ROWS_AT_A_TIME = 2048  # of a wide file: the copy in another number format stays small beside the whole
+_ROWS_AT_A_TIME = 2048  # of a wide file: the copy in another number format stays small compared to the whole
 _UNITS_PER_S = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 CSV_LAYOUT = "a first column of times (2012-03-01 00:05:00, or seconds since 1970), then one column per sensor id"
 NPZ_LAYOUT = "values [num_steps, num_sensors], timestamps [num_steps] and sensor_ids [num_sensors]"
@@ -105,7 +105,7 @@ def _as_float32(source: Any, shape: tuple[int, int]) -> tuple[NDArray[np.float32
 def _read_hdf(path: Path) -> Series:
     """A DataFrame as pandas' `to_hdf` writes it (fixed format): rows are times, columns sensors.
 
-    Its attributes hold pickles, and nobody loads them.
+    Its attributes hold pickles, which are never loaded.
     """
     import h5py
 

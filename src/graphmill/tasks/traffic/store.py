@@ -45,7 +45,7 @@ class TrafficMetadata(Header):
 
 @dataclass(frozen=True, slots=True)
 class TrafficStore:
-    """Prepared readings and their road graph. Each access maps the files anew, which is cheap."""
+    """Prepared readings and their road graph. Each access maps the files again, which is cheap."""
 
     path: Path
     metadata: TrafficMetadata
@@ -88,7 +88,7 @@ class TrafficStore:
         return self._array("edge_weight")
 
     def info(self, asked: TrafficDatasetSpec) -> TrafficInfo:
-        """What the planner must know, for windows as asked. `UserError` where they make an empty split."""
+        """What the planner must know, for windows as asked. `UserError` if they make an empty split."""
         known, history, horizon = self.metadata, asked.history, asked.horizon
         starts = window_starts(np.asarray(self.timestamps), known.interval_s, history + horizon)
         num_train, num_val, num_test = split_counts(len(starts))
@@ -152,7 +152,7 @@ class RawTraffic:
 
 
 def write_traffic(raw: RawTraffic, path: Path) -> TrafficStore:
-    """Write the folder `path`, whole or not at all; a store that is there is replaced."""
+    """Write the folder `path`, whole or not at all; an existing store is replaced."""
     sources, targets = np.nonzero(raw.adjacency)
     arrays: Mapping[str, NDArray[Any]] = {
         "values": raw.series.values,

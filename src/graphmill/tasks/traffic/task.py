@@ -181,7 +181,7 @@ class Traffic:
 
 
 def _same_store(planned: TrafficInfo) -> TrafficStore:
-    """The store that was planned with: a run is not to go on with other readings under the same path."""
+    """The store that was planned with: a run must not continue with other readings under the same path."""
     store = TrafficStore.open(Path(planned.path))
     refuse_other_data(planned, store.metadata.checksum)
     return store

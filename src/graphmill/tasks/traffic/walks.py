@@ -1,7 +1,7 @@
 """Random walks on a road graph, in both directions: what a diffusion convolution multiplies with.
 
 The walks are those of the paper (Li et al. 2018, eq. 2): P₁ = D_O⁻¹ W along the edges and P₂ = D_I⁻¹ Wᵀ against them,
-each as plain powers P, P², …, P^K beside the identity. The authors' code differs twice: it multiplies with the
+each as plain powers P, P², …, P^K besides the identity. The authors' code differs twice: it multiplies with the
 transposes of these, and it takes Chebyshev polynomials whose recursion continues from one direction into the other.
 Powers up to K span the same space as the polynomials of one direction, and mix nothing across directions.
 """
@@ -20,7 +20,7 @@ _DENSE_FROM = 0.1  # share of non-zero entries from which torch's dense product 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """One direction's matrix in compressed sparse rows; rows sum to 1, or are empty where nothing leads on."""
+    """One direction's matrix in compressed sparse rows; rows sum to 1, or are empty for nodes without edges."""
 
     indptr: NDArray[np.int64]  # [num_nodes + 1]
     rows: NDArray[np.int32]  # [num_entries]: the row of each entry

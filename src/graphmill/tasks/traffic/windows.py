@@ -22,8 +22,8 @@ _DAY_S, _WEEK_DAYS, _FIRST_WEEKDAY = 86_400, 7, 3  # 1970-01-01 was a Thursday; 
 
 @dataclass(frozen=True, slots=True)
 class WindowBatch:
-    """What one step computes on, on the rank's device. Prefetched, so it holds readings and clock and nothing made of
-    them.
+    """What one step computes on, on the rank's device. Prefetched, so it holds readings and clock and nothing derived
+    from them.
     """
 
     seeds: AnySeeds  # `ids`: first steps of the windows
@@ -32,7 +32,7 @@ class WindowBatch:
 
     @property
     def num_seeds(self) -> int:
-        """Windows; 0 where the rank has no share of the step."""
+        """Windows; 0 if the rank has no share of the step."""
         return len(self.seeds.ids)
 
     @property
@@ -54,7 +54,7 @@ class WindowBatch:
     def inputs(self, mean: Tensor, std: Tensor) -> Tensor:
         """[num_windows, history, num_sensors, 4]: scaled reading, 1 where there is one, time of day, weekday.
 
-        A missing reading is (0, 0): not a speed of 0, nor any guess, but said to be missing.
+        A missing reading is (0, 0): not a speed of 0, nor any guess, but marked as missing.
         """
         raw = self.readings[:, : self.clock.shape[1]]
         known = raw != 0

@@ -1,6 +1,6 @@
 """Two tables in one folder, CSV or Parquet: `edges` (src, dst) and `nodes` (id, label, split, one column per feature).
 
-Ids stand in any order; they are integers if each of them reads as one, else text. Labels are integers from 0, or
+Ids are in any order; they are integers if each of them reads as one, else text. Labels are integers from 0, or
 names; an empty one means unlabelled. split is train, val, test or empty. Every other column of `nodes` is a feature and
 must be a number in every row.
 """
@@ -126,7 +126,7 @@ def _edges(path: Path, ids: pl.Series) -> NDArray[np.int64]:
 
 
 def _numbers_of_integers(ends: NDArray[np.int64], known: NDArray[Any], order: NDArray[np.intp]) -> NDArray[np.int64]:
-    """Position of each end among the ids, -1 where it is not there."""
+    """Position of each end among the ids, -1 if it is not there."""
     low, high = int(known[order[0]]), int(known[order[-1]])
     if high - low >= _MAX_SPAN * len(known):
         places = np.minimum(np.searchsorted(known, ends, sorter=order), len(known) - 1)

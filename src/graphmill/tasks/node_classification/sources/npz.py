@@ -1,7 +1,7 @@
 """One .npz file: `edge_index`, `y`, features dense (`x`) or CSR (`x_data x_indices x_indptr x_shape`), and a split.
 
 The split is `train_mask val_mask test_mask` or `split` (codes 0 train, 1 val, 2 test, -1 none, or those names).
-`class_names` and a boolean `unlabelled` may be there. Everything else in the file is left alone.
+`class_names` and a boolean `unlabelled` may be there. Everything else in the file is ignored.
 """
 
 from pathlib import Path
@@ -91,7 +91,7 @@ def csr_features(
 
 
 def class_names_of(names: NDArray[Any] | None, *, place: str) -> tuple[str, ...]:
-    """Class names as strings; none where the file has none."""
+    """Class names as strings; none if the file has none."""
     if names is None:
         return ()
     if names.ndim != 1 or names.dtype.kind != "U":

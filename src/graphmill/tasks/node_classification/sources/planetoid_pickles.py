@@ -1,4 +1,4 @@
-"""Read the pickles of Planetoid's raw files, without running what they say (graph/pickled.py)."""
+"""Read the pickles of Planetoid's raw files, without executing them (graph/pickled.py)."""
 
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ def read_array(path: Path) -> NDArray[Any]:
 
 
 def read_csr(path: Path) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], tuple[int, int]]:
-    """A pickled scipy CSR matrix: data, indices, indptr, shape. The parts are not yet held against each other."""
+    """A pickled scipy CSR matrix: data, indices, indptr, shape. The parts are not yet checked against each other."""
     value = _load(path)
     if not isinstance(value, PickledCsr):
         raise UserError(f"{path} holds no scipy.sparse.csr_matrix", fix=_FIX)
@@ -51,7 +51,7 @@ def read_adjacency(path: Path) -> NDArray[np.int64]:
         raise UserError(f"{path} holds no dict of neighbour lists: {reason(error)}", fix=_FIX) from error
 
 
-def _load(path: Path) -> Any:  # noqa: ANN401  # the callers look at what it is
+def _load(path: Path) -> Any:  # noqa: ANN401  # the callers check its type
     try:
         return read_restricted(path, max_bytes=_MAX_BYTES)
     except UNPICKLABLE as error:

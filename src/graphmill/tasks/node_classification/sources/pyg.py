@@ -56,7 +56,7 @@ def from_data(
 def read_pyg_dataset(name: str, stored_name: str, *, split_seed: int | None = None) -> LabelledGraph:
     """`pyg/WikiCS`, `pyg/CitationFull/Cora_ML`: download with PyG's own class and take the first graph.
 
-    PyG unpickles its raw and processed files, so the folder is a fresh one, never a path that a person gives.
+    PyG unpickles its raw and processed files, so the folder is a fresh one, never a path that the user gives.
     """
     class_name, _, dataset_name = name.removeprefix(PREFIX).partition("/")
     dataset_class = _dataset_class(class_name)

@@ -52,7 +52,7 @@ def split_from_ids(ids: Mapping[SplitName, NDArray[Any]], num_nodes: int, *, pla
 def split_from_names(names: Sequence[str | None], *, place: Callable[[int], str]) -> NDArray[np.int8]:
     """Codes from train, val (valid, validation), test and none (or nothing), in any case.
 
-    `place` says where a row stands, for errors.
+    `place` says where a row is, for errors.
     """
     cleaned = [(name or "").strip().lower() for name in names]
     unknown = next((row for row, name in enumerate(cleaned) if name not in SPLIT_NAMES), None)

@@ -1,4 +1,4 @@
-"""Read CSV (also gzipped) and Parquet with polars; whatever polars says becomes a `UserError` with the file's name."""
+"""Read CSV (also gzipped) and Parquet with polars; polars' errors become a `UserError` with the file's name."""
 
 import contextlib
 import csv
@@ -16,12 +16,12 @@ from graphmill.graph.arrays import UNREADABLE, reason
 
 SUFFIXES = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
-# polars' Rust core panics on some damaged files; its exception is no Exception.
+# polars' Rust core panics on some damaged files; its exception is not an Exception.
 UNREADABLE_TABLE = (*UNREADABLE, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
 def find_table(folder: Path, stem: str) -> Path:
-    """The table `stem` in `folder`, whatever its format; two of them are one too many."""
+    """The table `stem` in `folder`, whatever its format; `UserError` unless there is exactly one."""
     found = [path for suffix in SUFFIXES if (path := folder / f"{stem}{suffix}").is_file()]
     if len(found) != 1:
         seen = ", ".join(path.name for path in found) or "none"
@@ -43,7 +43,7 @@ def column_names(path: Path) -> list[str]:
 
 
 def read_table(path: Path, columns: Sequence[str]) -> pl.DataFrame:
-    """These columns of the table; those of a CSV as text, so that whoever converts them can say which row fails."""
+    """These columns of the table; those of a CSV as text, so that the conversion can report which row fails."""
     try:
         if path.suffix == ".parquet":
             return pl.read_parquet(path, columns=list(columns))
@@ -53,7 +53,7 @@ def read_table(path: Path, columns: Sequence[str]) -> pl.DataFrame:
 
 
 def read_integers(path: Path, columns: Sequence[str]) -> list[NDArray[np.int64]]:
-    """These columns of the table as integers, each of them there. Text is only looked at where it is none."""
+    """These columns of the table as integers, none missing. Text is only read if they are not."""
     frame = None
     if path.suffix != ".parquet":
         schema = dict.fromkeys(columns, pl.Int64)
@@ -65,7 +65,7 @@ def read_integers(path: Path, columns: Sequence[str]) -> list[NDArray[np.int64]]
 
 
 def row_name(path: Path, row: int, *, has_header: bool = True) -> str:
-    """How a person finds the row: by line in a CSV, by number in Parquet."""
+    """How the user finds the row: by line in a CSV, by number in Parquet."""
     return f"row {row}" if path.suffix == ".parquet" else f"line {row + 1 + has_header}"
 
 
@@ -95,7 +95,7 @@ def count_columns(path: Path) -> int:
 def numbers(
     column: pl.Series, dtype: type[pl.DataType], *, path: Path, what: str, has_header: bool = True
 ) -> NDArray[Any]:
-    """The column as numbers, each of them there and none of them rounded to fit; the error names the row."""
+    """The column as numbers, none missing and none rounded to fit; the error names the row."""
     text = column.str.strip_chars() if column.dtype == pl.String else column
     if not (text.dtype == pl.String or text.dtype.is_numeric() or text.dtype == pl.Boolean):
         raise UserError(f"{path}, column {column.name} holds {text.dtype}", fix=f"give {what} in every row")
@@ -128,7 +128,7 @@ def _unreadable(path: Path, error: BaseException) -> UserError:
 
 
 def _first_broken_line(path: Path) -> str | None:
-    """polars does not say where a CSV stops being one; the csv module reads on until it does not understand either."""
+    """polars does not report where a CSV is malformed; the csv module reads until it fails, too."""
     number = 0
     try:
         with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
@@ -140,5 +140,5 @@ def _first_broken_line(path: Path) -> str | None:
     except UnicodeDecodeError as error:
         return f"after line {number}: {error}"
     except (*UNREADABLE, csv.Error):
-        return None  # then polars' own words must do
+        return None  # then polars' own message must do
     return None
