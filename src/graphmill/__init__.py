@@ -1,6 +1,6 @@
 """Graphmill trains graph neural networks, from a laptop to a Slurm cluster.
 
-Importing this package is cheap: what is named here is loaded, and torch with it, when it is first asked for.
+Importing this package is cheap: the names below are loaded, and torch with them, on first access.
 """
 
 from importlib import import_module
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 __version__ = "0.1.0"
 
-_LAZY: Final = {  # public name: the module that defines it. pyproject.toml tells import-linter of each.
+_LAZY: Final = {  # public name: the module that defines it. pyproject.toml lists each for import-linter.
     "NeighborLoader": "graphmill.sample.loader",
     "load": "graphmill.train.load",
 }
