@@ -169,5 +169,5 @@ def test_the_store_must_be_the_one_that_was_planned_with(planned, data_root: Pat
     plan = planned("run")
     moved = plan.dataset.model_copy(update={"checksum": "0" * 16})
     other = plan.model_copy(update={"task": plan.task.model_copy(update={"dataset": moved})})
-    with pytest.raises(UserError, match="was prepared anew"):
+    with pytest.raises(UserError, match="was prepared again"):
         build_task(other, Group(0, 1, torch.device("cpu")))

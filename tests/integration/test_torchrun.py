@@ -117,7 +117,7 @@ def test_a_run_that_is_done_is_left_alone(alone, planned, tmp_path, capsys):
     ("words", "message"),
     [
         (["--resume"], "--resume does not say which run"),
-        (["nothing", "--resume"], "'nothing' is no run in"),
+        (["nothing", "--resume"], "'nothing' is not a run in"),
         (["--run-id", "nothing", "--resume"], "nothing"),
         (["mine", "--resume", "--lr", "0.5"], "without overrides"),
         (["EXPERIMENT", "--run-id", "mine", "--resume", "--lr", "0.5"], "lr is 0.01 there and 0.5 here"),

@@ -268,7 +268,7 @@ DAMAGES = {
         event(1, "sync", 2, replicas_agree=False), "distributed/replicas", "replicas did not agree",
     ),
     "events: no sync": (remove_syncs, "distributed/replicas", "rank 1 has no sync at step 2"),
-    "events: a sync is gone": (remove_one_sync, "metrics/sums", "but rank 1 tells of"),
+    "events: a sync is gone": (remove_one_sync, "metrics/sums", "but rank 1 has 1"),
     "events: another loss": (event(1, "epoch", 0, loss=9.0), "metrics/events", "9.0 in the events of rank 1"),
     "events: other seeds": (event(0, "epoch", 0, num_seeds=3), "metrics/events", "3 in the events of rank 0"),
     "events: another world size": (
@@ -320,7 +320,7 @@ DAMAGES = {
         an_earlier_checkpoint, "checkpoints/whole", "its manifest is that of step",
     ),
     # attempts
-    "attempts: none": (lambda r: r.folder.attempts_path.write_text(""), "job/attempts", "tells of no start"),
+    "attempts: none": (lambda r: r.folder.attempts_path.write_text(""), "job/attempts", "has no start"),
     "attempts: torn": (lambda r: r.folder.attempts_path.write_text("{\n"), "job/attempts", "damaged"),
     "attempts: one later": (
         a_later_attempt, "distributed/ranks", "before the last attempt began",

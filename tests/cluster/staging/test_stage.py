@@ -242,7 +242,7 @@ def test_a_holder_that_stands_still_is_not_waited_for(tmp_path: Path, source_env
     assert holder.stdout.readline() == "held\n"
     holder.send_signal(signal.SIGSTOP)
     with only_copier(target, stale_s=0.5):
-        assert "stood still" in caplog.messages[-1]
+        assert "made no progress" in caplog.messages[-1]
     holder.kill()
     holder.wait()
     with only_copier(target):  # a dead holder's lock is nobody's

@@ -141,7 +141,7 @@ def test_other_readings_under_the_same_path(tmp_path: Path) -> None:
     store = write_traffic(generate(num_sensors=4, num_steps=300), tmp_path / "s")
     plan = plan_of(store)
     write_traffic(generate(num_sensors=4, num_steps=300, seed=9), tmp_path / "s")
-    with pytest.raises(UserError, match="was prepared anew"):
+    with pytest.raises(UserError, match="was prepared again"):
         build_task(plan, Group(0, 1, torch.device("cpu")))
 
 
