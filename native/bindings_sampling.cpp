@@ -50,7 +50,7 @@ class NeighborSampler {
     });
   }
 
-  // In-edges of `nodes`, whose rows lie at `places`; without places, at their own numbers.
+  // In-edges of `nodes`, whose rows are at `places`; without places, at their own numbers.
   std::shared_ptr<Picked> pick(const Ids& nodes, int64_t fanout, uint64_t key, std::optional<Ids> places,
                                int num_threads) {
     require(!places || length(*places) == length(nodes), "nodes and places differ in length");

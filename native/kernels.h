@@ -72,7 +72,7 @@ struct Kernels {
   void (*add_outer)(float* dw, const float* packed_g, const float* a, int64_t a_stride, int64_t begin, int64_t end,
                     int64_t n, int64_t k, int64_t column, float* scratch);
 
-  // The gradient behind dropout(relu(.)), where `out`, its result, is positive or NaN; elsewhere it is 0. By column:
+  // The gradient through dropout(relu(.)), where `out`, its result, is positive or NaN; elsewhere it is 0. By column:
   // entries [starts[c], starts[c + 1]) of column c hold a row of g [num_rows, n] and its value there times `scale`,
   // rows ascending. sums[n] += the values. `rows` and `values` have room for num_rows * n.
   void (*collect_kept)(int64_t* starts, int32_t* rows, float* values, const float* g, const float* out, float scale,

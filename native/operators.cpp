@@ -256,7 +256,7 @@ void dense_backward(const float* g, const float* a, int64_t m, int64_t n, int64_
 
 constexpr int64_t kSparseBlock = 64;  // rows of a strip of `a` that stay in the first cache
 
-// What is left of a gradient [m, n] behind dropout(relu(.)), by blocks of rows and, within a block, by columns.
+// What is left of a gradient [m, n] through dropout(relu(.)), by blocks of rows and, within a block, by columns.
 class KeptGradient {
  public:
   KeptGradient(const float* g, const float* out, float scale, int64_t m, int64_t n, int num_threads)
@@ -316,7 +316,7 @@ void add_strip(const KeptGradient& kept, const Strip& strip, int64_t first, int6
   }
 }
 
-// Behind ReLU half of the gradient is zero, behind dropout of a half three quarters: the product leaves them out. (A
+// ReLU makes half of the gradient zero, with dropout of a half three quarters: the product leaves them out. (A
 // zero is not multiplied, so an infinite input does not become NaN there.)
 void sparse_backward(const float* g, const float* out, float scale, const Matrix& a, int64_t n, float* dw, float* db,
                      int num_threads) {

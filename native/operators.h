@@ -50,7 +50,7 @@ void sparse_multiply_backward(const SparseMatrix& x, const float* grad_out, int6
 // out [m, n] = epilogue(a [m, k] · w [n, k]ᵀ).
 void linear(const float* a, int64_t m, int64_t k, const float* w, int64_t n, const Epilogue& epilogue, float* out,
             int num_threads);
-// dw [n, k] = gᵀ · a [m, k] and db [n] = the sum of g's rows, where g [m, n] is grad_out behind the backward of
+// dw [n, k] = gᵀ · a [m, k] and db [n] = the sum of g's rows, where g [m, n] is grad_out after the backward of
 // dropout(relu(.)) if `out`, its result, is given, and grad_out itself if it is null; then `a` is float32.
 void linear_backward(const float* grad_out, const float* out, float scale, const Matrix& a, int64_t n, float* dw,
                      float* db, int num_threads);

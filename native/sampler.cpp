@@ -31,7 +31,7 @@ void Sampler<Index>::sample_hop(Batch& batch, Spans& spans, int64_t fanout, uint
   int64_t* const ends = batch.begin_hop();
   picker_.locate({batch.frontier(), batch.frontier(), num_rows, fanout, key}, spans, ends);
   batch.reserve_edges();
-  const Rows rows{batch.frontier(), batch.frontier(), num_rows, fanout, key};  // where it lies now
+  const Rows rows{batch.frontier(), batch.frontier(), num_rows, fanout, key};  // its current address
 
   // Helpers pick; the caller picks too, and it alone relabels, so that positions stay in its cache.
   const int64_t num_chunks = (num_rows + kRowsPerChunk - 1) / kRowsPerChunk;

@@ -163,7 +163,7 @@ class MiniBatch:
         return len(self.seeds.ids)
 
     def to(self, device: torch.device) -> "MiniBatch":
-        """The same on `device`, copied without waiting where the memory allows it."""
+        """The same on `device`, copied without waiting if the memory allows it."""
         if device.type == "cpu":
             return self
         blocks = tuple(block.to(device) for block in self.blocks)

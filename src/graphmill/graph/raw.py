@@ -17,7 +17,7 @@ class RawGraph:
     """A graph in memory, not yet checked.
 
     `origin` maps "edge_index" and "features" to where each was read, for errors: file, key, column. A task's own class
-    adds what it needs beside nodes, edges and features.
+    adds what it needs besides nodes, edges and features.
     """
 
     edge_index: NDArray[np.integer[Any]]  # [2, num_edges]: sources, then destinations

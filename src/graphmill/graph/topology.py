@@ -27,7 +27,7 @@ class Topology:
     """
 
     indptr: NDArray[np.int64]  # [num_nodes + 1]
-    indices: NDArray[np.int32] | NDArray[np.int64]  # [num_edges]; int64 only where num_nodes ≥ 2^31
+    indices: NDArray[np.int32] | NDArray[np.int64]  # [num_edges]; int64 only if num_nodes ≥ 2^31
 
     @property
     def num_nodes(self) -> int:
@@ -41,7 +41,7 @@ class Topology:
 
 
 def index_dtype(num_nodes: int) -> np.dtype[np.int32] | np.dtype[np.int64]:
-    """The dtype of neighbour ids: int32 where it fits."""
+    """The dtype of neighbour ids: int32 if it fits."""
     return np.dtype(np.int32) if num_nodes < 2**31 else np.dtype(np.int64)
 
 

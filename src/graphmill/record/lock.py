@@ -1,6 +1,6 @@
 """Who owns a run: one process at a time may begin attempts in a run folder. Others learn which one.
 
-`flock` on `.lock`, if the file system supports it: the kernel releases it when the process ends, in any way. If not
+`flock` on `.lock`, if the file system has it: the kernel releases it when the process ends, however it ends. If not
 (Lustre mounted without `-o flock`), a file `.lock.owner` that only one can create (O_EXCL), with a heartbeat: it is
 taken over if its owner is known to be dead, or has had no heartbeat for `STALE_S`. Either way the owner is recorded:
 host, process, job, since when, and which kind of lock it is.

@@ -1,4 +1,4 @@
-"""A chart before it is drawn: where each thing is. matplotlib (draw.py) and PGFPlots (pgf.py) print the same chart."""
+"""A chart before it is drawn: panels, axes, series. matplotlib (draw.py) and PGFPlots (pgf.py) print the same chart."""
 
 import math
 from collections.abc import Sequence
@@ -101,7 +101,7 @@ def linear_axis(label: str, lower: float, upper: float, *, from_zero: bool = Fal
 
 
 def log_axis(label: str, lower: float, upper: float) -> Axis:
-    """A logarithmic axis, with ticks at 1, 2, 5 times powers of ten, or at powers alone where those would crowd it."""
+    """A logarithmic axis, with ticks at 1, 2, 5 times powers of ten, or at powers alone if those would crowd it."""
     lower, upper = lower / 1.25, upper * 1.25
     steps = (1, 2, 5) if upper / lower < 300 else (1,)
     decades = range(math.floor(math.log10(lower)), math.ceil(math.log10(upper)) + 1)

@@ -132,7 +132,7 @@ def usable_points(part: OfDataset, metrics: Path, comm: str, acc: str) -> pl.Dat
 
 
 def column_tag(comm_column: str) -> str:
-    """What the names of files call the communication: fp32, where the column is modelled_mib_cum_fp32.
+    """What the names of files call the communication: fp32 for the column modelled_mib_cum_fp32.
 
     >>> [column_tag(name) for name in ("modelled_mib_cum_fp16", "measured_mib_cum", "interface_mib_cum", "time")]
     ['fp16', 'measured', 'interface', 'time']

@@ -221,7 +221,7 @@ def work_words(scaling: Scaling) -> str:
 
 
 def measure_words(scaling: Scaling) -> str:
-    """The measure for a person."""
+    """The measure's name for the user."""
     known: dict[str, str] = {f"val_{measure.name}": measure.words for measure in scaling.plan.kind.measures}
     return known[scaling.measure]
 

@@ -12,7 +12,7 @@ class Movable(Protocol):
     """A batch of any task: a dataclass of tensors, and of dataclasses and tuples of them."""
 
     def to(self, device: torch.device) -> Self:
-        """The same on `device`, copied on the current stream, without waiting where the memory allows it."""
+        """The same on `device`, copied on the current stream, without waiting if the memory allows it."""
 
 
 B = TypeVar("B", bound=Movable)

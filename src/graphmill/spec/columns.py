@@ -28,7 +28,7 @@ class Measure:
     """One thing that a task is judged by. On the validation split it is called `val_<name>`."""
 
     name: str  # in events, outcome.json, evaluations.csv
-    words: str  # for a person
+    words: str  # for the user
     higher_is_better: bool
     unit: str = ""
     about: str = ""  # further description of its column

@@ -26,7 +26,7 @@ class Recipe:
 
 
 def recipes_folder() -> Path:
-    """`recipes/` of the checkout this package runs from, else the folder installed beside the package."""
+    """`recipes/` of the checkout this package runs from, else the folder installed next to the package."""
     package = Path(graphmill.__file__).parent
     checkout = package.parents[1] / "recipes"
     return checkout if (package.parents[1] / "pyproject.toml").is_file() and checkout.is_dir() else package / "recipes"

@@ -75,7 +75,7 @@ class Task(Protocol[B]):
         """How many seeds each rank has at each step."""
 
     def batches(self, epoch: int, first_step: int) -> Generator[B]:
-        """This rank's batches from a step of an epoch to the epoch's end, one per step, also where it has no seeds.
+        """This rank's batches from a step of an epoch to the epoch's end, one per step, even if it has no seeds.
 
         An epoch ends where the plan's calendar says. What it costs is measured by the group's spans, `sample` and
         `gather`; they may overlap the step.

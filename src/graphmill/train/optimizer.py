@@ -44,7 +44,7 @@ class FlatOptimizer:
                 inner.state[segment]["step"] = torch.zeros((), device=replica.values.device)
         if spec.max_grad_norm is not None:
             # Every scheme steps the optimizer once the gradient is the mean it should be: over the round's seeds on all
-            # ranks, the same on each, or over this rank's own where it updates alone.
+            # ranks, the same on each, or over this rank's own if it updates alone.
             limit = spec.max_grad_norm
             inner.register_step_pre_hook(lambda *_: limit_norm(replica.grads, limit))
         return cls(inner, moments)
@@ -55,7 +55,7 @@ class FlatOptimizer:
             group["lr"] = rate * group["lr_factor"]
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint holds: the moments and, where updates are counted, their number."""
+        """What a checkpoint holds: the moments and, if updates are counted, their number."""
         return {**self._count(), **self.moments}
 
     def load(self, state: dict[str, Tensor]) -> None:

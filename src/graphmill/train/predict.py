@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def predict(run: Judged, split: str, output: Path, *, embeddings: bool) -> Facts:
-    """Write the predictions for a split, or for `all` of them, to `output`: whole, or not at all."""
+    """Write the predictions for a split, or for `all` items, to `output`: whole, or not at all."""
     check_format(output)
     if not isinstance(run.task, Predicts):
         raise UserError(

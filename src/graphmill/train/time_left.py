@@ -48,7 +48,7 @@ class TimeLeft:
         self.begin_round()
 
     def ending(self) -> EndingName:
-        """The ending after the ranks' decision to stop: out of time by this rank's clock, else stopped on request."""
+        """The ending when the ranks decide to stop: out of time by this rank's clock, else stopped on request."""
         by_signal = self.stop.signal is not None
         by_clock = self.stop.asked or self.deadline.remaining_s() < self.reserve.needed_s
         return "out_of_time" if by_clock and not by_signal else "stopped"

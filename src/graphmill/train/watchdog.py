@@ -21,7 +21,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from graphmill.base import exits
 
 STALL_S: Final = 1800.0  # without a step of this rank, as long as a collective may take
-_BEATS: Final = 10  # heartbeats per `silence_s`
+_BEATS: Final = 10  # heartbeats per `silence_s`, at least
 _LONGEST_BEAT_S: Final = 2.0
 
 

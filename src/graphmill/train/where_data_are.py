@@ -17,7 +17,7 @@ class DataChoice:
     """What the user asks for."""
 
     dataset: str | None = None  # None: the data that the run was trained on
-    root: Path | None = None  # None: where the plan says, else the dataset root of the environment
+    root: Path | None = None  # None: as in the plan, else the dataset root of the environment
 
 
 DATA_OF_THE_RUN: Final = DataChoice()

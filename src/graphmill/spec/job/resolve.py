@@ -211,7 +211,7 @@ class _Sizes:
 
 
 def _with_site(experiment: Experiment, site: Site) -> SlurmSpec:
-    """What is asked for, with the site's defaults where nothing is said."""
+    """What is asked for, with the site's defaults where nothing is given."""
     slurm, defaults = experiment.slurm, site.defaults
     without_gpus = experiment.train.device == "cpu" or slurm.gpus_per_host == 0
     constraint = defaults.constraint_without_gpus if without_gpus else defaults.constraint

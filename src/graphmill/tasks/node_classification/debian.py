@@ -7,7 +7,7 @@ time splits them: train = packages of bullseye, validation = new in bookworm, te
   union over the suites, so the graph is transductive: a training package may be tied to one that came later.
 - Relations are Pre-Depends, Depends, Recommends and Suggests; of several to one package the strongest counts. So does
   every alternative of `a | b`; versions and architecture qualifiers do not.
-- A name that only `Provides` carries means the packages that provide it, up to MAX_PROVIDERS of them: beyond, the
+- A name that only `Provides` carries denotes the packages that provide it, up to MAX_PROVIDERS of them: beyond, the
   name is a role anyone may fill (editor, dictd-dictionary) and would tie packages that have nothing in common.
 - Features count the words of the description, short and long. Neither section, name, tags nor maintainer is read into
   them. The words are chosen on the training packages alone: test descriptions decide nothing.
@@ -198,7 +198,7 @@ class _Package:
 
 
 def _read_packages(lists: list[_PackageList]) -> dict[str, _Package]:
-    """Every package by name. Modern lists quote a long description by its md5; it lies in the translation file."""
+    """Every package by name. Modern lists quote a long description by its md5; it is in the translation file."""
     translations = [each.translation for each in lists if each.translation.is_file()]
     paragraphs = chain.from_iterable(map(_read_paragraphs, translations))
     descriptions = {each.get("Description-md5"): each.get("Description-en", "") for each in paragraphs}

@@ -51,7 +51,7 @@ def prepare(
     """Build the store `root/name` (or `root/save_as`), whole or not at all.
 
     `options` are the generator's (`synthetic/sbm`, `synthetic/rmat`). `feature_dtype` rounds dense features to a
-    smaller format. `random_split` draws 60/20/20 with `split_seed` in place of the dataset's own split; where a dataset
+    smaller format. `random_split` draws 60/20/20 with `split_seed` in place of the dataset's own split; if a dataset
     has none (`amazon/*`, `coauthor/*`) that is what it gets anyway. A store that is there is kept if nothing but its
     name was asked for, and rebuilt with `force`.
     """

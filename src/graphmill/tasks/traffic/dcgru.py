@@ -1,6 +1,6 @@
 """The diffusion convolutional gated recurrent unit, one step with its backward.
 
-In float32 on the CPU a step is one native call: diffusion, both products, the gates. Elsewhere, and where torch.compile
+In float32 on the CPU a step is one native call: diffusion, both products, the gates. Elsewhere, and when torch.compile
 traces, torch does the same arithmetic.
 
 The native step is an `autograd.Function`, not an operator of `torch.library` as those of `nn/native.py`: a sequence

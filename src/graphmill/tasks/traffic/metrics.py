@@ -29,7 +29,7 @@ def empty_tally(horizon: int) -> Tensor:
 def measures(total: Tensor, interval_s: int) -> dict[str, float]:
     """Masked errors of tallies added up: `mae`, `rmse` (unit of the data) and `mape` (%), overall and by horizon.
 
-    A horizon is named by its time where a step ends there (`mae_15min`); where none does, the first step is shown
+    A horizon is named by its time if a step ends there (`mae_15min`); if none does, the first step is shown
     (`mae_step1`).
     """
     values = {f"{name}": value for name, value in _errors(total.sum(dim=1)).items()}

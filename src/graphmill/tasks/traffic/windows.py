@@ -46,7 +46,7 @@ class WindowBatch:
         return self.targets != 0
 
     def to(self, device: torch.device) -> "WindowBatch":
-        """The same on `device`, copied without waiting where the memory allows it."""
+        """The same on `device`, copied without waiting if the memory allows it."""
         if device.type == "cpu":
             return self
         return WindowBatch(self.seeds, copied(self.readings, device), copied(self.clock, device))

@@ -29,7 +29,7 @@ from graphmill.tasks.node_classification.sources.tables import (
 )
 
 _ENDS = ("src", "dst")
-_MAX_SPAN = 4  # ids may leave so many gaps each before a table over their range is too large
+_MAX_SPAN = 4  # a table over the ids' range may have at most this many entries per id
 _NOT_FEATURES = ("id", "label", "split")
 
 

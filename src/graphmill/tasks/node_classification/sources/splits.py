@@ -1,4 +1,4 @@
-"""Splits: from masks, codes or names to one int8 code per node; drawn at random where a dataset has none."""
+"""Splits: from masks, codes or names to one int8 code per node; drawn at random if a dataset has none."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
