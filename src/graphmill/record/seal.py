@@ -1,4 +1,4 @@
-"""The seal: checksums of the files at the end of a run, in the last event of a rank.
+"""The seal: checksums of the files at the end of a run, in the last event of a rank that is done.
 
 It finds what an accident did to a finished run: a bad copy, an edit in the wrong window, a disk. It is not a signature:
 anyone who forges a run can write a new seal, too.

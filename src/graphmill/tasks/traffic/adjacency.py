@@ -1,7 +1,6 @@
 """Road graphs as they come from elsewhere: DCRNN's adj_mx.pkl, its distances, or an .npz → weighted edges, checked.
 
-The pickle is read by an unpickler that admits only numpy's arrays, as stand-ins of our own, so that nothing in the
-file runs.
+The pickle is read by the restricted unpickler of `graph.pickled`, so that nothing in the file runs.
 """
 
 from collections.abc import Callable
