@@ -116,7 +116,7 @@ def test_damaged_attempts(tmp_path):
 
 def test_what_is_no_run_is_refused(tmp_path):
     for path in (tmp_path, tmp_path / "none"):
-        with pytest.raises(UserError, match=r"no run folder|no folder"):
+        with pytest.raises(UserError, match=r"not a run folder|not a folder"):
             RunFolder.open(path)
 
 

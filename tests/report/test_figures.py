@@ -221,7 +221,12 @@ def test_pdflatex_alone_is_enough(small: Path, tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("absent.tex", "does not exist"), ("a b.tex", "no name that LaTeX"), ("-x.tex", "no name"), ("x.txt", "no name")],
+    [
+        ("absent.tex", "does not exist"),
+        ("a b.tex", "not a name that LaTeX"),
+        ("-x.tex", "not a name"),
+        ("x.txt", "not a name"),
+    ],
 )
 def test_files_that_latex_cannot_be_given_are_refused(name: str, says: str):
     if name != "absent.tex":

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import graphmill
-from graphmill.spec.calendar import Calendar, EqualBatches
+from graphmill.spec.calendar import Calendar, EqualBatches, planned_end
 
 SOURCE = Path(graphmill.__file__).parent
 LENGTHS = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 9)), min_size=1, max_size=5)
@@ -123,3 +123,12 @@ def test_nobody_else_divides_steps_by_epochs():
         names = {each.attr for each in ast.walk(ast.parse(path.read_text())) if isinstance(each, ast.Attribute)}
         found += [f"{path.relative_to(SOURCE)}: steps_per_epoch"] if "steps_per_epoch" in names else []
     assert not found
+
+
+def test_the_earlier_of_two_limits_ends_a_run():
+    batches = EqualBatches(100, 10, 2)  # 5 steps of each rank an epoch
+    assert batches.num_steps == 5
+    assert planned_end(batches, epochs=3, max_steps=22) == (((3, 5),), 11)
+    assert planned_end(batches, epochs=2, max_steps=22) == (((2, 5),), 10)
+    assert planned_end(batches, epochs=None, max_steps=22) == (((3, 5),), 11)
+    assert planned_end(batches, epochs=3, max_steps=None) == (((3, 5),), 15)

@@ -138,3 +138,10 @@ def test_a_stage_of_which_nothing_is_predicted_may_take_all_of_a_job():
 def test_an_attempt_is_worth_a_start_a_piece_of_work_and_its_end():
     assert least_time_s(cost(work=100, start=10, piece=4, save=3)) == pytest.approx(17)
     assert least_time_s(cost(work=2, start=10, piece=4, save=3)) == pytest.approx(15)
+
+
+def test_memory_that_may_suffice_is_tried():
+    (job,) = pack([cost(memory=1000)], Limits(600, memory_mib=950)).jobs  # it is predicted to take 900 to 1000
+    assert job.memory_mib == 950
+    (misfit,) = pack([cost(memory=1000)], Limits(600, memory_mib=850)).misfits
+    assert "850" in misfit.why

@@ -308,7 +308,7 @@ DAMAGES = {
         lambda r: (r.checkpoint() / "manifest.json").write_text("{}"), "checkpoints/whole", "is damaged",
     ),
     "checkpoint: manifest of no rank": (
-        manifest(positions=()), "checkpoints/whole", "nothing of any rank",
+        manifest(positions=()), "checkpoints/whole", "names no rank",
     ),
     "checkpoint: manifest names other weights": (
         manifest(parameter_hash="0" * 16), "checkpoints/weights", "but rank 0 had",

@@ -63,7 +63,7 @@ def test_a_pickle_that_would_run_something(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     path = write_pickle(tmp_path / "adj_mx.pkl", content, protocol)
-    with pytest.raises(UserError, match=r"is no adj_mx\.pkl"):
+    with pytest.raises(UserError, match=r"is not an adj_mx\.pkl"):
         read_adjacency(path)
     assert not (tmp_path / "pwned").exists()
 
