@@ -159,6 +159,14 @@ def manifest(**changes):
     return lambda run: Manifest.read(run.checkpoint()).model_copy(update=changes).write(run.checkpoint())
 
 
+def a_rank_behind(run):
+    """A manifest whose last rank was a step behind the others."""
+    saved = Manifest.read(run.checkpoint())
+    *others, last = saved.positions
+    behind = last.model_copy(update={"steps_done": last.steps_done - 1})
+    saved.model_copy(update={"positions": (*others, behind)}).write(run.checkpoint())
+
+
 def gone(name):
     return lambda run: (run.path / name).unlink()
 
@@ -310,6 +318,7 @@ DAMAGES = {
     "checkpoint: manifest of no rank": (
         manifest(positions=()), "checkpoints/whole", "names no rank",
     ),
+    "checkpoint: a rank is behind": (a_rank_behind, "checkpoints/end", "at different steps"),
     "checkpoint: manifest names other weights": (
         manifest(parameter_hash="0" * 16), "checkpoints/weights", "but rank 0 had",
     ),
