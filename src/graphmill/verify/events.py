@@ -45,7 +45,7 @@ def ranks_heard_from(folder: RunFolder) -> list[int]:
     return sorted(int(match[1]) for match in names if match)
 
 
-def read_story(folder: RunFolder, rank: int) -> EventLog:
+def read_event_log(folder: RunFolder, rank: int) -> EventLog:
     """What a rank recorded; `problem` says what is wrong with its file, and nothing is raised."""
     log, path = EventLog(rank), folder.events_path(rank)
     try:

@@ -15,7 +15,7 @@ from graphmill.record.run_folder import RunFolder
 from graphmill.spec.columns import Column
 from graphmill.spec.plan import Plan
 from graphmill.verify.check import in_a_line
-from graphmill.verify.events import EventLog, ranks_heard_from, read_story
+from graphmill.verify.events import EventLog, ranks_heard_from, read_event_log
 
 Cell = str | int | float | bool | None
 Row = Mapping[str, Cell]
@@ -67,7 +67,7 @@ def gather(folder: RunFolder, plan: Plan) -> Evidence:
         attempts=_attempts(folder),
         rows=_rows(folder, plan.kind.columns),
         evaluations=_evaluations(folder),
-        logs=[read_story(folder, rank) for rank in heard_from if rank < min(plan.ranks, _MAX_RANKS)],
+        logs=[read_event_log(folder, rank) for rank in heard_from if rank < min(plan.ranks, _MAX_RANKS)],
         heard_from=heard_from,
         saved=_saved(folder),
     )

@@ -1,0 +1,44 @@
+"""Rules of verify that no damage to a whole run tries: they are asked of events made here."""
+
+from types import SimpleNamespace
+
+from graphmill.record.events import Evaluation, EventWriter, Start, Sync
+from graphmill.record.run_folder import RunFolder
+from graphmill.spec.kinds.traffic import KIND as TRAFFIC
+from graphmill.verify.events import EventLog, read_event_log
+from graphmill.verify.metrics import _best
+
+
+def start(steps_done: int) -> Start:
+    return Start(
+        resumed=steps_done > 0, steps_done=steps_done, parameters=1, hostname="h", world_size=2, backend="gloo",
+        plan_hash="0",
+    )  # fmt: skip
+
+
+def sync(steps_done: int) -> Sync:
+    return Sync(epoch=1, steps_done=steps_done, parameter_hash=str(steps_done), replicas_agree=True)
+
+
+def test_a_resume_forgets_the_syncs_after_the_step_that_it_began_with_and_no_others(tmp_path):
+    folder = RunFolder(tmp_path)
+    events = EventWriter(folder.events_path(1), rank=1)
+    for event in (start(0), sync(2), sync(4), sync(6), start(4), sync(8)):
+        events.write(event)
+    log = read_event_log(folder, 1)
+    assert log.problem == ""
+    assert list(log.syncs) == [2, 4, 8]
+
+
+def test_the_best_epoch_of_errors_is_the_one_with_the_lowest():
+    name = TRAFFIC.measures[0].name
+    assert not TRAFFIC.measures[0].higher_is_better
+    log = EventLog(0)
+    for epoch, value in ((1, 3.0), (2, 2.0), (3, 2.5)):
+        log.val[epoch] = Evaluation(epoch=epoch, set="val", measures={name: value})
+    plan = SimpleNamespace(kind=TRAFFIC)
+    assert list(_best(plan, {"epoch": 2, name: 2.0}, log)) == []
+    (problem,) = _best(plan, {"epoch": 1, name: 3.0}, log)
+    assert f"best {name} is 3.0" in problem
+    (problem,) = _best(plan, {"epoch": 3, name: 2.0}, log)
+    assert "epoch 3" in problem
