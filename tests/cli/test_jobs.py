@@ -59,7 +59,7 @@ def test_submitting_over_a_run_is_refused(graphmill, toy):
         (["watch"], "holds no runs"),
         (["submit", "--resume"], "does not say which run"),
         (["study", "submit", "study-demo", "--chain", "sometimes"], "neither afterok nor afterany"),
-        (["study", "submit", "study-demo", "--chain", "afterok", "--at-once", "2"], "says nothing"),
+        (["study", "submit", "study-demo", "--chain", "afterok", "--at-once", "2"], "--at-once"),
     ],
 )
 def test_mistakes(graphmill, toy, words, told):

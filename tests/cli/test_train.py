@@ -54,7 +54,7 @@ def test_resume_wants_to_know_which(graphmill, toy, tmp_path):
     result = graphmill("train", "--resume")
     assert result.code == 2
     assert "--resume logs/mine (the latest)" in result.err
-    assert "no run in logs" in graphmill("train", "toy.yaml", "--resume").err
+    assert "logs/mine" in graphmill("train", "toy.yaml", "--resume").err
     assert "did you mean 'mine'" in graphmill("train", "--resume", "--run-id", "mime").err
 
 

@@ -85,6 +85,7 @@ def test_two_at_once_do_not_see_each_other(devcluster):
     assert [process.communicate()[0].splitlines()[-1] for process in both] == ["1", "1"]
 
 
+@pytest.mark.slow
 def test_up_stays_and_down_leaves_nothing(devcluster):
     first = devcluster("up", *SMALL)
     assert (first.returncode, first.stdout.startswith("1 hosts are up;")) == (0, True), first.stderr

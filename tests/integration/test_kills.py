@@ -213,6 +213,7 @@ def killed_before_changes(zygote, planned, tmp_path, numbers) -> None:
         assert_same(folder, reference)
 
 
+@pytest.mark.slow
 def test_killed_before_a_change_of_the_file_system(zygote, planned, tmp_path):
     """Not at a random moment but at each kind of bad one: a sample of all fsyncs, renames and removals of a run."""
     total = num_changes(zygote, planned, tmp_path / "count", 1)

@@ -133,7 +133,7 @@ def is_unharmed(root: Path) -> Callable[[Life], bool]:
     return lambda life: digests(life.folder.path) == digests(root / "logs" / "alone")
 
 
-@pytest.mark.parametrize("way", ["requeue", "resubmit"])
+@pytest.mark.parametrize("way", ["requeue", pytest.param("resubmit", marks=pytest.mark.slow)])
 def test_a_run_goes_on_after_its_time_limit(slurm, begin, is_unharmed, way):
     life = begin(f"slurm.on_time_limit={way}")
     # A limit that moves under its feet: the ranks ask again when they are warned, and stop when their reserve begins.

@@ -54,6 +54,7 @@ def test_a_job_on_two_hosts_is_true_to_its_plan(cluster, submitted, tmp_path):
     assert cluster.graphmill("verify", "good", cwd=tmp_path).code == 1
 
 
+@pytest.mark.slow
 def test_a_cancelled_job_is_not(cluster, submitted, tmp_path):
     job_id = submitted("cancelled", "-O", "train.epochs=2000")
     assert cluster.wait_for(tmp_path, "cancelled", "training", "running")

@@ -158,6 +158,7 @@ def test_bfloat16_follows_float32() -> None:
     assert (rough - exact).abs().max() < 0.05
 
 
+@pytest.mark.slow
 def test_it_is_traced_whole_and_gives_the_bits_of_torchs_arithmetic(monkeypatch: pytest.MonkeyPatch):
     net, x = model(), inputs()
 

@@ -309,7 +309,7 @@ def test_a_network_that_is_cut_for_five_seconds_is_survived(hosts, hosts_file, l
 
 def test_ctrl_c_saves_a_checkpoint_and_the_run_goes_on_as_if_nothing_had_been(hosts, hosts_file, launch):
     path = hosts_file(2)
-    words = (*EXPERIMENT, "-O", "train.epochs=60", "-O", "train.batch_size=8", "-O", "train.evaluate_every_epochs=30")
+    words = (*EXPERIMENT, "-O", "train.epochs=20", "-O", "train.batch_size=8", "-O", "train.evaluate_every_epochs=10")
     whole = launch(path, *words, run_id="whole")
     assert whole.wait() == 0, whole.output
     stopped = until_it_trains(launch(path, *words, run_id="stopped"))
@@ -337,6 +337,7 @@ def test_a_second_ctrl_c_ends_at_once(hosts, hosts_file, launch):
     assert not hosts.ours()
 
 
+@pytest.mark.slow
 def test_resume_refuses_another_number_of_ranks(hosts_file, launch):
     launched = launch(hosts_file(1), *EXPERIMENT, "-O", "train.epochs=1")
     assert launched.wait() == 0, launched.output
