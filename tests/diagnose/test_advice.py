@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from graphmill.diagnose import advice
 from graphmill.diagnose.advice import JobUsage, advise, nice_memory, nice_time
-from graphmill.diagnose.bottleneck import Bound, Finding
+from graphmill.diagnose.bottleneck import Finding
+from graphmill.diagnose.thresholds import Bound
 
 GIB = 1024.0
 

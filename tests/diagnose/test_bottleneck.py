@@ -5,8 +5,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from graphmill.base.errors import UserError
-from graphmill.diagnose.bottleneck import THRESHOLDS, Clock, Measured, find_bottleneck, thresholds_text
+from graphmill.diagnose.bottleneck import Clock, Measured, find_bottleneck
 from graphmill.diagnose.bottleneck_facts import measured_of
+from graphmill.diagnose.thresholds import THRESHOLDS, thresholds_text
 from graphmill.record.events import Epoch, EventWriter
 from graphmill.record.metrics import write_metrics
 from graphmill.spec.kinds import DEFAULT as NODES

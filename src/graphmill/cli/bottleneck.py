@@ -2,14 +2,17 @@
 
 import logging
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from graphmill.base.errors import UserError
 from graphmill.cli.options import Json, LogsRoot
 from graphmill.cli.show import print_json, print_line, print_table
-from graphmill.diagnose.bottleneck import Verdict, thresholds_text
+from graphmill.diagnose.thresholds import thresholds_text
+
+if TYPE_CHECKING:
+    from graphmill.diagnose.bottleneck import Verdict
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +70,7 @@ def bottleneck(
         _log.info(f"note: {caveat}")
 
 
-def _print_one(path: str, verdict: Verdict) -> None:
+def _print_one(path: str, verdict: "Verdict") -> None:
     print_line(f"{path}: {verdict.bound}-bound")
     print_line(f"  {verdict.figure}")
     for number, suggestion in enumerate(verdict.suggestions):

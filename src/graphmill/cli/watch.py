@@ -14,7 +14,6 @@ from graphmill.base.amounts import shown_clock
 from graphmill.cli.options import Json, LogsRoot
 from graphmill.cli.show import print_json, print_line
 from graphmill.cli.tree import INTERRUPTED
-from graphmill.record.endings import ENDINGS, SAVED
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -255,6 +254,7 @@ def _number(value: float | None, form: str) -> str:
 
 def _what_counts(view: "RunView") -> str:
     """What must change for a new line: not the clock."""
+
     epoch = view.progress.epoch if view.progress else 0
     detail = "" if view.state == "running" else view.detail
     return f"{view.job_id} {view.state} {view.slurm_reason} {detail} {epoch} {view.source}"
@@ -280,6 +280,8 @@ def _tell_troubles(troubles: Sequence[str]) -> None:
 
 
 def _exit_code(views: "Sequence[RunView]") -> int:
+    from graphmill.record.endings import ENDINGS, SAVED
+
     statuses = {ENDINGS[view.state].exit_status if view.state in ENDINGS else exits.ANSWER_IS_NO for view in views}
     if statuses <= {exits.DONE}:
         return exits.DONE

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from graphmill.base.amounts import clock_of, gib, slurm_memory
-from graphmill.diagnose.bottleneck import NEARLY_FULL, Bound, Finding
+from graphmill.diagnose.bottleneck import Finding
+from graphmill.diagnose.thresholds import NEARLY_FULL, Bound
 
 Resource = Literal["memory", "cores", "time", "gpus", "staging"]
 

@@ -1,4 +1,4 @@
-"""What holds a run back: from the clocks of its ranks and what the monitors saw. Pure; thresholds are constants here.
+"""What holds a run back, from the clocks of its ranks and what the monitors saw. Pure; `thresholds.py` has the limits.
 
 All shares are of the time of the epochs after the first, training and evaluation together. A finding is what lies over
 its threshold; the verdict is the largest of them, memory before all others, and computing if there is none.
@@ -8,36 +8,10 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from graphmill.base.amounts import gib
-
-Bound = Literal["compute", "loader", "sync", "memory", "imbalance", "evaluation"]
-
-NEARLY_FULL: Final = 0.9
-"""Of memory, cores, time: more than this share was used, and the next run may not fit."""
-WAIT_SHARE: Final = 0.15
-SYNC_SHARE: Final = 0.25
-EVALUATION_SHARE: Final = 0.3
-IMBALANCE_SHARE: Final = 0.1
-"""Of the time: what the average rank loses by waiting for the slowest one."""
-BUSY: Final = 0.7
-"""Of a rank's threads: fewer busy cores than this while it computes, and its operations are too small for them."""
-OTHERS_CORES: Final = 0.25
-"""More cores than this kept busy by other processes, and the clocks are not the run's alone."""
-SHORT_S: Final = 5.0
-"""Less than this measured, and one pause of the machine is a tenth of it: no verdict is to be trusted."""
-SEVERE: Final = 2.0
-"""A finding is severe at this many times its threshold: for loading data, 15 % and 30 %."""
-
-THRESHOLDS: Final[dict[Bound, tuple[float, str]]] = {
-    "memory": (NEARLY_FULL, "peak of all ranks of a host ÷ its memory, or the job's"),
-    "loader": (WAIT_SHARE, "time that steps waited for their batch, mean over ranks"),
-    "sync": (SYNC_SHARE, "time in collectives, of the rank that spends least there"),
-    "imbalance": (IMBALANCE_SHARE, "computing and waiting for batches: slowest rank minus mean over ranks"),
-    "evaluation": (EVALUATION_SHARE, "time of evaluations"),
-}
-"""Bound → threshold, and what is compared with it."""
+from graphmill.diagnose.thresholds import BUSY, NEARLY_FULL, OTHERS_CORES, SEVERE, SHORT_S, THRESHOLDS, Bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +95,6 @@ def find_bottleneck(measured: Measured) -> Verdict:
     else:
         bound, (figure, suggestions) = "compute", _compute(measured, shares["compute"])
     return Verdict(bound, figure, suggestions, shares, tuple(findings), tuple(_caveats(measured)))
-
-
-def thresholds_text() -> str:
-    """The thresholds for a help text, a line each."""
-    lines = [f"  {bound:<11}> {100 * threshold:.0f} %  {what}" for bound, (threshold, what) in THRESHOLDS.items()]
-    return "\n".join([*lines, "  compute    none of these"])
 
 
 def _shares(measured: Measured) -> dict[str, float]:
