@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict
 class Spec(BaseModel):
     """Frozen, and strict about names: an unknown key is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Built when first used: a command uses few of the models that it imports, and building them is half its start.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     renamed: ClassVar[Mapping[str, str]] = {}
     """Keys that the section had in an earlier version, and their dotted names now: they are refused with those."""

@@ -44,7 +44,7 @@ __all__ = ["Epilog", "epilog_text", "write_epilog"]
 class Epilog(BaseModel):
     """epilog.json. Of one run of a job (an attempt); null: not known."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     time: float = Field(description="Unix time at which it was written, s")
     run_id: str

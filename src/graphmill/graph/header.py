@@ -25,7 +25,7 @@ _NOT_CONTENT: Final = {"kind", "created_by", "checksum"}  # fields that the chec
 class ArrayRecord(BaseModel):
     """What metadata.json knows about one file."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     dtype: str
     shape: tuple[int, ...]
@@ -36,7 +36,7 @@ class ArrayRecord(BaseModel):
 class Header(BaseModel):
     """What all prepared data say about themselves, whatever their task. A task's own class adds its own part."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
 
     kind: str = Field(description="the task that prepared it, as task.kind says it")
     name: str

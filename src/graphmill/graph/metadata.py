@@ -13,7 +13,7 @@ Expected = dict[str, tuple[str, tuple[int, ...]]]
 class GraphMetadata(Header):
     """What a GraphStore says about itself; a task's own class adds what its nodes and edges have besides features."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     source: str = Field(description="where the graph came from, and what was done to it on the way")
     num_nodes: PositiveInt = Field(le=MAX_NODES)

@@ -15,7 +15,7 @@ M = TypeVar("M", bound=BaseModel)
 class Outcome(BaseModel):
     """How a run ended: outcome.json. A run without one is running, or was killed before it could write it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     status: EndingName
     exit_code: int
@@ -31,7 +31,7 @@ class Outcome(BaseModel):
 class Attempt(BaseModel):
     """One start of a run: a line of attempts.jsonl."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     time: float = Field(description="Unix time, s")
     hostname: str
@@ -45,7 +45,7 @@ class Attempt(BaseModel):
 class SubmittedJob(BaseModel):
     """One job of a batch system that runs, or ran, this run: a line of jobs.jsonl."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     job_id: str = Field(description="as Slurm says it: 17, or 17_3 for a task of an array")
     time: float = Field(description="Unix time, s")

@@ -38,7 +38,7 @@ _TAKEOVER: Final = ".lock.takeover"
 class Owner(BaseModel):
     """The process that holds a run."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     hostname: str
     pid: int

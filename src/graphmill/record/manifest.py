@@ -22,7 +22,7 @@ _RETRY_AFTER_S: Final = (0.2, 1.0, 3.0)
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class Counters(_Frozen):

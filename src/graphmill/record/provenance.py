@@ -20,7 +20,7 @@ _GIT_TIMEOUT_S = 10.0
 class GitState(BaseModel):
     """The commit of a working tree, and whether its files differ from it."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     commit: str
     dirty: bool | None = Field(description="null where git took too long to say")
@@ -29,7 +29,7 @@ class GitState(BaseModel):
 class GpuInfo(BaseModel):
     """One GPU, as the driver names it."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     name: str
     memory_mib: int
@@ -39,7 +39,7 @@ class GpuInfo(BaseModel):
 class Provenance(BaseModel):
     """provenance.json. A field is null if it does not apply: no git, no data set."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     time_utc: str
     command: tuple[str, ...]

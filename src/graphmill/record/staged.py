@@ -27,7 +27,7 @@ _DIGITS: Final = 12  # of the checksum, in the folder's name
 class FileState(BaseModel):
     """What stat says of a file. A write to it changes one of these."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     bytes: int
     mtime_ns: int
@@ -43,7 +43,7 @@ class FileState(BaseModel):
 class StagedMark(BaseModel):
     """`.staged.json`: every file of a copy, as it was when its content had just been verified."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     checksum: str = Field(description="of the dataset, as its metadata.json says")
     source: str
@@ -56,7 +56,7 @@ class StagedMark(BaseModel):
 class StagedHost(BaseModel):
     """staged/<hostname>.json: what staging did on one host, and what it took."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     hostname: str
     time: float = Field(description="Unix time, s")

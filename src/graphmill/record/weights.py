@@ -35,7 +35,7 @@ Report = Callable[[str, str], None]  # (checkpoint, what is wrong with it)
 class Origin(BaseModel):
     """The run and the moment that weights come from."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     run_id: str
     task: str

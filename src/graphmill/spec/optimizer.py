@@ -167,10 +167,8 @@ def planned_optimizer(spec: OptimizerSpec, last_step: int) -> OptimizerSpec:
             " steps in all",
             fix=f"set train.optimizer.schedule.warmup_steps to less than {last_step}, or train longer",
         )
-    return _PLANNED.validate_python(spec.model_dump())
-
-
-_PLANNED: TypeAdapter[OptimizerSpec] = TypeAdapter(OptimizerSpec)
+    planned: TypeAdapter[OptimizerSpec] = TypeAdapter(OptimizerSpec)
+    return planned.validate_python(spec.model_dump())
 
 
 def matching(patterns: tuple[str, ...], names: list[str], key: str) -> list[str]:

@@ -22,7 +22,7 @@ _ROWS_AT_A_TIME = 4096
 class TrafficMetadata(Header):
     """What a traffic store says about itself."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     format_version: Literal["traffic/1"] = "traffic/1"
     source: str = Field(description="where readings and graph came from, and what was done to them on the way")

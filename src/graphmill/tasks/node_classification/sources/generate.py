@@ -27,7 +27,7 @@ Ends = NDArray[np.int64]
 
 
 class _Options(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     num_nodes: int = Field(10_000, ge=2, le=2**31)
     num_edges: PositiveInt = Field(200_000, description="entries: each undirected edge counts twice")
