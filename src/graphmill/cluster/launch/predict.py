@@ -158,15 +158,15 @@ def cost_of(
     """What is left of a stage after `steps_saved` steps of each rank, by its trial. Pure.
 
     `num_sets`: sets that its best weights are evaluated on at its end, by a process of its own. `in_job`: the driver
-    and srun start before the ranks, the epilog comes after them (together about as long as a rank's process takes to
-    start), and against the time limit a first checkpoint is saved.
+    and srun start before the ranks, the epilog comes after them (together about half as long as a rank's process takes
+    to start, for they import no torch), and against the time limit a first checkpoint is saved.
     """
     share = (plan.last_step - steps_saved) / plan.last_step
     evaluations = num_evaluations(plan) * share + (1 if stage.init_from is not None and not steps_saved else 0)
     checkpoints, epochs = num_checkpoints(plan) * share, plan.calendar.num_epochs * share
     aside_s = evaluations * trial.val_s + trial.test_s + checkpoints * trial.save_s + epochs * trial.epoch_s
     aside_s += trial.process_s + num_sets * trial.val_s if num_sets else 0.0
-    start_s = trial.start_s + (trial.process_s + trial.save_s if in_job else 0.0)
+    start_s = trial.start_s + (trial.process_s / 2 + trial.save_s if in_job else 0.0)
     steps_left = plan.last_step - steps_saved
     slow, fast = trial.step_spread_s[1], trial.step_spread_s[0]
     middle = steps_left * trial.step_s + aside_s
