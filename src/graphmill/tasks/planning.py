@@ -61,7 +61,8 @@ def _dataset_info(kind: AnyKind, experiment: Experiment, root: Path) -> DatasetI
         info = kind.from_catalogue(experiment, known, str(store_path(name, root).absolute()))
     if info is None:
         raise not_prepared(kind, name, root)
-    _log.info(f"{name}: sizes from the catalogue; not prepared here ({root})")
+    # A warning, so that a script that plans without its data hears of it, too.
+    _log.warning(f"{name}: sizes from the catalogue; not prepared here ({root})")
     return info
 
 

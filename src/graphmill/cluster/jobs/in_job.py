@@ -177,13 +177,13 @@ class Driver:
         if step.wait(self.signals, is_over):
             return
         if not self.signals.terminated:
-            _log.info("a rank was lost, and srun still waits for its host: not waiting any longer")
+            _log.warning("a rank was lost, and srun still waits for its host: not waiting any longer")
             step.kill()
             return
         self.cause = cause = job_end.why_terminated(self.environ)
         _log.info(f"SIGTERM: {cause.ending.replace('_', ' ')}; the ranks were asked to save at once")
         if not step.wait_within(self.signals, _SAVE_WITHIN * kill_wait_s()):
-            _log.info("the ranks did not finish their round in time: steps since the last checkpoint are lost")
+            _log.warning("the ranks did not finish their round in time: steps since the last checkpoint are lost")
 
     def _has_missed_a_rank(self, folder: RunFolder, started: float) -> bool:
         """Whether a rank has left because another one became unresponsive. Checked every few seconds."""

@@ -97,7 +97,7 @@ def report_end(
         _epilog(folder, environ)
     outcome = folder.read_outcome()
     if outcome is None:
-        _log.info(f"{folder.outcome_path} could not be written")
+        _log.warning(f"{folder.outcome_path} could not be written")
     why = f" ({outcome.message})" if outcome and outcome.message and judgement.is_saved else ""
     follows = f"{decision.step.replace('_', ' ')}: {decision.reason}"
     _log.info(f"attempt {end.number} ended: {judgement.ending.name}{why}; {follows}")

@@ -4,7 +4,7 @@ In float32 on the CPU a step is one native call: diffusion, both products, the g
 traces, torch does the same arithmetic.
 
 The native step is an `autograd.Function`, not an operator of `torch.library` as those of `nn/native.py`: a sequence
-makes dozens of small steps, and the library's dispatch takes several times a Function's (`benchmarks/dispatch.py`).
+makes dozens of small steps, and each would pay for the library's dispatch (`benchmarks/dispatch.py` measures it).
 """
 
 from dataclasses import dataclass
