@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from graphmill.cli import app
+from graphmill.cli import commands
 
 TOY = """# A toy
 name: toy
@@ -22,7 +22,8 @@ def graphmill(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str | Path) -> SimpleNamespace:
-        result = CliRunner().invoke(app, [str(argument) for argument in arguments], prog_name="graphmill")
+        words = [str(argument) for argument in arguments]
+        result = CliRunner().invoke(commands(words), words, prog_name="graphmill")
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return SimpleNamespace(code=result.exit_code, out=result.stdout, err=result.stderr)

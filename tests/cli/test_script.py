@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from graphmill.cli.app import app
+from graphmill.cli.app import commands
 from graphmill.cli.job_options import job_overrides, joined_values, yaml_text
 from graphmill.config.yaml_text import parse_value
 from graphmill.spec.load import load_experiment
@@ -18,7 +18,7 @@ SEED_000 = """script --site perlmutter --nodes-list 1 2 4 8 --allocation m1234 -
 
 
 def _run(*words: str):
-    return CliRunner().invoke(app, list(words))
+    return CliRunner().invoke(commands(words), list(words))
 
 
 def test_seed_000s_command_writes_one_script_for_each_number_of_hosts(tmp_path: Path):

@@ -1,5 +1,6 @@
 """The control plane starts in a blink and never loads torch (invariant 9)."""
 
+import ast
 import subprocess
 import sys
 
@@ -28,6 +29,18 @@ def test_help_loads_nothing_heavy(source_environ):
     assert python(program, source_environ, "--help").stderr == "[]\n"
     # typer itself loads pydantic before it parses the options of a single command
     assert python(program, source_environ, "train", "--help").stderr in ("[]\n", "['pydantic']\n")
+
+
+def test_a_command_loads_no_other_command_and_no_other_task(toy, source_environ):
+    program = (
+        "OF_OTHERS = 'graphmill.cli.s', 'graphmill.spec.kinds.'\n"
+        "import sys, graphmill.cli as cli; sys.argv = ['graphmill', *sys.argv[1:]]\n"
+        "try: cli.main()\n"
+        "finally: print([name for name in sys.modules if name.startswith(OF_OTHERS)], file=sys.stderr)"
+    )
+    loaded = python(program, source_environ, "plan", str(toy)).stderr
+    own = ["graphmill.cli.show", "graphmill.spec.kinds.kind", "graphmill.spec.kinds.node_classification"]
+    assert sorted(ast.literal_eval(loaded)) == own
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from graphmill.cli import app
+from graphmill import cli
 from graphmill.cli.tree import ShortFlagsCommand
 from graphmill.config.yaml_text import read_document
 from graphmill.spec.flags import SHORT_FLAGS, parse_train_request
@@ -81,7 +81,7 @@ MACHINE = re.compile(r"/(?:work|root|home|tmp)/|https?://[^\s)]*(?:pypi|/simple\
 
 def resolved(command: Command):
     """The command that the words name, and its own words."""
-    found, words = typer.main.get_command(app), list(command.words[1:])
+    found, words = typer.main.get_command(cli.commands()), list(command.words[1:])
     while words and hasattr(found, "commands"):
         if words[0].startswith("-"):
             break

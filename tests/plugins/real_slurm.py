@@ -198,4 +198,8 @@ def asks_for_slurm(arguments: list[str]) -> bool:
     files = {file for path in chosen for file in (path.rglob("*.py") if path.is_dir() else [path])}
     above = {parent / "conftest.py" for path in chosen if path.is_relative_to(TESTS) for parent in path.parents}
     around = above & set(TESTS.rglob("conftest.py"))
-    return any(ASKS.search(file.read_text(encoding="utf-8")) for file in files | around if file.suffix == ".py")
+    return any(
+        ASKS.search(file.read_text(encoding="utf-8"))
+        for file in files | around
+        if file.suffix == ".py" and file.exists()
+    )

@@ -12,7 +12,7 @@ from graphmill.report.layouts import merge_as
 from graphmill.report.merge import merge
 from graphmill.report.table import load_metrics
 from graphmill.spec.columns import Measure
-from graphmill.spec.kinds import KINDS
+from graphmill.spec.kinds import TASKS, all_kinds, default_kind
 
 ROW = {"run_id": "r", "epoch": 1, "loss": 2.5, "train_s": 4.0, "wait_s": 0.5, "num_seeds": 60, "val_loss": 3.0}
 HEADERS = {  # of the scripts in docs/coming-from.md
@@ -51,7 +51,7 @@ val_mape_30min,val_mape_60min,val_mape_step1
 }
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", all_kinds(), ids=lambda kind: kind.name)
 def test_a_task_is_known_by_its_header(kind):
     assert kind_of_header(kind.columns) is kind
     assert kind_of_header(reversed(kind.columns)) is kind
@@ -60,7 +60,7 @@ def test_a_task_is_known_by_its_header(kind):
 
 
 def test_a_name_holds_one_kind_of_value_whatever_the_task():
-    for kind in KINDS:
+    for kind in all_kinds():
         for name, column in kind.columns.items():
             assert column.kind == ANY_COLUMN[name].kind, name
             assert column.description
@@ -68,11 +68,11 @@ def test_a_name_holds_one_kind_of_value_whatever_the_task():
 
 
 def test_tasks_differ_in_the_columns_of_their_measures_alone():
-    for kind in KINDS:
+    for kind in all_kinds():
         own = {f"{when}_{measure.name}" for measure in kind.measures for when in ("val", "best_val")}
         assert own <= kind.columns.keys()
-        assert kind.columns.keys() - own == KINDS[0].columns.keys() - {
-            f"{when}_{measure.name}" for measure in KINDS[0].measures for when in ("val", "best_val")
+        assert kind.columns.keys() - own == default_kind().columns.keys() - {
+            f"{when}_{measure.name}" for measure in default_kind().measures for when in ("val", "best_val")
         }
 
 
@@ -87,7 +87,7 @@ def test_better_is_higher_or_lower_and_never_nan():
     assert not any(measure.is_better(value, 0.5) for measure in (f1, error) for value in (0.5, float("nan")))
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", all_kinds(), ids=lambda kind: kind.name)
 def test_a_file_of_version_0_1_0_is_read_by_the_names_of_now(tmp_path: Path, kind):
     path = tmp_path / "metrics.csv"
     path.write_text(OF_0_1_0[kind.name])
@@ -105,7 +105,7 @@ def test_a_file_of_version_0_1_0_is_read_by_the_names_of_now(tmp_path: Path, kin
     assert frame[f"best_val_{kind.primary.name}"].to_list()[-1] == float(last[f"val_{kind.primary.name}"])
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", all_kinds(), ids=lambda kind: kind.name)
 def test_runs_of_both_versions_are_merged_into_one_table(tmp_path: Path, kind):
     old, new = tmp_path / "logs" / "old" / "metrics.csv", tmp_path / "logs" / "new" / "metrics.csv"
     old.parent.mkdir(parents=True)
@@ -154,7 +154,7 @@ def test_a_layout_that_cannot_tell_runs_apart_takes_one_run(tmp_path: Path):
 
 
 def runs_of_both_tasks(root: Path) -> None:
-    for kind in KINDS:
+    for kind in all_kinds():
         row = {**ROW, "run_id": kind.name, "sync_scheme": "local_sgd", "sync_every": 1, "world_size": 1, "seed": 1}
         write_metrics(root / kind.name / "metrics.csv", [row], kind.columns)
 
@@ -168,7 +168,7 @@ def test_a_merge_of_two_tasks_is_refused_as_such(tmp_path):
 
 def test_runs_of_any_task_merge_among_themselves_and_load(tmp_path):
     runs_of_both_tasks(tmp_path)
-    for task in (kind.name for kind in KINDS):
+    for task in TASKS:
         merged = merge(tmp_path / task, output=tmp_path / f"{task}.csv")
         assert merged.csv.read_bytes() == (tmp_path / task / "metrics.csv").read_bytes()
         frame = load_metrics(merged.csv).frame

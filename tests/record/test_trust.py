@@ -10,6 +10,7 @@ from graphmill.base.errors import UserError
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.trust import refuse_foreign_model
 from graphmill.spec.experiment import CustomModelSpec
+from graphmill.spec.kinds import find_kind
 from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.tasks.custom_model import construct
 
@@ -63,15 +64,23 @@ def test_the_task_of_another_users_plan_is_imported_only_where_it_is_named(new_r
 
 @pytest.mark.parametrize("target", ["torch.hub.load", "os.system", "subprocess.run", "importlib.import_module"])
 def test_what_loads_code_is_no_model(target):
-    with pytest.raises(UserError, match="not a model"):
+    with pytest.raises(UserError, match="names a part of"):
         construct(CustomModelSpec(kind="custom", target=target), {})
 
 
-def test_code_in_a_run_folder_is_not_imported(new_run, monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda: construct(CustomModelSpec(kind="custom", target="in_the_run.Model"), {}),
+        lambda: find_kind("in_the_run:KIND"),
+    ],
+    ids=["model", "task"],
+)
+def test_code_in_a_run_folder_is_not_imported(new_run, monkeypatch, tmp_path, take):
     folder, _ = new_run()
     marker = tmp_path / "executed"
     Path(folder.path, "in_the_run.py").write_text(f"open({str(marker)!r}, 'w')\nclass Model: pass\n")
     monkeypatch.syspath_prepend(folder.path)
     with pytest.raises(UserError, match="inside the run folder"):
-        construct(CustomModelSpec(kind="custom", target="in_the_run.Model"), {})
+        take()
     assert not marker.exists()

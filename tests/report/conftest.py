@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from graphmill.record.metrics import format_cell, write_metrics
-from graphmill.spec.kinds import DEFAULT as NODES
+from graphmill.spec.kinds.node_classification import KIND as NODES
 from graphmill.spec.kinds.node_classification import SYNC_ABLATION
 
 PARAM_MIB = 1.257

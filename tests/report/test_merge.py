@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from graphmill.base.errors import UserError
 from graphmill.record.metrics import read_metrics, write_metrics
 from graphmill.report.merge import merge
-from graphmill.spec.kinds import DEFAULT as NODES
+from graphmill.spec.kinds.node_classification import KIND as NODES
 
 
 def column(path: Path, name: str) -> list[str]:

@@ -17,7 +17,7 @@ from graphmill.report.latex import build_tex, find_latex
 from graphmill.report.measured_cells import Spread
 from graphmill.report.scaling import write_scaling
 from graphmill.report.scaling_points import STRONG_COLUMNS, WEAK_COLUMNS
-from graphmill.spec.kinds import DEFAULT as NODES
+from graphmill.spec.kinds.node_classification import KIND as NODES
 from graphmill.spec.kinds.node_classification import GraphInfo
 from graphmill.spec.optimizer import AdamSpec
 from graphmill.spec.plan import MachineInfo, resolve

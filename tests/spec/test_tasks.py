@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from graphmill.base.errors import UserError
 from graphmill.spec.differences import flat, plan_differences
-from graphmill.spec.kinds import DEFAULT, KINDS
+from graphmill.spec.kinds import TASKS, default_kind
 from graphmill.spec.kinds.node_classification import GraphInfo, GraphSageSpec
 from graphmill.spec.kinds.traffic import DcrnnSpec, TrafficExperiment, TrafficInfo
 from graphmill.spec.load import inline_experiment, load_experiment
@@ -41,7 +41,7 @@ def test_the_task_decides_what_a_section_left_out_means():
 def test_recipes_of_node_classification_name_no_task():
     for recipe in list_recipes():
         if recipe.kind == "experiment":
-            assert load_experiment(recipe.name).task.kind in {kind.name for kind in KINDS}
+            assert load_experiment(recipe.name).task.kind in TASKS
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_plan_of_each_task_reads_back():
     graph = resolve(inline_experiment({"train": {"epochs": 1}}, "g"), machine=MACHINE, dataset=GRAPH, run_id="r")
     for plan in (traffic(), graph):
         assert Plan.model_validate_json(plan.model_dump_json()) == plan
-    assert (traffic().kind.name, graph.kind) == ("traffic", DEFAULT)
+    assert (traffic().kind.name, graph.kind) == ("traffic", default_kind())
     assert traffic().dataset is not None
     assert traffic().calendar.steps_in(0) == -(-23_974 // 64)
     with pytest.raises(UserError):

@@ -8,7 +8,7 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.kinds import DEFAULT, KINDS
+from graphmill.spec.kinds import all_kinds, default_kind
 from graphmill.spec.kinds.kind import FromCatalogue
 from graphmill.spec.kinds.node_classification import GraphDatasetSpec, NodeClassificationExperiment, SampledTrainSpec
 from graphmill.spec.load import inline_experiment
@@ -40,7 +40,7 @@ def test_a_dataset_by_name_or_by_path(tmp_path, monkeypatch, how):
     store = prepare("synthetic/sbm", root=tmp_path / "root", options=SBM, save_as="mine")
     monkeypatch.chdir(tmp_path)
     name = {"name": "mine", "absolute": str(store.path), "relative": "root/mine", "dotted": "./root/mine"}[how]
-    found = find_store(DEFAULT, name, tmp_path / "root")
+    found = find_store(default_kind(), name, tmp_path / "root")
     assert found is not None
     assert found.metadata == store.metadata
 
@@ -56,7 +56,7 @@ def test_the_embedded_dataset_is_prepared_for_what_trains_and_that_is_said(tmp_p
     assert caplog.messages == []
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", all_kinds(), ids=lambda kind: kind.name)
 def test_a_plan_without_the_data_is_made_from_published_sizes_and_cannot_be_trained(tmp_path, kind, caplog):
     for known in kind.datasets:
         if not known.sizes:

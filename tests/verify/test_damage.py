@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from graphmill.base import exits
-from graphmill.cli.app import app
+from graphmill.cli.app import commands
 from graphmill.record.manifest import Manifest
 from graphmill.record.metrics import read_table
 
@@ -343,12 +343,12 @@ def test_damage_is_found_and_named(run, name):
     damage(run)
     found = run.failures()
     assert words in found.get(check, ""), found
-    assert CLI.invoke(app, ["verify", str(run.path)]).exit_code == exits.ANSWER_IS_NO
+    assert CLI.invoke(commands(["verify"]), ["verify", str(run.path)]).exit_code == exits.ANSWER_IS_NO
 
 
 def test_nothing_is_found_where_nothing_is_damaged(run):
     assert [check for check in run.checks() if check.result != "ok"] == []
-    result = CLI.invoke(app, ["verify", str(run.path)])
+    result = CLI.invoke(commands(["verify"]), ["verify", str(run.path)])
     assert result.exit_code == 0, result.output
     assert "true to its plan" in result.output
 
@@ -391,13 +391,13 @@ def test_a_file_of_another_run(run, other, file):
 
 def test_a_run_that_lost_its_plan(run):
     run.folder.plan_path.unlink()
-    result = CLI.invoke(app, ["verify", str(run.path)])
+    result = CLI.invoke(commands(["verify"]), ["verify", str(run.path)])
     assert result.exit_code == exits.ANSWER_IS_NO
     assert "plan.json is missing" in result.output
 
 
 def test_what_is_no_run_is_a_wrong_request(tmp_path):
-    assert CLI.invoke(app, ["verify", str(tmp_path)]).exit_code == exits.BAD_REQUEST
+    assert CLI.invoke(commands(["verify"]), ["verify", str(tmp_path)]).exit_code == exits.BAD_REQUEST
 
 
 def test_synthetic_data_where_real_was_promised(run, trained, tmp_path):
@@ -424,7 +424,7 @@ def test_a_dataset_that_is_elsewhere_is_said(run, tmp_path):
 
 def test_json_tells_the_same(run):
     run.edit(1, loss="nan")
-    result = CLI.invoke(app, ["verify", str(run.path), "--json"])
+    result = CLI.invoke(commands(["verify"]), ["verify", str(run.path), "--json"])
     answer = json.loads(result.stdout)
     assert result.exit_code == exits.ANSWER_IS_NO
     assert answer["ok"] is False

@@ -1,5 +1,5 @@
 """The commands. Importing this is fast: heavy modules are imported inside the command that needs them."""
 
-from graphmill.cli.app import app, main
+from graphmill.cli.app import commands, main
 
-__all__ = ["app", "main"]
+__all__ = ["commands", "main"]

@@ -1,70 +1,67 @@
 """The tree of commands."""
 
+import importlib
 import sys
 import traceback
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
 
 import typer
 
 import graphmill
-from graphmill.cli import (
-    bench,
-    bottleneck,
-    data,
-    devcluster,
-    doctor,
-    launch,
-    list_runs,
-    pipeline,
-    plan,
-    predict,
-    pull,
-    reports,
-    scaling,
-    script,
-    stage,
-    stop,
-    study,
-    submit,
-    train,
-    verify,
-    watch,
-)
 from graphmill.cli.tree import Commands, tell_bug
 
-app = typer.Typer(
-    name="graphmill",
-    cls=Commands,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,  # plain help: it starts fast, and reads the same in a log, a test and the reference
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 100},
-)
-for module in (
-    data,
-    stage,
-    plan,
-    train,
-    predict,
-    launch,
-    study,
-    pipeline,
-    script,
-    submit,
-    watch,
-    stop,
-    list_runs,
-    pull,
-    reports,
-    scaling,
-    bottleneck,
-    verify,
-    devcluster,
-    doctor,
-    bench,
-):
-    module.register(app)
+COMMANDS: Final = {
+    **dict.fromkeys(("datasets", "prepare", "inspect"), "data"),
+    "stage": "stage",
+    "plan": "plan",
+    "train": "train",
+    "launch": "launch",
+    **dict.fromkeys(("evaluate", "predict"), "predict"),
+    "study": "study",
+    "pipeline": "pipeline",
+    "script": "script",
+    "submit": "submit",
+    "watch": "watch",
+    "stop": "stop",
+    "list": "list_runs",
+    "pull": "pull",
+    **dict.fromkeys(("merge", "pareto", "figures", "schemes"), "reports"),
+    "scaling": "scaling",
+    "bottleneck": "bottleneck",
+    "verify": "verify",
+    "devcluster": "devcluster",
+    "doctor": "doctor",
+    "bench": "bench",
+}
+"""The commands in the order a user meets them, each with the module here that registers it."""
+
+
+class _AllCommands(Commands):
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
+        """Names in the order of COMMANDS; typer has groups after all commands."""
+        return sorted(super().list_commands(ctx), key=list(COMMANDS).index)
+
+
+def commands(words: Sequence[str] = ()) -> typer.Typer:
+    """The tree of all commands; of the one that the command line `words` names, if it does.
+
+    Typer reads the signature of every command in the tree, and that of one is all that a command line needs.
+    """
+    app = typer.Typer(
+        name="graphmill",
+        cls=_AllCommands,
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,  # plain help: it starts fast, and reads the same in a log, a test and the reference
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 100},
+    )
+    app.callback()(_graphmill)
+    names = words[:1] if words and words[0] in COMMANDS else COMMANDS
+    for module in dict.fromkeys(COMMANDS[name] for name in names):
+        importlib.import_module(f"graphmill.cli.{module}").register(app)
+    return app
 
 
 def _print_version(asked: bool) -> None:
@@ -73,8 +70,7 @@ def _print_version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
-def graphmill_(
+def _graphmill(
     version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
     ] = False,
@@ -93,7 +89,7 @@ def graphmill_(
 def main() -> None:
     """The entry point: what escapes the commands is a bug of ours, and is reported as one."""
     try:
-        app()
+        commands(sys.argv[1:])()
     except Exception:  # noqa: BLE001  # the outermost frame: whatever comes here is a bug, and is reported as one
         traceback.print_exc()
         tell_bug()

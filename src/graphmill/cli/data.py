@@ -52,10 +52,10 @@ def datasets(root: DatasetRoot = None, json: Json = False) -> None:
 
 def _dataset_rows(prepared: "dict[str, Header]") -> list[dict[str, Any]]:
     """Datasets of the catalogues, then those that are prepared under other names."""
-    from graphmill.spec.kinds import KINDS
+    from graphmill.spec.kinds import all_kinds
 
-    known = {dataset.name: (kind, dataset) for kind in KINDS for dataset in kind.datasets}
-    counts = {kind.name: kind.counts for kind in KINDS}
+    known = {dataset.name: (kind, dataset) for kind in all_kinds() for dataset in kind.datasets}
+    counts = {kind.name: kind.counts for kind in all_kinds()}
     rows = []
     for name in [*known, *sorted(prepared.keys() - known.keys())]:
         header, (kind, dataset) = prepared.get(name), known.get(name, (None, None))
@@ -166,15 +166,15 @@ def prepare(
 
 def _kind_to_prepare(name: str, task: str | None, source: Path | None) -> "AnyKind":
     """By --task; else by a name of a catalogue; else by what --from looks like."""
-    from graphmill.spec.kinds import DEFAULT, KINDS, find_kind
+    from graphmill.spec.kinds import all_kinds, default_kind, find_kind
     from graphmill.tasks.stores import known_dataset, load
 
     if task is not None:
         return find_kind(task)
-    known = next((kind for kind in KINDS if known_dataset(kind, name) is not None), None)
+    known = next((kind for kind in all_kinds() if known_dataset(kind, name) is not None), None)
     if known is not None or source is None:
-        return known or DEFAULT
-    return next((kind for kind in KINDS if kind.recognise and load(kind.recognise)(source)), DEFAULT)
+        return known or default_kind()
+    return next((kind for kind in all_kinds() if kind.recognise and load(kind.recognise)(source)), default_kind())
 
 
 def _options(kind: "AnyKind", texts: Sequence[str]) -> "Spec":
@@ -227,11 +227,11 @@ def _show_store(folder: Path, *, check: bool, json: bool) -> None:
     """All of data of a built-in task; else the header only, since data must not choose what code is imported."""
     from graphmill.graph.arrays import check_arrays, check_checksum
     from graphmill.graph.header import read_header
-    from graphmill.spec.kinds import KINDS
+    from graphmill.spec.kinds import TASKS, find_kind
     from graphmill.tasks.stores import open_store
 
     header = read_header(folder)
-    kind = next((kind for kind in KINDS if kind.name == header.kind), None)
+    kind = find_kind(header.kind) if header.kind in TASKS else None
     store = None if kind is None else open_store(kind, folder)
     if check:
         with _progress(f"reading {header.name}"):

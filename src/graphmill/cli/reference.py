@@ -15,7 +15,7 @@ import typer
 
 from graphmill.base import exits
 from graphmill.base.files import write_text
-from graphmill.cli.app import app
+from graphmill.cli.app import commands
 
 _WIDTH = 100
 _FOLDER = Path("docs/reference")
@@ -32,7 +32,7 @@ def cli_markdown() -> str:
 
 def help_texts() -> Iterator[tuple[str, str]]:
     """`graphmill study run` and its help text at a fixed width, for every command, in reading order."""
-    yield from _help_of(typer.main.get_command(app), "graphmill", None)
+    yield from _help_of(typer.main.get_command(commands()), "graphmill", None)
 
 
 def _help_of(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401  # typer's own types
@@ -49,16 +49,16 @@ def _help_of(command: Any, path: str, parent: Any) -> Iterator[tuple[str, str]]:
 def experiment_markdown() -> str:
     """Every key of an experiment file, of a study file, of a pipeline file."""
     from graphmill.config.keys import Key, keys_of
-    from graphmill.spec.kinds import DEFAULT, KINDS
+    from graphmill.spec.kinds import DEFAULT_TASK, all_kinds
     from graphmill.spec.pipeline import PipelineFile, StageSpec
     from graphmill.spec.study import Study
 
     lines = [_GENERATED, "", "# Keys of an experiment", ""]
     lines += ["Every key may be given in the YAML file, or as `-O key=value`.", ""]
-    by_task = {kind.name: list(keys_of(kind.experiment)) for kind in KINDS}
+    by_task = {kind.name: list(keys_of(kind.experiment)) for kind in all_kinds()}
     shared = [key for key in next(iter(by_task.values())) if all(key in keys for keys in by_task.values())]
     takes = f"one of {', '.join(by_task)}, or package.module:KIND"
-    tasks = Key("task", takes, DEFAULT.name, False, "the learning problem; short for a section task: {kind: …}", "")
+    tasks = Key("task", takes, DEFAULT_TASK, False, "the learning problem; short for a section task: {kind: …}", "")
     lines += _key_table([tasks, *shared])
     for task, keys in by_task.items():
         lines += ["", f"## With `task: {task}`", ""]
@@ -67,7 +67,7 @@ def experiment_markdown() -> str:
     lines += ["# Keys of a pipeline", "", *_key_table(list(keys_of(PipelineFile))), ""]
     lines += ["## Of each of its stages", "", *_key_table(list(keys_of(StageSpec))), ""]
     lines += ["# Options of `graphmill prepare`", "", "Each is given as `-o key=value`.", ""]
-    for kind in KINDS:
+    for kind in all_kinds():
         lines += [f"## Of the task {kind.name}", "", *_key_table(list(keys_of(kind.prepare_options))), ""]
     return "\n".join(lines)
 
@@ -86,9 +86,9 @@ def _key_table(keys: Sequence[Any]) -> list[str]:
 def columns_page() -> str:
     """Every column of metrics.csv."""
     from graphmill.record.columns import columns_markdown
-    from graphmill.spec.kinds import KINDS
+    from graphmill.spec.kinds import all_kinds
 
-    parts = [f"## Of a run of `task: {kind.name}`\n\n{columns_markdown(kind).strip()}\n" for kind in KINDS]
+    parts = [f"## Of a run of `task: {kind.name}`\n\n{columns_markdown(kind).strip()}\n" for kind in all_kinds()]
     return "\n".join([f"{_GENERATED}\n\n# Columns of metrics.csv\n", *parts])
 
 

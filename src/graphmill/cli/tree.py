@@ -18,38 +18,16 @@ _NO_PLACE_TO_WRITE = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES),
     *(errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
 )  # what a path given by the user may raise, no matter where in the code
-READING_ORDER = (
-    *(
-        "datasets",
-        "prepare",
-        "inspect",
-        "stage",
-        "plan",
-        "train",
-        "launch",
-        "evaluate",
-        "predict",
-        "study",
-        "pipeline",
-        "script",
-        "submit",
-        "watch",
-        "stop",
-        "list",
-        "pull",
-    ),
-    *("merge", "pareto", "figures", "schemes", "scaling", "bottleneck", "verify", "devcluster", "doctor", "bench"),
-)
 _SHORT_FLAGS_KEY = "graphmill.short_flags"
 
 
 class Commands(TyperGroup):
-    """The tree of commands, listed in the order a user meets them."""
+    """A group of commands, listed in the order in which they were registered."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
-        """Names in reading order."""
+        """Names in the order of registration."""
         del ctx
-        return sorted(self.commands, key=lambda name: READING_ORDER.index(name) if name in READING_ORDER else 99)
+        return list(self.commands)
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401  # typer's Context, old and new
         """Run the command; what the user can fix ends in one sentence and exit status 2."""

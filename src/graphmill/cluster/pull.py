@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.record.manifest import MANIFEST, Manifest
-from graphmill.spec.plan import PLAN_FILE
+from graphmill.spec.dotted import PLAN_FILE
 
 PARTIAL: Final = ".pull-partial"
 State = Literal["new", "changed", "unchanged"]

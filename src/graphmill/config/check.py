@@ -1,7 +1,7 @@
 """Check a draft against a model of the spec: every problem at once, each with file, line, key and the nearest name."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -25,6 +25,8 @@ from graphmill.config.keys import (
 from graphmill.config.problems import KeyPath, Problem, dotted, refuse
 
 T = TypeVar("T", bound=BaseModel)
+Others = Callable[[], Mapping[str, Model]]
+"""Called only when there is something to report, since each model costs its import."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +34,19 @@ class _Family:
     """The model that was chosen, and those that were not, by what would choose them: `task=traffic`."""
 
     model: Model
-    others: Mapping[str, Model]
+    others: Others
     chosen: str  # "task is node_classification"; "" if there was no choice
 
     def owners(self, path: KeyPath) -> list[str]:
         """What would make the key at `path` a known one."""
         key = dotted(tuple(part for part in path if not isinstance(part, int)))
-        return [choice for choice, model in self.others.items() if key in _sections_and_keys(model)]
+        return [choice for choice, model in self.others().items() if key in _sections_and_keys(model)]
 
 
-def checked(
-    model: type[T], draft: Draft, source: str, *, others: Mapping[str, Model] | None = None, chosen: str = ""
-) -> T:
+def checked(model: type[T], draft: Draft, source: str, *, others: Others | None = None, chosen: str = "") -> T:
     """The model that `draft` describes, or one `UserError` with all of its problems.
 
-    `others`: models that were not chosen, by what would choose them; one of their keys is reported as such.
+    `others` gives the models that were not chosen, by what would choose them; one of their keys is reported as such.
     """
     result, problems = examined(model, draft, source, others=others, chosen=chosen)
     refuse(problems, source)
@@ -55,10 +55,10 @@ def checked(
 
 
 def examined(
-    model: type[T], draft: Draft, source: str, *, others: Mapping[str, Model] | None = None, chosen: str = ""
+    model: type[T], draft: Draft, source: str, *, others: Others | None = None, chosen: str = ""
 ) -> tuple[T | None, list[Problem]]:
     """The model that `draft` describes, and all of its problems: for a file that holds several models."""
-    family = _Family(model, others or {}, chosen)
+    family = _Family(model, others or dict, chosen)
     value = _with_default_tags(model, draft.value)
     problems = list(draft.problems)
     try:
@@ -208,7 +208,7 @@ def _unknown_tag(detail: ErrorDetails, key: str, field: FieldInfo, family: _Fami
     known = [tag_of(member, tag) for member in section_members(field)]
     given = detail["input"].get(tag) if isinstance(detail["input"], Mapping) else None
     section = key.rpartition(".")[0]
-    owners = [choice for choice, model in family.others.items() if given in _tags(model, section)]
+    owners = [choice for choice, model in family.others().items() if given in _tags(model, section)]
     if owners:
         choices = " or ".join(owners)
         what = f"{key}={given} belongs to {choices}, but {family.chosen}"

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 import graphmill
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
-from graphmill.spec.kinds import KINDS
+from graphmill.spec.kinds import all_kinds
 
 FILE_NAME: Final = "metadata.json"
 _MAX_BYTES: Final = 2**24
@@ -151,9 +151,11 @@ def _with_kind(path: Path, raw: dict[str, Any]) -> dict[str, Any]:
     if "kind" in raw:
         return raw
     version = raw.get("format_version")
-    names = [kind.name for kind in KINDS if version is not None and version in kind.old_formats]
+    names = [kind.name for kind in all_kinds() if version is not None and version in kind.old_formats]
     if not names:
-        raise _other_version(path, version, " or ".join(repr(each) for kind in KINDS for each in kind.old_formats))
+        raise _other_version(
+            path, version, " or ".join(repr(each) for kind in all_kinds() for each in kind.old_formats)
+        )
     return {"kind": names[0], **raw}
 
 

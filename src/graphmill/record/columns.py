@@ -4,21 +4,21 @@ from collections.abc import Iterable
 from typing import Final
 
 from graphmill.spec.columns import FORMER_NAMES, Column, Layout
-from graphmill.spec.kinds import KINDS
+from graphmill.spec.kinds import all_kinds
 from graphmill.spec.kinds.kind import AnyKind
 
-ANY_COLUMN: Final[dict[str, Column]] = {name: column for kind in KINDS for name, column in kind.columns.items()}
+ANY_COLUMN: Final[dict[str, Column]] = {name: column for kind in all_kinds() for name, column in kind.columns.items()}
 """Every column of every built-in task; one name holds one type of value, whatever the task."""
 
 LAYOUTS: Final[dict[str, tuple[AnyKind, Layout]]] = {
-    layout.name: (kind, layout) for kind in KINDS for layout in kind.layouts
+    layout.name: (kind, layout) for kind in all_kinds() for layout in kind.layouts
 }
 """Every header of another program, by its name, and the task whose runs it shows."""
 
 _RENAMED: Final[dict[str, str]] = {
     **{name: ours for _, layout in LAYOUTS.values() for name, ours in layout.columns.items()},
     **FORMER_NAMES,
-    **{name: ours for kind in KINDS for name, ours in kind.former_names.items()},
+    **{name: ours for kind in all_kinds() for name, ours in kind.former_names.items()},
 }
 
 
@@ -47,13 +47,13 @@ def is_lower_better(kind: AnyKind, name: str) -> bool:
 def kind_of_header(header: Iterable[str]) -> AnyKind | None:
     """The built-in task that has all columns of this header, and no other measure; or None."""
     names = set(header)
-    return next((kind for kind in KINDS if _measured(kind) <= names <= kind.columns.keys()), None)
+    return next((kind for kind in all_kinds() if _measured(kind) <= names <= kind.columns.keys()), None)
 
 
 def kinds_measured(header: Iterable[str]) -> list[AnyKind]:
     """The built-in tasks whose measures are all in a header, whatever else is."""
     names = set(header)
-    return [kind for kind in KINDS if _measured(kind) <= names]
+    return [kind for kind in all_kinds() if _measured(kind) <= names]
 
 
 def _measured(kind: AnyKind) -> set[str]:

@@ -23,8 +23,9 @@ from graphmill.record.provenance import Provenance, collect_provenance
 from graphmill.record.trust import refuse_foreign_kind
 from graphmill.record.weights import copy_initial_weights
 from graphmill.spec.differences import plan_differences
+from graphmill.spec.dotted import PLAN_FILE
 from graphmill.spec.older import upgrade_plan
-from graphmill.spec.plan import PLAN_FILE, Plan
+from graphmill.spec.plan import Plan
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from graphmill.base.errors import UserError
-from graphmill.spec.plan import PLAN_FILE, Plan
+from graphmill.spec.plan import Plan
 
 if TYPE_CHECKING:
     from graphmill.record.run_folder import RunFolder
@@ -43,16 +43,6 @@ def refuse_foreign_kind(plan_path: Path, kind: object, environ: Mapping[str, str
         f"{_whose(plan_path)} and is of the task {kind}: to read the plan is to import that",
         fix=f"read that code; then name it: {TRUST_VARIABLE}={kind}",
     )
-
-
-def refuse_code_in_run_folder(target: str, origin: Path) -> None:
-    """Raise a `UserError` if the code of a model is in a run folder: those are for results, not code."""
-    for folder in origin.resolve().parents:
-        if (folder / PLAN_FILE).is_file():
-            raise UserError(
-                f"model.target {target!r} would be imported from {origin}, inside the run folder {folder}",
-                fix="keep the model outside run folders, and name it from there (PYTHONPATH, or install it)",
-            )
 
 
 def _is_trusted(plan_path: Path, name: str, trusted: Iterable[str], environ: Mapping[str, str]) -> bool:

@@ -14,7 +14,7 @@ from graphmill.base.names import did_you_mean
 from graphmill.record.columns import LAYOUTS, current_names, kind_of_header, kinds_measured
 from graphmill.record.metrics import Table, read_table
 from graphmill.spec.columns import Column, ColumnType, Layout
-from graphmill.spec.kinds import KINDS, find_kind
+from graphmill.spec.kinds import TASKS, find_kind
 from graphmill.spec.kinds.kind import AnyKind
 
 MERGED_METRICS = Path("results/metrics.csv")
@@ -68,7 +68,7 @@ def _kind_of(table: Table, task: str | None) -> AnyKind:
     whole, likely = kind_of_header(table.header), kinds_measured(table.header)
     if whole is None and len(likely) != 1:
         raise UserError(
-            f"{table.path} has the columns of no built-in task ({', '.join(kind.name for kind in KINDS)})",
+            f"{table.path} has the columns of no built-in task ({', '.join(TASKS)})",
             fix="say whose they are: --task package.module:KIND",
         )
     return whole or likely[0]

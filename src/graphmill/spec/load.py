@@ -12,7 +12,7 @@ from graphmill.config.draft import Draft
 from graphmill.config.problems import Problem, refuse
 from graphmill.config.yaml_text import read_document
 from graphmill.spec.experiment import Experiment
-from graphmill.spec.kinds import DEFAULT, KINDS, find_kind
+from graphmill.spec.kinds import DEFAULT_TASK, TASKS, find_kind
 from graphmill.spec.kinds.kind import AnyKind
 from graphmill.spec.recipes import PIPELINE_KEY, STUDY_KEYS, find_recipe
 
@@ -44,9 +44,13 @@ def _experiment(draft: Draft, source: str, overrides: Sequence[str]) -> Experime
         draft.override(text)
         _as_section(draft)
     kind = _chosen_kind(draft, source)
-    others = {f"task={other.name}": other.experiment for other in KINDS if other.name != kind.name}
     chosen: type[Experiment] = kind.experiment
-    return checked(chosen, draft, source, others=others, chosen=f"task is {kind.name}")
+    return checked(chosen, draft, source, others=lambda: _others(kind), chosen=f"task is {kind.name}")
+
+
+def _others(kind: AnyKind) -> Mapping[str, type[Experiment]]:
+    """The experiments of the other built-in tasks, by what would choose them."""
+    return {f"task={name}": find_kind(name).experiment for name in TASKS if name != kind.name}
 
 
 def _as_section(draft: Draft) -> None:
@@ -58,12 +62,12 @@ def _as_section(draft: Draft) -> None:
 def _chosen_kind(draft: Draft, source: str) -> AnyKind:
     """The kind that the draft names, after the section has been given its `kind` if it lacks one."""
     where = draft.where(("task",), otherwise=source)
-    names = ", ".join(kind.name for kind in KINDS)
-    section = draft.value.setdefault("task", {"kind": DEFAULT.name})
+    names = ", ".join(TASKS)
+    section = draft.value.setdefault("task", {"kind": DEFAULT_TASK})
     if not isinstance(section, Mapping):
         what = f"task is {json.dumps(section)}, but it is one of {names}, or a section with such a kind"
-        refuse([*draft.problems, Problem(where, what, f"set task={DEFAULT.name}")], source)
-    draft.value["task"] = section = {"kind": DEFAULT.name, **section}
+        refuse([*draft.problems, Problem(where, what, f"set task={DEFAULT_TASK}")], source)
+    draft.value["task"] = section = {"kind": DEFAULT_TASK, **section}
     name = section["kind"]
     if not isinstance(name, str):
         refuse([*draft.problems, Problem(where, f"task.kind is {json.dumps(name)}, but it is text", names)], source)

@@ -16,7 +16,6 @@ from graphmill.spec.kinds.kind import AnyKind, DatasetInfo, TaskPlan
 from graphmill.spec.optimizer import OptimizerSpec, planned_optimizer
 from graphmill.spec.weights import InitialWeights
 
-PLAN_FILE = "plan.json"  # in a run folder
 RANK_MIB_AT_LEAST = 150  # not shared with others: an interpreter that has imported torch (157 seen: 2.13, CPU build)
 
 

@@ -11,7 +11,7 @@ from graphmill.base.errors import UserError
 from graphmill.base.names import nearest
 from graphmill.config.frozen import Spec
 from graphmill.graph.header import Header, is_prepared, prepared_in
-from graphmill.spec.kinds import KINDS
+from graphmill.spec.kinds import DEFAULT_TASK
 from graphmill.spec.kinds.kind import AnyKind, DatasetInfo, KnownDataset
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
@@ -103,7 +103,7 @@ def known_dataset(kind: AnyKind, name: str) -> KnownDataset | None:
 def not_prepared(kind: AnyKind, name: str, root: Path) -> UserError:
     """The error of requested data that are not prepared."""
     here = f"--dataset-root {root}"
-    of_task = "" if kind is KINDS[0] else f" --task {kind.name}"
+    of_task = "" if kind.name == DEFAULT_TASK else f" --task {kind.name}"
     known = known_dataset(kind, name)
     if known is not None:
         given = " --from PATH" if known.origin == "given" else ""

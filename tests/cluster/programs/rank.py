@@ -21,7 +21,7 @@ from graphmill.record.metrics import write_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.rank import current_rank
 from graphmill.runtime.stop import StopRequest
-from graphmill.spec.kinds import DEFAULT as NODES
+from graphmill.spec.kinds.node_classification import KIND as NODES
 from graphmill.spec.plan import Plan
 
 RANK = current_rank(os.environ)

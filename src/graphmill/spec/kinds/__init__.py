@@ -1,22 +1,20 @@
 """The learning problems: one torch-free page each, and the one place that finds them."""
 
+import functools
 import importlib
-import sys
 from typing import Final
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
+from graphmill.spec.dotted import import_named
 from graphmill.spec.kinds.kind import AnyKind, Kind
-from graphmill.spec.kinds.node_classification import KIND as NODE_CLASSIFICATION
-from graphmill.spec.kinds.traffic import KIND as TRAFFIC
 
-__all__ = ["DEFAULT", "KINDS", "find_kind"]
-
-KINDS: Final[tuple[AnyKind, ...]] = (NODE_CLASSIFICATION, TRAFFIC)
-DEFAULT: Final = KINDS[0]
-"""The task of an experiment that names none."""
-
-_BUILT_IN: Final = {kind.name: kind for kind in KINDS}
+TASKS: Final = ("node_classification", "traffic")
+"""The built-in tasks. The page of each is the module of that name here, imported when it is asked for: a command that
+needs one task does not pay for the others.
+"""
+DEFAULT_TASK: Final = TASKS[0]
+"""Of an experiment that names none."""
 
 
 def find_kind(name: str) -> AnyKind:
@@ -25,32 +23,32 @@ def find_kind(name: str) -> AnyKind:
     A module is imported only because an experiment, or the plan made from it, names it. `UserError` if there is
     none, or it is not a kind.
     """
-    if name in _BUILT_IN:
-        return _BUILT_IN[name]
+    if name in TASKS:
+        return _checked(importlib.import_module(f"{__name__}.{name}").KIND, name)
     module_name, colon, attribute = name.partition(":")
     if not colon:
         raise UserError(
-            f"task.kind {name!r} is not a built-in task; {did_you_mean(name, _BUILT_IN)}",
-            fix=f"set task.kind to one of {', '.join(_BUILT_IN)}, or to the path of another: package.module:KIND",
+            f"task.kind {name!r} is not a built-in task; {did_you_mean(name, TASKS)}",
+            fix=f"set task.kind to one of {', '.join(TASKS)}, or to the path of another: package.module:KIND",
         )
-    if module_name.partition(".")[0] in sys.stdlib_module_names:
-        raise UserError(
-            f"task.kind {name!r} is not a task: {module_name} is a part of Python",
-            fix="name the page of a task, package.module:KIND",
-        )
-    try:
-        module = importlib.import_module(module_name)
-    except (ImportError, ValueError) as error:
-        raise UserError(
-            f"task.kind {name}: {module_name!r} cannot be imported: {error}",
-            fix="install the package, or put its folder on the path: PYTHONPATH=FOLDER graphmill …",
-        ) from None
+    module = import_named("task.kind", name, module_name, fix="name the page of a task: package.module:KIND")
     if not hasattr(module, attribute):
         raise UserError(
             f"task.kind {name}: {module_name} has no {attribute!r}; {did_you_mean(attribute, dir(module))}",
             fix=f"define {attribute} = Kind(name={name!r}, …) in {module.__file__}",
         )
     return _checked(getattr(module, attribute), name)
+
+
+@functools.cache
+def all_kinds() -> tuple[AnyKind, ...]:
+    """All built-in kinds."""
+    return tuple(find_kind(name) for name in TASKS)
+
+
+def default_kind() -> AnyKind:
+    """The kind of an experiment that names none."""
+    return find_kind(DEFAULT_TASK)
 
 
 def _checked(found: object, name: str) -> AnyKind:

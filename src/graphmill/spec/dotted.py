@@ -1,0 +1,48 @@
+"""Code that an experiment or a plan names by dotted path: what may be imported, and how its absence is reported."""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from graphmill.base.errors import UserError
+
+PLAN_FILE: Final = "plan.json"  # in a run folder
+
+
+def import_named(key: str, target: str, module_name: str, *, fix: str, refused: Sequence[str] = ()) -> ModuleType:
+    """The module that the experiment's `key` names in its value `target`.
+
+    Nothing of Python itself is imported, nothing whose name begins as one of `refused`, and no code out of a run
+    folder, which is for results. `fix`: what to name instead. Raises `UserError` for those, and where the import fails.
+    """
+    package = module_name.partition(".")[0]
+    is_python = package in sys.stdlib_module_names
+    if is_python or module_name.startswith(tuple(refused)):
+        raise UserError(f"{key} {target!r} names a part of {'Python' if is_python else package}", fix=fix)
+    _refuse_code_in_run_folder(key, target, package)
+    try:
+        return importlib.import_module(module_name)
+    except (ImportError, ValueError) as error:
+        raise UserError(
+            f"{key} {target!r}: {module_name!r} cannot be imported: {error}",
+            fix=f"install the package, or put its folder on the path (PYTHONPATH=FOLDER graphmill …); {fix}",
+        ) from None
+
+
+def _refuse_code_in_run_folder(key: str, target: str, package: str) -> None:
+    try:
+        found = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        return  # the import will report it
+    if found is None or found.origin is None:
+        return
+    for folder in Path(found.origin).resolve().parents:
+        if (folder / PLAN_FILE).is_file():
+            raise UserError(
+                f"{key} {target!r} would be imported from {found.origin}, inside the run folder {folder}",
+                fix="keep the code outside run folders, and name it from there (PYTHONPATH, or install it)",
+            )
