@@ -317,6 +317,59 @@ def faults_table(result: dict[str, Any], runs: str, command: str, times: dict[st
     return lines
 
 
+def pipeline(result: dict[str, Any]) -> str:
+    """What `pipeline plan` predicts of a stage, and what its job took."""
+    bars = result["bars"]
+    lines = [
+        "**Pipelines**: predicted by `graphmill pipeline plan` ÷ needed by the stage's job on a dev cluster"
+        f" (bars: {bars['time']:.0%} of the time, {bars['memory']:.0%} of the memory)\n",
+        "| pipeline | stage | job s | time ÷ | job MiB | memory ÷ |",
+        "|" + "---|" * 6,
+    ]
+    for stage in result["stages"]:
+        time_ratio, memory_ratio = (stage[f"predicted_{unit}"] / stage[f"job_{unit}"] for unit in ("s", "mib"))
+        cells = (f"{stage['job_s']:.0f}", f"{time_ratio:.2f}", f"{stage['job_mib']:.0f}", f"{memory_ratio:.2f}")
+        lines.append("| " + " | ".join((stage["recipe"], stage["stage"], *cells)) + " |")
+    return "\n".join([*lines, "", source(result, "python benchmarks/pipeline.py")])
+
+
+def pipeline_kills(result: dict[str, Any]) -> str:
+    ways = ", ".join(f"{count} {way}" for way, count in result["by_way"].items())
+    return (
+        f"**Pipelines of jobs, killed**: {result['kills']} kills at random moments ({ways}) of {result['pipelines']}"
+        f" submitted pipelines: {result['equal']} ended with the weights of the undisturbed one, bit for bit;"
+        f" {result['run_twice']} stages ran twice. "
+    ) + source(result, "python benchmarks/pipeline_kills.py")
+
+
+def before_after(result: dict[str, Any]) -> str:
+    """Two versions of graphmill."""
+    found = {name: value for name, value in result.items() if "wall_s" in value}
+    before, after = (next(iter(found.values()))[side] for side in ("before", "after"))
+    lines = [
+        f"**Before and after the task kinds**: commit {before['commit'][:8]} ÷ commit {after['commit'][:8]}, above 1 is"
+        " faster (median of paired rounds, quartiles)\n",
+        "| what | before s | after s | before ÷ after | by CPU time | others' cores |",
+        "|" + "---|" * 6,
+    ]
+    for name, value in found.items():
+        wall, cpu = value["wall_s"], value["cpu_s"]
+        seconds = [f"{wall[side]['median']:.3g}" for side in ("before", "after")]
+        ratios = [ratio(kind["before_over_after"]) for kind in (wall, cpu)]
+        lines.append("| " + " | ".join((name, *seconds, *ratios, f"{value['foreign_cores']:.2f}")) + " |")
+    return "\n".join([*lines, "", source(result, "python benchmarks/before_after.py --before PYTHON")])
+
+
+def mutations(result: dict[str, Any]) -> str:
+    verdicts = result["mutations"]
+    caught = sum(one["verdict"] == "caught" for one in verdicts)
+    others = [f"{one['name']}: {one['verdict']}" for one in verdicts if one["verdict"] != "caught"]
+    return (
+        f"**Mutations**: {caught} of {len(verdicts)} mistakes put into the code one at a time are caught by a test"
+        f"{'; not: ' + ', '.join(others) if others else ''}. "
+    ) + source(result, "python benchmarks/mutations.py")
+
+
 TABLES = {
     "sampler": lambda r: samplers(
         r, "Raw sampling", "python benchmarks/sampler.py", "Ratios are to our one thread; nobody makes edge ids.\n"
@@ -338,6 +391,10 @@ TABLES = {
     "faults": faults,
     "faults_ssh": faults_ssh,
     "submit": submit,
+    "pipeline": pipeline,
+    "pipeline_kills": pipeline_kills,
+    "before_after": before_after,
+    "mutations": mutations,
     "monitor": monitor,
     "startup": startup,
 }

@@ -6,7 +6,7 @@
 that should fail then. Each is a mistake that a programmer might make, and none that cannot change what the code does.
 The checkout is copied into a temporary folder and stays as it is; a mutation of native/ is built there (a compiler,
 cmake, ninja and nanobind are needed). A test that fails must pass without the mutation, or the mutation counts as
-neither caught nor survived. Exit status 1 where one survived.
+neither caught nor survived. Exit status 1 where one survived. Only a run of all of them writes the result file.
 """
 
 import argparse
@@ -20,7 +20,8 @@ from pathlib import Path
 
 import yaml
 
-from harness import print_table
+from harness import print_table, write_result
+from origin import Origin
 
 CHECKOUT = Path(__file__).parents[1]
 LIST = Path(__file__).with_name("mutations.yaml")
@@ -149,7 +150,7 @@ def main() -> int:
         for one in known
         if (not options.only or {one.name, str(one.number)} & set(options.only)) and options.part in (None, one.part)
     ]
-    rows = []
+    rows, origin = [], Origin.now()
     with tempfile.TemporaryDirectory(prefix="graphmill-mutations-") as folder:
         copy = Copy(Path(folder))
         for one in chosen:
@@ -157,6 +158,9 @@ def main() -> int:
             print(f"{one.number:2} {one.name}: {verdict.word} {verdict.seen_by}", flush=True)
             rows.append([str(one.number), one.name, one.file, verdict.word, verdict.seen_by])
     caught = sum(row[3] == "caught" for row in rows)
+    if chosen == known:
+        found = [dict(zip(("name", "file", "verdict", "seen_by"), row[1:], strict=True)) for row in rows]
+        write_result("mutations", {"mutations": found}, origin)
     print_table(f"{caught} of {len(rows)} caught", ["", "mutation", "file", "verdict", "seen by"], rows)
     return 0 if caught == len(rows) else 1
 

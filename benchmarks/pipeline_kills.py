@@ -1,8 +1,9 @@
 """A pipeline on a dev cluster, ended at random moments, twenty times: its final weights, bit for bit those of
 `pipeline run` left alone.
 
-What is ended: `pipeline submit` while it measures and packs, the job (scancel), its driver, its rank (SIGKILL); so also
-between stages and while weights are handed over. Where nothing of the chain is left, the pipeline is submitted again.
+What is ended: `pipeline submit` while it measures and packs, the job (scancel), its driver, its rank (SIGKILL). A third
+of the kills wait for the moment when a stage has begun that takes weights, and has not saved a checkpoint of its own:
+while weights are handed over. Where nothing of the chain is left, the pipeline is submitted again.
 
 python benchmarks/pipeline_kills.py [--kills 20] [--seed 9]
 """
@@ -26,6 +27,7 @@ import yaml
 
 from graphmill.devcluster.description import ENVIRONMENT_NAME
 from graphmill.record.find_weights import weights_of
+from graphmill.record.manifest import saved_steps
 from graphmill.record.run_folder import RunFolder
 from harness import ForeignLoad, console, write_result
 from origin import Origin
@@ -115,6 +117,11 @@ class Pipeline:
                 self.attempts_when_done.setdefault(name, len(folder.attempts()))
         return set(self.attempts_when_done) == set(STAGES)
 
+    def hands_over(self) -> bool:
+        """Whether the stage that takes weights has begun and saved nothing yet."""
+        folder = self.stage(STAGES[-1])
+        return folder.path.exists() and not saved_steps(folder.checkpoints_dir)
+
     def run_twice(self) -> int:
         """Stages that were begun again after they were done."""
         return sum(len(self.stage(name).attempts()) != count for name, count in self.attempts_when_done.items())
@@ -142,14 +149,27 @@ def disturb(pipeline: Pipeline, dice: random.Random, ways: Counter[str], wanted:
             if ways.total() >= wanted:
                 time.sleep(1)
                 continue
-            time.sleep(dice.uniform(0, 25))
+            wait_for_moment(pipeline, dice)
             strike(pipeline, submit, dice, ways)
             pipeline.is_done()
     return pipeline.run_twice()
 
 
+def wait_for_moment(pipeline: Pipeline, dice: random.Random) -> None:
+    """A random time; or until weights are handed over, and a part of the two seconds that it takes."""
+    if dice.random() < 2 / 3:
+        time.sleep(dice.uniform(0, 25))
+        return
+    while jobs("pending", "running") and not pipeline.hands_over():
+        if saved_steps(pipeline.stage(STAGES[-1]).checkpoints_dir):
+            return  # too late: it has been
+        time.sleep(0.05)
+    time.sleep(dice.uniform(0, 2))
+
+
 def strike(pipeline: Pipeline, submit: subprocess.Popen[str], dice: random.Random, ways: Counter[str]) -> None:
     """End whatever is there to be ended now."""
+    is_handing_over = pipeline.hands_over()
     if submit.poll() is None:
         with suppress(ProcessLookupError):
             os.killpg(submit.pid, signal.SIGKILL)
@@ -168,6 +188,7 @@ def strike(pipeline: Pipeline, submit: subprocess.Popen[str], dice: random.Rando
         else:
             with suppress(psutil.Error):
                 (drivers if way == "driver" else ranks)[0].kill()
+    way += " while handing over" * is_handing_over
     ways[way] += 1
     done = [name for name in STAGES if name in pipeline.attempts_when_done]
     console.print(f"{time.strftime('%H:%M:%S')} kill {ways.total()}: {way}; done: {', '.join(done) or 'none'}")
