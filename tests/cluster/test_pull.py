@@ -1,4 +1,4 @@
-"""Fetching runs: what is named, what is wanted, and a real rsync over a real sshd (in tests/cluster/ssh)."""
+"""Fetching runs: what is named, what is wanted, and a real rsync over a real sshd (in tests/cluster/launch/ssh)."""
 
 import pytest
 

@@ -16,6 +16,7 @@ from typing import Final, Literal
 
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.record.manifest import MANIFEST, Manifest
+from graphmill.record.run_folder import PIPELINE_FILE
 from graphmill.spec.dotted import PLAN_FILE
 
 PARTIAL: Final = ".pull-partial"
@@ -45,6 +46,8 @@ _KNOWN: Final = (
     *("job.json", "job.sbatch", "jobs.jsonl", "slurm-*.out", "monitor/*.csv", "staged/*.json"),
     *("sacct.json", "sacct_summary.txt", "epilog.json", "epilog.txt", "raw/*.log"),
 )
+# In the folder that holds the runs of a pipeline.
+_ABOVE: Final = (PIPELINE_FILE, "evaluations.csv", "job-*.sbatch", "jobs.jsonl", "slurm-*.out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +125,13 @@ class Pull:
     def _fetch(self, entries: Sequence[_Entry], *, dry_run: bool) -> list[PulledRun]:
         by_run = _by_run(entries)
         sealed = {str(PurePosixPath(entry.path).parent) for entry in entries if _name(entry.path) == MANIFEST}
+        above = {PurePosixPath(run).parent for run in by_run if run}
         changed = {
-            run: [entry for entry in files if entry.is_changed and self._is_wanted(entry.path, run, sealed)]
+            run: [
+                entry
+                for entry in files
+                if entry.is_changed and (self._is_wanted(entry.path, run, sealed) or _is_of_runs_in(above, entry.path))
+            ]
             for run, files in by_run.items()
         }
         paths = [entry.path for files in changed.values() for entry in files]
@@ -219,6 +227,12 @@ def _by_run(entries: Sequence[_Entry]) -> dict[str | None, list[_Entry]]:
         found.setdefault(run, []).append(entry)
     found.setdefault(None, [])
     return found
+
+
+def _is_of_runs_in(folders: set[PurePosixPath], path: str) -> bool:
+    """Whether a file is one that a pipeline and its jobs write next to the runs of its stages."""
+    file = PurePosixPath(path)
+    return file.parent in folders and any(file.match(known) for known in _ABOVE)
 
 
 def _refuse_torn(to: Path, seals: Sequence[str]) -> None:

@@ -73,6 +73,15 @@ def test_runs_come_whole_and_nothing_else(pull, make_run, tmp_path):
     assert not list(tmp_path.rglob("pwned"))
 
 
+def test_what_a_pipeline_wrote_next_to_its_runs_comes_with_them(pull, make_run, remote, tmp_path):
+    make_run("pipeline/first")
+    written = {"pipeline.json", "evaluations.csv", "job-1.sbatch", "jobs.jsonl", "slurm-7.out"}
+    for name in [*written, "notes.txt"]:
+        (remote / "pipeline" / name).write_text(name)
+    pull()
+    assert {path.name for path in (tmp_path / "here" / "pipeline").iterdir()} == {*written, "first"}
+
+
 def test_only_what_is_new_travels_and_nothing_here_is_deleted(pull, make_run, tmp_path):
     first, second = make_run("one"), make_run("two", done=False)
     pull()
