@@ -40,7 +40,7 @@ def test_a_batch_holds_the_readings_of_its_windows(store: TrafficStore) -> None:
         raw = store.values[start : start + 9]
         known = raw != 0
         mean = Bounded.of(metadata.mean).rounded()  # to float32, and so is the deviation
-        scaled = ((Bounded.of(torch.from_numpy(raw)) - mean) / metadata.std).rounded()
+        scaled = ((Bounded.of(torch.tensor(raw)) - mean) / metadata.std).rounded()
         scaled = scaled.moved(lambda x, known=known: torch.where(torch.from_numpy(known), x, 0))
         assert_within(inputs[row, ..., 0], scaled[:6])
         np.testing.assert_array_equal(inputs[row, ..., 1], known[:6])
