@@ -3,7 +3,7 @@
 
 What is ended: `pipeline submit` while it measures and packs, the job (scancel), its driver, its rank (SIGKILL). A third
 of the kills wait for the moment when a stage has begun that takes weights, and has not saved a checkpoint of its own:
-while weights are handed over. Where nothing of the chain is left, the pipeline is submitted again.
+such a kill counts as one while handing over. Where nothing of the chain is left, the pipeline is submitted again.
 
 python benchmarks/pipeline_kills.py [--kills 20] [--seed 9]
 """
@@ -156,7 +156,7 @@ def disturb(pipeline: Pipeline, dice: random.Random, ways: Counter[str], wanted:
 
 
 def wait_for_moment(pipeline: Pipeline, dice: random.Random) -> None:
-    """A random time; or until weights are handed over, and a part of the two seconds that it takes."""
+    """A random time; or until a stage that takes weights has begun, and up to two seconds more."""
     if dice.random() < 2 / 3:
         time.sleep(dice.uniform(0, 25))
         return
