@@ -6,8 +6,8 @@
 Workloads: the raw sampler and the blocks that training samples (both on one thread), a step of GraphSAGE, a step of
 DCRNN, the start of commands, `graphmill submit` on a dev cluster (root, Slurm). Each installation has a process of its
 own for each workload; one works while the other waits, and who comes first changes from round to round. A session
-begins with new processes, because two processes of the same program differ by a percent or two in where their memory
-lies. `before ÷ after` is taken within a round: above 1, the new one is faster. Exit status 1 where a median is below
+begins with new processes, because two processes of the same program differ in where their memory lies: by a percent or
+two, DCRNN's step by up to eight, so it wants a dozen sessions. `before ÷ after` is taken within a round: above 1, the new one is faster. Exit status 1 where a median is below
 the bar. With the same PYTHON twice it measures its own uncertainty.
 
 CPU time stands beside wall-clock time: it moves less where others use the machine.

@@ -94,7 +94,10 @@ def sage_step(path: str, threads: int) -> Callable[[int], object]:
 
 
 def dcrnn_step(path: str, threads: int) -> Callable[[int], object]:
-    """DCRNN on a made-up road graph of 207 sensors."""
+    """DCRNN on a made-up road graph of 207 sensors, 3 steps in and 3 out.
+
+    Every step in time does the same work, and turns a quarter as long stand closer together in the machine's time.
+    """
     import torch
 
     import traffic_step as benchmark
@@ -103,6 +106,7 @@ def dcrnn_step(path: str, threads: int) -> Callable[[int], object]:
     _prepare_torch(threads)
     _native.keep_freed_memory()
     torch.manual_seed(0)
+    benchmark.INPUTS = benchmark.HORIZON = 3
     adjacency, _ = benchmark.load_adjacency(Path("no such file"))  # the made-up one, also where METR-LA's is there
     inputs = torch.randn(benchmark.BATCH, benchmark.INPUTS, benchmark.NODES, benchmark.CHANNELS)
     targets = torch.randn(benchmark.BATCH, benchmark.HORIZON, benchmark.NODES)
