@@ -70,6 +70,7 @@ check: install ## format, lint, types, layers, docs
 	$(BIN)/ruff check .
 	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file benchmarks/mypy.ini
 	$(BIN)/lint-imports
 	$(BIN)/python -m graphmill.cli.reference --check docs/reference
 	$(BIN)/python benchmarks/measured.py --check || { echo 'README.md: python benchmarks/measured.py --write' >&2; exit 1; }

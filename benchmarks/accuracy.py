@@ -22,6 +22,7 @@ import torch
 from entries import write_entries
 from graphmill.graph.batch import SeedIds, Seeds
 from graphmill.record.run_folder import RunFolder
+from graphmill.spec.kinds.traffic import TrafficPlan
 from graphmill.tasks.traffic.metrics import measures, tally
 from graphmill.tasks.traffic.store import TrafficStore
 from graphmill.tasks.traffic.windows import TrafficWindows
@@ -113,6 +114,7 @@ def last_value_errors(folder: Path) -> dict[str, float]:
     there is no forecast, and its targets count nowhere.
     """
     task = RunFolder.open(folder).read_plan().task
+    assert isinstance(task, TrafficPlan)
     windows = TrafficWindows(TrafficStore.open(Path(task.dataset.path)), task.history, task.horizon)
     starts = windows.of("test")
     batch = windows.batch(Seeds(0, 0, SeedIds(starts)))

@@ -7,8 +7,9 @@ Workloads: the raw sampler and the blocks that training samples (both on one thr
 DCRNN, the start of commands, `graphmill submit` on a dev cluster (root, Slurm). Each installation has a process of its
 own for each workload; one works while the other waits, and who comes first changes from round to round. A session
 begins with new processes, because two processes of the same program differ in where their memory lies: by a percent or
-two, DCRNN's step by up to eight, so it wants a dozen sessions. `before ÷ after` is taken within a round: above 1, the new one is faster. Exit status 1 where a median is below
-the bar. With the same PYTHON twice it measures its own uncertainty.
+two, DCRNN's step by up to eight, so it wants a dozen sessions. `before ÷ after` is taken within a round: above 1, the
+new one is faster. Exit status 1 where a median is below the bar. With the same PYTHON twice it measures its own
+uncertainty.
 
 CPU time stands beside wall-clock time: it moves less where others use the machine.
 """
@@ -64,7 +65,7 @@ class Worker:
 
     def __init__(self, command: list[str], calls: int) -> None:
         environ = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}  # threads that spin would take the other's cores
-        self.calls = calls
+        self.command, self.calls = command, calls
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environ)
         self.facts = self._read()
@@ -84,7 +85,7 @@ class Worker:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
-            raise SystemExit(f"{' '.join(self.process.args)} ended with exit status {self.process.wait()}")
+            raise SystemExit(f"{' '.join(self.command)} ended with exit status {self.process.wait()}")
         return json.loads(line)
 
 

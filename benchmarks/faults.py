@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +152,7 @@ def freeze_folder(trial: Trial) -> None:
     run = str(trial.run.folder.path)
     for host in trial.cluster.hosts:
         hosts.run_on(host, read_only_command(run), check=True)
-        trial.mended.append(lambda host=host: hosts.run_on(host, ["umount", "--lazy", run], check=True))
+        trial.mended.append(partial(hosts.run_on, host, ["umount", "--lazy", run], check=True))
 
 
 def read_only_command(folder: str) -> list[str]:

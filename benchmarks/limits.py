@@ -18,6 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from graphmill.record.events import Stop, Sync
 from harness import ForeignLoad, print_table, write_result
 from origin import Origin
 from slurm_runs import Run, append, freeze, in_cluster, rows_of, wait_until
@@ -54,7 +55,7 @@ def inside(options: argparse.Namespace) -> None:
     runs = {name: submit(work, name, [length, *settings]) for name, settings in ways.items()}
     unlimited = runs["no limit"]
     wait_until(lambda: bool(unlimited.events(0)), "the first rank", 180)
-    start_s = unlimited.events(0)[0]["time"] - unlimited.folder.attempts()[0].time
+    start_s = unlimited.events(0)[0].time - unlimited.folder.attempts()[0].time
     sleep_s = max(1, int(60 * options.minutes - start_s - LEFT_S))
     endless = ["train.epochs=100000", limit]
     stops = {
@@ -124,7 +125,7 @@ def facts(run: Run) -> dict[str, Any]:
         "round_steps": plan.sync.every,
         "rounds_s": rounds(run),
         "steps_lost": run.steps_lost(),
-        "stopped": [event["status"] for event in run.events(0) if event["kind"] == "stop"],
+        "stopped": [event.status for event in run.events(0) if isinstance(event, Stop)],
         "left_s": left(log),
         "damaged": run.damaged_checkpoints(),
         "verify": run.graphmill("verify", str(run.folder.path)),
@@ -134,7 +135,7 @@ def facts(run: Run) -> dict[str, Any]:
 
 def rounds(run: Run) -> dict[str, float]:
     """Seconds between syncs: median and longest."""
-    times = [event["time"] for event in run.events(0) if event["kind"] == "sync"]
+    times = [event.time for event in run.events(0) if isinstance(event, Sync)]
     gaps = sorted(late - early for early, late in pairwise(times) if late - early < BETWEEN_ATTEMPTS_S)
     return {"median": gaps[len(gaps) // 2], "longest": gaps[-1]} if gaps else {}
 

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.graph.store import GraphStore
 from graphmill.record.run_folder import RunFolder
 from graphmill.tasks.node_classification.debian import read_compact
+from graphmill.tasks.node_classification.store import LabelledGraphStore
 
 WHAT = "the same words in the description, or the same name but for digits"
 Keys = list[object]
@@ -28,7 +28,7 @@ Keys = list[object]
 
 def near_copies(folders: list[Path]) -> dict[str, Any]:
     """Of finished runs of different seeds: the share of near-copies, and mean micro-F1 with and without."""
-    store = GraphStore.open(Path(RunFolder.open(folders[0]).read_plan().dataset.path))
+    store = LabelledGraphStore.open(Path(RunFolder.open(folders[0]).read_plan().dataset.path))
     is_copy = copies_in(names_of_packages(), words_of(store), store.nodes_in("train"), store.nodes_in("test"))
     found = [of_parts(is_right(folder, store), is_copy) for folder in folders]
     return {
@@ -63,14 +63,14 @@ def names_of_packages() -> Keys:
     return list(read_compact(Path(str(path))).names)
 
 
-def words_of(store: GraphStore) -> Keys:
+def words_of(store: LabelledGraphStore) -> Keys:
     """The set of words of each node's description, as a tuple of ascending numbers."""
     features = store.features
     indptr, indices = np.asarray(features.indptr), np.asarray(features.indices)  # type: ignore[union-attr]
     return [tuple(sorted(indices[begin:end].tolist())) for begin, end in pairwise(indptr)]
 
 
-def is_right(folder: Path, store: GraphStore) -> NDArray[np.bool_]:
+def is_right(folder: Path, store: LabelledGraphStore) -> NDArray[np.bool_]:
     """Of each test node, whether the best checkpoint's prediction is its class."""
     outcome = RunFolder.open(folder).read_outcome()
     assert outcome is not None

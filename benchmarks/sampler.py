@@ -48,7 +48,8 @@ def pyg_lib_forms(graph: Graph, seeds: list[np.ndarray]) -> Runs:
 
 def pyg_lib_form(graph: Graph, seeds: list[np.ndarray], dtype: np.dtype, sample: Callable) -> Callable[[int], object]:
     """`sample`: pyg-lib's operator. All of its ids are of one type."""
-    colptr, row, *tensors = (torch.from_numpy(array.astype(dtype)) for array in (graph.indptr, graph.indices, *seeds))
+    arrays: list[np.ndarray] = [graph.indptr, graph.indices, *seeds]
+    colptr, row, *tensors = (torch.from_numpy(array.astype(dtype)) for array in arrays)
     return lambda i: sample(colptr, row, tensors[i], FANOUTS, csc=True, return_edge_id=False)
 
 

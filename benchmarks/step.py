@@ -24,6 +24,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
+from operator import attrgetter
 
 import numpy as np
 import psutil
@@ -232,7 +234,7 @@ def peak_memory(problem: Problem) -> dict[str, float]:
     """MiB above the data that two fresh steps of each form need."""
     result = {}
     forms: dict[str, Callable[[], Callable[[int], object]]] = {"graphmill": lambda: Ours(problem, torch.float32).step}
-    forms |= {name: lambda form=form: form.step for name, form in pyg_best_forms(problem).items()}
+    forms |= {name: partial(attrgetter("step"), form) for name, form in pyg_best_forms(problem).items()}
     for name, make in forms.items():
         step = make()
         with PeakMemory() as peak:

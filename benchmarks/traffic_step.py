@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import psutil
@@ -119,7 +120,7 @@ class PeerDcrnn(nn.Module):
         self.weights = torch.from_numpy(adjacency[rows, columns]).repeat(batch)
         self.is_cached = False
 
-    def cell(self, cell: nn.Module, x: Tensor, h: Tensor) -> Tensor:
+    def cell(self, cell: Any, x: Tensor, h: Tensor) -> Tensor:
         graph, cached = (self.edges, self.weights), self.is_cached
         z = cell._calculate_update_gate(x, *graph, h, cached)
         r = cell._calculate_reset_gate(x, *graph, h, cached)

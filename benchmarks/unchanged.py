@@ -31,6 +31,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -251,7 +252,7 @@ class Recorder:
             print(f"two hosts: {error}", flush=True)
 
 
-def _end(process: subprocess.Popen[str], *, kill: bool) -> None:
+def _end(process: subprocess.Popen[bytes], *, kill: bool) -> None:
     """Kill a launcher and its ranks, or ask it to stop; returns when all of them are gone."""
     tree = [] if process.poll() is not None else psutil.Process(process.pid).children(recursive=True)
     if kill:
@@ -275,7 +276,7 @@ def record(options: argparse.Namespace) -> None:
     prepared = {}
     for data in DATA:
         key = f"prepared/{data.stored_name}"
-        prepared[key] = recorder.entry(key, lambda data=data: recorder.prepare(data))
+        prepared[key] = recorder.entry(key, partial(recorder.prepare, data))
     here = [case for case in chosen if case.how != "slurm"]
     with ThreadPoolExecutor(options.jobs) as pool:
         made = pool.map(lambda case: recorder.entry(case.key, lambda: recorder.run(case)), here)
@@ -283,7 +284,7 @@ def record(options: argparse.Namespace) -> None:
     hosts = [case for case in chosen if case.how == "slurm"]
     recorder.submit_all(hosts)
     for case in hosts:
-        runs[case.key] = recorder.entry(case.key, lambda case=case: read_run(recorder.runs / case.run_id))
+        runs[case.key] = recorder.entry(case.key, partial(read_run, recorder.runs / case.run_id))
     for entry in runs.values():
         if "failed" not in entry:
             entry["weights_sha256"], entry["metrics_sha256"] = digest(entry["final"]), digest(measures(entry))

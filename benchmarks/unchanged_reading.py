@@ -70,7 +70,7 @@ def _weight_files(folder: Path, outcome: dict[str, Any]) -> tuple[Path, Path]:
         raise ValueError(f"no weights under {folder}: a new layout? WEIGHT_FILES in {Path(__file__).name} names files")
     named_best = [path for path in found if "best" in str(path.relative_to(folder))]
     step = (outcome.get("best") or {}).get("step")
-    best = named_best[0] if named_best else steps.get(step)
+    best = named_best[0] if named_best else steps.get(step or 0)
     if best is None:
         raise ValueError(f"no weights of the best step, {step}; there are {sorted(steps)}")
     return steps[max(steps)], best
