@@ -46,12 +46,17 @@ def tables() -> str:
 
 
 def headlines() -> str:
-    """One line for each result that has one."""
-    lines = ["| what | measured | by |", "|---|---|---|"]
+    """One line for each result that has one, but for those against which something is known."""
+    lines, in_doubt = ["| what | measured | by |", "|---|---|---|"], []
     for name, tell in HEADLINES.items():
-        if result := read(name):
+        result = read(name)
+        if result and result.get("known"):
+            in_doubt.append(f"`{name}.py`")
+        elif result:
             what, figure = tell(result)
             lines.append(f"| {what} | {figure} | `benchmarks/{name}.py` |")
+    if in_doubt:
+        lines += ["", f"Left out, with what is known against them in docs/measurements.md: {', '.join(in_doubt)}."]
     return "\n".join(lines) + "\n"
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import entries
+import measured
 import origin
 from entries import problems, read, sha256, source, write_entries
 from origin import Origin, code_of, describe, processor
@@ -111,3 +112,12 @@ def test_the_checksum_is_of_sources_only(tmp_path):
 def test_no_folder_of_this_machine_is_written_down():
     words = ["/somewhere/benchmarks/x.py", "--work=/tmp/here/there", "benchmarks/y.py", "1/2"]
     assert origin.without_folders(words) == ["…/x.py", "--work=…/there", "benchmarks/y.py", "1/2"]
+
+
+def test_readme_leaves_out_what_something_is_known_against(monkeypatch):
+    found = {"kills": {"num_identical": 3, "num_runs": 3, "known": ["x"]}}
+    monkeypatch.setattr(measured, "read", found.get)
+    assert "3 of 3" not in measured.headlines()
+    assert "kills.py" in measured.headlines()
+    found["kills"]["known"] = []
+    assert "3 of 3" in measured.headlines()
