@@ -365,6 +365,19 @@ def before_after(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", source(result, "python benchmarks/before_after.py --before PYTHON")])
 
 
+def dispatch(result: dict[str, Any]) -> str:
+    """What DCRNN's cell would pay as an operator of torch.library."""
+    lines = [
+        f"**Dispatch**: seconds of 48 steps of DCRNN's cell and their backward, {result['threads']} thread\n",
+        "| size | autograd.Function | torch.library | torch.library ÷ autograd.Function |",
+        "|" + "---|" * 4,
+    ]
+    for name, found in result["sizes"].items():
+        seconds = [f"{found[way]['median']:.3g}" for way in ("autograd.Function", "torch.library")]
+        lines.append(f"| {name} | {' | '.join(seconds)} | {ratio(found['ratio'])} |")
+    return "\n".join([*lines, "", source(result, "python benchmarks/dispatch.py")])
+
+
 def mutations(result: dict[str, Any]) -> str:
     verdicts = result["mutations"]
     caught = sum(one["verdict"] == "caught" for one in verdicts)
@@ -387,6 +400,7 @@ TABLES = {
     ),
     "step": step,
     "traffic_step": traffic_step,
+    "dispatch": dispatch,
     "accuracy": accuracy,
     "schemes": schemes,
     "equality": equality,
