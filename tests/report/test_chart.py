@@ -4,7 +4,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from graphmill.base.errors import UserError
@@ -33,6 +33,7 @@ def frontier_of(tmp_path: Path, rows):
 
 @settings(deadline=None)  # the first call imports matplotlib
 @given(ORDINARY, ORDINARY)
+@example(1e6, 999999.9999999999)
 def test_a_linear_axis_holds_its_data_and_ticks(one: float, other: float):
     axis = linear_axis("", min(one, other), max(one, other))
     assert axis.lower < min(one, other)

@@ -94,7 +94,9 @@ def linear_axis(label: str, lower: float, upper: float, *, from_zero: bool = Fal
     """An axis with a little room at both ends."""
     from matplotlib.ticker import MaxNLocator
 
-    room = 0.04 * (upper - lower) or 0.05 * abs(upper) or 1.0  # one point only: some room around it
+    span, size = upper - lower, max(abs(lower), abs(upper))
+    # One point, or points that only rounding keeps apart: room around them.
+    room = 0.04 * span if span > 1e-9 * size else 0.05 * size or 1.0
     lower, upper = (0.0 if from_zero else lower - room), upper + room
     ticks = MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]).tick_values(lower, upper)
     return Axis(label, lower, upper, tuple(float(tick) for tick in ticks if lower <= tick <= upper))
