@@ -22,10 +22,6 @@ class UserError(Exception):
         return f"{self.message}\n  → {self.fix}"
 
 
-class OutOfTimeError(Exception):
-    """The run was asked to stop; it left a checkpoint behind. Exit status 75: resume me."""
-
-
 class UnreadableError(Exception):
     """A checkpoint that cannot be read now. It may be whole, so the only consequence is a retry."""
 
