@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -133,6 +134,15 @@ def test_an_epoch_is_trained_on_the_training_nodes_and_on_nothing_else(tmp_path,
         assert np.array_equal(labels.numpy(), raw.labels[seen])
 
 
+def test_labels_are_mapped(planned):
+    """Ranks of a host share the file's pages: a copy of each would be 8 bytes per node and rank."""
+    task = build_task(planned({"kind": "graphsage", "num_layers": 1}), ALONE)
+    for labels in (task.labels, task.collector.labels):
+        assert isinstance(labels.base, np.memmap)
+        assert Path(labels.base.filename).name == "y.npy"
+        assert np.shares_memory(labels, task.labels)
+
+
 def test_a_strangers_model_is_evaluated_with_all_neighbours(planned, monkeypatch):
     """And without dropout or running statistics: as a model in evaluation."""
     monkeypatch.setattr(torch.nn, "OurMean", Mean, raising=False)
@@ -146,12 +156,13 @@ def test_a_strangers_model_is_evaluated_with_all_neighbours(planned, monkeypatch
     with torch.no_grad():
         logits = task.model.inner.eval()(x, edge_index)[nodes]
     assert not task.model.inner.norm.running_mean.any(), "nothing is learnt from what is judged"
-    expected = measures(tally(logits, task.labels[nodes]), task.own.dataset.num_classes)
+    labels = torch.from_numpy(task.labels[nodes.numpy()])
+    expected = measures(tally(logits, labels), task.own.dataset.num_classes)
     assert found.values == expected.values
     size = magnitude(task.model.inner.eval(), x, edge_index)[nodes]
     degree = int(np.diff(topology.indptr).max())
     roundings = degree + 2 * 9 + FUNCTION_ROUNDINGS  # a mean of neighbours, a product of 2 * 9 terms, the normalisation
-    exact = cross_entropy(Bounded(logits.double(), roundings * size), task.labels[nodes]).sum(0) / len(nodes)
+    exact = cross_entropy(Bounded(logits.double(), roundings * size), labels).sum(0) / len(nodes)
     assert_near(found.loss, exact)
 
 

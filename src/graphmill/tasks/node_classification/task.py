@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from graphmill.base.errors import UserError
@@ -46,7 +47,7 @@ class NodeClassification:
     schedule: SeedSchedule = field(init=False)
     store: LabelledGraphStore = field(init=False)
     features: Features = field(init=False)
-    labels: Tensor = field(init=False)
+    labels: NDArray[np.int64] = field(init=False)  # [num_nodes], mapped: ranks of a host share it
     class_weights: Tensor | None = field(init=False)  # float32 [num_classes], on the device; None: every seed counts 1
     sampler: NeighborSampler = field(init=False)
     collector: Collector = field(init=False)
@@ -55,18 +56,18 @@ class NodeClassification:
         plan, own = self.plan, self.own
         self.store = _same_store(own.dataset)
         self.features = transformed(self.store.features, own.features)
-        self.labels = torch.from_numpy(np.array(self.store.labels))
+        self.labels = self.store.labels
         self.model = build_model(plan, own, rank=self.group.rank).to(self.group.device)
         train_ids = drawn(self.store.nodes_in("train"), own.dataset.num_train, plan.seed)
         self.schedule = SeedSchedule.equal(train_ids, plan.batches, plan.seed)
-        self.class_weights = class_weights(own, self.labels[torch.from_numpy(train_ids)], self.group.device)
+        self.class_weights = class_weights(own, self._labels_of(train_ids), self.group.device)
         topology = self.store.topology(undirected=own.undirected)
         resample = isinstance(self.model, GraphSage)
         # One thread samples while others compute: a batch is a millisecond's work, and waking helpers takes a share.
         self.sampler = NeighborSampler(topology, own.num_neighbors, plan.seed, num_threads=1, resample=resample)
         self.collector = Collector(
             self.features,
-            self.labels.numpy(),
+            self.labels,
             self.model.input_form,
             DTYPE_OF[plan.precision] if self.model.input_form == "self_and_mean" else torch.float32,
             plan.threads,
@@ -83,8 +84,8 @@ class NodeClassification:
         """Sums of the class weights of every rank's seeds; their number if each counts 1."""
         if self.class_weights is None:
             return self.schedule.counts(epoch, step)
-        of_class, labels = self.class_weights.double().cpu(), self.labels
-        return tuple(float(of_class[labels[torch.from_numpy(ids)]].sum()) for ids in self.schedule.shares(epoch, step))
+        of_class = self.class_weights.double().cpu()
+        return tuple(float(of_class[self._labels_of(ids)].sum()) for ids in self.schedule.shares(epoch, step))
 
     def loss_sum(self, batch: MiniBatch) -> Tensor:
         """Cross-entropy summed over the seeds of a batch by the weights of their classes, nats."""
@@ -100,7 +101,7 @@ class NodeClassification:
         """Measures of a split by exact inference, the same on every rank; all ranks must call it."""
         self.model.eval()
         nodes, logits = self._exact_logits(self.store.nodes_in(split), pause)
-        total = self.group.sum_numbers(tally(logits, self.labels[torch.from_numpy(nodes)]))
+        total = self.group.sum_numbers(tally(logits, self._labels_of(nodes)))
         self.model.train()
         return measures(total, self.own.dataset.num_classes)
 
@@ -113,7 +114,7 @@ class NodeClassification:
         _, logits = self._exact_logits(nodes, never_pause)
         values: dict[str, np.ndarray] = {
             "split": self._split_names()[nodes],
-            "label": np.ma.masked_equal(self.labels.numpy()[nodes], -1),
+            "label": np.ma.masked_equal(self.labels[nodes], -1),
             "prediction": logits.argmax(dim=1).numpy(),
             "logit": logits.numpy(),
         }
@@ -150,6 +151,9 @@ class NodeClassification:
         model = build_model(plan, own, rank=0)
         weights.load_all_into(model, name=f"the model of {plan.run_id}")
         return model.inner if isinstance(model, EdgeIndexModel) else NodeClassifier(model, own.features)
+
+    def _labels_of(self, ids: NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(self.labels[ids])  # of a copy: torch cannot hold what is mapped read-only
 
     def _nodes_of(self, splits: Sequence[Split]) -> np.ndarray:
         return np.sort(np.concatenate([self.store.nodes_in(split) for split in splits]))
