@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import shutil
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
@@ -120,6 +119,9 @@ def _make_key(path: Path) -> None:
 def _write(path: Path, text: str, *, mode: int = 0o644) -> None:
     """Not with base/files.py: nothing here survives a power-off, so nothing needs to be synced."""
     temporary = path.with_name(f".{path.name}.new")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.chmod(mode)
-    shutil.move(temporary, path)
+    temporary.unlink(missing_ok=True)  # of a process that was killed
+    # With its mode from the start: a password that is readable until a chmod is readable.
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
+        os.fchmod(file.fileno(), mode)  # the umask may have taken bits away
+        file.write(text)
+    temporary.replace(path)
