@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from rounding import drift
 
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
@@ -36,9 +37,12 @@ def test_hosts_see_what_one_host_sees(cluster, tmp_path):
         rows[hosts] = read_metrics(RunFolder(tmp_path / "logs" / run).metrics_path)
     for hosts in (2, 4):
         assert [row["num_hosts"] for row in rows[hosts]] == [str(hosts)] * 3
+        updates = int(rows[1][-1]["steps_done"])
         for one, other in zip(rows[1], rows[hosts], strict=True):
             for column in ("loss", "val_loss", "val_mae", "val_rmse"):
-                assert float(other[column]) == pytest.approx(float(one[column]), rel=1e-5)
+                found, expected = float(other[column]), float(one[column])
+                # The longest sum of an update: over the targets of a global batch, 6 steps of 6 sensors each.
+                assert abs(found - expected) <= drift(expected, terms=GLOBAL_BATCH * 6 * 6, updates=updates)
             assert other["num_seeds"] == one["num_seeds"]
 
     verified = cluster.graphmill("verify", "on-4", "--json", cwd=tmp_path)
