@@ -1,9 +1,13 @@
 """Fetching runs: what is named, what is wanted, and a real rsync over a real sshd (in tests/cluster/launch/ssh)."""
 
+from pathlib import PurePosixPath
+
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.cluster.pull import Pull, Source
+from graphmill.cluster.jobs.pipeline_record import PipelineFolder
+from graphmill.cluster.pull import Pull, Source, _is_of_runs_in
+from graphmill.record.run_folder import RunFolder
 
 
 @pytest.mark.parametrize(
@@ -36,3 +40,38 @@ def test_no_source(text: str):
 def test_the_ssh_config_is_one_word_for_rsync(tmp_path):
     pull = Pull(Source("h", "/x"), tmp_path, ssh_config=tmp_path / "it's a file")
     assert pull._ssh().endswith(f"-F '{tmp_path}/it''s a file'")
+
+
+# Not fetched: a request to the jobs there. Checkpoints have an option of their own.
+LEFT_BEHIND = {"stop_path", "checkpoints_dir"}
+ARGUMENTS = {"source_path": "a", "job_log_path": "17", "monitor_path": "h", "staged_path": "h"}
+
+
+def paths_of(folder: RunFolder | PipelineFolder) -> dict[str, str]:
+    """Every path that the class knows, below its folder. Each folder of it holds files of a method of its own."""
+    found = {}
+    for name, member in vars(type(folder)).items():
+        if name.endswith(("_path", "_dir")) and not name.startswith("_"):
+            of_one = isinstance(member, property)
+            path = getattr(folder, name) if of_one else getattr(folder, name)(ARGUMENTS.get(name, 0))
+            found[name] = str(path.relative_to(folder.path))
+    assert "plan_path" in found or "record_path" in found
+    folders = {name: path for name, path in found.items() if name.endswith("_dir") and name not in LEFT_BEHIND}
+    for name, path in folders.items():
+        assert any(other.startswith(f"{path}/") for other in found.values()), f"{name} holds no file that is known"
+    return {name: path for name, path in found.items() if name not in folders}
+
+
+def test_every_file_of_a_run_is_fetched_or_left_behind_on_purpose(tmp_path):
+    pull, paths = Pull(Source("h", "/x"), tmp_path), paths_of(RunFolder(tmp_path / "run"))
+    assert set(paths) >= LEFT_BEHIND
+    for name, path in paths.items():
+        assert pull._is_wanted(f"run/{path}", "run", set()) == (name not in LEFT_BEHIND), name
+
+
+def test_every_file_above_the_runs_of_a_pipeline_is_fetched(tmp_path):
+    folder = PipelineFolder(tmp_path)
+    jobs = (folder.jobs.jobs_path, folder.jobs.job_log_path("17"), folder.jobs.evaluations_path)
+    for name in [*paths_of(folder).values(), *(path.name for path in jobs)]:
+        assert _is_of_runs_in({PurePosixPath("pipe")}, f"pipe/{name}"), name
+    assert not _is_of_runs_in({PurePosixPath("pipe")}, f"pipe/{folder.jobs.stop_path.name}")
