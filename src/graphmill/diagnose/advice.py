@@ -93,7 +93,7 @@ def _memory(facts: JobUsage) -> Advice | None:
 
     both = f"used {gib(used)} of {gib(asked)} GiB per host"
     if facts.state == "OUT_OF_MEMORY":
-        return advice(f"{gib(asked)} GiB per host were not enough", nice_memory(asked * 1.5))
+        return advice(f"{gib(asked)} GiB per host was not enough", nice_memory(asked * 1.5))
     if used > NEARLY_FULL * asked:
         return advice(both, nice_memory(max(used, asked) * HEADROOM))
     new = nice_memory(used * HEADROOM)

@@ -35,7 +35,7 @@ async def connect(host: Host, config: Path | None) -> asyncssh.SSHClientConnecti
         raise _unverified(host, options, where, str(error)) from None
     except asyncssh.PermissionDenied:
         raise UserError(
-            f"{where} lets {options.username} in with none of the keys that were tried",
+            f"{options.username} on {where}: permission denied (none of your SSH keys was accepted)",
             fix=f"`ssh-copy-id {_login(options, port)}`; a key with a passphrase must be in the agent: `ssh-add`",
         ) from None
     except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
