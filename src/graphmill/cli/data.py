@@ -269,7 +269,7 @@ def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
         last = rows[-1] if rows else None
         print_json({"path": run.path, "plan": plan, "outcome": outcome, "attempts": attempts, "last_epoch": last})
         return
-    status = "no outcome: running, or killed before it could write one" if outcome is None else outcome.status
+    status = "running, or killed before it could write an outcome" if outcome is None else outcome.status
     primary = plan.kind.primary
     best = rows[-1].get(f"best_val_{primary.name}") if rows else None
     facts = [

@@ -44,7 +44,7 @@ def checks(evidence: Evidence) -> Iterator[Check]:
 def _outcome(evidence: Evidence) -> Iterator[str]:
     outcome, plan = evidence.outcome, evidence.plan
     if outcome is None:
-        yield "no outcome: the run is running, or was killed before it could write one; --resume continues it"
+        yield "none: running, or killed before it could write an outcome; --resume continues it"
         return
     if isinstance(outcome, str):
         yield outcome
