@@ -139,7 +139,7 @@ def _csv_row(scaling: Scaling, point: Point) -> dict[str, Any]:
 
     strong = scaling.kind == "strong"
     ratio = point.epoch_s.mean / scaling.base.epoch_s.mean if point.epoch_s and scaling.base.epoch_s else None
-    seed_003: dict[str, Any] = {
+    predecessors: dict[str, Any] = {
         "num_nodes": point.size,
         "epoch_time_sec": of(point.epoch_s),
         "throughput_samples_per_sec": of(point.throughput),
@@ -174,7 +174,7 @@ def _csv_row(scaling: Scaling, point: Point) -> dict[str, Any]:
         "oversubscribed": point.is_oversubscribed,
         "others_cores_avg": of(point.others_cores),
     }
-    return {**{name: seed_003[name] for name in listed}, **{k: v for k, v in own.items() if k not in listed}}
+    return {**{name: predecessors[name] for name in listed}, **{k: v for k, v in own.items() if k not in listed}}
 
 
 def full_json(scaling: Scaling) -> dict[str, Any]:
