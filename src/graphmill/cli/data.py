@@ -105,7 +105,7 @@ def prepare(
         bool, typer.Option("--random-split", help="Draw 60/20/20 in place of the dataset's own split.")
     ] = False,
     split_seed: Annotated[
-        int | None, typer.Option(metavar="N", show_default=False, help="Seed of a drawn split.")
+        int | None, typer.Option(metavar="N", show_default=False, help="Seed of a random split.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Build it again where it is prepared already.")] = False,
     task: Annotated[

@@ -216,7 +216,7 @@ def work_words(scaling: Scaling) -> str:
     per_rank = plan.dataset.num_train // plan.ranks
     return (
         f"work grows with the ranks: {per_rank:,} training {plan.kind.seeds_are} of each rank an epoch, in batches of"
-        f" {plan.batch_size:,}; the training set is drawn from the whole, the graph stays the same"
+        f" {plan.batch_size:,}; the training set is sampled from the whole, the graph stays the same"
     )
 
 

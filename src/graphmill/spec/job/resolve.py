@@ -124,7 +124,7 @@ class Job(Spec):
     begin: Begin | None
     pipeline: StagesOfAPipeline | None = None
     job_commands: tuple[str, ...]
-    remarks: tuple[str, ...] = Field(description="what the person should know and need not change")
+    remarks: tuple[str, ...] = Field(description="what the user should know and need not change")
 
     @model_validator(mode="before")
     @classmethod

@@ -87,7 +87,7 @@ def _unverified(host: Host, options: asyncssh.SSHClientConnectionOptions, where:
     if _known_hosts(options).match(name, "", None if port == 22 else port)[0]:
         return UserError(
             f"{where} shows another host key than the one in {files[0]}: it was reinstalled, or"
-            f" somebody intercepts the connection ({reason})",
+            f" the connection is intercepted ({reason})",
             fix=f"ask who runs it; if the key is right: `ssh-keygen -R {shlex.quote(entry)} -f {file}`,"
             f" then `{scan} >> {file}`",
         )

@@ -134,7 +134,7 @@ def _split(arrays: Arrays, num_nodes: int, path: Path) -> NDArray[np.int8]:
     if "train" not in masks:
         raise UserError(
             f"{path} has no split: neither train_mask (val_mask, test_mask) nor split",
-            fix="add one, or draw a 60/20/20 split with --random-split",
+            fix="add one, or split 60/20/20 at random: --random-split",
         )
     return split_from_masks(masks, num_nodes, place=str(path))
 
