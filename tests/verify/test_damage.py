@@ -251,7 +251,7 @@ DAMAGES = {
     "metrics: synthetic data": (
         cells(0, synthetic="true"), "data/synthetic", "real data was promised, but metrics.csv says synthetic",
     ),
-    "metrics: a word for a number": (cells(1, steps_done="many"), "metrics/table", "no whole number"),
+    "metrics: a word for a number": (cells(1, steps_done="many"), "metrics/table", "steps_done"),
     "metrics: a phase that nobody else tells of": (
         cells(1, gather_s="0.125"), "files/checksums", "metrics.csv changed after rank 0 was done",
     ),

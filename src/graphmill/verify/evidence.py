@@ -139,7 +139,7 @@ def _cell(name: str, column: Column, text: str) -> Cell:
     try:
         value = {"true": True, "false": False}[text] if kind == "bool" else (int if kind == "integer" else float)(text)
     except (ValueError, KeyError):
-        wanted = {"bool": "neither true nor false", "integer": "no whole number", "number": "no number"}[kind]
+        wanted = {"bool": "neither true nor false", "integer": "not a whole number", "number": "not a number"}[kind]
         raise ValueError(f"metrics.csv: {name} is {text!r}, which is {wanted}") from None
     if format_cell(value) != text:
         raise ValueError(f"metrics.csv: {name} is written {text!r}, but graphmill writes {format_cell(value)!r}")
