@@ -185,7 +185,7 @@ DAMAGES = {
     "provenance.json is missing": (gone("provenance.json"), "files/required", "provenance.json"),
     "attempts.jsonl is missing": (gone("attempts.jsonl"), "files/required", "attempts.jsonl"),
     "metrics.csv is missing": (gone("metrics.csv"), "files/required", "metrics.csv"),
-    "outcome.json is missing": (gone("outcome.json"), "job/outcome", "under way, or died"),
+    "outcome.json is missing": (gone("outcome.json"), "job/outcome", "running, or killed"),
     "checkpoints are missing": (lambda r: shutil.rmtree(r.folder.checkpoints_dir), "checkpoints/whole", "none is"),
     "events of a rank are missing": (gone("events/rank_1.jsonl"), "distributed/ranks", "rank 1 was never"),
     "events of one rank too many": (
