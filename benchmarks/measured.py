@@ -313,7 +313,7 @@ def faults_table(result: dict[str, Any], runs: str, command: str, times: dict[st
         f"| fault | then | as promised | bit-identical in the end | {' | '.join(columns.values())} |",
         "|" + "---|" * (4 + len(columns)),
     ]
-    then = {"unharmed": "not harmed", "itself": "goes on by itself", "resume": f"ends; `{command} --resume`"}
+    then = {"unharmed": "not harmed", "itself": "resumes automatically", "resume": f"ends; `{command} --resume`"}
     for kind in result["kinds"].values():
         spreads = [f"{pair[0]:.0f} ({pair[1]:.0f})" if (pair := kind[key]) else "" for key in columns]
         counts = [f"{kind[key]} of {kind['trials']}" for key in ("as_promised", "identical")]

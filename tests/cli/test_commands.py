@@ -98,7 +98,7 @@ def test_plan(graphmill, toy):
     assert "rounds per epoch" in text
 
 
-def test_plan_takes_the_flags_of_seed_000(graphmill, toy):
+def test_plan_takes_the_flags_of_the_sync_ablation_scripts(graphmill, toy):
     words = [
         *("--max_steps", "8", "--batch_size", "32", "--num_neighbors", "3", "2"),
         *("--sync_every", "4", "--sync_scheme", "local_sgd", "--hidden_channels", "4"),

@@ -10,7 +10,7 @@ from graphmill.cli.job_options import job_overrides, joined_values, yaml_text
 from graphmill.config.yaml_text import parse_value
 from graphmill.spec.load import load_experiment
 
-SEED_000 = """script --site perlmutter --nodes-list 1 2 4 8 --allocation m1234 --mail-user you@org.edu
+SYNC_ABLATION = """script --site perlmutter --nodes-list 1 2 4 8 --allocation m1234 --mail-user you@org.edu
  --mail-type END,FAIL --job-name-prefix reddit-strong --output-dir {} --setup-line SETUP --qos regular
  --constraint gpu --time 00:30:00 --gpus-per-node 4 --cpus-per-task 32 --rdzv-port 29500 --project-dir /work/dir
  --python-bin python3 --env OMP_NUM_THREADS=8 --env A=b=c
@@ -21,8 +21,8 @@ def _run(*words: str):
     return CliRunner().invoke(commands(words), list(words))
 
 
-def test_seed_000s_command_writes_one_script_for_each_number_of_hosts(tmp_path: Path):
-    words = [word.replace("SETUP", "module load pytorch") for word in SEED_000.format(tmp_path / "slurm").split()]
+def test_the_command_of_the_sync_ablation_scripts_writes_one_script_for_each_number_of_hosts(tmp_path: Path):
+    words = [word.replace("SETUP", "module load pytorch") for word in SYNC_ABLATION.format(tmp_path / "slurm").split()]
     done = _run(*words)
     assert done.exit_code == 0, done.output
     names = [f"reddit-strong_n{count}.sbatch" for count in (1, 2, 4, 8)]

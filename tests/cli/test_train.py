@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -77,7 +78,7 @@ def test_resume_dry_run_shows_the_runs_own_plan(graphmill, toy, tmp_path):
 
 def test_inspect_of_a_run_that_has_not_begun(graphmill, toy, tmp_path):
     planned(graphmill, toy, tmp_path)
-    assert "under way, or died without a word" in graphmill("inspect", "mine").out
+    assert re.search(r"status\W+running\b", graphmill("inspect", "mine").out)
     assert json.loads(graphmill("inspect", "mine", "--json").out)["outcome"] is None
 
 

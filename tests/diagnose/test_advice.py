@@ -28,9 +28,9 @@ def test_the_examples_of_the_issue():
         cores_busy_p90=2.3, time_asked_s=7200, time_used_s=2400,
     )  # fmt: skip
     assert [str(each) for each in advise(facts)] == [
-        "memory: asked 85 GiB of a host, used 12: ask 16 GiB (slurm.mem=16G)",
-        "cores: asked 8 cores of a host, 2.1 busy: ask 3 (slurm.cpus_per_host=3)",
-        "time: asked 02:00:00, used 00:40:00; a shorter job starts sooner: ask 01:00:00 (slurm.time=01:00:00)",
+        "memory: used 12 of 85 GiB per host; request 16 GiB (slurm.mem=16G)",
+        "cores: 2.1 of 8 cores per host busy; request 3 (slurm.cpus_per_host=3)",
+        "time: used 00:40:00 of 02:00:00; a shorter job starts sooner; request 01:00:00 (slurm.time=01:00:00)",
     ]
 
 

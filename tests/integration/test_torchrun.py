@@ -61,7 +61,7 @@ def torchrun(environ, data_root, tmp_path):
     return run
 
 
-def test_the_command_of_seed_000(torchrun, experiment, tmp_path):
+def test_the_command_of_the_sync_ablation_scripts(torchrun, experiment, tmp_path):
     done = torchrun(experiment, *FLAGS, "--run-id", "mine")
     assert done.returncode == 0, done.stderr
     folder = RunFolder.open(tmp_path / "logs" / "mine")

@@ -5,14 +5,14 @@ import pytest
 from graphmill.base.errors import UserError
 from graphmill.spec.flags import parse_short_flags, parse_train_request, split_short_flags
 
-README_OF_SEED_000 = [
+README_OF_SYNC_ABLATION = [
     *("--max_steps", "4000", "--batch_size", "1024", "--num_neighbors", "25", "10"),
     *("--sync_every", "1", "--sync_scheme", "deferred_allreduce"),
 ]
 
 
 def test_the_originals_command():
-    assert parse_short_flags(README_OF_SEED_000) == [
+    assert parse_short_flags(README_OF_SYNC_ABLATION) == [
         "train.epochs=null",
         "train.max_steps=4000",
         "train.batch_size=1024",
@@ -73,7 +73,7 @@ def test_the_command_line_of_torchruns_entry():
     request = parse_train_request(
         [
             "recipe",
-            *README_OF_SEED_000,
+            *README_OF_SYNC_ABLATION,
             "-O",
             "train.optimizer.lr=0.1",
             "--dataset_root",

@@ -19,7 +19,7 @@ def plan(dataset=REDDIT, **train):
     return resolve(experiment, machine=MachineInfo(num_cores=8, num_gpus=0), dataset=dataset, run_id="r")
 
 
-def test_seed_000s_model_and_bytes():
+def test_model_and_bytes_of_the_sync_ablation_scripts():
     figures = modelled(plan())
     assert figures.num_parameters == 329_513
     assert figures.mib_per_sync_fp32 == pytest.approx(1.257, abs=1e-3)
@@ -27,7 +27,7 @@ def test_seed_000s_model_and_bytes():
 
 
 @pytest.mark.parametrize(("k", "rounds"), [(1, 38), (2, 19), (4, 10), (8, 5), (16, 3)])
-def test_seed_000s_syncs_per_epoch(k, rounds):
+def test_syncs_per_epoch_of_the_sync_ablation_scripts(k, rounds):
     figures = modelled(plan(sync={"scheme": "local_sgd", "every": k}))
     assert figures.rounds_per_epoch == rounds == figures.num_syncs
 

@@ -155,6 +155,17 @@ def test_averaging_after_one_step_is_the_mean(results):
     assert_within(values(results, "every-step"), stack(expected))
 
 
+def test_of_unequal_shares_deferred_allreduce_weighs_seeds_local_sgd_and_diloco_ranks(results):
+    """After a remainder of one step of a round of two: shares of 2, 3 and 0 seeds."""
+    by_seeds = START - (LR * mean_over_seeds([0])).rounded()
+    each = [gradient(rank, 0) / seeds if seeds else Bounded.of(torch.zeros(6)) for rank, seeds in enumerate(SEEDS)]
+    by_ranks = START - (LR * mean_of(each)).rounded(4)
+    assert_within(values(results, "deferred-rest"), stack([by_seeds]))
+    for scheme in ("local-rest", "diloco-rest"):  # DiLoCo's outer step is one of rate 1 here, without momentum
+        assert_within(values(results, scheme), stack([by_ranks]))
+    assert (by_seeds.value - by_ranks.value).abs().min() > 0.01
+
+
 def test_diloco_takes_a_nesterov_step_along_the_mean_change(results):
     velocity = Bounded.of(torch.zeros(6))
 

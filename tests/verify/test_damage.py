@@ -185,7 +185,7 @@ DAMAGES = {
     "provenance.json is missing": (gone("provenance.json"), "files/required", "provenance.json"),
     "attempts.jsonl is missing": (gone("attempts.jsonl"), "files/required", "attempts.jsonl"),
     "metrics.csv is missing": (gone("metrics.csv"), "files/required", "metrics.csv"),
-    "outcome.json is missing": (gone("outcome.json"), "job/outcome", "under way, or died"),
+    "outcome.json is missing": (gone("outcome.json"), "job/outcome", "running, or killed"),
     "checkpoints are missing": (lambda r: shutil.rmtree(r.folder.checkpoints_dir), "checkpoints/whole", "none is"),
     "events of a rank are missing": (gone("events/rank_1.jsonl"), "distributed/ranks", "rank 1 was never"),
     "events of one rank too many": (
@@ -199,7 +199,7 @@ DAMAGES = {
     "plan: no ranks": (plan(ranks=0), "files/plan", "ranks is 0"),
     "plan: another dataset": (plan(task__dataset__checksum="0" * 32), "data/dataset", "has checksum"),
     "plan: torn": (torn("plan.json", 400), "files/plan", "plan.json is damaged"),
-    "plan: one blank more": (a_blank_more, "files/seal", "plan.json changed"),
+    "plan: one blank more": (a_blank_more, "files/checksums", "plan.json changed"),
     # outcome
     "outcome: failed": (outcome(status="failed"), "job/outcome", "failed after 3 epochs"),
     "outcome: done with exit code 1": (outcome(exit_code=1), "job/outcome", "exit code is 1"),
@@ -251,19 +251,19 @@ DAMAGES = {
     "metrics: synthetic data": (
         cells(0, synthetic="true"), "data/synthetic", "real data was promised, but metrics.csv says synthetic",
     ),
-    "metrics: a word for a number": (cells(1, steps_done="many"), "metrics/table", "no whole number"),
+    "metrics: a word for a number": (cells(1, steps_done="many"), "metrics/table", "steps_done"),
     "metrics: a phase that nobody else tells of": (
-        cells(1, gather_s="0.125"), "files/seal", "metrics.csv changed after rank 0 was done",
+        cells(1, gather_s="0.125"), "files/checksums", "metrics.csv changed after rank 0 was done",
     ),
     # evaluations.csv
     "evaluations: another value": (another_value, "metrics/evaluations", "but"),
     "evaluations: a row is gone": (remove_evaluation, "metrics/evaluations", "in the events of rank 0 only"),
     "evaluations: a row twice": (repeat_evaluation, "metrics/evaluations", "1 rows repeat"),
     "evaluations: torn": (torn("evaluations.csv", -3), "metrics/evaluations", "middle of a line"),
-    "evaluations.csv is missing": (gone("evaluations.csv"), "files/seal", "evaluations.csv"),
+    "evaluations.csv is missing": (gone("evaluations.csv"), "files/checksums", "evaluations.csv"),
     # ranks
-    "a rank is silent": (silent_rank, "distributed/ranks", "rank 1 did not finish: its last word is start"),
-    "a rank is silent: seal": (silent_rank, "files/seal", "rank 1 left no seal"),
+    "a rank is silent": (silent_rank, "distributed/ranks", "rank 1 did not finish"),
+    "a rank is silent: seal": (silent_rank, "files/checksums", "rank 1 left no checksums"),
     "events: torn": (torn("events/rank_1.jsonl", -30), "distributed/ranks", "middle of a line"),
     "events: no text": (no_text, "distributed/ranks", "not an event"),
     "events: not what an event is": (
@@ -356,7 +356,7 @@ def test_nothing_is_found_where_nothing_is_damaged(run):
 # These would be found by the seal alone; without it the ranks' files, the plan and the checkpoints still contradict.
 @pytest.mark.parametrize(
     "name",
-    [name for name, (_, check, _) in DAMAGES.items() if check != "files/seal" and name.split(":")[0] in (
+    [name for name, (_, check, _) in DAMAGES.items() if check != "files/checksums" and name.split(":")[0] in (
         "plan", "outcome", "metrics", "evaluations", "events", "provenance")],
 )  # fmt: skip
 def test_damage_is_found_when_the_seal_was_renewed(run, name):
@@ -368,7 +368,7 @@ def test_damage_is_found_when_the_seal_was_renewed(run, name):
         pytest.skip("too damaged to be sealed")
     found = run.failures()
     assert words in found.get(check, ""), found
-    assert name == "metrics: constant loss" or "files/seal" not in found or "finish" in found["files/seal"]
+    assert name == "metrics: constant loss" or "files/checksums" not in found or "finish" in found["files/checksums"]
 
 
 @pytest.mark.parametrize("ranks", [(0, 1), (1,)])
@@ -376,7 +376,7 @@ def test_events_of_another_run(run, other, ranks):
     events_of_another_run(run, other, ranks)
     found = run.failures()
     assert f"not the plan that rank {ranks[0]} read" in found["files/plan"]
-    assert f"changed after rank {ranks[-1]}" in found["files/seal"]
+    assert f"changed after rank {ranks[-1]}" in found["files/checksums"]
     assert f"in the events of rank {ranks[0]}" in found["metrics/events"]
     assert "holds parameters" in found["checkpoints/weights"]
 
@@ -385,7 +385,7 @@ def test_events_of_another_run(run, other, ranks):
 def test_a_file_of_another_run(run, other, file):
     shutil.copy(other.path / file, run.path / file)
     found = run.failures()
-    assert file in found["files/seal"]
+    assert file in found["files/checksums"]
     assert len(found) > 1, "not only the seal tells"
 
 

@@ -105,7 +105,7 @@ def prepare(
         bool, typer.Option("--random-split", help="Draw 60/20/20 in place of the dataset's own split.")
     ] = False,
     split_seed: Annotated[
-        int | None, typer.Option(metavar="N", show_default=False, help="Seed of a drawn split.")
+        int | None, typer.Option(metavar="N", show_default=False, help="Seed of a random split.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Build it again where it is prepared already.")] = False,
     task: Annotated[
@@ -269,7 +269,7 @@ def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
         last = rows[-1] if rows else None
         print_json({"path": run.path, "plan": plan, "outcome": outcome, "attempts": attempts, "last_epoch": last})
         return
-    status = "under way, or died without a word" if outcome is None else outcome.status
+    status = "running, or killed before it could write an outcome" if outcome is None else outcome.status
     primary = plan.kind.primary
     best = rows[-1].get(f"best_val_{primary.name}") if rows else None
     facts = [

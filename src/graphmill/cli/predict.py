@@ -113,7 +113,7 @@ def _choices(split: str, weights: str, dataset: str | None, root: Path | None, t
 
 def _refuse_other(given: str, option: str, known: tuple[str, ...]) -> None:
     if given not in known:
-        raise UserError(f"{option} {given} is none of {', '.join(known)}", fix=f"give {option} {known[-1]}")
+        raise UserError(f"{option} {given} is not one of {', '.join(known)}", fix=f"give {option} {known[-1]}")
 
 
 def _in_a_process(module: str, run: str, logs_root: Path, options: list[str]) -> dict[str, Cell]:

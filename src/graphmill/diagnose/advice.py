@@ -67,7 +67,7 @@ class Advice:
     unit: str = ""
 
     def __str__(self) -> str:
-        return f"{self.resource}: {self.finding}: {self.suggestion}"
+        return f"{self.resource}: {self.finding}; {self.suggestion}"
 
 
 def advise(facts: JobUsage, findings: Sequence[Finding] = ()) -> list[Advice]:
@@ -87,18 +87,18 @@ def _memory(facts: JobUsage) -> Advice | None:
     if asked is None or used is None:
         return None
 
-    def advice(finding: str, new: float, verb: str) -> Advice:
-        suggestion = f"{verb} {gib(new)} GiB (slurm.mem={slurm_memory(new)})"
+    def advice(finding: str, new: float) -> Advice:
+        suggestion = f"request {gib(new)} GiB (slurm.mem={slurm_memory(new)})"
         return Advice("memory", finding, suggestion, asked=asked, used=used, suggested=new, unit="MiB of a host")
 
-    both = f"asked {gib(asked)} GiB of a host, used {gib(used)}"
+    both = f"used {gib(used)} of {gib(asked)} GiB per host"
     if facts.state == "OUT_OF_MEMORY":
-        return advice(f"asked {gib(asked)} GiB of a host, and that was not enough", nice_memory(asked * 1.5), "ask")
+        return advice(f"{gib(asked)} GiB per host was not enough", nice_memory(asked * 1.5))
     if used > NEARLY_FULL * asked:
-        return advice(f"{both}: hardly any left", nice_memory(max(used, asked) * HEADROOM), "ask")
+        return advice(both, nice_memory(max(used, asked) * HEADROOM))
     new = nice_memory(used * HEADROOM)
     if used < MUCH_UNUSED * asked and asked - new >= WORTH_MIB:
-        return advice(both, new, "ask")
+        return advice(both, new)
     return None
 
 
@@ -110,10 +110,10 @@ def _cores(facts: JobUsage) -> Advice | None:
     new = max(facts.num_ranks, math.ceil(needed - CORES_NOISE))
     if needed >= CORES_UNUSED * asked or asked - new < WORTH_CORES:
         return None
-    finding = f"asked {asked:g} cores of a host, {busy:.1f} busy"
+    finding = f"{busy:.1f} of {asked:g} cores per host busy"
     if facts.cores_busy_p90 is not None and facts.cores_busy_p90 > busy * 1.2:
         finding += f" on average, {facts.cores_busy_p90:.1f} at most for nine tenths of the time"
-    suggestion = f"ask {new} (slurm.cpus_per_host={new})"
+    suggestion = f"request {new} (slurm.cpus_per_host={new})"
     if (facts.host_busy_percent or 0) >= HOST_FULL_PERCENT:
         suggestion += f", if that holds on a quieter host: this one was {facts.host_busy_percent:.0f} % busy"
     return Advice("cores", finding, suggestion, asked=asked, used=busy, suggested=new, unit="cores of a host")
@@ -125,18 +125,16 @@ def _time(facts: JobUsage) -> Advice | None:
         return None
 
     def advice(finding: str, new: float) -> Advice:
-        suggestion = f"ask {clock_of(new)} (slurm.time={clock_of(new)})"
+        suggestion = f"request {clock_of(new)} (slurm.time={clock_of(new)})"
         return Advice("time", finding, suggestion, asked=asked, used=used, suggested=new, unit="s")
 
-    both = f"asked {clock_of(asked)}, used {clock_of(used)}"
+    both = f"used {clock_of(used)} of {clock_of(asked)}"
     if facts.state == "TIMEOUT":
-        return advice(
-            f"asked {clock_of(asked)}, and the limit was reached before the run stopped", nice_time(asked * 1.5)
-        )
+        return advice(f"time limit of {clock_of(asked)} reached before the run stopped", nice_time(asked * 1.5))
     if not facts.is_done:
         return None
     if used > NEARLY_FULL * asked:
-        return advice(f"{both}: a slower day would not be enough", nice_time(used * HEADROOM))
+        return advice(f"{both}; a slower run would exceed the limit", nice_time(used * HEADROOM))
     new = nice_time(used * HEADROOM)
     if used < MUCH_UNUSED * asked and asked - new >= WORTH_S:
         return advice(f"{both}; a shorter job starts sooner", new)
@@ -148,12 +146,12 @@ def _gpus(facts: JobUsage, *, starved: bool) -> Advice | None:
     if not asked:
         return None
     if not facts.uses_gpus:
-        finding = f"asked {asked:g} of a host, and the run computes on the CPU"
-        suggestion = "ask none (slurm.gpus_per_host=0), or train on them (train.device=cuda)"
+        finding = f"{asked:g} per host requested, and the run computes on the CPU"
+        suggestion = "request none (slurm.gpus_per_host=0), or train on them (train.device=cuda)"
         return Advice("gpus", finding, suggestion, asked=asked, used=0, suggested=0, unit="GPUs of a host")
     if busy is None or busy >= GPU_LOW_PERCENT:
         return None
-    finding = f"asked {asked:g} of a host, busy {busy:.0f} % of the time"
+    finding = f"{asked:g} per host, busy {busy:.0f} % of the time"
     if starved:
         suggestion = "they wait for mini-batches: see loader"
     elif busy < GPU_IDLE_PERCENT:

@@ -188,7 +188,7 @@ def _imbalance(measured: Measured, share: float) -> tuple[str, tuple[str, ...]]:
         f" the others wait for it {100 * share:.0f} % of the time"
     )
     host = slowest.rank // measured.ranks_per_host
-    look = f"see whether others work on host {host + 1} of the run (monitor/*.csv), and ask for it alone"
+    look = f"see whether others work on host {host + 1} of the run (monitor/*.csv), and request it exclusively"
     return figure, (f"{look} (slurm.exclusive=true)", "hosts of one kind (slurm.constraint)")
 
 

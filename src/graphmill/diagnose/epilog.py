@@ -61,7 +61,7 @@ class Epilog(BaseModel):
     staging: list[StagedHost]
     runs: list[dict[str, Any]] = Field(description="all runs of all jobs of this run, from sacct")
     advice: list[dict[str, Any]]
-    look_further: list[str] = Field(description="commands")
+    job_commands: list[str] = Field(description="commands that show more of the job")
     notes: list[str] = Field(description="what could not be had, and why")
 
 
@@ -93,7 +93,7 @@ def write_epilog(
         staging=staging,
         runs=[asdict(run) for run in runs],
         advice=[_advice(advice) for advice in advise(facts, _findings(folder, notes) if phases else ())],
-        look_further=_look_further(folder, job_id, notes),
+        job_commands=_job_commands(folder, job_id, notes),
         notes=notes,
     )
     write_json(folder.epilog_path, epilog.model_dump(mode="json"))
@@ -256,14 +256,14 @@ def _advice(advice: Advice) -> dict[str, Any]:
     return {**asdict(advice), "text": str(advice)}
 
 
-def _look_further(folder: RunFolder, job_id: str | None, notes: list[str]) -> list[str]:
+def _job_commands(folder: RunFolder, job_id: str | None, notes: list[str]) -> list[str]:
     """Commands that show more: the site's, from job.json, and those installed here."""
     if job_id is None:
         return []
     templates: list[str] = []
     if folder.job_path.exists():
         try:
-            templates += Job.model_validate_json(folder.job_path.read_bytes()).look_further
+            templates += Job.model_validate_json(folder.job_path.read_bytes()).job_commands
         except (OSError, ValueError):
             notes.append("job.json is damaged")
     if is_installed("seff"):

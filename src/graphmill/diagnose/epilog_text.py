@@ -21,7 +21,7 @@ def epilog_text(epilog: "Epilog") -> str:
         _table(epilog),
         list(_details(epilog)),
         _advice(epilog),
-        [f"look further: {command}" for command in epilog.look_further],
+        [f"more about the job: {command}" for command in epilog.job_commands],
         [f"note: {note}" for note in epilog.notes],
     )
     return "\n".join(line for section in sections for line in section) + "\n"

@@ -49,7 +49,7 @@ class SubmittedJob(BaseModel):
 
     job_id: str = Field(description="as Slurm says it: 17, or 17_3 for a task of an array")
     time: float = Field(description="Unix time, s")
-    cluster: str = Field("", description="name of the cluster, where sbatch told it")
+    cluster: str = Field("", description="name of the cluster, if sbatch printed one")
     how: Literal["submit", "requeue", "resubmit"] = "submit"
 
     @field_validator("how", mode="before")
@@ -57,7 +57,7 @@ class SubmittedJob(BaseModel):
     def _as_called_now(cls, how: str) -> str:
         return "resubmit" if how == "follow_up" else how  # as runs of 0.1.0 call it
 
-    dependency: str = Field("", description="what the job waits for, as sbatch was told it")
+    dependency: str = Field("", description="what the job waits for: sbatch's --dependency")
 
 
 def read_document(path: Path, model: type[M], fix: str, upgrade: Callable[[bytes], bytes] = bytes) -> M:

@@ -83,7 +83,7 @@ def _check_tex_files(tex_files: Sequence[Path], asked: Path | None) -> None:
             )
     if asked and asked.resolve() not in [path.resolve() for path in tex_files]:
         raise UserError(
-            f"{asked} does not exist, and is none of the figures of these metrics",
+            f"{asked} does not exist, and is not one of the figures of these metrics",
             fix=f"give one of {', '.join(str(path) for path in tex_files)}",
         )
 

@@ -131,7 +131,8 @@ def find_metrics(root: Path, pattern: str, output: Path) -> list[Path]:
     """Every file below `root` that matches the glob, sorted, except `output`; `UserError` if there is none."""
     if output.suffix != ".csv":
         raise UserError(
-            f"{output} does not end in .csv, and the Parquet file beside it takes its stem", fix="end --output in .csv"
+            f"{output} does not end in .csv, and the Parquet file next to it has the same stem",
+            fix="end --output in .csv",
         )
     if not root.is_dir():
         raise UserError(

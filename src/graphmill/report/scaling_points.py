@@ -139,7 +139,7 @@ def _csv_row(scaling: Scaling, point: Point) -> dict[str, Any]:
 
     strong = scaling.kind == "strong"
     ratio = point.epoch_s.mean / scaling.base.epoch_s.mean if point.epoch_s and scaling.base.epoch_s else None
-    seed_003: dict[str, Any] = {
+    predecessors: dict[str, Any] = {
         "num_nodes": point.size,
         "epoch_time_sec": of(point.epoch_s),
         "throughput_samples_per_sec": of(point.throughput),
@@ -174,7 +174,7 @@ def _csv_row(scaling: Scaling, point: Point) -> dict[str, Any]:
         "oversubscribed": point.is_oversubscribed,
         "others_cores_avg": of(point.others_cores),
     }
-    return {**{name: seed_003[name] for name in listed}, **{k: v for k, v in own.items() if k not in listed}}
+    return {**{name: predecessors[name] for name in listed}, **{k: v for k, v in own.items() if k not in listed}}
 
 
 def full_json(scaling: Scaling) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def work_words(scaling: Scaling) -> str:
     per_rank = plan.dataset.num_train // plan.ranks
     return (
         f"work grows with the ranks: {per_rank:,} training {plan.kind.seeds_are} of each rank an epoch, in batches of"
-        f" {plan.batch_size:,}; the training set is drawn from the whole, the graph stays the same"
+        f" {plan.batch_size:,}; the training set is sampled from the whole, the graph stays the same"
     )
 
 

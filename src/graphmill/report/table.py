@@ -25,13 +25,13 @@ _DTYPES: dict[ColumnType, pl.DataType] = {
     "text": pl.String(),
     "integer": pl.Int64(),
     "number": pl.Float64(),
-    "claim": pl.Boolean(),
+    "bool": pl.Boolean(),
 }
 _MEANINGS: dict[ColumnType, str] = {
     "text": "text",
     "integer": "a whole number",
     "number": "a number",
-    "claim": "true or false",
+    "bool": "true or false",
 }
 
 
@@ -177,7 +177,7 @@ def _value(kind: ColumnType, text: str) -> Value:
             return float(text)
         case "integer":
             return _integer(text)
-        case "claim":
+        case "bool":
             if text.lower() not in ("true", "false"):
                 raise ValueError(text)
             return text.lower() == "true"

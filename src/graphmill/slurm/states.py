@@ -19,9 +19,9 @@ _PHASES: Final[dict[str, Phase]] = {
 _ENDS: Final[dict[str, str]] = {
     "COMPLETED": "the script ended with 0",
     "FAILED": "the script ended with an error",
-    "CANCELLED": "somebody cancelled the job",
+    "CANCELLED": "the job was cancelled",
     "TIMEOUT": "time limit reached before the run had stopped",
-    "NODE_FAIL": "a host died",
+    "NODE_FAIL": "a host failed",
     "PREEMPTED": "a job of higher priority took the hosts",
     "OUT_OF_MEMORY": "a rank used more memory than the job asked for",
     "BOOT_FAIL": "a host did not boot",
@@ -117,7 +117,9 @@ REASONS: Final[dict[str, Reason]] = {
     "Prolog": Reason("the hosts are being prepared", ""),
     "JobArrayTaskLimit": Reason("as many tasks of the array run as were allowed at once", ""),
     "MaxJobsPerAccount": Reason("your account runs as many jobs as it may", ""),
-    "JobHeldUser": Reason("somebody holds it back", "`scontrol release` lets it go", is_hopeless=True),
+    "JobHeldUser": Reason(
+        "it is held by a user, or was submitted with --hold", "`scontrol release` lets it go", is_hopeless=True
+    ),
     "JobHeldAdmin": Reason(
         "it is held back, by an administrator or because it failed to start several times",
         "`scontrol show job` says more; `scontrol release` releases it, if you may",

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, SupportsFloat, SupportsIndex
 
-ColumnType = Literal["text", "integer", "number", "claim"]
+ColumnType = Literal["text", "integer", "number", "bool"]
 Cell = str | bool | SupportsIndex | SupportsFloat | None
 """What a cell may be given as; numpy scalars included. None is written as an empty cell."""
 
@@ -64,7 +64,7 @@ OF_THE_RUN: Final = {
     "seed": Column("", "integer", "random seed of the run"),
     "num_hosts": Column("hosts", "integer", "number of machines the ranks run on"),
     "dataset": Column("", "text", "name of the prepared dataset"),
-    "synthetic": Column("", "claim", "true: the data were generated, and are not real"),
+    "synthetic": Column("", "bool", "true: the data were generated, and are not real"),
     "payload": Column("", "text", "number format handed to the collective: fp32, fp16 or bf16"),
 }
 COSTS: Final = {
@@ -84,7 +84,7 @@ COSTS: Final = {
     ),
     "replicas_agree": Column(
         "",
-        "claim",
+        "bool",
         "true: after every sync of this epoch the parameter hashes of all ranks were compared, and equal;"
         " empty: there is one rank only",
     ),
@@ -97,7 +97,7 @@ COSTS: Final = {
 CLOCKS: Final = {
     "sample_s": Column("s", "number", "spent sampling neighbourhoods in this epoch (rank 0; may overlap the step)"),
     "gather_s": Column("s", "number", "spent making batches in this epoch (rank 0; may overlap the step)"),
-    "wait_s": Column("s", "number", "the step stood waiting for its batch in this epoch (rank 0)"),
+    "wait_s": Column("s", "number", "the step waited for its batch in this epoch (rank 0)"),
     "compute_s": Column("s", "number", "spent in forward, backward and update in this epoch (rank 0)"),
 }
 BUSY: Final = {

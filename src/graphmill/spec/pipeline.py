@@ -216,7 +216,7 @@ def _problems_of_keys(stage: StageSpec, shared: list[str], where: str) -> Iterat
     for key in [*shared, *stage.set]:
         section = key.partition(".")[0]
         if section in ("init_from", "sources"):
-            yield Problem(where, f"stage {stage.name}: {key} is in set", f"write {section} beside set, not in it")
+            yield Problem(where, f"stage {stage.name}: {key} is in set", f"write {section} next to set, not in it")
     for key in stage.set:
         doubled = [other for other in shared if _overlap(key, other)]
         if doubled:

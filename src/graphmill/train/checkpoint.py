@@ -194,4 +194,6 @@ def _damaged(path: Path, problem: str) -> UserError:
 
 
 def _what_is_left(path: Path) -> str:
-    return f"remove {path} and go on with `graphmill train --resume {path.parent.parent}`: earlier checkpoints are used"
+    return (
+        f"remove {path} and continue with `graphmill train --resume {path.parent.parent}`: earlier checkpoints are used"
+    )

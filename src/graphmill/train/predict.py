@@ -64,7 +64,7 @@ def check_format(output: Path) -> None:
     """Raise a `UserError` if a file of that name cannot be written."""
     if output.suffix not in FORMATS:
         raise UserError(
-            f"--output {output} ends in {output.suffix or 'nothing'}, which is none of {', '.join(FORMATS)}",
+            f"--output {output} ends in {output.suffix or 'nothing'}, which is not one of {', '.join(FORMATS)}",
             fix=f"write --output {output.with_suffix('.parquet')}",
         )
 

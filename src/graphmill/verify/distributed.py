@@ -57,7 +57,7 @@ def _one_rank(evidence: Evidence, log: EventLog) -> Iterator[str]:
     elif not log.starts:
         yield f"rank {log.rank} was never heard from"
     elif log.finish is None:
-        yield f"rank {log.rank} did not finish: its last word is {log.last_kind}"
+        yield f"rank {log.rank} did not finish: its last event is {log.last_kind}"
     elif log.finish.steps_done != evidence.plan.last_step:
         yield f"rank {log.rank} finished after {log.finish.steps_done} steps of {evidence.plan.last_step}"
     elif log.finish.status != "done":

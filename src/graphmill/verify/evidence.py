@@ -137,9 +137,9 @@ def _cell(name: str, column: Column, text: str) -> Cell:
         return text if kind == "text" else None
     value: Cell
     try:
-        value = {"true": True, "false": False}[text] if kind == "claim" else (int if kind == "integer" else float)(text)
+        value = {"true": True, "false": False}[text] if kind == "bool" else (int if kind == "integer" else float)(text)
     except (ValueError, KeyError):
-        wanted = {"claim": "neither true nor false", "integer": "no whole number", "number": "no number"}[kind]
+        wanted = {"bool": "neither true nor false", "integer": "not a whole number", "number": "not a number"}[kind]
         raise ValueError(f"metrics.csv: {name} is {text!r}, which is {wanted}") from None
     if format_cell(value) != text:
         raise ValueError(f"metrics.csv: {name} is written {text!r}, but graphmill writes {format_cell(value)!r}")

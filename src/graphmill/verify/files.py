@@ -8,9 +8,9 @@ from graphmill.verify.evidence import Evidence
 
 
 def checks(evidence: Evidence) -> Iterator[Check]:
-    """Presence, then seals."""
+    """Presence, then checksums."""
     yield judged("files", "required", lambda: _missing(evidence), "all there")
-    yield judged("files", "seal", lambda: _unsealed(evidence), "as the ranks left them when they were done")
+    yield judged("files", "checksums", lambda: _changed_files(evidence), "as the ranks left them when they were done")
 
 
 def _missing(evidence: Evidence) -> Iterator[str]:
@@ -39,11 +39,11 @@ def _missing(evidence: Evidence) -> Iterator[str]:
         yield f"events of rank {extra[0]}, but {planned} ranks were planned"
 
 
-def _unsealed(evidence: Evidence) -> Iterator[str]:
-    """Files that changed after a rank that is done sealed them, and ranks that left no seal."""
+def _changed_files(evidence: Evidence) -> Iterator[str]:
+    """Files that changed after a rank that is done took their checksums, and ranks that left none."""
     for log in evidence.logs:
         if log.finish is None:
-            yield f"rank {log.rank} left no seal: it did not finish"
+            yield f"rank {log.rank} left no checksums of its files: it did not finish"
             continue
         changed = broken_seals(evidence.folder, log.rank, log.finish.seal, log.before_finish)
         if changed:

@@ -13,7 +13,7 @@ from graphmill.verify.evidence import Evidence
 _WHY = {
     "FAILED": "the script or a step of it ended with an error; the job's log says which",
     "TIMEOUT": "time limit reached; `graphmill submit --resume` continues",
-    "CANCELLED": "somebody cancelled it, or a job it depended on failed",
+    "CANCELLED": "cancelled, or a job it depended on failed",
     "NODE_FAIL": "a host was lost",
     "OUT_OF_MEMORY": "it used more memory than it had asked for",
     "PREEMPTED": "another job took its hosts",
@@ -44,7 +44,7 @@ def checks(evidence: Evidence) -> Iterator[Check]:
 def _outcome(evidence: Evidence) -> Iterator[str]:
     outcome, plan = evidence.outcome, evidence.plan
     if outcome is None:
-        yield "none: the run is under way, or died without a word; --resume continues it"
+        yield "none: running, or killed before it could write an outcome; --resume continues it"
         return
     if isinstance(outcome, str):
         yield outcome

@@ -19,7 +19,7 @@ from graphmill.spec.load import inline_experiment
 
 WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=40)
 LINES = st.text(st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp", "Cf", "Cn", "Co")), max_size=40)
-SEED_000 = Begin(
+SYNC_ABLATION = Begin(
     experiment="debian-packages-sage",
     overrides=("train.epochs=null", "train.max_steps=4000", "train.sync.every=1"),
 )
@@ -60,7 +60,7 @@ def _job(name: str) -> Job:
     site, slurm, rest = GOLDENS[name]
     value = {"name": "cora", "train": {"max_steps": 4000}, "slurm": slurm, **rest}
     experiment = inline_experiment(value, "the test")
-    return resolve_job(experiment, load_site(site, folders=site_folders()[-1:]), begin=SEED_000)
+    return resolve_job(experiment, load_site(site, folders=site_folders()[-1:]), begin=SYNC_ABLATION)
 
 
 def _own(*, run_folders: tuple[str, ...] = (), **section: Any) -> str:
@@ -106,7 +106,7 @@ def test_sbatch_accepts_the_scripts(tmp_path: Path, submit_all: Callable[..., di
     assert all("to start at" in answer["error"] for answer in answers.values())
 
 
-def test_the_file_is_called_as_seed_000_calls_it():
+def test_the_file_is_called_as_the_sync_ablation_scripts_call_it():
     assert script_name(_job("perlmutter")) == "reddit-strong_n2.sbatch"
 
 

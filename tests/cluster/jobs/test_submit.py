@@ -95,7 +95,7 @@ def test_a_job_whose_answer_got_lost_is_found_by_its_script(cluster, toy, tmp_pa
     ("options", "told"),
     [
         (["--hosts", "2", "--time", "90-00:00:00"], "its Slurm partition"),  # PartitionTimeLimit or PartitionConfig
-        (["--sbatch-arg=--hold"], "somebody holds it back"),
+        (["--sbatch-arg=--hold"], "it is held"),
     ],
 )
 def test_what_sbatch_takes_though_hopeless_is_said(cluster, toy, tmp_path, options, told):

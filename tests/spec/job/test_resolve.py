@@ -46,7 +46,7 @@ def test_what_is_asked_for_beats_the_site():
     assert (job.qos, job.time_s, job.constraint, job.interface) == ("debug", 600, "gpu&hbm80g", "hsn1")
 
 
-def test_seed_001_asks_pitzer_for_a_v100_and_hears_what_its_memory_costs():
+def test_the_request_of_kd_gat_gets_a_v100_of_pitzer_and_a_warning_of_what_its_memory_costs():
     job = _job("pitzer", account="PAS1266", gres="gpu:v100:1", cpus_per_host=8, mem="85G")
     assert (job.gres, job.gpus_per_host, job.ranks_per_host, job.cpus_per_rank) == ("gpu:v100:1", 1, 1, 8)
     assert "12 CPUs on pitzer" in job.remarks[0]
@@ -170,9 +170,9 @@ def test_a_run_folder_that_slurm_cannot_name_is_refused():
         resolve_job(_experiment(), site, begin=Begin(logs_root="a\nb"))
 
 
-def test_a_job_json_from_before_is_read_with_its_staging():
+def test_a_job_json_from_before_is_read():
     site = load_site("perlmutter", folders=site_folders())
     job = resolve_job(_experiment(staging="scratch", account="m1"), site)
     document = json.loads(job.model_dump_json())
-    document["stage"] = document.pop("staging")
+    document |= {"stage": document.pop("staging"), "look_further": document.pop("job_commands")}
     assert Job.model_validate_json(json.dumps(document)) == job

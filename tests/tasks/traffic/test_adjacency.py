@@ -113,7 +113,7 @@ def test_bad_distances(tmp_path: Path, text: str, says: str) -> None:
 
 def test_distances_without_ids(tmp_path: Path) -> None:
     (tmp_path / "distances.csv").write_text("a,b,1\n")
-    with pytest.raises(UserError, match=r"needs graph_sensor_ids.txt beside it"):
+    with pytest.raises(UserError, match=r"needs graph_sensor_ids.txt"):
         read_adjacency(tmp_path / "distances.csv")
 
 

@@ -76,6 +76,7 @@ class Staging(Spec):
     on_failure: OnStagingFailure
 
 
+_KEYS_OF_0_1: Final = {"stage": "staging", "goes_on_by": "on_time_limit", "look_further": "job_commands"}
 _OF_0_1: Final = {"requeue": "requeue", "follow_up": "resubmit", "nothing": "stop"}
 
 
@@ -122,19 +123,16 @@ class Job(Spec):
     run_folders: tuple[str, ...] = Field(description="one; several for an array, by index; none: the job makes it")
     begin: Begin | None
     pipeline: StagesOfAPipeline | None = None
-    look_further: tuple[str, ...]
-    remarks: tuple[str, ...] = Field(description="what the person should know and need not change")
+    job_commands: tuple[str, ...]
+    remarks: tuple[str, ...] = Field(description="what the user should know and need not change")
 
     @model_validator(mode="before")
     @classmethod
     def _as_written_by_0_1(cls, job: dict[str, Any]) -> dict[str, Any]:
         """job.json of a run that graphmill 0.1 submitted."""
-        if "stage" in job:
-            job = {("staging" if key == "stage" else key): value for key, value in job.items()}
-        if "goes_on_by" not in job:
-            return job
-        rest = {key: value for key, value in job.items() if key != "goes_on_by"}
-        return {**rest, "on_time_limit": _OF_0_1.get(job["goes_on_by"], job["goes_on_by"])}
+        if "goes_on_by" in job:
+            job = {**job, "goes_on_by": _OF_0_1.get(job["goes_on_by"], job["goes_on_by"])}
+        return {_KEYS_OF_0_1.get(key, key): value for key, value in job.items()}
 
     @property
     def ranks(self) -> int:
@@ -190,7 +188,7 @@ def resolve_job(
         staging=staging,
         run_folders=tuple(run_folders),
         begin=None if run_folders else begin or Begin(),
-        look_further=site.look_further,
+        job_commands=site.job_commands,
         remarks=tuple(_remarks(site, sizes.asked)),
         **{field: getattr(slurm, field) for field in _AS_ASKED},
     )

@@ -1,9 +1,9 @@
 """A site's profile: what a cluster gives by default, where its fast disks are, and what it refuses."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field, PositiveInt
 
@@ -90,6 +90,8 @@ class Limits(Spec):
 class Site(Spec):
     """One cluster."""
 
+    renamed: ClassVar[Mapping[str, str]] = {"look_further": "job_commands"}
+
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="as messages call it")
     description: str = Field("", description="which cluster this is")
     checked: str = Field("", description="when these values were compared with the site's documentation")
@@ -105,7 +107,7 @@ class Site(Spec):
     slurm_partitions: dict[str, QueueLimits] = Field({}, description="partitions; none: any name is taken")
     limits: Limits = Limits()
     gpus_as: Literal["gpus-per-node", "gres"] = Field("gpus-per-node", description="how GPUs are asked for")
-    look_further: tuple[str, ...] = Field((), description="the site's commands about a job; {job_id} is its number")
+    job_commands: tuple[str, ...] = Field((), description="the site's commands about a job; {job_id} is its number")
 
 
 def load_site(source: str, *, folders: Sequence[Path]) -> Site:

@@ -139,7 +139,7 @@ def _path(name: str, text: str | None) -> Iterator[Problem]:
 
 def _setup_line(where: str, line: str) -> Iterator[Problem]:
     if not is_text(line) or re.search(r"[\x00-\x08\n-\x1f\x7f]", line):
-        yield Problem(where, f"is {_shown(line)}, but it is one line of shell", "give each line by itself")
+        yield Problem(where, f"is {_shown(line)}, but it is one line of shell", "give each line as an entry of its own")
 
 
 def _env(env: Mapping[str, str | int]) -> Iterator[Problem]:

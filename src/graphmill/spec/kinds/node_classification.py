@@ -219,8 +219,8 @@ class GraphPrepareOptions(Spec):
     feature_dtype: Literal["float32", "float16", "bfloat16"] | None = Field(
         None, description="store dense features so; null: as they are"
     )
-    random_split: bool = Field(False, description="draw 60/20/20 in place of the dataset's own split")
-    split_seed: int = Field(0, ge=0, description="of a drawn split")
+    random_split: bool = Field(False, description="split 60/20/20 at random in place of the dataset's own split")
+    split_seed: int = Field(0, ge=0, description="of a random split")
     num_nodes: int | None = Field(None, description="of the graph; null: the generator's default, here and below")
     num_edges: int | None = Field(None, description="entries: each undirected edge counts twice")
     features: int | None = Field(None, description="per node")

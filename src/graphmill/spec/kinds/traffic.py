@@ -272,7 +272,7 @@ class TrafficPrepareOptions(Spec):
 
 LAYOUT: Final = (
     "a folder with one file of readings (metr-la.h5, pems-bay.h5, .npz or wide .csv) and one of the road graph"
-    " (adj_mx.pkl, distances_*.csv beside graph_sensor_ids.txt, or .npz); or an .npz file that holds both"
+    " (adj_mx.pkl, distances_*.csv with graph_sensor_ids.txt, or .npz); or an .npz file that holds both"
 )
 COUNTS: Final = {"num_sensors": "sensors", "num_edges": "edges", "num_steps": "steps"}
 DATASETS: Final = (

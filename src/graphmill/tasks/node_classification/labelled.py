@@ -49,7 +49,10 @@ def _check_split(raw: LabelledGraph, num_nodes: int) -> None:
         )
     if not (split == SPLIT_CODES["train"]).any():
         raise refusal(
-            raw, "split", "no node is in the training split", fix="mark training nodes, or draw a split: --random-split"
+            raw,
+            "split",
+            "no node is in the training split",
+            fix="mark training nodes, or split at random: --random-split",
         )
 
 

@@ -16,7 +16,7 @@ from graphmill.graph.arrays import reason
 from graphmill.graph.pickled import UNPICKLABLE, PickledArray, read_restricted
 
 THRESHOLD = 0.1  # of the Gaussian kernel: weaker edges are dropped, as in DCRNN
-LAYOUTS = "adj_mx.pkl, distances_*.csv (from,to,cost) beside graph_sensor_ids.txt, or an .npz with adj and sensor_ids"
+LAYOUTS = "adj_mx.pkl, distances_*.csv (from,to,cost) with graph_sensor_ids.txt, or an .npz with adj and sensor_ids"
 _MAX_PICKLE_BYTES = 2**30
 _FETCH_AGAIN = "give DCRNN's own adj_mx.pkl (a list of sensor ids, their positions, a matrix), or an .npz"
 
@@ -118,7 +118,7 @@ def _read_pickle(path: Path) -> Adjacency:
 def _read_distances(path: Path) -> Adjacency:
     ids_path = path.with_name("graph_sensor_ids.txt")
     if not ids_path.is_file():
-        raise UserError(f"{path} needs {ids_path.name} beside it", fix="put the sensor ids there, separated by commas")
+        raise UserError(f"{path} needs {ids_path.name} next to it", fix="put the sensor ids there, separated by commas")
     ids = tuple(
         part.strip() for part in ids_path.read_text(encoding="utf-8").replace("\n", ",").split(",") if part.strip()
     )

@@ -83,7 +83,7 @@ def test_refused(read, text: str, what: str):
     assert what in str(raised.value)
 
 
-def test_a_launch_file_of_seed_004_is_read_and_what_is_not_read_is_said(read):
+def test_a_launch_file_of_glt_is_read_and_what_is_not_read_is_reported(read):
     hosts = read(
         """
         nodes: [10.0.0.1, 10.0.0.2]
@@ -104,7 +104,7 @@ def test_a_launch_file_of_seed_004_is_read_and_what_is_not_read_is_said(read):
     assert any("dataset, in_channel, out_channel: not read" in remark for remark in hosts.remarks)
 
 
-def test_a_launch_file_of_seed_004_with_gaps_is_refused(read):
+def test_a_launch_file_of_glt_with_gaps_is_refused(read):
     with pytest.raises(UserError) as raised:
         read("nodes: [a, b]\nports: [22]\nusername: [x, y]\n")
     assert "ports has 1 entries, but nodes has 2" in str(raised.value)

@@ -35,7 +35,7 @@ async def connect(host: Host, config: Path | None) -> asyncssh.SSHClientConnecti
         raise _unverified(host, options, where, str(error)) from None
     except asyncssh.PermissionDenied:
         raise UserError(
-            f"{where} lets {options.username} in with none of the keys that were tried",
+            f"{options.username} on {where}: permission denied (none of your SSH keys was accepted)",
             fix=f"`ssh-copy-id {_login(options, port)}`; a key with a passphrase must be in the agent: `ssh-add`",
         ) from None
     except (asyncssh.KeyImportError, asyncssh.KeyEncryptionError) as error:
@@ -87,7 +87,7 @@ def _unverified(host: Host, options: asyncssh.SSHClientConnectionOptions, where:
     if _known_hosts(options).match(name, "", None if port == 22 else port)[0]:
         return UserError(
             f"{where} shows another host key than the one in {files[0]}: it was reinstalled, or"
-            f" somebody intercepts the connection ({reason})",
+            f" the connection is intercepted ({reason})",
             fix=f"ask who runs it; if the key is right: `ssh-keygen -R {shlex.quote(entry)} -f {file}`,"
             f" then `{scan} >> {file}`",
         )

@@ -79,7 +79,7 @@ def csr_features(
 ) -> SparseFeatures:
     """Sparse features from scipy's parts."""
     if shape.shape != (2,) or shape.dtype.kind not in "iu" or not 0 < shape[1] < 2**31:
-        raise UserError(f"{place}: the shape {shape.tolist()} is none", fix="give [num_nodes, num_features]")
+        raise UserError(f"{place}: shape is {shape.tolist()}, not two counts", fix="give [num_nodes, num_features]")
     problem = csr_problem(indptr, indices, int(shape[1]))
     if problem is None and (data.shape != indices.shape or data.dtype.kind not in "iufb"):
         problem = f"{data.dtype} {list(data.shape)} values for {len(indices)} indices"
@@ -134,7 +134,7 @@ def _split(arrays: Arrays, num_nodes: int, path: Path) -> NDArray[np.int8]:
     if "train" not in masks:
         raise UserError(
             f"{path} has no split: neither train_mask (val_mask, test_mask) nor split",
-            fix="add one, or draw a 60/20/20 split with --random-split",
+            fix="add one, or split 60/20/20 at random: --random-split",
         )
     return split_from_masks(masks, num_nodes, place=str(path))
 

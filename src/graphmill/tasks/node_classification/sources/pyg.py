@@ -142,6 +142,7 @@ def _split(data: Any, num_nodes: int) -> tuple[NDArray[np.int8], str]:  # noqa: 
         masks[name] = array
     if "train" not in masks:
         raise UserError(
-            "the Data object has no train_mask", fix="set it (and val_mask, test_mask), or draw one: --random-split"
+            "the Data object has no train_mask",
+            fix="set it (and val_mask, test_mask), or split at random: --random-split",
         )
     return split_from_masks(masks, num_nodes, place="data.*_mask"), note
