@@ -228,7 +228,7 @@ def _local_verdict(folder: RunFolder) -> Verdict:
         return Verdict("running", "process", f"process {last.pid} on this host", elapsed_s=time.time() - last.time)
     if last.hostname == socket.gethostname():
         told = f"process {last.pid} is gone and left no outcome"
-        return Verdict("failed", "process", told, _resume_advice(folder))
+        return Verdict("unfinished", "process", told, _resume_advice(folder))
     return _by_signs_of_life(folder, f"it was started on {last.hostname}, not here")
 
 
