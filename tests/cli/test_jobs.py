@@ -93,6 +93,25 @@ def test_a_local_run_is_listed_and_stopped(graphmill, toy, source_environ):
     assert graphmill("stop", "one").code == 2
 
 
+def test_a_killed_run_has_one_name_wherever_it_is_listed(graphmill, toy, source_environ):
+    """`unfinished` can be resumed; `failed` would say that something has to be mended first."""
+    study = "name: cells\nexperiment: toy.yaml\nset: {train.epochs: 100000}\nvary: {train.sync.every: [1]}\n"
+    (toy.parent / "cells.yaml").write_text(study)
+    command = [sys.executable, "-m", "graphmill.cli", "study", "run", "cells.yaml"]
+    launcher = subprocess.Popen(
+        command, cwd=toy.parent, env=source_environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    logs = toy.parent / "logs"
+    wait_until(lambda: [*logs.glob("cells/*/metrics.csv")] or launcher.poll() is not None, "the first epoch")
+    launcher.kill()  # its ranks die with it, by the kernel's hand
+    assert launcher.wait() == -signal.SIGKILL
+    run = json.loads(graphmill("list", "--json").out)["runs"][0]
+    assert (run["state"], run["source"]) == ("unfinished", "process")
+    assert "--resume" in run["advice"]
+    cell = json.loads(graphmill("study", "list", "cells.yaml", "--json").out)["cells"][0]
+    assert cell["status"] == run["state"]
+
+
 def test_a_process_that_is_not_ours_is_left_alone(graphmill, toy, tmp_path):
     """The same number, on the same host, but another process: it began later, and holds no lock."""
     from tests.record.test_run_folder import make_plan
@@ -108,7 +127,7 @@ def test_a_process_that_is_not_ours_is_left_alone(graphmill, toy, tmp_path):
     assert "nothing of" in done.err
     assert stranger.poll() is None
     run = json.loads(graphmill("list", "--json").out)["runs"][0]
-    assert (run["state"], run["source"]) == ("failed", "process")
+    assert (run["state"], run["source"]) == ("unfinished", "process")
     stranger.send_signal(signal.SIGKILL)
     stranger.wait()
 

@@ -161,6 +161,16 @@ def test_half_made_and_half_removed_ones_do_not_count(store, make_state, said, s
     assert store.latest(said[1]).steps_done == 5
 
 
+@pytest.mark.parametrize("name", [".step_0000000002.mine", ".step_0000000002"])
+def test_what_we_did_not_write_is_no_leftover(store, make_state, name):
+    save(store, make_state(5))
+    kept = store.folder / name / "keep"
+    kept.parent.mkdir()
+    kept.write_text("of the user")
+    store.remove_leftovers()
+    assert kept.read_text() == "of the user"
+
+
 def test_one_that_was_about_to_be_replaced_is_put_back(store, make_state, said):
     save(store, make_state(5))
     hidden = store.folder / ".step_0000000005.replaced"

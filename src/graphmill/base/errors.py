@@ -23,7 +23,10 @@ class UserError(Exception):
 
 
 class UnreadableError(Exception):
-    """A checkpoint that cannot be read now. It may be whole, so the only consequence is a retry."""
+    """A file that cannot be read now. It may be whole, so the only consequence is a retry. Exit status 71."""
 
     def __init__(self, path: Path, error: OSError) -> None:
         super().__init__(f"{path} cannot be read: {error.strerror or error} ({errno.errorcode.get(error.errno or 0)})")
+        is_refused = error.errno in (errno.EACCES, errno.EPERM)
+        why = "you may not read it" if is_refused else "the disk answered with an I/O error"
+        self.fix = f"{why}; nothing was changed: try again when it can be read"

@@ -38,7 +38,7 @@ class Commands(TyperGroup):
             tell_error(error)
             raise typer.Exit(exits.BAD_REQUEST) from None
         except UnreadableError as error:
-            tell_error(UserError(str(error), fix="try again when the disk answers; nothing was changed"))
+            tell_error(UserError(str(error), fix=error.fix))
             raise typer.Exit(exits.IO_ERROR) from None
         except OSError as error:
             if error.errno not in _NO_PLACE_TO_WRITE:

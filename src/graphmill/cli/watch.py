@@ -184,7 +184,7 @@ def _most_telling(views: "Sequence[RunView]", room: int) -> "Sequence[RunView]":
     """All that fit: those that run before those that wait, and these before those that ended."""
     if len(views) <= room:
         return views
-    order = {"running": 0, "starting": 0, "closing": 0, "failed": 1, "waiting": 2}
+    order = {"running": 0, "starting": 0, "closing": 0, "failed": 1, "unfinished": 1, "waiting": 2}
     return sorted(views, key=lambda view: order.get(view.state, 3))[:room]
 
 

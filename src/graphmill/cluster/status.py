@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from graphmill.base.errors import UserError
+from graphmill.base.errors import UnreadableError, UserError
 from graphmill.cluster.launch.local_process import launcher_of
 from graphmill.record.documents import Outcome, SubmittedJob
 from graphmill.record.endings import State
@@ -92,15 +92,33 @@ class Watcher:
 
     def look(self) -> list[RunView]:
         """The state of every run now. `queue.troubles` has the queries that failed."""
+        asked: list[SubmittedJob] = []
+        unread: dict[Path, UnreadableError] = {}
         for folder in self.folders:
-            known, now = self._jobs.get(folder.path, []), folder.jobs()
-            for job in now[len(known) :]:
-                self.queue.forget(job.job_id)  # a requeued job runs again under the same id
-            self._jobs[folder.path] = now
-        finished = {folder.path for folder in self.folders if _is_long_done(folder)}
-        asked = [job for path, jobs in self._jobs.items() if path not in finished for job in jobs]
+            try:
+                asked += self._jobs_to_ask_about(folder)
+            except UnreadableError as error:
+                unread[folder.path] = error
         readings = self.queue.read(asked)
-        return [self._view(folder, readings) for folder in self.folders]
+        return [self._view_or_why_not(folder, readings, unread.get(folder.path)) for folder in self.folders]
+
+    def _jobs_to_ask_about(self, folder: RunFolder) -> list[SubmittedJob]:
+        known, now = self._jobs.get(folder.path, []), folder.jobs()
+        for job in now[len(known) :]:
+            self.queue.forget(job.job_id)  # a requeued job runs again under the same id
+        self._jobs[folder.path] = now
+        return [] if _is_long_done(folder) else now
+
+    def _view_or_why_not(
+        self, folder: RunFolder, readings: Mapping[str, JobReading], unread: UnreadableError | None
+    ) -> RunView:
+        """One run that cannot be read now does not hide the others."""
+        try:
+            if unread is None:
+                return self._view(folder, readings)
+        except UnreadableError as error:
+            unread = error
+        return RunView(self._name(folder), folder.path, "unreadable", "run folder", str(unread), unread.fix)
 
     def _view(self, folder: RunFolder, readings: Mapping[str, JobReading]) -> RunView:
         jobs = self._jobs[folder.path]
@@ -228,7 +246,7 @@ def _local_verdict(folder: RunFolder) -> Verdict:
         return Verdict("running", "process", f"process {last.pid} on this host", elapsed_s=time.time() - last.time)
     if last.hostname == socket.gethostname():
         told = f"process {last.pid} is gone and left no outcome"
-        return Verdict("failed", "process", told, _resume_advice(folder))
+        return Verdict("unfinished", "process", told, _resume_advice(folder))
     return _by_signs_of_life(folder, f"it was started on {last.hostname}, not here")
 
 
@@ -311,7 +329,7 @@ def _progress(folder: RunFolder) -> Progress | None:
             seeds_per_s=_number(last.get("seeds_per_s")),
             peak_rss_mib=_number(last.get("peak_rss_mib")),
         )
-    except (UserError, IndexError, KeyError, ValueError):  # damaged: `graphmill verify` says so
+    except (UserError, UnreadableError, IndexError, KeyError, ValueError):  # damaged: `graphmill verify` says so
         return None
 
 

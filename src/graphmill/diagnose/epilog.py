@@ -18,7 +18,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from graphmill.base import exits
-from graphmill.base.errors import UserError
+from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.files import write_json, write_text
 from graphmill.base.messages import show_messages
 from graphmill.diagnose.advice import Advice, JobUsage, advise
@@ -137,7 +137,7 @@ def _phases(folder: RunFolder, attempt: int, notes: list[str]) -> dict[str, floa
         rows = read_metrics(folder.metrics_path) if folder.metrics_path.exists() else []
         own = [row for row in rows if row.get("attempt", str(attempt)) == str(attempt)]
         sums = {name: sum(float(row.get(name) or 0) for row in own) for name in (*_PHASES, "train_s")}
-    except (UserError, ValueError) as error:
+    except (UserError, UnreadableError, ValueError) as error:
         notes.append(f"no phases: {error.message if isinstance(error, UserError) else error}")
         return None
     total = sums.pop("train_s") + sums["eval_s"]

@@ -31,7 +31,8 @@ def attempt(
 ) -> Iterator[Begun | None]:
     """Own the run and begin an attempt; None if the run is done already.
 
-    If another process owns the run, `OwnedError` names it, and nothing in the folder was changed.
+    If another process owns the run, `OwnedError` names it; if it is not known what the run has done so far,
+    `UnreadableError` names the file. Nothing in the folder was changed then.
     """
     with hold(folder.path, job_id=job_id, wait_s=wait_s):
         if folder.is_done():
@@ -52,7 +53,9 @@ def is_ours(last: Attempt, job_id: str) -> bool:
 
 
 def _was_begun(folder: RunFolder) -> bool:
+    if folder.attempts():  # if they cannot be read, nothing begins: their number is not known
+        return True
     try:
-        return bool(folder.attempts() or checkpoint_folders(folder.checkpoints_dir))
+        return bool(checkpoint_folders(folder.checkpoints_dir))
     except UnreadableError:  # reported on resume
         return True

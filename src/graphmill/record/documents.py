@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from graphmill.base.errors import UserError
+from graphmill.base.reads import retried
 from graphmill.record.endings import EndingName
 
 M = TypeVar("M", bound=BaseModel)
@@ -61,12 +62,13 @@ class SubmittedJob(BaseModel):
 
 
 def read_document(path: Path, model: type[M], fix: str, upgrade: Callable[[bytes], bytes] = bytes) -> M:
-    """The document in `path`; `UserError` with `fix` if it cannot be read, or is not such a document.
+    """The document in `path`; `UserError` with `fix` if it is absent, or is not such a document.
 
+    Raises `UnreadableError` after an I/O error: the document may be whole, and `fix` is for one that is not.
     `upgrade` converts what an older version wrote to the current form.
     """
     try:
-        return model.model_validate_json(upgrade(path.read_bytes()))
+        return model.model_validate_json(upgrade(retried(path, Path.read_bytes)))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}", fix=fix) from None
     except ValidationError as error:

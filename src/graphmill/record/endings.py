@@ -30,7 +30,8 @@ Phase = Literal[
     "closing",  # the ranks have left, the job has not
     "unfinished",  # was started and has no outcome; not checked whether it runs
     "unresponsive",  # no heartbeat and no outcome
-    "damaged",  # its plan cannot be read
+    "damaged",  # its plan is not one
+    "unreadable",  # not known now: an I/O error
 ]
 """What a run that has not ended is doing."""
 State = EndingName | Phase
@@ -56,7 +57,7 @@ ENDINGS: Final[dict[str, Ending]] = {
         Ending("stopped", exits.OUT_OF_TIME, True, False, "stopped on request (Ctrl-C, SIGTERM, `graphmill stop`)"),
         Ending("interrupted", exits.INTERRUPTED, True, False, "stopped at once on a second Ctrl-C"),
         Ending("lost", exits.LOST_A_RANK, True, True, "a rank or a host became unresponsive"),
-        Ending("io_error", exits.IO_ERROR, True, True, "the checkpoints could not be read: an I/O error"),
+        Ending("io_error", exits.IO_ERROR, True, True, "a file of the run could not be read: an I/O error"),
         Ending("port_busy", exits.PORT_BUSY, True, True, "the rendezvous port was taken by another process"),
         Ending("bad_request", exits.BAD_REQUEST, False, False, "the plan, the data or the hosts do not fit"),
         Ending("failed", exits.ANSWER_IS_NO, False, False, "a rank failed"),

@@ -13,6 +13,7 @@ from typing import Final
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
+from graphmill.base.reads import is_there
 from graphmill.record.events import Evaluation, events_in
 from graphmill.record.lines import append_lines
 from graphmill.record.metrics import format_cell, read_table
@@ -59,7 +60,7 @@ def read_evaluations(folder: RunFolder, *, is_growing: bool = False) -> list[Eva
     `is_growing`: a rank may be appending to it, so a torn last line counts as not there yet.
     """
     path = folder.evaluations_path
-    if not path.exists():
+    if not is_there(path):
         return _of_events(folder)
     table = read_table(path, is_growing=is_growing)
     if table.header != COLUMNS:
@@ -83,7 +84,7 @@ def _row(path: Path, line: int, cells: tuple[str, ...]) -> Evaluated:
 
 def _of_events(folder: RunFolder) -> list[Evaluated]:
     """As rank 0 wrote its events; of an evaluation that was done again, the last."""
-    events = events_in(folder.events_path(0)) if folder.events_path(0).exists() else []
+    events = events_in(folder.events_path(0)) if is_there(folder.events_path(0)) else []
     found = {(event.epoch, event.set): event.measures for event in events if isinstance(event, Evaluation)}
     return [
         Evaluated(epoch, name, measure, value)

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from graphmill.base.reads import retried
+
 _TAIL_BYTES: Final = 1 << 16
 
 
@@ -25,8 +27,11 @@ def append_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def complete_lines(path: Path) -> list[str]:
-    """The lines of a file that end in a newline: the rest is still being written, or never will be."""
-    text = path.read_bytes()
+    """The lines of a file that end in a newline: the rest is still being written, or never will be.
+
+    Raises OSError if there is no such file, and `UnreadableError` if that is unknown.
+    """
+    text = retried(path, Path.read_bytes)
     return text[: text.rfind(b"\n") + 1].decode("utf-8", errors="replace").split("\n")[:-1]
 
 

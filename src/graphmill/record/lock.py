@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
+from graphmill.base.reads import retried
 
 _log = logging.getLogger(__name__)
 
@@ -100,8 +101,8 @@ def hold(folder: Path, *, job_id: str = "", wait_s: float = 0.0) -> Iterator[Own
 
 
 def owner_of(folder: Path) -> Owner | None:
-    """The last owner of the run, if it has not released it; it may be dead (`is_dead`)."""
-    return _read(folder / OWNER) or _read(folder / LOCK)
+    """The last owner of the run, if it has not released it; it may be dead (`is_dead`). Raises `UnreadableError`."""
+    return retried(folder / OWNER, _read) or retried(folder / LOCK, _read)
 
 
 class _Flock:

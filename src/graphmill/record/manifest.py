@@ -1,24 +1,17 @@
 """What a checkpoint's manifest says: the run's position, the files that belong to it, the proof that they are whole."""
 
-import errno
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any
 
 import xxhash
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
-from graphmill.base.errors import UnreadableError
 from graphmill.base.files import write_json
+from graphmill.base.reads import retried
 from graphmill.spec.early_stopping import Patience
 
-T = TypeVar("T")
-
 MANIFEST = "manifest.json"
-_ABSENT: Final = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)  # the file is absent; any other error leaves that unknown
-_RETRY_AFTER_S: Final = (0.2, 1.0, 3.0)
 
 
 class _Frozen(BaseModel):
@@ -163,23 +156,6 @@ def checkpoint_folders(checkpoints: Path) -> list[Path]:
         return retried(checkpoints, lambda folder: sorted(path for path in folder.iterdir() if _is_named_so(path)))
     except OSError:
         return []
-
-
-def retried(path: Path, read: Callable[[Path], T]) -> T:
-    """`read(path)`; an I/O error is retried a few times: a server may be busy or just starting.
-
-    Raises OSError if there is no such file, and `UnreadableError` if that is unknown.
-    """
-    for wait_s in (*_RETRY_AFTER_S, None):
-        try:
-            return read(path)
-        except OSError as error:
-            if error.errno in _ABSENT:
-                raise
-            if wait_s is None:
-                raise UnreadableError(path, error) from None
-            time.sleep(wait_s)
-    raise AssertionError("the last try returns or raises")
 
 
 def _is_named_so(path: Path) -> bool:

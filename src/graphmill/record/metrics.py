@@ -11,6 +11,7 @@ from typing import SupportsIndex
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.base.names import did_you_mean
+from graphmill.base.reads import retried
 from graphmill.record.columns import current_names
 from graphmill.record.lines import append_line
 from graphmill.spec.columns import Cell, Column
@@ -86,10 +87,13 @@ def read_metrics(path: Path, *, is_growing: bool = False) -> list[dict[str, str]
 
 
 def read_table(path: Path, *, is_growing: bool = False) -> Table:
-    """Read a CSV with a header, or raise a `UserError` that names the file and the line where it breaks off."""
+    """Read a CSV with a header, or raise a `UserError` that names the file and the line where it breaks off.
+
+    Raises `UnreadableError` if there may be such a file, and it cannot be read now.
+    """
     advice = f"copy {path} again from where it was made, or remove it"
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = retried(path, Path.read_bytes).decode("utf-8-sig")
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}", fix="check the path") from None
     except UnicodeDecodeError as error:

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.files import fsync_folder, write_json, write_text
+from graphmill.base.reads import is_there, retried
 from graphmill.record.documents import Attempt, Outcome, SubmittedJob, read_document
 from graphmill.record.lines import append_line, complete_lines
 from graphmill.record.lock import Owner, hold
@@ -69,7 +70,7 @@ class RunFolder:
     def open(cls, path: Path) -> "RunFolder":
         """The run in `path`, or a `UserError` if there is none."""
         folder = cls(path)
-        if not folder.plan_path.is_file():
+        if not retried(folder.plan_path, Path.is_file):
             what = "has no plan.json, so it is not a run folder" if path.is_dir() else "is not a folder"
             raise UserError(f"{path} {what}", fix="name a folder that `graphmill train` made, such as logs/<run id>")
         return folder
@@ -195,7 +196,7 @@ class RunFolder:
 
     def plan_hash(self) -> str:
         """xxh3 of plan.json, byte for byte as the run began with it: even if an older version wrote it."""
-        return hash_text(self.plan_path.read_text(encoding="utf-8"))
+        return hash_text(retried(self.plan_path, lambda path: path.read_text(encoding="utf-8")))
 
     def read_plan(self) -> Plan:
         """The plan of this run."""
@@ -214,7 +215,7 @@ class RunFolder:
 
     def read_outcome(self) -> Outcome | None:
         """How the run ended, or None if it has not, or could not record it."""
-        if not self.outcome_path.exists():
+        if not is_there(self.outcome_path):
             return None
         return read_document(self.outcome_path, Outcome, "remove it, and continue the run with --resume")
 
@@ -225,7 +226,7 @@ class RunFolder:
 
     def read_provenance(self) -> Provenance | None:
         """Where the run began, or None if it was not written."""
-        if not self.provenance_path.exists():
+        if not is_there(self.provenance_path):
             return None
         return read_document(self.provenance_path, Provenance, "remove it; it only documents the run")
 
@@ -235,7 +236,7 @@ class RunFolder:
 
     def note_provenance(self, command: Sequence[str]) -> None:
         """Record where the run begins, at its first start only."""
-        if not self.provenance_path.exists():
+        if not is_there(self.provenance_path):
             dataset = self.read_plan().dataset
             self.write_provenance(
                 collect_provenance(command, dataset_checksum=dataset.prepared_checksum, synthetic=dataset.synthetic)
@@ -268,7 +269,7 @@ class RunFolder:
 
     def attempts(self) -> list[Attempt]:
         """All starts of the run so far, in order."""
-        if not self.attempts_path.exists():
+        if not is_there(self.attempts_path):
             return []
         try:
             return [Attempt.model_validate_json(line) for line in complete_lines(self.attempts_path)]
@@ -281,7 +282,7 @@ class RunFolder:
 
     def jobs(self) -> list[SubmittedJob]:
         """All jobs that were submitted for this run, in order; a requeued one appears once per requeue."""
-        if not self.jobs_path.exists():
+        if not is_there(self.jobs_path):
             return []
         try:
             return [SubmittedJob.model_validate_json(line) for line in complete_lines(self.jobs_path)]
@@ -294,7 +295,7 @@ class RunFolder:
 
     def is_asked_to_stop(self) -> bool:
         """Whether the run was asked to stop."""
-        return self.stop_path.exists()
+        return is_there(self.stop_path)
 
     def heartbeat(self) -> float | None:
         """Unix time (s) of the last heartbeat, of any rank or any host's monitor; None if there is none."""

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import replacing
+from graphmill.base.reads import retried
 from graphmill.record.manifest import Manifest, checkpoint_folders, file_checksum, in_words
 from graphmill.spec.weights import InitialWeights
 
@@ -71,9 +72,9 @@ class WeightsFile:
 
     @classmethod
     def read(cls, path: Path) -> "WeightsFile":
-        """Read the header; the values are neither read nor checked."""
+        """Read the header; the values are neither read nor checked. Raises `UnreadableError`."""
         try:
-            header, data_start = _header(path)
+            header, data_start = retried(path, _header)
             origin, checksum = _origin(header.pop("__metadata__", {}))
             tensors = {name: _entry(value) for name, value in sorted(header.items())}
         except OSError as error:
@@ -83,9 +84,12 @@ class WeightsFile:
         return cls(path, tensors, data_start, origin, checksum)
 
     def compute_checksum(self) -> str:
-        """xxh3 of names, dtypes, shapes and values as they are in the file now."""
+        """xxh3 of names, dtypes, shapes and values as they are in the file now. Raises `UnreadableError`."""
+        return retried(self.path, self._checksum_of)
+
+    def _checksum_of(self, path: Path) -> str:
         digest = ContentDigest()
-        with self.path.open("rb") as file:
+        with path.open("rb") as file:
             for name, entry in self.tensors.items():
                 file.seek(self.data_start + entry.begin)
                 digest.add(name, entry.dtype, entry.shape, file.read(entry.end - entry.begin))

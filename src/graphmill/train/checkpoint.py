@@ -125,9 +125,11 @@ class CheckpointStore:
     def remove_leftovers(self) -> None:
         """Remove what a killed writer left under hidden names; a checkpoint it was about to replace is put back.
 
-        Rank 0 only, before anything is saved.
+        Rank 0 only, before anything is saved. Under any other hidden name it is not ours, and stays.
         """
         for hidden in sorted(self.folder.glob(".step_*")):
+            if not hidden.name.endswith((_MAKING, _REMOVING, _REPLACED)):
+                continue
             plain = hidden.with_name(hidden.name.removeprefix(".").removesuffix(_REPLACED))
             if hidden.name.endswith(_REPLACED) and not plain.exists():
                 hidden.rename(plain)

@@ -65,6 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         _log.error(f"{error}")
         return exits.BAD_REQUEST
+    except UnreadableError as error:
+        _log.error(f"{error}")
+        return exits.IO_ERROR
     finally:  # python restores its handlers at exit: a late signal must not kill a rank that is done
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)

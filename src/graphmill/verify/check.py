@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from graphmill.base.errors import UserError
+from graphmill.base.errors import UnreadableError, UserError
 
 Group = Literal["files", "job", "metrics", "distributed", "data", "checkpoints"]
 _SHOWN = 3  # problems of one check; the others are counted
@@ -28,7 +28,7 @@ def judged(group: Group, name: str, problems: Callable[[], Iterable[str]], good:
     found: list[str] = []
     try:
         found.extend(problems())
-    except (UserError, OSError, ValueError, OverflowError) as error:
+    except (UserError, UnreadableError, OSError, ValueError, OverflowError) as error:
         found.append(f"unknown: {in_a_line(error)}")
     if not found:
         return Check(group, name, "ok", good)

@@ -8,7 +8,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from graphmill.base.errors import UserError
+from graphmill.base.errors import UnreadableError, UserError
+from graphmill.base.reads import retried
 from graphmill.record.evaluations import AT_THE_END
 from graphmill.record.events import Epoch, Evaluation, Event, Finish, Start, Sync, events_in
 from graphmill.record.run_folder import RunFolder
@@ -52,7 +53,7 @@ def read_event_log(folder: RunFolder, rank: int) -> EventLog:
         for event in events_in(path):
             _add(log, event)
         log.before_finish = _before_last_line(path)
-    except (UserError, OSError) as error:
+    except (UserError, UnreadableError, OSError) as error:
         log.problem = in_a_line(error)
     return log
 
@@ -96,7 +97,7 @@ def _forget_after(log: EventLog, steps_done: int) -> None:
 
 
 def _before_last_line(path: Path) -> bytes:
-    content = path.read_bytes()
+    content = retried(path, Path.read_bytes)
     if content and not content.endswith(b"\n"):
         raise UserError(f"{path.name} ends in the middle of a line", fix="restore the file from where it was copied")
     return content[: content.rfind(b"\n", 0, len(content) - 1) + 1]

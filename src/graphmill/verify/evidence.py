@@ -83,21 +83,21 @@ def _as_far_as_it_went(plan: Plan, outcome: Outcome | str | None) -> Plan:
 def _outcome(folder: RunFolder) -> Outcome | str | None:
     try:
         return folder.read_outcome()
-    except UserError as error:
-        return error.message
+    except (UserError, UnreadableError) as error:
+        return in_a_line(error)
 
 
 def _provenance(folder: RunFolder) -> Provenance | str | None:
     try:
         return folder.read_provenance()
-    except UserError as error:
-        return error.message
+    except (UserError, UnreadableError) as error:
+        return in_a_line(error)
 
 
 def _attempts(folder: RunFolder) -> list[Attempt] | str:
     try:
         return folder.attempts()
-    except (UserError, OSError) as error:
+    except (UserError, UnreadableError, OSError) as error:
         return in_a_line(error)
 
 
@@ -106,7 +106,7 @@ def _rows(folder: RunFolder, columns: Mapping[str, Column]) -> list[Row] | str:
         return "metrics.csv is missing"
     try:
         table = read_table(folder.metrics_path)
-    except (UserError, OSError) as error:
+    except (UserError, UnreadableError, OSError) as error:
         return in_a_line(error)
     if not table.rows:
         return "metrics.csv holds no epoch"
@@ -126,7 +126,7 @@ def _evaluations(folder: RunFolder) -> list[Evaluated] | str | None:
         return None
     try:
         return read_evaluations(folder)
-    except (UserError, OSError) as error:
+    except (UserError, UnreadableError, OSError) as error:
         return in_a_line(error)
 
 

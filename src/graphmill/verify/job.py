@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from graphmill.base.amounts import shown_clock
-from graphmill.base.errors import UserError
+from graphmill.base.errors import UnreadableError, UserError
 from graphmill.record.documents import Outcome
 from graphmill.spec.early_stopping import Patience
 from graphmill.verify.accounting import Accounted, Accounts, accounts_of
@@ -110,7 +110,7 @@ def _attempts(evidence: Evidence) -> Iterator[str]:
 def _slurm(evidence: Evidence) -> Iterator[Check]:
     try:
         accounts = accounts_of(evidence.folder)
-    except (UserError, OSError) as error:
+    except (UserError, UnreadableError, OSError) as error:
         is_there = evidence.folder.sacct_path.exists()
         yield Check("job", "state", "fail" if is_there else "warn", f"unknown: {in_a_line(error)}")
         return

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from graphmill.base.errors import UserError
+from graphmill.base.errors import UnreadableError, UserError
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import Plan
 from graphmill.verify import checkpoints, data, distributed, files, job, metrics
-from graphmill.verify.check import Check, judged
+from graphmill.verify.check import Check, in_a_line, judged
 from graphmill.verify.evidence import Evidence, gather
 
 
@@ -16,8 +16,8 @@ def verify_run(folder: RunFolder) -> list[Check]:
         return [Check("files", "plan", "fail", "plan.json is missing, and nothing else records what was planned")]
     try:
         plan = folder.read_plan()
-    except UserError as error:
-        return [Check("files", "plan", "fail", error.message)]
+    except (UserError, UnreadableError) as error:
+        return [Check("files", "plan", "fail", in_a_line(error))]
     impossible = judged("files", "plan", lambda: _impossible(plan), "")
     if impossible.result == "fail":
         return [impossible]

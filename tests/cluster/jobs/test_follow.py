@@ -1,16 +1,18 @@
 """What follows an attempt inside a job, without a Slurm: from what the run folder holds."""
 
+import errno
 import socket
 import time
 
 import pytest
 
+from graphmill.base.errors import UnreadableError
 from graphmill.cluster.jobs.arguments import parse_arguments
 from graphmill.cluster.jobs.in_job import Driver
 from graphmill.cluster.jobs.job_end import attempt_end
 from graphmill.cluster.jobs.srun_step import Signals
 from graphmill.cluster.launch.judge import Judgement
-from graphmill.record.documents import Attempt
+from graphmill.record.documents import Attempt, Outcome
 from graphmill.record.endings import ENDINGS
 from graphmill.record.events import EventWriter, Failure
 
@@ -57,6 +59,21 @@ def test_nothing_follows_once_a_person_has_asked_to_stop(new_run, monkeypatch):
             folder.ask_to_stop()
         assert driver_of(folder)._follow(folder, TIME_UP, tries_left=0).step == steps
         assert bool(followed) is not asked
+
+
+@pytest.mark.parametrize(("is_done", "known"), [(False, "io_error"), (True, "done")])
+def test_a_job_that_cannot_read_what_its_ranks_left_is_retried(new_run, monkeypatch, is_done, known):
+    def ranks(driver, folder, started):
+        if is_done:
+            folder.write_outcome(Outcome(status="done", exit_code=0, epochs=2, steps_per_rank=8, wall_s=1.0))
+        raise UnreadableError(folder.events_path(0), OSError(errno.EIO, "Input/output error"))
+
+    monkeypatch.setattr(Driver, "_ranks", ranks)
+    monkeypatch.setattr("graphmill.cluster.jobs.job_end.retry", lambda *_: followed.append(1))
+    (folder, _), followed = new_run(2), []
+    decision = driver_of(folder).train(folder)
+    assert (decision.step, decision.exit_code, followed) == ("retry", 71, [1])
+    assert folder.read_outcome().status == known, "what rank 0 recorded is not replaced by what is not known"
 
 
 def test_a_rank_that_was_lost_in_an_earlier_attempt_is_not_missed_now(new_run):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from graphmill.base import exits
-from graphmill.base.errors import UserError
+from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.messages import show_messages
 from graphmill.cluster.jobs import job_end
 from graphmill.cluster.jobs.arguments import Arguments, parse_arguments
@@ -29,7 +29,7 @@ from graphmill.cluster.jobs.steps import JobHere, Rendezvous, environment, rank_
 from graphmill.cluster.launch.attempt import Decision, decide
 from graphmill.cluster.launch.judge import Evidence, Judgement, judge, note_outcome
 from graphmill.record.attempts import Begun, attempt, is_ours
-from graphmill.record.endings import EndingName
+from graphmill.record.endings import ENDINGS, EndingName
 from graphmill.record.events import Failure, last_event
 from graphmill.record.run_folder import RunFolder, best_effort_write
 from graphmill.runtime.network import candidate_ports, is_free
@@ -62,6 +62,9 @@ def main(words: Sequence[str] | None = None) -> int:
     except UserError as error:
         _log.error(f"{error}")
         return exits.BAD_REQUEST
+    except UnreadableError as error:  # no attempt was begun, or it is not known which: nothing follows by itself
+        _log.error(f"{error}\n  → {error.fix}")
+        return exits.IO_ERROR
     except OSError as error:
         _log.error(f"{error}")
         return exits.ANSWER_IS_NO
@@ -94,10 +97,12 @@ class Driver:
                 return Decision("finish", "the run is done", exits.DONE)
             self._announce(begun)
             started = folder.attempts()[-1].time
-            staged = self._stage(folder, started)
-            if staged is not None:
-                return self._follow(folder, staged, tries_left=0)
-            return self._ranks(folder, started)
+            try:
+                staged = self._stage(folder, started)
+                return self._ranks(folder, started) if staged is None else self._follow(folder, staged, tries_left=0)
+            except UnreadableError as error:  # what the ranks left cannot be judged now
+                unjudged = Judgement(ENDINGS[self._asked or "io_error"], None, str(error))
+                return self._follow(folder, unjudged, tries_left=0)
 
     @property
     def here(self) -> JobHere:

@@ -5,7 +5,7 @@
                           ├─time is nearly up (USR2), or reached──▶ out_of_time    requeue, or a new job
                           ├─the scheduler takes the hosts─────────▶ preempted      the same
                           ├─a rank or host became unresponsive────▶ lost           the same, from the last checkpoint
-                          ├─the checkpoints cannot be read now────▶ io_error       the same
+                          ├─a file of the run cannot be read now──▶ io_error       the same
                           ├─the port was taken before step 1──────▶ port_busy      the ranks start again, other port
                           └─SIGTERM, an error, a killed rank──────▶ stopped …      give up
 

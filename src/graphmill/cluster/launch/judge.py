@@ -124,7 +124,8 @@ def note_outcome(folder: RunFolder, judgement: Judgement, started: float) -> Non
     A folder that cannot be written may be what ended the run: that is reported, and hides no other error.
     """
     known, ending, first = folder.read_outcome(), judgement.ending, judgement.first
-    says_so = known is not None and known.status == ending.name
+    is_unjudged = ending.name == "io_error" and first is None  # the launcher could not read what the ranks left
+    says_so = known is not None and (known.status == ending.name or is_unjudged)
     if ending is DONE or (says_so and (first is None or first.rank == 0)):
         return
     epochs, steps = _progress(folder)
@@ -151,7 +152,7 @@ def tail(log: Path) -> list[str]:
 
 
 def _events(folder: RunFolder, rank: int, evidence: Evidence) -> Events:
-    """What one rank wrote since the attempt began. None of a damaged file."""
+    """What one rank wrote since the attempt began. None of a damaged file; `UnreadableError`: who knows."""
     path = folder.events_path(rank)
     ahead = (evidence.ahead_s or {}).get(rank, 0.0)
     try:
@@ -273,6 +274,6 @@ def _progress(folder: RunFolder) -> tuple[int, int]:
     try:
         rows = read_metrics(folder.metrics_path, is_growing=True) if folder.metrics_path.exists() else []
         epochs, steps = len(rows), max(steps, int(rows[-1]["steps_done"]) if rows else 0)
-    except (OSError, UserError, KeyError, ValueError):  # a damaged table: `graphmill verify` says what is wrong with it
+    except (OSError, UserError, UnreadableError, KeyError, ValueError):  # `graphmill verify` says what is wrong with it
         pass
     return epochs, steps

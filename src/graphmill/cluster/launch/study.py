@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from graphmill.base import exits
-from graphmill.base.errors import UserError
+from graphmill.base.errors import UnreadableError, UserError
 from graphmill.cluster.launch.local import WORKER
 from graphmill.cluster.launch.run import resume_run, start_run
 from graphmill.config.problems import Problem, refuse
@@ -104,3 +104,6 @@ def _run(state: CellState, plan: Plan, *, logs_root: Path, command: Sequence[str
     except UserError as error:
         _log.error(f"{error}")
         return exits.BAD_REQUEST
+    except UnreadableError as error:
+        _log.error(f"{error}\n  → {error.fix}")
+        return exits.IO_ERROR
