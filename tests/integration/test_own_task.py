@@ -121,6 +121,20 @@ stages:
 """
 
 
+STRICT = TAUGHT.replace("rides.taught", "rides.strict").replace("if self.teacher is None", "if False")  # needs it
+CLASS = """
+name: class
+experiment: {train: {epochs: 3, batch_size: 40, ranks: 1}}
+stages:
+  - {name: teacher, set: {task.kind: "rides.page:KIND"}}
+  - {name: pupil, set: {task.kind: "rides.strict:KIND"}, sources: {teacher: {stage: teacher}}}
+  - name: later
+    set: {task.kind: "rides.strict:KIND"}
+    init_from: {stage: pupil}
+    sources: {teacher: {stage: teacher}}
+"""
+
+
 def weights(run: Path) -> dict[str, bytes]:
     last = max((run / "checkpoints").glob("step_*"))
     return {name: array.tobytes() for name, array in load_file(last / "model.safetensors").items()}
@@ -264,3 +278,22 @@ def test_a_teachers_weights_arrive_with_where_they_come_from(person):
     refused = person.types("train", "rides.yaml", "-O", f"sources.teacher.run={teacher.path}", code=2)
     assert "teacher" in refused
     assert KIND in refused
+
+
+def test_a_stage_is_measured_with_its_teacher_or_not_at_all(person):
+    home = person.home
+    (home / "rides" / "strict.py").write_text(STRICT)
+    (home / "class.yaml").write_text(CLASS)
+    words = ("pipeline", "plan", "class.yaml", "--time-limit", "10")
+    first = json.loads(person.types(*words, "--json"))
+    assert [stage["trial"] is None for stage in first["stages"]] == [False, True, True]
+    assert first["stages"][1]["cost"]["why"] == "its task uses weights of teacher, which is not done"
+    jobs = [([part["stage"] for part in job["parts"]], job["time_s"]) for job in first["jobs"]]
+    assert jobs[1:] == [(["pupil"], 600), (["later"], 600)]
+    person.types("pipeline", "run", "class.yaml", "--stages", "teacher")
+    done, pupil, later = json.loads(person.types(*words, "--json"))["stages"]
+    assert done["cost"] is None
+    assert pupil["cost"]["work_s"]["high"] > 0
+    assert (pupil["is_recorded"], later["is_recorded"]) == (False, True), "the same work, whatever it begins with"
+    assert len(json.loads((home / "logs" / "class" / "measured.json").read_text())) == 2
+    assert "earlier" in person.types(*words)

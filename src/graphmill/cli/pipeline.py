@@ -338,11 +338,14 @@ def _as_json(prediction: "Prediction") -> dict[str, Any]:
 
 
 def _show_predictions(predictions: "list[Prediction]") -> None:
+    from graphmill.spec.packing import StageCost, Unmeasured
+
     rows: list[list[Cell]] = []
     for each in predictions:
         cost, trial = each.cost, each.trial
-        if cost is None or trial is None:
-            rows.append([each.stage, each.status, 0, None, None, None, None])
+        if trial is None or not isinstance(cost, StageCost):
+            why = f"not yet: {cost.why}" if isinstance(cost, Unmeasured) else None
+            rows.append([each.stage, each.status, each.steps_left, None, None, None, why])
             continue
         work = f"{cost.work_s.low:.1f} to {cost.work_s.high:.1f}"
         memory = f"{cost.memory_mib.low:.0f} to {cost.memory_mib.high:.0f}"
@@ -360,7 +363,7 @@ def _show_packing(packing: "Packing") -> None:
             ("stages", ", ".join(parts)),
             ("predicted s, at most", round(job.takes_s, 1)),
             ("time limit s", job.time_s),
-            ("MiB per host", job.memory_mib),
+            ("MiB per host", job.memory_mib or None),
             ("hosts x ranks", f"{job.shape.hosts} x {job.shape.ranks_per_host}"),
         ]
         print_facts(facts, title=f"job {number} of {len(packing.jobs)}")

@@ -7,7 +7,7 @@ they come from are done.
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
@@ -102,13 +102,12 @@ def plans_of(folder: PipelineFolder, submitted: SubmittedPipeline, report: Calla
     stages = stages_of(folder, submitted)
 
     def plan_of(stage: StageSpec) -> Plan:
-        planned = submitted.planned(stage.name)
-        if stages.missing(stage):
-            return planned.plan
-        found = {
-            "init_from": find_initial_weights(planned.init_from, report),
-            "sources": find_sources(planned.sources, report),
-        }
+        planned, missing = submitted.planned(stage.name), stages.missing(stage)
+        found: dict[str, Any] = {}
+        if stage.init_from is not None and stage.init_from.stage not in missing:
+            found["init_from"] = find_initial_weights(planned.init_from, report)
+        if not stages.missing_sources(stage):
+            found["sources"] = find_sources(planned.sources, report)
         return planned.plan.model_copy(update=found)
 
     return plan_of

@@ -26,7 +26,8 @@ DONE: Final = "done"
 Planner = Callable[[Experiment, str], Plan]
 """Makes the plan of one run from its experiment and run id. The caller has it, since it must open the dataset."""
 PlanOf = Callable[[StageSpec], Plan]
-"""Makes the plan of a stage. It names its initial weights only once the stages that they come from are done."""
+"""Makes the plan of a stage. It names its initial weights and its sources once the stages that these come from are
+done."""
 AfterStage = Callable[[StageSpec, RunFolder], None]
 """Called with each stage that is done: at its end, and again whenever the pipeline is run."""
 
@@ -68,12 +69,17 @@ class Stages:
         """The stages whose weights this one takes, and which are not done."""
         return [name for name in stage.needs() if self.state(self.pipeline.stage(name)).status != DONE]
 
+    def missing_sources(self, stage: StageSpec) -> list[str]:
+        """Of those, the stages whose weights its task uses: until they are done, the stage cannot be tried out."""
+        missing = self.missing(stage)
+        return [name for name in stage.needs_for_sources() if name in missing]
+
     def planned_by(self, planner: Planner) -> PlanOf:
         """Plans of the stages as the pipeline's file has them now."""
 
         def plan_of(stage: StageSpec) -> Plan:
-            logs_root = None if self.missing(stage) else self.logs_root
-            return planner(load_stage(self.pipeline, stage, logs_root), self.pipeline.run_id(stage))
+            experiment = load_stage(self.pipeline, stage, self.logs_root, missing=self.missing(stage))
+            return planner(experiment, self.pipeline.run_id(stage))
 
         return plan_of
 
@@ -139,7 +145,7 @@ def checked_plan(stages: Stages, stage: StageSpec, plan_of: PlanOf) -> Plan:
         return plan
     begun = state.folder.read_plan()
     missing = stages.missing(stage)
-    if missing and begun.init_from is not None:
+    if missing and (begun.init_from is not None or begun.sources):
         raise UserError(
             f"{state.folder.path} has begun with weights of {', '.join(missing)}, which is not done any more",
             fix=f"move {state.folder.path} away, to run the stage from the start",
