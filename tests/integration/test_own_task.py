@@ -16,6 +16,7 @@ import pytest
 from rounding import drift
 from safetensors.numpy import load_file
 
+from graphmill.cluster.launch.evaluation_sets import read_evaluations as read_all_evaluations
 from graphmill.record.evaluations import read_evaluations
 from graphmill.record.find_weights import weights_of
 from graphmill.record.metrics import read_metrics
@@ -114,6 +115,7 @@ KIND = replace(page.KIND, **changed, sources=("teacher", "scorer"))
 '''
 PIPELINE = """
 name: school
+evaluate_on: all
 experiment: {task: {kind: "rides.taught:KIND"}, train: {epochs: 3, batch_size: 40, ranks: 1}}
 stages:
   - {name: teacher}
@@ -272,6 +274,13 @@ def test_a_teachers_weights_arrive_with_where_they_come_from(person):
     assert WeightsFile.read(pupil.source_path("teacher")).checked() == best, "its own copy"
     losses = [float(row["val_loss"]) for row in read_metrics(pupil.metrics_path)]
     assert losses[-1] < losses[0], "it comes nearer to its teacher"
+    rows = read_all_evaluations(home / "logs" / "school" / "evaluations.csv")
+    sets = ("val_first_half", "val_second_half")
+    expected = {f"{stage}{own}" for stage in ("teacher", "pupil") for own in ("", *(f"/{name}" for name in sets))}
+    assert {row.set for row in rows if row.stage == "pupil"} == expected
+    in_run = {(row.epoch, row.set): row.value for row in read_evaluations(teacher) if row.measure == "mae"}
+    own = [row for row in rows if (row.stage, row.measure) == ("teacher", "mae") and row.set.startswith("teacher/")]
+    assert [in_run[row.epoch, row.set.removeprefix("teacher/")] for row in own] == [row.value for row in own]
     changed = PIPELINE.replace("weights: best", "weights: last, exclude: [bias]")
     (home / "school.yaml").write_text(changed)
     assert "sources.teacher.exclude" in person.types("pipeline", "run", "school.yaml", code=2)
