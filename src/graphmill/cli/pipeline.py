@@ -170,19 +170,21 @@ def run(
         - {name: few, set: {train.num_neighbors: [5, 3], train.epochs: 3}}
         - {name: many, set: {train.epochs: 3}, init_from: {stage: few, weights: best}}
     """
+    from graphmill.cluster.jobs.pipeline_here import running_here
     from graphmill.cluster.launch.evaluation_sets import evaluate_on_all
     from graphmill.cluster.launch.pipeline import checked_plans, run_pipeline
 
     loaded, chosen, of = _loaded(name, stages, logs_root)
     plan_of = of.planned_by(_planner(root, to_train=not dry_run))
+    checked_plans(of, chosen, plan_of)
     if dry_run:
-        checked_plans(of, chosen, plan_of)
         _show_states(of, json=json)
         return
     evaluated = None
     if loaded.evaluate_on == "all":
         evaluated = lambda stage, _: evaluate_on_all(of, stage, plan_of)  # noqa: E731  # one line says it
-    code = run_pipeline(of, chosen, plan_of=plan_of, after_stage=evaluated)
+    with running_here(of, chosen, plan_of):
+        code = run_pipeline(of, chosen, plan_of=plan_of, after_stage=evaluated)
     if json:
         _show_states(of, json=True)
     if code:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from graphmill.base.amounts import mib_of
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
+from graphmill.cluster.jobs.pipeline_here import all_jobs, hold_pipeline
 from graphmill.cluster.jobs.pipeline_record import PipelineFolder, PlannedStage, SubmittedPipeline
 from graphmill.cluster.jobs.script import render_script
 from graphmill.cluster.jobs.submit import (
@@ -29,7 +30,6 @@ from graphmill.cluster.launch.pipeline import DONE, Stages
 from graphmill.cluster.launch.predict import Prediction
 from graphmill.config.problems import Problem, refuse
 from graphmill.record.documents import SubmittedJob
-from graphmill.record.lock import hold
 from graphmill.record.run_folder import RunFolder
 from graphmill.slurm.commands import SlurmSilentError, scancel
 from graphmill.spec.job.resolve import Job, StagesOfAPipeline
@@ -217,16 +217,14 @@ def _job(folder: PipelineFolder, record: SubmittedPipeline, packed: PackedJob, n
 
 def refuse_alive(folder: PipelineFolder, stages: Stages) -> None:
     """Raise a `UserError` if a job of the pipeline waits or runs, or if Slurm cannot be queried."""
-    runs = [state.folder for state in stages.states()]
-    refuse_alive_jobs([job for kept in (folder.jobs, *runs) for job in kept.jobs()], folder.path)
+    refuse_alive_jobs(all_jobs(folder, stages), folder.path)
 
 
 def submit_pipeline(request: PipelineRequest, stages: Stages, environ: Mapping[str, str]) -> list[SubmittedJob]:
     """Submit the chain. If one of its jobs is refused, those before it are cancelled."""
     folder, first = request.folder, request.jobs[0]
     check_with_slurm(first.submission(""), environ)
-    folder.path.mkdir(parents=True, exist_ok=True)
-    with hold(folder.path):
+    with hold_pipeline(folder.path):
         refuse_alive(folder, stages)
         runs = [state.folder for state in stages.states() if state.folder.plan_path.exists()]
         for run in (folder.jobs, *runs):

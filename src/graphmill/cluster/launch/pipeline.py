@@ -31,7 +31,7 @@ done."""
 AfterStage = Callable[[StageSpec, RunFolder], None]
 """Called with each stage that is done: at its end, and again whenever the pipeline is run."""
 
-_STOPS: Final = (exits.OUT_OF_TIME, 130)  # a user or a scheduler asked: the whole pipeline stops
+STOPS: Final = (exits.OUT_OF_TIME, 130)  # a user or a scheduler asked: the whole pipeline stops
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +94,9 @@ def run_pipeline(
 ) -> int:
     """Run the chosen stages that are not done yet; continue what was interrupted. Returns the exit status.
 
-    Every stage is planned before the first one runs, so that a wrong value in the last one costs no hours. A stage that
-    fails stops those that take its weights, and no others: 1 at the end. A stop (75, or 130) stops the pipeline.
-
-    Raises:
-        UserError: a stage has begun with another definition than it has now; the message gives both.
+    All are planned before (`checked_plans`), so that a wrong value in the last one costs no hours. A stage that fails
+    stops those that take its weights, and no others: 1 at the end. A stop (75, or 130) stops the pipeline.
     """
-    checked_plans(stages, chosen, plan_of)
     problems: list[str] = []
     for stage in chosen:
         number = stages.pipeline.stages.index(stage) + 1
@@ -111,7 +107,7 @@ def run_pipeline(
             problems.append(stage.name)
             continue
         code = _run(stages, stage, title, plan_of=plan_of, command=command)
-        if code in _STOPS:
+        if code in STOPS:
             _log.info(f"{title}: stopped (exit status {code}); run the same command again to resume")
             return code
         if code != exits.DONE:
