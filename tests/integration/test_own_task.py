@@ -16,6 +16,7 @@ import pytest
 from rounding import drift
 from safetensors.numpy import load_file
 
+from graphmill.cluster.launch.evaluation_sets import read_evaluations as read_all_evaluations
 from graphmill.record.evaluations import read_evaluations
 from graphmill.record.find_weights import weights_of
 from graphmill.record.metrics import read_metrics
@@ -114,10 +115,25 @@ KIND = replace(page.KIND, **changed, sources=("teacher", "scorer"))
 '''
 PIPELINE = """
 name: school
+evaluate_on: all
 experiment: {task: {kind: "rides.taught:KIND"}, train: {epochs: 3, batch_size: 40, ranks: 1}}
 stages:
   - {name: teacher}
   - {name: pupil, set: {train.seed: 5}, sources: {teacher: {stage: teacher, weights: best}}}
+"""
+
+
+STRICT = TAUGHT.replace("rides.taught", "rides.strict").replace("if self.teacher is None", "if False")  # needs it
+CLASS = """
+name: class
+experiment: {train: {epochs: 3, batch_size: 40, ranks: 1}}
+stages:
+  - {name: teacher, set: {task.kind: "rides.page:KIND"}}
+  - {name: pupil, set: {task.kind: "rides.strict:KIND"}, sources: {teacher: {stage: teacher}}}
+  - name: later
+    set: {task.kind: "rides.strict:KIND"}
+    init_from: {stage: pupil}
+    sources: {teacher: {stage: teacher}}
 """
 
 
@@ -258,9 +274,35 @@ def test_a_teachers_weights_arrive_with_where_they_come_from(person):
     assert WeightsFile.read(pupil.source_path("teacher")).checked() == best, "its own copy"
     losses = [float(row["val_loss"]) for row in read_metrics(pupil.metrics_path)]
     assert losses[-1] < losses[0], "it comes nearer to its teacher"
+    rows = read_all_evaluations(home / "logs" / "school" / "evaluations.csv")
+    sets = ("val_first_half", "val_second_half")
+    expected = {f"{stage}{own}" for stage in ("teacher", "pupil") for own in ("", *(f"/{name}" for name in sets))}
+    assert {row.set for row in rows if row.stage == "pupil"} == expected
+    in_run = {(row.epoch, row.set): row.value for row in read_evaluations(teacher) if row.measure == "mae"}
+    own = [row for row in rows if (row.stage, row.measure) == ("teacher", "mae") and row.set.startswith("teacher/")]
+    assert [in_run[row.epoch, row.set.removeprefix("teacher/")] for row in own] == [row.value for row in own]
     changed = PIPELINE.replace("weights: best", "weights: last, exclude: [bias]")
     (home / "school.yaml").write_text(changed)
     assert "sources.teacher.exclude" in person.types("pipeline", "run", "school.yaml", code=2)
     refused = person.types("train", "rides.yaml", "-O", f"sources.teacher.run={teacher.path}", code=2)
     assert "teacher" in refused
     assert KIND in refused
+
+
+def test_a_stage_is_measured_with_its_teacher_or_not_at_all(person):
+    home = person.home
+    (home / "rides" / "strict.py").write_text(STRICT)
+    (home / "class.yaml").write_text(CLASS)
+    words = ("pipeline", "plan", "class.yaml", "--time-limit", "10")
+    first = json.loads(person.types(*words, "--json"))
+    assert [stage["trial"] is None for stage in first["stages"]] == [False, True, True]
+    assert first["stages"][1]["cost"]["why"] == "its task uses weights of teacher, which is not done"
+    jobs = [([part["stage"] for part in job["parts"]], job["time_s"]) for job in first["jobs"]]
+    assert jobs[1:] == [(["pupil"], 600), (["later"], 600)]
+    person.types("pipeline", "run", "class.yaml", "--stages", "teacher")
+    done, pupil, later = json.loads(person.types(*words, "--json"))["stages"]
+    assert done["cost"] is None
+    assert pupil["cost"]["work_s"]["high"] > 0
+    assert (pupil["is_recorded"], later["is_recorded"]) == (False, True), "the same work, whatever it begins with"
+    assert len(json.loads((home / "logs" / "class" / "measured.json").read_text())) == 2
+    assert "earlier" in person.types(*words)

@@ -61,6 +61,11 @@ class Pipeline:
         assert code == 0, out + err
         return out + err
 
+    def watch(self) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "graphmill.cli", "watch", str(self.logs / "p"), "--interval", "1"]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, env=self.environ, stdout=pipe, stderr=pipe, text=True)
+
     def stage(self, name: str) -> RunFolder:
         return RunFolder(self.logs / "p" / name)
 
@@ -156,6 +161,26 @@ def test_stages_may_be_chosen_and_a_dry_run_changes_nothing(pipeline):
     assert code == 1
     assert "few" in err
     assert not pipeline.logs.exists()
+
+
+def test_a_second_run_names_the_first_and_changes_nothing_and_both_stages_are_watched(pipeline):
+    longer = [{**stage, "set": {**stage["set"], "train.epochs": 40}} for stage in STAGES]
+    pipeline.write(longer)
+    first = pipeline.start("run")
+    wait_for(lambda: any(pipeline.stage("few").checkpoints_dir.glob("step_*/manifest.json")), first)
+    watching = pipeline.watch()
+    record = pipeline.logs / "p" / "pipeline.json"
+    before = record.stat().st_mtime_ns
+    code, _, err = pipeline.call("run")
+    assert code == 2, err
+    assert f"process {first.pid} on" in err
+    assert (record.stat().st_mtime_ns, pipeline.attempts()) == (before, [1, 0])
+    out, err = watching.communicate()
+    assert watching.returncode == 0, out + err
+    assert first.wait() == 0
+    states = [tuple(line.split()[1:3]) for line in out.splitlines()]
+    assert {("p/few", "running"), ("p/many", "waiting"), ("p/many", "running"), ("p/many", "done")} <= set(states), out
+    assert pipeline.attempts() == [1, 1]
 
 
 def test_killed_within_a_stage_and_while_weights_are_handed_over(pipeline, undisturbed):

@@ -4,7 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphmill.spec.packing import MINUTE_S, Interval, Limits, Shape, StageCost, least_time_s, pack, whole_job
+from graphmill.spec.packing import (
+    MINUTE_S,
+    Interval,
+    Limits,
+    Shape,
+    StageCost,
+    Unmeasured,
+    least_time_s,
+    pack,
+    whole_job,
+)
 
 TINY_S = 1e-6
 
@@ -133,6 +143,19 @@ def test_a_stage_of_which_nothing_is_predicted_may_take_all_of_a_job():
     job = whole_job("a", Shape(), Limits(150.0, 1000.5))
     assert (job.time_s, job.memory_mib, job.hands_over) == (120, 1000, False)
     assert whole_job("a", Shape(), Limits(150.0)).memory_mib == 0
+
+
+def test_a_stage_that_is_not_measured_stands_between_those_that_are():
+    def unmeasured(name: str, *needs: str) -> Unmeasured:
+        return Unmeasured(name, Shape(), needs, "its teacher is not done")
+
+    stages = [cost("teacher"), unmeasured("pupil", "teacher"), cost("after"), cost("last")]
+    jobs = pack(stages, Limits(600)).jobs
+    assert [[part.stage for part in job.parts] for job in jobs] == [["teacher"], ["pupil"], ["after", "last"]]
+    assert (jobs[1].time_s, jobs[1].hands_over) == (600, False)
+    none = pack([cost("teacher", piece=700, work=900), unmeasured("pupil", "teacher")], Limits(600))
+    assert (none.jobs, [misfit.stage for misfit in none.misfits]) == ((), ["teacher", "pupil"])
+    assert [misfit.stage for misfit in pack([unmeasured("alone")], Limits(59)).misfits] == ["alone"]
 
 
 def test_an_attempt_is_worth_a_start_a_piece_of_work_and_its_end():

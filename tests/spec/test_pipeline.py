@@ -65,7 +65,7 @@ stages:
 """
     pipeline = load_pipeline(written(text))
     stage = pipeline.stages[2]
-    assert stage.needs() == ["b", "a"]
+    assert (stage.needs(), stage.needs_for_sources()) == (["b", "a"], ["a"])
     assert stage.init_from.weights == "last"
     assert stage.sources["scorer"].file == "scorer.safetensors"
     with pytest.raises(UserError, match="teacher, scorer"):

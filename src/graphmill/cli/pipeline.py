@@ -170,19 +170,21 @@ def run(
         - {name: few, set: {train.num_neighbors: [5, 3], train.epochs: 3}}
         - {name: many, set: {train.epochs: 3}, init_from: {stage: few, weights: best}}
     """
+    from graphmill.cluster.jobs.pipeline_here import running_here
     from graphmill.cluster.launch.evaluation_sets import evaluate_on_all
     from graphmill.cluster.launch.pipeline import checked_plans, run_pipeline
 
     loaded, chosen, of = _loaded(name, stages, logs_root)
     plan_of = of.planned_by(_planner(root, to_train=not dry_run))
+    checked_plans(of, chosen, plan_of)
     if dry_run:
-        checked_plans(of, chosen, plan_of)
         _show_states(of, json=json)
         return
     evaluated = None
     if loaded.evaluate_on == "all":
         evaluated = lambda stage, _: evaluate_on_all(of, stage, plan_of)  # noqa: E731  # one line says it
-    code = run_pipeline(of, chosen, plan_of=plan_of, after_stage=evaluated)
+    with running_here(of, chosen, plan_of):
+        code = run_pipeline(of, chosen, plan_of=plan_of, after_stage=evaluated)
     if json:
         _show_states(of, json=True)
     if code:
@@ -338,11 +340,14 @@ def _as_json(prediction: "Prediction") -> dict[str, Any]:
 
 
 def _show_predictions(predictions: "list[Prediction]") -> None:
+    from graphmill.spec.packing import StageCost, Unmeasured
+
     rows: list[list[Cell]] = []
     for each in predictions:
         cost, trial = each.cost, each.trial
-        if cost is None or trial is None:
-            rows.append([each.stage, each.status, 0, None, None, None, None])
+        if trial is None or not isinstance(cost, StageCost):
+            why = f"not yet: {cost.why}" if isinstance(cost, Unmeasured) else None
+            rows.append([each.stage, each.status, each.steps_left, None, None, None, why])
             continue
         work = f"{cost.work_s.low:.1f} to {cost.work_s.high:.1f}"
         memory = f"{cost.memory_mib.low:.0f} to {cost.memory_mib.high:.0f}"
@@ -360,7 +365,7 @@ def _show_packing(packing: "Packing") -> None:
             ("stages", ", ".join(parts)),
             ("predicted s, at most", round(job.takes_s, 1)),
             ("time limit s", job.time_s),
-            ("MiB per host", job.memory_mib),
+            ("MiB per host", job.memory_mib or None),
             ("hosts x ranks", f"{job.shape.hosts} x {job.shape.ranks_per_host}"),
         ]
         print_facts(facts, title=f"job {number} of {len(packing.jobs)}")

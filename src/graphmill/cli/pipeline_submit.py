@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from graphmill.record.documents import SubmittedJob
     from graphmill.spec.packing import Packing
     from graphmill.spec.pipeline import Pipeline, StageSpec
+    from graphmill.spec.plan import Plan
 
 _log = logging.getLogger(__name__)
 
@@ -80,16 +81,16 @@ def _packed(
     plan_of = plans_of(
         folder, record, lambda name, problem: _log.warning(f"{name} is damaged and passed over: {problem}")
     )
-    checked_plans(of, chosen, plan_of)
+    plans = dict(zip([stage.name for stage in chosen], checked_plans(of, chosen, plan_of), strict=True))
     wanted = [of.pipeline.stage(name) for name in record.chosen]
-    predictions = _predictions(of, wanted, record, trial=trial, keep=not dry_run)
+    predictions = _predictions(of, wanted, plans, trial=trial, keep=not dry_run)
     limits = limits_of([record.planned(stage.name) for stage in wanted] or planned, memory_mib)
     packing, record = pack_stages(record, predictions, limits)
     return record, packing, predictions
 
 
 def _predictions(
-    of: "Stages", wanted: "Sequence[StageSpec]", record: "SubmittedPipeline", *, trial: int, keep: bool
+    of: "Stages", wanted: "Sequence[StageSpec]", plans: "Mapping[str, Plan]", *, trial: int, keep: bool
 ) -> "dict[str, Prediction]":
     """By stage; none for those that are not to be measured, or cannot be, unless they were measured before."""
     from graphmill.cluster.launch.predict import Measurements, predict
@@ -97,7 +98,7 @@ def _predictions(
     measurements = Measurements(of.logs_root / of.pipeline.name, keep=keep)
     found: dict[str, Prediction] = {}
     for stage in wanted:
-        plan = record.planned(stage.name).plan
+        plan = plans[stage.name]
         if trial == 0 and measurements.find(plan) is None:
             _log.info(f"stage {stage.name}: not measured (--trial 0), so its job asks for all the time that it may")
             continue

@@ -46,6 +46,7 @@ class Ending:
     resumable: bool  # `--resume` continues from the last checkpoint, and nothing has to be changed first
     retried: bool  # a job starts another attempt without being asked
     text: str
+    fails_stage: bool = False  # of a pipeline: the jobs that wait already do not try it again
 
 
 ENDINGS: Final[dict[str, Ending]] = {
@@ -58,9 +59,9 @@ ENDINGS: Final[dict[str, Ending]] = {
         Ending("interrupted", exits.INTERRUPTED, True, False, "stopped at once on a second Ctrl-C"),
         Ending("lost", exits.LOST_A_RANK, True, True, "a rank or a host became unresponsive"),
         Ending("io_error", exits.IO_ERROR, True, True, "a file of the run could not be read: an I/O error"),
-        Ending("port_busy", exits.PORT_BUSY, True, True, "the rendezvous port was taken by another process"),
-        Ending("bad_request", exits.BAD_REQUEST, False, False, "the plan, the data or the hosts do not fit"),
-        Ending("failed", exits.ANSWER_IS_NO, False, False, "a rank failed"),
+        Ending("port_busy", exits.PORT_BUSY, True, True, "the rendezvous port was taken by another process", True),
+        Ending("bad_request", exits.BAD_REQUEST, False, False, "the plan, the data or the hosts do not fit", True),
+        Ending("failed", exits.ANSWER_IS_NO, False, False, "a rank failed", True),
     )
 }
 DONE: Final = ENDINGS["done"]

@@ -5,7 +5,7 @@ What is packed is the upper end of each prediction, so a job that runs out of ti
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,6 +44,16 @@ class StageCost:
     memory_mib: Interval  # peak of each host
     needs: tuple[str, ...] = ()  # stages whose weights it takes
     expected_s: float = 0.0  # of all that is left, in one attempt; jobs are packed by the intervals
+
+
+@dataclass(frozen=True, slots=True)
+class Unmeasured:
+    """A stage of which nothing is predicted: it has a job of its own, with all that a job may ask for."""
+
+    name: str
+    shape: Shape
+    needs: tuple[str, ...]
+    why: str  # it was not measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +116,17 @@ class Packing:
     misfits: tuple[Misfit, ...]
 
 
-def pack(stages: Sequence[StageCost], limits: Limits) -> Packing:
+def pack(stages: Sequence[StageCost | Unmeasured], limits: Limits) -> Packing:
     """Fill one job after another, in the order of the stages."""
     misfits = _misfits(stages, limits)
     packer = _Packer(limits)
     for stage in stages:
-        if stage.name not in misfits:
+        if stage.name in misfits:
+            continue
+        if isinstance(stage, StageCost):
             packer.add(stage)
+        else:
+            packer.add_whole(stage)
     packer.close()
     return Packing(tuple(packer.jobs), tuple(Misfit(stage, why) for stage, why in misfits.items()))
 
@@ -142,6 +156,11 @@ class _Packer:
                 return
             self.close()
             done = end
+
+    def add_whole(self, stage: Unmeasured) -> None:
+        """Give a stage a job of its own."""
+        self.close()
+        self.jobs.append(whole_job(stage.name, stage.shape, self.limits))
 
     def close(self) -> None:
         """Close the open job: further stages go into a new one."""
@@ -178,16 +197,19 @@ def least_time_s(stage: StageCost) -> float:
     return stage.start_s + min(_least_s(stage), stage.work_s.high) + stage.end_s
 
 
-def _misfits(stages: Sequence[StageCost], limits: Limits) -> dict[str, str]:
+def _misfits(stages: Sequence[StageCost | Unmeasured], limits: Limits) -> dict[str, str]:
     found: dict[str, str] = {}
     for stage in stages:
-        why = _why_not(stage, limits, found)
+        why = _why_not(stage, limits) if isinstance(stage, StageCost) else _why_no_job(limits)
+        missing = [name for name in stage.needs if name in found]
+        if why is None and missing:
+            why = f"it takes weights of {', '.join(missing)}, which does not fit"
         if why is not None:
             found[stage.name] = why
     return found
 
 
-def _why_not(stage: StageCost, limits: Limits, misfits: Mapping[str, str]) -> str | None:
+def _why_not(stage: StageCost, limits: Limits) -> str | None:
     memory_mib = limits.memory_mib
     if memory_mib is not None and stage.memory_mib.low > memory_mib:
         return f"it takes at least {stage.memory_mib.low:.0f} MiB of a host, but a job may ask for {memory_mib:.0f} MiB"
@@ -198,8 +220,11 @@ def _why_not(stage: StageCost, limits: Limits, misfits: Mapping[str, str]) -> st
             f" between two checkpoints ({least_s:.1f} s) and the end with a checkpoint ({stage.end_s:.1f} s) take"
             f" {stage.start_s + least_s + stage.end_s:.1f} s"
         )
-    missing = [name for name in stage.needs if name in misfits]
-    return f"it takes weights of {', '.join(missing)}, which does not fit" if missing else None
+    return None
+
+
+def _why_no_job(limits: Limits) -> str | None:
+    return None if limits.whole_minutes_s else f"a job may run for {limits.time_s:.0f} s, and Slurm counts in minutes"
 
 
 def _room_s(stage: StageCost, limits: Limits) -> float:

@@ -4,7 +4,7 @@ Reading a file and making the experiments of its stages is pure, but for the fil
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Self
@@ -63,6 +63,10 @@ class StageSpec(Spec):
     def needs(self) -> list[str]:
         """Names of the stages whose weights this one takes, without duplicates."""
         return list(dict.fromkeys(source.stage for source in self.all_sources().values() if source.stage))
+
+    def needs_for_sources(self) -> list[str]:
+        """Of those, the stages whose weights its task uses while it trains."""
+        return list(dict.fromkeys(source.stage for source in self.sources.values() if source.stage))
 
     def all_sources(self) -> dict[str, SourceSpec]:
         """All sources by their key in the file."""
@@ -136,19 +140,27 @@ def checked_pipeline(draft: Draft, source: str) -> Pipeline:
     return Pipeline(file.name, file.experiment, shared, file.evaluate_on, tuple(known))
 
 
-def load_stage(pipeline: Pipeline, stage: StageSpec, logs_root: Path | None, further: Sequence[str] = ()) -> Experiment:
+def load_stage(
+    pipeline: Pipeline,
+    stage: StageSpec,
+    logs_root: Path | None,
+    further: Sequence[str] = (),
+    *,
+    missing: Collection[str] = (),
+) -> Experiment:
     """The experiment that one stage runs. Weights of stages are those of their runs below `logs_root`.
 
     `further`: overrides that are laid over all others.
 
-    Without a `logs_root`, the experiment begins with random weights and has no `sources`: to plan a stage before those
-    that it needs are done. `UserError` if something in it is wrong, or its task does not use its sources.
+    To plan a stage before those that it needs are done, which are then `missing`: if one of them gives the weights that
+    it begins with, these are random; if one of them is among its `sources`, it has none at all. Without a `logs_root`
+    both are so. `UserError` if something in it is wrong, or its task does not use its sources.
     """
     overrides = [*pipeline.shared, *(_override(key, value) for key, value in stage.set.items())]
     overrides += further
-    if stage.init_from is not None and logs_root is not None:
+    if stage.init_from is not None and stage.init_from.stage not in missing and logs_root is not None:
         overrides.append(_override("init_from", source_section(pipeline, stage.init_from, logs_root)))
-    if stage.sources and logs_root is not None:
+    if stage.sources and not set(stage.needs_for_sources()) & set(missing) and logs_root is not None:
         sections = {name: source_section(pipeline, each, logs_root) for name, each in stage.sources.items()}
         overrides.append(_override("sources", sections))
     if isinstance(pipeline.experiment, str):

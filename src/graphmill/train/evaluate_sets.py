@@ -1,7 +1,8 @@
 """Evaluate the weights of a run on the data of several plans: `python -m graphmill.train.evaluate_sets RUN PLAN …`.
 
-Prints one JSON list, an object for each plan: `{"epoch": …, "measures": {…}}`, or `{"refused": …}` if the weights do
-not fit the plan's model. Exact, in one process, as `graphmill.train.evaluate`.
+Prints one JSON list, an object for each plan: `{"epoch": …, "measures": {…}, "sets": {NAME: {…}}}`, or `{"refused": …}`
+if the weights do not fit the plan's model. `sets`: the task's evaluation sets of its own (`EvaluatesSets`), which are
+measured whenever the validation split is. Exact, in one process, as `graphmill.train.evaluate`.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from graphmill.runtime.machine import machine_info
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
-from graphmill.tasks.task import Split, never_pause
+from graphmill.tasks.task import EvaluatesSets, Split, never_pause
 from graphmill.train.device import rank_device
 
 _log = logging.getLogger(__name__)
@@ -58,7 +59,14 @@ def _evaluated(weights: Weights, plan: Plan, split: Split) -> dict[str, Any]:
     except UserError as error:
         return {"refused": error.message}
     epoch = 0 if weights.origin is None else weights.origin.epoch
-    return {"epoch": epoch, "measures": task.evaluate(split, never_pause).facts()}
+    measures = task.evaluate(split, never_pause).facts()
+    return {"epoch": epoch, "measures": measures, "sets": _own_sets(task) if split == "val" else {}}
+
+
+def _own_sets(task: object) -> dict[str, dict[str, Any]]:
+    if not isinstance(task, EvaluatesSets):
+        return {}
+    return {name: task.evaluate_set(name, never_pause).facts() for name in task.evaluation_sets}
 
 
 def _warn(checkpoint: str, problem: str) -> None:

@@ -85,6 +85,12 @@ class Pipeline:
                 found[name, which] = file.checked()
         return found
 
+    def watched(self) -> dict[str, str]:
+        """Details by stage."""
+        command = [sys.executable, "-m", "graphmill.cli", "watch", str(self.logs / "p"), "--once", "--json"]
+        out = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+        return {view["run"]: view["detail"] for view in json.loads(out)["runs"]}
+
     def log(self) -> str:
         return "\n".join(path.read_text() for path in sorted((self.logs / "p").glob("slurm-*.out")))
 
@@ -174,6 +180,17 @@ def test_a_failed_stage_stops_what_depends_on_it_and_nothing_else(slurm, tmp_pat
     assert pipeline.attempts()[0] == 1, "a later job of the chain does not try again"
     listed_now = {stage["stage"]: stage for stage in pipeline.json("list")["stages"]}
     assert listed_now["many"]["waits_for"] == ["few"]
+    assert pipeline.watched()["p/many"] == "not run: few failed (bad_request)"
+    assert pipeline.call("run")[0] == 1, "the same, here"
+    assert pipeline.attempts()[0] == 2
+    assert pipeline.watched()["p/many"] == "not run: few failed (bad_request)"
+    again = pipeline.json("submit", "--trial", "0", "--time-limit", "5", "--stages", "few")["jobs"]
+    assert [job["stages"] for job in again] == [["few"]]
+    code, _, err = pipeline.call("run")
+    assert code == 2
+    assert again[0]["job_id"] in err
+    wait_for_chain(slurm)
+    assert pipeline.attempts()[0] == 3
 
 
 @pytest.mark.timeout(900)

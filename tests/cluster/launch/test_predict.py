@@ -8,6 +8,7 @@ from graphmill.base.errors import UserError
 from graphmill.cluster.launch.predict import MEASURED_FILE, Measurements, cost_of
 from graphmill.cluster.launch.trial import Trial, num_checkpoints
 from graphmill.spec.pipeline import SourceSpec, StageSpec
+from graphmill.spec.weights import InitialWeights
 
 FIRST = StageSpec(name="first")
 SECOND = StageSpec(name="second", init_from=SourceSpec(stage="first"))
@@ -78,6 +79,21 @@ def test_what_was_measured_is_found_again(make_plan, tmp_path):
     assert again.find(make_plan("p/a", epochs=3)) is None
     again.keep(make_plan("p/a", epochs=3), asdict(trial()))
     assert Measurements(tmp_path, keep=False).find(make_plan("p/a", epochs=3)) is None, "it was not to be kept"
+
+
+def test_with_other_sources_it_is_another_measurement(make_plan, tmp_path):
+    def taught(checksum: str, path: str = "w", **names):
+        weights = InitialWeights(source=path, path=path, checksum=checksum, include=(), exclude=())
+        return make_plan("p/pupil").model_copy(update={"sources": {"teacher": weights, **names}})
+
+    Measurements(tmp_path, keep=True).keep(make_plan("p/pupil"), asdict(trial()))
+    kept = Measurements(tmp_path, keep=True)
+    assert kept.find(taught("1")) is None, "measured without its teacher, which it can do without"
+    kept.keep(taught("1"), asdict(trial(step_s=24.0)))
+    assert kept.find(taught("1", path="elsewhere")) == trial(step_s=24.0)
+    assert kept.find(taught("2")) is None
+    begun = taught("1").model_copy(update={"init_from": taught("3").sources["teacher"]})
+    assert kept.find(begun) == trial(step_s=24.0), "which weights it begins with costs nothing"
 
 
 def test_a_damaged_file_is_named(tmp_path):

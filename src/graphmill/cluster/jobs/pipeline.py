@@ -14,6 +14,7 @@ from typing import Any, Final
 from graphmill.base.amounts import mib_of
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
+from graphmill.cluster.jobs.pipeline_here import all_jobs, hold_pipeline
 from graphmill.cluster.jobs.pipeline_record import PipelineFolder, PlannedStage, SubmittedPipeline
 from graphmill.cluster.jobs.script import render_script
 from graphmill.cluster.jobs.submit import (
@@ -29,22 +30,11 @@ from graphmill.cluster.launch.pipeline import DONE, Stages
 from graphmill.cluster.launch.predict import Prediction
 from graphmill.config.problems import Problem, refuse
 from graphmill.record.documents import SubmittedJob
-from graphmill.record.lock import hold
 from graphmill.record.run_folder import RunFolder
 from graphmill.slurm.commands import SlurmSilentError, scancel
 from graphmill.spec.job.resolve import Job, StagesOfAPipeline
 from graphmill.spec.job.site import Site
-from graphmill.spec.packing import (
-    Limits,
-    Misfit,
-    PackedJob,
-    Packing,
-    Shape,
-    StageCost,
-    least_time_s,
-    pack,
-    whole_job,
-)
+from graphmill.spec.packing import Limits, PackedJob, Packing, Shape, StageCost, Unmeasured, least_time_s, pack
 from graphmill.spec.pipeline import Pipeline, SourceSpec, StageSpec, load_stage, source_section
 from graphmill.spec.weights import InitFromSpec
 
@@ -177,42 +167,24 @@ def pack_stages(
 
     A stage without a prediction has a job of its own, with all the time that a job may ask for.
     """
-    jobs: list[PackedJob] = []
-    misfits: list[Misfit] = []
+    costs: list[StageCost | Unmeasured] = []
     least: dict[str, float] = {}
-    together: list[StageCost] = []
-
-    def close() -> None:
-        packed = pack(together, limits)
-        jobs.extend(packed.jobs)
-        misfits.extend(packed.misfits)
-        together.clear()
-
     for name in record.chosen:
         planned = record.planned(name)
-        shape = _shape(planned)
-        cost = predictions[name].cost if name in predictions else None
-        if cost is None:
-            close()
-            jobs.append(whole_job(name, shape, limits))
-            continue
-        together.append(_of_shape(cost, shape))
-        least[name] = least_time_s(cost)
-    close()
+        shape, cost = _shape(planned), predictions[name].cost if name in predictions else None
+        if isinstance(cost, StageCost):
+            least[name] = least_time_s(cost)
+        costs.append(replace(cost or Unmeasured(name, shape, tuple(planned.stage.needs()), ""), shape=shape))
     stages = tuple(
         each.model_copy(update={"least_s": least.get(each.stage.name, 0.0)}) if each.stage.name in least else each
         for each in record.stages
     )
-    return Packing(tuple(jobs), tuple(misfits)), record.model_copy(update={"stages": stages})
+    return pack(costs, limits), record.model_copy(update={"stages": stages})
 
 
 def _shape(planned: PlannedStage) -> Shape:
     plan = planned.plan
     return Shape(plan.hosts, plan.ranks_per_host, plan.device, planned.kind_of_job)
-
-
-def _of_shape(cost: StageCost, shape: Shape) -> StageCost:
-    return replace(cost, shape=shape)
 
 
 def make_request(folder: PipelineFolder, record: SubmittedPipeline, packing: Packing) -> PipelineRequest:
@@ -245,16 +217,14 @@ def _job(folder: PipelineFolder, record: SubmittedPipeline, packed: PackedJob, n
 
 def refuse_alive(folder: PipelineFolder, stages: Stages) -> None:
     """Raise a `UserError` if a job of the pipeline waits or runs, or if Slurm cannot be queried."""
-    runs = [state.folder for state in stages.states()]
-    refuse_alive_jobs([job for kept in (folder.jobs, *runs) for job in kept.jobs()], folder.path)
+    refuse_alive_jobs(all_jobs(folder, stages), folder.path)
 
 
 def submit_pipeline(request: PipelineRequest, stages: Stages, environ: Mapping[str, str]) -> list[SubmittedJob]:
     """Submit the chain. If one of its jobs is refused, those before it are cancelled."""
     folder, first = request.folder, request.jobs[0]
     check_with_slurm(first.submission(""), environ)
-    folder.path.mkdir(parents=True, exist_ok=True)
-    with hold(folder.path):
+    with hold_pipeline(folder.path):
         refuse_alive(folder, stages)
         runs = [state.folder for state in stages.states() if state.folder.plan_path.exists()]
         for run in (folder.jobs, *runs):

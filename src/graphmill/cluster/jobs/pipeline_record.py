@@ -1,20 +1,22 @@
-"""pipeline.json: a pipeline as it was submitted, from which its jobs make the runs of the stages.
+"""pipeline.json: a pipeline as it was submitted, or run here last.
 
-Every choice but one was made where it was submitted: which weights a stage begins with is known when the stages that
-they come from are done.
+Of a submitted one, its jobs make the runs of the stages. Every choice but one was made where it was submitted: which
+weights a stage begins with is known when the stages that they come from are done. One that runs here is only shown.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
+from graphmill.base import exits
 from graphmill.base.files import write_text
-from graphmill.cluster.launch.pipeline import PlanOf, Stages
+from graphmill.cluster.launch.pipeline import STOPS, PlanOf, Stages, StageState
 from graphmill.config.frozen import Spec
 from graphmill.record.documents import read_document
+from graphmill.record.endings import ENDINGS
 from graphmill.record.find_weights import find_initial_weights, find_sources
 from graphmill.record.run_folder import PIPELINE_FILE, RunFolder
 from graphmill.spec.job.resolve import Job
@@ -28,10 +30,56 @@ _OF_ONE_STAGE: Final = {
 }
 
 
-class PlannedStage(Spec):
-    """One stage with every choice made but its initial weights."""
+class RecordedStage(Spec):
+    """One stage as it is shown before it has begun."""
+
+    model_config = ConfigDict(extra="ignore")
 
     stage: StageSpec
+    plan: Plan | None = Field(description="None: it is not to be run, and cannot be planned now")
+
+
+class PipelineRecord(Spec):
+    """What any pipeline.json says."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    name: str
+    evaluate_on: Literal["own", "all"]
+    logs_root: str = Field(description="absolute")
+    time: float = Field(description="of the submission, or the start here; Unix time, s")
+    is_local: bool = Field(False, description="one process runs the stages (`graphmill pipeline run`), and no jobs")
+    chosen: tuple[str, ...] = Field(description="stages that are to be run, in order")
+    stages: tuple[RecordedStage, ...] = Field(description="all of them, in order")
+
+    def has_failed(self, state: StageState) -> bool:
+        """Whether a stage failed since then. It is not tried again before the pipeline is submitted, or run, anew."""
+        ending = ENDINGS.get(state.status)
+        if ending is None:
+            return False
+        failed = ending.exit_status not in (exits.DONE, *STOPS) if self.is_local else ending.fails_stage
+        attempts = state.folder.attempts() if failed else []
+        return bool(attempts) and attempts[-1].time >= self.time
+
+    def why_not(self, stage: StageSpec, stages: Stages) -> dict[str, str]:
+        """The stages that this one needs, directly or not, and that will not be done; with what is known of each."""
+        found: dict[str, str] = {}
+        for name in stages.missing(stage):
+            state = stages.state(stages.pipeline.stage(name))
+            if self.has_failed(state):
+                found[name] = "failed" if state.status == "failed" else f"failed ({state.status})"
+            elif name not in self.chosen:
+                found[name] = "is neither done nor to be run"
+            else:
+                found |= self.why_not(state.stage, stages)
+        return found
+
+
+class PlannedStage(RecordedStage):
+    """One stage with every choice made but its initial weights."""
+
+    model_config = ConfigDict(extra="forbid")
+
     plan: Plan = Field(description="of a run that begins with random weights")
     init_from: InitFromSpec = Field(
         description="the weights that it begins with once they are known; paths are absolute"
@@ -46,14 +94,11 @@ class PlannedStage(Spec):
         return self.job.model_dump_json(exclude=_OF_ONE_STAGE)
 
 
-class SubmittedPipeline(Spec):
-    """The content of pipeline.json."""
+class SubmittedPipeline(PipelineRecord):
+    """The content of pipeline.json, where jobs run the stages."""
 
-    name: str
-    evaluate_on: Literal["own", "all"]
-    logs_root: str = Field(description="absolute")
-    time: float = Field(description="of the submission, Unix time, s")
-    chosen: tuple[str, ...] = Field(description="stages that the jobs are to run, in order")
+    model_config = ConfigDict(extra="forbid")
+
     stages: tuple[PlannedStage, ...] = Field(description="all of them, in order")
 
     def planned(self, name: str) -> PlannedStage:
@@ -69,7 +114,7 @@ class PipelineFolder:
 
     @property
     def record_path(self) -> Path:
-        """The pipeline as it was submitted."""
+        """The pipeline as it was submitted, or run here."""
         return self.path / PIPELINE_FILE
 
     @property
@@ -81,19 +126,23 @@ class PipelineFolder:
         """The script of a job of the chain, counted from 1."""
         return self.path / f"job-{number}.sbatch"
 
-    def write(self, submitted: SubmittedPipeline) -> None:
+    def write(self, record: PipelineRecord) -> None:
         """Replace pipeline.json."""
-        write_text(self.record_path, submitted.model_dump_json(indent=2) + "\n")
+        write_text(self.record_path, record.model_dump_json(indent=2) + "\n")
+
+    def read_record(self) -> PipelineRecord:
+        """What is to be run, whoever runs it; `UserError` if nothing is, or another version wrote it."""
+        return read_document(self.record_path, PipelineRecord, "run or submit the pipeline again")
 
     def read(self) -> SubmittedPipeline:
         """What was submitted last; `UserError` if nothing was, or another version wrote it."""
         return read_document(self.record_path, SubmittedPipeline, "submit it with `graphmill pipeline submit`")
 
 
-def stages_of(folder: PipelineFolder, submitted: SubmittedPipeline) -> Stages:
+def stages_of(folder: PipelineFolder, record: PipelineRecord) -> Stages:
     """The stages and their runs, which are next to pipeline.json, even if the folder was moved."""
-    specs = tuple(each.stage for each in submitted.stages)
-    pipeline = Pipeline(submitted.name, {}, (), submitted.evaluate_on, specs)
+    specs = tuple(each.stage for each in record.stages)
+    pipeline = Pipeline(record.name, {}, (), record.evaluate_on, specs)
     return Stages(pipeline, folder.path.parent)
 
 
@@ -102,13 +151,12 @@ def plans_of(folder: PipelineFolder, submitted: SubmittedPipeline, report: Calla
     stages = stages_of(folder, submitted)
 
     def plan_of(stage: StageSpec) -> Plan:
-        planned = submitted.planned(stage.name)
-        if stages.missing(stage):
-            return planned.plan
-        found = {
-            "init_from": find_initial_weights(planned.init_from, report),
-            "sources": find_sources(planned.sources, report),
-        }
+        planned, missing = submitted.planned(stage.name), stages.missing(stage)
+        found: dict[str, Any] = {}
+        if stage.init_from is not None and stage.init_from.stage not in missing:
+            found["init_from"] = find_initial_weights(planned.init_from, report)
+        if not stages.missing_sources(stage):
+            found["sources"] = find_sources(planned.sources, report)
         return planned.plan.model_copy(update=found)
 
     return plan_of

@@ -37,7 +37,6 @@ _log = logging.getLogger(__name__)
 
 StageEnd = Literal["done", "failed", "over"]
 """What became of a stage here; `over`: the job ends now."""
-_FAILED: Final = ("failed", "bad_request", "port_busy")
 _FAILURES: Final = (exits.ANSWER_IS_NO, exits.BAD_REQUEST)
 
 
@@ -130,15 +129,10 @@ class _StagesInJob:
         missing = self.stages.missing(state.stage)
         if missing:
             return f"not run, because it takes weights of {', '.join(missing)}, which is not done"
-        if self._has_failed(state):
+        if self.submitted.has_failed(state):
             job = state.folder.attempts()[-1].job_id
             return f"failed in job {job}, and is not run again by this chain; see {state.folder.path}"
         return ""
-
-    def _has_failed(self, state: StageState) -> bool:
-        """Whether it failed in a job of this chain: a new submission tries again."""
-        attempts = state.folder.attempts() if state.status in _FAILED else []
-        return bool(attempts) and attempts[-1].time >= self.submitted.time
 
     def _is_too_late(self, planned: PlannedStage, title: str) -> bool:
         """Whether it is too late for another attempt; the first one of a job is always worth it."""

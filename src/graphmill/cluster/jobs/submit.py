@@ -210,6 +210,16 @@ def refuse_alive(folder: RunFolder) -> None:
 
 def refuse_alive_jobs(jobs: Sequence[SubmittedJob], path: Path) -> None:
     """The same for any jobs; `path`: the run or pipeline that they belong to."""
+    troubles = refuse_jobs_known_alive(jobs, path)
+    if troubles:
+        raise UserError(
+            f"cannot query Slurm for the state of the jobs of {path}: {'; '.join(troubles)}",
+            fix="try again when Slurm answers",
+        )
+
+
+def refuse_jobs_known_alive(jobs: Sequence[SubmittedJob], path: Path) -> tuple[str, ...]:
+    """The same, as far as Slurm can be queried. Returns why it could not, if so."""
     queue = Queue()
     living = alive(jobs, queue.read(jobs))
     if living:
@@ -218,11 +228,7 @@ def refuse_alive_jobs(jobs: Sequence[SubmittedJob], path: Path) -> None:
             f"job {living[0].job_id} of {path} {verb}",
             fix=f"watch it with `graphmill watch {path}`, or `graphmill stop {path}` first",
         )
-    if jobs and queue.troubles:
-        raise UserError(
-            f"cannot query Slurm for the state of the jobs of {path}: {'; '.join(queue.troubles)}",
-            fix="try again when Slurm answers",
-        )
+    return queue.troubles if jobs else ()
 
 
 def write_request(request: Request) -> None:

@@ -37,7 +37,7 @@ class Evaluated:
     stage: str  # whose best weights
     weights: str  # their checksum
     epoch: int  # of that stage, at which they are the best
-    set: str  # the stage whose data were evaluated
+    set: str  # the stage whose data were evaluated; of an evaluation set of its task's own, <stage>/<name>
     measure: str
     value: float
 
@@ -67,9 +67,13 @@ def evaluate_on_all(
         if "refused" in result:
             _log.info(f"{stage.name} is not evaluated on the data of {other.name}: {result['refused']}")
             continue
+        sets = {other.name: result["measures"]} | {
+            f"{other.name}/{own}": measures for own, measures in result["sets"].items()
+        }
         rows += [
-            Evaluated(stage.name, weights, result["epoch"], other.name, name, value)
-            for name, value in result["measures"].items()
+            Evaluated(stage.name, weights, result["epoch"], evaluated, name, value)
+            for evaluated, measures in sets.items()
+            for name, value in measures.items()
         ]
     write_text(path, _text([*(row for row in known if row.stage != stage.name), *rows]))
 

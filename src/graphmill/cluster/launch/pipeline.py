@@ -26,11 +26,12 @@ DONE: Final = "done"
 Planner = Callable[[Experiment, str], Plan]
 """Makes the plan of one run from its experiment and run id. The caller has it, since it must open the dataset."""
 PlanOf = Callable[[StageSpec], Plan]
-"""Makes the plan of a stage. It names its initial weights only once the stages that they come from are done."""
+"""Makes the plan of a stage. It names its initial weights and its sources once the stages that these come from are
+done."""
 AfterStage = Callable[[StageSpec, RunFolder], None]
 """Called with each stage that is done: at its end, and again whenever the pipeline is run."""
 
-_STOPS: Final = (exits.OUT_OF_TIME, 130)  # a user or a scheduler asked: the whole pipeline stops
+STOPS: Final = (exits.OUT_OF_TIME, 130)  # a user or a scheduler asked: the whole pipeline stops
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +69,17 @@ class Stages:
         """The stages whose weights this one takes, and which are not done."""
         return [name for name in stage.needs() if self.state(self.pipeline.stage(name)).status != DONE]
 
+    def missing_sources(self, stage: StageSpec) -> list[str]:
+        """Of those, the stages whose weights its task uses: until they are done, the stage cannot be tried out."""
+        missing = self.missing(stage)
+        return [name for name in stage.needs_for_sources() if name in missing]
+
     def planned_by(self, planner: Planner) -> PlanOf:
         """Plans of the stages as the pipeline's file has them now."""
 
         def plan_of(stage: StageSpec) -> Plan:
-            logs_root = None if self.missing(stage) else self.logs_root
-            return planner(load_stage(self.pipeline, stage, logs_root), self.pipeline.run_id(stage))
+            experiment = load_stage(self.pipeline, stage, self.logs_root, missing=self.missing(stage))
+            return planner(experiment, self.pipeline.run_id(stage))
 
         return plan_of
 
@@ -88,13 +94,9 @@ def run_pipeline(
 ) -> int:
     """Run the chosen stages that are not done yet; continue what was interrupted. Returns the exit status.
 
-    Every stage is planned before the first one runs, so that a wrong value in the last one costs no hours. A stage that
-    fails stops those that take its weights, and no others: 1 at the end. A stop (75, or 130) stops the pipeline.
-
-    Raises:
-        UserError: a stage has begun with another definition than it has now; the message gives both.
+    All are planned before (`checked_plans`), so that a wrong value in the last one costs no hours. A stage that fails
+    stops those that take its weights, and no others: 1 at the end. A stop (75, or 130) stops the pipeline.
     """
-    checked_plans(stages, chosen, plan_of)
     problems: list[str] = []
     for stage in chosen:
         number = stages.pipeline.stages.index(stage) + 1
@@ -105,7 +107,7 @@ def run_pipeline(
             problems.append(stage.name)
             continue
         code = _run(stages, stage, title, plan_of=plan_of, command=command)
-        if code in _STOPS:
+        if code in STOPS:
             _log.info(f"{title}: stopped (exit status {code}); run the same command again to resume")
             return code
         if code != exits.DONE:
@@ -139,7 +141,7 @@ def checked_plan(stages: Stages, stage: StageSpec, plan_of: PlanOf) -> Plan:
         return plan
     begun = state.folder.read_plan()
     missing = stages.missing(stage)
-    if missing and begun.init_from is not None:
+    if missing and (begun.init_from is not None or begun.sources):
         raise UserError(
             f"{state.folder.path} has begun with weights of {', '.join(missing)}, which is not done any more",
             fix=f"move {state.folder.path} away, to run the stage from the start",

@@ -27,7 +27,7 @@ from graphmill.cluster.launch.trial import Trial, num_checkpoints, num_evaluatio
 from graphmill.record.manifest import saved_steps
 from graphmill.record.run_folder import plan_text
 from graphmill.runtime.deadline import Reserve
-from graphmill.spec.packing import Interval, Shape, StageCost
+from graphmill.spec.packing import Interval, Shape, StageCost, Unmeasured
 from graphmill.spec.pipeline import StageSpec
 from graphmill.spec.plan import Plan
 
@@ -46,7 +46,7 @@ class Prediction:
 
     stage: str
     status: str
-    cost: StageCost | None
+    cost: StageCost | Unmeasured | None
     trial: Trial | None
     steps_left: int  # of each rank
     is_recorded: bool  # measured earlier
@@ -85,7 +85,9 @@ class Measurements:
             write_json(self._path, self._known)
 
     def _key(self, plan: Plan) -> str:
-        text = plan_text(plan.model_copy(update={"run_id": "", "init_from": None, "sources": {}}))
+        # Weights to begin with cost no time; those that the task uses do, whoever trained them and wherever they are.
+        sources = {name: each.model_copy(update={"source": "", "path": ""}) for name, each in plan.sources.items()}
+        text = plan_text(plan.model_copy(update={"run_id": "", "init_from": None, "sources": sources}))
         return f"{socket.gethostname()} {hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
@@ -100,6 +102,7 @@ def predict(
 ) -> list[Prediction]:
     """What is left of each stage. Measures those that were not measured before, each in a process of its own.
 
+    A stage whose task uses weights of one that is not done is not measured: without them, it does something else.
     `in_job`: as it is run by a job, with what the job's driver takes.
     """
     num_sets = len(stages.pipeline.stages) if stages.pipeline.evaluate_on == "all" else 0
@@ -108,6 +111,13 @@ def predict(
         state = stages.state(stage)
         if state.status == DONE:
             found.append(Prediction(stage.name, state.status, None, None, 0, False))
+            continue
+        saved = 0 if state.status == NEW else saved_steps(state.folder.checkpoints_dir)
+        why = _why_not_yet(stages, stage)
+        if why:
+            _log.info(f"stage {stage.name}: not measured, because {why}; so its job asks for all the time that it may")
+            whole = Unmeasured(stage.name, _shape(plan), tuple(stage.needs()), why)
+            found.append(Prediction(stage.name, state.status, whole, None, plan.last_step - saved, False))
             continue
         trial, is_recorded = measurements.find(plan), True
         if trial is None:
@@ -118,10 +128,15 @@ def predict(
                 _TRIAL.validate_python({**values, "step_spread_s": tuple(values["step_spread_s"])}),
                 False,
             )
-        saved = 0 if state.status == NEW else saved_steps(state.folder.checkpoints_dir)
         cost = cost_of(stage, plan, trial, saved, num_sets=num_sets, in_job=in_job)
         found.append(Prediction(stage.name, state.status, cost, trial, plan.last_step - saved, is_recorded))
     return found
+
+
+def _why_not_yet(stages: Stages, stage: StageSpec) -> str:
+    """Why the stage cannot be measured before others are done; empty if it can."""
+    missing = stages.missing_sources(stage)
+    return f"its task uses weights of {', '.join(missing)}, which is not done" if missing else ""
 
 
 def measure(plan: Plan, steps: int) -> dict[str, Any]:
@@ -146,7 +161,7 @@ def _trial(plan: Plan, steps: int) -> dict[str, Any]:
     if child.returncode != exits.DONE:
         raise UserError(
             f"the trial of {plan.run_id} failed with exit status {child.returncode}; the error is above",
-            fix="change what it says",
+            fix="correct it, or measure nothing: `graphmill pipeline submit` with --trial 0",
         )
     values: dict[str, Any] = json.loads(child.stdout)
     return values
@@ -175,7 +190,7 @@ def cost_of(
     reserve = Reserve(trial.process_s, longest_round_s=piece_s, longest_save_s=trial.save_s)  # the ranks leave so early
     return StageCost(
         name=stage.name,
-        shape=Shape(plan.hosts, plan.ranks_per_host, plan.device),
+        shape=_shape(plan),
         start_s=start_s,
         work_s=Interval(
             min(steps_left * fast + aside_s, middle * (1 - _SPREAD)),
@@ -187,3 +202,7 @@ def cost_of(
         needs=tuple(stage.needs()),
         expected_s=start_s + middle + trial.finish_s,
     )
+
+
+def _shape(plan: Plan) -> Shape:
+    return Shape(plan.hosts, plan.ranks_per_host, plan.device)

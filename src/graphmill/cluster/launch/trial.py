@@ -72,7 +72,10 @@ def try_out(plan: Plan, steps: int) -> Trial:
     with tempfile.TemporaryDirectory(prefix="graphmill-trial-") as root, _stdout_is_stderr():
         code = start_run(short, logs_root=Path(root))
         if code != exits.DONE:
-            raise UserError(f"the trial ended with {code}; the error is above", fix="correct it, or leave out --trial")
+            raise UserError(
+                f"the trial ended with {code}; the error is above, and the trial's folder is removed",
+                fix="correct it, or leave out --trial",
+            )
         return _read(RunFolder(Path(root) / "trial"), plan, steps, ended=time.time())
 
 
