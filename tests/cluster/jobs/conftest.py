@@ -34,6 +34,7 @@ def submit_all():
     def submit(folder: Path, *options: str, cluster: Sequence[str] = ()) -> dict[str, Any]:
         driver = [sys.executable, str(PROGRAMS / "submit_all.py"), str(folder), *options]
         graphmill = [sys.executable, "-m", "graphmill.cli", "devcluster", "run", "--no-ssh", "--no-accounting"]
+        graphmill += ["--min-job-age-s", "86400"]  # no job is forgotten before the last one has ended
         done = subprocess.run([*graphmill, *cluster, "--", *driver], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads((folder / "answers.json").read_text())

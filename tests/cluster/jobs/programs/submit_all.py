@@ -18,11 +18,7 @@ for script in sorted(folder.glob("*.sbatch")):
     answers[script.stem] = {"code": done.returncode, "said": done.stdout.strip(), "error": done.stderr}
 
 if "--test-only" not in sys.argv:
-    end = time.monotonic() + 500
     while subprocess.run(["squeue", "-h", "-o", "%i"], capture_output=True, check=True).stdout.strip():
-        if time.monotonic() > end:
-            answers["left"] = subprocess.run(["squeue"], capture_output=True, text=True, check=True).stdout
-            break
         time.sleep(0.3)
     said = subprocess.run(["squeue", "--json", "-t", "all"], capture_output=True, check=True).stdout
     jobs = {str(job["job_id"]): job for job in json.loads(said.decode(errors="surrogateescape"))["jobs"]}
