@@ -133,9 +133,16 @@ class Zygote:
             stdout=subprocess.PIPE,
             text=True,
         )
+        self.running: list[int] = []
 
     def start(self, folder: RunFolder, *, resume: bool, die_at: int = 0, ranks: int | None = None) -> list[int]:
-        """Start the ranks of a run, as many as planned unless told otherwise; returns their process ids."""
+        """Start the ranks of a run, as many as planned unless told otherwise; returns their process ids.
+
+        Ranks that a failed test has left running are ended first: their answer must not be taken for the next one.
+        """
+        if self.running:
+            self.kill(self.running)
+            self.wait(self.running)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -145,7 +152,8 @@ class Zygote:
         request = {"ranks": ranks, "folder": str(folder.path), "resume": resume, "port": port}
         self.process.stdin.write(json.dumps({**request, "log": str(log), "die_at": die_at}) + "\n")
         self.process.stdin.flush()
-        return self._answer()
+        self.running = self._answer()
+        return self.running
 
     def wait(self, pids: list[int], *, patience_s: float | None = None) -> list[int]:
         """Exit codes of all ranks. After `patience_s` those that still live are killed, as the launcher would do."""
@@ -153,6 +161,7 @@ class Zygote:
         if timer:
             timer.start()
         codes = self._answer()
+        self.running = []
         if timer:
             timer.cancel()
         return codes
@@ -176,6 +185,7 @@ class Zygote:
                 os.kill(pid, number)
 
     def close(self) -> None:
+        self.kill(self.running)
         self.process.stdin.close()
         self.process.wait(timeout=HANG_S)
 

@@ -179,7 +179,6 @@ def test_killed_with_every_optimizer(zygote, planned, tmp_path, learning):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_killed_fifty_times(zygote, planned, undisturbed, tmp_path, record_property):
     """Fifty kills over runs of one and of two ranks, most of whose time goes into checkpoints."""
     tally = many_kills(zygote, planned, undisturbed, tmp_path, total=50, per_run=6, seed=int(time.time()))
@@ -221,7 +220,6 @@ def test_killed_before_a_change_of_the_file_system(zygote, planned, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_killed_before_every_change_of_the_file_system(zygote, planned, tmp_path):
     total = num_changes(zygote, planned, tmp_path / "count", 1)
     assert total > 80

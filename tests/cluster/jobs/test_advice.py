@@ -49,7 +49,6 @@ def wait_for_the_end(cluster, folder: RunFolder, job_id: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_the_epilog_names_what_a_job_asked_too_much_of_and_its_numbers_are_those_of_slurm(cluster, new_run):
     folders = {name: new_run(ranks=1, run_id=name)[0] for name in JOBS}
     ids = {name: submit(cluster, folders[name], *JOBS[name]) for name in JOBS}

@@ -230,7 +230,6 @@ def test_a_cancelled_job_is_not_started_again_but_its_run_can_go_on(slurm, begin
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_a_run_goes_on_after_limits_that_nobody_shortened(root, begin):
     longer = "train.epochs=600"  # half a minute of training at least, and the limit leaves less to an attempt
     where = ("--dataset-root", root / "data", "--logs-root", root / "logs", "--run-id", "alone-longer")

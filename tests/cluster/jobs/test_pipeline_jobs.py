@@ -113,7 +113,6 @@ def fingerprint(root: Path) -> dict[str, tuple[int, bytes]]:
     }
 
 
-@pytest.mark.timeout(1800)
 def test_a_stage_that_spans_jobs(slurm, tmp_path, data):
     pipeline = Pipeline(tmp_path, data, stages(100), evaluate_on="all")
     cost = pipeline.json("plan")["stages"][1]["cost"]
@@ -165,7 +164,6 @@ def steps_done_twice(folder: RunFolder) -> int:
     return found
 
 
-@pytest.mark.timeout(900)
 def test_a_failed_stage_stops_what_depends_on_it_and_nothing_else(slurm, tmp_path, data):
     listed = stages(3)
     listed[0]["set"] = {"model": {"kind": "custom", "target": "no.such.Model"}, "train.epochs": 1}
@@ -193,7 +191,6 @@ def test_a_failed_stage_stops_what_depends_on_it_and_nothing_else(slurm, tmp_pat
     assert pipeline.attempts()[0] == 3
 
 
-@pytest.mark.timeout(900)
 def test_a_stopped_pipeline_stays_stopped_until_it_is_submitted_again(slurm, tmp_path, data):
     pipeline = Pipeline(tmp_path, data, stages(400))
     pipeline.json("submit", "--trial", "0", "--time-limit", "5")

@@ -20,7 +20,6 @@ slurm: {site: devcluster, time: 10}
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_hosts_see_what_one_host_sees(cluster, tmp_path):
     options = {"num_sensors": 6, "num_steps": 400, "missing_share": 0.2}
     prepare_traffic("synthetic/traffic", root=tmp_path / "data", options=options)

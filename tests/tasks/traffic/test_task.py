@@ -197,7 +197,6 @@ OWN = {"kind": "dcrnn", "rnn_units": 32, "num_layers": 1, "cl_decay_steps": 0.0}
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_ten_sensors_of_metr_la(shared: Path, tmp_path: Path) -> None:
     """All 34,272 steps: at 15, 30 and 60 min below 3.1, 3.6 and 4.3 mph, and better than without the graph."""
     store = prepare_traffic("ten", root=tmp_path, from_path=shared / "metr_la_10sensors_full.npz")
