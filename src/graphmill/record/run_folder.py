@@ -30,9 +30,7 @@ from graphmill.spec.plan import Plan
 
 _log = logging.getLogger(__name__)
 
-PIPELINE_FILE = (
-    "pipeline.json"  # in the folder that holds the runs of a pipeline's stages, once it was submitted or run
-)
+PIPELINE_FILE = "pipeline.json"  # in the folder of a pipeline's runs, once it was submitted or run
 # What is in a folder whose creator was killed before it wrote the plan: the next one starts over.
 _OF_A_KILLED_MAKER = re.compile(
     r"\.lock(\.owner|\.takeover)?|(initial_weights|source_[A-Za-z0-9_]+)\.safetensors"
