@@ -54,7 +54,7 @@ class PipelineWatcher:
 
 
 def _is_alive(owner: Owner, views: Sequence[RunView]) -> bool:
-    """Whether a process still runs the stages; of one on another host, by signs of life of what it runs."""
+    """Whether a process still runs the stages; of one on another host, by the heartbeats of its runs."""
     if owner.is_here():
         return not owner.is_dead()
     silent_s = [view.silent_s for view in views if view.silent_s is not None]
