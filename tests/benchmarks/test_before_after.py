@@ -48,6 +48,7 @@ def test_a_child_that_dies_is_an_error():
         Worker([sys.executable, "-c", "raise SystemExit(3)"], 1)
 
 
+@pytest.mark.slow
 def test_runs_with_the_same_installation_twice(bench):
     words = ("--before", sys.executable, "--workloads", "sampler", "import", "--graph", "tiny", "--rounds", "1")
     entries = bench("before_after", *words, "--sessions", "1", "--bar", "0")

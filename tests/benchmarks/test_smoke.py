@@ -45,6 +45,7 @@ def test_sampler(bench):
     assert contenders["graphmill 2 threads"]["ratio_to_graphmill_threads"]["median"] == 1
 
 
+@pytest.mark.slow
 def test_step(bench):
     words = ("--graph", "tiny", "--rounds", "2", "--threads", "1", "--without", "tutorial", "trimmed")
     found = bench("step", *words)["all"]["result"]
@@ -52,6 +53,7 @@ def test_step(bench):
     assert 0 < found["gflop_left_out"] < found["gflop"]
 
 
+@pytest.mark.slow
 def test_traffic_step(bench):
     words = ("--rounds", "2", "--threads", "1", "--windows", "1", "--readings", "600", "--adjacency", "none.npz")
     found = bench("traffic_step", *words)["all"]["result"]

@@ -129,7 +129,7 @@ def test_a_stop_saves_and_resume_ends_it(graphmill, toy, source_environ, tmp_pat
 @pytest.mark.distributed
 def test_a_study_of_real_runs(graphmill, toy, source_environ, tmp_path):
     (tmp_path / "study.yaml").write_text(
-        "# Two schemes\nname: s\nexperiment: toy.yaml\nset: {train.ranks: 2, train.epochs: 1}\n"
+        "# Two schemes\nname: s\nexperiment: toy.yaml\nset: {train.epochs: 1}\n"
         "vary: {train.sync.scheme: [deferred_allreduce, local_sgd]}\n"
     )
     environ = {**source_environ, "GRAPHMILL_DATA_ROOT": os.environ["GRAPHMILL_DATA_ROOT"]}

@@ -29,7 +29,7 @@ task: traffic
 dataset: {name: synthetic/traffic, history: 6, horizon: 6}
 model: {kind: dcrnn, rnn_units: 8, num_layers: 2, cl_decay_steps: 25}
 train:
-  epochs: 6
+  epochs: 3
   batch_size: 6
   ranks: 2
   threads: 1

@@ -123,7 +123,7 @@ def test_the_outcome_of_a_finished_run_is_kept(root, failing_disk):
     ("file", "is_begun"),
     [
         pytest.param("attempts.jsonl", False, id="attempts"),
-        pytest.param("metrics.csv", True, id="metrics"),
+        pytest.param("metrics.csv", True, id="metrics", marks=pytest.mark.slow),
         pytest.param("plan.json", False, id="plan", marks=pytest.mark.slow),
         pytest.param("evaluations.csv", True, id="evaluations", marks=pytest.mark.slow),
     ],
