@@ -131,7 +131,9 @@ def test_each_rank_gets_its_own_back(pair, save_pair, make_state, said):
     save_pair(5)
     assert pair[0].latest(said[1]).world_size == 2
     for rank, store in enumerate(pair):
-        assert same(store.load(5).tensors, make_state(5, rank=rank).tensors)
+        loaded, saved = store.load(5), make_state(5, rank=rank)
+        assert same(loaded.tensors, saved.tensors)
+        assert loaded.position == saved.position, "its own sum of losses, too"
         assert same(store.load_weights(5).tensors, weights_at(5).tensors)
 
 
