@@ -4,6 +4,7 @@ import dataclasses
 import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,6 +24,7 @@ from graphmill.spec.kinds.traffic import KIND, TrafficExperiment, TrafficInfo
 from graphmill.spec.plan import MachineInfo, Plan, resolve
 from graphmill.sync.group import Group
 from graphmill.tasks.task import Measures, Pause, never_pause
+from graphmill.train import worker
 from graphmill.train.checkpoint import CheckpointStore
 from graphmill.train.epoch_stats import EpochStats
 from graphmill.train.learner import Learner
@@ -365,6 +367,27 @@ def test_any_ranks_wish_to_stop_stops_all(training_of, place):
     assert training.run() == "out_of_time"
     assert not training.time_left.is_up(), "this rank had time left"
     assert training.steps_done == {"_begin": 0, "_go_on": 1, "_pause": training.plan.calendar.steps_done(1)}[place]
+
+
+class Meeting(Group):
+    """At each barrier it looks at what this rank has recorded last."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(ALONE.rank, ALONE.world_size, CPU)
+        self.path, self.recorded = path, []
+
+    def barrier(self) -> None:
+        self.recorded.append(events_in(self.path)[-1].kind)
+
+
+@pytest.mark.parametrize(("steps", "last"), [(0, "finish"), (10, "stop")])
+def test_ranks_wait_for_each_other_once_they_have_recorded_their_end(training_of, steps, last):
+    """srun kills the others as soon as one exits with 75."""
+    training = training_of(plan_of())
+    training.run_log.progress = StopAt(training, steps=steps)
+    training.group = meeting = Meeting(training.run_log.folder.events_path(0))
+    worker._train(training, resume=False, began=0.0)
+    assert meeting.recorded == [last]
 
 
 def test_replicas_that_differ_end_the_run(training_of):
