@@ -54,8 +54,9 @@ def test_each_layer_reads_what_the_one_before_it_made(topology, resample):
     assert fanouts == ([2, 3, 4] if resample else [4, 4, 4])
 
 
-def test_draws_depend_on_epoch_and_step(topology):
-    sampler = NeighborSampler(topology, (3,), seed=1, num_threads=1, resample=True)
+@pytest.mark.parametrize("fanouts", [(3,), (-1, 3), (3, -1)])
+def test_draws_depend_on_epoch_and_step(topology, fanouts):
+    sampler = NeighborSampler(topology, fanouts, seed=1, num_threads=1, resample=True)
     ids = SeedIds(np.arange(100))
     hoods = [sampler.sample(Seeds(epoch, step, ids)) for epoch, step in ((0, 0), (0, 1), (1, 0), (0, 0))]
     picked = [hood.node_ids[hood.blocks[0].indices].tolist() for hood in hoods]
