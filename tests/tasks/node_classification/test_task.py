@@ -192,6 +192,16 @@ def test_a_strangers_dropout_is_repeatable(planned, monkeypatch):
     assert [task.loss_sum(batch).item() for batch in task.batches(1, 0)] != first
 
 
+def test_ranks_drop_other_values_of_a_strangers_model(planned, monkeypatch):
+    monkeypatch.setattr(torch.nn, "OurMean", Mean, raising=False)
+    plan = planned(stranger("torch.nn.OurMean"), ranks=2, prefetch=0)
+    tasks = [build_task(plan, Group(rank, 2, torch.device("cpu"))) for rank in (0, 1)]
+    batch = next(iter(tasks[0].batches(0, 0)))
+    one, other, again = (task.model(batch) == 0 for task in (*tasks, tasks[0]))  # it ends with dropout
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [

@@ -119,6 +119,20 @@ def test_anybodys_model() -> None:
         wrong(inputs(), targets, targets != 0, 0)
 
 
+class Dropping(TwoLinear):
+    def forward(self, x, edge_index, edge_weight):
+        return torch.nn.functional.dropout(super().forward(x, edge_index, edge_weight), 0.5, self.training)
+
+
+def test_ranks_drop_other_values_of_anybodys_model() -> None:
+    edges, targets = (torch.tensor([[0, 1], [1, 2]]), torch.ones(2)), torch.zeros(3, 4, NODES)
+    inner = Dropping(4, 1, history=5, horizon=4)
+    nets = [AnyForecaster(inner, *edges, horizon=4, seed=0, rank=rank) for rank in (0, 1, 0)]
+    one, other, again = (net(inputs(), targets, targets != 0, 0) == 0 for net in nets)
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+
+
 def test_scheduled_sampling_falls_with_the_steps() -> None:
     net = model(cl_decay_steps=100.0, horizon=12)
     shares = [net.true_share(step) for step in (0, 200, 460, 461, 800, 10**9)]
