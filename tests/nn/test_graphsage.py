@@ -122,6 +122,18 @@ def test_inference_in_small_blocks(features, topology, x, monkeypatch):
     assert_within(blocks, dense_reference(model, x, topology))
 
 
+def test_ranks_with_unequal_shares_ask_equally_often_whether_to_stop(features, topology, monkeypatch):
+    """They ask together: of five nodes one has three, in two blocks, and the other two, in one."""
+    monkeypatch.setattr("graphmill.tasks.node_classification.inference._ROWS_AT_A_TIME", 2)
+    asked = []
+    for rank in (0, 1):
+        group = Group(rank, 2, torch.device("cpu"))
+        LayerwiseInference(model_of(1).eval(), topology, features, group, lambda rank=rank: asked.append(rank)).logits(
+            np.arange(5)
+        )
+    assert asked == [0, 0, 1, 1]
+
+
 def test_pygs_convolutions_with_the_same_weights(topology, x):
     """They meet the reference that ours meets above."""
     pyg = pytest.importorskip("torch_geometric.nn")
