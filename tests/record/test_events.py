@@ -1,5 +1,8 @@
+import errno
 import json
 import math
+import os
+import resource
 import subprocess
 import sys
 
@@ -95,6 +98,19 @@ def test_a_line_is_out_when_write_returns(tmp_path, source_environ):
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "e.jsonl")], env=source_environ, check=False)
     assert [event.kind for event in events_in(tmp_path / "e.jsonl")] == ["checkpoint"]
+
+
+def test_a_line_that_is_taken_in_part_is_an_error(tmp_path):
+    """A limit stands for the disk: a write takes what fits below it, and only the next one fails."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with EventWriter(tmp_path / "e.jsonl", rank=0) as events:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+        try:
+            with pytest.raises(OSError, match=os.strerror(errno.EFBIG)):
+                events.write(SYNC)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (tmp_path / "e.jsonl").stat().st_size == 10
 
 
 def test_a_torn_last_line_is_not_counted_and_is_cut_off_later(tmp_path):
