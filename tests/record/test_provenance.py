@@ -31,6 +31,8 @@ def test_the_state_of_a_working_tree(tmp_path):
     assert len(git_state(tmp_path).commit) == 40
     (tmp_path / "a").write_text("2")
     assert git_state(tmp_path).dirty is True
+    (tmp_path / ".git" / "index").write_bytes(b"damaged")
+    assert git_state(tmp_path).dirty is None, "git cannot say"
 
 
 def test_no_git_is_no_trouble(tmp_path, monkeypatch):
