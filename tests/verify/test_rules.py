@@ -2,10 +2,13 @@
 
 from types import SimpleNamespace
 
+from graphmill.record.documents import Outcome
 from graphmill.record.events import Evaluation, EventWriter, Start, Sync
 from graphmill.record.run_folder import RunFolder
+from graphmill.spec.early_stopping import EarlyStoppingSpec
 from graphmill.spec.kinds.traffic import KIND as TRAFFIC
 from graphmill.verify.events import EventLog, read_event_log
+from graphmill.verify.job import _stopped_early
 from graphmill.verify.metrics import _best
 
 
@@ -42,3 +45,20 @@ def test_the_best_epoch_of_errors_is_the_one_with_the_lowest():
     assert f"best {name} is 3.0" in problem
     (problem,) = _best(plan, {"epoch": 3, name: 2.0}, log)
     assert "epoch 3" in problem
+
+
+def test_patience_that_is_over_with_the_last_epoch_is_no_early_stop():
+    measure = TRAFFIC.measures[0].name
+    log = EventLog(0)
+    for epoch, value in ((1, 1.0), (2, 2.0), (3, 3.0)):
+        log.val[epoch] = Evaluation(epoch=epoch, set="val", measures={measure: value})
+
+    def problems(planned_epochs: int, *, stopped_early: bool) -> list[str]:
+        calendar = SimpleNamespace(num_epochs=planned_epochs)
+        planned = SimpleNamespace(early_stopping=EarlyStoppingSpec(patience=2), calendar=calendar)
+        evidence = SimpleNamespace(plan=SimpleNamespace(kind=TRAFFIC), planned=planned, logs=[log])
+        ended = {"status": "done", "exit_code": 0, "epochs": 3, "steps_per_rank": 9, "wall_s": 1.0}
+        return list(_stopped_early(evidence, Outcome(**ended, stopped_early=stopped_early)))
+
+    assert problems(3, stopped_early=False) == problems(4, stopped_early=True) == []
+    assert len(problems(3, stopped_early=True)) == len(problems(4, stopped_early=False)) == 1
