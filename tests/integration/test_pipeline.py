@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from graphmill.cluster.launch.evaluation_sets import read_evaluations
+from graphmill.cluster.launch.evaluation_sets import evaluate_on_all, read_evaluations
+from graphmill.cluster.launch.pipeline import Stages
 from graphmill.record.find_weights import weights_of
 from graphmill.record.run_folder import RunFolder
+from graphmill.spec.pipeline import load_pipeline
 
 pytestmark = pytest.mark.distributed
 
@@ -111,6 +113,21 @@ def test_every_stage_is_evaluated_on_the_data_of_all(undisturbed):
         best = undisturbed.stage(stage).read_outcome().best
         (own,) = (row for row in rows if (row.stage, row.set, row.measure) == (stage, stage, "micro_f1"))
         assert (own.value, own.epoch) == (best["micro_f1"], best["epoch"])
+
+
+def test_a_stage_that_was_trained_again_is_evaluated_again(undisturbed, environ, monkeypatch):
+    """The file holds what its former weights were worth."""
+    monkeypatch.setenv("PYTHONPATH", environ["PYTHONPATH"])  # of the interpreter that evaluates
+    path, best = undisturbed.logs / "p" / "evaluations.csv", undisturbed.weights()["few", "best"]
+    before = read_evaluations(path)
+    path.write_text(path.read_text().replace(best, "0" * len(best)))
+    pipeline = load_pipeline(undisturbed.file)
+    evaluate_on_all(Stages(pipeline, undisturbed.logs), pipeline.stage("few"), plan_of=lambda _: pytest.fail("begun"))
+    keys = [
+        sorted((row.stage, row.weights, row.set, row.measure) for row in rows)
+        for rows in (before, read_evaluations(path))
+    ]
+    assert keys[0] == keys[1]
 
 
 def test_what_is_done_is_not_run_again_and_a_list_changes_nothing(undisturbed):
