@@ -119,6 +119,7 @@ def test_neighbours_are_equally_likely(degree, fanout):
     seed, counts, num_draws = np.zeros(1, dtype=np.int64), np.zeros(degree), 4000
     for key in range(num_draws):
         counts[sampler.sample(seed, [fanout], key, with_edge_ids=True).edge_ids] += 1
+    assert 0 < counts.min() <= counts.max() < num_draws, "every edge is drawn at some time, and left out at some time"
     p = fanout / degree
     statistic = chi_square(counts, num_draws * p) / (1 - p) * (degree - 1) / degree
     mean, sd = degree - 1, (2 * (degree - 1)) ** 0.5
