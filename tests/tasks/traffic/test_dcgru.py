@@ -179,6 +179,22 @@ def test_native_and_torch_agree(
         assert_within(found, bounded, computed=torch.float64)
 
 
+@pytest.mark.parametrize("size", [60.0, 100.0, 1000.0])
+def test_saturated_gates(size: float) -> None:
+    """e^x overflows at 88.7, and its bits run over into the sign: a sigmoid is 0 or 1 there, and a tangent -1 or 1."""
+    walks = walks_of(random_graph(6), 2)
+    cell = make_cell(2, 20, walks)
+    signs = torch.tensor([1.0, -1.0])
+    with torch.no_grad():
+        cell.gate_bias.copy_(size * signs.repeat(20))
+        cell.candidate_bias.copy_(size * signs.repeat_interleave(10))
+    x, h = torch.randn(3, 6, 2, requires_grad=True), torch.randn(3, 6, 20, requires_grad=True)
+    exact = WrittenOut(cell, walks).gradients(x, h)
+    for form in (cell.at(walks), in_torch(cell, walks)):
+        for found, bounded in zip(gradients(form, x, h, cell), exact, strict=True):
+            assert_within(found, bounded)
+
+
 def test_the_torch_form_has_the_right_gradient() -> None:
     walks = walks_of(random_graph(4), 2)
     cell = make_cell(2, 3, walks).double()
