@@ -6,6 +6,7 @@ import signal
 import time
 
 import pytest
+from waiting import wait_until
 
 from graphmill.base.errors import UserError
 from graphmill.cluster.launch.local import run_ranks
@@ -223,11 +224,9 @@ def test_a_rank_that_is_stopped_is_missed_by_name_and_the_run_goes_on_later(zygo
     plan = planned("run", ranks=2, epochs=400, hang_timeout_s=15, evaluate_every_epochs=0)
     folder = RunFolder.create(plan, tmp_path)
     pids = zygote.start(folder, resume=False)
-    while not syncs_of(folder, 1 - victim):
-        time.sleep(0.05)
+    wait_until(lambda: syncs_of(folder, 1 - victim), "a sync")
     zygote.kill([pids[victim]], signal.SIGSTOP)
-    while not errors_of(folder, 1 - victim):
-        time.sleep(0.1)
+    wait_until(lambda: errors_of(folder, 1 - victim), f"rank {victim} to be missed", look_every_s=0.1)
     zygote.kill([pids[victim]])
     assert zygote.wait(pids)[1 - victim] == 74
     said = errors_of(folder, 1 - victim)[0]
