@@ -94,12 +94,11 @@ def read_evaluations(path: Path) -> list[Evaluated]:
 
 
 def _plan_path(stages: Stages, stage: StageSpec, plan_of: PlanOf, root: Path) -> Path:
-    """The plan of a stage: of its run if it has begun, else as it will be planned."""
+    """A file with the plan of a stage, in today's form: of its run if it has begun, else as it will be planned."""
     state = stages.state(stage)
-    if state.status != NEW:
-        return state.folder.plan_path
+    plan = plan_of(stage) if state.status == NEW else state.folder.read_plan()
     path = root / f"{stage.name}.json"
-    path.write_text(plan_text(plan_of(stage)), encoding="utf-8")
+    path.write_text(plan_text(plan), encoding="utf-8")
     return path
 
 
