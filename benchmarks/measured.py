@@ -327,7 +327,8 @@ def pipeline(result: dict[str, Any]) -> str:
     bars = result["bars"]
     lines = [
         "**Pipelines**: predicted by `graphmill pipeline plan` ÷ needed by the stage's job on a dev cluster"
-        f" (bars: {bars['time']:.0%} of the time, {bars['memory']:.0%} of the memory)\n",
+        f" (bars: {bars['time']:.0%} of the time, {bars['memory']:.0%} of the memory;"
+        " memory is the high-water mark of the rank)\n",
         "| pipeline | stage | job s | time ÷ | job MiB | memory ÷ |",
         "|" + "---|" * 6,
     ]
