@@ -139,5 +139,13 @@ def test_a_study_of_real_runs(graphmill, toy, source_environ, tmp_path):
     assert "[2/2] scheme-local_sgd: starts" in err
     cells = json.loads(graphmill("study", "list", "study.yaml", "--json").out)["cells"]
     assert [cell["status"] for cell in cells] == ["done", "done"]
+    (table,) = json.loads(graphmill("compare", "study.yaml", "--json").out)["tables"]
+    assert table["varied"] == ["sync.scheme"]
+    assert sorted(row["values"]["sync.scheme"] for row in table["rows"]) == ["deferred_allreduce", "local_sgd"]
+    assert table["rows"][0] == table["best"]
+    shown = graphmill("compare", "s", "--sort", "sync.scheme").out.splitlines()
+    assert shown[1].split() == ["scheme", "runs", "val", "micro-F1", "test", "micro-F1"]
+    assert "deferred_allreduce" in shown[2]
+    assert "local_sgd" in shown[3]
     assert graphmill("verify", "s").code == 0
     assert json.loads(graphmill("merge", "--json").out)["num_rows"] == 2

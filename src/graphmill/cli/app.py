@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "list": "list_runs",
     "pull": "pull",
     **dict.fromkeys(("merge", "pareto", "figures", "schemes"), "reports"),
+    "compare": "compare",
     "scaling": "scaling",
     "bottleneck": "bottleneck",
     "verify": "verify",

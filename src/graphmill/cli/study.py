@@ -57,7 +57,8 @@ def run(
       cells: [{name: diloco, train.sync.scheme: diloco, train.sync.every: 16}]
       seeds: [1, 2, 3]
     """
-    from graphmill.cluster.launch.study import run_study
+    from graphmill.cluster.launch.study import cell_states, run_study
+    from graphmill.record.run_folder import RunFolder
     from graphmill.spec.study import load_study
 
     loaded = load_study(name)
@@ -71,11 +72,16 @@ def run(
     )
     if code:
         raise typer.Exit(code)
-    compare = f"`graphmill merge --input-root {logs_root}` and `graphmill schemes` compare"
+    where = "" if logs_root == Path("logs") else f" --logs-root {logs_root}"
     if loaded.kind != "sweep":
-        where = "" if logs_root == Path("logs") else f" --logs-root {logs_root}"
-        compare = f"`graphmill scaling {name}{where}` compares"
-    print_line(f"{loaded.name}: done; {compare} the cells")
+        print_line(f"{loaded.name}: done; `graphmill scaling {name}{where}` compares the cells")
+        return
+    from graphmill.cli.compare import show_comparison
+    from graphmill.report.compare import compare
+
+    for table in compare([RunFolder.open(state.folder) for state in cell_states(loaded, logs_root)]):
+        show_comparison(table)
+    print_line(f"{loaded.name}: done; `graphmill compare {loaded.name}{where}` shows this table again")
 
 
 def submit(

@@ -1,13 +1,15 @@
 """Are two plans of one run the same? What a machine decides does not count: a run continues with what it began with."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from graphmill.spec.calendar import Calendar
 from graphmill.spec.plan import Plan
 
-_OF_THE_MACHINE: Final = {"run_id", "threads", "dataset.path", "init_from.source", "init_from.path"}
+_PATHS: Final = {"dataset.path", "init_from.source", "init_from.path"}
+_OF_THE_MACHINE: Final = {"run_id", "threads", *_PATHS}
+_OF_ONE_RUN: Final = {"name", "run_id", "seed", *_PATHS}
 _CALENDAR: Final = {"epoch_lengths", "last_step"}  # reported as in `_in_words`
 
 
@@ -18,9 +20,38 @@ def plan_differences(one: Plan, other: Plan) -> list[str]:
     return [f"{key} is {json.dumps(there.get(key))} there and {json.dumps(here.get(key))} here" for key in keys]
 
 
+def configuration(plan: Plan) -> dict[str, Any]:
+    """What was run, by dotted name: all choices but the run's name and id, the rng seed, and where files lie.
+
+    Runs that agree in it are repetitions; of others, no average is ever taken.
+    """
+    return {key: value for key, value in flat(plan).items() if key not in _OF_ONE_RUN and not _is_path_of_source(key)}
+
+
+def varied_keys(plans: Sequence[Plan]) -> list[str]:
+    """The dotted names in which the configurations of `plans` differ: enough of them to tell all apart.
+
+    A key that only some have, such as an option of one synchronisation scheme, is among them if its values differ, or
+    if some configurations cannot be told apart without it.
+    """
+    found = [configuration(plan) for plan in plans]
+    keys = list(dict.fromkeys(key for each in found for key in each))
+    varied = [key for key in keys if len({json.dumps(each[key]) for each in found if key in each}) > 1]
+    if len({_values(each, varied) for each in found}) == len({_values(each, keys) for each in found}):
+        return varied
+    return [key for key in keys if len({json.dumps(each.get(key)) for each in found}) > 1]
+
+
+def _values(configured: Mapping[str, Any], keys: Sequence[str]) -> tuple[str, ...]:
+    return tuple(json.dumps(configured.get(key)) for key in keys)
+
+
 def _is_of_the_machine(key: str) -> bool:
-    of_a_source = key.startswith("sources.") and key.endswith((".source", ".path"))
-    return key in _OF_THE_MACHINE or of_a_source
+    return key in _OF_THE_MACHINE or _is_path_of_source(key)
+
+
+def _is_path_of_source(key: str) -> bool:
+    return key.startswith("sources.") and key.endswith((".source", ".path"))
 
 
 def flat(plan: Plan) -> dict[str, Any]:

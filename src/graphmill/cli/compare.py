@@ -1,0 +1,121 @@
+"""`compare`: finished runs by what differs between them."""
+
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from graphmill.base.errors import UserError
+from graphmill.cli.find_run import find_several
+from graphmill.cli.options import Json, LogsRoot
+from graphmill.cli.show import Cell, print_json, print_line, print_table
+from graphmill.record.run_folder import RunFolder, find_runs
+
+if TYPE_CHECKING:
+    from graphmill.report.compare import Comparison
+    from graphmill.report.measured_cells import Spread
+
+_log = logging.getLogger(__name__)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(compare)
+
+
+def compare(
+    what: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[STUDY|RUN]…", show_default=False, help="Studies, runs or folders of runs; all runs if left out."
+        ),
+    ] = None,
+    *,
+    sort: Annotated[
+        str, typer.Option("--sort", metavar="val|test|KEY", help="By score, the best first, or by a key that varies.")
+    ] = "val",
+    logs_root: LogsRoot = Path("logs"),
+    json: Json = False,
+) -> None:
+    """Compare finished runs: one row for each configuration, as mean ± s.d. over its rng seeds.
+
+    Runs are averaged only if they differ in nothing but their rng seed; every key in which they differ is a column.
+    The best row on the validation split is marked.
+
+    \b
+    Example:
+      graphmill compare my-grid
+      graphmill compare my-grid --sort model.hidden_channels --json
+    """
+    from graphmill.report.compare import compare as compared
+
+    runs = [run for text in what for run in _named(text, logs_root)] if what else find_runs(logs_root)
+    if not runs:
+        raise UserError(f"{logs_root} holds no runs", fix="train one with `graphmill train`, or give --logs-root")
+    tables = compared(list({run.path.resolve(): run for run in runs}.values()), sort=sort)
+    if json:
+        print_json({"tables": [{**_fields(table), "best": table.best} for table in tables]})
+        return
+    for table in tables:
+        show_comparison(table)
+
+
+def show_comparison(table: "Comparison") -> None:
+    """Print a table, and what it leaves out."""
+    best = table.best
+    short = _short_names(table.varied)
+    columns = ("", *short.values(), "runs", f"val {table.measure}", f"test {table.measure}")
+    rows: list[list[Cell]] = [
+        [
+            "*" if row is best else "",
+            *(_shown(row.values[key]) for key in short),
+            len(row.runs),
+            _score(row.val),
+            _score(row.test),
+        ]
+        for row in table.rows
+    ]
+    synthetic = ", synthetic data" if table.synthetic else ""
+    print_line(f"{table.dataset} ({table.task}{synthetic}): mean ± s.d. over runs with different rng seeds")
+    if rows:
+        print_table(columns, rows)
+    if best is not None:
+        print_line("*: best on the validation split")
+    if table.same_seeds:
+        _log.warning(f"not independent, since they share configuration and rng seed: {', '.join(table.same_seeds)}")
+    if table.unfinished:
+        _log.info(f"left out, not done: {', '.join(table.unfinished)}")
+
+
+def _named(text: str, logs_root: Path) -> list[RunFolder]:
+    """The runs of a folder, a run or a study; a study by its file or recipe, too."""
+    from graphmill.spec.recipes import SUFFIXES, list_recipes
+    from graphmill.spec.study import load_study
+
+    is_here = Path(text).is_dir() or (logs_root / text).is_dir()
+    studies = [] if is_here else [recipe.name for recipe in list_recipes() if recipe.kind == "study"]
+    is_study = text in studies or (text.endswith(SUFFIXES) and not is_here)
+    return find_several(load_study(text).name if is_study else text, logs_root)
+
+
+def _short_names(keys: tuple[str, ...]) -> dict[str, str]:
+    """Each dotted key by its last part, where that names no other."""
+    last = [key.rpartition(".")[2] for key in keys]
+    return {key: name if last.count(name) == 1 else key for key, name in zip(keys, last, strict=True)}
+
+
+def _shown(value: Any) -> Cell:  # noqa: ANN401  # whatever a plan holds
+    if isinstance(value, float):
+        return repr(value)  # 0.001 as it was written
+    return value if value is None or isinstance(value, str | int) else str(value)
+
+
+def _score(score: "Spread | None") -> str | None:
+    if score is None:
+        return None
+    return f"{score.mean:.4f}" + ("" if score.sd is None else f" ± {score.sd:.4f}")
+
+
+def _fields(table: "Comparison") -> dict[str, Any]:
+    return {name: getattr(table, name) for name in table.__slots__}
