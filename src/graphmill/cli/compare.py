@@ -63,13 +63,14 @@ def compare(
 
 def show_comparison(table: "Comparison") -> None:
     """Print a table, and what it leaves out."""
+    from graphmill.report.configurations import short_names
+
     best = table.best
-    short = _short_names(table.varied)
-    columns = ("", *short.values(), "runs", f"val {table.measure}", f"test {table.measure}")
+    columns = ("", *short_names(table.varied), "runs", f"val {table.measure}", f"test {table.measure}")
     rows: list[list[Cell]] = [
         [
             "*" if row is best else "",
-            *(_shown(row.values[key]) for key in short),
+            *(_shown(row.values[key]) for key in table.varied),
             len(row.runs),
             _score(row.val),
             _score(row.test),
@@ -97,12 +98,6 @@ def _named(text: str, logs_root: Path) -> list[RunFolder]:
     studies = [] if is_here else [recipe.name for recipe in list_recipes() if recipe.kind == "study"]
     is_study = text in studies or (text.endswith(SUFFIXES) and not is_here)
     return find_several(load_study(text).name if is_study else text, logs_root)
-
-
-def _short_names(keys: tuple[str, ...]) -> dict[str, str]:
-    """Each dotted key by its last part, where that names no other."""
-    last = [key.rpartition(".")[2] for key in keys]
-    return {key: name if last.count(name) == 1 else key for key, name in zip(keys, last, strict=True)}
 
 
 def _shown(value: Any) -> Cell:  # noqa: ANN401  # whatever a plan holds

@@ -1,13 +1,15 @@
 """Charts with a line per scheme and k: accuracy against steps, and against communication."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from graphmill.base.errors import UserError
 from graphmill.record.columns import is_lower_better
 from graphmill.report.chart import LOG_SPAN, Axis, Chart, Panel, Series, focus, linear_axis, log_axis
+from graphmill.report.configurations import CONFIGURATION
 from graphmill.report.pareto import DEFAULT_COMM, GROUP, RUN, column_tag
 from graphmill.report.style import (
     MARKERS,
@@ -21,8 +23,19 @@ from graphmill.report.style import (
 from graphmill.report.table import OfDataset
 from graphmill.spec.kinds.kind import AnyKind
 
-Variant = tuple[str | None, str | None, int | None]
-"""Scheme, payload, number of ranks: what a group of runs shares besides its k."""
+
+class Variant(NamedTuple):
+    """What a group of runs shares besides its k."""
+
+    scheme: str | None
+    payload: str | None
+    world_size: int | None
+    configuration: str  # what else varies between the runs of this dataset; "": nothing
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> "Variant":
+        """Of a row of a table."""
+        return cls(row["sync_scheme"], row["payload"], row["world_size"], row[CONFIGURATION])
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +80,7 @@ def mean_curves(part: OfDataset, x: str, y: str) -> list[Curve]:
         raise UserError(
             f"no row{of_dataset} has both {x} and {y}", fix="choose columns that were measured in these runs"
         )
-    runs = usable.select(RUN).unique().group_by(GROUP).len("num_runs")
+    runs = usable.select(*RUN, CONFIGURATION).unique().group_by(GROUP).len("num_runs")
     epochs = (
         usable.group_by(*GROUP, "epoch")
         .agg(pl.len().alias("n"), pl.col(x).mean().alias("x"), pl.col(y).mean().alias("y"), pl.col(y).std().alias("sd"))
@@ -86,32 +99,30 @@ def communication_axis(kind: AnyKind, column: str, values: Sequence[float]) -> A
     return linear_axis(axis_words(kind, column), 0, max(values), from_zero=True)
 
 
-def variant_order(variant: Variant) -> tuple[tuple[int, str], str, int]:
+def variant_order(variant: Variant) -> tuple[str, tuple[int, str], str, int]:
     """Sort key of a variant."""
-    scheme, payload, world_size = variant
-    return scheme_place(scheme), payload or "", world_size or 0
+    return variant.configuration, scheme_place(variant.scheme), variant.payload or "", variant.world_size or 0
 
 
 def variant_labels(variants: Sequence[Variant]) -> dict[Variant, str]:
     """Name each variant by its scheme, and by what else distinguishes it from the others."""
-    payloads_vary = len({payload for _, payload, _ in variants}) > 1
-    ranks_vary = len({ranks for _, _, ranks in variants}) > 1
+    payloads_vary = len({variant.payload for variant in variants}) > 1
+    ranks_vary = len({variant.world_size for variant in variants}) > 1
     labels = {}
     for variant in sorted(set(variants), key=variant_order):
-        scheme, payload, ranks = variant
-        words = [scheme_words(scheme)]
-        if payloads_vary and payload:
-            words.append(f"{payload} payload")
-        if ranks_vary and ranks:
-            words.append(f"{ranks} ranks" if ranks > 1 else "1 rank")
-        labels[variant] = ", ".join(words)
+        words = [scheme_words(variant.scheme)]
+        if payloads_vary and variant.payload:
+            words.append(f"{variant.payload} payload")
+        if ranks_vary and variant.world_size:
+            words.append(f"{variant.world_size} ranks" if variant.world_size > 1 else "1 rank")
+        labels[variant] = ", ".join(filter(None, (*words, variant.configuration)))
     return labels
 
 
 def title_of(part: OfDataset, variants: Sequence[Variant], num_runs: Sequence[int]) -> str:
     """Dataset, ranks if they are the same for all, and how many seeds a point averages."""
     words = [shortened(part.name or "dataset not recorded")]
-    ranks = {ranks for _, _, ranks in variants}
+    ranks = {variant.world_size for variant in variants}
     if len(ranks) == 1 and (same := ranks.pop()):
         words.append(f"{same} ranks" if same > 1 else "1 rank")
     fewest, most = min(num_runs), max(num_runs)
@@ -127,7 +138,7 @@ def _curve(group: pl.DataFrame) -> Curve:
     kept = group if complete.is_empty() else complete  # a mean over fewer runs would jump
     first = group.row(0, named=True)
     return Curve(
-        variant=(first["sync_scheme"], first["payload"], first["world_size"]),
+        variant=Variant.of(first),
         k=first["sync_every"] or 0,
         num_runs=first["num_runs"],
         is_cut=kept.height < group.height,

@@ -7,6 +7,7 @@ import polars as pl
 
 from graphmill.record.columns import is_lower_better
 from graphmill.report.chart import Chart, Panel, Series, focus, linear_axis, with_room
+from graphmill.report.configurations import CONFIGURATION
 from graphmill.report.curves import Variant, communication_axis, title_of, variant_labels
 from graphmill.report.pareto import RUN, column_tag, final_points, frontier, summary
 from graphmill.report.style import FAINT, INK, MARKERS, OKABE_ITO, axis_words
@@ -67,7 +68,7 @@ def _limits(points: pl.DataFrame, acc: str, means: Sequence[_Mean], *, falling: 
 def _means(points: pl.DataFrame, comm: str, acc: str) -> list[_Mean]:
     return [
         _Mean(
-            variant=(row["sync_scheme"], row["payload"], row["world_size"]),
+            variant=Variant.of(row),
             k=row["sync_every"] or 0,
             num_runs=row["n"],
             x=row[f"{comm}_mean"],
@@ -80,7 +81,7 @@ def _means(points: pl.DataFrame, comm: str, acc: str) -> list[_Mean]:
 
 
 def _cloud(points: pl.DataFrame, variant: Variant, colour: str, comm: str, acc: str) -> Series:
-    names = ("sync_scheme", "payload", "world_size")
+    names = ("sync_scheme", "payload", "world_size", CONFIGURATION)
     same = [pl.col(name).eq_missing(pl.lit(value)) for name, value in zip(names, variant, strict=True)]
     rows = points.filter(same)
     return Series("", "cloud", colour, "circle", tuple(rows[comm]), tuple(rows[acc]))

@@ -2,7 +2,8 @@
 
 Of rows with one key the last attempt wins: the highest `attempt`; within one file, of equal attempts, the later line
 (the original's sweep appended). Two files that hold different rows for one key and attempt are refused, because no
-rule that leaves out the order of files could choose between them.
+rule that leaves out the order of files could choose between them. What the runs were planned to do differently, beyond
+what metrics.csv itself says, are columns of their own (`configurations`).
 """
 
 import csv
@@ -18,6 +19,7 @@ from graphmill.base.names import did_you_mean
 from graphmill.record.columns import ANY_COLUMN, kind_of_header
 from graphmill.record.metrics import Table, read_table
 from graphmill.record.run_folder import RunFolder
+from graphmill.report.configurations import with_what_varies
 from graphmill.report.table import MERGED_METRICS, Value, as_now, frame_of, layout_of, typed_rows
 from graphmill.spec.columns import Column, Layout
 
@@ -84,8 +86,10 @@ def merge(
     """
     original = [read_table(path) for path in find_metrics(input_root, pattern, output)]
     tables = [as_now(table) for table in original]
-    header = _common_header(tables)
+    _check_same_header(tables)
     columns = _columns(tables[0])
+    tables, varied = with_what_varies(tables)
+    header, columns = tables[0].header, {**columns, **varied}
     for name in key_columns:
         if name not in header:
             raise UserError(f"no file has the key column {name!r}", fix=did_you_mean(name, header))
@@ -152,7 +156,7 @@ def find_metrics(root: Path, pattern: str, output: Path) -> list[Path]:
     return found
 
 
-def _common_header(tables: Sequence[Table]) -> tuple[str, ...]:
+def _check_same_header(tables: Sequence[Table]) -> None:
     first = tables[0]
     for table in tables[1:]:
         if table.header != first.header:
@@ -167,7 +171,6 @@ def _common_header(tables: Sequence[Table]) -> tuple[str, ...]:
                 f"{first.path} and {table.path} have different columns: {_difference(first, table)}",
                 fix="merge them apart (--glob, --output), or leave one out",
             )
-    return first.header
 
 
 def _columns(table: Table) -> Mapping[str, Column]:

@@ -13,6 +13,7 @@ import polars as pl
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.record.columns import current_name, is_lower_better
+from graphmill.report.configurations import CONFIGURATION, varied_columns
 from graphmill.report.table import MERGED_METRICS, Metrics, OfDataset, by_dataset, check_number_columns, load_metrics
 
 DEFAULT_COMM = "modelled_mib_cum_fp32"
@@ -21,7 +22,7 @@ MEASURED_COMM = "measured_mib_cum"
 RUN = ("run_id", "sync_scheme", "payload", "sync_every", "world_size", "seed")
 """What distinguishes two runs of one dataset: the original kept a whole sweep under one run_id."""
 
-GROUP = ("sync_scheme", "payload", "sync_every", "world_size")
+GROUP = ("sync_scheme", "payload", "sync_every", "world_size", CONFIGURATION)
 """Runs that agree in these are repetitions with other seeds."""
 
 
@@ -91,9 +92,9 @@ def final_points(points: pl.DataFrame) -> pl.DataFrame:
 
 
 def summary(finals: pl.DataFrame, comm: str, acc: str) -> pl.DataFrame:
-    """Mean and sample standard deviation (null for one run) over the runs of each group."""
+    """Mean and sample standard deviation (null for one run) over the runs of each group; what varies is a column."""
     return (
-        finals.group_by(GROUP)
+        finals.group_by(*GROUP, *varied_columns(finals))
         .agg(
             pl.len().alias("n"),
             pl.col(comm).mean().alias(f"{comm}_mean"),
@@ -156,11 +157,12 @@ def _write_dataset(part: OfDataset, metrics: Path, folder: Path, comm: str, acc:
         num_frontier=best.height,
         notes=(*same_seed_notes(finals), *_of_older_versions(folder, tag, part)),
     )
-    _write_csv(files.all_points, all_points.select("sync_every", "epoch", comm, acc))
-    _write_csv(files.frontier, best.select("sync_every", "epoch", comm, acc))
-    _write_csv(files.runs, finals.select("dataset", *RUN, "epoch", comm, acc))
+    varied = varied_columns(part.frame)
+    _write_csv(files.all_points, all_points.select("sync_every", "epoch", comm, acc, *varied))
+    _write_csv(files.frontier, best.select("sync_every", "epoch", comm, acc, *varied))
+    _write_csv(files.runs, finals.select("dataset", *RUN, "epoch", comm, acc, *varied))
     name = pl.lit(part.name, dtype=pl.String).alias("dataset")
-    _write_csv(files.summary, summary(finals, comm, acc).select(name, pl.all()))
+    _write_csv(files.summary, summary(finals, comm, acc).select(name, pl.all().exclude(CONFIGURATION)))
     return files
 
 

@@ -15,13 +15,15 @@ from rich.table import Table
 
 from graphmill.base.errors import UserError
 from graphmill.record.run_folder import RunFolder, checked_run_id
-from graphmill.report.curves import variant_order
+from graphmill.report.configurations import CONFIGURATION, PREFIX, short_names, varied_columns
+from graphmill.report.curves import Variant, variant_order
+from graphmill.report.merge import sort_key
 from graphmill.report.pareto import RUN
 from graphmill.report.style import SYNTHETIC, scheme_words, short_scheme
-from graphmill.report.table import MERGED_METRICS, load_metrics
+from graphmill.report.table import MERGED_METRICS, by_dataset, load_metrics
 from graphmill.spec.kinds.kind import AnyKind
 
-GROUP = ("dataset", "sync_scheme", "payload", "world_size", "sync_every")
+GROUP = ("dataset", CONFIGURATION, "sync_scheme", "payload", "world_size", "sync_every")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class SchemeRow:
     """One scheme and k: means over its runs. None: no run has it."""
 
     dataset: str | None
+    varied: dict[str, Any]  # plan.<key>: value, of the keys in which the runs of this dataset differ besides
     synthetic: bool
     scheme: str | None
     payload: str | None
@@ -53,12 +56,16 @@ class SchemeRow:
 def scheme_table(
     metrics: Path = MERGED_METRICS, *, runs_root: Path | None = Path("logs"), runs: str = "*", task: str | None = None
 ) -> list[SchemeRow]:
-    """One row per dataset, scheme, payload, number of ranks and k.
+    """One row per dataset, configuration, scheme, payload, number of ranks and k.
 
     Test results are read from the runs' own outcome.json below `runs_root`. `task`: see `load_metrics`.
     """
     table = load_metrics(metrics, runs=runs, task=task)
-    ends = [_end_of_run(run, table.kind, runs_root) for run in table.frame.sort("epoch").partition_by("dataset", *RUN)]
+    ends = [
+        _end_of_run(run, table.kind, runs_root, varied_columns(part.frame))
+        for part in by_dataset(table)
+        for run in part.frame.sort("epoch").partition_by(RUN)
+    ]
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for end in ends:
         groups.setdefault(tuple(end[name] for name in GROUP), []).append(end)
@@ -72,7 +79,7 @@ def render_scheme_table(rows: Sequence[SchemeRow]) -> Group:
     return Group(*(part for table in tables for part in (table, "")))
 
 
-def _end_of_run(run: pl.DataFrame, kind: AnyKind, runs_root: Path | None) -> dict[str, Any]:
+def _end_of_run(run: pl.DataFrame, kind: AnyKind, runs_root: Path | None, varied: Sequence[str]) -> dict[str, Any]:
     """What the last rows of one run say; `run` is sorted by epoch."""
     last = run.row(-1, named=True)
     tests = _test_measures(last["run_id"], runs_root)
@@ -81,6 +88,7 @@ def _end_of_run(run: pl.DataFrame, kind: AnyKind, runs_root: Path | None) -> dic
     size = "fp16" if last["payload"] in ("fp16", "bf16") else "fp32"
     return {
         **{name: last[name] for name in (*GROUP, "measured_mib_cum", "interface_mib_cum")},
+        "varied": {name: last[name] for name in varied},
         "synthetic": bool(run["synthetic"].any()),
         "val": _last(run[f"val_{kind.primary.name}"]),
         "test": tests.get(kind.primary.name),
@@ -109,7 +117,7 @@ def _test_measures(run_id: str | None, runs_root: Path | None) -> dict[str, Any]
 
 
 def _row(kind: AnyKind, key: tuple[Any, ...], members: Sequence[dict[str, Any]]) -> SchemeRow:
-    dataset, scheme, payload, world_size, k = key
+    dataset, _, scheme, payload, world_size, k = key
 
     def values(name: str) -> list[float]:
         return [member[name] for member in members if member[name] is not None]
@@ -124,6 +132,7 @@ def _row(kind: AnyKind, key: tuple[Any, ...], members: Sequence[dict[str, Any]])
     agree = [member["replicas_agree"] for member in members if member["replicas_agree"] is not None]
     return SchemeRow(
         dataset=dataset,
+        varied=members[0]["varied"],
         synthetic=any(member["synthetic"] for member in members),
         scheme=scheme,
         payload=payload,
@@ -147,12 +156,16 @@ def _row(kind: AnyKind, key: tuple[Any, ...], members: Sequence[dict[str, Any]])
 
 
 def _order(row: SchemeRow) -> tuple[Any, ...]:
-    return row.dataset or "", variant_order((row.scheme, row.payload, row.world_size)), row.k or 0
+    varied = [sort_key(value) for value in row.varied.values()]
+    return row.dataset or "", varied, variant_order(Variant(row.scheme, row.payload, row.world_size, "")), row.k or 0
 
 
 def _table(rows: Sequence[SchemeRow], dataset: str | None) -> Table:
     measure = rows[0].measure.removeprefix("micro-")  # a narrow column
+    keys = list(rows[0].varied)
+    names = short_names([key.removeprefix(PREFIX) for key in keys])
     numbers: list[tuple[str, list[str]]] = [
+        *((f"\n{name}", [_chosen(row.varied[key]) for row in rows]) for key, name in zip(keys, names, strict=True)),
         ("payload", [row.payload or "" for row in rows] if len({row.payload for row in rows}) > 1 else []),
         ("ranks", [_count(row.world_size) for row in rows] if len({row.world_size for row in rows}) > 1 else []),
         ("k", [_count(row.k) for row in rows]),
@@ -213,6 +226,11 @@ def _caption(rows: Sequence[SchemeRow]) -> str:
     if all(row.replicas_agree for row in compared):
         return "replicas were bit-equal after every sync"
     return "not all runs recorded whether their replicas agreed"
+
+
+def _chosen(value: str | float | None) -> str:
+    """What a plan says, as it was written."""
+    return "-" if value is None else str(value)
 
 
 def _count(value: float | None) -> str:

@@ -13,6 +13,7 @@ from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
 from graphmill.record.columns import LAYOUTS, current_names, kind_of_header, kinds_measured
 from graphmill.record.metrics import Table, read_table
+from graphmill.report.configurations import PREFIX, with_labels
 from graphmill.spec.columns import Column, ColumnType, Layout
 from graphmill.spec.kinds import TASKS, find_kind
 from graphmill.spec.kinds.kind import AnyKind
@@ -65,7 +66,8 @@ def _kind_of(table: Table, task: str | None) -> AnyKind:
     """By what was asked for, by a whole header, by the columns that only one task's runs have."""
     if task is not None:
         return find_kind(task)
-    whole, likely = kind_of_header(table.header), kinds_measured(table.header)
+    header = [name for name in table.header if not name.startswith(PREFIX)]
+    whole, likely = kind_of_header(header), kinds_measured(header)
     if whole is None and len(likely) != 1:
         raise UserError(
             f"{table.path} has the columns of no built-in task ({', '.join(TASKS)})",
@@ -81,7 +83,7 @@ def _with_all_columns(frame: pl.DataFrame, kind: AnyKind) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class OfDataset:
-    """The rows of one dataset. Datasets are never averaged together, nor drawn in one figure."""
+    """The rows of one dataset, with their configuration. Datasets are never averaged together, nor in one figure."""
 
     name: str | None  # None: the file does not say, as those of the original
     suffix: str  # for names of files, so that two datasets never share one; empty if no dataset is named
@@ -99,7 +101,7 @@ def by_dataset(metrics: Metrics) -> list[OfDataset]:
     parts = []
     for place, (name, stem) in enumerate(zip(names, stems, strict=True), 1):
         suffix = f"_{stem}" if taken[stem] == 1 else f"_{stem}-{place}"
-        rows = frame.filter(pl.col("dataset").eq_missing(pl.lit(name, dtype=pl.String)))
+        rows = with_labels(frame.filter(pl.col("dataset").eq_missing(pl.lit(name, dtype=pl.String))))
         synthetic = bool(rows["synthetic"].any())
         is_named = name is not None or len(names) > 1
         parts.append(OfDataset(name, suffix if is_named else "", metrics.kind, synthetic, rows))

@@ -10,6 +10,7 @@ from graphmill.spec.plan import Plan
 _PATHS: Final = {"dataset.path", "init_from.source", "init_from.path"}
 _OF_THE_MACHINE: Final = {"run_id", "threads", *_PATHS}
 _OF_ONE_RUN: Final = {"name", "run_id", "seed", *_PATHS}
+_NUM_STEPS: Final = ("steps_per_epoch", "steps_per_rank")
 _CALENDAR: Final = {"epoch_lengths", "last_step"}  # reported as in `_in_words`
 
 
@@ -31,15 +32,18 @@ def configuration(plan: Plan) -> dict[str, Any]:
 def varied_keys(plans: Sequence[Plan]) -> list[str]:
     """The dotted names in which the configurations of `plans` differ: enough of them to tell all apart.
 
-    A key that only some have, such as an option of one synchronisation scheme, is among them if its values differ, or
-    if some configurations cannot be told apart without it.
+    Where some configurations cannot be told apart without them, also keys that only some have, such as an option of
+    one synchronisation scheme, and how many steps there are, which follows from batch size, ranks and epochs.
     """
     found = [configuration(plan) for plan in plans]
     keys = list(dict.fromkeys(key for each in found for key in each))
-    varied = [key for key in keys if len({json.dumps(each[key]) for each in found if key in each}) > 1]
-    if len({_values(each, varied) for each in found}) == len({_values(each, keys) for each in found}):
-        return varied
-    return [key for key in keys if len({json.dumps(each.get(key)) for each in found}) > 1]
+    varied = [key for key in keys if len({json.dumps(each.get(key)) for each in found}) > 1]
+    in_all = [key for key in varied if len({json.dumps(each[key]) for each in found if key in each}) > 1]
+    asked = [key for key in in_all if key not in _NUM_STEPS]
+    num_different = len({_values(each, varied) for each in found})
+    return next(
+        some for some in (asked, in_all, varied) if len({_values(each, some) for each in found}) == num_different
+    )
 
 
 def _values(configured: Mapping[str, Any], keys: Sequence[str]) -> tuple[str, ...]:

@@ -1,0 +1,92 @@
+"""What merged runs were planned to do differently: columns `plan.<key>`, and the label of a configuration made of them.
+
+metrics.csv says of a run its dataset, scheme, payload, k, number of ranks and rng seed. Whatever else differs between
+runs of one dataset is read from their plan.json, so that no table or figure averages over it. Runs without plan.json,
+such as those of other programs, have empty cells.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import polars as pl
+
+from graphmill.record.metrics import Table
+from graphmill.record.run_folder import RunFolder
+from graphmill.spec.columns import Column, ColumnType
+from graphmill.spec.differences import configuration, varied_keys
+from graphmill.spec.plan import Plan
+
+PREFIX: Final = "plan."
+CONFIGURATION: Final = "configuration"
+"""The column of a table in memory that names the configuration; empty where nothing varies."""
+
+_IN_METRICS: Final = {"sync.scheme", "sync.payload", "sync.every", "ranks", "hosts"}
+
+
+def with_what_varies(tables: Sequence[Table]) -> tuple[list[Table], dict[str, Column]]:
+    """The tables with a column for each key in which plans of one dataset differ, and what those columns hold."""
+    plans = [_plan_of(table) for table in tables]
+    by_dataset: dict[tuple[str, str], list[Plan]] = {}
+    for plan in plans:
+        if plan is not None:
+            by_dataset.setdefault((plan.task.kind, plan.dataset.name), []).append(plan)
+    keys = dict.fromkeys(key for members in by_dataset.values() for key in varied_keys(members))
+    shown = [key for key in keys if key not in _IN_METRICS]
+    chosen = [{} if plan is None else configuration(plan) for plan in plans]
+    columns = {f"{PREFIX}{key}": _column(key, [each[key] for each in chosen if key in each]) for key in shown}
+    return [_with_cells(table, shown, each) for table, each in zip(tables, chosen, strict=True)], columns
+
+
+def with_labels(frame: pl.DataFrame) -> pl.DataFrame:
+    """The table of one dataset with the column `configuration`, made of the keys that vary in it."""
+    keys = varied_columns(frame)
+    names = dict(zip(keys, short_names([key.removeprefix(PREFIX) for key in keys]), strict=True))
+    parts = [pl.concat_str(pl.lit(f"{name} "), pl.col(key).fill_null("-")) for key, name in names.items()]
+    label = pl.concat_str(*parts, separator=", ") if parts else pl.lit("")
+    return frame.with_columns(label.alias(CONFIGURATION))
+
+
+def varied_columns(frame: pl.DataFrame) -> list[str]:
+    """The columns `plan.<key>` with more than one value."""
+    return [name for name in frame.columns if name.startswith(PREFIX) and frame[name].n_unique() > 1]
+
+
+def short_names(keys: Sequence[str]) -> list[str]:
+    """Each dotted key by its last part, where that names no other.
+
+    >>> short_names(["model.hidden_channels", "optimizer.kind", "model.kind"])
+    ['hidden_channels', 'optimizer.kind', 'model.kind']
+    """
+    last = [key.rpartition(".")[2] for key in keys]
+    return [name if last.count(name) == 1 else key for key, name in zip(keys, last, strict=True)]
+
+
+def _plan_of(table: Table) -> Plan | None:
+    folder = RunFolder(table.path.parent)
+    return folder.read_plan() if folder.plan_path.is_file() else None
+
+
+def _with_cells(table: Table, keys: Sequence[str], chosen: Mapping[str, Any]) -> Table:
+    cells = tuple(_text(chosen.get(key)) for key in keys)
+    header = (*table.header, *(f"{PREFIX}{key}" for key in keys))
+    return replace(table, header=header, rows=tuple((*row, *cells) for row in table.rows))
+
+
+def _text(value: Any) -> str:  # noqa: ANN401  # whatever a plan holds
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _column(key: str, values: Sequence[Any]) -> Column:
+    return Column("", _type([value for value in values if value is not None]), f"{key} of the plan")
+
+
+def _type(values: Sequence[Any]) -> ColumnType:
+    if all(isinstance(value, bool) for value in values):
+        return "bool"
+    if any(isinstance(value, bool) or not isinstance(value, int | float) for value in values):
+        return "text"
+    return "integer" if all(isinstance(value, int) for value in values) else "number"
