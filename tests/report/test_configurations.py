@@ -58,8 +58,11 @@ def test_a_grid_has_four_curves_and_four_ends(grid, tmp_path):
     (part,) = by_dataset(load_metrics(grid))
     curves = mean_curves(part, "global_steps", "val_micro_f1")
     assert [curve.num_runs for curve in curves] == [2] * 4
-    (panel,) = sync_ablation(part).panels
-    assert "deferred all-reduce, hidden_channels 16, lr 0.1" in [series.label for series in panel.series]
+    chart = sync_ablation(part)
+    assert [series.label for series in chart.panels[0].series] == [
+        f"hidden_channels {width}, lr {lr}" for width in (8, 16) for lr in (0.01, 0.1)
+    ]
+    assert "deferred all-reduce, 1 rank, mean ± s.d. of 2 seeds" in chart.title
     (written,) = pareto(grid, output_dir=tmp_path)
     with written.summary.open() as lines:
         summary = list(csv.DictReader(lines))

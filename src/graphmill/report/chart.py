@@ -80,7 +80,9 @@ def legend_columns(chart: Chart) -> int:
     """How many entries of a legend above the panel fit side by side."""
     entries = legend_entries(chart)
     num_letters = sum(len(entry.label) + 6 for entry in entries)
-    return len(entries) if num_letters <= 84 else 2
+    if num_letters <= 84:
+        return len(entries)
+    return 2 if max(len(entry.label) for entry in entries) <= 36 else 1
 
 
 def panel_grid(chart: Chart) -> tuple[int, int]:

@@ -15,8 +15,7 @@ from graphmill.base.names import did_you_mean
 from graphmill.record.documents import Outcome
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.measured_cells import Spread
-from graphmill.report.merge import sort_key
-from graphmill.report.table import Value
+from graphmill.report.table import Value, sort_key
 from graphmill.spec.differences import configuration, varied_keys
 from graphmill.spec.plan import Plan
 

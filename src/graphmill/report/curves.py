@@ -20,7 +20,7 @@ from graphmill.report.style import (
     scheme_words,
     shortened,
 )
-from graphmill.report.table import OfDataset
+from graphmill.report.table import OfDataset, sort_key
 from graphmill.spec.kinds.kind import AnyKind
 
 
@@ -99,38 +99,44 @@ def communication_axis(kind: AnyKind, column: str, values: Sequence[float]) -> A
     return linear_axis(axis_words(kind, column), 0, max(values), from_zero=True)
 
 
-def variant_order(variant: Variant) -> tuple[str, tuple[int, str], str, int]:
-    """Sort key of a variant."""
-    return variant.configuration, scheme_place(variant.scheme), variant.payload or "", variant.world_size or 0
+def variant_order(variant: Variant) -> tuple[Any, ...]:
+    """Sort key of a variant; numbers in its configuration count by value."""
+    configuration = [sort_key(word) for word in variant.configuration.replace(",", " ").split()]
+    return configuration, scheme_place(variant.scheme), variant.payload or "", variant.world_size or 0
 
 
 def variant_labels(variants: Sequence[Variant]) -> dict[Variant, str]:
-    """Name each variant by its scheme, and by what else distinguishes it from the others."""
-    payloads_vary = len({variant.payload for variant in variants}) > 1
-    ranks_vary = len({variant.world_size for variant in variants}) > 1
+    """Name each variant by what distinguishes it from the others; by its scheme, if nothing else does."""
+    schemes, payloads, ranks = (len({variant[place] for variant in variants}) > 1 for place in range(3))
     labels = {}
     for variant in sorted(set(variants), key=variant_order):
-        words = [scheme_words(variant.scheme)]
-        if payloads_vary and variant.payload:
+        words = [scheme_words(variant.scheme)] if schemes or not variant.configuration else []
+        if payloads and variant.payload:
             words.append(f"{variant.payload} payload")
-        if ranks_vary and variant.world_size:
-            words.append(f"{variant.world_size} ranks" if variant.world_size > 1 else "1 rank")
+        if ranks and variant.world_size:
+            words.append(_ranks(variant.world_size))
         labels[variant] = ", ".join(filter(None, (*words, variant.configuration)))
     return labels
 
 
 def title_of(part: OfDataset, variants: Sequence[Variant], num_runs: Sequence[int]) -> str:
-    """Dataset, ranks if they are the same for all, and how many seeds a point averages."""
+    """Dataset, scheme where no label names it, ranks if they are the same for all, and how many seeds are averaged."""
     words = [shortened(part.name or "dataset not recorded")]
-    ranks = {variant.world_size for variant in variants}
+    schemes, ranks = {variant.scheme for variant in variants}, {variant.world_size for variant in variants}
+    if len(schemes) == 1 and any(variant.configuration for variant in variants):
+        words.append(scheme_words(schemes.pop()))
     if len(ranks) == 1 and (same := ranks.pop()):
-        words.append(f"{same} ranks" if same > 1 else "1 rank")
+        words.append(_ranks(same))
     fewest, most = min(num_runs), max(num_runs)
     if most > 1:
         words.append(f"mean ± s.d. of {most} seeds" if fewest == most else f"mean ± s.d. of {fewest} to {most} seeds")
     else:
         words.append("single runs")
     return ", ".join(words)
+
+
+def _ranks(number: int) -> str:
+    return f"{number} ranks" if number > 1 else "1 rank"
 
 
 def _curve(group: pl.DataFrame) -> Curve:

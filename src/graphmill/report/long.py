@@ -11,8 +11,8 @@ from graphmill.base.errors import UserError
 from graphmill.record.evaluations import read_evaluations
 from graphmill.record.metrics import format_cell
 from graphmill.record.run_folder import RunFolder
-from graphmill.report.merge import Merged, Sheet, find_metrics, sort_key
-from graphmill.report.table import Value
+from graphmill.report.merge import Merged, Sheet, find_metrics
+from graphmill.report.table import Value, sort_key
 from graphmill.spec.columns import OF_THE_RUN, POSITION, RUN_ID, Column
 
 COLUMNS: Final[Mapping[str, Column]] = {

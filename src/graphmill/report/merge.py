@@ -8,7 +8,6 @@ what metrics.csv itself says, are columns of their own (`configurations`).
 
 import csv
 import io
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from graphmill.record.columns import ANY_COLUMN, kind_of_header
 from graphmill.record.metrics import Table, read_table
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.configurations import with_what_varies
-from graphmill.report.table import MERGED_METRICS, Value, as_now, frame_of, layout_of, typed_rows
+from graphmill.report.table import MERGED_METRICS, Value, as_now, frame_of, layout_of, sort_key, typed_rows
 from graphmill.spec.columns import Column, Layout
 
 KEY_COLUMNS = ("run_id", "sync_scheme", "sync_every", "world_size", "seed", "epoch")
@@ -232,14 +231,3 @@ def _winner(rows: Sequence[_Row], key_columns: Sequence[str]) -> _Row:
                 fix="remove the older of the two, or give its rows another run_id",
             )
     return winner
-
-
-def sort_key(value: Value) -> tuple[int, float, str]:
-    """Empty cells first, then numbers by value, then text."""
-    if value is None:
-        return (0, 0.0, "")
-    try:
-        number = float(value)
-    except ValueError:
-        return (2, 0.0, str(value))
-    return (1, number, str(value)) if math.isfinite(number) else (2, 0.0, str(value))

@@ -17,10 +17,9 @@ from graphmill.base.errors import UserError
 from graphmill.record.run_folder import RunFolder, checked_run_id
 from graphmill.report.configurations import CONFIGURATION, PREFIX, short_names, varied_columns
 from graphmill.report.curves import Variant, variant_order
-from graphmill.report.merge import sort_key
 from graphmill.report.pareto import RUN
 from graphmill.report.style import SYNTHETIC, scheme_words, short_scheme
-from graphmill.report.table import MERGED_METRICS, by_dataset, load_metrics
+from graphmill.report.table import MERGED_METRICS, by_dataset, load_metrics, sort_key
 from graphmill.spec.kinds.kind import AnyKind
 
 GROUP = ("dataset", CONFIGURATION, "sync_scheme", "payload", "world_size", "sync_every")

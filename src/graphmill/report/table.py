@@ -1,5 +1,6 @@
 """Read a metrics.csv as a typed table, whatever wrote it: this version, an older one, or another program."""
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -191,3 +192,14 @@ def _integer(text: str) -> int:
     if float(number) != float(text) or not -(2**63) <= number < 2**63:
         raise ValueError(text)
     return number
+
+
+def sort_key(value: Value) -> tuple[int, float, str]:
+    """Empty cells first, then numbers by value, then text."""
+    if value is None:
+        return (0, 0.0, "")
+    try:
+        number = float(value)
+    except ValueError:
+        return (2, 0.0, str(value))
+    return (1, number, str(value)) if math.isfinite(number) else (2, 0.0, str(value))
