@@ -27,12 +27,12 @@ def grid(tmp_path: Path, planner, plausible) -> Path:
         run_id = f"w{width}-lr{lr}-s{seed}"
         asked = {
             "model": {"kind": "graphsage", "hidden_channels": width},
-            "train": {"ranks": 1, "epochs": 12, "seed": seed, "optimizer": {"kind": "adam", "lr": lr}},
+            "train": {"ranks": 2, "epochs": 12, "seed": seed, "optimizer": {"kind": "adam", "lr": lr}},
         }
         folder = RunFolder.create(
             planner(NodeClassificationExperiment.model_validate(asked), run_id), tmp_path / "logs"
         )
-        rows = plausible.run_rows(run_id=run_id, seed=seed, world_size=1, ceiling=width / 100 + lr, dataset="toy")
+        rows = plausible.run_rows(run_id=run_id, seed=seed, world_size=2, ceiling=width / 100 + lr, dataset="toy")
         write_metrics(folder.metrics_path, rows, NODES.columns)
     return merge(tmp_path / "logs", output=tmp_path / "metrics.csv").csv
 
@@ -62,7 +62,7 @@ def test_a_grid_has_four_curves_and_four_ends(grid, tmp_path):
     assert [series.label for series in chart.panels[0].series] == [
         f"hidden_channels {width}, lr {lr}" for width in (8, 16) for lr in (0.01, 0.1)
     ]
-    assert "deferred all-reduce, 1 rank, mean ± s.d. of 2 seeds" in chart.title
+    assert "deferred all-reduce, 2 ranks, mean ± s.d. of 2 seeds" in chart.title
     (written,) = pareto(grid, output_dir=tmp_path)
     with written.summary.open() as lines:
         summary = list(csv.DictReader(lines))

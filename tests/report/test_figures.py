@@ -233,3 +233,10 @@ def test_files_that_latex_cannot_be_given_are_refused(name: str, says: str):
         Path(name).write_text("x")
     with pytest.raises(UserError, match=says):
         build_tex(Path(name))
+
+
+def test_runs_of_one_rank_are_in_no_figure_of_communication(tmp_path: Path, plausible, without_latex):
+    write_metrics(tmp_path / "alone.csv", plausible.run_rows(world_size=1, epochs=3), NODES.columns)
+    drawn = figures(tmp_path / "alone.csv")
+    assert [path.name for path in drawn.tex] == ["sync_ablation_test-data.tex"]
+    assert any("one rank" in note for note in drawn.notes)

@@ -261,3 +261,16 @@ def test_forecasts_have_a_frontier_figures_and_a_table(tmp_path: Path):
     assert [row.val for row in rows] == pytest.approx([2.5, 2.8])
     assert {row.measure for row in rows} == {"MAE"}
     assert [row.seeds_per_s for row in rows] == [25.0, 25.0]
+
+
+def test_one_rank_communicates_nothing(tmp_path, plausible):
+    """It has no frontier; beside runs of more ranks on other data it is left out, and that is said."""
+    alone, together = plausible.run_rows(world_size=1, dataset="alone"), plausible.run_rows(world_size=2)
+    write_metrics(tmp_path / "alone.csv", alone, NODES.columns)
+    with pytest.raises(UserError) as refusal:
+        pareto(tmp_path / "alone.csv", output_dir=tmp_path)
+    assert "one rank" in str(refusal.value)
+    write_metrics(tmp_path / "both.csv", [*alone, *together], NODES.columns)
+    (written,) = pareto(tmp_path / "both.csv", output_dir=tmp_path)
+    assert written.dataset == "test-data"
+    assert any(note.startswith("alone is left out") for note in written.notes)

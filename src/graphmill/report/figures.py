@@ -102,10 +102,15 @@ def _charts(
     charts: list[Chart] = []
     notes: list[str] = []
     for part in parts:
-        points = usable_points(part, metrics, comm, acc)
-        notes += same_seed_notes(final_points(points))
         if "sync_ablation" in only:
             charts.append(sync_ablation(part))
+        if part.is_of_one_rank:
+            notes.append(
+                f"{part.name or metrics}: one rank each, which communicates nothing, so it is in no such figure"
+            )
+            continue
+        points = usable_points(part, metrics, comm, acc)
+        notes += same_seed_notes(final_points(points))
         if "accuracy_vs_communication" in only:
             charts.append(accuracy_vs_communication(part, comm, acc))
         if "pareto_frontier" in only:

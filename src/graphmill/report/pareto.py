@@ -5,7 +5,7 @@ per epoch and run; pareto_runs has one per run, pareto_summary mean and standard
 scheme.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
@@ -55,7 +55,16 @@ def pareto(
     """
     table = load_metrics(metrics, runs=runs, task=task)
     comm, acc = chosen_columns(table, comm_column, acc_column)
-    return [_write_dataset(part, metrics, output_dir, comm, acc) for part in by_dataset(table)]
+    parts = by_dataset(table)
+    alone = [part.name or "a dataset without a name" for part in parts if part.is_of_one_rank]
+    if len(alone) == len(parts):
+        raise UserError(
+            f"all runs of {metrics} are of one rank, which communicates nothing: there is no frontier",
+            fix="`graphmill compare` compares runs of one rank",
+        )
+    found = [_write_dataset(part, metrics, output_dir, comm, acc) for part in parts if not part.is_of_one_rank]
+    left_out = tuple(f"{name} is left out: its runs are of one rank, which communicates nothing" for name in alone)
+    return [replace(found[0], notes=(*found[0].notes, *left_out)), *found[1:]]
 
 
 def chosen_columns(table: Metrics | OfDataset, comm: str | None, acc: str | None) -> tuple[str, str]:

@@ -92,6 +92,11 @@ class OfDataset:
     synthetic: bool
     frame: pl.DataFrame
 
+    @property
+    def is_of_one_rank(self) -> bool:
+        """Whether no run had another rank to communicate with."""
+        return self.frame["world_size"].eq_missing(1).all()
+
 
 def by_dataset(metrics: Metrics) -> list[OfDataset]:
     """Split a table by dataset, in the order of their names."""
