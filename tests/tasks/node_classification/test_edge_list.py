@@ -45,6 +45,17 @@ def test_ids_and_labels_may_be_text(tmp_path):
     assert store.metadata.class_names == ("blue", "red")
 
 
+@pytest.mark.parametrize("word", ["NA", "nan", "NULL"])
+@pytest.mark.parametrize(("one", "other", "names"), [("0", "1", None), ("blue", "red", ("blue", "red"))])
+def test_a_missing_label_is_no_class(tmp_path, caplog, word, one, other, names):
+    rows = f"1,{one},train,0\n2,{other},val,0\n3,{word},,0\n4,{one},test,0\n"
+    with caplog.at_level("INFO"):
+        store = load(tmp_path, edges="src,dst\n1,2\n", nodes=f"id,label,split,f\n{rows}")
+    assert store.labels.tolist() == [0, 1, -1, 0]
+    assert (store.metadata.class_names or None) == names
+    assert f"column label: {word} means unlabelled" in caplog.text
+
+
 def test_gzipped_and_tab_separated(tmp_path):
     folder = tmp_path / "tables"
     folder.mkdir()

@@ -1,10 +1,11 @@
 """Two tables in one folder, CSV or Parquet: `edges` (src, dst) and `nodes` (id, label, split, one column per feature).
 
 Ids are in any order; they are integers if each of them reads as one, else text. Labels are integers from 0, or
-names; an empty one means unlabelled. split is train, val, test or empty. Every other column of `nodes` is a feature and
-must be a number in every row.
+names; empty, or NA and its like, means unlabelled. split is train, val, test or empty. Every other column of `nodes`
+is a feature and must be a number in every row.
 """
 
+import logging
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,7 +29,10 @@ from graphmill.tasks.node_classification.sources.tables import (
     row_name,
 )
 
+_log = logging.getLogger(__name__)
+
 _ENDS = ("src", "dst")
+_MISSING = ("NA", "N/A", "<NA>", "NaN", "nan", "null", "NULL")  # as pandas, R and SQL write a missing value
 _MAX_SPAN = 4  # a table over the ids' range may have at most this many entries per id
 _NOT_FEATURES = ("id", "label", "split")
 
@@ -144,12 +148,15 @@ def _numbers_of_text(ends: pl.Series, known: pl.Series) -> NDArray[np.int64]:
 
 
 def _labels(column: pl.Series, path: Path) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Integers as they are; names in alphabetical order become 0, 1, …; nothing is -1."""
+    """Integers as they are; names in alphabetical order become 0, 1, …; what is missing is -1."""
     if column.dtype.is_float():
         floats = column.cast(pl.Float64).fill_null(float("nan")).to_numpy()
         return integer_labels(floats, place=f"{path}, column {column.name}"), ()
     text = _text(column, path)
-    text = pl.select(pl.when(text != "").then(text)).to_series()
+    written = [word for word in _MISSING if (text == word).any()]
+    if written:
+        _log.info(f"{path}, column {column.name}: {', '.join(written)} means unlabelled, and names no class")
+    text = pl.select(pl.when((text != "") & ~text.is_in(_MISSING)).then(text)).to_series()
     integers = text.cast(pl.Int64, strict=False)
     if integers.null_count() == text.null_count():
         return integers.fill_null(-1).to_numpy().astype(np.int64), ()
