@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "bottleneck": "bottleneck",
     "verify": "verify",
     "devcluster": "devcluster",
+    "site": "site",
     "doctor": "doctor",
     "bench": "bench",
 }

@@ -189,7 +189,7 @@ def resolve_job(
         run_folders=tuple(run_folders),
         begin=None if run_folders else begin or Begin(),
         job_commands=site.job_commands,
-        remarks=tuple(_remarks(site, sizes.asked)),
+        remarks=tuple(_remarks(site, slurm, sizes.asked)),
         **{field: getattr(slurm, field) for field in _AS_ASKED},
     )
 
@@ -388,7 +388,7 @@ def _clashes(slurm: SlurmSpec, sizes: _Sizes, run_folders: Sequence[str]) -> Ite
         yield Problem("slurm.array", "would train one run several times at once", "leave out slurm.array")
 
 
-def _remarks(site: Site, asked: Asked) -> Iterator[str]:
+def _remarks(site: Site, slurm: SlurmSpec, asked: Asked) -> Iterator[str]:
     paid = cpus_paid_for(site, asked)
     if paid is not None:
         cpus, why = paid
@@ -396,3 +396,10 @@ def _remarks(site: Site, asked: Asked) -> Iterator[str]:
             f"{asked.memory_mib:.0f}M of memory take {cpus} CPUs on {site.name} ({why}), not {asked.cpus}, and all are"
             f" charged: slurm.cpus_per_host={cpus} costs the same"
         )
+    for partition in (asked.slurm_partition or "").split(","):
+        queue = site.slurm_partitions.get(partition)
+        if queue and queue.preempt_mode == "cancel" and slurm.on_time_limit == "requeue":
+            yield (
+                f"jobs in {partition} are cancelled when they are preempted, and cannot be requeued:"
+                " with slurm.on_time_limit=resubmit the run continues in another job"
+            )

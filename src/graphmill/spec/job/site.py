@@ -73,6 +73,9 @@ class QueueLimits(Spec):
 
     max_time: Time | None = Field(None, description="limit of a job")
     max_hosts: PositiveInt | None = Field(None, description="hosts of a job")
+    preempt_mode: Literal["off", "cancel", "requeue", "suspend"] | None = Field(
+        None, description="what befalls a job when one of higher priority takes its hosts; null: not known"
+    )
 
 
 class Limits(Spec):
@@ -85,6 +88,15 @@ class Limits(Spec):
         False, description="memory beyond memory_per_cpu is granted, and paid for with CPUs; else it is refused"
     )
     account_required: bool = Field(False, description="sbatch refuses a job without an account")
+
+
+class Scheduler(Spec):
+    """How Slurm is set up there. Written down for people by `graphmill site probe`; nothing is decided by it."""
+
+    slurm_version: str | None = Field(None, description="such as 24.11.5")
+    kill_wait_s: PositiveInt | None = Field(None, description="seconds between SIGTERM and SIGKILL at the limit")
+    max_batch_requeue: PositiveInt | None = Field(None, description="failed starts of a job before it is held")
+    tmp_fs: str | None = Field(None, description="folder of hosts that Slurm counts as their temporary disk")
 
 
 class Site(Spec):
@@ -106,6 +118,7 @@ class Site(Spec):
     qos: dict[str, QueueLimits] = Field({}, description="qualities of service; none: any name is taken")
     slurm_partitions: dict[str, QueueLimits] = Field({}, description="partitions; none: any name is taken")
     limits: Limits = Limits()
+    scheduler: Scheduler = Scheduler()
     gpus_as: Literal["gpus-per-node", "gres"] = Field("gpus-per-node", description="how GPUs are asked for")
     job_commands: tuple[str, ...] = Field((), description="the site's commands about a job; {job_id} is its number")
 

@@ -1,0 +1,168 @@
+"""`site list|probe`: what clusters give and refuse."""
+
+import datetime
+import logging
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from graphmill.base.errors import UserError
+from graphmill.cli.options import Json
+from graphmill.cli.show import print_json, print_line, print_table
+from graphmill.cli.tree import Commands
+
+if TYPE_CHECKING:
+    from graphmill.cluster.jobs.probe import Folder, Tried
+
+_log = logging.getLogger(__name__)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group."""
+    group = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None)
+    group.command("list")(list_)
+    group.command("probe")(probe)
+    group.callback()(site)
+    app.add_typer(group, name="site")
+
+
+def site() -> None:
+    """Site profiles: what a cluster gives by default, and what it refuses.
+
+    \b
+    Example:
+      graphmill site list
+      graphmill site probe --name ours
+    """
+
+
+def list_(*, json: Json = False) -> None:
+    """List the site profiles that --site finds: yours and those that come with graphmill.
+
+    \b
+    Example:
+      graphmill site list --json
+    """
+    from graphmill.cluster.jobs.sites import site_folders
+    from graphmill.spec.job.site import known_sites, load_site
+
+    folders = site_folders()
+    rows = [
+        (load_site(name, folders=folders), (folders[0] / f"{name}.yaml").is_file()) for name in known_sites(folders)
+    ]
+    if json:
+        fields = ("name", "description", "checked")
+        print_json({"sites": [{**each.model_dump(include=set(fields)), "own": own} for each, own in rows]})
+        return
+    print_table(
+        ("site", "yours", "what it is", "compared"),
+        [[each.name, "yes" if own else "", each.description, each.checked] for each, own in rows],
+    )
+
+
+def probe(
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NAME", show_default=False, help="Of the profile; else the cluster's own name."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            show_default=False,
+            help="Where to write it; else where --site NAME finds it.",
+        ),
+    ] = None,
+    *,
+    with_job: Annotated[
+        bool,
+        typer.Option("--with-job", help="Run a job of one minute on one host too, to see its scratch and local disks."),
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a profile that is there.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the profile; write no file and start no job.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Write a site profile from what the cluster says of itself, and ask Slurm about a job by it on every kind of host.
+
+    Reads `scontrol show config|partition|node` and sacctmgr. Nothing is submitted unless --with-job is given: scripts
+    are only shown to `sbatch --test-only`. Exit status 1: Slurm would refuse one of them.
+
+    \b
+    Example:
+      graphmill site probe --dry-run
+      graphmill site probe --name ours --with-job
+      graphmill submit my.yaml --site ours --dry-run
+    """
+    from graphmill.cluster.jobs.probe import probe_job, profile_of, try_profile
+    from graphmill.cluster.jobs.sites import site_folders
+    from graphmill.slurm.configuration import read_cluster
+    from graphmill.spec.job.site import Site
+
+    cluster = read_cluster()
+    name = name or re.sub(r"[^A-Za-z0-9._-]", "-", cluster.setting("ClusterName") or "cluster")
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) is None:
+        raise UserError(f"--name {name!r} cannot name a profile", fix="letters, digits, . _ and - only")
+    path = output or site_folders()[0] / f"{name}.yaml"
+    if path.exists() and not (force or dry_run):
+        raise UserError(f"{path} is there already", fix="--force replaces it, and --name or --output writes another")
+    date = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    profile = profile_of(cluster, name, date=date)
+    if with_job and not dry_run:
+        folders = probe_job(profile.get("defaults", {}).get("slurm_partition"))
+        _tell_folders(folders)
+        profile = profile_of(cluster, name, date=date, folders=folders)
+    tried = list(try_profile(Site.model_validate(profile)))
+    written = None if dry_run else path
+    if written is not None:
+        _write(written, profile)
+    if json:
+        print_json({"path": written and str(written), "profile": profile, "tried": [_fields(each) for each in tried]})
+    else:
+        _tell(profile, tried, written)
+    if not all(each.is_accepted for each in tried):
+        raise typer.Exit(1)
+
+
+def _write(path: Path, profile: dict[str, Any]) -> None:
+    from graphmill.base.files import write_text
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, text_of(profile))
+
+
+def text_of(profile: dict[str, Any]) -> str:
+    """YAML in the order of the keys; quotes where an older reader would take text for a number or a switch."""
+    import yaml
+
+    head = (
+        "# Written by `graphmill site probe`. Add what Slurm does not know: modules, setup_lines, interface, account.\n"
+    )
+    return head + yaml.safe_dump(profile, sort_keys=False, allow_unicode=True, width=120)
+
+
+def _tell_folders(folders: "list[Folder]") -> None:
+    for folder in folders:
+        _log.info(f"in a job ${folder.variable} is {folder.path}, {folder.free_mib / 1024:.1f} GiB free")
+    if not folders:
+        _log.info("in a job no variable names a scratch folder or a local disk: give scratch: and host_local: by hand")
+
+
+def _tell(profile: dict[str, Any], tried: "list[Tried]", written: Path | None) -> None:
+    if written is None:
+        typer.echo(text_of(profile), nl=False)
+    rows = [[each.slurm_partition, each.kind, "yes" if each.is_accepted else "no", each.answer] for each in tried]
+    print_table(("partition", "one whole host", "accepted", "sbatch --test-only"), rows)
+    if not tried:
+        _log.warning("no host is in a partition that you may use: nothing was tried")
+    if written is not None:
+        print_line(f"wrote {written}; `graphmill submit EXPERIMENT --site {profile['name']} --dry-run` uses it")
+
+
+def _fields(tried: "Tried") -> dict[str, Any]:
+    return {field: getattr(tried, field) for field in tried.__slots__}
