@@ -23,6 +23,8 @@ COMMANDS: Final = {
     "script": "script",
     "submit": "submit",
     "watch": "watch",
+    "logs": "logs",
+    "shell": "shell",
     "stop": "stop",
     "list": "list_runs",
     "pull": "pull",

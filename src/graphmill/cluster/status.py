@@ -4,6 +4,7 @@ import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
@@ -266,14 +267,17 @@ def _current(jobs: Sequence[SubmittedJob], readings: Mapping[str, JobReading]) -
 def log_of(folder: RunFolder, job_id: str) -> Path | None:
     """What was written to last: the log of rank 0, or what the job's script printed."""
     found = []
-    # The script of an array prints into the folder that holds its runs.
-    printed = [folder.job_log_path(job_id), RunFolder(folder.path.parent).job_log_path(job_id)] if job_id else []
-    for path in (folder.log_path(0), *printed):
-        try:
-            found.append((path.stat().st_mtime_ns, path))
-        except OSError:
-            continue
+    for path in (folder.log_path(0), job_log_of(folder, job_id) if job_id else None):
+        if path is not None:
+            with suppress(OSError):
+                found.append((path.stat().st_mtime_ns, path))
     return max(found)[1] if found else None
+
+
+def job_log_of(folder: RunFolder, job_id: str) -> Path | None:
+    """What the script of a job printed; that of an array prints into the folder that holds its runs."""
+    places = (folder.job_log_path(job_id), RunFolder(folder.path.parent).job_log_path(job_id))
+    return next((path for path in places if path.is_file()), None)
 
 
 def tail(path: Path, num_lines: int) -> list[str]:

@@ -1,0 +1,131 @@
+"""`logs`: what a rank, or the script of a job, printed."""
+
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from graphmill.base.errors import UserError
+from graphmill.cli.options import LogsRoot
+
+if TYPE_CHECKING:
+    from graphmill.cluster.status import Watcher
+    from graphmill.record.run_folder import RunFolder
+
+_READ_EVERY_S: Final = 0.5
+_LOOK_EVERY_S: Final = 5.0  # Slurm is queried no more often
+_CHUNK: Final = 1 << 20
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(logs)
+
+
+def logs(
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN|JOB]", show_default=False, help="A run, or the number of its job; else the latest run."
+        ),
+    ] = None,
+    *,
+    rank: Annotated[int, typer.Option("--rank", metavar="N", min=0, help="Whose log.")] = 0,
+    job: Annotated[
+        bool, typer.Option("--job", help="What the script of its last job printed, instead of a rank.")
+    ] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print what is added until the run ends.")] = False,
+    lines: Annotated[
+        int | None, typer.Option("--lines", "-n", metavar="N", min=0, show_default=False, help="Only the last N lines.")
+    ] = None,
+    logs_root: LogsRoot = Path("logs"),
+) -> None:
+    """Print the log of a run: of rank 0, of another rank, or of its job.
+
+    A log goes on over all attempts of its run; with --follow a run that waits for its next job is waited for.
+
+    \b
+    Example:
+      graphmill logs
+      graphmill logs 4711 --follow
+      graphmill logs my-run --rank 3 -n 50
+    """
+    from graphmill.cli.find_run import find_by_name_or_job, latest_run
+    from graphmill.cluster.status import Watcher
+
+    found = [latest_run(logs_root)] if run is None else find_by_name_or_job(run, logs_root)
+    if len(found) > 1:
+        names = ", ".join(str(each.path) for each in found[:3])
+        raise UserError(f"{run} holds {len(found)} runs", fix=f"name one of them: {names}")
+    if not follow:
+        _copy(_existing(found[0], rank, job=job), lines)
+        return
+    _follow(found[0], rank, job=job, lines=lines, watcher=Watcher(found))
+
+
+def _path(run: "RunFolder", rank: int, *, job: bool) -> Path | None:
+    """The log that is meant; None: it has none yet."""
+    from graphmill.cluster.status import job_log_of
+
+    if not job:
+        return run.log_path(rank) if run.log_path(rank).is_file() else None
+    jobs = run.jobs()
+    return job_log_of(run, jobs[-1].job_id) if jobs else None
+
+
+def _existing(run: "RunFolder", rank: int, *, job: bool) -> Path:
+    path = _path(run, rank, job=job)
+    if path is not None:
+        return path
+    if job:
+        what = "no job of it has printed anything" if run.jobs() else "it has no job"
+        raise UserError(f"{run.path}: {what}", fix="leave out --job, or look with `graphmill watch`")
+    ranks = run.read_plan().ranks
+    if rank >= ranks:
+        raise UserError(f"{run.path} has {ranks} ranks, and no rank {rank}", fix=f"--rank 0 to {ranks - 1}")
+    raise UserError(
+        f"{run.path}: rank {rank} has printed nothing yet", fix="`--follow` waits for it; `graphmill watch` says why"
+    )
+
+
+def _copy(path: Path, lines: int | None) -> int:
+    """Print a log, or its last lines. Returns the offset that was read to."""
+    with path.open("rb") as file:
+        if lines is None:
+            return _rest(file)
+        kept = deque(file, maxlen=lines)
+        sys.stdout.buffer.write(b"".join(kept))
+        sys.stdout.buffer.flush()
+        return file.tell()
+
+
+def _rest(file: IO[bytes]) -> int:
+    while chunk := file.read(_CHUNK):
+        sys.stdout.buffer.write(chunk)
+    sys.stdout.buffer.flush()
+    return file.tell()
+
+
+def _follow(run: "RunFolder", rank: int, *, job: bool, lines: int | None, watcher: "Watcher") -> None:
+    """Until the run has ended and nothing is left to read; the log of the next job follows that of the one before."""
+    offsets: dict[Path, int] = {}
+    looked, is_over = -_LOOK_EVERY_S, False
+    while True:
+        if time.monotonic() - looked >= _LOOK_EVERY_S:
+            is_over = not watcher.look()[0].is_alive and not watcher.queue.is_silent
+            looked = time.monotonic()
+        path = _path(run, rank, job=job)
+        if path is not None and path not in offsets:
+            offsets[path] = _copy(path, lines if not offsets else None)
+        elif path is not None:
+            with path.open("rb") as file:
+                file.seek(offsets[path])
+                offsets[path] = _rest(file)
+        if is_over:
+            if not offsets:
+                _existing(run, rank, job=job)
+            return
+        time.sleep(_READ_EVERY_S)
