@@ -1,6 +1,7 @@
 """Portable weights: what is written comes back with its origin, goes into a model whole or in part, or clashes."""
 
 import json
+import os
 import struct
 
 import pytest
@@ -40,6 +41,16 @@ def test_what_is_written_comes_back(file):
     assert all(torch.equal(read.tensors[name], tensor) for name, tensor in source.state_dict().items())
     plain = load_file(path)  # any reader of safetensors
     assert all(torch.equal(plain[name], tensor) for name, tensor in source.state_dict().items())
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
+def test_who_may_read_a_file_of_weights_is_the_umask_s_choice(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        weights_of(model()).write(tmp_path / "w.safetensors")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "w.safetensors").stat().st_mode & 0o777 == 0o666 & ~umask
 
 
 def test_the_same_weights_make_the_same_bytes(file, tmp_path):

@@ -2,6 +2,7 @@
 
 import os
 import re
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -147,9 +148,12 @@ class Weights:
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Write a safetensors file; a full disk is the same `OSError` as for every other file."""
+    """Write a safetensors file; its mode obeys the umask, and a full disk is an `OSError`, as of every other file."""
+    path.touch()
+    mode = stat.S_IMODE(path.stat().st_mode)  # safetensors renames a temporary file of mode 0600 onto it
     try:
         save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, path, metadata)
+        path.chmod(mode)
     except SafetensorError as error:
         failed = os_error(error, path)
         if failed is None:
