@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from graphmill.cli import commands
+from graphmill.cli.app import commands
 
 TOY = """# A toy
 name: toy

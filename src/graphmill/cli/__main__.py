@@ -1,5 +1,5 @@
-"""`python -m graphmill.cli`, if the `graphmill` script is not on PATH."""
+"""`python -m graphmill.cli`: the same as `python -m graphmill`."""
 
-from graphmill.cli.app import main
+from graphmill.cli import main
 
 main()

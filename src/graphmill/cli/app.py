@@ -1,15 +1,18 @@
 """The tree of commands."""
 
 import importlib
+import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
 from typing import Annotated, Any, Final
 
 import typer
 
 import graphmill
-from graphmill.cli.tree import Commands, tell_bug
+from graphmill.cli.tree import INTERRUPTED, Commands, tell_bug
 
 COMMANDS: Final = {
     **dict.fromkeys(("datasets", "prepare", "inspect"), "data"),
@@ -90,11 +93,40 @@ def _graphmill(
     """
 
 
-def main() -> None:
-    """The entry point: what escapes the commands is a bug of ours, and is reported as one."""
+def run() -> None:
+    """Run the command line: what escapes the commands is a bug of ours, and is reported as one."""
+    interrupt = _Interrupt()
     try:
-        commands(sys.argv[1:])()
+        tree = commands(sys.argv[1:])
+        with interrupt.raised():
+            tree()
     except Exception:  # noqa: BLE001  # the outermost frame: whatever comes here is a bug, and is reported as one
+        if interrupt.came:  # native code that it struck, such as pydantic's, made another error of it
+            typer.echo("interrupted", err=True)
+            sys.exit(INTERRUPTED)
         traceback.print_exc()
         tell_bug()
         sys.exit(1)
+
+
+class _Interrupt:
+    """Ctrl-C while a command runs: it raises KeyboardInterrupt, so that nothing is left half done."""
+
+    def __init__(self) -> None:
+        self.came = False
+
+    @contextmanager
+    def raised(self) -> Iterator[None]:
+        """Within the block, and unless Ctrl-C is ignored; after it Ctrl-C does what it did before."""
+        before = signal.getsignal(signal.SIGINT)
+        if before is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, self._raise)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _raise(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        self.came = True
+        raise KeyboardInterrupt

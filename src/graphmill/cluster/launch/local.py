@@ -183,7 +183,7 @@ def _supervise(ranks: Sequence[RankProcess], signals: _Signals, grace_s: float) 
         failed = any(rank.failed for rank in ended)
         if failed or signals.num_interrupts > 1:
             give_up = min(give_up, time.monotonic() + grace_s)
-        elif ranks[0].shown is not None:
+        elif ranks[0].shown is not None and not signals.received:  # else it may be how an import was interrupted
             ranks[0].shown.release(older_than_s=_HOLD_S)
         if time.monotonic() > give_up and killed == float("inf"):
             killed = time.time()
