@@ -138,10 +138,14 @@ def test_study_list(graphmill, toy, tmp_path):
     assert not (tmp_path / "logs").exists()
 
 
-def test_study_list_without_a_study_lists_recipes(graphmill):
-    recipes = facts(graphmill("study", "list", "--json"))["recipes"]
-    assert all(recipe["description"] for recipe in recipes)
-    assert "recipe" in graphmill("study", "list").out
+def test_recipes_are_listed_with_what_they_learn_from(graphmill):
+    recipes = {recipe["name"]: recipe for recipe in facts(graphmill("recipes", "--json"))["recipes"]}
+    assert all(recipe["description"] and recipe["dataset"] for recipe in recipes.values())
+    assert recipes["study-demo"]["dataset"] == recipes["debian-packages-sage"]["dataset"] == "debian-packages"
+    assert (recipes["reddit-sage"]["is_measured"], recipes["cora-sage"]["is_measured"]) == (False, True)
+    studies = facts(graphmill("study", "list", "--json"))["recipes"]
+    assert {recipe["kind"] for recipe in studies} == {"study"}
+    assert "pipeline-neighbours" in graphmill("recipes").out
 
 
 def test_doctor(graphmill):
@@ -322,7 +326,7 @@ def on_a_terminal(environ: dict[str, str], words: list[str], *, columns: int) ->
 
 
 def test_tables_are_drawn_on_a_terminal(source_environ):
-    shown = on_a_terminal(source_environ, ["study", "list"], columns=120)
+    shown = on_a_terminal(source_environ, ["recipes"], columns=120)
     assert "─" in shown
     assert "Recipes in" in shown
 

@@ -7,8 +7,8 @@ from graphmill.cli.reference import help_texts
 TEXTS = dict(help_texts())
 
 COMMANDS = [  # in the order in which a person meets them
-    *("datasets", "prepare", "inspect", "stage", "plan", "train", "launch", "evaluate", "predict", "study", "pipeline"),
-    *("script", "submit", "watch", "logs", "shell", "stop", "list", "pull"),
+    *("datasets", "prepare", "inspect", "recipes", "stage", "plan", "train", "launch", "evaluate", "predict"),
+    *("study", "pipeline", "script", "submit", "watch", "logs", "shell", "stop", "list", "pull"),
     *("merge", "pareto", "figures", "schemes", "compare", "scaling", "bottleneck", "verify", "devcluster", "site"),
     *("doctor", "bench"),
 ]
@@ -28,7 +28,19 @@ def test_help(path):
 
 @pytest.mark.parametrize(
     "command",
-    ["plan", "inspect", "datasets", "study list", "verify", "doctor", "merge", "pareto", "schemes", "evaluate"],
+    [
+        "plan",
+        "inspect",
+        "datasets",
+        "recipes",
+        "study list",
+        "verify",
+        "doctor",
+        "merge",
+        "pareto",
+        "schemes",
+        "evaluate",
+    ],
 )
 def test_what_prints_facts_prints_json(command):
     assert "--json" in TEXTS[f"graphmill {command}"]

@@ -6,6 +6,8 @@ import pytest
 
 from graphmill.cli.watch import plain_line
 from graphmill.cluster.status import Watcher
+from graphmill.record.documents import Outcome
+from graphmill.record.endings import ENDINGS
 from graphmill.record.metrics import write_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.kinds.traffic import KIND, TrafficExperiment, TrafficInfo
@@ -40,3 +42,11 @@ def test_progress_of_a_traffic_run(folder: RunFolder, version: str):
     assert (seen.measure, seen.seeds_are, seen.peak_rss_mib) == ("MAE", "windows", 300.0)
     line = plain_line(view)
     assert all(words in line for words in ("loss 2.5000", "val MAE 1.2500", "640 windows/s"))
+
+
+@pytest.mark.parametrize(("status", "code"), [("done", 0), ("stopped", 75), ("failed", 1), (None, 0)])
+def test_one_look_ends_as_the_run_did(folder: RunFolder, graphmill, status, code: int):
+    if status is not None:
+        exit_code = ENDINGS[status].exit_status
+        folder.write_outcome(Outcome(status=status, exit_code=exit_code, epochs=1, steps_per_rank=1, wall_s=1))
+    assert graphmill("watch", folder.path, "--once").code == code

@@ -8,13 +8,14 @@ from rich.console import Console
 from graphmill.record.documents import Outcome
 from graphmill.record.metrics import write_metrics
 from graphmill.record.run_folder import RunFolder
-from graphmill.report.schemes import render_scheme_table, scheme_table
+from graphmill.report.schemes import scheme_table, scheme_tables
 from graphmill.spec.kinds.node_classification import KIND as NODES
 
 
 def printed(rows, width=90) -> str:
     console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
-    console.print(render_scheme_table(rows))
+    for table in scheme_tables(rows):
+        console.print(table, "", sep="\n")
     return console.export_text()
 
 

@@ -32,6 +32,14 @@ def test_kinds_and_descriptions(tmp_path):
     assert found == [("a", "experiment", "An experiment"), ("b", "study", ""), ("c", "pipeline", "A pipeline")]
 
 
+def test_the_dataset_is_the_nearest_that_is_named(tmp_path):
+    (tmp_path / "a.yaml").write_text("# A\nname: a\ndataset: {name: cora}\n")
+    (tmp_path / "b.yaml").write_text("# B\n# not measured here\nname: b\nexperiment: a\nseeds: [1]\n")
+    (tmp_path / "c.yaml").write_text("# C\nexperiment: b\nset: {dataset.name: pubmed}\nseeds: [1]\n")
+    found = [(recipe.dataset, recipe.is_measured) for recipe in list_recipes(tmp_path)]
+    assert found == [("cora", True), ("cora", False), ("pubmed", True)]
+
+
 def test_a_file_is_found_without_a_suffix_but_a_recipe_comes_first(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recipes").mkdir()

@@ -16,6 +16,7 @@ from graphmill.cli.tree import INTERRUPTED, Commands, tell_bug
 
 COMMANDS: Final = {
     **dict.fromkeys(("datasets", "prepare", "inspect"), "data"),
+    "recipes": "recipes",
     "stage": "stage",
     "plan": "plan",
     "train": "train",

@@ -14,6 +14,7 @@ from graphmill.base.errors import UserError
 from graphmill.cli.job_options import joined_values, takes_job_options
 from graphmill.cli.options import DatasetRoot, Json, LogsRoot
 from graphmill.cli.plan import make_plan
+from graphmill.cli.recipes import show_recipes
 from graphmill.cli.show import Cell, print_facts, print_json, print_line, print_table
 from graphmill.cli.tree import Commands
 
@@ -266,14 +267,7 @@ def list_(
     if name is not None:
         _show_states(_loaded(name, None, logs_root)[2], json=json)
         return
-    from graphmill.spec.recipes import list_recipes, recipes_folder
-
-    recipes = [recipe for recipe in list_recipes() if recipe.kind == "pipeline"]
-    if json:
-        print_json({"folder": recipes_folder(), "recipes": recipes})
-        return
-    rows = [[recipe.name, recipe.description] for recipe in recipes]
-    print_table(("recipe", "description"), rows, title=f"Pipelines in {recipes_folder()}")
+    show_recipes("pipeline", json=json)
 
 
 def _loaded(name: str, stages: str | None, logs_root: Path) -> "tuple[Pipeline, list[StageSpec], Stages]":

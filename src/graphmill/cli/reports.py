@@ -228,7 +228,7 @@ def schemes(
     Example:
       graphmill merge && graphmill schemes --runs 'demo/*'
     """
-    from graphmill.report.schemes import render_scheme_table, scheme_table
+    from graphmill.report.schemes import scheme_table, scheme_tables
 
     rows = scheme_table(metrics, runs_root=logs_root, runs=runs, task=task)
     if json:
@@ -236,5 +236,10 @@ def schemes(
         return
     from rich.console import Console
 
-    wide = Console(highlight=False)  # as wide as the terminal; a log has no width of its own
-    (wide if wide.is_terminal else Console(width=100, highlight=False)).print(render_scheme_table(rows))
+    from graphmill.cli.fitting import fitting
+
+    console = Console(highlight=False)  # as wide as the terminal; a log has no width of its own
+    if not console.is_terminal:
+        console = Console(width=1000, highlight=False)
+    for table in scheme_tables(rows):
+        console.print(fitting(table, console), "", sep="\n")

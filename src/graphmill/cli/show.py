@@ -68,13 +68,16 @@ def _print_drawn(columns: Sequence[str], texts: Sequence[Sequence[str]], numeric
     from rich.table import Table
     from rich.text import Text
 
+    from graphmill.cli.fitting import fitting
+
     table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for number, (name, right) in enumerate(zip(columns, numeric, strict=True)):
         is_name = number == 0 and max((len(line[0]) for line in texts), default=0) <= _WHOLE_NAME
         table.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=is_name or right)
     for line in texts:
         table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in line))
-    Console().print(table)
+    console = Console()
+    console.print(fitting(table, console))
 
 
 _WHOLE_NAME = 40  # characters of a name that is not broken, so that it can be copied; numbers never are

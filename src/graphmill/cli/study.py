@@ -8,6 +8,7 @@ import typer
 from graphmill.cli.job_options import takes_job_options
 from graphmill.cli.options import After, DatasetRoot, Json, LogsRoot, Overrides
 from graphmill.cli.plan import make_plan
+from graphmill.cli.recipes import show_recipes
 from graphmill.cli.show import print_json, print_line, print_table
 from graphmill.cli.tree import Commands
 
@@ -138,12 +139,14 @@ def submit(
 def list_(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="STUDY", show_default=False, help="A YAML file or a recipe; all recipes if left out."),
+        typer.Argument(
+            metavar="STUDY", show_default=False, help="A YAML file or a recipe; all such recipes if left out."
+        ),
     ] = None,
     logs_root: LogsRoot = Path("logs"),
     json: Json = False,
 ) -> None:
-    """List the cells of a study, or all recipes.
+    """List the cells of a study, or the recipes of studies.
 
     \b
     Example:
@@ -153,14 +156,7 @@ def list_(
     if name is not None:
         _print_cells(name, logs_root, json=json)
         return
-    from graphmill.spec.recipes import list_recipes, recipes_folder
-
-    recipes = list_recipes()
-    if json:
-        print_json({"folder": recipes_folder(), "recipes": recipes})
-        return
-    rows = [[recipe.name, recipe.kind, recipe.description] for recipe in recipes]
-    print_table(("recipe", "kind", "description"), rows, title=f"Recipes in {recipes_folder()}")
+    show_recipes("study", json=json)
 
 
 def _print_cells(name: str, logs_root: Path, *, json: bool) -> None:

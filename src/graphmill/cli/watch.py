@@ -3,7 +3,7 @@
 import logging
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,10 +16,11 @@ from graphmill.cli.show import print_json, print_line
 from graphmill.cli.tree import INTERRUPTED
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    from rich.console import Console, Group
 
     from graphmill.cluster.pipeline_status import PipelineWatcher
     from graphmill.cluster.status import RunView, Watcher
+    from graphmill.record.endings import State
 
 _log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ def watch(
     State, why a job waits, progress, the tail of the log; lines instead of a table without a terminal. Slurm is queried
     once per interval, however many runs there are; if it has forgotten a job, or is down, the run folder is used.
     Ctrl-C ends the watching, not the runs. Exit status 0: all are done; 75: some stopped and can be continued; 1: some
-    failed.
+    failed. With --once, only runs that have ended count.
 
     \b
     Example:
@@ -69,27 +70,27 @@ def watch(
       graphmill watch logs/sync-ablation --once --json
       graphmill watch logs/neighbours
     """
+    from graphmill.record.endings import ENDINGS
+
     watcher = _watcher(run, logs_root)
-    if once:
-        _look_once(watcher, json=json)
-        return
     try:
-        views = _follow(watcher, interval, json=json)
+        views = _look_once(watcher, json=json) if once else _follow(watcher, interval, json=json)
     except KeyboardInterrupt:
         _log.info("no longer watching; the run continues (`graphmill stop` ends it)")
         raise typer.Exit(INTERRUPTED) from None
-    code = _exit_code(views)
+    code = _exit_code(view.state for view in views if not once or view.state in ENDINGS)
     if code:
         raise typer.Exit(code)
 
 
-def _look_once(watcher: "Watcher | PipelineWatcher", *, json: bool) -> None:
+def _look_once(watcher: "Watcher | PipelineWatcher", *, json: bool) -> "Sequence[RunView]":
     views = watcher.look()
     _tell_troubles(watcher.queue.troubles)
     if json:
         print_json(_json(views, watcher.queue.troubles))
     else:
         _print_once(views)
+    return views
 
 
 def _watcher(run: str | None, logs_root: Path) -> "Watcher | PipelineWatcher":
@@ -141,28 +142,30 @@ def _follow_on_terminal(watcher: "Watcher | PipelineWatcher", interval: float) -
 
     console = Console()
     views = watcher.look()
-    with Live(drawn(views, watcher.queue.troubles, height=console.height), console=console, auto_refresh=False) as live:
+    shown = drawn(views, watcher.queue.troubles, console, height=console.height)
+    with Live(shown, console=console, auto_refresh=False) as live:
         while any(view.is_alive for view in views) or watcher.queue.is_silent:
             time.sleep(interval)
             views = watcher.look()
-            live.update(drawn(views, watcher.queue.troubles, height=console.height), refresh=True)
+            live.update(drawn(views, watcher.queue.troubles, console, height=console.height), refresh=True)
     return views
 
 
-def drawn(views: "Sequence[RunView]", troubles: Sequence[str], *, height: int) -> "Group":
+def drawn(views: "Sequence[RunView]", troubles: Sequence[str], console: "Console", *, height: int) -> "Group":
     """A table of the runs, why they wait or failed, and the tail of the log if it is one run."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
+    from graphmill.cli.fitting import fitting
     from graphmill.cluster.status import tail
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("run", "job", "state", "time", "hosts"):
         table.add_column(name, overflow="fold")
     for name in ("epoch", "loss", "seeds/s", "MiB"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     room = max(3, height - 8 - len(troubles))
     shown = _most_telling(views, room)
     for view in shown:
@@ -177,7 +180,7 @@ def drawn(views: "Sequence[RunView]", troubles: Sequence[str], *, height: int) -
         below += [Text(line, overflow="ellipsis", no_wrap=True) for line in tail(views[0].log, _MAX_TAIL)]
     below += [Text(f"{trouble}; it is asked again", style="yellow") for trouble in troubles]
     below.append(Text(f"{time.strftime('%H:%M:%S')}  Ctrl-C ends the watching, not the runs", style="dim"))
-    return Group(table, *below)
+    return Group(fitting(table, console), *below)
 
 
 def _most_telling(views: "Sequence[RunView]", room: int) -> "Sequence[RunView]":
@@ -264,7 +267,8 @@ def _print_once(views: "Sequence[RunView]") -> None:
     if sys.stdout.isatty():
         from rich.console import Console
 
-        Console().print(drawn(views, (), height=10_000))
+        console = Console()
+        console.print(drawn(views, (), console, height=10_000))
         return
     for view in views:
         print_line(plain_line(view))
@@ -279,10 +283,10 @@ def _tell_troubles(troubles: Sequence[str]) -> None:
         _log.info(trouble)
 
 
-def _exit_code(views: "Sequence[RunView]") -> int:
+def _exit_code(states: "Iterable[State]") -> int:
     from graphmill.record.endings import ENDINGS, SAVED
 
-    statuses = {ENDINGS[view.state].exit_status if view.state in ENDINGS else exits.ANSWER_IS_NO for view in views}
+    statuses = {ENDINGS[state].exit_status if state in ENDINGS else exits.ANSWER_IS_NO for state in states}
     if statuses <= {exits.DONE}:
         return exits.DONE
     return exits.OUT_OF_TIME if statuses <= set(SAVED) else exits.ANSWER_IS_NO

@@ -9,7 +9,6 @@ from typing import Any
 
 import polars as pl
 from rich import box
-from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 
@@ -71,11 +70,10 @@ def scheme_table(
     return sorted((_row(table.kind, key, members) for key, members in groups.items()), key=_order)
 
 
-def render_scheme_table(rows: Sequence[SchemeRow]) -> Group:
+def scheme_tables(rows: Sequence[SchemeRow]) -> list[Table]:
     """The rows as a table per dataset, for a terminal. Columns that no row fills are left out."""
     datasets = dict.fromkeys(row.dataset for row in rows)
-    tables = [_table([row for row in rows if row.dataset == name], name) for name in datasets]
-    return Group(*(part for table in tables for part in (table, "")))
+    return [_table([row for row in rows if row.dataset == name], name) for name in datasets]
 
 
 def _end_of_run(run: pl.DataFrame, kind: AnyKind, runs_root: Path | None, varied: Sequence[str]) -> dict[str, Any]:

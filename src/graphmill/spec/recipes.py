@@ -22,6 +22,8 @@ class Recipe:
     name: str
     kind: Literal["experiment", "study", "pipeline"]
     description: str  # its first comment line
+    dataset: str  # of a study or a pipeline: what its experiment names, unless it sets another; "" if it names none
+    is_measured: bool  # false where a comment of it says "not measured" (CONTRIBUTING.md)
     path: Path
 
 
@@ -38,6 +40,11 @@ def list_recipes(folder: Path | None = None) -> list[Recipe]:
     return [_recipe(path) for path in sorted(root.glob("*.yaml"))]
 
 
+def recipe_names() -> list[str]:
+    """Their names only: no file is read."""
+    return sorted(path.stem for path in recipes_folder().glob("*.yaml"))
+
+
 def find_recipe(source: str, *, holds: str, folder: Path | None = None) -> Path:
     """The file that `source` names: a path, else a recipe. `holds` says what is looked for, for the message."""
     root = recipes_folder() if folder is None else folder
@@ -51,7 +58,7 @@ def find_recipe(source: str, *, holds: str, folder: Path | None = None) -> Path:
     known = did_you_mean(source, names) if names else f"there are no recipes in {root}"
     raise UserError(
         f"{source!r} is neither a YAML file nor a recipe; {known}",
-        fix=f"name a YAML file that holds {holds}, or a recipe; `graphmill study list` lists them",
+        fix=f"name a YAML file that holds {holds}, or a recipe; `graphmill recipes` lists them",
     )
 
 
@@ -64,9 +71,25 @@ def _is_file(path: Path) -> bool:
 
 def _recipe(path: Path) -> Recipe:
     document = read_document(path, holds="a recipe")
-    first = path.read_text(encoding="utf-8").lstrip().splitlines()[0]
-    description = first.lstrip("# ").rstrip() if first.startswith("#") else ""
-    return Recipe(path.stem, kind_of(document.value), description, path)
+    comments = [line.lstrip("# ") for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
+    return Recipe(
+        path.stem,
+        kind_of(document.value),
+        description=comments[0].rstrip() if comments else "",
+        dataset=_dataset(document.value, path.parent),
+        is_measured=not any("not measured" in line for line in comments),
+        path=path,
+    )
+
+
+def _dataset(value: Mapping[str, Any], folder: Path) -> str:
+    """What a recipe learns from; `folder`: where the experiment that it names may be a recipe."""
+    base = folder / f"{value.get('experiment')}.yaml"
+    under = _dataset(read_document(base, holds="an experiment").value, folder) if base.is_file() else ""
+    section, overrides = value.get("dataset"), value.get("set")
+    own = section.get("name") if isinstance(section, Mapping) else None
+    set_ = overrides.get("dataset.name") if isinstance(overrides, Mapping) else None
+    return str(set_ or own or under)
 
 
 def kind_of(value: Mapping[str, Any]) -> Literal["experiment", "study", "pipeline"]:
