@@ -3,15 +3,21 @@
 import difflib
 from collections.abc import Iterable
 
+_ALIKE = 0.75  # a typo or two; below it, names that only look alike (profile_steps, milestones) lead astray
+
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name most like `name`, or None if none is close.
+    """The known name most like `name`, whatever its dashes and capitals; None if none is close, or two are alike.
 
     >>> nearest("lerning_rate", ["learning_rate", "dropout"])
     'learning_rate'
+    >>> nearest("--optimizer", ["--batch_size", "--epochs"])
     """
-    matches = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return matches[0] if matches else None
+    by_form = {_form(each): each for each in known}
+    matches = difflib.get_close_matches(_form(name), by_form, n=2, cutoff=_ALIKE)
+    if not matches or (len(matches) > 1 and _alike(matches[0], name) == _alike(matches[1], name)):
+        return None
+    return by_form[matches[0]]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -19,3 +25,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     names = sorted(known)
     match = nearest(name, names)
     return f"did you mean {match!r}?" if match else f"known: {', '.join(names)}"
+
+
+def _alike(form: str, name: str) -> float:
+    return difflib.SequenceMatcher(None, form, _form(name)).ratio()
+
+
+def _form(name: str) -> str:
+    return name.lstrip("-").replace("-", "_").lower()

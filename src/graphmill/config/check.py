@@ -170,9 +170,10 @@ def _sentence(family: _Family, detail: ErrorDetails, place: _Place) -> tuple[str
 
 def _unknown_key(family: _Family, key: str, place: _Place) -> tuple[str, str]:
     name = str(place.path[-1])
-    new_name = getattr(place.section, "renamed", {}).get(name)
-    if new_name is not None:
-        return f"{key} is now {new_name}", f"write {new_name}"
+    for verb, names in (("now", "renamed"), ("called", "also_called")):  # by an earlier version, by other programs
+        ours = getattr(place.section, names, {}).get(name)
+        if ours is not None:
+            return f"{key} is {verb} {ours}", f"write {ours}"
     if place.union is not None:
         owners = [member for member in place.union[1] if name in member.model_fields]
         section, tag = place.only_with.rpartition("=")[::2]

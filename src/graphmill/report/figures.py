@@ -47,12 +47,12 @@ def figures(
 ) -> Figures:
     """Draw the figures named in `only`, and compile their .tex, or only `tex_file`.
 
-    A `tex_file` that was not written here is compiled as it is, and nothing is drawn. `build_dir` is
+    A `tex_file` that exists is compiled as it is, and nothing is drawn; without LaTeX it is refused. `build_dir` is
     `<plots_dir>/build` unless given. A column that is None is chosen by the task of the runs;
     `task`: see `load_metrics`.
     """
     build_dir = build_dir or plots_dir / "build"
-    if tex_file and not is_ours(tex_file):
+    if tex_file and tex_file.exists():
         return Figures((), (tex_file,), (build_tex(tex_file, build_dir),), ())
     for name in only:
         if name not in FIGURES:
@@ -67,7 +67,7 @@ def figures(
     for chart, path in zip(charts, tex_files, strict=True):
         write_text(path, render_tex(chart, source=str(metrics)))
     pdfs: list[Path] = []
-    if compile_tex and find_latex():
+    if compile_tex and (tex_file or find_latex()):
         pdfs = [build_tex(path, build_dir) for path in ([tex_file] if tex_file else tex_files)]
     elif compile_tex:
         notes.append(f"LaTeX is absent, so {plots_dir}/*.tex were written but not compiled; to compile them: {INSTALL}")

@@ -13,6 +13,7 @@ from graphmill.config.frozen import Spec
 from graphmill.spec.early_stopping import EarlyStoppingSpec
 from graphmill.spec.job.options import SlurmSpec, StagingSpec
 from graphmill.spec.optimizer import RENAMED, AdamSpec, OptimizerSpec
+from graphmill.spec.synonyms import ALSO_CALLED
 from graphmill.spec.weights import InitFromSpec
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
@@ -83,6 +84,7 @@ class TrainSpec(Spec):
     """How to train, whatever the task."""
 
     renamed: ClassVar[Mapping[str, str]] = RENAMED
+    also_called: ClassVar[Mapping[str, str]] = ALSO_CALLED
 
     ranks: PositiveInt | Literal["auto"] = Field("auto", description="processes; auto: one per GPU, one on a CPU")
     epochs: PositiveInt | None = Field(None, description="stop after this many passes over the training set")

@@ -11,6 +11,7 @@ from typing import Final
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
+from graphmill.spec.synonyms import ALSO_CALLED
 
 SHORT_FLAGS: Final = {
     "epochs": "train.epochs",
@@ -123,10 +124,14 @@ def parse_train_request(args: Sequence[str]) -> TrainRequest:
 def unknown_flag(word: str, others: Sequence[str]) -> UserError:
     """The error for a flag that is neither short for an override nor one of `others` (without dashes)."""
     name, _ = _parts(word)
+    given, key = word.partition("=")[0], ALSO_CALLED.get(name)
+    if key is not None:
+        short = next((f"--{flag} …" for flag, dotted in SHORT_FLAGS.items() if dotted == key), f"-O {key}=…")
+        return UserError(f"{given} is called {key}", fix=f"write {short}")
     known = [f"--{flag}" for flag in (*SHORT_FLAGS, *others)]
     return UserError(
-        f"{word.partition('=')[0]} is not a flag of this command; {did_you_mean(f'--{name}', known)}",
-        fix="`graphmill train --help` lists them all",
+        f"{given} is not a flag of this command; {did_you_mean(f'--{name}', known)}",
+        fix="`graphmill train --help` lists them all; any other key is given as -O KEY=VALUE",
     )
 
 

@@ -1,8 +1,8 @@
 """Node classification: which class is each node of a graph of?"""
 
 import itertools
-from collections.abc import Sequence
-from typing import Annotated, Final, Literal, Self
+from collections.abc import Mapping, Sequence
+from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
@@ -11,6 +11,7 @@ from graphmill.config.frozen import Spec
 from graphmill.spec.columns import COMM_MB, Layout, Measure
 from graphmill.spec.experiment import CustomModelSpec, DatasetSpec, Experiment, Fraction, TaskSpec, TrainSpec
 from graphmill.spec.kinds.kind import DatasetInfo, FromCatalogue, Kind, KnownDataset, Sizes, StepShape, TaskPlan
+from graphmill.spec.synonyms import ALSO_CALLED, HIDDEN_WIDTH
 
 FeatureTransform = Literal["as_stored", "binary", "row_normalised"]
 
@@ -35,6 +36,8 @@ class GraphDatasetSpec(DatasetSpec):
 
 class GraphSageSpec(Spec):
     """GraphSAGE with mean aggregation (Hamilton et al. 2017, arXiv 1706.02216)."""
+
+    also_called: ClassVar[Mapping[str, str]] = dict.fromkeys(HIDDEN_WIDTH, "model.hidden_channels")
 
     kind: Literal["graphsage"] = "graphsage"
     hidden_channels: PositiveInt = Field(256, description="width of every layer but the last")
@@ -64,6 +67,11 @@ class CrossEntropySpec(Spec):
 
 class SampledTrainSpec(TrainSpec):
     """How to train on sampled neighbourhoods."""
+
+    also_called: ClassVar[Mapping[str, str]] = {
+        **ALSO_CALLED,
+        **dict.fromkeys(("fanout", "fanouts", "fan_out", "neighbours", "sizes"), "train.num_neighbors"),
+    }
 
     loss: CrossEntropySpec = CrossEntropySpec()
     num_neighbors: tuple[int, ...] = Field((25, 10), description="fan-outs, first hop first; -1: all neighbours")

@@ -1,7 +1,7 @@
 """Traffic: what will the sensors of a road network read?"""
 
-from collections.abc import Iterator
-from typing import Annotated, Final, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
@@ -10,6 +10,7 @@ from graphmill.spec.columns import BUSY, Layout, Measure
 from graphmill.spec.experiment import CustomModelSpec, DatasetSpec, Experiment, TaskSpec, TrainSpec
 from graphmill.spec.kinds.kind import DatasetInfo, FromCatalogue, Kind, KnownDataset, Sizes, StepShape, TaskPlan
 from graphmill.spec.optimizer import AdamSpec, AdamWSpec, SgdSpec
+from graphmill.spec.synonyms import HIDDEN_WIDTH
 
 GraphUse = Literal["as_stored", "identity"]
 
@@ -31,6 +32,8 @@ class TrafficDatasetSpec(DatasetSpec):
 
 class DcrnnSpec(Spec):
     """Diffusion-convolutional recurrent network, encoder and decoder (Li et al. 2018, arXiv 1707.01926)."""
+
+    also_called: ClassVar[Mapping[str, str]] = dict.fromkeys(HIDDEN_WIDTH, "model.rnn_units")
 
     kind: Literal["dcrnn"] = "dcrnn"
     rnn_units: PositiveInt = Field(64, description="hidden channels of every recurrent layer")
