@@ -1,10 +1,12 @@
 """User-defined models, by dotted path."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
@@ -17,6 +19,13 @@ _LOADERS: Final = ("torch.hub", "torch.utils", "torch.serialization", "torch.pac
 def construct(spec: CustomModelSpec, filled_in: Mapping[str, object]) -> nn.Module:
     """The module that `spec` names, made with its options and with what the task fills in unless they say otherwise."""
     factory = _load(spec.target)
+    width = filled_in["in_channels"]
+    given = spec.options.get("in_channels", width)
+    if given != width:
+        raise UserError(
+            f"model.options.in_channels is {given}, but the inputs of a batch have {width} channels",
+            fix="remove in_channels from model.options: it is filled in",
+        )
     try:
         model = factory(**{**filled_in, **spec.options})
     except TypeError as error:
@@ -30,6 +39,62 @@ def construct(spec: CustomModelSpec, filled_in: Mapping[str, object]) -> nn.Modu
             f"{spec.target} made a {type(model).__name__}, not a torch.nn.Module", fix="name a class of modules"
         )
     return model
+
+
+def try_out(target: str, model: nn.Module, arguments: Mapping[str, Tensor], wanted: Sequence[tuple[int, ...]]) -> None:
+    """Compute one made-up batch forward and backward; afterwards the model has been used, and is to be thrown away.
+
+    Raises `UserError` unless it has float32 parameters to train, is called with the `arguments` in their order, and
+    makes one finite tensor of floating-point numbers, of one of the `wanted` shapes, that depends on its parameters.
+    """
+    _refuse_untrainable(target, model)
+    given = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in arguments.items())
+    form = " or ".join(str(list(shape)) for shape in wanted)
+    try:
+        out = model.train()(*arguments.values())
+        problem = _problem_of(out, wanted)
+        if problem is None:
+            out.float().square().mean().backward()
+    except Exception as error:  # whatever a stranger's code raises
+        raise UserError(
+            f"{target} cannot compute a batch of {given}: {type(error).__name__}: {error}",
+            fix=f"let forward take ({', '.join(arguments)}) and return {form}",
+        ) from error
+    if problem is not None:
+        raise UserError(f"{target} makes {problem} of a batch of {given}", fix=f"let forward return {form}, float32")
+
+
+def _problem_of(out: object, wanted: Sequence[tuple[int, ...]]) -> str | None:
+    """What is wrong with what a model returned, to follow "it makes"."""
+    if not isinstance(out, Tensor):
+        return "nothing (None)" if out is None else f"a {type(out).__name__}, not a tensor,"
+    if tuple(out.shape) not in wanted:
+        return f"{list(out.shape)}"
+    if not out.is_floating_point():
+        return f"whole numbers ({out.dtype})"
+    if not out.isfinite().all():
+        return "values that are not finite"
+    return None if out.requires_grad else "values that depend on no parameter"
+
+
+def _refuse_untrainable(target: str, model: nn.Module) -> None:
+    parameters = dict(model.named_parameters())
+    lazy = [name for name, parameter in parameters.items() if isinstance(parameter, UninitializedParameter)]
+    if lazy:
+        raise UserError(
+            f"{target} leaves the shape of {lazy[0]} open, as LazyLinear does: ranks must begin with the same weights",
+            fix="give the widths when the model is made: in_channels and out_channels are filled in",
+        )
+    if not any(parameter.requires_grad for parameter in parameters.values()):
+        raise UserError(
+            f"{target} has no parameter to train", fix="name a model with parameters that require gradients"
+        )
+    other = [name for name, each in parameters.items() if each.is_floating_point() and each.dtype != torch.float32]
+    if other:
+        raise UserError(
+            f"{target}: {other[0]} is {parameters[other[0]].dtype}, and parameters are float32 here",
+            fix="make the model in float32; train.precision=bf16 computes in bfloat16",
+        )
 
 
 def _load(target: str) -> Callable[..., Any]:

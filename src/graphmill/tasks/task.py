@@ -158,3 +158,12 @@ class UsedLater(Protocol):
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:
         """The plan's model with `weights` as plain PyTorch: what `graphmill.load` gives."""
+
+
+@runtime_checkable
+class ChecksModel(Protocol):
+    """A class of tasks that can say before a run whether a user-defined model fits: see `tasks.check_model`."""
+
+    @staticmethod
+    def check_model(plan: Plan, own: Any) -> None:  # noqa: ANN401  # the task's own plan section
+        """`UserError` if it does not."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from graphmill.base import exits
+from graphmill.cluster.launch.check_model import refuse_unfit_model
 from graphmill.cluster.launch.local import WORKER, run_ranks
 from graphmill.record.attempts import attempt
 from graphmill.record.run_folder import RunFolder, refuse_other_plan
@@ -15,7 +16,11 @@ _log = logging.getLogger(__name__)
 
 
 def start_run(plan: Plan, *, logs_root: Path, command: Sequence[str] = WORKER) -> int:
-    """Begin a run in a new folder and wait for its end. Returns its exit status."""
+    """Begin a run in a new folder and wait for its end. Returns its exit status.
+
+    A user-defined model is tried first: where it does not fit, `UserError`, and nothing is made.
+    """
+    refuse_unfit_model(plan)
     return _attempt(RunFolder.create(plan, logs_root), plan, command=command)
 
 

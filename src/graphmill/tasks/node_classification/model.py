@@ -5,13 +5,14 @@ from typing import assert_never
 import torch
 from torch import Tensor, nn
 
+from graphmill.base.errors import UserError
 from graphmill.graph.batch import DenseRows, InputForm, MiniBatch, SelfAndMean, SparseRows
 from graphmill.graph.keys import Purpose, key_of
 from graphmill.nn.graphsage import GraphSage
 from graphmill.spec.experiment import CustomModelSpec
 from graphmill.spec.kinds.node_classification import GraphSageSpec, NodeClassificationPlan
 from graphmill.spec.plan import Plan
-from graphmill.tasks.custom_model import construct
+from graphmill.tasks.custom_model import construct, try_out
 
 DTYPE_OF = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -65,6 +66,29 @@ def build_model(plan: Plan, own: NodeClassificationPlan, *, rank: int) -> "Graph
             return EdgeIndexModel(construct(spec, channels), seed=plan.seed, rank=rank, dtype=DTYPE_OF[plan.precision])
         case _:
             assert_never(own.model)
+
+
+def check_model(plan: Plan, own: NodeClassificationPlan) -> None:
+    """Make the plan's model if it is a user-defined one, try it on a made-up batch, and throw it away.
+
+    Raises `UserError` where it does not fit, or reads further than neighbourhoods are sampled.
+    """
+    if not isinstance(own.model, CustomModelSpec):
+        return
+    model, hops = build_model(plan, own, rank=0).to(plan.device).inner, len(own.num_neighbors)
+    assert isinstance(model, nn.Module)
+    nodes = torch.arange(hops + 2, device=plan.device)  # a path: node i reads node i + 1
+    edges = torch.stack([nodes[1:], nodes[:-1]])
+    x = torch.randn(len(nodes), own.dataset.num_features, device=plan.device)
+    try_out(own.model.target, model, {"x": x, "edge_index": edges}, [(len(nodes), own.dataset.num_classes)])
+    x.requires_grad_()
+    model.eval()(x, edges)[0].square().sum().backward()
+    if x.grad is not None and x.grad[-1].any():
+        raise UserError(
+            f"{own.model.target} reads nodes that are more than {hops} hops away,"
+            f" and train.num_neighbors {list(own.num_neighbors)} samples {hops}",
+            fix="give train.num_neighbors as many fan-outs as the model has layers",
+        )
 
 
 def edge_index(batch: MiniBatch) -> Tensor:

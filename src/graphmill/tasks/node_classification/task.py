@@ -26,7 +26,7 @@ from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.node_classification.inference import LayerwiseInference
 from graphmill.tasks.node_classification.metrics import measures, tally
-from graphmill.tasks.node_classification.model import DTYPE_OF, EdgeIndexModel, build_model
+from graphmill.tasks.node_classification.model import DTYPE_OF, EdgeIndexModel, build_model, check_model
 from graphmill.tasks.node_classification.portable import NodeClassifier
 from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.tasks.node_classification.transform import transformed
@@ -122,6 +122,11 @@ class NodeClassification:
             values["embedding"] = self._embeddings(nodes)
         self.model.train()
         return Predictions({"node": nodes}, values)
+
+    @staticmethod
+    def check_model(plan: Plan, own: NodeClassificationPlan) -> None:
+        """`UserError` if a user-defined model does not fit the plan; without data, in a moment."""
+        check_model(plan, own)
 
     @staticmethod
     def on_other_data(own: NodeClassificationPlan, store: LabelledGraphStore) -> NodeClassificationPlan:

@@ -14,7 +14,7 @@ from graphmill.graph.keys import Purpose, key_of
 from graphmill.spec.experiment import CustomModelSpec
 from graphmill.spec.kinds.traffic import DcrnnSpec, TrafficPlan
 from graphmill.spec.plan import Plan
-from graphmill.tasks.custom_model import construct
+from graphmill.tasks.custom_model import construct, try_out
 from graphmill.tasks.traffic.dcgru import CellAt, DcgruCell
 from graphmill.tasks.traffic.store import TrafficStore
 from graphmill.tasks.traffic.walks import RandomWalks
@@ -184,6 +184,22 @@ def build_model(plan: Plan, own: TrafficPlan, store: TrafficStore, *, rank: int)
         case _:
             assert_never(own.model)
     return Forecaster(net, mean=metadata.mean, std=metadata.std)
+
+
+def check_model(plan: Plan, own: TrafficPlan, store: TrafficStore) -> None:
+    """Make the plan's model if it is a user-defined one, try it on two made-up windows, and throw it away.
+
+    Raises `UserError` where it does not fit.
+    """
+    if not isinstance(own.model, CustomModelSpec):
+        return
+    net, sensors = build_model(plan, own, store, rank=0).net.to(plan.device), store.metadata.num_sensors
+    assert isinstance(net, AnyForecaster)
+    x = torch.randn(2, own.history, sensors, INPUT_CHANNELS)
+    wanted = (2, own.horizon, sensors)
+    named = {"x": x, "edge_index": net.edges[0], "edge_weight": net.edges[1]}
+    arguments = {name: tensor.to(plan.device) for name, tensor in named.items()}
+    try_out(own.model.target, net.inner, arguments, [wanted, (*wanted, 1)])
 
 
 def _advance(cells: list[CellAt], states: list[Tensor], x: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from graphmill.sync.group import Group
 from graphmill.tasks.same_data import refuse_other_data
 from graphmill.tasks.task import SPLITS, Measures, Pause, Predictions, Split, never_pause
 from graphmill.tasks.traffic.metrics import empty_tally, measures, tally
-from graphmill.tasks.traffic.model import Forecaster, build_model
+from graphmill.tasks.traffic.model import Forecaster, build_model, check_model
 from graphmill.tasks.traffic.portable import TrafficForecaster
 from graphmill.tasks.traffic.store import TrafficStore
 from graphmill.tasks.traffic.windows import TrafficWindows, WindowBatch
@@ -133,6 +133,11 @@ class Traffic:
                 "reading": np.ma.masked_equal(readings, 0.0),
             },
         )
+
+    @staticmethod
+    def check_model(plan: Plan, own: TrafficPlan) -> None:
+        """`UserError` if a user-defined model does not fit the plan; by two made-up windows."""
+        check_model(plan, own, _same_store(own.dataset))
 
     @staticmethod
     def on_other_data(own: TrafficPlan, store: TrafficStore) -> TrafficPlan:

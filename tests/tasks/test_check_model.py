@@ -1,0 +1,149 @@
+"""A user-defined model that does not fit ends in one sentence, before there is a run folder."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from graphmill.base.errors import UserError
+from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
+from graphmill.spec.kinds.traffic import KIND as TRAFFIC
+from graphmill.spec.kinds.traffic import TrafficExperiment, TrafficPrepareOptions
+from graphmill.tasks.build import task_class
+from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.planning import plan_experiment
+from graphmill.tasks.stores import Preparation, prepare_store
+
+MODELS = """
+import torch
+from torch import nn
+
+
+class Good(nn.Module):
+    dtype = torch.float32
+
+    def __init__(self, in_channels, out_channels, hops=2, width=None, lazy=False, returns="tensor"):
+        super().__init__()
+        width = width or out_channels
+        self.linear = nn.LazyLinear(width) if lazy else nn.Linear(in_channels, width, dtype=self.dtype)
+        self.hops, self.returns = hops, returns
+
+    def forward(self, x, edge_index):
+        for _ in range(self.hops):
+            x = x.index_add(0, edge_index[1], x[edge_index[0]])
+        out = self.linear(x)
+        return {"tensor": out, "tuple": (out, out), "none": None, "nan": out / 0 * 0, "whole": out.argmax(1, True)
+                .expand_as(out), "constant": torch.ones_like(out)}[self.returns]
+
+
+class Float64(Good):
+    dtype = torch.float64
+
+
+class OneArgument(Good):
+    def forward(self, x):
+        return self.linear(x)
+
+
+class NoParameters(nn.Module):
+    def __init__(self, in_channels, out_channels):
+        super().__init__()
+
+    def forward(self, x, edge_index):
+        return x
+
+
+class Forecaster(nn.Module):
+    def __init__(self, in_channels, out_channels, horizon=3):
+        super().__init__()
+        self.linear = nn.Linear(in_channels, horizon)
+
+    def forward(self, x, edge_index, edge_weight):
+        return self.linear(x[:, -1]).transpose(1, 2)
+"""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    prepare("synthetic/sbm", root=folder, save_as="sbm", options={"num_nodes": 200, "num_edges": 900, "features": 6})
+    readings = TrafficPrepareOptions(num_sensors=5, num_steps=600)
+    prepare_store(TRAFFIC, Preparation("synthetic/traffic", folder, readings))
+    (folder / "ownmodels.py").write_text(MODELS)
+    sys.path.insert(0, str(folder))
+    yield folder
+    sys.path.remove(str(folder))
+    sys.modules.pop("ownmodels", None)
+
+
+def check(experiment, root) -> None:
+    plan = plan_experiment(experiment, dataset_root=root, run_id="run")
+    task_class(plan).check_model(plan, plan.task)
+
+
+def nodes(target: str, **options) -> NodeClassificationExperiment:
+    return NodeClassificationExperiment.model_validate(
+        {
+            "dataset": {"name": "sbm"},
+            "model": {"kind": "custom", "target": target, "options": options},
+            "train": {"epochs": 1, "batch_size": 50, "num_neighbors": [3, 3]},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        ("Good", {"returns": "tuple"}, "makes a tuple, not a tensor"),
+        ("Good", {"returns": "none"}, r"makes nothing \(None\)"),
+        ("Good", {"returns": "nan"}, "values that are not finite"),
+        ("Good", {"returns": "whole"}, "makes whole numbers"),
+        ("Good", {"returns": "constant"}, "depend on no parameter"),
+        ("Good", {"width": 3}, r"makes \[4, 3\] of a batch of x \[4, 6\], edge_index \[2, 3\]\n.*return \[4, "),
+        ("Good", {"lazy": True}, "leaves the shape of linear.* open"),
+        (
+            "Good",
+            {"in_channels": 4},
+            r"in_channels is 4, but the inputs of a batch have 6 channels\n.*remove in_channels",
+        ),
+        ("Good", {"hops": 3}, r"more than 2 hops away.*\n.*as many fan-outs as the model has layers"),
+        ("Float64", {}, "linear.weight is torch.float64"),
+        ("OneArgument", {}, r"TypeError: .*\n.*forward take \(x, edge_index\)"),
+        ("NoParameters", {}, "no parameter to train"),
+    ],
+)
+def test_a_model_that_does_not_fit_is_one_sentence(root, model, options, message):
+    with pytest.raises(UserError, match=message):
+        check(nodes(f"ownmodels.{model}", **options), root)
+
+
+@pytest.mark.parametrize("hops", [0, 1, 2])
+def test_a_model_that_fits_passes(root, hops):
+    check(nodes("ownmodels.Good", hops=hops), root)
+
+
+@pytest.mark.parametrize(("horizon", "fits"), [(3, True), (4, False)])
+def test_a_forecaster_is_tried_on_windows(root, horizon, fits):
+    experiment = TrafficExperiment.model_validate(
+        {
+            "dataset": {"name": "synthetic/traffic", "history": 4, "horizon": 3},
+            "model": {"kind": "custom", "target": "ownmodels.Forecaster", "options": {"horizon": horizon}},
+            "train": {"epochs": 1, "batch_size": 8},
+        }
+    )
+    if fits:
+        check(experiment, root)
+        return
+    with pytest.raises(UserError, match=r"makes \[2, 4, 5\] of .*\n.*return \[2, 3, 5\] or \[2, 3, 5, 1\]"):
+        check(experiment, root)
+
+
+def test_nothing_is_made_for_a_model_that_does_not_fit(root, tmp_path, monkeypatch):
+    from graphmill.cluster.launch.run import start_run
+
+    monkeypatch.setenv("PYTHONPATH", str(root))
+    plan = plan_experiment(nodes("ownmodels.Good", returns="tuple"), dataset_root=root, run_id="run")
+    never = SimpleNamespace(__iter__=None)  # no rank is started
+    with pytest.raises(UserError, match="makes a tuple"):
+        start_run(plan, logs_root=tmp_path / "logs", command=never)
+    assert not (tmp_path / "logs").exists()
