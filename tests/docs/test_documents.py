@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from graphmill import cli
+from graphmill.cli import app
 from graphmill.cli.tree import ShortFlagsCommand
 from graphmill.config.yaml_text import read_document
 from graphmill.spec.flags import SHORT_FLAGS, parse_train_request
@@ -81,7 +81,7 @@ MACHINE = re.compile(r"/(?:work|root|home|tmp)/|https?://[^\s)]*(?:pypi|/simple\
 
 def resolved(command: Command):
     """The command that the words name, and its own words."""
-    found, words = typer.main.get_command(cli.commands()), list(command.words[1:])
+    found, words = typer.main.get_command(app.commands()), list(command.words[1:])
     while words and hasattr(found, "commands"):
         if words[0].startswith("-"):
             break
@@ -148,7 +148,8 @@ def test_scripts_of_python_exist():
     for command in commands("python"):
         words = command.words[1:]
         if words[:1] == ("-m",) and words[1].startswith("graphmill"):
-            assert (ROOT / "src" / (words[1].replace(".", "/") + ".py")).is_file(), str(command)
+            module = ROOT / "src" / words[1].replace(".", "/")
+            assert module.with_suffix(".py").is_file() or (module / "__main__.py").is_file(), str(command)
         elif words and words[0].startswith("benchmarks/"):
             assert (ROOT / words[0]).is_file(), str(command)
 

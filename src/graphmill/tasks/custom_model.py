@@ -55,6 +55,8 @@ def try_out(target: str, model: nn.Module, arguments: Mapping[str, Tensor], want
         problem = _problem_of(out, wanted)
         if problem is None:
             out.float().square().mean().backward()
+    except UserError:
+        raise
     except Exception as error:  # whatever a stranger's code raises
         raise UserError(
             f"{target} cannot compute a batch of {given}: {type(error).__name__}: {error}",
