@@ -5,7 +5,7 @@ from typing import Final
 import typer
 
 from graphmill.cli.options import Json
-from graphmill.cli.show import print_json, print_table
+from graphmill.cli.show import Cell, print_json, print_table
 
 _RUN_WITH: Final = {"experiment": "train", "study": "study run", "pipeline": "pipeline run"}
 
@@ -37,7 +37,7 @@ def show_recipes(*kinds: str, json: bool) -> None:
     if json:
         print_json({"folder": recipes_folder(), "recipes": found})
         return
-    rows = [
+    rows: list[list[Cell]] = [
         [recipe.name, _RUN_WITH[recipe.kind], recipe.dataset, recipe.is_measured, recipe.description]
         for recipe in found
     ]
