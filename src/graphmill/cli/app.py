@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "pull": "pull",
     **dict.fromkeys(("merge", "pareto", "figures", "schemes"), "reports"),
     "compare": "compare",
+    "report": "report",
     "scaling": "scaling",
     "bottleneck": "bottleneck",
     "verify": "verify",

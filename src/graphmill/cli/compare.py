@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphmill.base.errors import UserError
-from graphmill.cli.find_run import find_several
+from graphmill.cli.find_run import find_several, name_of_runs
 from graphmill.cli.options import Json, LogsRoot
 from graphmill.cli.show import Cell, print_json, print_line, print_table
-from graphmill.record.run_folder import RunFolder, find_runs
+from graphmill.record.run_folder import find_runs
 
 if TYPE_CHECKING:
     from graphmill.report.compare import Comparison
@@ -50,7 +50,8 @@ def compare(
     """
     from graphmill.report.compare import compare as compared
 
-    runs = [run for text in what for run in _named(text, logs_root)] if what else find_runs(logs_root)
+    named = [name_of_runs(text, logs_root) for text in what or []]
+    runs = [run for name in named for run in find_several(name, logs_root)] if what else find_runs(logs_root)
     if not runs:
         raise UserError(f"{logs_root} holds no runs", fix="train one with `graphmill train`, or give --logs-root")
     tables = compared(list({run.path.resolve(): run for run in runs}.values()), sort=sort)
@@ -87,17 +88,6 @@ def show_comparison(table: "Comparison") -> None:
         _log.warning(f"not independent, since they share configuration and rng seed: {', '.join(table.same_seeds)}")
     if table.unfinished:
         _log.info(f"left out, not done: {', '.join(table.unfinished)}")
-
-
-def _named(text: str, logs_root: Path) -> list[RunFolder]:
-    """The runs of a folder, a run or a study; a study by its file or recipe, too."""
-    from graphmill.spec.recipes import SUFFIXES, list_recipes
-    from graphmill.spec.study import load_study
-
-    is_here = Path(text).is_dir() or (logs_root / text).is_dir()
-    studies = [] if is_here else [recipe.name for recipe in list_recipes() if recipe.kind == "study"]
-    is_study = text in studies or (text.endswith(SUFFIXES) and not is_here)
-    return find_several(load_study(text).name if is_study else text, logs_root)
 
 
 def _shown(value: Any) -> Cell:  # noqa: ANN401  # whatever a plan holds

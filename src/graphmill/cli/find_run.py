@@ -6,7 +6,7 @@ from graphmill.base.errors import UserError
 from graphmill.record.find_run import find_run, latest_run
 from graphmill.record.run_folder import PIPELINE_FILE, RunFolder, find_runs
 
-__all__ = ["find_by_name_or_job", "find_run", "find_several", "latest_run", "named_pipeline"]
+__all__ = ["find_by_name_or_job", "find_run", "find_several", "latest_run", "name_of_runs", "named_pipeline"]
 
 
 def find_several(text: str | None, logs_root: Path) -> list[RunFolder]:
@@ -18,6 +18,23 @@ def find_several(text: str | None, logs_root: Path) -> list[RunFolder]:
         if runs:
             return runs
     return [find_run(text, logs_root)]
+
+
+def name_of_runs(text: str, logs_root: Path) -> str:
+    """What the runs of `text` are called: the name of the study or pipeline in that file or recipe, else `text`."""
+    from graphmill.config.yaml_text import read_document
+    from graphmill.spec.pipeline import load_pipeline
+    from graphmill.spec.recipes import SUFFIXES, kind_of, list_recipes
+    from graphmill.spec.study import load_study
+
+    if Path(text).is_dir() or (logs_root / text).is_dir():
+        return text
+    kinds = {recipe.name: recipe.kind for recipe in list_recipes()}
+    if text.endswith(SUFFIXES):
+        kinds[text] = kind_of(read_document(Path(text), holds="a study or a pipeline").value)
+    if kinds.get(text) == "study":
+        return load_study(text).name
+    return load_pipeline(text).name if kinds.get(text) == "pipeline" else text
 
 
 def find_by_name_or_job(text: str | None, logs_root: Path) -> list[RunFolder]:

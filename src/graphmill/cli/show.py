@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-Cell = str | int | float | bool | None
+from graphmill.base.cells import Cell, cell_text, is_numeric
+
+__all__ = ["Cell", "plain", "print_facts", "print_json", "print_line", "print_table"]
 
 
 def print_json(value: Any) -> None:  # noqa: ANN401  # whatever `plain` can turn into JSON
@@ -33,8 +35,8 @@ def plain(value: Any) -> Any:  # noqa: ANN401  # models, dataclasses, paths and 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, title: str = "") -> None:
     """A table: drawn on a terminal, else columns of plain text that are never cut."""
-    texts = [[_text(cell) for cell in row] for row in rows]
-    numeric = [_is_numeric([row[column] for row in rows]) for column in range(len(columns))]
+    texts = [[cell_text(cell) for cell in row] for row in rows]
+    numeric = [is_numeric([row[column] for row in rows]) for column in range(len(columns))]
     if sys.stdout.isatty():
         _print_drawn(columns, texts, numeric, title)
         return
@@ -53,7 +55,7 @@ def print_facts(facts: Sequence[tuple[str, Cell]], *, title: str = "") -> None:
     if title:
         print_line(title)
     for name, value in facts:
-        sys.stdout.write(f"  {name.ljust(width)}  {_text(value)}\n")
+        sys.stdout.write(f"  {name.ljust(width)}  {cell_text(value)}\n")
 
 
 def print_line(text: str) -> None:
@@ -82,18 +84,3 @@ def _print_drawn(columns: Sequence[str], texts: Sequence[Sequence[str]], numeric
 
 _WHOLE_NAME = 40  # characters of a name that is not broken, so that it can be copied; numbers never are
 _STYLES = {"ok": "green", "done": "green", "warn": "yellow", "fail": "bold red", "failed": "bold red"}
-
-
-def _text(cell: Cell) -> str:
-    if cell is None:
-        return "-"
-    if isinstance(cell, bool):
-        return "yes" if cell else "no"
-    if isinstance(cell, float):
-        return f"{cell:,.4g}" if abs(cell) < 100 else f"{cell:,.1f}"
-    return f"{cell:,}" if isinstance(cell, int) else cell
-
-
-def _is_numeric(cells: Sequence[Cell]) -> bool:
-    known = [cell for cell in cells if cell is not None]
-    return bool(known) and all(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in known)

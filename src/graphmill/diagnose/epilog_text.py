@@ -18,7 +18,7 @@ def epilog_text(epilog: "Epilog") -> str:
     """What was asked and used, where the time went, what to ask next time."""
     sections = (
         [_title(epilog)],
-        _table(epilog),
+        _aligned(resources(epilog)),
         list(_details(epilog)),
         _advice(epilog),
         [f"more about the job: {command}" for command in epilog.job_commands],
@@ -34,7 +34,8 @@ def _title(epilog: "Epilog") -> str:
     return f"epilog of {epilog.run_id}, attempt {epilog.attempt}{job}{state}{outcome}"
 
 
-def _table(epilog: "Epilog") -> list[str]:
+def resources(epilog: "Epilog") -> list[list[str]]:
+    """Rows of texts under a head: what was asked, measured and accounted. Empty if nothing is known."""
     asked, used, accounted = epilog.asked, epilog.used, epilog.accounted
     rows = [["", "asked", "measured", "sacct"]]
     rows.append(
@@ -60,7 +61,7 @@ def _table(epilog: "Epilog") -> list[str]:
         busy = _cell(used.get("gpu_busy_percent"), "{:.0f} % busy".format)
         rows.append(["GPUs of a host", _cell(asked.get("gpus"), "{:g}".format), busy, ""])
     rows = [row for row in rows if any(row[1:])]
-    return _aligned(rows) if len(rows) > 1 else []
+    return rows if len(rows) > 1 else []
 
 
 def _details(epilog: "Epilog") -> Iterator[str]:
@@ -110,7 +111,7 @@ def _cell(value: float | None, form: Any) -> str:  # noqa: ANN401  # a function 
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  " + "  ".join(
             cell.ljust(width) if column == 0 else cell.rjust(width)

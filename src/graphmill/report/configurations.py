@@ -48,6 +48,11 @@ def with_labels(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(label.alias(CONFIGURATION))
 
 
+def with_run_names(frame: pl.DataFrame) -> pl.DataFrame:
+    """The same with the name of each run in place of its configuration: the stages of a pipeline, for example."""
+    return frame.with_columns(pl.col("run_id").str.split("/").list.last().alias(CONFIGURATION))
+
+
 def varied_columns(frame: pl.DataFrame) -> list[str]:
     """The columns `plan.<key>` with more than one value."""
     return [name for name in frame.columns if name.startswith(PREFIX) and frame[name].n_unique() > 1]

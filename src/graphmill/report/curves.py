@@ -56,13 +56,13 @@ def sync_ablation(part: OfDataset) -> Chart:
     measure = f"val_{part.kind.primary.name}"
     curves = mean_curves(part, "global_steps", measure)
     x = linear_axis(axis_words(part.kind, "global_steps"), 0, max(curve.x[-1] for curve in curves), from_zero=True)
-    return _chart(part, f"sync_ablation{part.suffix}", curves, x, _accuracy_axis(part.kind, curves, measure))
+    return _chart(part, f"sync_ablation{part.suffix}", curves, x, measure_axis(part.kind, curves, measure))
 
 
 def accuracy_vs_communication(part: OfDataset, comm: str, acc: str) -> Chart:
     """Accuracy against what was communicated for it."""
     curves = mean_curves(part, comm, acc)
-    y = _accuracy_axis(part.kind, curves, acc)
+    y = measure_axis(part.kind, curves, acc)
     points = [point for curve in curves for point in zip(curve.x, curve.y, strict=True)]
     x = communication_axis(part.kind, comm, [cost for cost, accuracy in points if y.lower <= accuracy <= y.upper])
     shown = [right_of_zero(curve) for curve in curves if curve.x[-1] > 0] if x.is_log else curves
@@ -99,6 +99,19 @@ def communication_axis(kind: AnyKind, column: str, values: Sequence[float]) -> A
     return linear_axis(axis_words(kind, column), 0, max(values), from_zero=True)
 
 
+def measure_axis(kind: AnyKind, curves: Sequence[Curve], column: str) -> Axis:
+    """From the lowest to the highest of the curves with their bands, but for a steep beginning (`focus`)."""
+    bounds = [bound for curve in curves for bound in bounds_of(curve)]
+    return linear_axis(axis_words(kind, column), *focus(bounds, falling=is_lower_better(kind, column)))
+
+
+def bounds_of(curve: Curve) -> tuple[list[float], list[float]]:
+    """The lower and the upper edge of its band; the curve itself, twice, where it has none."""
+    spread = curve.y_sd or (0.0,) * len(curve.y)
+    pairs = list(zip(curve.y, spread, strict=True))
+    return [y - sd for y, sd in pairs], [y + sd for y, sd in pairs]
+
+
 def variant_order(variant: Variant) -> tuple[Any, ...]:
     """Sort key of a variant; numbers in its configuration count by value."""
     configuration = [sort_key(word) for word in variant.configuration.replace(",", " ").split()]
@@ -131,7 +144,7 @@ def title_of(part: OfDataset, variants: Sequence[Variant], num_runs: Sequence[in
     if most > 1:
         words.append(f"mean ± s.d. of {most} seeds" if fewest == most else f"mean ± s.d. of {fewest} to {most} seeds")
     else:
-        words.append("single runs")
+        words.append("single runs" if len(num_runs) > 1 else "single run")
     return ", ".join(words)
 
 
@@ -158,16 +171,6 @@ def right_of_zero(curve: Curve) -> Curve:
     """The part of a curve that a logarithmic axis can show."""
     start = next(place for place, x in enumerate(curve.x) if x > 0)
     return replace(curve, x=curve.x[start:], y=curve.y[start:], y_sd=curve.y_sd[start:])
-
-
-def _accuracy_axis(kind: AnyKind, curves: Sequence[Curve], column: str) -> Axis:
-    spreads = [curve.y_sd or (0.0,) * len(curve.y) for curve in curves]
-    bounds = [
-        [y + sign * sd for y, sd in zip(curve.y, spread, strict=True)]
-        for curve, spread in zip(curves, spreads, strict=True)
-        for sign in (-1, 1)
-    ]
-    return linear_axis(axis_words(kind, column), *focus(bounds, falling=is_lower_better(kind, column)))
 
 
 def _chart(part: OfDataset, name: str, curves: Sequence[Curve], x: Axis, y: Axis) -> Chart:

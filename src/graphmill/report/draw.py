@@ -1,5 +1,7 @@
 """Draw a chart with matplotlib: PNG (200 dpi) and PDF. No window, no global state, same chart → same bytes."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from warnings import catch_warnings, filterwarnings
@@ -74,16 +76,22 @@ DPI = 200
 def draw_chart(chart: Chart, folder: Path) -> tuple[Path, Path]:
     """Write `<folder>/<name>.png` and `.pdf`, each whole or not at all."""
     png, pdf = folder / f"{chart.name}.png", folder / f"{chart.name}.pdf"
-    with rc_context(), catch_warnings():
-        filterwarnings("ignore", message="Glyph .* missing from font")  # a visible box replaces it
-        rcdefaults()  # whatever the user's own matplotlibrc says
-        rcParams.update(_STYLE)
-        figure = _figure(chart)
+    with drawn(chart) as figure:
         with replacing(png) as temporary:
             figure.savefig(temporary, format="png", dpi=DPI, metadata={"Software": None})
         with replacing(pdf) as temporary:
             figure.savefig(temporary, format="pdf", metadata={"CreationDate": None, "Producer": None, "Creator": None})
     return png, pdf
+
+
+@contextmanager
+def drawn(chart: Chart, style: Any = None) -> Iterator[Figure]:  # noqa: ANN401  # as _STYLE
+    """The figure, to be saved within the block, where matplotlib has our settings; `style` is laid over them."""
+    with rc_context(), catch_warnings():
+        filterwarnings("ignore", message="Glyph .* missing from font")  # a visible box replaces it
+        rcdefaults()  # whatever the user's own matplotlibrc says
+        rcParams.update(_STYLE | (style or {}))
+        yield _figure(chart)
 
 
 def _figure(chart: Chart) -> Figure:
@@ -102,8 +110,8 @@ def _figure(chart: Chart) -> Figure:
         _draw_axis(axes, chart.x, "x")
         _draw_axis(axes, chart.y, "y")
         axes.tick_params(labelbottom=place + columns >= count)
-    figure.supxlabel(chart.x.label, fontsize=10)
-    figure.supylabel(chart.y.label, fontsize=10)
+    figure.supxlabel(chart.x.label, fontsize=rcParams["axes.labelsize"])
+    figure.supylabel(chart.y.label, fontsize=rcParams["axes.labelsize"])
     _draw_words(figure, chart, grid[0])
     return figure
 

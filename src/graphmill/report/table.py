@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,7 +14,8 @@ from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
 from graphmill.record.columns import LAYOUTS, current_names, kind_of_header, kinds_measured
 from graphmill.record.metrics import Table, read_table
-from graphmill.report.configurations import PREFIX, with_labels
+from graphmill.record.run_folder import RunFolder
+from graphmill.report.configurations import PREFIX, with_labels, with_what_varies
 from graphmill.spec.columns import Column, ColumnType, Layout
 from graphmill.spec.kinds import TASKS, find_kind
 from graphmill.spec.kinds.kind import AnyKind
@@ -61,6 +62,24 @@ def load_metrics(path: Path = MERGED_METRICS, *, runs: str = "*", task: str | No
             f"no run of {path} matches {runs!r}; {did_you_mean(runs, known)}", fix="give --runs another pattern"
         )
     return Metrics(kind, frame.filter(pl.Series(chosen)))
+
+
+def load_runs(folders: Sequence[RunFolder]) -> list[Metrics]:
+    """The rows of runs as they are in their folders now, the runs of each task apart; a run without rows has none."""
+    apart: dict[str, list[Table]] = {}
+    for folder in folders:
+        if folder.metrics_path.is_file():
+            table = as_now(read_table(folder.metrics_path, is_growing=True))
+            apart.setdefault(folder.read_plan().task.kind, []).append(table)
+    found = (_metrics_of(find_kind(name), tables) for name, tables in apart.items())
+    return [metrics for metrics in found if not metrics.frame.is_empty()]
+
+
+def _metrics_of(kind: AnyKind, tables: Sequence[Table]) -> Metrics:
+    tables, varied = with_what_varies(tables)
+    columns = {**kind.columns, **varied}
+    frames = [frame_of(table.header, typed_rows(table, columns), columns) for table in tables]
+    return Metrics(kind, _with_all_columns(pl.concat(frames, how="diagonal"), kind))
 
 
 def _kind_of(table: Table, task: str | None) -> AnyKind:

@@ -1,0 +1,203 @@
+"""The report of one run."""
+
+from collections.abc import Sequence
+
+from graphmill.base.amounts import gib, shown_clock
+from graphmill.diagnose.epilog import Epilog
+from graphmill.diagnose.epilog_text import resources
+from graphmill.monitor.summary import HostSummary, read_monitors, summarise
+from graphmill.record.documents import read_document
+from graphmill.record.evaluations import read_evaluations
+from graphmill.record.run_folder import RunFolder
+from graphmill.report.page import Block, Headline, Page, PageCell, Remark, Section, Shown, Table, filled
+from graphmill.report.page import table as table_of
+from graphmill.report.run_record import RunRecord
+from graphmill.report.sections import (
+    curves_section,
+    plan_section,
+    provenance_section,
+    time_section,
+    told,
+    verified_sections,
+)
+from graphmill.report.style import scheme_words
+from graphmill.spec.plan import Plan
+
+MOST_EPOCHS = 1000
+"""Rows of the table of epochs; of a longer run, every second, third, … one."""
+
+_SPLITS = ("val", "test")
+
+
+def run_page(folder: RunFolder, *, written: str) -> Page:
+    """Everything that the folder of a run says. `UserError` if it has no plan that can be read."""
+    record = RunRecord.read(folder)
+    plan = record.plan
+    sections = (
+        curves_section([folder]),
+        Section("Measures", told(lambda: _measures(record))),
+        time_section(folder),
+        Section("What it used", told(lambda: _used(folder))),
+        *verified_sections(folder),
+        provenance_section([folder]),
+        Section("Attempts", _attempts(record), is_folded=True),
+        Section("Epochs", _epochs(record), is_folded=True),
+        plan_section([plan]),
+    )
+    return Page("run", plan.run_id, about(plan), plan.dataset.synthetic, _headlines(record), filled(sections), written)
+
+
+def about(plan: Plan) -> str:
+    """What a run is, in a line."""
+    words = f"{plan.task.kind.replace('_', ' ')} on {plan.dataset.name}, {plan.ranks} rank{'s' * (plan.ranks > 1)}"
+    words += f" on {plan.hosts} hosts" if plan.hosts > 1 else ""
+    words += f", {plan.device}, {plan.precision}, batches of {plan.batch_size:,}"
+    return words + (f", {scheme_words(plan.sync.scheme)} every {plan.sync.every}" if plan.ranks > 1 else "")
+
+
+def _headlines(record: RunRecord) -> tuple[Headline, ...]:
+    measure, unit = record.plan.kind.primary, record.plan.kind.primary.unit
+    found = [Headline("status", record.shown_status.text, _why(record), record.shown_status.tone)]
+    for split, value in (("validation", record.best(measure.name)), ("test", record.test(measure.name))):
+        if value is not None:
+            at = f"epoch {record.outcome.best['epoch']}" if record.outcome and record.outcome.best else ""
+            of = f"best, {at}" if split == "validation" else f"checkpoint of {at}"
+            found.append(Headline(f"{split} {measure.words}", _score(value), ", ".join(filter(None, (unit, of)))))
+    found.append(
+        Headline("epochs", record.shown_epochs, f"{len(record.attempts)} attempts" * (len(record.attempts) > 1))
+    )
+    if record.wall_s is not None:
+        found.append(Headline("time", shown_clock(record.wall_s), "h:mm:ss, all attempts"))
+    rate = [row["seeds_per_s"] for row in record.rows[1:] or record.rows if row["seeds_per_s"]]
+    if rate:
+        found.append(Headline("throughput", f"{sum(rate) / len(rate):,.0f}", f"{record.plan.kind.seeds_are}/s"))
+    return tuple(found)
+
+
+def _why(record: RunRecord) -> str:
+    return record.outcome.message if record.outcome is not None else "it runs, or was killed"
+
+
+def _score(value: float) -> str:
+    return f"{value:.4f}" if abs(value) < 10 else f"{value:.2f}"
+
+
+def _measures(record: RunRecord) -> list[Block]:
+    """The measures of all sets: of val the best epoch, of others the last evaluation."""
+    evaluated = read_evaluations(record.folder, is_growing=True)
+    last = {(row.set, row.measure): row.value for row in evaluated}
+    others = list(dict.fromkeys(row.set for row in evaluated if row.set not in _SPLITS))
+    rows = [
+        (
+            measure.words,
+            measure.unit,
+            "higher" if measure.higher_is_better else "lower",
+            _rounded(record.best(measure.name)),
+            _rounded(record.test(measure.name)),
+            *(_rounded(last.get((name, measure.name))) for name in others),
+        )
+        for measure in record.plan.kind.measures
+    ]
+    known = [row for row in rows if any(value is not None for value in row[3:])]
+    if not known:
+        return [Remark("The run has no measures yet.")]
+    columns = ("measure", "unit", "better", "validation, best epoch", "test, same checkpoint", *others)
+    return [table_of("", columns, known)]
+
+
+def _rounded(value: float | None) -> Shown | None:
+    return None if value is None else Shown(_score(value), value)
+
+
+def _used(folder: RunFolder) -> list[Block]:
+    """What the job asked for and used, where it was a job; else what the monitors measured."""
+    if folder.epilog_path.is_file():
+        return _of_job(folder)
+    hosts = summarise(read_monitors(folder.monitor_dir)).hosts
+    return [_hosts(hosts)] if hosts else []
+
+
+def _of_job(folder: RunFolder) -> list[Block]:
+    epilog = read_document(folder.epilog_path, Epilog, "write it again: python -m graphmill.diagnose.epilog RUN_FOLDER")
+    job = f"job {epilog.job_id}" if epilog.job_id else "no job"
+    blocks: list[Block] = [Remark(f"Attempt {epilog.attempt}, {job}{f', {epilog.state}' if epilog.state else ''}.")]
+    head, *rows = resources(epilog) or [[]]
+    if rows:
+        blocks.append(Table("Asked, measured by the monitors, and accounted by Slurm", tuple(head), _texts(rows)))
+    blocks += [Remark(f"Advice: {advice['text']}.") for advice in epilog.advice]
+    staged = [
+        (each.hostname, each.outcome.replace("_", " "), gib(each.bytes / 2**20), round(each.seconds, 1), each.verified)
+        for each in epilog.staging
+    ]
+    if staged:
+        blocks.append(
+            Table("Data staged near the ranks", ("host", "outcome", "GiB", "s", "verified by"), tuple(staged))
+        )
+    jobs = [(job.job_id, job.how, job.dependency) for job in folder.jobs()]
+    if jobs:
+        blocks.append(table_of("Jobs of the run", ("job", "how", "waited for"), jobs))
+    return [*blocks, *(Remark(f"Note: {note}.", "unsure") for note in epilog.notes)]
+
+
+def _texts(rows: Sequence[Sequence[str]]) -> tuple[tuple[PageCell, ...], ...]:
+    return tuple(tuple(row) for row in rows)
+
+
+def _hosts(hosts: Sequence[HostSummary]) -> Table:
+    columns = ("host", "cores busy: ranks", "cores busy: all", "memory of the ranks, GiB", "read, MiB", "received, MiB")
+    rows = [
+        (
+            host.hostname,
+            _amount(host.ranks_cores_avg, 1),
+            _amount(host.host.cores_avg, 1),
+            _amount(host.ranks_peak_mib, 1024),
+            _amount(host.host.read_bytes, 2**20),
+            _amount(host.host.received_bytes, 2**20),
+        )
+        for host in hosts
+    ]
+    return table_of("Mean of cores, peak of memory, sums of the rest, as the monitors measured them", columns, rows)
+
+
+def _amount(value: float | None, unit: int) -> float | None:
+    return None if value is None else round(value / unit, 2)
+
+
+def _attempts(record: RunRecord) -> tuple[Block, ...]:
+    rows = [
+        (number, Shown(utc(each.time), each.time), each.hostname, each.job_id, each.steps_saved)
+        for number, each in enumerate(record.attempts, 1)
+    ]
+    if not rows:
+        return ()
+    columns = ("attempt", "began, UTC", "host", "job", "from step")
+    return (table_of("Every start of the run", columns, rows),)
+
+
+def utc(time_s: float) -> str:
+    """Unix time for display."""
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _epochs(record: RunRecord) -> tuple[Block, ...]:
+    if not record.rows:
+        return ()
+    kind, step = record.plan.kind, -(-len(record.rows) // MOST_EPOCHS)
+    columns = {
+        "epoch": "epoch",
+        "loss": _with_unit("loss", kind.loss_unit),
+        "val_loss": _with_unit("val loss", kind.loss_unit),
+        **{f"val_{measure.name}": f"val {_with_unit(measure.words, measure.unit)}" for measure in kind.measures},
+        **{"train_s": "training, s", "eval_s": "evaluating, s", "seeds_per_s": f"{kind.seeds_are}/s"},
+        **({"num_syncs": "syncs", "measured_mib_epoch": "sent, MiB"} if record.plan.ranks > 1 else {}),
+        **{"peak_rss_mib": "memory of rank 0, MiB", "attempt": "attempt"},
+    }
+    rows = [tuple(row.get(name) for name in columns) for row in record.rows[::-1][::step][::-1]]
+    every = f"Every {step}th epoch" if step > 1 else "Every epoch"
+    return (table_of(f"{every}, as in metrics.csv", tuple(columns.values()), rows),)
+
+
+def _with_unit(words: str, unit: str) -> str:
+    return f"{words}, {unit}" if unit else words

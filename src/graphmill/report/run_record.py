@@ -1,0 +1,88 @@
+"""What a report says of one run, read once from its folder."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from graphmill.base.amounts import shown_clock
+from graphmill.record.documents import Attempt, Outcome
+from graphmill.record.endings import ENDINGS
+from graphmill.record.events import events_in
+from graphmill.record.run_folder import RunFolder
+from graphmill.report.page import Shown, Tone
+from graphmill.report.table import load_runs
+from graphmill.spec.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One run. Rows are those of metrics.csv, typed."""
+
+    folder: RunFolder
+    plan: Plan
+    outcome: Outcome | None
+    rows: tuple[Mapping[str, Any], ...]
+    attempts: tuple[Attempt, ...]
+    wall_s: float | None  # of all attempts together; None: none was recorded
+
+    @classmethod
+    def read(cls, folder: RunFolder) -> "RunRecord":
+        """Of the run in `folder`; `UserError` where one of its files is damaged."""
+        tables, outcome = load_runs([folder]), folder.read_outcome()
+        rows = tuple(tables[0].frame.to_dicts()) if tables else ()
+        attempts = tuple(folder.attempts())
+        return cls(folder, folder.read_plan(), outcome, rows, attempts, _wall_s(folder, attempts, outcome))
+
+    @property
+    def status(self) -> str:
+        """How it ended; unfinished: it runs, or was killed before it could say."""
+        return "unfinished" if self.outcome is None else self.outcome.status
+
+    @property
+    def shown_status(self) -> Shown:
+        """The same, to be read."""
+        if self.outcome is None:
+            return Shown(self.status, tone="unsure")
+        tone: Tone = "good" if self.status == "done" else "unsure" if ENDINGS[self.status].resumable else "bad"
+        return Shown(self.status.replace("_", " ") + (", early" if self.outcome.stopped_early else ""), tone=tone)
+
+    @property
+    def shown_epochs(self) -> str:
+        """Such as 3 of 6."""
+        return f"{len(self.rows)} of {self.plan.calendar.num_epochs}"
+
+    @property
+    def shown_wall(self) -> Shown | None:
+        """Time of all attempts."""
+        return None if self.wall_s is None else Shown(shown_clock(self.wall_s), self.wall_s)
+
+    def best(self, measure: str) -> float | None:
+        """Of the best epoch, on the validation split."""
+        return _number(self.outcome.best if self.outcome is not None else None, measure)
+
+    def test(self, measure: str) -> float | None:
+        """Of the checkpoint of that epoch, on the test split."""
+        return _number(self.outcome.test if self.outcome is not None else None, measure)
+
+    def last(self, column: str) -> Any:  # noqa: ANN401  # whatever metrics.csv holds
+        """The value in its last row; None if there is none."""
+        return self.rows[-1].get(column) if self.rows else None
+
+
+def _number(found: Mapping[str, Any] | None, measure: str) -> float | None:
+    value = (found or {}).get(measure)
+    return None if value is None else float(value)
+
+
+def _wall_s(folder: RunFolder, attempts: tuple[Attempt, ...], outcome: Outcome | None) -> float | None:
+    """The launcher's own clock has the last attempt; of an earlier one, or one under way, to its last event."""
+    if not attempts:
+        return None
+    path = folder.events_path(0)
+    times = [event.time for event in events_in(path)] if path.exists() else []
+    ends = [*(attempt.time for attempt in attempts[1:]), float("inf")]
+    spans = [
+        max([time - attempt.time for time in times if attempt.time <= time < end], default=0.0)
+        for attempt, end in zip(attempts, ends, strict=True)
+    ]
+    return sum(spans[:-1]) + (spans[-1] if outcome is None else outcome.wall_s)

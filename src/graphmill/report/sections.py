@@ -1,0 +1,190 @@
+"""The sections that reports of runs, studies and pipelines share: curves, time, checks, provenance, plan.
+
+A part that a damaged file does not let us show is replaced by a sentence that says so: a report is written most of all
+of runs that went wrong.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from graphmill.base.amounts import gib
+from graphmill.base.errors import UnreadableError, UserError
+from graphmill.diagnose.bottleneck import Clock, Measured, find_bottleneck
+from graphmill.diagnose.bottleneck_facts import measured_of
+from graphmill.record.provenance import GitState, Provenance
+from graphmill.record.run_folder import RunFolder
+from graphmill.report.chart import Chart
+from graphmill.report.configurations import with_run_names
+from graphmill.report.learning import learning_curves
+from graphmill.report.page import Block, Facts, Figures, PageCell, Remark, Section, Shares, Shown, Table, Tone, facts
+from graphmill.report.table import by_dataset, load_runs
+from graphmill.spec.differences import flat
+from graphmill.spec.plan import Plan
+from graphmill.verify.check import Check
+from graphmill.verify.run import verify_run
+
+_TONES: Final[Mapping[str, Tone]] = {"ok": "good", "warn": "unsure", "fail": "bad"}
+
+
+def told(build: Callable[[], Sequence[Block]]) -> tuple[Block, ...]:
+    """The blocks; or, where the files do not give them, why not."""
+    try:
+        return tuple(build())
+    except UserError as error:
+        return (Remark(f"Not shown: {error.message}", "unsure"),)
+    except UnreadableError as error:
+        return (Remark(f"Not shown: {error}", "unsure"),)
+
+
+def curves_section(folders: Sequence[RunFolder], *, by_run: bool = False) -> Section:
+    """Learning curves, those of each dataset apart; a line for each configuration, or `by_run`, with the run's name."""
+    return Section("Learning curves", told(lambda: _curves(folders, by_run=by_run)))
+
+
+def time_section(folder: RunFolder) -> Section:
+    """Where the time of one run went, and what holds it back."""
+    return Section("Where the time went", told(lambda: _time(folder)))
+
+
+def verified_sections(folder: RunFolder) -> tuple[Section, Section]:
+    """What `graphmill verify` says: in a sentence, with what is not as it should be; and every check."""
+    checks = verify_run(folder)
+    counts = Counter(check.result for check in checks)
+    summary = Remark(f"True to its plan: {counts['ok']} checks passed.", "good")
+    if counts["fail"]:
+        summary = Remark(f"{counts['fail']} of {len(checks)} checks failed.", "bad")
+    rest = [check for check in checks if check.result != "ok"]
+    blocks = (summary, _checks(rest)) if rest else (summary,)
+    return Section("What was verified", blocks), Section("All checks", (_checks(checks),), is_folded=True)
+
+
+def verified(folder: RunFolder) -> Shown:
+    """What `graphmill verify` says, for a cell of a table."""
+    counts = Counter(check.result for check in verify_run(folder))
+    if counts["fail"]:
+        return Shown(f"{counts['fail']} failed", tone="bad")
+    return Shown(f"{counts['ok']} ok" + (f", {counts['warn']} unknown" if counts["warn"] else ""), tone="good")
+
+
+def _checks(checks: Sequence[Check]) -> Table:
+    rows = ((each.name, each.group, Shown(each.result, tone=_TONES[each.result]), each.detail) for each in checks)
+    return Table("As `graphmill verify` lists them", ("check", "of", "result", "detail"), tuple(rows))
+
+
+def provenance_section(folders: Sequence[RunFolder]) -> Section:
+    """Code, data, machine and versions; what differs between the runs, with all its values."""
+    return Section("Provenance", told(lambda: _provenance(folders)))
+
+
+def plan_section(plans: Sequence[Plan], title: str = "Plan") -> Section:
+    """Every choice that all the plans share, by its dotted name."""
+    choices = [flat(plan) for plan in plans]
+    shared = [key for key in choices[0] if all(key in each and each[key] == choices[0][key] for each in choices)]
+    rows = tuple((key, plain(choices[0][key])) for key in shared)
+    return Section(title, (Facts("", rows),), is_folded=True)
+
+
+def plain(value: Any) -> PageCell:  # noqa: ANN401  # whatever a plan holds
+    """A value of a plan as it is written in a file."""
+    if isinstance(value, str):
+        return value
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return Shown(json.dumps(value), float(value) if is_number else None)  # 0.001 as it was written
+
+
+def _curves(folders: Sequence[RunFolder], *, by_run: bool) -> list[Block]:
+    blocks: list[Block] = []
+    for part in (part for metrics in load_runs(folders) for part in by_dataset(metrics)):
+        charts = learning_curves(replace(part, frame=with_run_names(part.frame)) if by_run else part)
+        blocks.append(Figures(tuple(charts), tuple(in_words(chart) for chart in charts)))
+    return blocks or [Remark("No epoch is over yet.")]
+
+
+def in_words(chart: Chart) -> str:
+    """What a chart of lines shows, for whoever does not see it: where every line begins and ends."""
+    lines = [
+        f"{series.label + ': ' if series.label else ''}from {series.y[0]:.4g} to {series.y[-1]:.4g}"
+        for panel in chart.panels
+        for series in panel.series
+    ]
+    return f"{chart.y.label} against {chart.x.label}. {'; '.join(lines)}"
+
+
+def _time(folder: RunFolder) -> list[Block]:
+    measured = measured_of(folder)
+    verdict = find_bottleneck(measured)
+    what = "the first epoch" if measured.warms_up else "the epochs after the first"
+    blocks: list[Block] = [
+        Remark(f"{verdict.bound.capitalize()}-bound: {verdict.figure}."),
+        *(Remark(f"{'Try' if not number else 'Then'}: {text}.") for number, text in enumerate(verdict.suggestions)),
+        Shares(f"Share of {measured.total_s:.1f} s, {what}, mean over ranks", tuple(_parts(measured))),
+    ]
+    if len(measured.clocks) > 1:
+        blocks.append(_clocks(measured.clocks))
+    return [*blocks, *(Remark(f"Note: {caveat}.", "unsure") for caveat in verdict.caveats)]
+
+
+def _parts(measured: Measured) -> list[tuple[str, float]]:
+    def mean(seconds: Callable[[Clock], float]) -> float:
+        return sum(map(seconds, measured.clocks)) / len(measured.clocks) / measured.total_s
+
+    parts = [
+        ("forward, backward, update", mean(lambda clock: clock.compute_s)),
+        ("waiting for batches", mean(lambda clock: clock.wait_s)),
+        ("synchronising", mean(lambda clock: clock.sync_s)),
+        ("evaluating", measured.eval_s / measured.total_s),
+    ]
+    return [*parts, ("the rest", max(0.0, 1 - sum(share for _, share in parts)))]
+
+
+def _clocks(clocks: Sequence[Clock]) -> Table:
+    columns = ("rank", "training", "computing", "waiting for batches", "synchronising", "sampling*", "gathering*")
+    rows = [
+        (
+            each.rank,
+            *(round(seconds, 2) for seconds in (each.train_s, each.compute_s, each.wait_s, each.sync_s)),
+            *(round(seconds, 2) for seconds in (each.sample_s, each.gather_s)),
+        )
+        for each in clocks
+    ]
+    return Table("Seconds of each rank (*: may overlap the step)", columns, tuple(rows))
+
+
+def _provenance(folders: Sequence[RunFolder]) -> list[Block]:
+    known = [(folder.read_plan(), folder.read_provenance()) for folder in folders]
+    told_rows = [dict(_origin(plan, provenance)) for plan, provenance in known]
+    names = dict.fromkeys(name for rows in told_rows for name in rows)
+    values = {name: list(dict.fromkeys(rows[name] for rows in told_rows if rows.get(name))) for name in names}
+    if len(values.get("started", [])) > 1:
+        values["started"] = [f"{min(values['started'])} to {max(values['started'])}"]
+        values.pop("load average at the start")
+    missing = sum(provenance is None for _, provenance in known)
+    notes = [Remark(f"provenance.json is missing in {missing} of {len(known)} runs.", "unsure")] if missing else []
+    return [facts("", [(name, "; ".join(found)) for name, found in values.items()]), *notes]
+
+
+def _origin(plan: Plan, provenance: Provenance | None) -> list[tuple[str, str]]:
+    data = plan.dataset
+    rows = [("data", f"{data.name}{', synthetic' if data.synthetic else ''}"), ("data checksum", str(data.checksum))]
+    if provenance is None:
+        return rows
+    machine = f"{provenance.cpu_model}, {provenance.num_cores} cores, {gib(provenance.memory_bytes / 2**20)} GiB"
+    return [
+        *rows,
+        ("code", "installed, of no checkout" if provenance.code is None else _commit(provenance.code)),
+        ("versions", ", ".join(f"{name} {version}" for name, version in provenance.versions.items())),
+        ("host", provenance.hostname),
+        ("machine", machine),
+        ("GPUs", ", ".join(f"{gpu.name}, {gib(gpu.memory_mib)} GiB, {gpu.driver}" for gpu in provenance.gpus)),
+        ("started", provenance.time_utc),
+        ("load average at the start", ", ".join(f"{load:.2f}" for load in provenance.load_average)),
+        ("command", " ".join(provenance.command)),
+        ("in a checkout of", "" if provenance.workdir is None else _commit(provenance.workdir)),
+    ]
+
+
+def _commit(state: GitState) -> str:
+    return state.commit + {True: ", with changes", False: "", None: ", perhaps with changes"}[state.dirty]
