@@ -150,7 +150,17 @@ def figures(
             "--only",
             metavar="NAME",
             show_default=False,
-            help="sync_ablation, accuracy_vs_communication or pareto_frontier. Repeatable.",
+            help="learning_curves, sync_ablation, accuracy_vs_communication or pareto_frontier; of predictions"
+            " per_class_scores, confusion_matrix or forecast_vs_truth. Repeatable.",
+        ),
+    ] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(
+            "--predictions",
+            metavar="FILE",
+            show_default=False,
+            help="Draw figures of these predictions instead: what `predict` wrote as .parquet.",
         ),
     ] = None,
     comm_column: CommColumn = None,
@@ -176,35 +186,48 @@ def figures(
     task: TaskOfRuns = None,
     json: Json = False,
 ) -> None:
-    """Draw the figures of a merged table.
+    """Draw the figures of a merged table, or of predictions.
 
-    The sync ablation, accuracy against communication, and the Pareto frontier: as PNG, PDF and PGFPlots.
+    Learning curves, the sync ablation, accuracy against communication, and the Pareto frontier; of predictions the
+    scores of every class and the confusion matrix, or forecasts against what was measured: as PNG, PDF and PGFPlots.
 
     \b
     Example:
-      graphmill figures --only sync_ablation
+      graphmill figures --only learning_curves
+      graphmill predict cora-sage-1 --output test.parquet && graphmill figures --predictions test.parquet
       graphmill figures --tex-file plots/sync_ablation_cora.tex
     """
-    from graphmill.report.figures import FIGURES
+    from graphmill.report.figures import FIGURES, OF_PREDICTIONS, prediction_figures
     from graphmill.report.figures import figures as draw
 
-    drawn = draw(
-        metrics,
-        only=only or FIGURES,
-        comm_column=comm_column,
-        acc_column=acc_column,
-        runs=runs,
-        images_dir=images_dir,
-        plots_dir=plots_dir,
-        build_dir=build_dir,
-        tex_file=tex_file,
-        compile_tex=compile_tex,
-        task=task,
-    )
+    if predictions is not None:
+        drawn = prediction_figures(
+            predictions,
+            only=only or OF_PREDICTIONS,
+            images_dir=images_dir,
+            plots_dir=plots_dir,
+            build_dir=build_dir,
+            compile_tex=compile_tex,
+            task=task,
+        )
+    else:
+        drawn = draw(
+            metrics,
+            only=only or FIGURES,
+            comm_column=comm_column,
+            acc_column=acc_column,
+            runs=runs,
+            images_dir=images_dir,
+            plots_dir=plots_dir,
+            build_dir=build_dir,
+            tex_file=tex_file,
+            compile_tex=compile_tex,
+            task=task,
+        )
     if json:
         print_json(drawn)
         return
-    for path in (*drawn.images, *drawn.tex, *drawn.pdfs):
+    for path in (*drawn.images, *drawn.tables, *drawn.tex, *drawn.pdfs):
         print_line(str(path))
     for note in drawn.notes:
         _log.info(note)

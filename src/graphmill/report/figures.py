@@ -1,24 +1,35 @@
-"""All figures of a merged metrics.csv: PNG and PDF by matplotlib, .tex for a paper, and PDF from it if there is LaTeX.
+"""All figures of a merged metrics.csv, or of predictions: PNG and PDF by matplotlib, .tex for a paper, and PDF from it
+if there is LaTeX.
 
-Each dataset has its own figures: the names of the files end in the dataset's.
+Each dataset has its own figures: the names of the files end in the dataset's; those of predictions in the run's, too.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import polars as pl
+
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.base.names import did_you_mean
 from graphmill.report.chart import Chart
+from graphmill.report.class_charts import class_scores, confusion_matrix, per_class_scores
 from graphmill.report.curves import accuracy_vs_communication, sync_ablation
+from graphmill.report.forecast_chart import forecast_vs_truth
 from graphmill.report.frontier_chart import pareto_frontier
 from graphmill.report.latex import INSTALL, build_tex, find_latex
+from graphmill.report.learning import learning_curves
 from graphmill.report.pareto import chosen_columns, final_points, same_seed_notes, usable_points
 from graphmill.report.pgf import MARKER_LINE, render_tex
+from graphmill.report.predictions import Predictions, open_predictions
 from graphmill.report.table import MERGED_METRICS, OfDataset, by_dataset, load_metrics
+from graphmill.spec.kinds.kind import PredictsClasses, PredictsSeries
 
-FIGURES = ("sync_ablation", "accuracy_vs_communication", "pareto_frontier")
+OF_COMMUNICATION = ("sync_ablation", "accuracy_vs_communication", "pareto_frontier")
+FIGURES = ("learning_curves", *OF_COMMUNICATION)
+OF_PREDICTIONS = ("per_class_scores", "confusion_matrix", "forecast_vs_truth")
+"""Those that the task of the predictions has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +40,7 @@ class Figures:
     tex: tuple[Path, ...]
     pdfs: tuple[Path, ...]  # compiled from the .tex; empty if LaTeX is absent
     notes: tuple[str, ...]  # for the user: what was left out, and why
+    tables: tuple[Path, ...] = ()  # the numbers behind a figure that shows some of them
 
 
 def figures(
@@ -54,24 +66,84 @@ def figures(
     build_dir = build_dir or plots_dir / "build"
     if tex_file and tex_file.exists():
         return Figures((), (tex_file,), (build_tex(tex_file, build_dir),), ())
-    for name in only:
-        if name not in FIGURES:
-            raise UserError(f"there is no figure named {name!r}", fix=did_you_mean(name, FIGURES))
+    _refuse_unknown(only, FIGURES)
     table = load_metrics(metrics, runs=runs, task=task)
     charts, notes = _charts(by_dataset(table), metrics, only, *chosen_columns(table, comm_column, acc_column))
-    tex_files = [plots_dir / f"{chart.name}.tex" for chart in charts]
-    _check_tex_files(tex_files, tex_file)
+    _check_tex_files(_tex_files(charts, plots_dir), tex_file)
+    images = _drawn(charts, images_dir, plots_dir, source=metrics)
+    tex_files = _tex_files(charts, plots_dir)
+    if compile_tex and tex_file:
+        pdfs = [build_tex(tex_file, build_dir)]  # asked for: refused without LaTeX
+    else:
+        pdfs = _compiled(tex_files, build_dir, notes) if compile_tex else []
+    return Figures(tuple(images), tuple(tex_files), tuple(pdfs), tuple(notes))
+
+
+def prediction_figures(
+    predictions: Path,
+    *,
+    only: Sequence[str] = OF_PREDICTIONS,
+    images_dir: Path = Path("results/figures"),
+    plots_dir: Path = Path("plots"),
+    build_dir: Path | None = None,
+    compile_tex: bool = True,
+    task: str | None = None,
+) -> Figures:
+    """Draw the figures of a file of predictions that its task has; `task`: see `open_predictions`."""
+    _refuse_unknown(only, OF_PREDICTIONS)
+    charts, scores = _prediction_charts(open_predictions(predictions, task=task))
+    chosen = [chart for chart in charts if chart.name.startswith(tuple(only))]
+    if not chosen:
+        had = " and ".join(name for name in OF_PREDICTIONS if any(chart.name.startswith(name) for chart in charts))
+        raise UserError(f"the figures of {predictions} are {had}", fix="name one of them with --only, or leave it out")
+    _check_tex_files(_tex_files(chosen, plots_dir), None)
+    images, tex_files = _drawn(chosen, images_dir, plots_dir, source=predictions), _tex_files(chosen, plots_dir)
+    notes = [f"{chart.name}: {chart.note}" for chart in chosen if chart.note]
+    pdfs = _compiled(tex_files, build_dir or plots_dir / "build", notes) if compile_tex else []
+    tables = []
+    if scores is not None:
+        tables = [images_dir / f"{chosen[0].name}.csv"]
+        write_text(tables[0], scores.write_csv(float_precision=6))
+    return Figures(tuple(images), tuple(tex_files), tuple(pdfs), tuple(notes), tuple(tables))
+
+
+def _prediction_charts(of: Predictions) -> tuple[list[Chart], pl.DataFrame | None]:
+    """With the numbers behind them, where they show some only."""
+    match of.kind.predictions:
+        case PredictsClasses() as columns:
+            scores = class_scores(of, columns)
+            return [per_class_scores(of, scores), confusion_matrix(of, columns, scores)], scores
+        case PredictsSeries() as columns:
+            return [forecast_vs_truth(of, columns)], None
+    raise UserError(f"the task {of.kind.name} has no figures of predictions", fix="draw its learning curves")
+
+
+def _refuse_unknown(only: Sequence[str], known: Sequence[str]) -> None:
+    for name in only:
+        if name not in known:
+            raise UserError(f"there is no figure named {name!r}", fix=did_you_mean(name, known))
+
+
+def _tex_files(charts: Sequence[Chart], plots_dir: Path) -> list[Path]:
+    return [plots_dir / f"{chart.name}.tex" for chart in charts]
+
+
+def _drawn(charts: Sequence[Chart], images_dir: Path, plots_dir: Path, *, source: Path) -> list[Path]:
+    """Images, and the .tex of each chart; `source`: the file that it was drawn of."""
     from graphmill.report.draw import draw_chart
 
     images = [image for chart in charts for image in draw_chart(chart, images_dir)]
-    for chart, path in zip(charts, tex_files, strict=True):
-        write_text(path, render_tex(chart, source=str(metrics)))
-    pdfs: list[Path] = []
-    if compile_tex and (tex_file or find_latex()):
-        pdfs = [build_tex(path, build_dir) for path in ([tex_file] if tex_file else tex_files)]
-    elif compile_tex:
-        notes.append(f"LaTeX is absent, so {plots_dir}/*.tex were written but not compiled; to compile them: {INSTALL}")
-    return Figures(tuple(images), tuple(tex_files), tuple(pdfs), tuple(notes))
+    for chart, path in zip(charts, _tex_files(charts, plots_dir), strict=True):
+        write_text(path, render_tex(chart, source=str(source)))
+    return images
+
+
+def _compiled(tex_files: Sequence[Path], build_dir: Path, notes: list[str]) -> list[Path]:
+    if find_latex():
+        return [build_tex(path, build_dir) for path in tex_files]
+    where = f"{tex_files[0].parent}/*.tex"
+    notes.append(f"LaTeX is absent, so {where} were written but not compiled; to compile them: {INSTALL}")
+    return []
 
 
 def _check_tex_files(tex_files: Sequence[Path], asked: Path | None) -> None:
@@ -102,6 +174,8 @@ def _charts(
     charts: list[Chart] = []
     notes: list[str] = []
     for part in parts:
+        if "learning_curves" in only:
+            charts += learning_curves(part)
         if "sync_ablation" in only:
             charts.append(sync_ablation(part))
         if part.is_of_one_rank:

@@ -7,7 +7,7 @@ import argparse
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +19,8 @@ from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.files import replacing
 from graphmill.base.messages import show_messages
+from graphmill.graph.header import read_header
+from graphmill.spec.kinds.kind import ORIGIN, PredictsClasses, PredictsSeries
 from graphmill.tasks.task import SPLITS, Predictions, Predicts
 from graphmill.train.evaluate import Facts, Judged, add_choices, judged
 
@@ -57,7 +59,20 @@ def predict(run: Judged, split: str, output: Path, *, embeddings: bool) -> Facts
         )
     wanted = None if split == "all" else [known for known in SPLITS if known == split]
     found = run.task.predict(wanted, embeddings=embeddings)
-    return {**run.facts(split), "output": str(output), "rows": write_predictions(found, output)}
+    return {**run.facts(split), "output": str(output), "rows": write_predictions(found, output, _origin(run, split))}
+
+
+def _origin(run: Judged, split: str) -> dict[str, Any]:
+    """Whose predictions they are, and what figures of them need besides: see `spec.kinds.kind`, predictions."""
+    kind = run.plan.kind
+    about: dict[str, Any] = {**run.facts(split), "task": kind.name}
+    own = read_header(Path(run.plan.dataset.path)).own
+    match kind.predictions:
+        case PredictsClasses(names=key):
+            about["class_names"] = own.get(key, [])
+        case PredictsSeries(unit=key):
+            about["unit"] = own.get(key, "")
+    return about
 
 
 def check_format(output: Path) -> None:
@@ -69,8 +84,11 @@ def check_format(output: Path) -> None:
         )
 
 
-def write_predictions(predictions: Predictions, path: Path) -> int:
-    """Write the file in the format that its suffix names; returns its rows (of .npz: entries of the first value)."""
+def write_predictions(predictions: Predictions, path: Path, about: Mapping[str, Any]) -> int:
+    """Write the file in the format that its suffix names; returns its rows (of .npz: entries of the first value).
+
+    Parquet carries `about` among its metadata, as JSON under the key `graphmill`; other formats have no such place.
+    """
     if path.suffix == ".npz":
         arrays = {**predictions.axes, **{name: np.ma.filled(each) for name, each in predictions.values.items()}}
         with replacing(path) as temporary, temporary.open("wb") as file:
@@ -81,7 +99,7 @@ def write_predictions(predictions: Predictions, path: Path) -> int:
         if path.suffix == ".csv":  # as float64, so that the text carries every bit of a float32
             table.with_columns(polars.col(polars.Float32).cast(polars.Float64)).write_csv(temporary)
         else:
-            table.write_parquet(temporary)
+            table.write_parquet(temporary, metadata={ORIGIN: json.dumps(about)})
     return table.height
 
 

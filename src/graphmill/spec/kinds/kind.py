@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 from pydantic import Field
 
@@ -83,6 +83,31 @@ class KnownDataset:
     layout: str  # what --from PATH must hold
 
 
+ORIGIN: Final = "graphmill"
+"""Key of the metadata of a Parquet file of predictions: JSON that says whose they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class PredictsClasses:
+    """What `graphmill predict` writes of a task that tells classes apart, by column."""
+
+    truth: str
+    predicted: str
+    names: str  # key in the header of prepared data: a name for each class, or none at all
+
+
+@dataclass(frozen=True, slots=True)
+class PredictsSeries:
+    """What it writes of a task that forecasts series, by column; times are in seconds since 1970."""
+
+    truth: str
+    predicted: str
+    series: str  # which one, such as the sensor
+    time: str  # of the value that is forecast
+    steps_ahead: str
+    unit: str  # key in the header of prepared data: of the values
+
+
 E = TypeVar("E", bound=Experiment)
 I = TypeVar("I", bound=DatasetInfo)  # noqa: E741  # a type, not a number
 P = TypeVar("P", bound=TaskPlan)
@@ -117,6 +142,7 @@ class Kind(Generic[E, I, P]):
     store: str  # class of prepared data: tasks.stores.Store
     task: str  # class of a rank's share: tasks.task.Task
     recognise: str = ""  # function that says of a path whether raw data there are this task's; "": none can
+    predictions: PredictsClasses | PredictsSeries | None = None  # what figures are drawn of; None: no figures
     sources: tuple[str, ...] = ()  # names of further weights that its ranks use: tasks.task.UsesSources
     old_formats: tuple[int | str, ...] = ()  # format_version of data prepared before their header named the kind
     layouts: tuple[Layout, ...] = ()  # headers of programs that the task comes from

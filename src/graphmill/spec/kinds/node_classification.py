@@ -10,7 +10,16 @@ from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
 from graphmill.spec.columns import COMM_MB, Layout, Measure
 from graphmill.spec.experiment import CustomModelSpec, DatasetSpec, Experiment, Fraction, TaskSpec, TrainSpec
-from graphmill.spec.kinds.kind import DatasetInfo, FromCatalogue, Kind, KnownDataset, Sizes, StepShape, TaskPlan
+from graphmill.spec.kinds.kind import (
+    DatasetInfo,
+    FromCatalogue,
+    Kind,
+    KnownDataset,
+    PredictsClasses,
+    Sizes,
+    StepShape,
+    TaskPlan,
+)
 from graphmill.spec.synonyms import ALSO_CALLED, HIDDEN_WIDTH
 
 FeatureTransform = Literal["as_stored", "binary", "row_normalised"]
@@ -310,6 +319,7 @@ KIND: Final = Kind(
     prepare_options=GraphPrepareOptions,
     prepare="graphmill.tasks.node_classification.prepare:prepare_asked",
     store="graphmill.tasks.node_classification.store:LabelledGraphStore",
+    predictions=PredictsClasses("label", "prediction", names="class_names"),
     task="graphmill.tasks.node_classification.task:NodeClassification",
     old_formats=(1,),
     layouts=(SYNC_ABLATION,),

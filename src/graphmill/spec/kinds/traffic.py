@@ -8,7 +8,16 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from graphmill.config.frozen import Spec
 from graphmill.spec.columns import BUSY, Layout, Measure
 from graphmill.spec.experiment import CustomModelSpec, DatasetSpec, Experiment, TaskSpec, TrainSpec
-from graphmill.spec.kinds.kind import DatasetInfo, FromCatalogue, Kind, KnownDataset, Sizes, StepShape, TaskPlan
+from graphmill.spec.kinds.kind import (
+    DatasetInfo,
+    FromCatalogue,
+    Kind,
+    KnownDataset,
+    PredictsSeries,
+    Sizes,
+    StepShape,
+    TaskPlan,
+)
 from graphmill.spec.optimizer import AdamSpec, AdamWSpec, SgdSpec
 from graphmill.spec.synonyms import HIDDEN_WIDTH
 
@@ -302,6 +311,7 @@ KIND: Final = Kind(
     recognise="graphmill.tasks.traffic.read:holds_readings",
     store="graphmill.tasks.traffic.store:TrafficStore",
     task="graphmill.tasks.traffic.task:Traffic",
+    predictions=PredictsSeries("reading", "forecast", series="sensor", time="time", steps_ahead="horizon", unit="unit"),
     old_formats=("traffic/1",),
     layouts=(MULTI_NODE_DCRNN,),
     former_names={"samples_epoch_global": "num_seeds", "samples_cum_global": "num_seeds_cum"},
