@@ -80,7 +80,12 @@ def confusion_matrix(of: Predictions, columns: PredictsClasses, scores: pl.DataF
         title=of.title,
         note=_note(scores),
         is_synthetic=of.is_synthetic,
-        x=Axis("predicted class, numbered as the rows", 0.5, count + 0.5, tuple(range(1, count + 1))),
+        x=Axis(
+            "predicted class, numbered as the rows (shade: share of the row)",
+            0.5,
+            count + 0.5,
+            tuple(range(1, count + 1)),
+        ),
         y=_classes("class", labels),
         panels=(Panel("", tuple(_shade(cells, place, count) for place in range(len(SHADES)))),),
     )
@@ -109,7 +114,7 @@ def _points(name: str, place: int, points: Sequence[tuple[float | None, float]])
         label="F1" if name == "f1" else name,
         form="means",
         colour=OKABE_ITO[place],
-        marker=MARKERS[place],
+        marker=MARKERS[place + 1],
         x=tuple(score for score, _ in known),
         y=tuple(y for _, y in known),
         y_sd=(0.0,) * len(known),

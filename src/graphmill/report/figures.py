@@ -91,7 +91,7 @@ def prediction_figures(
 ) -> Figures:
     """Draw the figures of a file of predictions that its task has; `task`: see `open_predictions`."""
     _refuse_unknown(only, OF_PREDICTIONS)
-    charts, scores = _prediction_charts(open_predictions(predictions, task=task))
+    charts, scores = prediction_charts(open_predictions(predictions, task=task))
     chosen = [chart for chart in charts if chart.name.startswith(tuple(only))]
     if not chosen:
         had = " and ".join(name for name in OF_PREDICTIONS if any(chart.name.startswith(name) for chart in charts))
@@ -107,7 +107,7 @@ def prediction_figures(
     return Figures(tuple(images), tuple(tex_files), tuple(pdfs), tuple(notes), tuple(tables))
 
 
-def _prediction_charts(of: Predictions) -> tuple[list[Chart], pl.DataFrame | None]:
+def prediction_charts(of: Predictions) -> tuple[list[Chart], pl.DataFrame | None]:
     """With the numbers behind them, where they show some only."""
     match of.kind.predictions:
         case PredictsClasses() as columns:

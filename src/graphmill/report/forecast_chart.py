@@ -61,7 +61,7 @@ def _lines(day: pl.DataFrame, columns: PredictsSeries, name: str) -> tuple[Serie
     own = day.filter(pl.col(columns.series) == name).sort(columns.time)
     times = tuple(float(time) for time in own[columns.time])
     return tuple(
-        Series(label, "line", OKABE_ITO[place], MARKERS[place], times, tuple(own[column]))
+        Series(label, "rule", OKABE_ITO[place], MARKERS[place], times, tuple(own[column]))
         for place, (label, column) in enumerate(
             ((columns.truth, columns.truth), (columns.predicted, columns.predicted))
         )

@@ -9,8 +9,10 @@ from graphmill.monitor.summary import HostSummary, read_monitors, summarise
 from graphmill.record.documents import read_document
 from graphmill.record.evaluations import read_evaluations
 from graphmill.record.run_folder import RunFolder
-from graphmill.report.page import Block, Headline, Page, PageCell, Remark, Section, Shown, Table, filled
+from graphmill.report.figures import prediction_charts
+from graphmill.report.page import Block, Figures, Headline, Page, PageCell, Remark, Section, Shown, Table, filled
 from graphmill.report.page import table as table_of
+from graphmill.report.predictions import open_predictions
 from graphmill.report.run_record import RunRecord
 from graphmill.report.sections import (
     curves_section,
@@ -36,6 +38,7 @@ def run_page(folder: RunFolder, *, written: str) -> Page:
     sections = (
         curves_section([folder]),
         Section("Measures", told(lambda: _measures(record))),
+        Section("Predictions", told(lambda: _predictions(folder))),
         time_section(folder),
         Section("What it used", told(lambda: _used(folder))),
         *verified_sections(folder),
@@ -107,6 +110,23 @@ def _measures(record: RunRecord) -> list[Block]:
 
 def _rounded(value: float | None) -> Shown | None:
     return None if value is None else Shown(_score(value), value)
+
+
+def _predictions(folder: RunFolder) -> list[Block]:
+    """Figures of the files of predictions that were written into the run folder."""
+    blocks: list[Block] = []
+    for path in sorted(folder.path.glob("*.parquet")):
+        charts, scores = prediction_charts(open_predictions(path, task=folder.read_plan().task.kind))
+        words = tuple(f"{chart.y.label} against {chart.x.label}: {chart.title}" for chart in charts)
+        blocks.append(Figures(tuple(charts), words))
+        if scores is not None:
+            rows = [tuple(_exact(value) for value in row) for row in scores.iter_rows()]
+            blocks.append(Table(f"Every class: {path.name}", tuple(scores.columns), tuple(rows)))
+    return blocks
+
+
+def _exact(value: PageCell) -> PageCell:
+    return Shown(_score(value), value) if isinstance(value, float) else value
 
 
 def _used(folder: RunFolder) -> list[Block]:
