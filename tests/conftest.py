@@ -12,7 +12,13 @@ import pytest
 hypothesis.settings.register_profile("graphmill", deadline=None)
 hypothesis.settings.load_profile("graphmill")
 
-pytest_plugins = ("chromium", "failing_disk", "planned_runs", "real_slurm", "left_behind")  # in tests/plugins, see pyproject.toml
+pytest_plugins = (
+    "chromium",
+    "failing_disk",
+    "planned_runs",
+    "real_slurm",
+    "left_behind",
+)  # in tests/plugins, see pyproject.toml
 
 GOLDENS = Path(__file__).parent / "goldens"
 

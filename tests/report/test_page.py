@@ -32,7 +32,9 @@ def finished(tmp_path: Path, planner, plausible: SimpleNamespace):
             "model": {"kind": "graphsage", "hidden_channels": width},
             "train": {"ranks": 1, "epochs": 3, "seed": seed},
         }
-        folder = RunFolder.create(planner(NodeClassificationExperiment.model_validate(asked), run_id), tmp_path / "logs")
+        folder = RunFolder.create(
+            planner(NodeClassificationExperiment.model_validate(asked), run_id), tmp_path / "logs"
+        )
         rows = plausible.run_rows(run_id=run_id, dataset="toy", world_size=1, epochs=3, seed=seed)
         write_metrics(folder.metrics_path, rows, KIND.columns)
         folder.begin_attempt(resumed=False, command=["graphmill"])
@@ -108,7 +110,10 @@ def test_a_study_has_its_comparison_a_line_for_each_configuration_and_every_cell
 
 def test_a_pipeline_sets_what_was_predicted_against_what_was_measured(finished):
     first, second = finished("p/one"), finished("p/two", width=16)
-    predicted = [Predicted(Interval(70.0, 80.0), Interval(1.0, 2.0)), Predicted(Interval(10.0, 20.0), Interval(800, 900))]
+    predicted = [
+        Predicted(Interval(70.0, 80.0), Interval(1.0, 2.0)),
+        Predicted(Interval(10.0, 20.0), Interval(800, 900)),
+    ]
     stages = [
         StageOfReport("one", first, (), predicted[0]),
         StageOfReport("two", second, (("init_from", "one"),), predicted[1]),
@@ -168,7 +173,9 @@ def shown(tab, tmp_path: Path):
     return show
 
 
-COLUMN = "[...document.querySelectorAll('div.wide tbody tr')].slice(0, 4).map(row => row.cells[{}].textContent).join(' ')"
+COLUMN = (
+    "[...document.querySelectorAll('div.wide tbody tr')].slice(0, 4).map(row => row.cells[{}].textContent).join(' ')"
+)
 
 
 def test_in_a_browser_a_table_sorts_by_value_with_empty_cells_last(shown):
