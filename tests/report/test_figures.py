@@ -42,9 +42,8 @@ def small(tmp_path: Path, plausible) -> Path:
 
 def test_every_figure_is_written_in_every_form(small: Path, without_latex):
     drawn = figures(small)
-    stems = [
-        f"{stem}_test-data" for stem in ("sync_ablation", "best_val_micro_f1_vs_total_comm", "pareto_frontier_fp32")
-    ]
+    names = ("sync_ablation", "best_val_micro_f1_vs_total_comm", "pareto_frontier_fp32")
+    stems = [f"{stem}_test-data" for stem in (*names, "learning_loss", "learning_val_micro_f1")]
     assert [path.as_posix() for path in drawn.tex] == [f"plots/{stem}.tex" for stem in stems]
     assert [path.name for path in drawn.images] == [f"{stem}.{kind}" for stem in stems for kind in ("png", "pdf")]
     for path in drawn.images:
@@ -141,7 +140,7 @@ def test_every_figure_compiles_alone_and_to_the_same_bytes(metrics_csv: Path):
     first = drawn.pdfs[0].read_bytes()
     assert first.startswith(b"%PDF")
     assert build_tex(drawn.tex[0]).read_bytes() == first
-    assert sorted(path.suffix for path in Path("plots/build").iterdir()) == [".pdf"] * 3  # no litter
+    assert sorted(path.suffix for path in Path("plots/build").iterdir()) == [".pdf"] * 5  # no litter
 
 
 @needs_latexmk
@@ -154,7 +153,7 @@ def test_the_compiled_figure_says_what_it_shows(plausible):
         text = os.popen(f"pdftotext -layout '{pdf}' -").read()  # a path of our own
         assert "sbm 100k & co, 4 ranks, mean ± s.d. of 3 seeds" in text.replace("_", " ")
         assert "synthetic data" in text
-        assert "validation micro-F1" in text
+        assert ("loss (nats)" if "learning_loss" in pdf.name else "validation micro-F1") in text
 
 
 @needs_latexmk
@@ -165,7 +164,7 @@ def test_a_nasty_name_is_printed_and_not_run(plausible):
         NODES.columns,
     )
     drawn = figures(Path("metrics.csv"))
-    assert len(drawn.pdfs) == 3
+    assert len(drawn.pdfs) == 5
     assert not list(Path().rglob("owned"))
 
 
@@ -238,5 +237,6 @@ def test_files_that_latex_cannot_be_given_are_refused(name: str, says: str):
 def test_runs_of_one_rank_are_in_no_figure_of_communication(tmp_path: Path, plausible, without_latex):
     write_metrics(tmp_path / "alone.csv", plausible.run_rows(world_size=1, epochs=3), NODES.columns)
     drawn = figures(tmp_path / "alone.csv")
-    assert [path.name for path in drawn.tex] == ["sync_ablation_test-data.tex"]
+    names = ("sync_ablation", "learning_loss", "learning_val_micro_f1")
+    assert [path.name for path in drawn.tex] == [f"{name}_test-data.tex" for name in names]
     assert any("one rank" in note for note in drawn.notes)

@@ -27,7 +27,7 @@ from graphmill.report.table import MERGED_METRICS, OfDataset, by_dataset, load_m
 from graphmill.spec.kinds.kind import PredictsClasses, PredictsSeries
 
 OF_COMMUNICATION = ("sync_ablation", "accuracy_vs_communication", "pareto_frontier")
-FIGURES = ("learning_curves", *OF_COMMUNICATION)
+FIGURES = (*OF_COMMUNICATION, "learning_curves")
 OF_PREDICTIONS = ("per_class_scores", "confusion_matrix", "forecast_vs_truth")
 """Those that the task of the predictions has."""
 
@@ -174,20 +174,20 @@ def _charts(
     charts: list[Chart] = []
     notes: list[str] = []
     for part in parts:
-        if "learning_curves" in only:
-            charts += learning_curves(part)
         if "sync_ablation" in only:
             charts.append(sync_ablation(part))
         if part.is_of_one_rank:
             notes.append(
                 f"{part.name or metrics}: one rank each, which communicates nothing, so it is in no such figure"
             )
-            continue
-        points = usable_points(part, metrics, comm, acc)
-        notes += same_seed_notes(final_points(points))
-        if "accuracy_vs_communication" in only:
-            charts.append(accuracy_vs_communication(part, comm, acc))
-        if "pareto_frontier" in only:
-            charts.append(pareto_frontier(part, points, comm, acc))
+        else:
+            points = usable_points(part, metrics, comm, acc)
+            notes += same_seed_notes(final_points(points))
+            if "accuracy_vs_communication" in only:
+                charts.append(accuracy_vs_communication(part, comm, acc))
+            if "pareto_frontier" in only:
+                charts.append(pareto_frontier(part, points, comm, acc))
+        if "learning_curves" in only:
+            charts += learning_curves(part)
     notes += [f"{chart.name}: {chart.note}" for chart in charts if chart.note]
     return charts, notes
