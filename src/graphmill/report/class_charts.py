@@ -14,7 +14,7 @@ MOST_CLASSES: Final = 16
 """Rows of a figure that can be read. Of more classes the largest are drawn; the table of scores has all."""
 
 SHADES: Final = ("D6E6F2", "9CC6E0", "5A9FCB", "1F6FAA", "08406F")
-"""Of shares up to 20, 40, 60, 80 and 100 %; what rounds to nothing is white."""
+"""Of shares up to 20, 40, 60, 80 and 100 %; what is below `_LEAST_SHARE` is white."""
 
 _LEAST_SHARE: Final = 0.005
 
@@ -97,7 +97,7 @@ def _shade(cells: Sequence[tuple[int, int, float]], place: int, count: int) -> S
     lower, upper = max(_LEAST_SHARE, place * width), (place + 1) * width
     own = [cell for cell in cells if lower <= cell[2] < upper or (upper == 1 and cell[2] >= 1)]
     return Series(
-        label=f"{100 * lower:.3g} to {100 * upper:.0f} %",
+        label=f"to {100 * upper:.0f} %",
         form="bars",
         colour=SHADES[place],
         marker="square",
