@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphmill.base.errors import UserError
-from graphmill.cli.find_run import find_several, name_of_runs
 from graphmill.cli.options import Json, LogsRoot
 from graphmill.cli.show import Cell, print_json, print_line, print_table
-from graphmill.record.run_folder import find_runs
 
 if TYPE_CHECKING:
     from graphmill.report.compare import Comparison
@@ -48,6 +46,8 @@ def compare(
       graphmill compare my-grid
       graphmill compare my-grid --sort model.hidden_channels --json
     """
+    from graphmill.cli.find_run import find_several, name_of_runs
+    from graphmill.record.run_folder import find_runs
     from graphmill.report.compare import compare as compared
 
     named = [name_of_runs(text, logs_root) for text in what or []]
