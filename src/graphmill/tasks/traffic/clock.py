@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
+from graphmill.spec.kinds.traffic import DAY_S
 
 _log = logging.getLogger(__name__)
 
@@ -69,12 +70,19 @@ def check_regular(timestamps: NDArray[np.int64], path: Path) -> None:
     steps = np.diff(timestamps)
     off = int(np.count_nonzero(steps % interval_of(timestamps)))
     if off > _JITTER_ALLOWED * len(steps):
-        low, middle, high = int(steps.min()), int(np.median(steps)), int(steps.max())
+        middle = int(np.median(steps))
+        likely = _part_of_a_day(middle)
         raise UserError(
             f"{path}: the clock jitters: {off:,} of {len(steps):,} steps are not a whole number of intervals"
-            f" ({low} to {high} s, median {middle} s)",
-            fix=f"-o interval_s={middle} moves every time to the nearest step of {middle} s; or resample the readings",
+            f" ({steps.min()} to {steps.max()} s, median {middle} s)",
+            fix=f"-o interval_s={likely} moves every time to the nearest step of {likely} s; or resample the readings",
         )
+
+
+def _part_of_a_day(seconds: int) -> int:
+    """The part of a day nearest to so many seconds, if it is within a twentieth: what a clock that jitters was set to."""
+    nearest = min((part for part in range(1, DAY_S + 1) if DAY_S % part == 0), key=lambda part: abs(part - seconds))
+    return nearest if abs(nearest - seconds) <= seconds / 20 else seconds
 
 
 def on_grid(timestamps: NDArray[np.int64], interval_s: int, path: Path) -> NDArray[np.int64]:
@@ -84,7 +92,8 @@ def on_grid(timestamps: NDArray[np.int64], interval_s: int, path: Path) -> NDArr
     """
     since = timestamps - timestamps[0]
     phase = int(np.median((since + interval_s // 2) % interval_s - interval_s // 2))
-    moved: NDArray[np.int64] = np.rint((since - phase) / interval_s).astype(np.int64) * interval_s + phase + timestamps[0]
+    steps = np.rint((since - phase) / interval_s).astype(np.int64)
+    moved: NDArray[np.int64] = timestamps[0] + phase + steps * interval_s
     met = np.flatnonzero(np.diff(moved) == 0)
     if len(met):
         pair = " and ".join(_said(time) for time in timestamps[met[0] : met[0] + 2])
