@@ -13,6 +13,7 @@ from graphmill.spec.kinds.traffic import TrafficExperiment
 from graphmill.spec.plan import MachineInfo
 from graphmill.tasks.planning import plan_experiment
 from graphmill.tasks.traffic.prepare import prepare_traffic
+from graphmill.tasks.traffic.read import holds_readings
 from graphmill.tasks.traffic.store import TrafficStore
 
 BEGIN = 1_700_000_100  # 2023-11-14 22:15
@@ -212,3 +213,10 @@ def test_csv_times(tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "own.csv").write_text(text)
     with pytest.raises(UserError, match=says):
         prepare_traffic("own", root=tmp_path, from_path=tmp_path / "own.csv")
+
+
+def test_a_table_is_a_series_if_its_first_column_is_called_a_time(tmp_path: Path) -> None:
+    (tmp_path / "own.csv").write_text('"Timestamp",a\n2023-01-01,1\n')
+    (tmp_path / "nodes.csv").write_text("id,label,split\n0,a,train\n")
+    assert holds_readings(tmp_path / "own.csv")
+    assert not holds_readings(tmp_path / "nodes.csv")

@@ -3,6 +3,7 @@
 import logging
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from graphmill.tasks.traffic.series import Series, read_series
 from graphmill.tasks.traffic.store import RawTraffic
 
 _log = logging.getLogger(__name__)
+_TIMES: Final = ("time", "timestamp", "date", "datetime")
+_LONG: Final = 2**16  # bytes of a header that are looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +64,14 @@ def _say_what_is_missing(series: Series) -> None:
 
 
 def holds_readings(path: Path) -> bool:
-    """Whether a file or folder is a series by its look: pandas HDF, an .npz with readings and their times, BasicTS."""
+    """Whether a file or folder is a series by its look: pandas HDF, an .npz with readings and their times, a table whose
+    first column is called a time, BasicTS.
+    """
     if path.suffix in (".h5", ".hdf5") or path.name == BASICTS or (path / BASICTS).is_file():
         return True
+    if path.suffix == ".csv" and path.is_file():
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.readline(_LONG).partition(",")[0].strip(' "\ufeff\n').lower() in _TIMES
     return path.suffix == ".npz" and path.is_file() and {"values", "timestamps"} <= set(npz_keys(path))
 
 
