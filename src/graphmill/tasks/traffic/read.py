@@ -64,8 +64,8 @@ def _say_what_is_missing(series: Series) -> None:
 
 
 def holds_readings(path: Path) -> bool:
-    """Whether a file or folder is a series by its look: pandas HDF, an .npz with readings and their times, a table whose
-    first column is called a time, BasicTS.
+    """Whether a file or folder is a series by its look: pandas HDF, an .npz with readings and their times, a table
+    whose first column is called a time, BasicTS.
     """
     if path.suffix in (".h5", ".hdf5") or path.name == BASICTS or (path / BASICTS).is_file():
         return True
