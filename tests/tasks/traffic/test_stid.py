@@ -71,7 +71,7 @@ def test_it_knows_each_sensor_and_the_clock() -> None:
     ).eval()
     inputs = torch.zeros(1, 2, 3, 4)
     slot, weekday = 201, 5
-    inputs[..., 2], inputs[..., 3] = np.float32(slot * 300 / 86_400), np.float32(weekday / 7)
+    inputs[..., 2], inputs[..., 3] = slot * 300 / 86_400, weekday / 7
     net(inputs, np.array([0]))[:, :, 1].sum().backward()
     for parameter, row in ((net.sensors, 1), (net.times, slot), (net.weekdays, weekday)):
         assert parameter.grad is not None
