@@ -185,7 +185,7 @@ def _read_npz(path: Path) -> Series:
             raise UserError(
                 f"{path}: a time is not a time (NaT)", fix="give a time for every row, or leave the row out"
             )
-        times = times.astype("datetime64[ns]").astype(np.int64)
+        times = times.astype("datetime64[s]").astype(np.int64)
     clean = _as_float32(values, (values.shape[0], values.shape[1]))
     return Series(clean, seconds_of(times, path), tuple(map(str, ids)), f"npz file {path.name}")
 
