@@ -51,6 +51,8 @@ CASES = {
     "traffic-metr-la-10-identity": Case(FORECAST, WITHOUT_GRAPH, "traffic-metr-la-10"),
     "traffic-metr-la-week": Case({"mae_15min": None, "mae_30min": 4.34, "mae_60min": 5.77}),
     "traffic-metr-la-week-identity": Case(FORECAST, WITHOUT_GRAPH, "traffic-metr-la-week"),
+    "traffic-stid-metr-la-10": Case(FORECAST),
+    "traffic-stid-metr-la-week": Case(FORECAST),
     "traffic-bangkok": Case({"mae_30min": None}),
 }
 
@@ -119,10 +121,10 @@ def last_value_errors(folder: Path) -> dict[str, float]:
     starts = windows.of("test")
     batch = windows.batch(Seeds(0, 0, SeedIds(starts)))
     history = batch.readings[:, : task.history]
-    ages = torch.arange(1, task.history + 1).view(1, -1, 1) * (history != 0)
+    ages = torch.arange(1, task.history + 1).view(1, -1, 1) * ~history.isnan()
     latest = ages.argmax(dim=1, keepdim=True)
     last = history.gather(1, latest)
-    total = tally(last.expand_as(batch.targets), batch.targets, batch.is_known & (last != 0))
+    total = tally(last.expand_as(batch.targets), batch.targets, batch.is_known & ~last.isnan())
     return measures(total, task.dataset.interval_s)
 
 

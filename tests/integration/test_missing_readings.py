@@ -34,7 +34,7 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Plan]:
     """Every scheme with two ranks, and one process; half of the training steps have no reading at all."""
     root = tmp_path_factory.mktemp("silent")
     raw = generate(num_sensors=4, num_steps=300)
-    raw.series.values[60:160] = 0
+    raw.series.values[60:160] = np.nan
     write_traffic(raw, root / "silent")
     found = {name: _plan(root, name, ranks=2, sync=sync) for name, sync in SCHEMES.items()}
     return {**found, "alone": _plan(root, "alone", ranks=1, sync=SCHEMES["every"])}

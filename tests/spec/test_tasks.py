@@ -12,6 +12,7 @@ from graphmill.spec.load import inline_experiment, load_experiment
 from graphmill.spec.modelled import modelled
 from graphmill.spec.plan import MachineInfo, Plan, resolve
 from graphmill.spec.recipes import list_recipes
+from graphmill.tasks.planning import plan_experiment
 
 MACHINE = MachineInfo(num_cores=2, num_gpus=0)
 METR_LA = TrafficInfo(
@@ -131,3 +132,18 @@ def test_dcrnns_size_by_formula():
     assert in_torch.memory_per_rank_mib > 2 * figures.memory_per_rank_mib
     strange = traffic({"model": {"kind": "custom", "target": "a.B"}})
     assert modelled(strange).memory_per_rank_mib is modelled(strange).num_parameters is None
+
+
+def test_the_memory_of_largest_is_planned_without_its_data(tmp_path):
+    """8,600 sensors over five years: the series is mapped once per host; a rank holds windows, model, activations."""
+    text = {"task": "traffic", "dataset": {"name": "largest-ca"}, "model": {"kind": "stid"}, "train": {"epochs": 1}}
+    plan = plan_experiment(inline_experiment(text, "mine"), dataset_root=tmp_path, run_id="r", machine=MACHINE)
+    memory, mib = modelled(plan).memory, 1 << 20
+    series = 525_888 * 8_600 * 4
+    assert series <= memory.data_mib * mib < 1.01 * series
+    assert memory.batches_mib * mib >= 64 * 24 * 8_600 * 4
+    assert memory.index_mib * mib >= 525_888 * 3 * 8
+    parameters = (8_600 + 288 + 7 + 12 * 4 + 1) * 32 + 3 * 2 * 129 * 128 + 129 * 12
+    assert modelled(plan).num_parameters == parameters
+    assert memory.model_mib * mib == 4 * parameters * 4  # gradients and Adam's two moments
+    assert modelled(plan).memory_per_rank_mib < memory.data_mib / 3, "no rank holds the series"

@@ -118,10 +118,10 @@ def prepare(
     ] = None,
     adjacency: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", show_default=False, help="The road graph, where --from is a file of readings."),
+        typer.Option(metavar="PATH", show_default=False, help="The graph, where --from is a file of readings."),
     ] = None,
     unit: Annotated[
-        str | None, typer.Option(metavar="UNIT", show_default=False, help="What the readings are in; else mph.")
+        str | None, typer.Option(metavar="UNIT", show_default=False, help="What the readings are in.")
     ] = None,
     root: DatasetRoot = None,
     json: Json = False,

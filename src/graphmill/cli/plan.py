@@ -105,6 +105,11 @@ def show_plan(resolved: "Plan", *, json: bool, trial: "Trial | None" = None) -> 
             (f"MiB in all ({resolved.sync.payload} payload)", figures.payload_mib_total),
             ("nodes per batch, at most", figures.nodes_per_batch),
             ("MiB of memory per rank, at most", figures.memory_per_rank_mib),
+            ("  of the model, with gradients and moments", figures.memory.model_mib),
+            ("  of batches under way", figures.memory.batches_mib),
+            ("  of a step's activations, or an evaluation", figures.memory.activations_mib),
+            ("  of what it keeps about all data", figures.memory.index_mib),
+            ("MiB of data, mapped once per host", figures.memory.data_mib),
         ],
         title="modelled (by formula, not measured)",
     )

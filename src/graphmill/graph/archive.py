@@ -1,4 +1,4 @@
-"""Read untrusted .npz archives: no pickles, and every header is checked against the size of its data."""
+"""Read untrusted .npy files and .npz archives: no pickles, and every header is checked against the size of its data."""
 
 import zipfile
 from collections.abc import Collection
@@ -37,6 +37,21 @@ def read_npz(path: Path, *, required: Collection[str], optional: Collection[str]
     wanted = [key for key in present if key in required or key in optional]
     with zipfile.ZipFile(path) as archive:
         return {key: _read_member(archive, path, key) for key in wanted}
+
+
+def read_npy(path: Path) -> NDArray[Any]:
+    """The array in a .npy file."""
+    try:
+        with path.open("rb") as file:
+            header = read_npy_header(file)
+            if header.num_bytes != (found := path.stat().st_size):
+                raise ValueError(f"its header asks for {header.num_bytes} bytes, and it has {found}")
+            file.seek(0)
+            return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+    except UNREADABLE as error:
+        raise UserError(
+            f"{path} cannot be read as .npy: {reason(error)}", fix="write it again with numpy.save"
+        ) from error
 
 
 def _read_member(archive: zipfile.ZipFile, path: Path, key: str) -> NDArray[Any]:

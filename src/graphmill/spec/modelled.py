@@ -13,6 +13,16 @@ _BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 _PROCESS_MIB = 350.0  # interpreter, torch and its threads, before any data
 
 
+class MemoryParts(Spec):
+    """What the memory of a rank is made of, and what all ranks of a host share; at most. Null where it is not known."""
+
+    data_mib: float | None = Field(description="prepared data, mapped once for all ranks of a host: page cache")
+    index_mib: float = Field(description="what each rank keeps about all of the data")
+    batches_mib: float = Field(description="the batches of a rank that are under way")
+    model_mib: float | None = Field(description="parameters, gradients, moments, and what the scheme keeps")
+    activations_mib: float = Field(description="what a step's backward pass needs, or an evaluation if that is more")
+
+
 class Modelled(Spec):
     """Figures by formula. Null if the model is user-defined: its size is known only once it is built."""
 
@@ -32,6 +42,7 @@ class Modelled(Spec):
     memory_per_rank_mib: float | None = Field(
         description="at most; the data are mapped once for all ranks and not in it"
     )
+    memory: MemoryParts
 
 
 def modelled(plan: Plan) -> Modelled:
@@ -39,6 +50,7 @@ def modelled(plan: Plan) -> Modelled:
     sizes = plan.kind.sizes(plan.task, StepShape(plan.batch_size, plan.device, plan.precision))
     # Which parameters a pattern freezes is known only once the model is built.
     parameters = None if plan.optimizer.frozen else sizes.num_parameters
+    memory = _memory(plan, sizes, parameters)
     num_syncs = _num_syncs(plan)
     per_sync = None if parameters is None else parameters * 4 / _MIB
     payload = None if parameters is None else parameters * _BYTES[plan.sync.payload] / _MIB
@@ -52,7 +64,8 @@ def modelled(plan: Plan) -> Modelled:
         payload_mib_per_sync=payload,
         payload_mib_total=None if payload is None else payload * num_syncs,
         nodes_per_batch=sizes.nodes_per_batch,
-        memory_per_rank_mib=None if parameters is None else _memory_mib(plan, sizes, parameters),
+        memory_per_rank_mib=_of_a_rank(memory),
+        memory=memory,
     )
 
 
@@ -69,9 +82,20 @@ def _seeds_seen(plan: Plan) -> int:
     return last * plan.batches.num_seeds + plan.batches.seeds_in(plan.calendar.steps_in(last))
 
 
-def _memory_mib(plan: Plan, sizes: Sizes, parameters: int) -> float:
-    """Process, parameters with gradients, moments and what the scheme keeps, batches, activations."""
+def _memory(plan: Plan, sizes: Sizes, parameters: int | None) -> MemoryParts:
     of_scheme = {DeferredAllreduceSpec: 0, LocalSgdSpec: 2, DilocoSpec: 3}[type(plan.sync)]
     copies = 2 + num_moments(plan.optimizer) + of_scheme
-    batches = sizes.batch_bytes * (plan.prefetch + 1)
-    return _PROCESS_MIB + (parameters * 4 * copies + batches + sizes.activation_bytes) / _MIB
+    return MemoryParts(
+        data_mib=None if sizes.data_bytes is None else sizes.data_bytes / _MIB,
+        index_mib=sizes.index_bytes / _MIB,
+        batches_mib=sizes.batch_bytes * (plan.prefetch + 1) / _MIB,
+        model_mib=None if parameters is None else parameters * 4 * copies / _MIB,
+        activations_mib=sizes.activation_bytes / _MIB,
+    )
+
+
+def _of_a_rank(parts: MemoryParts) -> float | None:
+    """The process and all parts but the data."""
+    if parts.model_mib is None:
+        return None
+    return _PROCESS_MIB + parts.index_mib + parts.batches_mib + parts.model_mib + parts.activations_mib

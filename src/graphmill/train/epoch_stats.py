@@ -3,7 +3,7 @@
 import math
 import resource
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
@@ -13,7 +13,7 @@ import torch
 from graphmill.base.errors import UserError
 from graphmill.record.manifest import Counters, SavedStats
 from graphmill.runtime.spans import Name
-from graphmill.spec.columns import PRECISIONS, Cell
+from graphmill.spec.columns import PRECISIONS, Cell, Measure
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import MIB, Group, interface_bytes
 from graphmill.tasks.task import Measures
@@ -203,10 +203,15 @@ def refuse_divergence(loss_sum: float, steps_done: int) -> None:
         )
 
 
-def evaluation_facts(measures: Measures, best: dict[str, float], eval_s: float) -> dict[str, Cell]:
-    """The metrics that an evaluation after the epoch adds; `best`: of each measure the best so far."""
+def evaluation_facts(
+    measures: Measures, best: dict[str, float], eval_s: float, known: Sequence[Measure]
+) -> dict[str, Cell]:
+    """The metrics that an evaluation after the epoch adds; `best`: of each measure the best so far.
+
+    Only measures that the task has named (`known`) have columns; evaluations.csv has all that were taken.
+    """
     return {
-        **{f"val_{name}": value for name, value in measures.values.items()},
+        **{f"val_{each.name}": measures.values[each.name] for each in known if each.name in measures.values},
         **{f"best_val_{name}": value for name, value in best.items()},
         "val_loss": measures.loss,
         "eval_s": eval_s,

@@ -170,7 +170,7 @@ class Training:
                 self.measured = Measured(self.steps_done, measures.values)
                 self.run_log.evaluated(self.epoch + 1, "val", measures)
                 self._evaluate_own_sets()
-            facts |= evaluation_facts(measures, self.best.values, span.seconds)
+            facts |= evaluation_facts(measures, self.best.values, span.seconds, self.plan.kind.measures)
             self.stopped_early = self._agree_to_stop_early(measures) and not is_last
         self.run_log.epoch_ended(facts)
         self.epoch, self.step = self.epoch + 1, 0

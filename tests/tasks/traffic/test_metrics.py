@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rounding import Bounded, assert_near, assert_within
 
 from graphmill.base.errors import UserError
-from graphmill.tasks.traffic.metrics import empty_tally, horizons, measures, tally
+from graphmill.tasks.traffic.metrics import by_steps, empty_tally, horizons, measures, tally
 
 
 def random_forecast(windows: int, horizon: int = 12, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -35,7 +35,27 @@ def test_against_numpy() -> None:
         for name, value in expected.items():  # sums of positive numbers, in float64
             exact = Bounded.of(value).rounded(len(error) + 4)
             assert_near(values[name + label], exact, computed=torch.float64)
-    assert len(values) == 12
+    assert len(values) == 12 + 3 * 12
+    for name in ("mae", "rmse", "mape"):
+        assert values[f"{name}_3_steps_15min"] == values[f"{name}_15min"]
+
+
+def test_a_reading_of_0_counts_but_has_no_relative_error() -> None:
+    targets = torch.tensor([0.0, 4.0, float("nan"), 0.0]).view(1, 2, 2)
+    forecasts = torch.tensor([1.0, 3.0, 9.0, 2.0]).view(1, 2, 2)
+    values = measures(tally(forecasts, targets, ~targets.isnan()), 86_400)
+    assert values["mae"] == 4 / 3
+    assert values["mape"] == 25
+    assert values["mae_2_steps_2d"] == 2
+    assert "mape_2_steps_2d" not in values, "every reading of that horizon is 0"
+
+
+@pytest.mark.parametrize(
+    ("step", "interval", "name"),
+    [(3, 300, "3_steps_15min"), (1, 3600, "1_step_1h"), (24, 3600, "24_steps_1d"), (7, 90, "7_steps_630s")],
+)
+def test_every_horizon_is_named_by_its_steps_and_its_time(step: int, interval: int, name: str) -> None:
+    assert by_steps(step, interval) == name
 
 
 @given(st.integers(1, 30), st.lists(st.integers(0, 30), max_size=4))

@@ -50,10 +50,11 @@ Writer = Callable[..., Path]
 def test_every_layout_gives_the_same_series(tmp_path: Path, write: Writer, name: str) -> None:
     series = read_series(write(tmp_path / name))
     assert series.values.dtype == np.float32
-    np.testing.assert_array_equal(series.values, np.nan_to_num(VALUES).astype(np.float32))
+    expected = np.where(VALUES == 0, np.nan, VALUES).astype(np.float32)
+    np.testing.assert_array_equal(series.values, expected)
     np.testing.assert_array_equal(series.timestamps, TIMES)
     assert series.sensor_ids == tuple(IDS)
-    assert series.num_nan == 1
+    assert (series.missing, series.num_zero, series.num_nan) == ("zeros", 1, 1)
 
 
 @pytest.mark.parametrize(("unit", "scale"), [("", 10**9), ("[ns]", 10**9), ("[us]", 10**6), ("[s]", 1)])

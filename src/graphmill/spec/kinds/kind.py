@@ -71,6 +71,8 @@ class Sizes:
     batch_bytes: int = 0  # of one batch of a rank
     activation_bytes: int = 0  # what its backward pass needs
     nodes_per_batch: int | None = None  # None: nothing is sampled
+    data_bytes: int | None = None  # of the prepared data, mapped once for all ranks of a host; None: not modelled
+    index_bytes: int = 0  # what each rank keeps in memory about all of the data
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
+from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
 from graphmill.spec.columns import BUSY, Layout, Measure
 from graphmill.spec.experiment import CustomModelSpec, DatasetSpec, Experiment, TaskSpec, TrainSpec
@@ -22,6 +23,8 @@ from graphmill.spec.optimizer import AdamSpec, AdamWSpec, SgdSpec
 from graphmill.spec.synonyms import HIDDEN_WIDTH
 
 GraphUse = Literal["as_stored", "identity"]
+MissingReadings = Literal["zeros", "nan", "never"]
+"""Which readings of a file are missing: zeros and NaNs, NaNs alone, or none, so that a NaN is an error."""
 
 
 class TrafficTaskSpec(TaskSpec):
@@ -56,7 +59,18 @@ class DcrnnSpec(Spec):
     )
 
 
-ForecasterSpec = Annotated[DcrnnSpec | CustomModelSpec, Field(discriminator="kind")]
+class StidSpec(Spec):
+    """Spatial-temporal identities and residual layers, without a graph (Shao et al. 2022, arXiv 2208.05233)."""
+
+    kind: Literal["stid"]
+    embed_dim: PositiveInt = Field(
+        32, description="channels of the readings, of the sensor, of the time of day and of the weekday, each"
+    )
+    num_layers: PositiveInt = Field(3, description="residual layers, of four times embed_dim channels")
+    dropout: float = Field(0.15, ge=0, lt=1, description="inside every residual layer")
+
+
+ForecasterSpec = Annotated[DcrnnSpec | StidSpec | CustomModelSpec, Field(discriminator="kind")]
 
 
 _CLIPPED_AT_5 = Field(5.0, description="the mean gradient of an update is scaled down to this L2 norm; null: never")
@@ -138,6 +152,7 @@ class TrafficInfo(DatasetInfo):
     unit: str = Field(description="of a reading, such as mph")
     num_val: int = Field(description="windows")
     num_test: int = Field(description="windows")
+    sensors: str = Field("", description="digest of the sensors' ids in their order; empty: not known")
 
 
 class TrafficPlan(TaskPlan):
@@ -153,8 +168,14 @@ class TrafficPlan(TaskPlan):
 
 
 def resolve(experiment: TrafficExperiment, dataset: TrafficInfo) -> TrafficPlan:
-    """Its part of a plan."""
+    """Its part of a plan. `UserError` if the model needs a graph, and there is none."""
     asked = experiment.dataset
+    if dataset.num_edges == 0 and asked.graph == "as_stored" and not isinstance(experiment.model, StidSpec):
+        raise UserError(
+            f"model.kind={experiment.model.kind} reads a graph, and {dataset.name} was prepared without one",
+            fix="set model.kind=stid, which needs none, or dataset.graph=identity, so that no sensor sees another; or"
+            f" prepare it with its graph: graphmill prepare {dataset.name} --from READINGS --adjacency GRAPH --force",
+        )
     return TrafficPlan(
         dataset=dataset,
         history=asked.history,
@@ -185,8 +206,8 @@ def from_catalogue(experiment: TrafficExperiment, known: KnownDataset, path: str
         path=path,
         checksum=FromCatalogue(),
         synthetic=False,
-        interval_s=300,
-        unit="mph",
+        interval_s=_CATALOGUE_INTERVAL_S,
+        unit=UNITS[known.name],
         num_train=num_train,
         num_val=num_val,
         num_test=num_test,
@@ -194,30 +215,76 @@ def from_catalogue(experiment: TrafficExperiment, known: KnownDataset, path: str
     )
 
 
-_INPUTS = 4  # channels of a sensor: its reading, whether there is one, time of day, day of week
+INPUT_CHANNELS: Final = 4  # of a sensor: its scaled reading, 1 where there is one, time of day, day of the week
+DAY_S: Final = 86_400
+WEEK_DAYS: Final = 7
+_EVALUATED_AT_ONCE, _ROWS_AT_ONCE = 256, 2**18  # windows, and windows × sensors, in memory together
+
+
+def slots_of_day(interval_s: int) -> int:
+    """How many steps of so many seconds a day has, a last one that is cut short included."""
+    return -(-DAY_S // interval_s)
+
+
+def windows_at_once(num_sensors: int) -> int:
+    """Windows that an evaluation forecasts together: fewer of many sensors, so that its memory has a bound."""
+    return max(1, min(_EVALUATED_AT_ONCE, _ROWS_AT_ONCE // num_sensors))
 
 
 def sizes(plan: TrafficPlan, step: StepShape) -> Sizes:
-    """Parameters of DCRNN; bytes of a batch of windows, and of what its backward pass needs.
+    """Parameters of a built-in model; bytes of the series, of a batch of windows, and of a step or an evaluation."""
+    known, length = plan.dataset, plan.history + plan.horizon
+    rows = min(step.batch_size, known.num_train) * known.num_sensors
+    batch = rows * (length + plan.history * INPUT_CHANNELS + plan.horizon) * 4
+    data = {
+        "data_bytes": known.num_steps * known.num_sensors * 4 + known.num_edges * 12,
+        "index_bytes": known.num_steps * _INDEX_BYTES,
+    }
+    if isinstance(plan.model, CustomModelSpec):
+        return Sizes(None, batch, **data)
+    trained, evaluated = _values_of_a_row(plan, step)
+    at_once = min(windows_at_once(known.num_sensors), max(known.num_val, known.num_test)) * known.num_sensors
+    # Forecasts and their errors, some of them in float64, beside the batch itself.
+    evaluation = at_once * (2 * length + plan.history * INPUT_CHANNELS + 8 * plan.horizon + evaluated) * 4
+    return Sizes(_parameters(plan), batch, max(rows * trained * 4, evaluation - batch), **data)
 
-    The native cell keeps its input, its state, two gates and the candidate, and diffuses again on the way back; torch
-    keeps the diffused inputs of every gate as well.
+
+_INDEX_BYTES: Final = 8 + 8 + 8 + 4 * 8  # of a step: its clock, known targets, place in the split; orders of an epoch
+
+
+def _values_of_a_row(plan: TrafficPlan, step: StepShape) -> tuple[int, int]:
+    """Numbers that the model holds for a sensor of a window: for the backward pass, and in an evaluation.
+
+    DCRNN's native cell keeps its input, its state, two gates and the candidate, and diffuses again on the way back;
+    torch keeps the diffused inputs of every gate as well. STID's residual layers keep their input and what they
+    activate.
     """
-    rows = min(step.batch_size, plan.dataset.num_train) * plan.dataset.num_sensors
-    batch = rows * (plan.history * _INPUTS + 2 * plan.horizon) * 4
-    if not isinstance(plan.model, DcrnnSpec):
-        return Sizes(None, batch)
+    if isinstance(plan.model, StidSpec):
+        width = 4 * plan.model.embed_dim
+        return width * (4 + 3 * plan.model.num_layers), 4 * width
+    assert isinstance(plan.model, DcrnnSpec)
     units, steps = plan.model.rnn_units, plan.history + plan.horizon
     is_native = step.device == "cpu" and step.precision == "fp32"
     diffused = 0 if is_native else 2 * 2 * units * _num_matrices(plan.model)
-    activations = rows * steps * plan.model.num_layers * (diffused + 6 * units) * 4
-    return Sizes(_dcrnn_parameters(plan.model), batch, activations)
+    per_step = plan.model.num_layers * (diffused + 6 * units)
+    return steps * per_step, per_step + 2 * units * _num_matrices(plan.model)
+
+
+def _parameters(plan: TrafficPlan) -> int:
+    model = plan.model
+    if isinstance(model, DcrnnSpec):
+        return _dcrnn_parameters(model)
+    assert isinstance(model, StidSpec)
+    width, depth, inputs = 4 * model.embed_dim, model.num_layers, plan.history * INPUT_CHANNELS
+    identities = plan.dataset.num_sensors + slots_of_day(plan.dataset.interval_s) + WEEK_DAYS
+    embedded = (identities + inputs + 1) * model.embed_dim
+    return embedded + depth * 2 * (width + 1) * width + (width + 1) * plan.horizon
 
 
 def _dcrnn_parameters(model: DcrnnSpec) -> int:
     """Per recurrent layer two gates and a candidate over all diffusion steps of [input, state]; then a projection."""
     units, depth = model.rnn_units, model.num_layers
-    inputs = [_INPUTS, *[units] * (depth - 1), 1, *[units] * (depth - 1)]  # of the encoder, of the decoder
+    inputs = [INPUT_CHANNELS, *[units] * (depth - 1), 1, *[units] * (depth - 1)]  # of the encoder, of the decoder
     cells = sum((inner + units) * _num_matrices(model) * 3 * units + 3 * units for inner in inputs)
     return cells + units + 1
 
@@ -237,10 +304,12 @@ _ERRORS: Final = {
 
 _UNIT_OF: Final = "in the readings' own unit (mph for METR-LA and PEMS-BAY)"
 
+_NOT_ZERO: Final = "of readings that are not 0; empty where all are"
+
 
 def _measures() -> Iterator[Measure]:
     for name, (words, unit) in _ERRORS.items():
-        about = f"masked, whole horizon{'' if unit == '%' else f', {_UNIT_OF}'}"
+        about = f"masked, whole horizon, {_NOT_ZERO if unit == '%' else _UNIT_OF}"
         yield Measure(name, words, higher_is_better=False, unit=unit, about=about)
     for name, (words, unit) in _ERRORS.items():
         for label, ahead in _AHEAD.items():
@@ -267,29 +336,43 @@ MULTI_NODE_DCRNN: Final = Layout(
 class TrafficPrepareOptions(Spec):
     """Options of `graphmill prepare` for readings. The keys from num_sensors on are of the generator only."""
 
-    adjacency: str | None = Field(None, description="path of the road graph, where --from is a file of readings")
-    unit: str = Field("mph", description="what the readings, and so all errors, are in")
+    adjacency: str | None = Field(None, description="path of the graph, where --from is a file of readings; null: none")
+    unit: str = Field(
+        "", description="what the readings, and so all errors, are in; empty: not said, but for data that are known"
+    )
+    missing: MissingReadings = Field(
+        "zeros", description="which readings are missing. zeros: 0 and NaN; nan: NaN, and a 0 is a reading; never: none"
+    )
     num_sensors: int | None = Field(None, description="of the network; null: the generator's default, here and below")
     num_steps: int | None = Field(None, description="rows of readings")
-    interval_s: int | None = Field(None, description="seconds between two rows")
+    interval_s: PositiveInt | None = Field(
+        None, description="seconds between two rows; with --from times are moved to the nearest step of such a grid"
+    )
     missing_share: float | None = Field(None, description="share of readings that are missing")
     seed: int | None = Field(None, description="of the generator")
 
-    @property
-    def of_generator(self) -> dict[str, int | float]:
-        """Those that the generator was given."""
-        given = self.model_dump(exclude={"adjacency", "unit"})
-        return {name: value for name, value in given.items() if value is not None}
-
 
 LAYOUT: Final = (
-    "a folder with one file of readings (metr-la.h5, pems-bay.h5, .npz or wide .csv) and one of the road graph"
-    " (adj_mx.pkl, distances_*.csv with graph_sensor_ids.txt, or .npz); or an .npz file that holds both"
+    "a folder with one file of readings (metr-la.h5, pems-bay.h5, .npz, wide .csv, or BasicTS's desc.json and data.dat)"
+    " and, if there is one, one of the graph (adj_mx.pkl, distances_*.csv with graph_sensor_ids.txt, .npz or .npy); or"
+    " one such file of readings"
 )
+_LARGEST: Final = {"num_steps": 525_888}  # five years, 2017 to 2021 (Liu et al. 2023, arXiv 2306.08259)
+_FLOW: Final = "vehicles per 5 min"
+UNITS: Final = {
+    **{"metr-la": "mph", "pems-bay": "mph"},
+    **dict.fromkeys(("largest-ca", "largest-gla", "largest-gba", "largest-sd"), _FLOW),
+}
+"""What the readings of known data are in."""
+_CATALOGUE_INTERVAL_S: Final = 300
 COUNTS: Final = {"num_sensors": "sensors", "num_edges": "edges", "num_steps": "steps"}
 DATASETS: Final = (
     KnownDataset("metr-la", {"num_sensors": 207, "num_edges": 1_515, "num_steps": 34_272}, "given", LAYOUT),
     KnownDataset("pems-bay", {"num_sensors": 325, "num_edges": 2_369, "num_steps": 52_116}, "given", LAYOUT),
+    KnownDataset("largest-ca", {"num_sensors": 8_600, "num_edges": 201_363, **_LARGEST}, "given", LAYOUT),
+    KnownDataset("largest-gla", {"num_sensors": 3_834, "num_edges": 98_703, **_LARGEST}, "given", LAYOUT),
+    KnownDataset("largest-gba", {"num_sensors": 2_352, "num_edges": 61_246, **_LARGEST}, "given", LAYOUT),
+    KnownDataset("largest-sd", {"num_sensors": 716, "num_edges": 17_319, **_LARGEST}, "given", LAYOUT),
     KnownDataset("synthetic/traffic", {}, "generated", "nothing: num_sensors, num_steps, … are options"),
 )
 
@@ -312,7 +395,7 @@ KIND: Final = Kind(
     store="graphmill.tasks.traffic.store:TrafficStore",
     task="graphmill.tasks.traffic.task:Traffic",
     predictions=PredictsSeries("reading", "forecast", series="sensor", time="time", steps_ahead="horizon", unit="unit"),
-    old_formats=("traffic/1",),
+    old_formats=("traffic/1",),  # in which a missing reading was 0
     layouts=(MULTI_NODE_DCRNN,),
     former_names={"samples_epoch_global": "num_seeds", "samples_cum_global": "num_seeds_cum"},
 )

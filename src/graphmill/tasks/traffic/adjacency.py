@@ -1,4 +1,5 @@
-"""Road graphs as they come from elsewhere: DCRNN's adj_mx.pkl, its distances, or an .npz → weighted edges, checked.
+"""Graphs of sensors as they come from elsewhere: DCRNN's or BasicTS's adj_mx.pkl, DCRNN's distances, LargeST's .npy,
+or an .npz → weighted edges, checked.
 
 The pickle is read by the restricted unpickler of `graph.pickled`, so that nothing in the file runs.
 """
@@ -11,14 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
-from graphmill.graph.archive import npz_keys, read_npz
+from graphmill.graph.archive import npz_keys, read_npy, read_npz
 from graphmill.graph.arrays import reason
 from graphmill.graph.pickled import UNPICKLABLE, PickledArray, read_restricted
 
 THRESHOLD = 0.1  # of the Gaussian kernel: weaker edges are dropped, as in DCRNN
-LAYOUTS = "adj_mx.pkl, distances_*.csv (from,to,cost) with graph_sensor_ids.txt, or an .npz with adj and sensor_ids"
+LAYOUTS = (
+    "adj_mx.pkl, distances_*.csv (from,to,cost) with graph_sensor_ids.txt, an .npz with adj and sensor_ids, or a .npy"
+    " matrix with its rows in the order of the sensors"
+)
 _MAX_PICKLE_BYTES = 2**30
-_FETCH_AGAIN = "give DCRNN's own adj_mx.pkl (a list of sensor ids, their positions, a matrix), or an .npz"
+_FETCH_AGAIN = (
+    "give an adj_mx.pkl as DCRNN writes it (a list of sensor ids, their positions, a matrix) or as BasicTS does"
+    " (a matrix); or numpy.save the matrix as .npy"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +39,12 @@ class Adjacency:
 
 def read_adjacency(path: Path) -> Adjacency:
     """Read the file by its ending; weights are finite and not negative."""
-    readers: dict[str, Callable[[Path], Adjacency]] = {".pkl": _read_pickle, ".npz": _read_npz, ".csv": _read_distances}
+    readers: dict[str, Callable[[Path], Adjacency]] = {
+        ".pkl": _read_pickle,
+        ".npz": _read_npz,
+        ".npy": _read_npy,
+        ".csv": _read_distances,
+    }
     if not path.is_file() or path.suffix not in readers:
         raise UserError(f"{path} is not an adjacency that is read here", fix=f"give {LAYOUTS}")
     adjacency = readers[path.suffix](path)
@@ -81,7 +93,7 @@ def adjacency_for(adjacency: Adjacency, sensor_ids: tuple[str, ...], path: Path)
     if len(kept) > 1 and not (kept - np.diag(kept.diagonal())).any():
         raise UserError(
             f"{path}: no edge joins two of the {len(kept)} sensors",
-            fix="give another adjacency; the model without a graph is dataset.graph=identity",
+            fix="give another adjacency, or none: leave --adjacency out, and the readings are prepared without a graph",
         )
     return kept, note
 
@@ -102,7 +114,8 @@ def gaussian_kernel(distances: NDArray[np.float64]) -> NDArray[np.float32]:
 
 def _read_pickle(path: Path) -> Adjacency:
     try:
-        ids, _, array = read_restricted(path, max_bytes=_MAX_PICKLE_BYTES)
+        content = read_restricted(path, max_bytes=_MAX_PICKLE_BYTES)
+        ids, _, array = ((), {}, content) if isinstance(content, PickledArray) else content
         if not isinstance(array, PickledArray):
             raise TypeError("its third item is not an array")
         names = tuple(name.decode("latin1") if isinstance(name, bytes) else str(name) for name in ids)
@@ -152,6 +165,13 @@ def _distance(line: str, number: int, path: Path) -> tuple[str, str, float]:
     if not np.isfinite(cost) or cost < 0:
         raise UserError(f"{path}, line {number + 1}: the distance is {cost}", fix="correct that line")
     return source, target, cost
+
+
+def _read_npy(path: Path) -> Adjacency:
+    matrix = read_npy(path)
+    if matrix.dtype.kind not in "iufb":
+        raise UserError(f"{path}: {matrix.dtype}", fix="give a matrix of weights")
+    return Adjacency(matrix.astype(np.float32), (), f"{path.name}")
 
 
 def _read_npz(path: Path) -> Adjacency:

@@ -33,10 +33,11 @@ def generate(
     adjacency = _ring(num_sensors, rng)
     timestamps = _FIRST_MONDAY + interval_s * np.arange(num_steps, dtype=np.int64)
     values = np.clip(65 - _rush_hours(timestamps)[:, None] - _congestion(adjacency, num_steps, rng), 3, 75)
-    values[rng.random(values.shape) < missing_share] = 0
-    values[0, (values == 0).all(axis=0)] = 60  # no sensor is missing at all steps
+    is_missing = rng.random(values.shape) < missing_share
+    is_missing[0, is_missing.all(axis=0)] = False  # no sensor is missing at all steps
+    values[is_missing] = np.nan
     ids = tuple(f"s{number}" for number in range(num_sensors))
-    series = Series(values.astype(np.float32), timestamps, ids, "generated", 0)
+    series = Series(values.astype(np.float32), timestamps, ids, "generated", num_nan=int(is_missing.sum()))
     options = f"num_sensors={num_sensors} num_steps={num_steps} missing_share={missing_share} seed={seed}"
     return RawTraffic(series, adjacency, name, f"synthetic: generated with {options}", synthetic=True, unit="mph")
 

@@ -5,19 +5,22 @@ from torch import Tensor
 
 from graphmill.base.errors import UserError
 
-_ROWS = 4  # of a tally: |error|, error², |error| / reading, readings
+_ROWS = 5  # of a tally: |error|, error², |error| / |reading|, readings, readings that are not 0
 MINUTES_SHOWN = (15, 30, 60)
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
 def tally(forecasts: Tensor, targets: Tensor, is_known: Tensor) -> Tensor:
-    """Sums over windows and sensors of what is known, float64 [4, horizon] on the CPU.
+    """Sums over windows and sensors of what is known, float64 [5, horizon] on the CPU.
 
     `forecasts`, `targets` [num_windows, horizon, num_sensors] in the unit of the data; rows are the sums of |error|,
-    error², |error| / reading, and how many readings there were. Missing readings do not count.
+    error², |error| / |reading|, how many readings there were, and how many that were not 0. Missing readings do not
+    count, and an error relative to 0 is none.
     """
     error = torch.where(is_known, forecasts - targets, 0.0).double()
-    relative = error.abs() / torch.where(is_known, targets, 1.0).double().abs()
-    rows = (error.abs(), error.square(), relative, is_known.double())
+    is_some = is_known & (targets != 0)
+    relative = torch.where(is_some, error.abs() / torch.where(is_some, targets, 1.0).double().abs(), 0.0)
+    rows = (error.abs(), error.square(), relative, is_known.double(), is_some.double())
     return torch.stack([row.sum(dim=(0, 2)) for row in rows]).cpu()
 
 
@@ -29,17 +32,26 @@ def empty_tally(horizon: int) -> Tensor:
 def measures(total: Tensor, interval_s: int) -> dict[str, float]:
     """Masked errors of tallies added up: `mae`, `rmse` (unit of the data) and `mape` (%), overall and by horizon.
 
-    A horizon is named by its time if a step ends there (`mae_15min`); if none does, the first step is shown
-    (`mae_step1`).
+    Every horizon is named by its steps and its time (`mae_3_steps_15min`). Those of the task's columns are there under
+    the columns' names, too (`mae_15min`). There is no `mape` where every reading is 0.
     """
-    values = {f"{name}": value for name, value in _errors(total.sum(dim=1)).items()}
-    for label, column in horizons(total.shape[1], interval_s):
+    values = _errors(total.sum(dim=1))
+    columns = horizons(total.shape[1], interval_s)
+    columns += [(by_steps(step, interval_s), step - 1) for step in range(1, total.shape[1] + 1)]
+    for label, column in columns:
         values |= {f"{name}_{label}": value for name, value in _errors(total[:, column]).items()}
     return values
 
 
+def by_steps(step: int, interval_s: int) -> str:
+    """The name of a horizon: its steps, from 1, and its time in the largest unit of which it is a whole number."""
+    seconds = step * interval_s
+    unit, length_s = next((unit, length_s) for unit, length_s in _UNITS if seconds % length_s == 0)
+    return f"{step}_{'step' if step == 1 else 'steps'}_{seconds // length_s}{unit}"
+
+
 def horizons(horizon: int, interval_s: int) -> list[tuple[str, int]]:
-    """What is reported separately: (label, decoder step counted from 0)."""
+    """What has columns of metrics.csv: (label, decoder step counted from 0)."""
     timed = [
         (f"{minutes}min", minutes * 60 // interval_s - 1) for minutes in MINUTES_SHOWN if minutes * 60 % interval_s == 0
     ]
@@ -48,7 +60,8 @@ def horizons(horizon: int, interval_s: int) -> list[tuple[str, int]]:
 
 
 def _errors(sums: Tensor) -> dict[str, float]:
-    absolute, squared, relative, count = (float(each) for each in sums)
+    absolute, squared, relative, count, num_some = (float(each) for each in sums)
     if count == 0:
         raise UserError("a split has no reading to judge by", fix="give readings of more time")
-    return {"mae": absolute / count, "rmse": (squared / count) ** 0.5, "mape": 100 * relative / count}
+    mape = {"mape": 100 * relative / num_some} if num_some else {}
+    return {"mae": absolute / count, "rmse": (squared / count) ** 0.5, **mape}

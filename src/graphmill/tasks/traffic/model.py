@@ -1,5 +1,5 @@
-"""Forecasters: DCRNN (Li et al. 2018, arXiv 1707.01926), an encoder and a decoder of diffusion convolutional GRUs, or
-a user-defined model by dotted path, behind one interface that knows the scale of the readings.
+"""Forecasters: DCRNN (Li et al. 2018, arXiv 1707.01926), an encoder and a decoder of diffusion convolutional GRUs,
+STID, or a user-defined model by dotted path, behind one interface that knows the scale of the readings.
 """
 
 import math
@@ -12,15 +12,14 @@ from torch import Tensor, nn
 from graphmill.base.errors import UserError
 from graphmill.graph.keys import Purpose, key_of
 from graphmill.spec.experiment import CustomModelSpec
-from graphmill.spec.kinds.traffic import DcrnnSpec, TrafficPlan
+from graphmill.spec.kinds.traffic import INPUT_CHANNELS, DcrnnSpec, StidSpec, TrafficPlan
 from graphmill.spec.plan import Plan
 from graphmill.tasks.custom_model import construct, try_out
 from graphmill.tasks.traffic.dcgru import CellAt, DcgruCell
+from graphmill.tasks.traffic.stid import Stid
 from graphmill.tasks.traffic.store import TrafficStore
 from graphmill.tasks.traffic.walks import RandomWalks
 from graphmill.tasks.traffic.windows import WindowBatch
-
-INPUT_CHANNELS = 4  # scaled reading, 1 where there is one, time of day, day of the week
 
 
 class Dcrnn(nn.Module):
@@ -144,7 +143,7 @@ class Forecaster(nn.Module):
     A buffer would be averaged at every sync, and over three ranks (m + m + m) ÷ 3 is not always m.
     """
 
-    def __init__(self, net: Dcrnn | AnyForecaster, *, mean: float, std: float) -> None:
+    def __init__(self, net: Dcrnn | Stid | AnyForecaster, *, mean: float, std: float) -> None:
         super().__init__()
         self.net = net
         self.mean = nn.Parameter(torch.tensor(mean, dtype=torch.float32), requires_grad=False)
@@ -152,8 +151,12 @@ class Forecaster(nn.Module):
 
     def forward(self, batch: WindowBatch, step: int = 0) -> Tensor:
         """Forecasts [num_windows, horizon, num_sensors] in the unit of the data; `step`: the training step."""
-        inputs, targets = batch.inputs(self.mean, self.std), (batch.targets - self.mean) / self.std
-        forecasts: Tensor = self.net(inputs, targets, batch.is_known, step)
+        inputs = batch.inputs(self.mean, self.std)
+        forecasts: Tensor
+        if isinstance(self.net, Stid):
+            forecasts = self.net(inputs, batch.seeds.ids, step)
+        else:
+            forecasts = self.net(inputs, (batch.targets - self.mean) / self.std, batch.is_known, step)
         return forecasts * self.std + self.mean
 
 
@@ -164,7 +167,7 @@ def build_model(plan: Plan, own: TrafficPlan, store: TrafficStore, *, rank: int)
     if own.graph == "identity":
         loops = np.arange(metadata.num_sensors, dtype=np.int32)
         edge_index, edge_weight = np.stack([loops, loops]), np.ones(metadata.num_sensors, dtype=np.float32)
-    net: Dcrnn | AnyForecaster
+    net: Dcrnn | Stid | AnyForecaster
     match own.model:
         case DcrnnSpec() as spec:
             walks = RandomWalks.of(edge_index, edge_weight, metadata.num_sensors, spec.max_diffusion_step)
@@ -174,6 +177,17 @@ def build_model(plan: Plan, own: TrafficPlan, store: TrafficStore, *, rank: int)
                 rnn_units=spec.rnn_units,
                 num_layers=spec.num_layers,
                 cl_decay_steps=spec.cl_decay_steps,
+                seed=plan.seed,
+            )
+        case StidSpec() as spec:
+            net = Stid(
+                num_sensors=metadata.num_sensors,
+                interval_s=metadata.interval_s,
+                history=own.history,
+                horizon=own.horizon,
+                embed_dim=spec.embed_dim,
+                num_layers=spec.num_layers,
+                dropout=spec.dropout,
                 seed=plan.seed,
             )
         case CustomModelSpec() as spec:

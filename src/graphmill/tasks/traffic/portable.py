@@ -15,15 +15,20 @@ class TrafficForecaster(nn.Module):
     On the CPU in one thread its forecasts are those of `graphmill evaluate`, bit for bit.
     """
 
-    def __init__(self, model: Forecaster, *, history: int, horizon: int, num_sensors: int) -> None:
+    def __init__(
+        self, model: Forecaster, *, history: int, horizon: int, num_sensors: int, is_zero_missing: bool
+    ) -> None:
+        """`is_zero_missing`: as the data that it was trained on were prepared (missing=zeros)."""
         super().__init__()
         self.model, self.history, self.horizon, self.num_sensors = model, history, horizon, num_sensors
+        self.is_zero_missing = is_zero_missing
 
     def forward(self, readings: Tensor, times: Tensor) -> Tensor:
         """Forecasts float32 [num_windows, horizon, num_sensors] in the unit of the data.
 
         Args:
-            readings: float32 [num_windows, history, num_sensors] in the unit of the data; 0: missing.
+            readings: float32 [num_windows, history, num_sensors] in the unit of the data; NaN: missing; so is
+                0, if it was in the data that the model was trained on (missing=zeros).
             times: int64 [num_windows, history]: when they were read, seconds since 1970 in local time.
 
         Raises:
@@ -34,8 +39,11 @@ class TrafficForecaster(nn.Module):
             raise ValueError(f"readings is {list(readings.shape)}, not [num_windows, {wanted[0]}, {wanted[1]}]")
         if times.shape != readings.shape[:2]:
             raise ValueError(f"times is {list(times.shape)}, not {list(readings.shape[:2])}")
-        ahead = readings.new_zeros(len(readings), self.horizon, self.num_sensors)  # what is to be forecast: not known
+        known = readings.float()
+        if self.is_zero_missing:
+            known = torch.where(known == 0, torch.nan, known)
+        ahead = known.new_full((len(readings), self.horizon, self.num_sensors), torch.nan)  # to be forecast: not known
         clock = torch.from_numpy(clock_of(times.cpu().numpy())).to(readings.device)
         seeds = EvaluationSeeds(SeedIds(np.arange(len(readings))))
-        forecasts: Tensor = self.model(WindowBatch(seeds, torch.cat([readings.float(), ahead], dim=1), clock))
+        forecasts: Tensor = self.model(WindowBatch(seeds, torch.cat([known, ahead], dim=1), clock))
         return forecasts

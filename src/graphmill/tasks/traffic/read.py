@@ -1,56 +1,96 @@
-"""Which file holds the readings, which the road graph, and whether they belong together."""
+"""Which file holds the readings, which the graph, if any, and whether they belong together."""
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+import numpy as np
 
 from graphmill.base.errors import UserError
 from graphmill.graph.archive import npz_keys
+from graphmill.spec.kinds.traffic import MissingReadings
 from graphmill.tasks.traffic.adjacency import LAYOUTS, adjacency_for, read_adjacency
-from graphmill.tasks.traffic.series import read_series
+from graphmill.tasks.traffic.basicts import NAME as BASICTS
+from graphmill.tasks.traffic.series import Series, read_series
 from graphmill.tasks.traffic.store import RawTraffic
 
 _log = logging.getLogger(__name__)
+_TIMES: Final = ("time", "timestamp", "date", "datetime")
+_LONG: Final = 2**16  # bytes of a header that are looked at
 
 
-def read_traffic(name: str, path: Path, adjacency_path: Path | None, *, unit: str) -> RawTraffic:
-    """Readings from a file or folder, and the road graph of the same sensors."""
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How raw files are read: what `prepare` was told of them."""
+
+    adjacency: Path | None = None  # None: beside the readings, or there is no graph
+    unit: str = ""  # of the readings; "": not said
+    missing: MissingReadings = "zeros"
+    interval_s: int | None = None  # times are moved to the nearest step of so many seconds; None: they are left alone
+
+
+def read_traffic(name: str, path: Path, how: Reading) -> RawTraffic:
+    """Readings from a file or folder, and the graph of the same sensors, if there is one."""
     if not path.exists():
         raise UserError(f"{path} does not exist", fix="give a path that does with --from")
-    series_path = path if path.is_file() else _one(path, _series_files(path), "file of readings (.h5, .npz, .csv)")
-    series = read_series(series_path)
-    graph_path = adjacency_path or _graph_of(path, series_path)
-    matrix, note = adjacency_for(read := read_adjacency(graph_path), series.sensor_ids, graph_path)
-    for line in (
-        f"{series.num_nan} NaNs are read as missing" if series.num_nan else "",
-        f"{graph_path.name}{note}" if note else "",
-    ):
-        if line:
-            _log.info(line)
-    return RawTraffic(series, matrix, name, f"{series.source}; graph: {read.source}{note}", synthetic=False, unit=unit)
+    what = f"file of readings (.h5, .npz, .csv, or {BASICTS})"
+    series_path = path if path.is_file() else _one(path, _series_files(path), what)
+    series = read_series(series_path, how.missing, interval_s=how.interval_s)
+    _say_what_is_missing(series)
+    if not how.unit:
+        _log.info("the unit of the readings is not said, and errors will have none: --unit names it")
+    graph_path = how.adjacency or _graph_of(path, series_path)
+    if graph_path is None:
+        _log.info("no graph is given: models that need one cannot be trained on this; --adjacency PATH gives one")
+        matrix, graph = np.zeros((len(series.sensor_ids),) * 2, dtype=np.float32), "none"
+    else:
+        matrix, note = adjacency_for(read := read_adjacency(graph_path), series.sensor_ids, graph_path)
+        graph = f"{read.source}{note}"
+        if note:
+            _log.info(f"{graph_path.name}{note}")
+    return RawTraffic(series, matrix, name, f"{series.source}; graph: {graph}", synthetic=False, unit=how.unit)
+
+
+def _say_what_is_missing(series: Series) -> None:
+    share = (series.num_zero + series.num_nan) / series.values.size
+    counts = f"{series.num_zero:,} zeros and {series.num_nan:,} NaNs or empty cells ({share:.1%} of the readings)"
+    if series.num_zero:
+        _log.info(
+            f"{counts} count as missing, as -o missing=zeros says, the default; if 0 is a true reading: -o missing=nan"
+        )
+    elif series.num_nan:
+        _log.info(f"{counts} count as missing, as -o missing={series.missing} says")
 
 
 def holds_readings(path: Path) -> bool:
-    """Whether a file is traffic by its look: pandas HDF, or an .npz with readings and their times."""
-    if path.suffix in (".h5", ".hdf5"):
+    """Whether a file or folder is a series by its look: pandas HDF, an .npz with readings and their times, a table
+    whose first column is called a time, BasicTS.
+    """
+    if path.suffix in (".h5", ".hdf5") or path.name == BASICTS or (path / BASICTS).is_file():
         return True
+    if path.suffix == ".csv" and path.is_file():
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.readline(_LONG).partition(",")[0].strip(' "\ufeff\n').lower() in _TIMES
     return path.suffix == ".npz" and path.is_file() and {"values", "timestamps"} <= set(npz_keys(path))
 
 
 def _series_files(folder: Path) -> list[Path]:
     readings = [path for path in folder.glob("*.npz") if "values" in npz_keys(path)]
     tables = [path for path in folder.glob("*.csv") if not path.name.startswith(("distances", "graph_sensor"))]
-    return sorted([*folder.glob("*.h5"), *folder.glob("*.hdf5"), *readings, *tables])
+    return sorted([*folder.glob("*.h5"), *folder.glob("*.hdf5"), *readings, *tables, *folder.glob(BASICTS)])
 
 
-def _graph_of(path: Path, series_path: Path) -> Path:
+def _graph_of(path: Path, series_path: Path) -> Path | None:
+    """The file with the graph: the readings' own, or the one beside them in the folder `path`; None: there is none."""
     if series_path.suffix == ".npz" and "adj" in npz_keys(series_path):
         return series_path
-    if path.is_file():
-        raise UserError(f"{path} holds no road graph", fix=f"give one with --adjacency: {LAYOUTS}")
-    graphs = [each for each in path.glob("*.npz") if "adj" in npz_keys(each)]
-    return _one(
-        path, sorted([*path.glob("adj*.pkl"), *path.glob("distances*.csv"), *graphs]), f"road graph ({LAYOUTS})"
-    )
+    if path.is_file() and path.name != BASICTS:
+        return None
+    folder = path if path.is_dir() else path.parent
+    graphs = [each for each in folder.glob("*.npz") if "adj" in npz_keys(each)]
+    found = [*folder.glob("adj*.pkl"), *folder.glob("*adj*.npy"), *folder.glob("distances*.csv"), *graphs]
+    return _one(folder, sorted(found), f"graph ({LAYOUTS})") if found else None
 
 
 def _one(folder: Path, found: list[Path], what: str) -> Path:

@@ -1,10 +1,11 @@
-"""Readings over time as they come from elsewhere: pandas HDF, .npz or wide CSV → `Series`, checked.
+"""Readings over time as they come from elsewhere: pandas HDF, .npz, wide CSV, BasicTS → `Series`, checked.
 
-Whatever the file: a reading of 0 or NaN is missing, and stays so; a negative or infinite one is refused, and so are
-timestamps that do not increase. Timestamps are local time without a zone, in seconds since 1970.
+A missing reading is NaN here and ever after; `missing` says which readings of a file are. Timestamps are local time
+without a zone, in seconds since 1970.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,36 +15,49 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.graph.archive import npz_keys, read_npz
 from graphmill.graph.arrays import UNREADABLE, reason
+from graphmill.spec.kinds.traffic import MissingReadings
+from graphmill.tasks.traffic.basicts import NAME as BASICTS
+from graphmill.tasks.traffic.basicts import read_basicts
+from graphmill.tasks.traffic.clock import check_regular, check_rising, on_grid, seconds_of
 
 _ROWS_AT_A_TIME = 2048  # of a wide file: the copy in another number format stays small compared to the whole
 _UNITS_PER_S = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 CSV_LAYOUT = "a first column of times (2012-03-01 00:05:00, or seconds since 1970), then one column per sensor id"
 NPZ_LAYOUT = "values [num_steps, num_sensors], timestamps [num_steps] and sensor_ids [num_sensors]"
+FILES = "an .h5, .npz or .csv file of readings, or BasicTS's desc.json with data.dat beside it"
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
     """Readings of all sensors at all steps."""
 
-    values: NDArray[np.float32]  # [num_steps, num_sensors]; 0: missing
+    values: NDArray[np.float32]  # [num_steps, num_sensors]; NaN: missing
     timestamps: NDArray[np.int64]  # [num_steps] seconds, rising
     sensor_ids: tuple[str, ...]  # [num_sensors]
     source: str
-    num_nan: int  # NaNs that were read as missing
+    missing: MissingReadings = "nan"  # what was read as missing
+    num_zero: int = 0  # zeros that were read as missing
+    num_nan: int = 0  # NaNs, empty cells among them, that were read as missing
 
 
-def read_series(path: Path) -> Series:
-    """Read and check the file by its ending."""
-    readers = {".h5": _read_hdf, ".hdf5": _read_hdf, ".npz": _read_npz, ".csv": _read_csv}
+def read_series(path: Path, missing: MissingReadings = "zeros", *, interval_s: int | None = None) -> Series:
+    """Read and check the file by its ending. `interval_s`: times are moved to the nearest step of so many seconds."""
+    readers: dict[str, Callable[[Path], Series]]
+    readers = {".h5": _read_hdf, ".hdf5": _read_hdf, ".npz": _read_npz, ".csv": _read_csv, ".json": _read_basicts}
     if not path.is_file():
-        raise UserError(f"{path} is not a file", fix="give an .h5, .npz or .csv file of readings")
-    if path.suffix not in readers:
-        raise UserError(f"{path} is in no layout that is read here", fix="give an .h5, .npz or .csv file of readings")
-    return check_series(readers[path.suffix](path), path)
+        raise UserError(f"{path} is not a file", fix=f"give {FILES}")
+    if path.suffix not in readers or (path.suffix == ".json" and path.name != BASICTS):
+        raise UserError(f"{path} is in no layout that is read here", fix=f"give {FILES}")
+    series = readers[path.suffix](path)
+    _check_shape(series, path)
+    check_rising(series.timestamps, path)
+    if interval_s is not None:
+        series = replace(series, timestamps=on_grid(series.timestamps, interval_s, path))
+    check_regular(series.timestamps, path)
+    return _with_missing(series, missing, path)
 
 
-def check_series(series: Series, path: Path) -> Series:
-    """The same, or a `UserError` that names the first thing that is wrong."""
+def _check_shape(series: Series, path: Path) -> None:
     values, timestamps, ids = series.values, series.timestamps, series.sensor_ids
     if values.ndim != 2 or values.shape != (len(timestamps), len(ids)) or 0 in values.shape:
         raise UserError(
@@ -53,53 +67,55 @@ def check_series(series: Series, path: Path) -> Series:
     if len(set(ids)) < len(ids):
         twice = next(name for number, name in enumerate(ids) if name in ids[:number])
         raise UserError(f"{path}: sensor {twice} is there twice", fix="keep one column per sensor")
-    _check_time(timestamps, path)
-    _check_values(series, path)
-    return series
 
 
-def _check_time(timestamps: NDArray[np.int64], path: Path) -> None:
-    steps = np.diff(timestamps)
-    if len(steps) and int(steps.min()) <= 0:
-        at = int(np.flatnonzero(steps <= 0)[0]) + 1
-        problem = "is the same as the one before it" if steps[at - 1] == 0 else "lies before the one before it"
-        raise UserError(
-            f"{path}: the time of row {at} ({np.datetime64(int(timestamps[at]), 's')}) {problem}",
-            fix="sort the rows by time, and keep one row per time",
-        )
-
-
-def _check_values(series: Series, path: Path) -> None:
-    has_reading = np.zeros(len(series.sensor_ids), dtype=bool)
+def _with_missing(series: Series, missing: MissingReadings, path: Path) -> Series:
+    """Its values checked, and NaN wherever `missing` says that a reading is missing; in place."""
+    ids, num_zero, num_nan = series.sensor_ids, 0, 0
+    has_reading = np.zeros(len(ids), dtype=bool)
     for begin in range(0, len(series.values), _ROWS_AT_A_TIME):
         rows = series.values[begin : begin + _ROWS_AT_A_TIME]
-        bad = (rows < 0) | ~np.isfinite(rows)
-        if bad.any():
-            row, column = (int(index[0]) for index in np.nonzero(bad))
-            raise UserError(
-                f"{path}: sensor {series.sensor_ids[column]} reads {rows[row, column]} at row {begin + row}",
-                fix="write 0 where a reading is missing; readings are finite and not negative",
-            )
-        has_reading |= (rows > 0).any(axis=0)
+        _check_readings(rows, begin, missing, ids, path)
+        num_nan += int(np.count_nonzero(np.isnan(rows)))
+        if missing == "zeros":
+            num_zero += int(np.count_nonzero(rows == 0))
+            rows[rows == 0] = np.nan
+        has_reading |= (~np.isnan(rows)).any(axis=0)
     if not has_reading.all():
-        silent = [series.sensor_ids[number] for number in np.flatnonzero(~has_reading)]
+        silent = [ids[number] for number in np.flatnonzero(~has_reading)]
+        zeros = "; if 0 is a true reading: -o missing=nan" if missing == "zeros" and num_zero else ""
         raise UserError(
-            f"{path}: {len(silent)} of {len(has_reading)} sensors have no reading at all ({', '.join(silent[:5])})",
-            fix="drop their columns, and their rows and columns of the adjacency",
+            f"{path}: {len(silent)} of {len(ids)} sensors have no reading at all ({', '.join(silent[:5])})",
+            fix=f"drop their columns, and their rows and columns of the adjacency{zeros}",
         )
+    return replace(series, missing=missing, num_zero=num_zero, num_nan=num_nan)
 
 
-def _as_float32(source: Any, shape: tuple[int, int]) -> tuple[NDArray[np.float32], int]:  # noqa: ANN401  # sliceable
-    """`source` [num_steps, num_sensors] in slices of rows, NaN as 0, and how many NaNs there were."""
+def _check_readings(
+    rows: NDArray[np.float32], begin: int, missing: MissingReadings, ids: tuple[str, ...], path: Path
+) -> None:
+    """`begin`: the number of the first of the `rows` in the file."""
+    for is_bad, fix in (
+        (np.isinf(rows), "leave the cell empty, or write NaN, where a reading is missing"),
+        (np.isnan(rows) & (missing == "never"), "say that NaN and empty cells are missing readings: -o missing=nan"),
+        (
+            (rows < 0) & (missing == "zeros"),
+            "with missing=zeros no reading is below 0: write NaN where one is missing; if readings may be 0 or less:"
+            " -o missing=nan",
+        ),
+    ):
+        if is_bad.any():
+            row, column = (int(index[0]) for index in np.nonzero(is_bad))
+            reads = f"sensor {ids[column]} reads {rows[row, column]} at row {begin + row}"
+            raise UserError(f"{path}: {reads}", fix=fix)
+
+
+def _as_float32(source: Any, shape: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ANN401  # sliceable
+    """`source` [num_steps, num_sensors], read in slices of rows."""
     values = np.empty(shape, dtype=np.float32)
-    num_nan = 0
     for begin in range(0, shape[0], _ROWS_AT_A_TIME):
-        rows = values[begin : begin + _ROWS_AT_A_TIME]
-        rows[:] = source[begin : begin + _ROWS_AT_A_TIME]
-        nans = np.isnan(rows)
-        num_nan += int(nans.sum())
-        rows[nans] = 0
-    return values, num_nan
+        values[begin : begin + _ROWS_AT_A_TIME] = source[begin : begin + _ROWS_AT_A_TIME]
+    return values
 
 
 def _read_hdf(path: Path) -> Series:
@@ -117,10 +133,10 @@ def _read_hdf(path: Path) -> Series:
             timestamps = _hdf_times(frame["axis1"], path)
             if block.ndim != 2 or block.dtype.kind not in "iuf":
                 raise UserError(f"{path}: block0_values is {block.dtype} {list(block.shape)}", fix=_HDF_FIX)
-            values, num_nan = _as_float32(block, block.shape)
+            values = _as_float32(block, block.shape)
     except UNREADABLE as error:
         raise UserError(f"{path} cannot be read as HDF5: {reason(error)}", fix="fetch the file again") from error
-    return Series(values, timestamps, ids, f"pandas HDF {path.name}", num_nan)
+    return Series(values, timestamps, ids, f"pandas HDF {path.name}")
 
 
 _HDF_FIX = "write it with pandas: df.to_hdf(path, key='df', format='fixed'), one row per time, one column per sensor"
@@ -160,16 +176,18 @@ def _read_npz(path: Path) -> Series:
     values, times, ids = arrays["values"], arrays["timestamps"], arrays[ids_key]
     if values.ndim != 2 or values.dtype.kind not in "iuf":
         raise UserError(f"{path}, key values: {values.dtype} {list(values.shape)}", fix=f"give {NPZ_LAYOUT}")
-    if times.ndim != 1 or times.dtype.kind not in "iuM":
+    if times.ndim != 1 or times.dtype.kind not in "iufM":
         raise UserError(f"{path}, key timestamps: {times.dtype} {list(times.shape)}", fix=f"give {NPZ_LAYOUT}")
     if ids.ndim != 1 or ids.dtype.kind not in "iuU":
         raise UserError(f"{path}, key {ids_key}: {ids.dtype} {list(ids.shape)}", fix=f"give {NPZ_LAYOUT}")
-    seconds = times.astype("datetime64[s]") if times.dtype.kind == "M" else times
-    if values.dtype == np.float32 and not np.isnan(values).any():
-        clean, num_nan = values, 0
-    else:
-        clean, num_nan = _as_float32(values, (values.shape[0], values.shape[1]))
-    return Series(clean, seconds.astype(np.int64), tuple(map(str, ids)), f"npz file {path.name}", num_nan)
+    if times.dtype.kind == "M":
+        if np.isnat(times).any():
+            raise UserError(
+                f"{path}: a time is not a time (NaT)", fix="give a time for every row, or leave the row out"
+            )
+        times = times.astype("datetime64[s]").astype(np.int64)
+    clean = _as_float32(values, (values.shape[0], values.shape[1]))
+    return Series(clean, seconds_of(times, path), tuple(map(str, ids)), f"npz file {path.name}")
 
 
 def _read_csv(path: Path) -> Series:
@@ -185,22 +203,38 @@ def _read_csv(path: Path) -> Series:
     for name in ids:
         if not table[name].dtype.is_numeric():
             raise UserError(f"{path}: column {name} holds {table[name].dtype}, not numbers", fix=f"give {CSV_LAYOUT}")
-    values, num_nan = np.empty((table.height, len(ids)), dtype=np.float32), 0
+    values = np.empty((table.height, len(ids)), dtype=np.float32)
     for number, name in enumerate(ids):
-        column = table[name].cast(pl.Float32).fill_null(float("nan")).to_numpy()
-        num_nan += int(np.isnan(column).sum())
-        values[:, number] = np.nan_to_num(column, nan=0.0, posinf=np.inf, neginf=-np.inf)
-    return Series(values, _csv_times(table, path), ids, f"CSV file {path.name}", num_nan)
+        values[:, number] = table[name].cast(pl.Float32).fill_null(float("nan")).to_numpy()
+    return Series(values, _csv_times(table, path), ids, f"CSV file {path.name}")
 
 
 def _csv_times(table: Any, path: Path) -> NDArray[np.int64]:  # noqa: ANN401  # polars is imported late
     import polars as pl
 
     column = table[table.columns[0]]
-    if column.dtype.is_integer():
-        return np.asarray(column.cast(pl.Int64).to_numpy(), dtype=np.int64)
+    if column.null_count():
+        row = int(column.is_null().arg_max())
+        raise UserError(
+            f"{path}: row {row} has no time (column {column.name})",
+            fix="give a time for every row, or leave the row out",
+        )
+    if column.dtype.is_numeric():
+        return seconds_of(column.to_numpy(), path)
     try:
-        times = column.cast(pl.String).str.to_datetime(time_unit="ms", strict=True)
-        return np.asarray(times.dt.epoch("s").to_numpy(), dtype=np.int64)
+        times = column.cast(pl.String).str.to_datetime(time_unit="us", strict=True)
     except pl.exceptions.PolarsError as error:
-        raise UserError(f"{path}: column {table.columns[0]} is not a time: {error}", fix=f"give {CSV_LAYOUT}") from None
+        raise UserError(
+            f"{path}: column {column.name} is not a time: {reason(error)}", fix=f"give {CSV_LAYOUT}"
+        ) from None
+    if times.dtype.time_zone is not None:
+        raise UserError(
+            f"{path}: times of column {column.name} have a zone ({column[0]}), and readings follow the local day",
+            fix="write them in local time without a zone: 2012-03-01 00:05:00",
+        )
+    return np.asarray(times.dt.epoch("s").to_numpy(), dtype=np.int64)
+
+
+def _read_basicts(path: Path) -> Series:
+    read = read_basicts(path.parent)
+    return Series(read.values, read.timestamps, read.sensor_ids, read.source)

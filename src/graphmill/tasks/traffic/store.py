@@ -1,5 +1,6 @@
 """Traffic at rest: one folder of memory-mapped .npy arrays and the metadata that vouches for them."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,15 @@ from graphmill.base.errors import UserError
 from graphmill.graph.arrays import check_arrays, check_checksum, map_array, write_array
 from graphmill.graph.header import FILE_NAME, ArrayRecord, Header, damaged, read_metadata, seal, write_metadata
 from graphmill.graph.write import new_store
-from graphmill.spec.kinds.traffic import KIND, TRAIN_SHARE, TrafficDatasetSpec, TrafficInfo, split_counts
+from graphmill.spec.kinds.traffic import (
+    KIND,
+    TRAIN_SHARE,
+    MissingReadings,
+    TrafficDatasetSpec,
+    TrafficInfo,
+    split_counts,
+)
+from graphmill.tasks.traffic.clock import interval_of, longest_run
 from graphmill.tasks.traffic.series import Series
 
 _ROWS_AT_A_TIME = 4096
@@ -24,9 +33,9 @@ class TrafficMetadata(Header):
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
-    format_version: Literal["traffic/1"] = "traffic/1"
+    format_version: Literal["traffic/2"] = "traffic/2"
     source: str = Field(description="where readings and graph came from, and what was done to them on the way")
-    unit: str = Field(description="of the readings, for example mph")
+    unit: str = Field(description="of the readings, for example mph; empty: not said")
     num_steps: PositiveInt
     num_sensors: PositiveInt
     num_edges: NonNegativeInt = Field(description="directed, loops included")
@@ -35,8 +44,9 @@ class TrafficMetadata(Header):
     begin: str = Field(description="time of the first step, local, without a zone")
     end: str = Field(description="time of the last step")
     num_gaps: NonNegativeInt = Field(description="places where more or less time passes; no window lies across one")
-    num_missing: NonNegativeInt = Field(description="readings that are 0: masked, never filled in")
-    num_nan: NonNegativeInt = Field(description="readings among them that were NaN in the file")
+    missing: MissingReadings = Field(description="which readings of the file were taken as missing")
+    num_missing: NonNegativeInt = Field(description="readings that are missing: NaN, masked, never filled in")
+    num_zero: NonNegativeInt = Field(description="readings among them that were 0 in the file")
     num_train_steps: PositiveInt = Field(description="first steps, from which mean and std were taken")
     mean: float = Field(description="of the readings in the training steps, missing ones left out")
     std: float = Field(gt=0, description="of the same")
@@ -45,7 +55,7 @@ class TrafficMetadata(Header):
 
 @dataclass(frozen=True, slots=True)
 class TrafficStore:
-    """Prepared readings and their road graph. Each access maps the files again, which is cheap."""
+    """Prepared readings and their graph. Each access maps the files again, which is cheap."""
 
     path: Path
     metadata: TrafficMetadata
@@ -69,7 +79,7 @@ class TrafficStore:
 
     @property
     def values(self) -> NDArray[np.float32]:
-        """Readings [num_steps, num_sensors], mapped; 0: missing."""
+        """Readings [num_steps, num_sensors], mapped; NaN: missing."""
         return self._array("values")
 
     @property
@@ -111,19 +121,25 @@ class TrafficStore:
             unit=known.unit,
             num_val=num_val,
             num_test=num_test,
+            sensors=hashlib.sha256("\n".join(known.sensor_ids).encode()).hexdigest()[:16],
         )
 
     def described(self) -> Sequence[tuple[str, Any]]:
         """What `graphmill inspect` shows."""
         known = self.metadata
+        longest = longest_run(np.asarray(self.timestamps), known.interval_s)
         share = known.num_missing / (known.num_steps * known.num_sensors)
         return [
             ("sensors", known.num_sensors),
-            ("edges", known.num_edges),
+            ("edges", known.num_edges or "none: it has no graph"),
             ("steps", f"{known.num_steps:,} of {known.interval_s} s, {known.begin} to {known.end}"),
-            ("gaps in time", known.num_gaps),
-            ("missing", f"{known.num_missing:,} readings ({share:.1%}); {known.num_nan:,} were NaN"),
-            ("training mean ± std", f"{known.mean:.2f} ± {known.std:.2f} {known.unit}"),
+            ("gaps in time", f"{known.num_gaps}; {longest:,} steps without one at most"),
+            (
+                "missing",
+                f"{known.num_missing:,} readings ({share:.1%}), {known.num_zero:,} of them zeros in the file"
+                f" (missing={known.missing})",
+            ),
+            ("training mean ± std", f"{known.mean:.2f} ± {known.std:.2f} {known.unit or '(unit not said)'}"),
         ]
 
     def _array(self, name: str) -> NDArray[Any]:
@@ -144,7 +160,7 @@ class RawTraffic:
     """What is to be written."""
 
     series: Series
-    adjacency: NDArray[np.float32]  # [num_sensors, num_sensors]
+    adjacency: NDArray[np.float32]  # [num_sensors, num_sensors]; all 0: there is no graph
     name: str
     source: str
     synthetic: bool
@@ -174,9 +190,7 @@ def _describe(raw: RawTraffic, num_edges: int, records: dict[str, ArrayRecord]) 
     if num_train_steps == 0:
         raise UserError(f"{raw.name} has {num_steps} steps", fix="give readings of more time")
     mean, std, present_share = _scale(series.values[:num_train_steps], raw.name)
-    steps = np.diff(series.timestamps)
-    lengths, counts = np.unique(steps, return_counts=True)
-    interval = int(lengths[counts.argmax()]) if len(lengths) else 1
+    interval = interval_of(series.timestamps)
     begin, end = (str(np.datetime64(int(each), "s")) for each in series.timestamps[[0, -1]])
     return TrafficMetadata(
         kind=KIND.name,
@@ -191,9 +205,10 @@ def _describe(raw: RawTraffic, num_edges: int, records: dict[str, ArrayRecord]) 
         interval_s=interval,
         begin=begin,
         end=end,
-        num_gaps=int(np.count_nonzero(steps != interval)),
-        num_missing=int(series.values.size - np.count_nonzero(series.values)),
-        num_nan=series.num_nan,
+        num_gaps=int(np.count_nonzero(np.diff(series.timestamps) != interval)),
+        missing=series.missing,
+        num_missing=_num_missing(series.values),
+        num_zero=series.num_zero,
         num_train_steps=num_train_steps,
         mean=mean,
         std=std,
@@ -202,18 +217,21 @@ def _describe(raw: RawTraffic, num_edges: int, records: dict[str, ArrayRecord]) 
     )
 
 
+def _num_missing(values: NDArray[np.float32]) -> int:
+    rows = range(0, len(values), _ROWS_AT_A_TIME)
+    return sum(int(np.count_nonzero(np.isnan(values[begin : begin + _ROWS_AT_A_TIME]))) for begin in rows)
+
+
 def _scale(values: NDArray[np.float32], name: str) -> tuple[float, float, float]:
     """Mean and standard deviation of what is there, and its share; in two passes over slices of rows."""
     slices = [values[begin : begin + _ROWS_AT_A_TIME] for begin in range(0, len(values), _ROWS_AT_A_TIME)]
-    count = sum(int(np.count_nonzero(rows)) for rows in slices)
+    count = sum(int(np.count_nonzero(~np.isnan(rows))) for rows in slices)
     if count == 0:
         raise UserError(
             f"{name} has no reading in its training steps (the first 70 %)", fix="give readings of more time"
         )
-    mean = sum(float(rows.sum(dtype=np.float64)) for rows in slices) / count
-    squares = sum(
-        float(np.square(rows - mean, where=rows != 0, out=np.zeros_like(rows)).sum(dtype=np.float64)) for rows in slices
-    )
+    mean = sum(float(np.nansum(rows, dtype=np.float64)) for rows in slices) / count
+    squares = sum(float(np.nansum(np.square(rows - mean), dtype=np.float64)) for rows in slices)
     std = float(np.sqrt(squares / count))
     if std == 0:
         raise UserError(f"{name}: every reading of the training steps is {mean}", fix="give readings that differ")

@@ -18,7 +18,16 @@ from graphmill.nn.weights import Weights
 from graphmill.sample.feed import feed
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule, drawn
-from graphmill.spec.kinds.traffic import HuberSpec, MaeSpec, MseSpec, TrafficDatasetSpec, TrafficInfo, TrafficPlan
+from graphmill.spec.kinds.traffic import (
+    HuberSpec,
+    MaeSpec,
+    MseSpec,
+    StidSpec,
+    TrafficDatasetSpec,
+    TrafficInfo,
+    TrafficPlan,
+    windows_at_once,
+)
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.same_data import refuse_other_data
@@ -28,8 +37,6 @@ from graphmill.tasks.traffic.model import Forecaster, build_model, check_model
 from graphmill.tasks.traffic.portable import TrafficForecaster
 from graphmill.tasks.traffic.store import TrafficStore
 from graphmill.tasks.traffic.windows import TrafficWindows, WindowBatch
-
-_EVALUATION_BATCH = 256  # windows in memory together
 
 
 @dataclass(slots=True)
@@ -90,11 +97,12 @@ class Traffic:
         starts = self.windows.of(split)
         shares = np.array_split(starts, self.group.world_size)
         mine = shares[self.group.rank]
+        at_once = windows_at_once(self.own.dataset.num_sensors)
         total, loss = empty_tally(self.own.horizon), torch.zeros(2, dtype=torch.float64)  # its sum, its terms
         with torch.no_grad():
-            for begin in range(0, len(shares[0]), _EVALUATION_BATCH):  # the first share is never the smaller
+            for begin in range(0, len(shares[0]), at_once):  # the first share is never the smaller
                 pause()
-                seeds = EvaluationSeeds(SeedIds(mine[begin : begin + _EVALUATION_BATCH]))
+                seeds = EvaluationSeeds(SeedIds(mine[begin : begin + at_once]))
                 if len(seeds.ids):
                     batch = self.windows.batch(seeds).to(self.group.device)
                     forecasts = self.model(batch)
@@ -130,7 +138,7 @@ class Traffic:
                 "split": np.concatenate([np.full(len(part), split, dtype="U5") for split, part in parts]),
                 "time": times[starts[:, None] + ahead],
                 "forecast": forecasts,
-                "reading": np.ma.masked_equal(readings, 0.0),
+                "reading": np.ma.masked_array(readings, np.isnan(readings), fill_value=np.nan),
             },
         )
 
@@ -141,7 +149,9 @@ class Traffic:
 
     @staticmethod
     def on_other_data(own: TrafficPlan, store: TrafficStore) -> TrafficPlan:
-        """The plan section over other readings, of any sensors, at the same interval and in the same unit."""
+        """The plan section over other readings at the same interval and in the same unit: of any sensors, or, for a
+        model that knows its sensors one by one, of the same.
+        """
         asked = TrafficDatasetSpec(name=store.metadata.name, history=own.history, horizon=own.horizon)
         found, known = store.info(asked), own.dataset
         for what, here, there in (
@@ -153,6 +163,11 @@ class Traffic:
                     f"{found.name} has {what} of {here}, and the model was trained on {known.name} with {there}",
                     fix="give readings at the same interval and in the same unit",
                 )
+        if isinstance(own.model, StidSpec) and found.sensors != known.sensors:
+            raise UserError(
+                f"model.kind=stid knows the sensors of {known.name}, and {found.name} has others, or another order",
+                fix="give readings of the same sensors in the same order",
+            )
         return own.model_copy(update={"dataset": found})
 
     @staticmethod
@@ -163,16 +178,23 @@ class Traffic:
         store = _same_store(own.dataset)
         model = build_model(plan, own, store, rank=0)
         weights.load_all_into(model, name=f"the model of {plan.run_id}")
-        num_sensors = store.metadata.num_sensors
-        return TrafficForecaster(model, history=own.history, horizon=own.horizon, num_sensors=num_sensors)
+        known = store.metadata
+        return TrafficForecaster(
+            model,
+            history=own.history,
+            horizon=own.horizon,
+            num_sensors=known.num_sensors,
+            is_zero_missing=known.missing == "zeros",
+        )
 
     @torch.no_grad()
     def _forecasts(self, starts: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Forecasts and readings [num_windows, horizon, num_sensors], as `evaluate` makes them."""
         self.model.eval()
         forecasts, readings = [], []
-        for begin in range(0, len(starts), _EVALUATION_BATCH):
-            batch = self.windows.batch(EvaluationSeeds(SeedIds(starts[begin : begin + _EVALUATION_BATCH])))
+        at_once = windows_at_once(self.own.dataset.num_sensors)
+        for begin in range(0, len(starts), at_once):
+            batch = self.windows.batch(EvaluationSeeds(SeedIds(starts[begin : begin + at_once])))
             forecasts.append(self.model(batch.to(self.group.device)).cpu())
             readings.append(batch.targets)
         self.model.train()

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill.graph.batch import AnySeeds, copied
-from graphmill.spec.kinds.traffic import split_counts
+from graphmill.spec.kinds.traffic import DAY_S, INPUT_CHANNELS, WEEK_DAYS, split_counts
 from graphmill.tasks.task import Split
 from graphmill.tasks.traffic.store import TrafficStore, window_starts
 
 _ROWS_AT_A_TIME = 2048
-_DAY_S, _WEEK_DAYS, _FIRST_WEEKDAY = 86_400, 7, 3  # 1970-01-01 was a Thursday; Monday counts 0
+_FIRST_WEEKDAY = 3  # 1970-01-01 was a Thursday; Monday counts 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class WindowBatch:
     """
 
     seeds: AnySeeds  # `ids`: first steps of the windows
-    readings: Tensor  # float32 [num_windows, history + horizon, num_sensors] in the unit of the data; 0: missing
+    readings: Tensor  # float32 [num_windows, history + horizon, num_sensors] in the unit of the data; NaN: missing
     clock: Tensor  # float32 [num_windows, history, 2]: time of day and day of the week, each in [0, 1)
 
     @property
@@ -43,7 +43,7 @@ class WindowBatch:
     @property
     def is_known(self) -> Tensor:
         """Which targets are not missing, bool, the same shape."""
-        return self.targets != 0
+        return ~self.targets.isnan()
 
     def to(self, device: torch.device) -> "WindowBatch":
         """The same on `device`, copied without waiting if the memory allows it."""
@@ -54,12 +54,12 @@ class WindowBatch:
     def inputs(self, mean: Tensor, std: Tensor) -> Tensor:
         """[num_windows, history, num_sensors, 4]: scaled reading, 1 where there is one, time of day, weekday.
 
-        A missing reading is (0, 0): not a speed of 0, nor any guess, but marked as missing.
+        A missing reading is (0, 0): not a reading of 0, nor any guess, but marked as missing.
         """
         raw = self.readings[:, : self.clock.shape[1]]
-        known = raw != 0
-        inputs = raw.new_empty(*raw.shape, 4)
-        inputs[..., 0] = ((raw - mean) / std) * known
+        known = ~raw.isnan()
+        inputs = raw.new_empty(*raw.shape, INPUT_CHANNELS)
+        inputs[..., 0] = torch.where(known, (raw - mean) / std, 0.0)
         inputs[..., 1] = known
         inputs[..., 2:] = self.clock.unsqueeze(2)
         return inputs
@@ -101,7 +101,7 @@ class TrafficWindows:
     def num_known(self) -> NDArray[np.int64]:
         """[num_steps] how many targets of the window that begins there are not missing; 0 where none begins."""
         rows = range(0, len(self.values), _ROWS_AT_A_TIME)
-        known = [np.count_nonzero(self.values[begin : begin + _ROWS_AT_A_TIME], axis=1) for begin in rows]
+        known = [np.count_nonzero(~np.isnan(self.values[begin : begin + _ROWS_AT_A_TIME]), axis=1) for begin in rows]
         sums = np.concatenate([[0], np.cumsum(np.concatenate(known))])
         counts = np.zeros(len(self.values), dtype=np.int64)
         counts[self.starts] = sums[self.starts + self.length] - sums[self.starts + self.history]
@@ -116,5 +116,5 @@ class TrafficWindows:
 
 def clock_of(times: NDArray[np.int64]) -> NDArray[np.float32]:
     """Time of day and day of the week, each in [0, 1): [..., 2] for seconds since 1970 in local time [...]."""
-    weekday = (times // _DAY_S + _FIRST_WEEKDAY) % _WEEK_DAYS
-    return np.stack([times % _DAY_S / _DAY_S, weekday / _WEEK_DAYS], axis=-1).astype(np.float32)
+    weekday = (times // DAY_S + _FIRST_WEEKDAY) % WEEK_DAYS
+    return np.stack([times % DAY_S / DAY_S, weekday / WEEK_DAYS], axis=-1).astype(np.float32)
