@@ -32,6 +32,7 @@ class Measure:
     higher_is_better: bool
     unit: str = ""
     about: str = ""  # further description of its column
+    is_shown: bool = True  # in the lines that a run prints; False: recorded only
 
     def is_better(self, value: float, other: float) -> bool:
         """Whether `value` beats `other`; a NaN beats nothing."""

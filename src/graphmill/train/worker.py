@@ -299,7 +299,7 @@ def _why_early(training: Training) -> str:
 def _closing(training: Training, test: Measures | None) -> str:
     if test is None or training.best is None:
         return f"stopped after step {training.steps_done} of {training.calendar.last_step}; a checkpoint is there"
-    known = [measure for measure in training.plan.kind.measures if measure.name in test.values]
+    known = [measure for measure in training.plan.kind.measures if measure.is_shown and measure.name in test.values]
     scores = "  ".join(f"{measure.words} {test.values[measure.name]:.4f}" for measure in known[:_MOST_SCORES])
     early = _why_early(training)
     return f"{early + chr(10) if early else ''}test {scores}  (best checkpoint: epoch {training.best.epoch})"
