@@ -260,6 +260,7 @@ def _run_at(target: str, logs_root: Path) -> Any:  # noqa: ANN401  # a RunFolder
 
 
 def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
+    from graphmill.record.evaluations import recorded_baselines
     from graphmill.record.metrics import read_metrics
 
     plan, outcome = run.read_plan(), run.read_outcome()
@@ -282,6 +283,13 @@ def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
         ("attempts", len(attempts)),
         (f"best val {primary.words}", float(best) if best else None),
     ]
+    if outcome is not None and outcome.test is not None:
+        facts.append((f"test {primary.words}", outcome.test.get(primary.name)))
+    beside = recorded_baselines(run)
+    for baseline in plan.kind.baselines:
+        scores = [beside.get(split, {}).get(baseline.name, {}).get(primary.name) for split in ("val", "test")]
+        if None not in scores:
+            facts.append((baseline.words, f"val {scores[0]:.4f}, test {scores[1]:.4f}"))
     print_facts(facts, title=plan.run_id)
 
 

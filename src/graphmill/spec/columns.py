@@ -40,6 +40,16 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
+class Baseline:
+    """A method that learns little or nothing. Its score says what that of a model is worth."""
+
+    name: str  # in evaluations.csv and outcome.json
+    words: str  # for the user
+    about: str  # what it predicts
+    with_runs: bool = True  # cheap enough to be scored whenever a run begins; else by `graphmill baseline` only
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """A header of another program, as a view of our columns: `graphmill merge --layout NAME` writes it."""
 

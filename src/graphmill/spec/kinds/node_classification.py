@@ -8,7 +8,7 @@ from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
-from graphmill.spec.columns import COMM_MB, Layout, Measure
+from graphmill.spec.columns import COMM_MB, Baseline, Layout, Measure
 from graphmill.spec.experiment import CustomModelSpec, DatasetSpec, Experiment, Fraction, TaskSpec, TrainSpec
 from graphmill.spec.kinds.kind import DatasetInfo, FromCatalogue, Kind, KnownDataset, Sizes, StepShape, TaskPlan
 
@@ -283,6 +283,15 @@ DATASETS: Final = (
     KnownDataset("synthetic/rmat", {}, "generated", _ASKED),
 )
 
+MAJORITY: Final = Baseline("majority", "majority class", "the most frequent class of the training nodes")
+LOGISTIC: Final = Baseline("logistic", "logistic regression", "on a node's own features, L2, C = 1", with_runs=False)
+PROPAGATED: Final = Baseline(
+    "propagated",
+    "logistic regression, propagated",
+    "the same on features averaged over as many hops as there are fan-outs (SGC, arXiv 1902.07153)",
+    with_runs=False,
+)
+
 KIND: Final = Kind(
     name="node_classification",
     seeds_are="nodes",
@@ -303,6 +312,8 @@ KIND: Final = Kind(
         ),
     ),
     measures_since_0_1=("macro_f1",),
+    baselines=(MAJORITY, LOGISTIC, PROPAGATED),
+    score_baselines="graphmill.tasks.node_classification.baselines:score",
     loss_unit="nats",
     experiment=NodeClassificationExperiment,
     info=GraphInfo,
