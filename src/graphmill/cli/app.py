@@ -13,6 +13,7 @@ from graphmill.cli.tree import Commands, tell_bug
 
 COMMANDS: Final = {
     **dict.fromkeys(("datasets", "prepare", "inspect"), "data"),
+    "baseline": "baseline",
     "stage": "stage",
     "plan": "plan",
     "train": "train",
