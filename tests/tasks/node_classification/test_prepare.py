@@ -24,6 +24,7 @@ SBM = {"num_nodes": 100, "num_edges": 400, "features": 4}
 
 def test_a_store_that_is_there_is_kept(tmp_path, caplog):
     first = prepare("synthetic/sbm", root=tmp_path, options=SBM)
+    caplog.clear()
     again = prepare("synthetic/sbm", root=tmp_path)
     assert again == first
     assert caplog.messages == [f"synthetic/sbm is prepared already: {first.path}"]
