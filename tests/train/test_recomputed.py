@@ -61,7 +61,7 @@ def judged(folder: Path, labels: tuple[list[int], ...], seed: int) -> Judged:
         synthetic=True,
     )
     store = write_store(raw, folder / "store")
-    asked = {"dataset": {"name": str(store.path)}, "train": {"seed": seed, "threads": 1, "device": "cpu"}}
+    asked = {"dataset": {"name": str(store.path)}, "train": {"seed": seed, "threads": 1, "device": "cpu", "epochs": 1}}
     plan = plan_experiment(
         NodeClassificationExperiment.model_validate(asked), dataset_root=folder, run_id=f"seed-{seed}"
     )
