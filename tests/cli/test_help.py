@@ -7,9 +7,22 @@ from graphmill.cli.reference import help_texts
 TEXTS = dict(help_texts())
 
 COMMANDS = [  # of the design, issues 2 to 4, in the order in which a person meets them
-    *("datasets", "prepare", "inspect", "stage", "plan", "train", "launch", "evaluate", "predict", "study", "pipeline"),
+    *("datasets", "prepare", "inspect", "baseline", "stage", "plan", "train", "launch", "evaluate", "predict"),
+    *("study", "pipeline"),
     *("script", "submit", "watch", "stop", "list", "pull"),
-    *("merge", "pareto", "figures", "schemes", "scaling", "bottleneck", "verify", "devcluster", "doctor", "bench"),
+    *(
+        "merge",
+        "pareto",
+        "figures",
+        "schemes",
+        "compare",
+        "scaling",
+        "bottleneck",
+        "verify",
+        "devcluster",
+        "doctor",
+        "bench",
+    ),
 ]
 
 
