@@ -1,6 +1,6 @@
 """The loop: what one rank does from its first step to its last."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
@@ -17,7 +17,7 @@ from graphmill.spec.early_stopping import Patience
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.sync.schemes import Step
-from graphmill.tasks.baselines import score_beside_runs
+from graphmill.tasks.baselines import BaselineScore
 from graphmill.tasks.task import SPLITS, AnyTask, Batch, EvaluatesSets, EvaluationStopped, Measures, Split
 from graphmill.train.checkpoint import CheckpointStore, ResumeState
 from graphmill.train.epoch_stats import EpochStats, evaluation_facts
@@ -47,6 +47,7 @@ class Training:
     run_log: RunLog
     time_left: TimeLeft
     alive: Callable[[], None]  # called at every step; feeds the watchdog
+    baselines: Iterable[BaselineScore] = ()  # scored while they are taken, before the first step of the run
     epoch: int = 0
     step: int = 0  # within the epoch
     steps_done: int = 0
@@ -91,7 +92,7 @@ class Training:
 
     def _before_the_first_step(self) -> None:
         """Score the baselines, and evaluate weights from another run; neither can become the best."""
-        for score in score_beside_runs(self.plan.task):
+        for score in self.baselines:
             self.alive()
             self.run_log.baseline(score)
         if self.initial is None:
