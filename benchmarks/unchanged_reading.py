@@ -20,9 +20,9 @@ _STEP = re.compile(r"step_(\d+)")
 CANONICAL: dict[str, tuple[str, float]] = {
     "train_loss": ("loss", 1),
     "microF1": ("val_micro_f1", 1),
-    "macroF1": ("val_macro_f1", 1),
+    "macroF1": ("val_macro_f1_all_classes", 1),
     "best_microF1": ("best_val_micro_f1", 1),
-    "best_macroF1": ("best_val_macro_f1", 1),
+    "best_macroF1": ("best_val_macro_f1_all_classes", 1),
     "seed_nodes_epoch_global": ("num_seeds", 1),
     "samples_epoch_global": ("num_seeds", 1),
     "seed_nodes_cum_global": ("num_seeds_cum", 1),

@@ -80,7 +80,8 @@ def test_outcome(tmp_path):
     folder.write_outcome(outcome)
     assert folder.read_outcome() == outcome
     assert set(json.loads(folder.outcome_path.read_text())) == {
-        "status", "exit_code", "epochs", "steps_per_rank", "test", "best", "wall_s", "message", "stopped_early",
+        "status", "exit_code", "epochs", "steps_per_rank", "test", "baselines", "best", "wall_s", "message",
+        "stopped_early",
     }  # fmt: skip
 
 

@@ -75,6 +75,19 @@ def test_what_is_not_done_is_in_no_row(run):
     assert (table.varied, table.unfinished) == ((), ("half",))
 
 
+def test_baselines_stand_beside_the_scores(run):
+    """Once for a table: they differ between runs only where the items that are judged do."""
+    runs = [run("one", width=8), run("other", width=16), run("older", width=32)]
+    for folder, value in zip(runs, (0.25, 0.125), strict=False):
+        scores = {split: {"majority": {"micro_f1": value, "macro_f1": 0.1}} for split in ("val", "test")}
+        folder.write_outcome(folder.read_outcome().model_copy(update={"baselines": scores}))
+    (table,) = compare(runs)
+    (beside,) = table.baselines.values()
+    assert (beside.words, beside.val, beside.test) == ("majority class", (0.125, 0.25), (0.125, 0.25))
+    (table,) = compare(runs[2:])
+    assert table.baselines == {}
+
+
 def test_a_key_that_does_not_vary_is_refused(run):
     with pytest.raises(UserError) as refusal:
         compare([run("one", width=8), run("other", width=16)], sort="model.hidden_channel")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from graphmill.base.errors import UserError
 from graphmill.record.metrics import read_metrics, write_metrics
+from graphmill.report.layouts import merge_as
 from graphmill.report.merge import merge
 from graphmill.spec.kinds.node_classification import KIND as NODES
 
@@ -172,6 +173,21 @@ def test_files_of_the_original_are_merged_alone_and_with_ours(tmp_path: Path, pl
     assert merge(tmp_path / "logs", output=tmp_path / "both.csv").num_rows == 6
 
 
+def test_the_original_layout_keeps_the_macro_f1_of_the_original(tmp_path: Path, plausible):
+    """There, a class that neither occurs nor is predicted counts 0; what its files hold is never taken for ours."""
+    plausible.write_sync_ablation(tmp_path / "theirs" / "metrics.csv", plausible.run_rows(epochs=2))
+    plausible.write_runs(tmp_path / "logs", plausible.run_rows(epochs=2))
+    theirs = merge(tmp_path / "theirs", output=tmp_path / "theirs.csv").csv
+    assert column(theirs, "val_macro_f1") == column(theirs, "best_val_macro_f1") == ["", ""]
+    ours = merge(tmp_path / "logs", output=tmp_path / "ours.csv").csv
+    viewed = merge_as("sync-ablation", tmp_path / "logs", pattern="**/metrics.csv", output=tmp_path / "view.csv").csv
+    for there, here in (("macroF1", "val_macro_f1"), ("best_macroF1", "best_val_macro_f1")):
+        of_all = column(ours, f"{here}_all_classes")
+        assert pl.read_csv(viewed, infer_schema=False)[there].to_list() == of_all
+        assert column(theirs, f"{here}_all_classes") == of_all
+        assert column(ours, here) != of_all
+
+
 def test_parquet_holds_the_same_table_with_types(tmp_path: Path, plausible):
     plausible.write_runs(tmp_path / "logs", plausible.study_rows(ks=(1, 2), seeds=(1,)))
     merged = merge(tmp_path / "logs", output=tmp_path / "metrics.csv")
@@ -186,6 +202,7 @@ def test_parquet_holds_the_same_table_with_types(tmp_path: Path, plausible):
 def test_golden(tmp_path: Path, plausible, golden):
     f1 = {"val_micro_f1": 0.8, "val_macro_f1": 0.7, "best_val_micro_f1": 0.8, "best_val_macro_f1": 0.7}
     rows = plausible.study_rows(ks=(2, 16), seeds=(2, 10), epochs=2)
+    f1 |= {"val_macro_f1_all_classes": 0.65, "best_val_macro_f1_all_classes": 0.65}
     rows = [{**row, **f1, "loss": 0.5, "train_s": 4.0} for row in rows]
     plausible.write_runs(tmp_path / "logs", rows)
     golden("report/merged.csv", merge(tmp_path / "logs", output=tmp_path / "metrics.csv").csv.read_text())

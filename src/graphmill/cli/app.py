@@ -17,6 +17,7 @@ from graphmill.cli.tree import INTERRUPTED, Commands, tell_bug
 COMMANDS: Final = {
     **dict.fromkeys(("datasets", "prepare", "inspect"), "data"),
     "recipes": "recipes",
+    "baseline": "baseline",
     "stage": "stage",
     "plan": "plan",
     "train": "train",

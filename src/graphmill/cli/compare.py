@@ -84,6 +84,11 @@ def show_comparison(table: "Comparison") -> None:
         print_table(columns, rows)
     if best is not None:
         print_line("*: best on the validation split")
+    if rows and table.baselines:
+        cells: list[list[Cell]] = [
+            [beside.words, _range(beside.val), _range(beside.test)] for beside in table.baselines.values()
+        ]
+        print_table(("baseline", f"val {table.measure}", f"test {table.measure}"), cells)
     if table.same_seeds:
         _log.warning(f"not independent, since they share configuration and rng seed: {', '.join(table.same_seeds)}")
     if table.unfinished:
@@ -100,6 +105,12 @@ def _score(score: "Spread | None") -> str | None:
     if score is None:
         return None
     return f"{score.mean:.4f}" + ("" if score.sd is None else f" ± {score.sd:.4f}")
+
+
+def _range(values: tuple[float, float] | None) -> str | None:
+    if values is None:
+        return None
+    return " to ".join(dict.fromkeys(f"{value:.4f}" for value in values))
 
 
 def _fields(table: "Comparison") -> dict[str, Any]:

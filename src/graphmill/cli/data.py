@@ -1,26 +1,20 @@
 """`datasets`, `prepare`, `inspect`: the graphs at rest."""
 
-import logging
-import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from graphmill.base.errors import UserError
-from graphmill.base.messages import show_messages
 from graphmill.cli.options import DatasetRoot, Json, LogsRoot, resolved_dataset_root
+from graphmill.cli.progress import progress
 from graphmill.cli.show import print_facts, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from graphmill.config.frozen import Spec
     from graphmill.graph.header import Header
     from graphmill.spec.kinds.kind import AnyKind
-
-_log = logging.getLogger(__name__)
 
 
 def register(app: typer.Typer) -> None:
@@ -153,7 +147,7 @@ def prepare(
     }
     texts = [*(option or []), *(f"{key}={value}" for key, value in flags.items() if value is not None)]
     options = _options(kind, texts)
-    with _progress(f"preparing {save_as or name}"):
+    with progress(f"preparing {save_as or name}"):
         asked = Preparation(name, resolved_dataset_root(root), options, source, save_as, force)
         store = prepare_store(kind, asked)
     if json:
@@ -234,7 +228,7 @@ def _show_store(folder: Path, *, check: bool, json: bool) -> None:
     kind = find_kind(header.kind) if header.kind in TASKS else None
     store = None if kind is None else open_store(kind, folder)
     if check:
-        with _progress(f"reading {header.name}"):
+        with progress(f"reading {header.name}"):
             if store is not None:
                 store.verify()
             else:
@@ -260,6 +254,7 @@ def _run_at(target: str, logs_root: Path) -> Any:  # noqa: ANN401  # a RunFolder
 
 
 def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
+    from graphmill.record.evaluations import recorded_baselines
     from graphmill.record.metrics import read_metrics
 
     plan, outcome = run.read_plan(), run.read_outcome()
@@ -282,6 +277,13 @@ def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
         ("attempts", len(attempts)),
         (f"best val {primary.words}", float(best) if best else None),
     ]
+    if outcome is not None and outcome.test is not None:
+        facts.append((f"test {primary.words}", outcome.test.get(primary.name)))
+    beside = recorded_baselines(run)
+    for baseline in plan.kind.baselines:
+        scores = [beside.get(split, {}).get(baseline.name, {}).get(primary.name) for split in ("val", "test")]
+        if None not in scores:
+            facts.append((baseline.words, f"val {scores[0]:.4f}, test {scores[1]:.4f}"))
     print_facts(facts, title=plan.run_id)
 
 
@@ -296,34 +298,3 @@ def _store_facts(folder: Path, header: "Header", own: Sequence[tuple[str, Any]])
         ("size", f"{header.num_bytes / (1 << 20):,.1f} MiB"),
         ("checksum", header.checksum),
     ]
-
-
-@contextmanager
-def _progress(title: str) -> Iterator[None]:
-    """Show on standard error that the work is under way, and for how long; messages below it are indented."""
-    with _spinner(title) if sys.stderr.isatty() else _lines(title):
-        show_messages("  ")
-        try:
-            yield
-        finally:
-            show_messages()
-
-
-@contextmanager
-def _spinner(title: str) -> Iterator[None]:
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    # While it is shown, it takes what is written to sys.stderr, and prints it above itself.
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        progress.add_task(title)
-        yield
-
-
-@contextmanager
-def _lines(title: str) -> Iterator[None]:
-    begin = time.monotonic()
-    _log.info(f"{title} …")
-    yield
-    _log.info(f"{title}: {time.monotonic() - begin:.1f} s")

@@ -57,7 +57,7 @@ def kinds_measured(header: Iterable[str]) -> list[AnyKind]:
 
 
 def _measured(kind: AnyKind) -> set[str]:
-    return {f"val_{measure.name}" for measure in kind.measures}
+    return {f"val_{measure.name}" for measure in kind.measures if measure.name not in kind.measures_since_0_1}
 
 
 def columns_markdown(kind: AnyKind) -> str:

@@ -13,6 +13,10 @@ from graphmill.record.endings import EndingName
 M = TypeVar("M", bound=BaseModel)
 
 
+BaselineScores = dict[str, dict[str, dict[str, float]]]
+"""Split, baseline, measure → value; empty of a run that recorded none."""
+
+
 class Outcome(BaseModel):
     """How a run ended: outcome.json. A run without one is running, or was killed before it could write it."""
 
@@ -23,6 +27,7 @@ class Outcome(BaseModel):
     epochs: int = Field(description="epochs completed")
     steps_per_rank: int = Field(description="steps of each rank completed, over all attempts")
     test: dict[str, Any] | None = Field(None, description="measures on the test split, by the best checkpoint")
+    baselines: BaselineScores = Field({}, description="measures of baselines on the validation and the test split")
     best: dict[str, Any] | None = Field(None, description="measures on the validation split, and their epoch")
     wall_s: float = Field(description="of this attempt")
     message: str = ""

@@ -14,12 +14,15 @@ from typing import Final
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.base.reads import is_there
+from graphmill.record.documents import BaselineScores
 from graphmill.record.events import Evaluation, events_in
 from graphmill.record.lines import append_lines
 from graphmill.record.metrics import format_cell, read_table
 from graphmill.record.run_folder import RunFolder
 
 COLUMNS: Final = ("epoch", "set", "measure", "value")
+BASELINE_OF: Final = "{split}/{baseline}"
+"""The set of a baseline: what it scores on a split. It belongs to no epoch, and is recorded as of epoch 0."""
 AT_THE_END: Final = "test"
 """The set that is evaluated once, after the last step, with the weights of the best epoch."""
 
@@ -69,6 +72,16 @@ def read_evaluations(folder: RunFolder, *, is_growing: bool = False) -> list[Eva
             fix="restore the file from where it was copied",
         )
     return [_row(path, line, cells) for line, cells in zip(table.lines, table.rows, strict=True)]
+
+
+def recorded_baselines(folder: RunFolder) -> BaselineScores:
+    """What baselines scored when the run began."""
+    found: BaselineScores = {}
+    for row in read_evaluations(folder, is_growing=True):
+        split, slash, baseline = row.set.partition("/")
+        if slash and row.epoch == 0:
+            found.setdefault(split, {}).setdefault(baseline, {})[row.measure] = row.value
+    return found
 
 
 def _row(path: Path, line: int, cells: tuple[str, ...]) -> Evaluated:

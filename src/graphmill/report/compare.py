@@ -17,6 +17,7 @@ from graphmill.record.run_folder import RunFolder
 from graphmill.report.measured_cells import Spread
 from graphmill.report.table import Value, sort_key
 from graphmill.spec.differences import configuration, varied_keys
+from graphmill.spec.kinds.kind import AnyKind
 from graphmill.spec.plan import Plan
 
 BY_SCORE = ("val", "test")
@@ -34,6 +35,17 @@ class Configuration:
 
 
 @dataclass(frozen=True, slots=True)
+class Beside:
+    """What a baseline scores: the lowest and the highest of the runs, which differ where they are judged by other items
+    (another horizon).
+    """
+
+    words: str
+    val: tuple[float, float] | None
+    test: tuple[float, float] | None
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """The finished runs of one task on data of one name."""
 
@@ -45,6 +57,7 @@ class Comparison:
     varied: tuple[str, ...]  # dotted names; empty where all runs are repetitions
     rows: tuple[Configuration, ...]
     unfinished: tuple[str, ...]  # run ids of what is in no row
+    baselines: dict[str, Beside]  # by name; empty where no run recorded any
 
     @property
     def best(self) -> Configuration | None:
@@ -74,6 +87,10 @@ class _Run:
         found = (self.outcome.best if split == "val" else self.outcome.test) or {}
         value = found.get(self.plan.kind.primary.name)
         return None if value is None else float(value)
+
+    def baseline(self, split: str, name: str) -> float | None:
+        assert self.outcome is not None, "it is done"
+        return self.outcome.baselines.get(split, {}).get(name, {}).get(self.plan.kind.primary.name)
 
 
 def compare(runs: Sequence[RunFolder], *, sort: str = "val") -> list[Comparison]:
@@ -107,7 +124,22 @@ def _comparison(runs: Sequence[_Run]) -> Comparison:
         varied=tuple(varied),
         rows=tuple(_row(members, varied) for members in groups.values()),
         unfinished=tuple(run.plan.run_id for run in runs if not run.is_done),
+        baselines=_baselines(kind, done),
     )
+
+
+def _baselines(kind: AnyKind, runs: Sequence[_Run]) -> dict[str, Beside]:
+    found = {}
+    for baseline in kind.baselines:
+        val, test = (_extremes([run.baseline(split, baseline.name) for run in runs]) for split in BY_SCORE)
+        if val or test:
+            found[baseline.name] = Beside(baseline.words, val, test)
+    return found
+
+
+def _extremes(values: Sequence[float | None]) -> tuple[float, float] | None:
+    known = [value for value in values if value is not None]
+    return (min(known), max(known)) if known else None
 
 
 def _row(runs: Sequence[_Run], varied: Sequence[str]) -> Configuration:

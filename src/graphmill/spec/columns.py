@@ -32,10 +32,21 @@ class Measure:
     higher_is_better: bool
     unit: str = ""
     about: str = ""  # further description of its column
+    is_shown: bool = True  # in the lines that a run prints; False: recorded only
 
     def is_better(self, value: float, other: float) -> bool:
         """Whether `value` beats `other`; a NaN beats nothing."""
         return value > other if self.higher_is_better else value < other
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """A method that learns little or nothing. Its score says what that of a model is worth."""
+
+    name: str  # in evaluations.csv and outcome.json
+    words: str  # for the user
+    about: str  # what it predicts
+    with_runs: bool = True  # cheap enough to be scored whenever a run begins; else by `graphmill baseline` only
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from graphmill.runtime.stop import StopRequest
 from graphmill.spec.plan import Plan
 from graphmill.spec.weights import InitialWeights
 from graphmill.sync.group import Group
+from graphmill.tasks.baselines import score_beside_runs
 from graphmill.tasks.build import build_task
 from graphmill.tasks.task import AnyTask, UsesSources
 from graphmill.train.checkpoint import CheckpointStore
@@ -73,6 +74,7 @@ def build(context: RankContext, device: torch.device, alive: Callable[[], None])
         run_log=RunLog(folder, rank.rank, context.events, Progress(plan, shown=rank.rank == 0), plan.kind),
         time_left=_time_left(context),
         alive=alive,
+        baselines=score_beside_runs(plan.task),
         initial=initial,
     )
 

@@ -25,6 +25,7 @@ from graphmill.record.weights import Which
 from graphmill.runtime.machine import machine_info
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
+from graphmill.tasks.baselines import score_baselines
 from graphmill.tasks.build import build_task
 from graphmill.tasks.task import SPLITS, AnyTask, Split, never_pause
 from graphmill.train.device import rank_device
@@ -103,8 +104,15 @@ def open_run(
 
 
 def measured(run: Judged, split: Split) -> Facts:
-    """The measures of a split, and which weights and data they belong to."""
-    return {**run.facts(split), **run.task.evaluate(split, never_pause).facts()}
+    """The measures of a split, which weights and data they belong to, and what baselines score in the first measure."""
+    kind, own = run.plan.kind, run.plan.task
+    names = [baseline.name for baseline in kind.baselines if baseline.with_runs]
+    beside = {
+        f"{score.baseline}_{kind.primary.name}": score.values[kind.primary.name]
+        for score in score_baselines(own, names, (split,))
+        if score.values is not None
+    }
+    return {**run.facts(split), **run.task.evaluate(split, never_pause).facts(), **beside}
 
 
 def evaluate(folder: RunFolder, *, split: Split, which: Which) -> Facts:

@@ -1,6 +1,6 @@
 """The loop: what one rank does from its first step to its last."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice
@@ -17,6 +17,7 @@ from graphmill.spec.early_stopping import Patience
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.sync.schemes import Step
+from graphmill.tasks.baselines import BaselineScore
 from graphmill.tasks.task import SPLITS, AnyTask, Batch, EvaluatesSets, EvaluationStopped, Measures, Split
 from graphmill.train.checkpoint import CheckpointStore, ResumeState
 from graphmill.train.epoch_stats import EpochStats, evaluation_facts
@@ -46,6 +47,7 @@ class Training:
     run_log: RunLog
     time_left: TimeLeft
     alive: Callable[[], None]  # called at every step; feeds the watchdog
+    baselines: Iterable[BaselineScore] = ()  # scored while they are taken, before the first step of the run
     epoch: int = 0
     step: int = 0  # within the epoch
     steps_done: int = 0
@@ -67,8 +69,8 @@ class Training:
         try:
             if not self._begin():
                 return "out_of_time"
-            if self.initial is not None and self.steps_done == 0:
-                self._evaluate_initial()
+            if self.steps_done == 0:
+                self._before_the_first_step()
             while self.epoch < self.calendar.num_epochs and not self.stopped_early:
                 if not self._train_epoch():
                     self._save()
@@ -88,8 +90,13 @@ class Training:
             self._save(keep=self.keeps_latest)
         return True
 
-    def _evaluate_initial(self) -> None:
-        """Evaluate the weights from another run before the first step; they cannot become the best."""
+    def _before_the_first_step(self) -> None:
+        """Score the baselines, and evaluate weights from another run; neither can become the best."""
+        for score in self.baselines:
+            self.alive()
+            self.run_log.baseline(score)
+        if self.initial is None:
+            return
         measures = self._evaluate("val")
         self.measured = Measured(0, measures.values)
         self.run_log.evaluated(0, "val", measures)

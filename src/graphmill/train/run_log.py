@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from graphmill.record.evaluations import append_evaluation, cut_back
+from graphmill.record.evaluations import BASELINE_OF, append_evaluation, cut_back
 from graphmill.record.events import CLOCKS, DamagedCheckpoint, Epoch, Evaluation, EventWriter
 from graphmill.record.metrics import append_metrics, read_metrics, write_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.columns import Cell
 from graphmill.spec.kinds.kind import AnyKind
+from graphmill.tasks.baselines import BaselineScore
 from graphmill.tasks.task import Measures
 from graphmill.train.progress import Progress
 
@@ -40,6 +41,13 @@ class RunLog:
         if self.rank == 0:
             append_evaluation(self.folder.evaluations_path, epoch, name, measures.facts())
         self.events.write(Evaluation(epoch=epoch, set=name, measures=measures.facts()))
+
+    def baseline(self, score: BaselineScore) -> None:
+        """A baseline was scored; every rank finds the same."""
+        name, values = BASELINE_OF.format(split=score.split, baseline=score.baseline), score.values or {}
+        if self.rank == 0:
+            append_evaluation(self.folder.evaluations_path, 0, name, values)
+        self.events.write(Evaluation(epoch=0, set=name, measures=values))
 
     def epoch_ended(self, facts: Mapping[str, Cell]) -> None:
         """An epoch is over, with these facts of it."""

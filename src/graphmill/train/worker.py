@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -29,14 +29,16 @@ from graphmill.base import exits
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.messages import show_messages
 from graphmill.monitor.sampler import start_monitor
-from graphmill.record.documents import Outcome
+from graphmill.record.documents import BaselineScores, Outcome
 from graphmill.record.endings import ENDINGS, SAVED, EndingName
+from graphmill.record.evaluations import recorded_baselines
 from graphmill.record.events import EventWriter, Failure, Finish, Initialised, Start, Stop
 from graphmill.record.run_folder import RunFolder, best_effort_write
 from graphmill.record.seal import seal_of
 from graphmill.record.trust import refuse_foreign_model
 from graphmill.runtime.rank import Rank, current_rank
 from graphmill.runtime.stop import SIGNALS, StopRequest
+from graphmill.spec.kinds.kind import AnyKind
 from graphmill.tasks.task import EvaluationStopped, Measures
 from graphmill.train.assemble import RankContext, build
 from graphmill.train.device import rank_device
@@ -196,8 +198,9 @@ def _train(training: Training, *, resume: bool, began: float) -> int:
     finally:
         progress.close()
     message = _why_early(training) if status == "done" else training.time_left.why()
+    baselines = recorded_baselines(run_log.folder) if test and training.group.rank == 0 else {}
     if training.group.rank == 0:
-        run_log.folder.write_outcome(_outcome(training, status, message, began, test))
+        run_log.folder.write_outcome(_outcome(training, status, message, began, test, baselines))
     if status == "done":
         seal = seal_of(run_log.folder, training.group.rank)
         run_log.events.write(Finish(steps_done=training.steps_done, status=status, seal=seal))
@@ -205,7 +208,7 @@ def _train(training: Training, *, resume: bool, began: float) -> int:
         run_log.events.write(Stop(steps_done=training.steps_done, status=status))
     with suppress(RuntimeError):  # srun kills the others as soon as one exits with 75: all must have written by then
         training.group.barrier()
-    progress.say(_closing(training, test))
+    progress.say(_closing(training, test, baselines))
     return ENDINGS[status].exit_status
 
 
@@ -253,7 +256,12 @@ def _run_and_test(training: Training) -> tuple[EndingName, Measures | None]:
 
 
 def _outcome(
-    training: Training | None, status: EndingName, message: str, began: float, test: Measures | None = None
+    training: Training | None,
+    status: EndingName,
+    message: str,
+    began: float,
+    test: Measures | None = None,
+    baselines: BaselineScores | None = None,
 ) -> Outcome:
     best = training.best if training else None
     return Outcome(
@@ -262,6 +270,7 @@ def _outcome(
         epochs=training.epoch if training else 0,
         steps_per_rank=training.steps_done if training else 0,
         test=test.facts() if test else None,
+        baselines=baselines or {},
         best=best.facts() if best else None,
         wall_s=time.perf_counter() - began,
         message=message,
@@ -296,13 +305,23 @@ def _why_early(training: Training) -> str:
     )
 
 
-def _closing(training: Training, test: Measures | None) -> str:
+def _closing(training: Training, test: Measures | None, baselines: BaselineScores) -> str:
     if test is None or training.best is None:
         return f"stopped after step {training.steps_done} of {training.calendar.last_step}; a checkpoint is there"
-    known = [measure for measure in training.plan.kind.measures if measure.name in test.values]
-    scores = "  ".join(f"{measure.words} {test.values[measure.name]:.4f}" for measure in known[:_MOST_SCORES])
-    early = _why_early(training)
-    return f"{early + chr(10) if early else ''}test {scores}  (best checkpoint: epoch {training.best.epoch})"
+    kind = training.plan.kind
+    lines = [*filter(None, [_why_early(training)])]
+    lines.append(f"test {_scores(kind, test.values)}  (best checkpoint: epoch {training.best.epoch})")
+    for baseline in kind.baselines:
+        if values := baselines.get("test", {}).get(baseline.name):
+            is_better = kind.primary.is_better(values[kind.primary.name], test.values[kind.primary.name])
+            better = f"  (better than the run in {kind.primary.words})" if is_better else ""
+            lines.append(f"{baseline.words}: {_scores(kind, values)}{better}")
+    return "\n".join(lines)
+
+
+def _scores(kind: AnyKind, values: Mapping[str, float]) -> str:
+    known = [measure for measure in kind.measures if measure.is_shown and measure.name in values]
+    return "  ".join(f"{measure.words} {values[measure.name]:.4f}" for measure in known[:_MOST_SCORES])
 
 
 def _counted(number: int, noun: str) -> str:

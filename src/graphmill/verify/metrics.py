@@ -129,8 +129,13 @@ def _one_epoch(evidence: Evidence, log: EventLog, row: Row) -> Iterator[str]:
     elif row["val_loss"] is not None:
         yield f"epoch {number} has a val_loss, but rank {log.rank} has no evaluation"
     for name, value in told.items():
-        if name in row and not _same(row[name], value):
+        if name in row and not _same(row[name], value) and not _means_another(evidence.plan, row, name):
             yield f"epoch {number}: {name} is {row[name]}, but {value} in the events of rank {log.rank}"
+
+
+def _means_another(plan: Plan, row: Row, column: str) -> bool:
+    """Whether events of version 0.1.0 use the name of a measure that its metrics.csv has in another column."""
+    return row[column] is None and column.removeprefix("val_") in plan.kind.measures_since_0_1
 
 
 def _evaluations_check(evidence: Evidence) -> Iterator[Check]:
@@ -201,7 +206,7 @@ def _best(plan: Plan, best: Mapping[str, object], log: EventLog) -> Iterator[str
 
 def _scores_in_words(evidence: Evidence) -> str:
     test = evidence.outcome.test if isinstance(evidence.outcome, Outcome) else None
-    names = ("loss", *(measure.name for measure in evidence.plan.kind.measures[:3]))
+    names = ("loss", *(measure.name for measure in evidence.plan.kind.measures[:3] if measure.is_shown))
     values = [f"{name} {value:.4f}" for name in names if isinstance(value := (test or {}).get(name), float)]
     return f"test {', '.join(values)}; equal in the events of all ranks"
 

@@ -49,6 +49,18 @@ def test_dense_features_and_masks(tmp_path):
     assert store.labels.tolist() == [0, 1, 0, 1, 0, -1]
 
 
+def test_what_is_not_read_is_said(tmp_path, caplog):
+    load(tmp_path, {**PLAIN, "edge_weight": np.ones(3), "edge_attr": np.ones((3, 2))})
+    assert "not used: edge_attr, edge_weight of graph.npz" in caplog.text
+
+
+def test_a_split_that_contradicts_the_masks_is_refused(tmp_path):
+    codes = np.array([0, 0, 1, 2, -1, -1])
+    assert load(tmp_path, {**PLAIN, "split": codes}).metadata.splits["train"] == 2
+    with pytest.raises(UserError, match="split and val_mask are different"):
+        load(tmp_path, {**PLAIN, "split": np.array([0, 0, 2, 2, 1, -1])}, save_as="other")
+
+
 def test_sparse_features_with_unsorted_columns(tmp_path):
     store = load(tmp_path, without("x") | CSR)
     assert isinstance(store.features, SparseFeatures)

@@ -24,6 +24,7 @@ SBM = {"num_nodes": 100, "num_edges": 400, "features": 4}
 
 def test_a_store_that_is_there_is_kept(tmp_path, caplog):
     first = prepare("synthetic/sbm", root=tmp_path, options=SBM)
+    caplog.clear()
     again = prepare("synthetic/sbm", root=tmp_path)
     assert again == first
     assert caplog.messages == [f"synthetic/sbm is prepared already: {first.path}"]
@@ -44,6 +45,7 @@ def test_other_wishes_do_not_meet_an_old_store(tmp_path):
 def test_a_damaged_store_is_built_again_and_that_is_said(tmp_path, caplog):
     store = prepare("synthetic/sbm", root=tmp_path, options=SBM)
     (store.path / "x.npy").write_bytes(b"")
+    caplog.clear()
     prepare("synthetic/sbm", root=tmp_path, options=SBM).verify()
     assert "is damaged and is built again" in caplog.messages[0]
     assert caplog.records[0].levelname == "WARNING"

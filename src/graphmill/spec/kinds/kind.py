@@ -8,7 +8,7 @@ from pydantic import Field
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
-from graphmill.spec.columns import Column, Layout, Measure, columns_for
+from graphmill.spec.columns import Baseline, Column, Layout, Measure, columns_for
 from graphmill.spec.experiment import Experiment
 
 
@@ -123,8 +123,8 @@ def _unknown(experiment: Experiment, known: KnownDataset, path: str) -> None:
 class Kind(Generic[E, I, P]):
     """A learning problem, as everything that is not its own page or folder sees it.
 
-    `store`, `task`, `prepare` and `recognise` are dotted names, `package.module:NAME`, imported only when they are
-    needed: the control plane reads this page and no torch.
+    `store`, `task`, `prepare`, `recognise` and `score_baselines` are dotted names, `package.module:NAME`, imported only
+    when they are needed: the control plane reads this page and no torch.
     """
 
     name: str  # what `task.kind` says; of a task outside this package the dotted path of its KIND
@@ -145,10 +145,13 @@ class Kind(Generic[E, I, P]):
     task: str  # class of a rank's share: tasks.task.Task
     recognise: str = ""  # function that says of a path whether raw data there are this task's; "": none can
     predictions: PredictsClasses | PredictsSeries | None = None  # what figures are drawn of; None: no figures
+    baselines: tuple[Baseline, ...] = ()  # what stands beside the scores of its models
+    score_baselines: str = ""  # function that scores them: tasks.baselines.ScoresBaselines
     sources: tuple[str, ...] = ()  # names of further weights that its ranks use: tasks.task.UsesSources
     old_formats: tuple[int | str, ...] = ()  # format_version of data prepared before their header named the kind
     layouts: tuple[Layout, ...] = ()  # headers of programs that the task comes from
     former_names: Mapping[str, str] = field(default_factory=dict)  # of columns, in runs of version 0.1.0
+    measures_since_0_1: tuple[str, ...] = ()  # names of measures that runs of version 0.1.0 lack
     columns: Mapping[str, Column] = field(init=False)  # of metrics.csv, in order
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
-from graphmill.spec.columns import BUSY, Layout, Measure
+from graphmill.spec.columns import BUSY, Baseline, Layout, Measure
 from graphmill.spec.experiment import CustomModelSpec, DatasetSpec, Experiment, TaskSpec, TrainSpec
 from graphmill.spec.kinds.kind import (
     DatasetInfo,
@@ -376,6 +376,16 @@ DATASETS: Final = (
     KnownDataset("synthetic/traffic", {}, "generated", "nothing: num_sensors, num_steps, … are options"),
 )
 
+LAST_VALUE: Final = Baseline("last_value", "last value", "each sensor's last reading, for the whole horizon")
+DAY_BEFORE: Final = Baseline("day_before", "a day before", "the reading at the same time of the day before")
+WEEK_BEFORE: Final = Baseline("week_before", "a week before", "the reading at the same time of the week before")
+HISTORICAL_AVERAGE: Final = Baseline(
+    "historical_average",
+    "historical average",
+    "mean reading of the training steps at that time of the week, or of the day where there is none",
+    with_runs=False,
+)
+
 KIND: Final = Kind(
     name="traffic",
     seeds_are="windows",
@@ -397,5 +407,7 @@ KIND: Final = Kind(
     predictions=PredictsSeries("reading", "forecast", series="sensor", time="time", steps_ahead="horizon", unit="unit"),
     old_formats=("traffic/1",),  # in which a missing reading was 0
     layouts=(MULTI_NODE_DCRNN,),
+    baselines=(LAST_VALUE, DAY_BEFORE, WEEK_BEFORE, HISTORICAL_AVERAGE),
+    score_baselines="graphmill.tasks.traffic.baselines:score",
     former_names={"samples_epoch_global": "num_seeds", "samples_cum_global": "num_seeds_cum"},
 )

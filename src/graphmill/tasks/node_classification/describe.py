@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.graph.features import SparseFeatures
-from graphmill.graph.topology import Topology
+from graphmill.tasks.node_classification.classes import edge_homophily
 from graphmill.tasks.node_classification.labelled import SPLIT_CODES
 from graphmill.tasks.node_classification.store import LabelledGraphStore
 
@@ -41,7 +41,7 @@ def describe(store: LabelledGraphStore) -> dict[str, Any]:
         "labels": _labels(store),
         "split": metadata.split,
         "splits": {name: metadata.splits[name] for name in SPLIT_CODES},
-        "edge_homophily": _edge_homophily(undirected, store.labels),
+        "edge_homophily": edge_homophily(undirected, store.labels),
         "bytes": {name: record.bytes for name, record in sorted(metadata.arrays.items())},
         "total_bytes": sum(record.bytes for record in metadata.arrays.values()),
     }
@@ -76,17 +76,3 @@ def _labels(store: LabelledGraphStore) -> dict[str, int]:
     histogram = {name: int(count) for name, count in zip(names, counts, strict=True)}
     num_unlabelled = int(np.count_nonzero(labels < 0))
     return histogram | ({"(unlabelled)": num_unlabelled} if num_unlabelled else {})
-
-
-def _edge_homophily(topology: Topology, labels: NDArray[np.int64]) -> float | None:
-    """Share of the edges between labelled nodes whose ends agree (self-loops among them); None without such edges."""
-    num_same = num_edges = 0
-    for start in range(0, topology.num_edges, _BLOCK):
-        stop = min(start + _BLOCK, topology.num_edges)
-        rows = np.searchsorted(topology.indptr, np.arange(start, stop), side="right") - 1
-        ends = labels[topology.indices[start:stop]]
-        own = labels[rows]
-        labelled = (ends >= 0) & (own >= 0)
-        num_edges += int(np.count_nonzero(labelled))
-        num_same += int(np.count_nonzero(labelled & (ends == own)))
-    return num_same / num_edges if num_edges else None

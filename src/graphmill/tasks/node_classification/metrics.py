@@ -18,15 +18,21 @@ def tally(logits: Tensor, labels: Tensor) -> Tensor:
 def measures(total: Tensor, num_classes: int) -> Measures:
     """The measures of tallies added up over the ranks.
 
-    micro_f1 is the accuracy, for every node has one label. macro_f1 is the mean F1 over all classes; a class that
-    neither occurs nor is predicted counts 0.
+    micro_f1 is the accuracy, for every node has one label. macro_f1 is the mean F1 over the classes that occur or are
+    predicted, as scikit-learn's `f1_score(average="macro")` has it. macro_f1_all_classes is the mean over all classes
+    of the data, those that do neither counting 0: what the sync-ablation scripts call macro-F1.
     """
-    confusion = total[1:].view(num_classes, num_classes)
-    hits, truths, guesses = confusion.diagonal(), confusion.sum(dim=1), confusion.sum(dim=0)
+    confusion = total[1:].view(num_classes, num_classes).numpy()  # whose means are rounded as scikit-learn's are
+    hits, truths, guesses = confusion.diagonal(), confusion.sum(axis=1), confusion.sum(axis=0)
     num_nodes = confusion.sum()
-    f1 = 2 * hits / (truths + guesses).clamp(min=1)
+    seen = truths + guesses
+    f1 = 2 * hits / seen.clip(min=1)
     return Measures(
         loss=float(total[0] / num_nodes),
-        values={"micro_f1": float(hits.sum() / num_nodes), "macro_f1": float(f1.mean())},
+        values={
+            "micro_f1": float(hits.sum() / num_nodes),
+            "macro_f1": float(f1[seen > 0].mean()),
+            "macro_f1_all_classes": float(f1.mean()),
+        },
         num_seeds=int(num_nodes),
     )

@@ -9,6 +9,7 @@ from typing import Any
 from graphmill.base.errors import UserError
 from graphmill.graph.features import FeatureDtype, SparseFeatures, stored_as
 from graphmill.spec.kinds.node_classification import GraphPrepareOptions
+from graphmill.tasks.node_classification.classes import class_counts, remarks
 from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.sources.splits import random_split as draw_split
 from graphmill.tasks.node_classification.store import LabelledGraphStore, write_store
@@ -82,7 +83,11 @@ def prepare(
         raw = replace(raw, split=split, split_note=note)
     if feature_dtype is not None:
         raw = replace(raw, features=_converted(raw, feature_dtype))
-    return write_store(raw, path)
+    store = write_store(raw, path)
+    counts = class_counts(store.labels, store.array("split"), store.metadata.num_classes)
+    for remark in remarks(counts, store.labels, store.metadata.class_names):
+        _log.info(remark)
+    return store
 
 
 def _check_place(path: Path, root: Path) -> None:

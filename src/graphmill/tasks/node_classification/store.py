@@ -18,7 +18,10 @@ from graphmill.graph.verify import verify_graph
 from graphmill.graph.write import new_store, write_all, write_graph
 from graphmill.spec.experiment import DatasetSpec
 from graphmill.spec.kinds.node_classification import KIND, GraphInfo
+from graphmill.tasks.node_classification.classes import class_counts, edge_homophily, in_words
 from graphmill.tasks.node_classification.labelled import SPLIT_CODES, LabelledGraph, SplitName, check_labelled
+
+_MOST_EDGES = 200_000_000  # that `inspect` reads for the homophily: a few seconds
 
 
 class StoreMetadata(GraphMetadata):
@@ -112,12 +115,21 @@ class LabelledGraphStore(GraphStore):
             ("edges", known.num_edges),
             ("features", f"{known.num_features:,} ({'sparse' if known.has_sparse_features else known.feature_dtype})"),
             ("classes", known.num_classes),
+            *in_words(class_counts(self.labels, self.array("split"), known.num_classes)),
+            ("edge homophily", self._homophily()),
             ("split", f"{splits} ({known.split})"),
             ("symmetric", known.is_symmetric),
             ("isolated nodes", known.num_isolated_nodes),
             ("duplicate edges merged", known.num_duplicate_edges),
             ("self-loops", known.num_self_loops),
         ]
+
+    def _homophily(self) -> str:
+        """Of the undirected graph, in words; of a huge one it takes too long for a look."""
+        if self.metadata.num_undirected_edges > _MOST_EDGES:
+            return f"not counted: over {_MOST_EDGES:,} edges"
+        found = edge_homophily(self.topology(undirected=True), self.labels)
+        return "no edge between labelled nodes" if found is None else f"{found:.3f} of the edges join one class"
 
 
 def write_store(raw: LabelledGraph, path: Path) -> LabelledGraphStore:

@@ -28,6 +28,7 @@ from graphmill.tasks.node_classification.sources.tables import (
     read_table,
     row_name,
 )
+from graphmill.tasks.node_classification.sources.unused import tell_unused
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ def read_tables(edges: Path, nodes: Path, name: str, *, split_seed: int | None =
     columns = column_names(nodes)
     _require(nodes, columns, ("id", "label") if split_seed is not None else _NOT_FEATURES)
     _require(edges, column_names(edges), _ENDS)
+    tell_unused(edges.name, set(column_names(edges)) - set(_ENDS))
     table = read_table(nodes, columns)
     ids = _ids(table["id"], nodes)
     labels, class_names = _labels(table["label"], nodes)

@@ -1,7 +1,7 @@
 """One .npz file: `edge_index`, `y`, features dense (`x`) or CSR (`x_data x_indices x_indptr x_shape`), and a split.
 
 The split is `train_mask val_mask test_mask` or `split` (codes 0 train, 1 val, 2 test, -1 none, or those names).
-`class_names` and a boolean `unlabelled` may be there. Everything else in the file is ignored.
+`class_names` and a boolean `unlabelled` may be there. Everything else in the file is not used, and a message says so.
 """
 
 from pathlib import Path
@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.graph.archive import npz_keys, read_npz
 from graphmill.graph.features import Features, SparseFeatures, csr_problem, dense, sparse
-from graphmill.tasks.node_classification.labelled import LabelledGraph, SplitName
+from graphmill.tasks.node_classification.labelled import SPLIT_CODES, LabelledGraph, SplitName
 from graphmill.tasks.node_classification.sources.splits import random_split, split_from_masks, split_from_names
+from graphmill.tasks.node_classification.sources.unused import tell_unused
 
 _MASKS: dict[str, SplitName] = {"train_mask": "train", "val_mask": "val", "test_mask": "test"}
 _CSR = ("x_data", "x_indices", "x_indptr", "x_shape")
@@ -31,6 +32,7 @@ def is_graph_npz(path: Path) -> bool:
 def read_npz_graph(path: Path, name: str, *, split_seed: int | None = None) -> LabelledGraph:
     """Read the file. With `split_seed` the split is drawn at random, whatever the file says."""
     arrays = read_npz(path, required=("edge_index", "y"), optional=_OPTIONAL)
+    tell_unused(path.name, set(npz_keys(path)) - {"edge_index", "y", *_OPTIONAL})
     labels = _labels(arrays, path)
     if split_seed is None:
         split, note = _split(arrays, len(labels), path), "as given in the file"
@@ -128,9 +130,13 @@ def _features(arrays: Arrays, path: Path) -> Features:
 
 
 def _split(arrays: Arrays, num_nodes: int, path: Path) -> NDArray[np.int8]:
-    if "split" in arrays:
-        return _split_from_codes(arrays["split"], num_nodes, path)
     masks = {name: arrays[key] for key, name in _MASKS.items() if key in arrays}
+    if "split" in arrays:
+        split = _split_from_codes(arrays["split"], num_nodes, path)
+        for name, mask in masks.items():
+            if not np.array_equal(split == SPLIT_CODES[name], mask):
+                raise UserError(f"{path}: split and {name}_mask are different splits", fix="keep one of them")
+        return split
     if "train" not in masks:
         raise UserError(
             f"{path} has no split: neither train_mask (val_mask, test_mask) nor split",

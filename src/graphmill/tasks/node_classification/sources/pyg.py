@@ -15,8 +15,10 @@ from graphmill.graph.features import DenseFeatures, Features, dense, sparse
 from graphmill.tasks.node_classification.labelled import LabelledGraph, SplitName
 from graphmill.tasks.node_classification.sources.npz import integer_labels
 from graphmill.tasks.node_classification.sources.splits import random_split, split_from_masks
+from graphmill.tasks.node_classification.sources.unused import tell_unused
 
 PREFIX = "pyg/"
+_NOT_READ = ("edge_weight", "edge_attr", "edge_type", "pos")  # of what is usual in PyG
 _SPLITS: tuple[SplitName, ...] = ("train", "val", "test")
 
 
@@ -34,6 +36,7 @@ def from_data(
     Of masks with several columns (one per split) the first is taken, and metadata says so. With `split_seed` the split
     is drawn at random, whatever the masks say.
     """
+    tell_unused("the Data object", {name for name in _NOT_READ if getattr(data, name, None) is not None})
     labels = integer_labels(_numpy(_required(data, "y")), place="data.y")
     if split_seed is None:
         split, note = _split(data, len(labels))

@@ -1,0 +1,47 @@
+"""Baselines of a task: the methods that its page names (`Kind.baselines`), scored by code in its own folder.
+
+They are scored from prepared data on the items, masks and measures of `Task.evaluate`, so that their scores and those
+of a model can stand side by side.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from graphmill.spec.kinds import find_kind
+from graphmill.spec.kinds.kind import TaskPlan
+from graphmill.tasks.stores import load
+from graphmill.tasks.task import Split
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineScore:
+    """What a baseline scores on a split, by the names of the kind's measures; None: `why_not` says why it cannot."""
+
+    baseline: str
+    split: Split
+    values: dict[str, float] | None
+    why_not: str = ""
+
+
+class ScoresBaselines(Protocol):
+    """The function that a kind names: `Kind.score_baselines`."""
+
+    def __call__(self, own: TaskPlan, names: Sequence[str], splits: Sequence[Split]) -> Iterator[BaselineScore]:
+        """Scores of the baselines called `names` on each of `splits`, over the data of a task's plan section.
+
+        Exact, the same on every rank, without communication.
+        """
+
+
+def score_baselines(own: TaskPlan, names: Sequence[str], splits: Sequence[Split]) -> Iterator[BaselineScore]:
+    """`ScoresBaselines` of the task whose plan section `own` is; nothing if its kind has none."""
+    kind = find_kind(own.kind)
+    if kind.score_baselines and names:
+        yield from cast("ScoresBaselines", load(kind.score_baselines))(own, names, splits)
+
+
+def score_beside_runs(own: TaskPlan) -> Iterator[BaselineScore]:
+    """Those that are measured with every run, on the splits that a run is judged by; without those that cannot be."""
+    names = [baseline.name for baseline in find_kind(own.kind).baselines if baseline.with_runs]
+    return (score for score in score_baselines(own, names, ("val", "test")) if score.values is not None)

@@ -1,0 +1,44 @@
+"""What little learns: the majority class, and logistic regression on features, also on propagated ones (SGC)."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from graphmill.spec.kinds.kind import TaskPlan
+from graphmill.spec.kinds.node_classification import LOGISTIC, MAJORITY, PROPAGATED, NodeClassificationPlan
+from graphmill.tasks.baselines import BaselineScore
+from graphmill.tasks.node_classification.metrics import measures
+from graphmill.tasks.node_classification.store import LabelledGraphStore
+from graphmill.tasks.task import Split
+
+
+def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split]) -> Iterator[BaselineScore]:
+    """`tasks.baselines.ScoresBaselines` of node classification."""
+    assert isinstance(own, NodeClassificationPlan)
+    store = LabelledGraphStore.open(Path(own.dataset.path))
+    for name in names:
+        guesses = _guesses(own, store, name)
+        for split in splits:
+            nodes = store.nodes_in(split)
+            yield BaselineScore(name, split, _measured(guesses[nodes], store.labels[nodes], own.dataset.num_classes))
+
+
+def _guesses(own: NodeClassificationPlan, store: LabelledGraphStore, name: str) -> NDArray[np.int64]:
+    """The class of every node by a baseline, [num_nodes]."""
+    if name == MAJORITY.name:
+        counts = np.bincount(store.labels[store.nodes_in("train")], minlength=own.dataset.num_classes)
+        return np.full(store.metadata.num_nodes, counts.argmax())
+    from graphmill.tasks.node_classification.regression import fit
+
+    hops = {LOGISTIC.name: 0, PROPAGATED.name: len(own.num_neighbors)}[name]
+    return fit(own, store, num_hops=hops)
+
+
+def _measured(guesses: NDArray[np.int64], labels: NDArray[np.int64], num_classes: int) -> dict[str, float]:
+    cells = np.bincount(labels * num_classes + guesses, minlength=num_classes**2)
+    no_loss: Tensor = torch.zeros(1, dtype=torch.float64)
+    return measures(torch.cat([no_loss, torch.from_numpy(cells).double()]), num_classes).values

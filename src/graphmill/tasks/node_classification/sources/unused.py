@@ -1,0 +1,12 @@
+"""What a source holds and no model here reads, such as weights and attributes of edges."""
+
+import logging
+from collections.abc import Iterable
+
+_log = logging.getLogger(__name__)
+
+
+def tell_unused(place: str, names: Iterable[str]) -> None:
+    """Say so: whoever wrote it may think that a model sees it."""
+    if unused := sorted(names):
+        _log.info(f"not used: {', '.join(unused)} of {place}")
