@@ -166,9 +166,15 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {**kept, **_OUR_FORMAT}
 
 
-def sbatch(script: Path, *, options: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> Submitted:
+def sbatch(
+    script: Path,
+    *,
+    options: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+    timeout_s: float = SUBMIT_TIMEOUT_S,
+) -> Submitted:
     """Submit a script."""
-    out, _ = call("sbatch", ["--parsable", *options, str(script)], timeout_s=SUBMIT_TIMEOUT_S, environ=environ)
+    out, _ = call("sbatch", ["--parsable", *options, str(script)], timeout_s=timeout_s, environ=environ)
     answers = [match for line in out.splitlines() if (match := _SUBMITTED.fullmatch(line.strip()))]
     if not answers:
         raise SlurmRefusedError(
