@@ -146,7 +146,8 @@ def call(
         raise SlurmMissingError(
             f"{program}: {said}", fix="this cluster keeps no accounts; squeue and the run folder are left"
         )
-    kind = SlurmSilentError if _UNREACHABLE.search(said) else SlurmRefusedError
+    killed = done.returncode < 0  # as a job's processes are when Slurm ends it: it may have been heard or not
+    kind = SlurmSilentError if killed or _UNREACHABLE.search(said) else SlurmRefusedError
     fix = (
         "try again in a moment"
         if kind is SlurmSilentError

@@ -40,6 +40,7 @@ _AFTER: Final = "afterany:"
 _ANSWER_WITHIN_S: Final = 20.0  # of sbatch: a driver that waits for it takes no signals meanwhile
 _TRY_EVERY_S: Final = 5.0
 _LEFT_OUT: Final = re.compile(r"\sExcNodeList=(?!\(null\))(\S+)")
+_RESTARTS: Final = re.compile(r"\sRestarts=(\d+)")
 _MOST_LEFT_OUT: Final = 4
 
 
@@ -135,60 +136,78 @@ def retry(
     if way == "next_job":
         _log.info("the next job of the chain continues")
         return
-    own = job_name(environ)
+    own, left_out = job_name(environ), _to_leave_out(folder, job_name(environ), lost_hosts, environ)
     try:
         if way == "requeue":
             folder.note_job(SubmittedJob(job_id=own, time=time.time(), how="requeue"))
-            _persist(lambda: scontrol(["requeue", own]), until)
-            _leave_out(folder, own, lost_hosts, environ)
-            return
-        job = _persist(lambda: prepare(folder, environ), until)
+            _persist(lambda: _requeue(own, environ), until)
+            follows = own
+        else:
+            follows = _persist(lambda: prepare(folder, environ), until).job_id
+            _log.info(f"job {follows} follows")
     except (SlurmError, OSError) as error:
         what = error.message if isinstance(error, SlurmError) else str(error)
         problem = f"no job continues the run: {what}"
         _note_problem(folder, problem)
         raise UserError(problem, fix=f"graphmill submit --resume {folder.path}") from None
-    _log.info(f"job {job.job_id} follows")
-    _leave_out(folder, job.job_id, lost_hosts, environ)
+    if left_out:
+        _leave_out(follows, left_out)
 
 
-def _leave_out(folder: RunFolder, job: str, hosts: Sequence[str], environ: Mapping[str, str]) -> None:
-    """Keep a waiting job off hosts that were lost, in addition to those that it leaves out already.
-
-    Only where Slurm would still start it: a job that leaves out too much waits for ever.
-    """
-    if not hosts:
-        return
+def _requeue(own: str, environ: Mapping[str, str]) -> None:
+    """Slurm's SIGTERM to all processes of the job may end scontrol, too, before it has its answer."""
     try:
-        found = _LEFT_OUT.search(scontrol(["show", "job", job, "-o"]))
-        names = list(dict.fromkeys([*(expand_hostlist(found[1]) if found else []), *hosts]))
+        scontrol(["requeue", own])
+    except SlurmError:
+        found = _RESTARTS.search(scontrol(["show", "job", own, "-o"]))
+        if found is None or int(found[1]) <= int(environ.get("SLURM_RESTART_COUNT") or 0):
+            raise
+
+
+def _to_leave_out(folder: RunFolder, own: str, lost: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    """Hosts that the next attempt is to leave out: those that were lost, besides what the job leaves out already.
+
+    None where Slurm could then never start it: it would wait for ever.
+    """
+    if not lost:
+        return []
+    try:
+        found = _LEFT_OUT.search(scontrol(["show", "job", own, "-o"]))
+        names = list(dict.fromkeys([*(expand_hostlist(found[1]) if found else []), *lost]))
         if len(names) > _MOST_LEFT_OUT:
-            _log.info(f"{', '.join(hosts)} may be used again: {_MOST_LEFT_OUT} hosts at most are left out")
-            return
+            _log.info(f"{', '.join(lost)} may be used again: {_MOST_LEFT_OUT} hosts at most are left out")
+            return []
         script = folder.script_path.read_text(encoding="utf-8")
-        sbatch_test_only(
-            script, options=[f"--exclude={','.join(names)}"], environ=sbatch_environment(script, environ)[0]
-        )
-        scontrol(["update", f"JobId={job}", f"ExcNodeList={','.join(names)}"])
+        environment = sbatch_environment(script, environ)[0]
+        sbatch_test_only(script, options=[f"--exclude={','.join(names)}"], environ=environment)
     except (SlurmError, OSError) as error:
-        _log.info(f"{', '.join(hosts)} may be used again: {error}")
+        _log.info(f"{', '.join(lost)} may be used again: {error}")
+        return []
+    return names
+
+
+def _leave_out(job: str, hosts: Sequence[str]) -> None:
+    try:
+        _persist(lambda: scontrol(["update", f"JobId={job}", f"ExcNodeList={','.join(hosts)}"]), time.time() + 4, 1.0)
+    except SlurmError as error:
+        _log.info(f"{', '.join(hosts)} may be used again: {error.message}")
         return
-    _log.info(f"job {job} leaves out {', '.join(names)}")
+    _log.info(f"job {job} leaves out {', '.join(hosts)}")
 
 
-def _persist(act: Callable[[], T], until: float) -> T:
+def _persist(act: Callable[[], T], until: float, every_s: float = _TRY_EVERY_S) -> T:
     """Call it until it is answered."""
     is_told = False
     while True:
         try:
             return act()
         except SlurmSilentError as error:
-            if time.time() + _TRY_EVERY_S >= until:
+            if time.time() + every_s >= until:
                 raise
             if not is_told:
                 _log.warning(f"Slurm does not answer; asked again for {until - time.time():.0f} s: {error.message}")
             is_told = True
-            time.sleep(_TRY_EVERY_S)
+            time.sleep(every_s)
 
 
 def _note_problem(folder: RunFolder, problem: str) -> None:
