@@ -44,6 +44,10 @@ class SlurmSilentError(SlurmError):
     """The program got no answer in time: the service behind it may be back in a moment."""
 
 
+class SlurmKilledError(SlurmSilentError):
+    """The program was ended by a signal, as all processes of a job are when Slurm ends it: it was heard, or was not."""
+
+
 class SlurmRefusedError(SlurmError):
     """The request was answered, and refused."""
 
@@ -111,7 +115,8 @@ def call(
 ) -> tuple[str, str]:
     """Run one of Slurm's programs. Returns what it wrote to standard output and to standard error.
 
-    Raises `SlurmMissingError`, `SlurmSilentError` or `SlurmRefusedError`; the message holds the program's own words.
+    Raises `SlurmMissingError`, `SlurmSilentError` (or `SlurmKilledError`) or `SlurmRefusedError`; the message holds the
+    program's own words.
     """
     path = shutil.which(program)
     if path is None:
@@ -146,12 +151,12 @@ def call(
         raise SlurmMissingError(
             f"{program}: {said}", fix="this cluster keeps no accounts; squeue and the run folder are left"
         )
-    killed = done.returncode < 0  # as a job's processes are when Slurm ends it: it may have been heard or not
-    kind = SlurmSilentError if killed or _UNREACHABLE.search(said) else SlurmRefusedError
+    kind = SlurmSilentError if _UNREACHABLE.search(said) else SlurmRefusedError
+    kind = SlurmKilledError if done.returncode < 0 else kind
     fix = (
-        "try again in a moment"
-        if kind is SlurmSilentError
-        else "change what it names; `--dry-run` shows the whole request"
+        "change what it names; `--dry-run` shows the whole request"
+        if kind is SlurmRefusedError
+        else "try again in a moment"
     )
     raise kind(f"{program}: {said}", fix=fix)
 

@@ -73,6 +73,12 @@ def test_without_a_reason_nothing_follows(scontrol, body):
     assert why_terminated({"SLURM_JOB_ID": "7"}) == NOT_TOLD
 
 
+def test_a_sigterm_that_ends_scontrol_too_is_asked_about_again(scontrol, tmp_path):
+    shown = SHOWN.format(state="COMPLETING", reason="None", restarts=0, preempted=1795259370)
+    scontrol(f'[ -e {tmp_path}/once ] || {{ : >{tmp_path}/once; kill -TERM $$; }}; echo "{shown}"')
+    assert why_terminated({"SLURM_JOB_ID": "7"}) == PREEMPTED
+
+
 def test_without_scontrol_nothing_follows(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert why_terminated({"SLURM_JOB_ID": "7"}) == NOT_TOLD

@@ -5,6 +5,7 @@ import re
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +17,7 @@ from graphmill.record.endings import EndingName
 from graphmill.record.manifest import saved_steps
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.deadline import job_deadline
-from graphmill.slurm.commands import SlurmError, kill_wait_s, scontrol
+from graphmill.slurm.commands import SlurmError, SlurmKilledError, kill_wait_s, scontrol
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ class Cause:
 def why_terminated(environ: Mapping[str, str]) -> Cause:
     """Why Slurm ends this job, by its controller. If it gives no reason, the job was cancelled, and nothing follows."""
     try:
-        said = dict(_FIELD.findall(scontrol(["show", "job", job_name(environ), "-o"])))
+        said = dict(_FIELD.findall(_shown(job_name(environ))))
     except SlurmError as error:
         _log.info(f"SIGTERM received; Slurm does not say why, so the attempt is not retried: {error.message}")
         return Cause("stopped", is_known=False)
@@ -51,6 +52,14 @@ def why_terminated(environ: Mapping[str, str]) -> Cause:
     if said.get("JobState") == "PREEMPTED" or said.get("PreemptTime") not in _NOT_SET:
         return Cause("preempted")
     return Cause("stopped", is_known=bool(said))
+
+
+def _shown(job: str) -> str:
+    """The SIGTERM that is asked about may end scontrol, too; it comes twice at most, to the steps and to the script."""
+    for _ in range(2):
+        with suppress(SlurmKilledError):
+            return scontrol(["show", "job", job, "-o"])
+    return scontrol(["show", "job", job, "-o"])
 
 
 def attempt_end(folder: RunFolder, judgement: Judgement, *, tries_left: int) -> AttemptEnd:
