@@ -38,7 +38,7 @@ slurm: {site: devcluster, hosts: 1, time: 60, mem: 1000M, slurm_partition: preem
 """
 SIZES = {"num_nodes": 1500, "num_edges": 6000, "features": 16}
 EARLIEST, LATEST = 40, 250  # steps done when the job is taken away
-OVER_S = 900.0
+OVER_S = 1800.0
 SUSPENDED_S = 5
 
 

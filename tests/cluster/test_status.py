@@ -1,4 +1,4 @@
-"""The state of a run with a successor, by what Slurm says of its jobs. Slurm is not asked here: its answers are given."""
+"""The state of a run with a successor, by what Slurm says of its jobs; its answers are given here."""
 
 import pytest
 
