@@ -107,6 +107,13 @@ def test_what_is_cancelled_is_the_successor_recorded_or_not(slurm, run):
     assert slurm.asked("scancel") == ["18 19"]
 
 
+def test_one_that_cannot_be_cancelled_finds_word_that_nothing_is_to_follow(slurm, run):
+    run.note_job(SubmittedJob(job_id="18", time=2.0, how="resubmit", dependency="afterany:17"))
+    slurm.says("squeue", AWAY)
+    cancel(run, JOB)
+    assert run.is_asked_to_stop()
+
+
 @pytest.mark.parametrize("way", ["requeue", "resubmit"])
 def test_a_controller_that_is_away_is_asked_again(slurm, run, way):
     back = f'[ $(grep -c . "$here/asked") -ge 4 ] || {{ {AWAY}; }}'

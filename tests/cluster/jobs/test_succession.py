@@ -34,12 +34,14 @@ STATES = ("", "COMPLETED", "FAILED", "CANCELLED", "PREEMPTED", "NODE_FAIL", "BOO
         ("io_error", "FAILED", "io_error"),
         # A person's wish, which Slurm does not contradict.
         ("stopped", "CANCELLED", "stopped"),
-        ("stopped", "FAILED", "stopped"),
         ("stopped", "", "stopped"),
         ("interrupted", "FAILED", "interrupted"),
         # Slurm did not say so in time.
         ("stopped", "PREEMPTED", "preempted"),
         ("stopped", "NODE_FAIL", "lost"),
+        # The driver was killed, and Slurm sent the ranks SIGTERM.
+        ("stopped", "FAILED", "lost"),
+        ("stopped", "TIMEOUT", "out_of_time"),
         ("failed", "PREEMPTED", "preempted"),
         ("failed", "NODE_FAIL", "lost"),
         # The same error would come again.
@@ -114,7 +116,8 @@ def leave(folder, environ=SUCCESSOR, most=9) -> str:
     [
         ("PREEMPTED", None, True), ("NODE_FAIL", None, True), ("FAILED", None, True), ("", None, True),
         ("CANCELLED", None, False), ("OUT_OF_MEMORY", None, False), ("CANCELLED", "stopped", False),
-        ("PREEMPTED", "stopped", True), ("FAILED", "failed", False), ("COMPLETED", "done", False),
+        ("PREEMPTED", "stopped", True), ("FAILED", "stopped", True), ("FAILED", "failed", False),
+        ("COMPLETED", "done", False),
     ],
 )  # fmt: skip
 def test_a_successor_goes_on_or_leaves(chain, state, told, goes_on):

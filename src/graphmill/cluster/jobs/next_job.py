@@ -116,6 +116,9 @@ def cancel(folder: RunFolder, environ: Mapping[str, str]) -> None:
     except SlurmError as error:
         if known is not None:
             _log.info(f"job {known.job_id} will find nothing to do; it could not be cancelled: {error.message}")
+        if not folder.is_done():
+            with best_effort_write():
+                folder.ask_to_stop()  # it reads this when it starts
 
 
 def cancelled_successor(folder: RunFolder, environ: Mapping[str, str]) -> str:

@@ -3,14 +3,18 @@
     what the run folder says    what Slurm says            the attempt before ended as    this job
     done                        anything                   done                           leaves
     out_of_time, preempted …    anything                   the same                       goes on
-    stopped, failed …           PREEMPTED, NODE_FAIL …     preempted, lost                goes on
-    stopped, failed …           anything else              the same                       leaves
+    failed, bad_request …       PREEMPTED, NODE_FAIL …     preempted, lost                goes on
+    failed, bad_request …       anything else              the same                       leaves
+    stopped                     CANCELLED, or nothing      the same                       leaves
+    stopped                     anything else              as if the run folder said      goes on
+                                                           nothing: Slurm ended the ranks
     nothing                     PREEMPTED, NODE_FAIL …     preempted, lost                goes on
     nothing                     TIMEOUT                    out_of_time                    goes on
     nothing                     CANCELLED                  stopped: by a person           leaves
     nothing                     OUT_OF_MEMORY              failed                         leaves
     nothing                     FAILED, or nothing         lost: its driver is gone       goes on
 
+A driver that has its say cancels its successor where nothing is to follow, or leaves word that a stop was requested.
 What goes on is bounded as in any other job (`launch/attempt.py`): by `slurm.max_attempts` and by progress.
 """
 
@@ -47,7 +51,7 @@ def ending_before(told: EndingName | None, state: str) -> Ending:
     >>> ending_before(None, "CANCELLED").name, ending_before("stopped", "PREEMPTED").name, ending_before(None, "").name
     ('stopped', 'preempted', 'lost')
     """
-    if told is None:
+    if told is None or (told == "stopped" and state):  # SIGTERM came to the ranks: it says not from whom
         return ENDINGS[_BY_SLURM.get(state, "lost")]
     if told == "done" or ENDINGS[told].retried:
         return ENDINGS[told]
