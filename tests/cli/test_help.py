@@ -7,21 +7,9 @@ from graphmill.cli.reference import help_texts
 TEXTS = dict(help_texts())
 
 COMMANDS = [  # in the order in which a person meets them
-    *(
-        "datasets",
-        "prepare",
-        "inspect",
-        "recipes",
-        "baseline",
-        "stage",
-        "plan",
-        "train",
-        "launch",
-        "evaluate",
-        "predict",
-    ),
-    *("study", "pipeline", "script", "submit", "watch", "logs", "shell", "stop", "list", "pull"),
-    *("merge", "pareto", "figures", "schemes", "compare", "scaling", "bottleneck", "verify", "devcluster", "site"),
+    *("datasets", "prepare", "inspect", "recipes", "baseline", "stage", "plan", "train", "launch", "evaluate"),
+    *("predict", "study", "pipeline", "script", "submit", "watch", "logs", "shell", "stop", "list", "pull", "merge"),
+    *("pareto", "figures", "schemes", "compare", "report", "scaling", "bottleneck", "verify", "devcluster", "site"),
     *("doctor", "bench"),
 ]
 

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from graphmill.record.attempts import is_ours
+from graphmill.record.attempts import code_changes, is_ours
 from graphmill.record.documents import Attempt
 
 
@@ -16,3 +16,12 @@ def test_an_attempt_is_that_of_its_job_on_its_host(job_id, hostname, ours):
     """A requeued job keeps its number, and a host that was cut off may outlive it."""
     begun = Attempt(time=0.0, hostname=hostname, pid=1, resumed=False, command=(), job_id=job_id)
     assert is_ours(begun, "17") is ours
+
+
+def test_attempts_that_began_with_other_code_are_named():
+    def attempts(*codes: str) -> list[Attempt]:
+        return [Attempt(time=0.0, hostname="h", pid=1, resumed=False, command=(), code=code) for code in codes]
+
+    assert list(code_changes(attempts("a", "a", "b", "b", "a"))) == [3, 5]
+    assert code_changes(attempts("", "a")) == {}, "an older version did not record its code"
+    assert code_changes([]) == {}

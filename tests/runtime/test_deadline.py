@@ -44,6 +44,16 @@ def test_squeue_is_asked_where_the_variable_is_missing(tmp_path, monkeypatch, sa
         assert left - 120 < deadline.remaining_s() <= left
 
 
+def test_a_task_of_an_array_asks_for_itself(tmp_path, monkeypatch):
+    """SLURM_JOB_ID of one of the tasks is the number of the whole array."""
+    program = tmp_path / "squeue"
+    program.write_text('#!/bin/sh\n[ "$3" = 17_2 ] && echo "2:05|N/A"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    task = {"SLURM_JOB_ID": "17", "SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "2"}
+    assert job_deadline(task).remaining_s() <= 125
+
+
 def test_without_squeue_that_is_said(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "unknown" in job_deadline({"SLURM_JOB_ID": "17"}).source

@@ -10,7 +10,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from graphmill.base.errors import UserError
 from graphmill.runtime.machine import host_name
 from graphmill.runtime.rank import ALONE
-from graphmill.train.peers import choose_interface, exchange_peer_info
+from graphmill.train.peers import choose_interface, exchange_peer_info, open_store
 
 OF_TWO = replace(ALONE, world_size=2, num_hosts=2)
 
@@ -46,3 +46,13 @@ def test_the_interface_is_that_towards_another_host(monkeypatch, rank, towards):
     assert choose_interface(["a", "a", "b", "b"], of_four, {}) == f"towards {towards}"
     assert choose_interface(["a"] * 4, of_four, {}) is None
     assert choose_interface(["a", "a", "b", "b"], of_four, {"GLOO_SOCKET_IFNAME": "eth7"}) is None
+
+
+def test_a_first_host_whose_name_means_nothing_here_is_refused_at_once(monkeypatch):
+    """torch would try until the job's time limit."""
+    monkeypatch.setenv("MASTER_ADDR", "no-such-host.invalid")
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    monkeypatch.setattr("graphmill.train.peers._RESOLVED_WITHIN_S", 0.0)  # where no name service answers at all
+    monkeypatch.setattr("graphmill.train.peers.rendezvous", lambda *_: pytest.fail("it would wait there"))
+    with pytest.raises(UserError, match=r"no-such-host\.invalid"):
+        open_store(replace(OF_TWO, rank=1))

@@ -47,6 +47,26 @@ def test_a_warning_makes_it_ask_again_and_go_on_where_there_is_time():
     assert time_left.deadline is later
 
 
+def test_it_asks_once_more_before_it_leaves_and_stays_where_the_limit_was_extended():
+    asked, extended = [], ends_in(1000)
+    time_left = TimeLeft(StopRequest(), ends_in(15), lambda: asked.append(1) or extended)
+    time_left.reserve.saw_round(60)  # 90 s are kept back
+    assert not time_left.is_up()
+    assert time_left.deadline is extended
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("answer", [Deadline(None, "unknown: no squeue"), None])
+def test_it_asks_no_more_than_once_where_the_limit_was_not_extended(answer):
+    asked, end = [], ends_in(15)
+    time_left = TimeLeft(StopRequest(), end, lambda: asked.append(1) or answer or end)
+    assert not time_left.is_up(), "there is time to wait for the answer"
+    time_left.reserve.saw_round(60)
+    assert time_left.is_up()
+    assert time_left.is_up()
+    assert len(asked) == 1
+
+
 def test_a_limit_that_was_shortened_is_found_by_the_warning():
     assert TimeLeft(warned(), ends_in(1000), lambda: ends_in(1)).is_up()
 

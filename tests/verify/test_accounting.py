@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from graphmill.base.errors import UserError
 from graphmill.record.documents import SubmittedJob
 from graphmill.slurm import accounting as spent
-from graphmill.verify.accounting import Accounts, read_accounts
+from graphmill.verify.accounting import Accounted, Accounts, read_accounts
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -39,6 +39,16 @@ def rows_of(name: str) -> list[dict[str, str]]:
 def test_the_last_run_of_a_job_counts(name, state, limit_s):
     job = Accounts(read_accounts((RECORDED / f"{name}.json").read_bytes()), "sacct", is_record=False).last
     assert (job.state, job.limit_s, job.num_hosts, job.step) == (state, limit_s, 2, "")
+
+
+def test_a_successor_that_was_cancelled_before_it_started_is_not_the_last_job():
+    def job(number: str, state: str, hosts: str, submitted: int) -> Accounted:
+        return Accounted(number, "", state, 0, 1, hosts, 0, 600, submitted, 0)
+
+    ran = job("17", "COMPLETED", "node1", 1)
+    never, halfway = job("18", "CANCELLED", "None assigned", 2), job("18", "CANCELLED", "node1", 2)
+    assert Accounts([ran, never], "sacct", is_record=False).last == ran
+    assert Accounts([ran, halfway], "sacct", is_record=False).last == halfway
 
 
 def test_steps_belong_to_their_run_of_the_job():

@@ -43,6 +43,14 @@ class OutOfMemory(StrEnum):
     CGROUP = "cgroup"
 
 
+class PreemptMode(StrEnum):
+    """What becomes of a job whose place another one wants."""
+
+    REQUEUE = "requeue"
+    CANCEL = "cancel"
+    SUSPEND = "suspend"
+
+
 Hosts = Annotated[int, typer.Option("--hosts", min=1, max=99, help="Number of hosts.")]
 Cpus = Annotated[int, typer.Option("--cpus", min=1, help="Cores that Slurm believes each host has.")]
 Memory = Annotated[int, typer.Option("--memory-mib", min=64, help="Memory that Slurm believes each host has.")]
@@ -67,6 +75,13 @@ MinJobAge = Annotated[int, typer.Option("--min-job-age-s", min=2, help="squeue f
 Enforce = Annotated[
     list[str] | None,
     typer.Option("--enforce", metavar="WHAT", help="AccountingStorageEnforce: associations, limits, qos. Repeatable."),
+]
+Preempt = Annotated[
+    PreemptMode, typer.Option("--preempt-mode", help="What becomes of jobs in `preempt` when one in `normal` wants in.")
+]
+PreemptGrace = Annotated[
+    int,
+    typer.Option("--preempt-grace-s", min=0, help="GraceTime: from SIGTERM to the ranks until they are taken away."),
 ]
 KeepLogs = Annotated[
     Path | None, typer.Option("--keep-logs", metavar="FOLDER", help="Copy the daemons' logs there at the end.")
@@ -101,6 +116,8 @@ def run(
     requeue_delay_s: RequeueDelay = 5,
     slurmd_timeout_s: SlurmdTimeout = 20,
     min_job_age_s: MinJobAge = 300,
+    preempt_mode: Preempt = PreemptMode.REQUEUE,
+    preempt_grace_s: PreemptGrace = 0,
     enforce: Enforce = None,
     keep_logs: KeepLogs = None,
 ) -> None:
@@ -120,7 +137,7 @@ def run(
         num_hosts=hosts, cpus=cpus, memory_mib=memory_mib, gpus=gpus, gpu_type=gpu_type, accounting=accounting,
         ssh=ssh, private=tuple(private or ()), private_mib=private_mib, out_of_memory=out_of_memory.value,
         requeue_delay_s=requeue_delay_s, slurmd_timeout_s=slurmd_timeout_s, min_job_age_s=min_job_age_s,
-        enforce=tuple(enforce or ()),
+        preempt_mode=preempt_mode.value, preempt_grace_s=preempt_grace_s, enforce=tuple(enforce or ()),
     )  # fmt: skip
     raise typer.Exit(run_(cluster, command, keep_logs=keep_logs))
 
@@ -139,6 +156,8 @@ def up(
     requeue_delay_s: RequeueDelay = 5,
     slurmd_timeout_s: SlurmdTimeout = 20,
     min_job_age_s: MinJobAge = 300,
+    preempt_mode: Preempt = PreemptMode.REQUEUE,
+    preempt_grace_s: PreemptGrace = 0,
     enforce: Enforce = None,
 ) -> None:
     """Bring a cluster up that stays until `graphmill devcluster down`.
@@ -157,7 +176,7 @@ def up(
         num_hosts=hosts, cpus=cpus, memory_mib=memory_mib, gpus=gpus, gpu_type=gpu_type, accounting=accounting,
         ssh=ssh, private=tuple(private or ()), private_mib=private_mib, out_of_memory=out_of_memory.value,
         requeue_delay_s=requeue_delay_s, slurmd_timeout_s=slurmd_timeout_s, min_job_age_s=min_job_age_s,
-        enforce=tuple(enforce or ()),
+        preempt_mode=preempt_mode.value, preempt_grace_s=preempt_grace_s, enforce=tuple(enforce or ()),
     )  # fmt: skip
     _, new = launch.up(cluster)
     print_line(f"{hosts} hosts are up{'' if new else ' already'}; a shell on the head: graphmill devcluster node head")

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.cluster.launch.local_process import launcher_of
+from graphmill.record.attempts import code_changes
 from graphmill.record.documents import Outcome, SubmittedJob
 from graphmill.record.endings import State
 from graphmill.record.metrics import read_metrics
@@ -131,13 +132,14 @@ class Watcher:
         except UserError as error:  # one run that is damaged does not hide the others
             if verdict.state not in ALIVE:
                 verdict = Verdict("damaged", "run folder", error.message, error.fix)
+        attempts = folder.attempts()
         job_id = reading.job_id if reading is not None else jobs[-1].job_id if jobs else ""
         return RunView(
             run=self._name(folder),
             folder=folder.path,
             state=verdict.state,
             source=verdict.source,
-            detail=verdict.detail,
+            detail="; ".join(part for part in (verdict.detail, *code_changes(attempts).values()) if part),
             advice=verdict.advice,
             is_hopeless=verdict.is_hopeless,
             job_id=job_id,
@@ -147,7 +149,7 @@ class Watcher:
             elapsed_s=verdict.elapsed_s,
             limit_s=None if reading is None else reading.limit_s,
             hosts=_hosts(folder, reading),
-            attempts=len(folder.attempts()),
+            attempts=len(attempts),
             epochs=epochs,
             progress=self._last_row(folder),
             silent_s=_silence(folder),
@@ -190,8 +192,11 @@ def judge(folder: RunFolder, reading: JobReading | None, jobs: Sequence[Submitte
     `was_asked`: Slurm could be queried, so that a job without a reading is one that it has forgotten.
     """
     outcome = _outcome(folder)
-    if reading is not None and reading.is_alive:
-        if outcome is not None and outcome.status == "done" and reading.phase == "runs":
+    is_done = outcome is not None and outcome.status == "done"
+    if (
+        reading is not None and reading.is_alive and not (is_done and reading.phase == "waits")
+    ):  # that finds nothing to do
+        if is_done:
             return Verdict("closing", reading.source, "done; the job is being closed", elapsed_s=reading.elapsed_s)
         return _alive_verdict(folder, reading)
     if outcome is not None:
@@ -257,11 +262,19 @@ def _resume_advice(folder: RunFolder) -> str:
 
 
 def _current(jobs: Sequence[SubmittedJob], readings: Mapping[str, JobReading]) -> JobReading | None:
-    """The job that matters: the first that runs or waits, else the last that Slurm knows, if it is the last of all."""
+    """The job that matters: the first that runs or waits, else the last that Slurm knows, if it is the last of all.
+
+    Successors that were cancelled before they started do not count: they were no longer needed.
+    """
     living = alive(jobs, readings)
     if living:
         return living[0]
-    return readings.get(jobs[-1].job_id) if jobs else None
+    return next((readings.get(job.job_id) for job in reversed(jobs) if not _never_ran(job, readings)), None)
+
+
+def _never_ran(job: SubmittedJob, readings: Mapping[str, JobReading]) -> bool:
+    reading = readings.get(job.job_id)
+    return job.how == "resubmit" and reading is not None and reading.state == "CANCELLED" and not reading.hosts
 
 
 def log_of(folder: RunFolder, job_id: str) -> Path | None:

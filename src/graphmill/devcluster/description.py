@@ -51,6 +51,10 @@ class Description(BaseModel):
     """SlurmdTimeout: a host that does not respond for this long is down."""
     min_job_age_s: Annotated[int, Field(ge=2)] = 300
     """squeue and scontrol forget an ended job after this."""
+    preempt_mode: Literal["requeue", "cancel", "suspend"] = "requeue"
+    """What happens to a job in the slurm_partition `preempt` when one in `normal` wants its place."""
+    preempt_grace_s: Annotated[int, Field(ge=0)] = 0
+    """GraceTime: how long its steps have after a first SIGTERM; not with `suspend`."""
     enforce: tuple[str, ...] = ()
     """AccountingStorageEnforce: associations, limits, qos …; empty: any account and QOS is accepted."""
 

@@ -281,7 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     show_messages()
     try:
         folder = RunFolder.open(options.run)
-        known = [job.job_id for job in folder.jobs()]
+        known = [attempt.job_id for attempt in folder.attempts() if attempt.job_id]
         job_id = options.job or os.environ.get("SLURM_JOB_ID") or (known[-1] if known else None)
         sys.stdout.write(epilog_text(write_epilog(folder, job_id)))
     except UserError as error:

@@ -1,15 +1,19 @@
 """The one place where an attempt begins, for every launcher: lock the run, check if it is done, record the attempt."""
 
+import logging
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 
 from graphmill.base.errors import UnreadableError
 from graphmill.record.documents import Attempt
 from graphmill.record.lock import hold
 from graphmill.record.manifest import checkpoint_folders
 from graphmill.record.run_folder import RunFolder
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,9 @@ def attempt(
         resumed = _was_begun(folder)
         number = folder.begin_attempt(resumed=resumed, command=command, job_id=job_id)
         folder.note_provenance(command)
+        changed = code_changes(folder.attempts())
+        if number in changed:
+            _log.warning(f"{changed[number]}; the rest of the run may differ from what it would have been")
         yield Begun(folder, number, resumed)
 
 
@@ -50,6 +57,16 @@ def is_ours(last: Attempt, job_id: str) -> bool:
     A host that was cut off may outlive its job: Slurm has given it up, and the run was resumed elsewhere.
     """
     return (last.job_id, last.hostname) == (job_id, socket.gethostname())
+
+
+def code_changes(attempts: Sequence[Attempt]) -> dict[int, str]:
+    """By number (from 1), in words: attempts that began with other code of graphmill than the one before."""
+    pairs = enumerate(pairwise(attempts), start=2)
+    return {
+        number: f"graphmill's code was changed before attempt {number}"
+        for number, (before, now) in pairs
+        if before.code and now.code and before.code != now.code
+    }
 
 
 def _was_begun(folder: RunFolder) -> bool:

@@ -45,6 +45,7 @@ class Attempt(BaseModel):
     resumed: bool
     command: tuple[str, ...]
     job_id: str = Field("", description="the scheduler's, where there is one")
+    code: str = Field("", description="checksum of graphmill's own files; empty: an older version began it")
     steps_saved: int = Field(0, description="steps of each rank in the checkpoint that it began with")
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from graphmill.base.amounts import span_of
 
-_ASK_TIMEOUT_S: Final = 20.0
+ASK_TIMEOUT_S: Final = 20.0
 _MARGIN: Final = 1.5  # a round or a save may take longer than the longest one so far
 _FLOOR_S: Final = 2.0  # for what is not measured: the vote, the outcome, the requeue
 
@@ -37,13 +37,16 @@ def job_deadline(environ: Mapping[str, str], *, moved: bool = False) -> Deadline
     told = environ.get("SLURM_JOB_END_TIME", "")
     if told.isascii() and told.isdecimal() and not moved:
         return Deadline(float(told), "SLURM_JOB_END_TIME")
+    array = environ.get("SLURM_ARRAY_JOB_ID")
+    if array:  # of one task SLURM_JOB_ID is the array's own number, by which squeue means all of its tasks
+        job = f"{array}_{environ.get('SLURM_ARRAY_TASK_ID', '')}"
     command = ["squeue", "--noheader", "--jobs", job, "--format", "%L|%e"]
     try:
         answer = subprocess.run(
             command,
             capture_output=True,
             text=True,
-            timeout=_ASK_TIMEOUT_S,
+            timeout=ASK_TIMEOUT_S,
             check=True,
             env={**os.environ, "SLURM_TIME_FORMAT": "standard"},
         )

@@ -44,6 +44,10 @@ class SlurmSilentError(SlurmError):
     """The program got no answer in time: the service behind it may be back in a moment."""
 
 
+class SlurmKilledError(SlurmSilentError):
+    """The program was ended by a signal, as all processes of a job are when Slurm ends it: it was heard, or was not."""
+
+
 class SlurmRefusedError(SlurmError):
     """The request was answered, and refused."""
 
@@ -111,7 +115,8 @@ def call(
 ) -> tuple[str, str]:
     """Run one of Slurm's programs. Returns what it wrote to standard output and to standard error.
 
-    Raises `SlurmMissingError`, `SlurmSilentError` or `SlurmRefusedError`; the message holds the program's own words.
+    Raises `SlurmMissingError`, `SlurmSilentError` (or `SlurmKilledError`) or `SlurmRefusedError`; the message holds the
+    program's own words.
     """
     path = shutil.which(program)
     if path is None:
@@ -147,10 +152,11 @@ def call(
             f"{program}: {said}", fix="this cluster keeps no accounts; squeue and the run folder are left"
         )
     kind = SlurmSilentError if _UNREACHABLE.search(said) else SlurmRefusedError
+    kind = SlurmKilledError if done.returncode < 0 else kind
     fix = (
-        "try again in a moment"
-        if kind is SlurmSilentError
-        else "change what it names; `--dry-run` shows the whole request"
+        "change what it names; `--dry-run` shows the whole request"
+        if kind is SlurmRefusedError
+        else "try again in a moment"
     )
     raise kind(f"{program}: {said}", fix=fix)
 
@@ -166,9 +172,15 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {**kept, **_OUR_FORMAT}
 
 
-def sbatch(script: Path, *, options: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> Submitted:
+def sbatch(
+    script: Path,
+    *,
+    options: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+    timeout_s: float = SUBMIT_TIMEOUT_S,
+) -> Submitted:
     """Submit a script."""
-    out, _ = call("sbatch", ["--parsable", *options, str(script)], timeout_s=SUBMIT_TIMEOUT_S, environ=environ)
+    out, _ = call("sbatch", ["--parsable", *options, str(script)], timeout_s=timeout_s, environ=environ)
     answers = [match for line in out.splitlines() if (match := _SUBMITTED.fullmatch(line.strip()))]
     if not answers:
         raise SlurmRefusedError(

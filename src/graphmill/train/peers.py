@@ -2,7 +2,9 @@
 
 import json
 import os
+import socket
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Final
@@ -18,6 +20,7 @@ from graphmill.runtime.machine import host_name
 from graphmill.runtime.network import interface_towards
 from graphmill.runtime.rank import Rank
 
+_RESOLVED_WITHIN_S: Final = 20.0  # for a name service that is busy; a name that it does not know is refused at once
 _INTERFACES: Final = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
@@ -37,6 +40,7 @@ class PeerInfo:
 
 def open_store(rank: Rank) -> Store:
     """The store at MASTER_ADDR:MASTER_PORT, hosted by rank 0 or by torchrun's agent."""
+    _refuse_unknown_host(os.environ.get("MASTER_ADDR", "localhost"))
     try:
         store: Store = next(iter(rendezvous("env://", rank.rank, rank.world_size)))[0]
     except DistNetworkError as error:
@@ -44,6 +48,27 @@ def open_store(rank: Rank) -> Store:
             raise PortBusyError(f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} is in use") from None
         raise
     return store
+
+
+def _refuse_unknown_host(name: str) -> None:
+    """Raise a `UserError` if `name` cannot be resolved here: torch would try until the job's time limit."""
+    until = time.monotonic() + _RESOLVED_WITHIN_S
+    while (problem := _why_unknown(name)) is not None:
+        if problem.errno != socket.EAI_AGAIN or time.monotonic() >= until:
+            here = socket.gethostname()
+            raise UserError(
+                f"{here} cannot resolve {name}, where rank 0 listens: {problem.strerror}",
+                fix=f"ask the administrators, or leave this host out: --sbatch-arg --exclude={here}",
+            )
+        time.sleep(1)
+
+
+def _why_unknown(name: str) -> socket.gaierror | None:
+    try:
+        socket.getaddrinfo(name, None)
+    except socket.gaierror as error:
+        return error
+    return None
 
 
 def exchange_peer_info(store: Store, rank: Rank, environ: Mapping[str, str]) -> list[str]:

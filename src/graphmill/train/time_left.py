@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from graphmill.record.endings import EndingName
-from graphmill.runtime.deadline import Deadline, Reserve
+from graphmill.runtime.deadline import ASK_TIMEOUT_S, Deadline, Reserve
 from graphmill.runtime.stop import StopRequest
 
 NO_DEADLINE = Deadline(None, "another rank watches the clock")
@@ -20,6 +20,7 @@ class TimeLeft:
     ask_again: Callable[[], Deadline] | None = None  # for the deadline, which may have moved
     reserve: Reserve = field(default_factory=Reserve)
     _round_began: float = 0.0
+    _confirmed: float | None = None  # the end that was asked for again, shortly before it counts
 
     @property
     def has_end(self) -> bool:
@@ -36,7 +37,20 @@ class TimeLeft:
             self.deadline = self.ask_again()
             if not self.has_end:
                 self.stop.asked = True
+        self._confirm_deadline()
         return self.stop.asked or self.deadline.remaining_s() < self.reserve.needed_s
+
+    def _confirm_deadline(self) -> None:
+        """Ask once more before it counts, and early enough to wait for an answer: the limit may have been extended."""
+        end = self.deadline.end_time
+        if end is None or self.ask_again is None or self.stop.asked or self._confirmed == end:
+            return
+        if self.deadline.remaining_s() < self.reserve.needed_s + ASK_TIMEOUT_S:
+            found = self.ask_again()
+            if found.end_time is not None and found.end_time > end + ASK_TIMEOUT_S:
+                self.deadline = found
+            else:
+                self._confirmed = end
 
     def begin_round(self) -> None:
         """A round begins: the time before it does not count."""

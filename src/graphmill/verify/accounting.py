@@ -46,8 +46,12 @@ class Accounts:
 
     @property
     def last(self) -> Accounted | None:
-        """The last run of the last job."""
-        jobs = [entry for entry in self.entries if not entry.step]
+        """The last run of the last job; a successor that was cancelled before it started is none."""
+        jobs = [
+            entry
+            for entry in self.entries
+            if not entry.step and (entry.state != "CANCELLED" or entry.hosts != "None assigned")
+        ]
         return max(jobs, key=lambda entry: (entry.submitted, entry.started), default=None)
 
     def steps_of(self, job: Accounted) -> list[Accounted]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from graphmill.base.amounts import shown_clock
 from graphmill.base.errors import UnreadableError, UserError
+from graphmill.record.attempts import code_changes
 from graphmill.record.documents import Outcome
 from graphmill.spec.early_stopping import Patience
 from graphmill.verify.accounting import Accounted, Accounts, accounts_of
@@ -37,6 +38,9 @@ def checks(evidence: Evidence) -> Iterator[Check]:
     counted = f"{len(attempts)} start{'s' if len(attempts) > 1 else ''}"
     yield judged("job", "outcome", lambda: _outcome(evidence), took)
     yield judged("job", "attempts", lambda: _attempts(evidence), counted)
+    changed = code_changes(attempts)
+    if changed:
+        yield Check("job", "code", "warn", f"{'; '.join(changed.values())}: the run is not one program's")
     if evidence.folder.jobs_path.exists() or evidence.folder.job_path.exists():
         yield from _slurm(evidence)
 

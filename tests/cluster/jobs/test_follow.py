@@ -52,7 +52,7 @@ def test_nothing_follows_once_a_person_has_asked_to_stop(new_run, monkeypatch):
     folder, _ = new_run(2)
     note_attempts(folder, 0)
     monkeypatch.setattr("graphmill.cluster.jobs.job_end.saved_steps", lambda _: 3)
-    monkeypatch.setattr("graphmill.cluster.jobs.job_end.retry", lambda *_: followed.append(1))
+    monkeypatch.setattr("graphmill.cluster.jobs.next_job.retry", lambda *_, **__: followed.append(1))
     for asked, steps in ((False, "retry"), (True, "give_up")):
         followed = []
         if asked:
@@ -69,7 +69,7 @@ def test_a_job_that_cannot_read_what_its_ranks_left_is_retried(new_run, monkeypa
         raise UnreadableError(folder.events_path(0), OSError(errno.EIO, "Input/output error"))
 
     monkeypatch.setattr(Driver, "_ranks", ranks)
-    monkeypatch.setattr("graphmill.cluster.jobs.job_end.retry", lambda *_: followed.append(1))
+    monkeypatch.setattr("graphmill.cluster.jobs.next_job.retry", lambda *_, **__: followed.append(1))
     (folder, _), followed = new_run(2), []
     decision = driver_of(folder).train(folder)
     assert (decision.step, decision.exit_code, followed) == ("retry", 71, [1])

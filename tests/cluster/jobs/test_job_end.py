@@ -14,6 +14,7 @@ SHOWN = (
     " Partition=low AllocNode:Sid=0.0.0.0:1 NodeList=node[1-2] BatchHost=node1 NumNodes=2"
 )
 OUT_OF_TIME, STOPPED, PREEMPTED = Cause("out_of_time"), Cause("stopped"), Cause("preempted")
+NOT_TOLD = Cause("stopped", is_known=False)
 REQUEUED = Cause("preempted", is_requeued=True)
 
 
@@ -63,15 +64,21 @@ def test_the_cause_of_sigterm(scontrol, tmp_path, seen, before, cause):
     [
         "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1",
         "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1",
-        "",
+        "true",
     ],
 )
 def test_without_a_reason_nothing_follows(scontrol, body):
     """A job that was cancelled must not come back because the controller was busy."""
     scontrol(body)
-    assert why_terminated({"SLURM_JOB_ID": "7"}) == STOPPED
+    assert why_terminated({"SLURM_JOB_ID": "7"}) == NOT_TOLD
+
+
+def test_a_sigterm_that_ends_scontrol_too_is_asked_about_again(scontrol, tmp_path):
+    shown = SHOWN.format(state="COMPLETING", reason="None", restarts=0, preempted=1795259370)
+    scontrol(f'[ -e {tmp_path}/once ] || {{ : >{tmp_path}/once; kill -TERM $$; }}; echo "{shown}"')
+    assert why_terminated({"SLURM_JOB_ID": "7"}) == PREEMPTED
 
 
 def test_without_scontrol_nothing_follows(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert why_terminated({"SLURM_JOB_ID": "7"}) == STOPPED
+    assert why_terminated({"SLURM_JOB_ID": "7"}) == NOT_TOLD

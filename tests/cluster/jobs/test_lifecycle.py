@@ -42,7 +42,23 @@ class Life:
 
     @property
     def job(self) -> str:
-        return self.folder.jobs()[-1].job_id
+        """The one that runs, or ran last: of the jobs that were submitted, the last one may only wait for its end."""
+        attempts = self.folder.attempts()
+        return attempts[-1].job_id if attempts else self.folder.jobs()[-1].job_id
+
+    def successor(self) -> str:
+        def found() -> str:
+            waits_for = {job.dependency: job.job_id for job in self.folder.jobs()}
+            return waits_for.get(f"afterany:{self.job}", "")
+
+        self.slurm.wait_until(lambda: bool(found()), "the successor", LONG_S)
+        return found()
+
+    def has_left_nothing(self) -> bool:
+        """No job is in the queue, and none was submitted twice."""
+        self.slurm.wait_until(lambda: not self.slurm.call("squeue", "--noheader"), "an empty queue", LONG_S)
+        after = [job.dependency for job in self.folder.jobs() if job.how == "resubmit"]
+        return len(after) == len(set(after))
 
     @property
     def outcome(self) -> Outcome:
@@ -79,6 +95,14 @@ class Life:
             if is_rank and process.environ().get("SLURM_PROCID") == str(rank):
                 return process
         raise AssertionError("the rank does not run")
+
+    def driver(self) -> psutil.Process:
+        """Of the job."""
+        for process in psutil.process_iter(["cmdline"]):
+            words = process.info["cmdline"] or []
+            if str(self.folder.path) in words and "graphmill.cluster.jobs.in_job" in words:
+                return process
+        raise AssertionError("the driver does not run")
 
     def resume(self) -> None:
         assert graphmill("submit", "--resume", self.folder.path).returncode == 0
@@ -240,13 +264,85 @@ def test_a_run_goes_on_after_limits_that_nobody_shortened(root, begin):
     assert digests(life.folder.path) == digests(root / "logs" / "alone-longer")
 
 
-@pytest.mark.slow
-def test_a_preempted_run_goes_on_when_there_is_room_again(slurm, begin, is_unharmed):
-    life = begin("slurm.slurm_partition=preempt")
+@pytest.fixture
+def preempt(slurm) -> Iterator[Callable[..., None]]:
+    """Says how jobs in the slurm_partition `preempt` make room."""
+
+    def settle(mode: str, grace_s: int = 0) -> None:
+        slurm.call("scontrol", "update", "partitionname=preempt", f"preemptmode={mode}", f"gracetime={grace_s}")
+
+    yield settle
+    settle("requeue")
+
+
+def take_all_hosts(slurm) -> None:
     slurm.call("sbatch", f"-N{len(slurm.hosts)}", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 2")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["requeue", "resubmit"])
+@pytest.mark.parametrize(("mode", "grace_s"), [("requeue", 0), ("cancel", 0), ("cancel", 10)])
+def test_a_preempted_run_goes_on_when_there_is_room_again(slurm, begin, is_unharmed, preempt, mode, grace_s, way):
+    preempt(mode, grace_s)
+    life = begin("slurm.slurm_partition=preempt", f"slurm.on_time_limit={way}")
+    take_all_hosts(slurm)
     life.wait_done()
     assert is_unharmed(life)
     assert len(life.folder.attempts()) > 1
+    assert life.has_left_nothing()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strikes", ["driver", "power"])
+def test_a_successor_goes_on_where_no_script_had_its_say(slurm, begin, is_unharmed, strikes):
+    life = begin("slurm.on_time_limit=resubmit")
+    first, waits = life.job, life.successor()
+    if strikes == "driver":
+        life.driver().kill()
+    else:
+        for host in {life.events(Start, rank)[0].hostname for rank in (0, 1)}:
+            slurm.crash(host)
+            slurm.down(host)
+    life.wait_done()
+    assert is_unharmed(life)
+    assert [attempt.job_id for attempt in life.folder.attempts()] == [first, waits]
+    assert life.has_left_nothing()
+
+
+@pytest.mark.slow
+def test_a_successor_whose_number_was_never_recorded_is_not_submitted_twice(slurm, begin, is_unharmed):
+    life = begin("slurm.on_time_limit=resubmit")
+    waits = life.successor()
+    recorded = life.folder.jobs_path.read_text().splitlines(keepends=True)
+    life.folder.jobs_path.write_text(recorded[0])  # as if the driver had died before it wrote the second line
+    slurm.call("scontrol", "update", f"jobid={life.job}", "endtime=now+1seconds")
+    slurm.call("scancel", "--signal=USR2", life.job)
+    life.wait_done()
+    assert is_unharmed(life)
+    assert life.folder.attempts()[1].job_id == waits
+    assert life.has_left_nothing()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", ["scancel", "stop", "stop --now", "scancel of the successor"])
+def test_a_person_ends_the_chain(slurm, begin, is_unharmed, by):
+    life = begin("slurm.on_time_limit=resubmit")
+    first, waits = life.job, life.successor()
+    if by == "scancel":
+        slurm.call("scancel", first)
+    elif by == "scancel of the successor":
+        slurm.call("scancel", waits)
+        slurm.call("scontrol", "update", f"jobid={first}", "endtime=now+1seconds")
+        slurm.call("scancel", "--signal=USR2", first)
+    else:
+        assert graphmill("stop", life.folder.path, *by.split()[1:]).returncode == 0
+    assert life.has_left_nothing()
+    assert [attempt.job_id for attempt in life.folder.attempts()] == [first]
+    assert slurm.wait_for_state(waits) == "CANCELLED"
+    life.resume()
+    life.wait_done()
+    assert is_unharmed(life)
+    assert life.has_left_nothing()
 
 
 @pytest.mark.slow

@@ -51,9 +51,7 @@ def test_the_last_attempt_gives_up(ending):
     assert "slurm.max_attempts" in decision.reason
 
 
-@pytest.mark.parametrize(
-    ("ending", "after_idle"), [("out_of_time", False), ("preempted", True), ("lost", True), ("io_error", True)]
-)
+@pytest.mark.parametrize(("ending", "after_idle"), [("out_of_time", False), ("lost", True), ("io_error", True)])
 def test_an_attempt_without_progress_gives_up(ending, after_idle):
     decision = after(ending, before=10, saved=10, after_idle=after_idle)
     assert decision.step == "give_up"
@@ -63,6 +61,11 @@ def test_an_attempt_without_progress_gives_up(ending, after_idle):
 @pytest.mark.parametrize("ending", ["lost", "io_error"])
 def test_chance_may_strike_once_before_anything_was_saved(ending):
     assert after(ending, before=0, saved=0).step == "retry"
+
+
+def test_hosts_may_be_taken_away_again_and_again_before_anything_was_saved():
+    assert after("preempted", before=0, saved=0, after_idle=True).step == "retry"
+    assert after("preempted", before=0, saved=0, after_idle=True, number=5).step == "give_up"
 
 
 @pytest.mark.parametrize("ending", RETRIED)
@@ -85,7 +88,7 @@ def test_a_run_is_never_retried_for_ever_and_never_claims_to_be_done(
     facts = {"number": number, "before": before, "saved": before + gained, "after_idle": after_idle}
     decision = after(ending, by=by, most=most, **facts)
     if decision.step == "retry":
-        assert gained > 0 or (ending in ("lost", "io_error") and not after_idle)
+        assert gained > 0 or ending == "preempted" or (ending in ("lost", "io_error") and not after_idle)
         assert number < most
         assert ending in RETRIED
     assert (decision.exit_code == 0) == (ending == "done")

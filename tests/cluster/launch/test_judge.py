@@ -213,3 +213,26 @@ def test_a_run_is_done_only_where_every_rank_is(new_run):
             events.write(last)
     assert judge(folder, Evidence(started)).ending.name == "out_of_time"
     assert judge(folder, Evidence(started, asked="stopped")).ending.name == "stopped"
+
+
+def test_a_rank_whose_host_reboots_is_lost_and_its_host_is_named(new_run):
+    """It leaves no word and no exit; the other one is told that its peer is gone, and srun kills what is left."""
+    folder, _ = new_run(2)
+    started = time.time()
+    for rank, host in enumerate(("host1", "host2")):
+        with EventWriter(folder.events_path(rank), rank=rank) as writer:
+            writer.write(START.model_copy(update={"hostname": host}))
+            if rank == 0:
+                writer.write(Failure(message=ECHO, exit_code=1))
+    judgement = judge(folder, Evidence(started, exits_in("srun: error: host1: task 0: Killed"), status=137))
+    assert (judgement.ending.name, judgement.lost_hosts) == ("lost", ("host2",))
+
+
+def test_one_rank_alone_loses_no_other(new_run):
+    folder, _ = new_run(1)
+    started = time.time()
+    with EventWriter(folder.events_path(0), rank=0) as writer:
+        writer.write(START)
+        writer.write(Failure(message="ConnectionError: the licence server timed out", exit_code=1))
+    judgement = judge(folder, Evidence(started, [RankExit(0, 1, None)]))
+    assert (judgement.ending.name, judgement.lost_hosts) == ("failed", ())

@@ -93,9 +93,8 @@ def test_a_missing_reading_is_not_repeated(shared: Path, tmp_path: Path):
     """METR-LA's first ten sensors. ../shared/data/README.md has the errors of the last row as it is, whose missing
     readings say 0 mph: 3.83, 4.80 and 6.36. Where the last row has a reading, they are 3.34, 3.95 and 5.01.
     """
-    store = prepare_traffic(
-        "metr", root=tmp_path, from_path=shared / "metr-la-10sensors.h5", adjacency_path=shared / "adj_mx.pkl"
-    )
+    options = {"adjacency": str(shared / "adj_mx.pkl"), "unit": "mph"}
+    store = prepare_traffic("metr", root=tmp_path, from_path=shared / "metr-la-10sensors.h5", options=options)
     (score,) = score_baselines(plan_of(store, history=12, horizon=12), ["last_value"], ["test"])
     found = [round(score.values[f"mae_{minutes}min"], 2) for minutes in (15, 30, 60)]
     assert found == [3.36, 3.98, 5.05]

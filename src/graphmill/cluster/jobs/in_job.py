@@ -7,6 +7,7 @@ trained one after another, and a run that is done is passed over, so a requeued 
 """
 
 import logging
+import math
 import os
 import socket
 import sys
@@ -20,12 +21,13 @@ from typing import Final
 from graphmill.base import exits
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.messages import show_messages
-from graphmill.cluster.jobs import job_end
+from graphmill.cluster.jobs import job_end, next_job
 from graphmill.cluster.jobs.arguments import Arguments, parse_arguments
 from graphmill.cluster.jobs.new_run import count, find_or_make
 from graphmill.cluster.jobs.srun_step import Signals, SrunStep
 from graphmill.cluster.jobs.stages_in_job import run_stages
 from graphmill.cluster.jobs.steps import JobHere, Rendezvous, environment, rank_command, staging_command
+from graphmill.cluster.jobs.succession import why_leave
 from graphmill.cluster.launch.attempt import Decision, decide
 from graphmill.cluster.launch.judge import Evidence, Judgement, judge, note_outcome
 from graphmill.record.attempts import Begun, attempt, is_ours
@@ -33,16 +35,16 @@ from graphmill.record.endings import ENDINGS, EndingName
 from graphmill.record.events import Failure, last_event
 from graphmill.record.run_folder import RunFolder, best_effort_write
 from graphmill.runtime.network import candidate_ports, is_free
-from graphmill.slurm.commands import kill_wait_s
+from graphmill.slurm.commands import SlurmError, kill_wait_s
 from graphmill.slurm.hostlist import expand_hostlist
 
 _log = logging.getLogger(__name__)
 
 TRIES: Final = 3  # ports that are tried, if one is taken between the check and its use
 OWNER_LEAVES_WITHIN_S: Final = 90.0  # the owner of a run may be a job that Slurm has given up a moment ago
-_SAVE_WITHIN: Final = 0.6  # of the time between SIGTERM and SIGKILL; the rest is for the requeue, or the next job
 _LOST_GRACE_S: Final = 20.0  # for srun, once a rank has found another one unresponsive
 _LOOK_EVERY_S: Final = 2.0
+_PREPARE_EVERY_S: Final = 60.0  # the successor, while Slurm does not take it
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -80,22 +82,32 @@ class Driver:
     signals: Signals
     cause: job_end.Cause | None = None  # why Slurm asked the job to end, if it did
     _looked_at: float = 0.0
+    _prepare_at: float = math.inf  # monotonic time, s: when the successor is to be submitted; infinity: it need not be
 
     def runs(self) -> list[RunFolder]:
         """The runs to train, in order."""
-        named = self.environ.get(job_end.RUN_VARIABLE)
+        named = self.environ.get(next_job.RUN_VARIABLE)
         runs = self.arguments.runs or ((Path(named),) if named else ())
         found = [RunFolder.open(run) for run in runs] or [find_or_make(self.arguments, self.environ)]
         return [RunFolder(folder.path.resolve()) for folder in found]
 
     def train(self, folder: RunFolder) -> Decision:
         """One attempt of one run. Returns what follows, which has been started."""
+        if self.arguments.follow == "resubmit":
+            why = why_leave(folder, self.environ, max_attempts=self.arguments.max_attempts)
+            if why:
+                _log.info(f"{folder.path}: nothing to do: {why}")
+                return Decision("give_up", why, exits.DONE)
         job = self.environ.get("SLURM_JOB_ID", "")
         with attempt(folder, command=sys.argv, job_id=job, wait_s=OWNER_LEAVES_WITHIN_S) as begun:
             if begun is None:
                 _log.info(f"{folder.path} is done already; nothing is trained")
                 return Decision("finish", "the run is done", exits.DONE)
+            next_job.note_itself(folder, self.environ)
             self._announce(begun)
+            if self.arguments.follow == "resubmit" and begun.number < self.arguments.max_attempts:
+                self._prepare_at = 0.0
+                self._prepare_successor(folder)
             started = folder.attempts()[-1].time
             try:
                 staged = self._stage(folder, started)
@@ -167,6 +179,21 @@ class Driver:
             raise UserError(f"no port is free on {host}", fix="exclude that host: --sbatch-arg --exclude=…")
         return Rendezvous(hosts[0], port)
 
+    def _prepare_successor(self, folder: RunFolder) -> None:
+        """Submit the job that follows this one, if that is due."""
+        if time.monotonic() < self._prepare_at:
+            return
+        try:
+            job = next_job.prepare(folder, self.environ)
+        except (SlurmError, OSError) as error:
+            self._prepare_at = time.monotonic() + _PREPARE_EVERY_S
+            _log.warning(f"the job that is to follow cannot be submitted now, and is again in a minute: {error}")
+            return
+        self._prepare_at = math.inf
+        _log.info(f"job {job.job_id} waits for the end of this one, to continue the run if need be")
+        if folder.is_asked_to_stop():  # meanwhile: whoever asked did not see this job
+            next_job.cancel(folder, self.environ)
+
     def _wait(self, step: SrunStep, folder: RunFolder, started: float) -> None:
         """Wait until the step has ended, or need not be waited for. Sets `cause` if Slurm asked it to end."""
         missed_at = 0.0
@@ -175,6 +202,7 @@ class Driver:
             nonlocal missed_at
             if self.signals.terminated:
                 return True
+            self._prepare_successor(folder)
             if not missed_at and self._has_missed_a_rank(folder, started):
                 missed_at = time.monotonic()
             return bool(missed_at) and time.monotonic() - missed_at > _LOST_GRACE_S
@@ -187,7 +215,7 @@ class Driver:
             return
         self.cause = cause = job_end.why_terminated(self.environ)
         _log.info(f"SIGTERM: {cause.ending.replace('_', ' ')}; the ranks were asked to save at once")
-        if not step.wait_within(self.signals, _SAVE_WITHIN * kill_wait_s()):
+        if not step.wait_within(self.signals, job_end.SAVE_WITHIN * kill_wait_s()):
             _log.warning("the ranks did not finish their round in time: steps since the last checkpoint are lost")
 
     def _has_missed_a_rank(self, folder: RunFolder, started: float) -> bool:
@@ -229,12 +257,27 @@ class Driver:
             decision = replace(decision, step="give_up", reason="stop was requested (graphmill stop)")
         if self.cause is not None and self.cause.is_requeued:
             decision = replace(decision, step="give_up", reason="Slurm requeues the job itself")
+        elif arguments.follow == "resubmit":
+            decision = self._with_successor(folder, decision)
         job_end.report_failure(folder, judgement)
         with best_effort_write():
             note_outcome(folder, judgement, last.time)
         job_end.report_end(folder, judgement, end, decision, self.environ, in_haste=self.signals.terminated)
         if decision.step == "retry":
-            job_end.retry(folder, arguments.follow, self.environ)
+            until = job_end.patience_until(self.environ, in_haste=self.signals.terminated)
+            lost = judgement.lost_hosts
+            next_job.retry(folder, arguments.follow, self.environ, until=until, lost_hosts=lost)
+        return decision
+
+    def _with_successor(self, folder: RunFolder, decision: Decision) -> Decision:
+        """The decision, if a person's word on the successor counts; where nothing is to follow, it is cancelled."""
+        if decision.step == "retry":
+            gone = "" if self.signals.terminated else next_job.cancelled_successor(folder, self.environ)
+            why = f"job {gone}, which was to follow, was cancelled"
+            return replace(decision, step="give_up", reason=why) if gone else decision
+        if self.cause is not None and not self.cause.is_known:
+            return replace(decision, reason=f"{decision.reason}; the job that follows asks Slurm again")
+        next_job.cancel(folder, self.environ)
         return decision
 
 

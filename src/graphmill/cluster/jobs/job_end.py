@@ -2,27 +2,28 @@
 
 import logging
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from graphmill.base.errors import UnreadableError, UserError
-from graphmill.cluster.launch.attempt import AttemptEnd, Decision, Follow
+from graphmill.base.errors import UnreadableError
+from graphmill.cluster.jobs.next_job import job_name
+from graphmill.cluster.launch.attempt import AttemptEnd, Decision
 from graphmill.cluster.launch.judge import Judgement, tail
-from graphmill.record.documents import SubmittedJob
 from graphmill.record.endings import EndingName
 from graphmill.record.manifest import saved_steps
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.deadline import job_deadline
-from graphmill.slurm.commands import SlurmError, scontrol
+from graphmill.slurm.commands import SlurmError, SlurmKilledError, kill_wait_s, scontrol
 
 _log = logging.getLogger(__name__)
 
 _EPILOG_NEEDS_S: Final = 20.0  # sacct may be slow, and what follows is worth more than a summary
-_REQUEUE_TIMEOUT_S: Final = 60.0
+SAVE_WITHIN: Final = 0.6  # of the time between SIGTERM and SIGKILL; the rest is for the requeue, or the next job
+_PATIENCE_S: Final = 900.0  # with a controller that is away: it does not end the job meanwhile, either
 _FIELD: Final = re.compile(r"(?:^|\s)(JobState|Reason|Restarts|PreemptTime)=(\S+)")
 _NOT_SET: Final = (None, "None", "N/A", "Unknown", "NONE")
 
@@ -33,15 +34,16 @@ class Cause:
 
     ending: EndingName
     is_requeued: bool = False  # by Slurm itself: nothing is left to do here
+    is_known: bool = True  # False: the controller did not say; a successor asks again when it starts
 
 
 def why_terminated(environ: Mapping[str, str]) -> Cause:
     """Why Slurm ends this job, by its controller. If it gives no reason, the job was cancelled, and nothing follows."""
     try:
-        said = dict(_FIELD.findall(scontrol(["show", "job", environ.get("SLURM_JOB_ID", ""), "-o"])))
+        said = dict(_FIELD.findall(_shown(job_name(environ))))
     except SlurmError as error:
         _log.info(f"SIGTERM received; Slurm does not say why, so the attempt is not retried: {error.message}")
-        return Cause("stopped")
+        return Cause("stopped", is_known=False)
     restarts = int(environ.get("SLURM_RESTART_COUNT") or 0)
     if int(said.get("Restarts", "0")) > restarts:
         return Cause("preempted", is_requeued=True)
@@ -49,7 +51,15 @@ def why_terminated(environ: Mapping[str, str]) -> Cause:
         return Cause("out_of_time")
     if said.get("JobState") == "PREEMPTED" or said.get("PreemptTime") not in _NOT_SET:
         return Cause("preempted")
-    return Cause("stopped")
+    return Cause("stopped", is_known=bool(said))
+
+
+def _shown(job: str) -> str:
+    """The SIGTERM that is asked about may end scontrol, too; it comes twice at most, to the steps and to the script."""
+    for _ in range(2):
+        with suppress(SlurmKilledError):
+            return scontrol(["show", "job", job, "-o"])
+    return scontrol(["show", "job", job, "-o"])
 
 
 def attempt_end(folder: RunFolder, judgement: Judgement, *, tries_left: int) -> AttemptEnd:
@@ -117,45 +127,8 @@ def _epilog(folder: RunFolder, environ: Mapping[str, str]) -> None:
         _log.info(f"no epilog: {type(error).__name__}: {error}")
 
 
-def retry(folder: RunFolder, way: Follow, environ: Mapping[str, str]) -> None:
-    """Requeue this job, or submit the next one. Slurm ends this job at a requeue: nothing runs after it."""
-    if way == "next_job":
-        _log.info("the next job of the chain continues")
-        return
-    job = environ.get("SLURM_JOB_ID", "")
-    if way == "requeue":
-        folder.note_job(SubmittedJob(job_id=job_name(environ), time=time.time(), how="requeue"))
-        _run(["scontrol", "requeue", job], environ, f"graphmill submit --resume {folder.path}")
-        return
-    dependency = f"afterany:{job}"
-    command = ["sbatch", "--parsable", f"--dependency={dependency}", str(folder.script_path)]
-    inherited = {name: value for name, value in environ.items() if not name.startswith(("SLURM_", "SBATCH_"))}
-    kept = {name: environ[name] for name in ("SLURM_CONF",) if name in environ}
-    answer = _run(command, {**inherited, **kept, RUN_VARIABLE: str(folder.path)}, f"sbatch {folder.script_path}")
-    number, _, cluster = answer.strip().partition(";")
-    folder.note_job(
-        SubmittedJob(job_id=number, time=time.time(), cluster=cluster, how="resubmit", dependency=dependency)
-    )
-    _log.info(f"job {number} follows")
-
-
-RUN_VARIABLE: Final = "GRAPHMILL_RUN"  # the next job of a script without a run folder of its own finds it here
-
-
-def job_name(environ: Mapping[str, str]) -> str:
-    """The job id as a user knows it: `17`, or `17_3` for a task of an array."""
-    array = environ.get("SLURM_ARRAY_JOB_ID")
-    return f"{array}_{environ['SLURM_ARRAY_TASK_ID']}" if array else environ.get("SLURM_JOB_ID", "")
-
-
-def _run(command: list[str], environ: Mapping[str, str], instead: str) -> str:
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_REQUEUE_TIMEOUT_S, check=True, env=dict(environ)
-        )
-    except subprocess.CalledProcessError as error:
-        what = error.stderr.strip() or f"exit status {error.returncode}"
-        raise UserError(f"{command[0]} {command[1]} was refused: {what}", fix=instead) from None
-    except (OSError, subprocess.SubprocessError) as error:
-        raise UserError(f"{command[0]} cannot be run here: {error}", fix=instead) from None
-    return done.stdout
+def patience_until(environ: Mapping[str, str], *, in_haste: bool) -> float:
+    """Until when (Unix time, s) to ask a controller that does not answer. `in_haste`: SIGKILL is near."""
+    if in_haste:
+        return time.time() + (1 - SAVE_WITHIN) * kill_wait_s()
+    return time.time() + max(_PATIENCE_S, min(job_deadline(environ).remaining_s(), 4 * _PATIENCE_S))

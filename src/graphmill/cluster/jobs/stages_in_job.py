@@ -6,7 +6,6 @@ requeued.
 """
 
 import logging
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
@@ -14,7 +13,7 @@ from typing import Final, Literal, Protocol
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
-from graphmill.cluster.jobs import job_end
+from graphmill.cluster.jobs import job_end, next_job
 from graphmill.cluster.jobs.arguments import Arguments, StagesHere
 from graphmill.cluster.jobs.pipeline_record import (
     PipelineFolder,
@@ -29,7 +28,6 @@ from graphmill.cluster.jobs.steps import JobHere, single_python
 from graphmill.cluster.launch.attempt import Decision
 from graphmill.cluster.launch.evaluation_sets import evaluate_on_all
 from graphmill.cluster.launch.pipeline import DONE, NEW, PlanOf, Stages, StageState, checked_plan
-from graphmill.record.documents import SubmittedJob
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.deadline import job_deadline
 
@@ -175,14 +173,11 @@ class _StagesInJob:
         if not folder.script_path.exists():
             write_text(folder.job_path, planned.job.model_dump_json(indent=2) + "\n")
             write_text(folder.script_path, render_script(planned.job))
-        job = job_end.job_name(self.driver.environ)
-        if job not in [known.job_id for known in folder.jobs()]:
-            folder.note_job(SubmittedJob(job_id=job, time=time.time()))
         return folder
 
     def _note_next(self, folder: RunFolder) -> None:
         """The run waits for the next job of the chain."""
-        own = job_end.job_name(self.driver.environ)
+        own = next_job.job_name(self.driver.environ)
         chain = [job.job_id for job in self.folder.jobs.jobs()]
         if not self.part.hands_over or own not in chain:
             return
@@ -217,7 +212,8 @@ class _StagesInJob:
         if way == "stop":
             _log.info("no other job follows (slurm.on_time_limit: stop)")
         else:
-            job_end.retry(self.folder.jobs, way, self.driver.environ)
+            until = job_end.patience_until(self.driver.environ, in_haste=self.driver.signals.terminated)
+            next_job.retry(self.folder.jobs, way, self.driver.environ, until=until)
         return self._over(exits.DONE if way == "next_job" else exits.OUT_OF_TIME)
 
     def _over(self, code: int) -> StageEnd:

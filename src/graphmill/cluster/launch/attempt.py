@@ -11,8 +11,9 @@
 
 Which endings are retried: `Ending.retried`. A retried attempt gives up instead if it was the last one allowed, or
 got no further than the one before: the next would get no further, either. A rank may be lost, and a disk fail, at any
-moment, so there it takes two. A host that dies takes the driver with it, or its job is ended by Slurm: then Slurm
-itself requeues the job (`#SBATCH --requeue`) and this code does not run; the next attempt resumes.
+moment, so there it takes two; that others take the hosts says nothing about the run. A host that dies takes the driver
+with it, or its job is ended by Slurm: then this code does not run. Slurm itself requeues the job (`#SBATCH --requeue`),
+or the successor that waits for its end judges (`jobs/succession.py`).
 """
 
 from dataclasses import dataclass
@@ -71,10 +72,11 @@ def _retry(end: AttemptEnd, on_time_limit: Follow, max_attempts: int) -> Decisio
     if end.steps_saved > end.steps_before:
         return Decision("retry", f"{end.steps_saved - end.steps_before} steps further, by {on_time_limit}", code)
     stayed = f"it began after step {end.steps_before} and saved nothing later"
-    if end.ending.name not in _BY_CHANCE:
-        advice = "set a longer slurm.time, or save smaller checkpoints or rounds"
-        return Decision("give_up", f"the attempt made no progress: {stayed}; {advice}", code)
-    if end.after_idle:
+    name = end.ending.name
+    if name == "preempted" or (name in _BY_CHANCE and not end.after_idle):
+        return Decision("retry", f"{stayed}, which need not happen again; by {on_time_limit}", code)
+    if name in _BY_CHANCE:
         why = f"two attempts in a row made no progress past step {end.steps_before}"
         return Decision("give_up", f"{why}; exclude the hosts that fail (--sbatch-arg --exclude=…)", code)
-    return Decision("retry", f"{stayed}, which need not happen again; by {on_time_limit}", code)
+    advice = "set a longer slurm.time, or save smaller checkpoints or rounds"
+    return Decision("give_up", f"the attempt made no progress: {stayed}; {advice}", code)

@@ -94,6 +94,7 @@ class Judgement:
     ending: Ending
     first: Failure | None
     problem: str = ""
+    lost_hosts: tuple[str, ...] = ()  # of ranks that left no word, where ranks were lost
 
     @property
     def is_saved(self) -> bool:
@@ -115,11 +116,16 @@ def judge(folder: RunFolder, evidence: Evidence) -> Judgement:
     outcome = folder.read_outcome()
     first = _first(by_rank, evidence, several_hosts=plan.hosts > 1)
     ending = _ending(by_rank, evidence, first, None if outcome is None else outcome.status)
-    return Judgement(ending, None if ending.exit_status in SAVED else first, evidence.problem)
+    silent = [events for events, code in zip(by_rank, _codes(by_rank, evidence), strict=True) if code is None]
+    lost_hosts = sorted({_host(events) for events in silent if _host(events)}) if ending.name == "lost" else []
+    first = None if ending.exit_status in SAVED else first
+    return Judgement(ending, first, evidence.problem, tuple(lost_hosts))
 
 
-def note_outcome(folder: RunFolder, judgement: Judgement, started: float) -> None:
+def note_outcome(folder: RunFolder, judgement: Judgement, started: float, *, message: str = "") -> None:
     """Write how the run ended if rank 0 could not, or did not know how the others ended. Call it after the report.
+
+    `message`: why, if the judgement does not know it.
 
     A folder that cannot be written may be what ended the run: that is reported, and hides no other error.
     """
@@ -137,7 +143,7 @@ def note_outcome(folder: RunFolder, judgement: Judgement, started: float) -> Non
         test=None if known is None else known.test,
         best=None if known is None else known.best,
         wall_s=time.time() - started,
-        message=_reason(judgement),
+        message=message or _reason(judgement),
     )
     with best_effort_write():
         folder.write_outcome(outcome)
@@ -221,9 +227,10 @@ def _ending(by_rank: Sequence[Events], evidence: Evidence, first: Failure | None
         return ENDINGS["port_busy"]
     if evidence.asked and (first is None or first.is_echo or first.code in _KILLED):
         return ENDINGS[evidence.asked]
-    if first is not None:
-        return ending_of(first.code) if first.code in _OWN_STATUS and first.code is not None else FAILED
-    return ending_of(evidence.status) if evidence.status in _OWN_STATUS and evidence.status is not None else FAILED
+    code = evidence.status if first is None else first.code
+    if first is not None and first.is_echo and first.num_ranks > 1:  # the other left no word: its host is gone
+        code = exits.LOST_A_RANK
+    return ending_of(code) if code in _OWN_STATUS and code is not None else FAILED
 
 
 def _codes(by_rank: Sequence[Events], evidence: Evidence) -> list[int | None]:

@@ -1,0 +1,227 @@
+"""The job that continues a run: this one again, requeued, or its successor (slurm.on_time_limit: resubmit).
+
+A successor is submitted as soon as the attempt has begun and waits for the end of this job, whatever that is
+(afterany): a job that is cancelled to make room for another, a host that dies with its driver and a power cut take
+nothing with them. It looks before it begins (`succession.py`). A run has one at a time: it is the only waiting job
+that has the run's own script, so one whose number did not reach jobs.jsonl, because sbatch gave no answer or the driver
+died in between, is found in the queue and not submitted twice.
+"""
+
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from graphmill.base.errors import UserError
+from graphmill.cluster.jobs.submit import sbatch_environment
+from graphmill.cluster.launch.attempt import Follow
+from graphmill.record.documents import SubmittedJob
+from graphmill.record.run_folder import RunFolder, best_effort_write
+from graphmill.slurm.commands import (
+    QueuedJob,
+    SlurmError,
+    SlurmSilentError,
+    sbatch,
+    sbatch_test_only,
+    scancel,
+    scontrol,
+    squeue,
+)
+from graphmill.slurm.hostlist import expand_hostlist
+from graphmill.slurm.queue import Queue
+from graphmill.slurm.states import phase
+
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+RUN_VARIABLE: Final = "GRAPHMILL_RUN"  # the next job of a script without a run folder of its own finds it here
+_AFTER: Final = "afterany:"
+_ANSWER_WITHIN_S: Final = 20.0  # of sbatch: a driver that waits for it takes no signals meanwhile
+_TRY_EVERY_S: Final = 5.0
+_LEFT_OUT: Final = re.compile(r"\sExcNodeList=(?!\(null\))(\S+)")
+_RESTARTS: Final = re.compile(r"\sRestarts=(\d+)")
+_MOST_LEFT_OUT: Final = 4
+
+
+def job_name(environ: Mapping[str, str]) -> str:
+    """The job id as Slurm's programs take it: `17`, or `17_3` for a task of an array.
+
+    SLURM_JOB_ID does not do: of one task it is the array's own number, which means all of its tasks.
+    """
+    array = environ.get("SLURM_ARRAY_JOB_ID")
+    return f"{array}_{environ['SLURM_ARRAY_TASK_ID']}" if array else environ.get("SLURM_JOB_ID", "")
+
+
+def predecessor(jobs: Sequence[SubmittedJob], environ: Mapping[str, str]) -> str | None:
+    """The job that this one was submitted in advance to continue; None if a person submitted this one."""
+    own = job_name(environ)
+    known = next((job for job in reversed(jobs) if job.job_id == own), None)
+    dependency = environ.get("SLURM_JOB_DEPENDENCY", "") if known is None else known.dependency
+    is_successor = known is None or known.how == "resubmit"
+    before = dependency.removeprefix(_AFTER).partition("(")[0]
+    ran = any(job.job_id == before for job in jobs)
+    return before if is_successor and dependency.startswith(_AFTER) and ran else None
+
+
+def successor_of(job: str, jobs: Sequence[SubmittedJob]) -> SubmittedJob | None:
+    """The recorded job that waits for the end of `job`."""
+    mine = (known for known in reversed(jobs) if known.how == "resubmit" and known.dependency == f"{_AFTER}{job}")
+    return next(mine, None)
+
+
+def note_itself(folder: RunFolder, environ: Mapping[str, str]) -> None:
+    """Record this job, if nothing has: it was submitted by hand, or by a driver that died before it could record it."""
+    own, jobs = job_name(environ), folder.jobs()
+    if not own or any(job.job_id == own for job in jobs):
+        return
+    before = predecessor(jobs, environ)
+    how = {} if before is None else {"how": "resubmit", "dependency": f"{_AFTER}{before}"}
+    with best_effort_write():
+        folder.note_job(SubmittedJob.model_validate({"job_id": own, "time": time.time(), **how}))
+
+
+def prepare(folder: RunFolder, environ: Mapping[str, str]) -> SubmittedJob:
+    """The successor of this job: as recorded, as found in the queue, or submitted now. Raises `SlurmError`."""
+    own = job_name(environ)
+    known = successor_of(own, folder.jobs())
+    if known is not None:
+        return known
+    waiting = _waiting(folder, own)
+    if waiting[1:]:  # sbatch gave no answer, and was heard later
+        scancel([job.job_id for job in waiting[1:]])
+    dependency, began = f"{_AFTER}{own}", time.time()
+    if not waiting:
+        script = folder.script_path.read_text(encoding="utf-8")
+        environment = {**sbatch_environment(script, environ)[0], RUN_VARIABLE: str(folder.path)}
+        options = [f"--dependency={dependency}"]
+        new = sbatch(folder.script_path, options=options, environ=environment, timeout_s=_ANSWER_WITHIN_S)
+        number, cluster = new.job_id, new.cluster
+    else:
+        number, cluster = waiting[0].job_id, ""
+    job = SubmittedJob(job_id=number, time=began, cluster=cluster, how="resubmit", dependency=dependency)
+    with best_effort_write():  # it is found in the queue all the same
+        folder.note_job(job)
+    return job
+
+
+def cancel(folder: RunFolder, environ: Mapping[str, str]) -> None:
+    """Nothing follows this job. A successor that cannot be cancelled now leaves by itself when it starts."""
+    own = job_name(environ)
+    known = successor_of(own, folder.jobs())
+    try:
+        numbers = {job.job_id for job in _waiting(folder, own)} | ({known.job_id} if known else set())
+        if numbers:
+            scancel(sorted(numbers))
+    except SlurmError as error:
+        if known is not None:
+            _log.info(f"job {known.job_id} will find nothing to do; it could not be cancelled: {error.message}")
+        if not folder.is_done():
+            with best_effort_write():
+                folder.ask_to_stop()  # it reads this when it starts
+
+
+def cancelled_successor(folder: RunFolder, environ: Mapping[str, str]) -> str:
+    """The successor, if someone cancelled it: nothing is to follow this job. "": it waits, or that is not known."""
+    known = successor_of(job_name(environ), folder.jobs())
+    reading = None if known is None else Queue().read([known]).get(known.job_id)
+    return reading.job_id if reading is not None and reading.state == "CANCELLED" else ""
+
+
+def retry(
+    folder: RunFolder, way: Follow, environ: Mapping[str, str], *, until: float, lost_hosts: Sequence[str] = ()
+) -> None:
+    """Requeue this job, or see to its successor. Slurm ends this job at a requeue: little runs after it.
+
+    A controller that is away is asked again until `until` (Unix time, s). Then, or where Slurm refuses, a `UserError`,
+    which the outcome of the run keeps, too. `lost_hosts` are left out if Slurm can do without them.
+    """
+    if way == "next_job":
+        _log.info("the next job of the chain continues")
+        return
+    own, left_out = job_name(environ), _to_leave_out(folder, job_name(environ), lost_hosts, environ)
+    try:
+        if way == "requeue":
+            folder.note_job(SubmittedJob(job_id=own, time=time.time(), how="requeue"))
+            _persist(lambda: _requeue(own, environ), until)
+            follows = own
+        else:
+            follows = _persist(lambda: prepare(folder, environ), until).job_id
+            _log.info(f"job {follows} follows")
+    except (SlurmError, OSError) as error:
+        what = error.message if isinstance(error, SlurmError) else str(error)
+        problem = f"no job continues the run: {what}"
+        _note_problem(folder, problem)
+        raise UserError(problem, fix=f"graphmill submit --resume {folder.path}") from None
+    if left_out:
+        _leave_out(follows, left_out)
+
+
+def _requeue(own: str, environ: Mapping[str, str]) -> None:
+    """Slurm's SIGTERM to all processes of the job may end scontrol, too, before it has its answer."""
+    try:
+        scontrol(["requeue", own])
+    except SlurmError:
+        found = _RESTARTS.search(scontrol(["show", "job", own, "-o"]))
+        if found is None or int(found[1]) <= int(environ.get("SLURM_RESTART_COUNT") or 0):
+            raise
+
+
+def _to_leave_out(folder: RunFolder, own: str, lost: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    """Hosts that the next attempt is to leave out: those that were lost, besides what the job leaves out already.
+
+    None where Slurm could then never start it: it would wait for ever.
+    """
+    if not lost:
+        return []
+    try:
+        found = _LEFT_OUT.search(scontrol(["show", "job", own, "-o"]))
+        names = list(dict.fromkeys([*(expand_hostlist(found[1]) if found else []), *lost]))
+        if len(names) > _MOST_LEFT_OUT:
+            _log.info(f"{', '.join(lost)} may be used again: {_MOST_LEFT_OUT} hosts at most are left out")
+            return []
+        script = folder.script_path.read_text(encoding="utf-8")
+        environment = sbatch_environment(script, environ)[0]
+        sbatch_test_only(script, options=[f"--exclude={','.join(names)}"], environ=environment)
+    except (SlurmError, OSError) as error:
+        _log.info(f"{', '.join(lost)} may be used again: {error}")
+        return []
+    return names
+
+
+def _leave_out(job: str, hosts: Sequence[str]) -> None:
+    try:
+        _persist(lambda: scontrol(["update", f"JobId={job}", f"ExcNodeList={','.join(hosts)}"]), time.time() + 4, 1.0)
+    except SlurmError as error:
+        _log.info(f"{', '.join(hosts)} may be used again: {error.message}")
+        return
+    _log.info(f"job {job} leaves out {', '.join(hosts)}")
+
+
+def _persist(act: Callable[[], T], until: float, every_s: float = _TRY_EVERY_S) -> T:
+    """Call it until it is answered."""
+    is_told = False
+    while True:
+        try:
+            return act()
+        except SlurmSilentError as error:
+            if time.time() + every_s >= until:
+                raise
+            if not is_told:
+                _log.warning(f"Slurm does not answer; asked again for {until - time.time():.0f} s: {error.message}")
+            is_told = True
+            time.sleep(every_s)
+
+
+def _note_problem(folder: RunFolder, problem: str) -> None:
+    with best_effort_write():
+        outcome = folder.read_outcome() if folder.plan_path.exists() else None  # a pipeline's folder has none
+        if outcome is not None:
+            message = f"{outcome.message}; {problem}" if outcome.message else problem
+            folder.write_outcome(outcome.model_copy(update={"message": message}))
+
+
+def _waiting(folder: RunFolder, own: str) -> list[QueuedJob]:
+    """Our other jobs in the queue that have this run's script, the first submitted first."""
+    mine = [job for job in squeue([]) if job.command == str(folder.script_path) and job.job_id != own]
+    return sorted((job for job in mine if phase(job.state) == "waits"), key=lambda job: job.submitted or 0)

@@ -1,0 +1,179 @@
+"""The next job is there, and there once, whatever sbatch and the controller answer. Programs on PATH stand in."""
+
+import os
+import time
+
+import pytest
+
+from graphmill.base.errors import UserError
+from graphmill.cluster.jobs import next_job
+from graphmill.cluster.jobs.next_job import cancel, job_name, note_itself, prepare, retry
+from graphmill.record.documents import Outcome, SubmittedJob
+from graphmill.slurm.commands import SlurmSilentError
+
+# What they are asked goes to `asked`; a file of the program's name holds what it runs.
+PROGRAM = """#!/bin/sh
+here=$(dirname "$0")
+echo "$(basename "$0") $*" >>"$here/asked"
+. "$here/$(basename "$0").says"
+"""
+AWAY = "echo 'error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
+LINE = "{job}|PENDING|0:00|10:00|1||1795259310|N/A|N/A|normal|Dependency|{script}"
+JOB = {"SLURM_JOB_ID": "17"}
+
+
+class Slurm:
+    """The stand-ins."""
+
+    def __init__(self, folder) -> None:
+        self.folder = folder
+        for name in ("squeue", "sbatch", "scancel", "scontrol", "sacct"):
+            path = folder / name
+            path.write_text(PROGRAM)
+            path.chmod(0o755)
+            self.says(name, "")
+
+    def says(self, program: str, what: str) -> None:
+        (self.folder / f"{program}.says").write_text(what + "\n")
+
+    def asked(self, program: str) -> list[str]:
+        path = self.folder / "asked"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [line.partition(" ")[2] for line in lines if line.split()[0] == program]
+
+    def queue(self, folder, *jobs: str) -> None:
+        lines = [LINE.format(job=job, script=folder.script_path) for job in jobs]
+        self.says("squeue", f"cat <<'END'\n{chr(10).join(lines)}\nEND")
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch) -> Slurm:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.setattr(next_job, "_TRY_EVERY_S", 0.01)
+    return Slurm(folder)
+
+
+@pytest.fixture
+def run(new_run):
+    folder, _ = new_run(1)
+    folder.script_path.write_text("#!/bin/bash\n")
+    folder.note_job(SubmittedJob(job_id="17", time=1.0))
+    return folder
+
+
+def test_a_successor_is_submitted_once(slurm, run):
+    slurm.says("sbatch", "echo 18")
+    assert prepare(run, {**os.environ, **JOB}).job_id == "18"
+    assert prepare(run, {**os.environ, **JOB}).job_id == "18"
+    assert len(slurm.asked("sbatch")) == 1
+    assert "--dependency=afterany:17" in slurm.asked("sbatch")[0]
+    assert [(job.job_id, job.how, job.dependency) for job in run.jobs()[1:]] == [("18", "resubmit", "afterany:17")]
+
+
+def test_one_whose_number_was_not_recorded_is_found_in_the_queue(slurm, run):
+    slurm.queue(run, "18")
+    assert prepare(run, {**os.environ, **JOB}).job_id == "18"
+    assert slurm.asked("sbatch") == []
+    assert run.jobs()[-1].job_id == "18"
+
+
+def test_one_that_sbatch_submitted_without_an_answer_is_not_submitted_again(slurm, run):
+    line = LINE.format(job="18", script=run.script_path)
+    slurm.says("sbatch", f'echo "echo \'{line}\'" >"$here/squeue.says"; {AWAY}')
+    with pytest.raises(SlurmSilentError):
+        prepare(run, {**os.environ, **JOB})
+    assert prepare(run, {**os.environ, **JOB}).job_id == "18"
+    assert len(slurm.asked("sbatch")) == 1
+
+
+def test_one_too_many_is_cancelled(slurm, run):
+    slurm.queue(run, "18", "19")
+    prepare(run, {**os.environ, **JOB})
+    assert slurm.asked("scancel") == ["19"]
+
+
+def test_jobs_of_other_runs_are_left_alone(slurm, run):
+    slurm.says("squeue", f"echo '{LINE.format(job='20', script='/elsewhere/job.sbatch')}'")
+    cancel(run, JOB)
+    assert slurm.asked("scancel") == []
+
+
+def test_what_is_cancelled_is_the_successor_recorded_or_not(slurm, run):
+    run.note_job(SubmittedJob(job_id="18", time=2.0, how="resubmit", dependency="afterany:17"))
+    slurm.queue(run, "18", "19")
+    cancel(run, JOB)
+    assert slurm.asked("scancel") == ["18 19"]
+
+
+def test_one_that_cannot_be_cancelled_finds_word_that_nothing_is_to_follow(slurm, run):
+    run.note_job(SubmittedJob(job_id="18", time=2.0, how="resubmit", dependency="afterany:17"))
+    slurm.says("squeue", AWAY)
+    cancel(run, JOB)
+    assert run.is_asked_to_stop()
+
+
+@pytest.mark.parametrize("way", ["requeue", "resubmit"])
+def test_a_controller_that_is_away_is_asked_again(slurm, run, way):
+    back = f'[ $(grep -c . "$here/asked") -ge 4 ] || {{ {AWAY}; }}'
+    slurm.says("scontrol", back)
+    slurm.says("squeue", back)
+    slurm.says("sbatch", "echo 18")
+    retry(run, way, {**os.environ, **JOB}, until=time.time() + 60)
+    assert run.jobs()[-1].how == way
+    assert len(run.jobs()) == 2
+
+
+@pytest.mark.parametrize("answer", [AWAY, "echo 'Requested operation is presently disabled' >&2; exit 1"])
+def test_where_no_job_continues_the_run_its_outcome_says_so(slurm, run, answer):
+    run.write_outcome(
+        Outcome(status="out_of_time", exit_code=75, epochs=1, steps_per_rank=4, wall_s=1.0, message="why")
+    )
+    slurm.says("scontrol", answer)
+    with pytest.raises(UserError, match="no job continues the run"):
+        retry(run, "requeue", JOB, until=time.time())
+    assert run.read_outcome().status == "out_of_time"
+    assert run.read_outcome().message.startswith("why; no job continues the run: scontrol: ")
+
+
+def test_a_requeue_whose_answer_was_lost_is_no_failure(slurm, run):
+    """Slurm ends all processes of the job at once, scontrol among them."""
+    slurm.says("scontrol", '[ "$1" = requeue ] && kill -TERM $$; echo " JobState=PENDING Restarts=1 "')
+    retry(run, "requeue", JOB, until=time.time())
+    with pytest.raises(UserError):
+        retry(run, "requeue", {**JOB, "SLURM_RESTART_COUNT": "1"}, until=time.time())
+
+
+@pytest.mark.parametrize("is_enough_left", [True, False])
+def test_lost_hosts_are_left_out_where_slurm_can_do_without_them(slurm, run, is_enough_left):
+    slurm.says("sbatch", "" if is_enough_left else "echo 'allocation failure' >&2; exit 1")
+    slurm.says("scontrol", "echo ' JobState=RUNNING ExcNodeList=node[7-8] NumNodes=2 '")
+    retry(run, "requeue", JOB, until=time.time(), lost_hosts=["node3"])
+    assert "--exclude=node7,node8,node3" in slurm.asked("sbatch")[0]
+    updates = [words for words in slurm.asked("scontrol") if words.startswith("update")]
+    assert updates == (["update JobId=17 ExcNodeList=node7,node8,node3"] if is_enough_left else [])
+
+
+def test_not_every_host_is_left_out_in_the_end(slurm, run):
+    slurm.says("scontrol", "echo ' ExcNodeList=node[1-4] '")
+    retry(run, "requeue", JOB, until=time.time(), lost_hosts=["node5"])
+    assert not any(words.startswith("update") for words in slurm.asked("scontrol"))
+
+
+def test_a_job_records_itself_once(new_run):
+    folder, _ = new_run(1)
+    note_itself(folder, JOB)
+    note_itself(folder, JOB)
+    note_itself(folder, {"SLURM_JOB_ID": "18", "SLURM_JOB_DEPENDENCY": "afterany:17"})
+    note_itself(folder, {})
+    assert [(job.job_id, job.how, job.dependency) for job in folder.jobs()] == [
+        ("17", "submit", ""),
+        ("18", "resubmit", "afterany:17"),
+    ]
+
+
+def test_a_task_of_an_array_is_not_the_array():
+    """SLURM_JOB_ID of one of the tasks is the number of the whole array."""
+    assert job_name(JOB) == "17"
+    assert job_name({**JOB, "SLURM_ARRAY_JOB_ID": "17", "SLURM_ARRAY_TASK_ID": "2"}) == "17_2"

@@ -1,0 +1,63 @@
+"""The state of a run with a successor, by what Slurm says of its jobs; its answers are given here."""
+
+import pytest
+
+from graphmill.cluster.status import Watcher
+from graphmill.record.documents import Attempt, Outcome, SubmittedJob
+from graphmill.slurm.queue import JobReading, Queue
+
+
+class Answers(Queue):
+    """A queue that knows what it is given."""
+
+    def __init__(self, **states: str) -> None:
+        super().__init__()
+        self.given = {
+            job[1:]: JobReading(job[1:], state, "squeue", hosts="" if never else "node1")
+            for job, (state, never) in (
+                (job, (state.rstrip("!"), state.endswith("!"))) for job, state in states.items()
+            )
+        }
+
+    def read(self, jobs):
+        return {job.job_id: self.given[job.job_id] for job in jobs if job.job_id in self.given}
+
+
+@pytest.fixture
+def look(new_run):
+    folder, _ = new_run(1)
+    folder.note_job(SubmittedJob(job_id="17", time=1.0))
+    folder.note_job(SubmittedJob(job_id="18", time=2.0, how="resubmit", dependency="afterany:17"))
+
+    def look(told: str | None, **states: str):
+        if told is not None:
+            folder.write_outcome(Outcome(status=told, exit_code=0, epochs=1, steps_per_rank=4, wall_s=1.0))
+        return Watcher([folder], queue=Answers(**states)).look()[0]
+
+    look.folder = folder
+    return look
+
+
+@pytest.mark.parametrize(
+    ("told", "states", "state", "job"),
+    [
+        (None, {"j17": "RUNNING", "j18": "PENDING!"}, "starting", "17"),
+        ("done", {"j17": "RUNNING", "j18": "PENDING!"}, "closing", "17"),
+        ("done", {"j17": "COMPLETED", "j18": "PENDING!"}, "done", "18"),
+        ("done", {"j17": "COMPLETED", "j18": "CANCELLED!"}, "done", "17"),
+        ("preempted", {"j17": "PREEMPTED", "j18": "PENDING!"}, "waiting", "18"),
+        (None, {"j17": "PREEMPTED", "j18": "CANCELLED"}, "stopped", "18"),
+    ],
+)
+def test_a_successor_that_never_ran_says_nothing_of_the_run(look, told, states, state, job):
+    view = look(told, **states)
+    assert (view.state, view.job_id) == (state, job)
+    assert "CANCELLED" not in view.detail or state == "stopped"
+
+
+def test_code_that_changed_between_attempts_is_shown(look):
+    for code in ("a", "b"):
+        begun = Attempt(time=1.0, hostname="h", pid=1, resumed=code == "b", command=(), code=code)
+        with look.folder.attempts_path.open("a") as file:
+            file.write(begun.model_dump_json() + "\n")
+    assert "before attempt 2" in look(None, j17="RUNNING").detail
