@@ -28,6 +28,7 @@ COMMANDS: Final = {
     "pull": "pull",
     **dict.fromkeys(("merge", "pareto", "figures", "schemes"), "reports"),
     "compare": "compare",
+    "export": "export",
     "scaling": "scaling",
     "bottleneck": "bottleneck",
     "verify": "verify",
