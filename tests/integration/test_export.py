@@ -36,6 +36,7 @@ def interrupted(planned, zygote, root, *, kills: int, epochs: int) -> RunFolder:
     short = RunFolder.create(planned("short", epochs=2, **settings), root)
     zygote.wait(zygote.start(short, resume=False, die_at=-1))
     folder = RunFolder.create(planned("study/often-killed", epochs=epochs, **settings), root)
+    folder.note_provenance(["test"])
     for number in range(kills):
         killed = zygote.wait(zygote.start(folder, resume=number > 0, die_at=zygote.changes(short)))
         assert killed == [-signal.SIGKILL], zygote.said(folder)
