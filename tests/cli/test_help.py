@@ -9,7 +9,19 @@ TEXTS = dict(help_texts())
 COMMANDS = [  # in the order in which a person meets them
     *("datasets", "prepare", "inspect", "recipes", "baseline", "stage", "plan", "train", "launch", "evaluate"),
     *("predict", "study", "pipeline", "script", "submit", "watch", "logs", "shell", "stop", "list", "pull", "merge"),
-    *("pareto", "figures", "schemes", "compare", "report", "scaling", "bottleneck", "verify", "devcluster", "site"),
+    *(
+        "pareto",
+        "figures",
+        "schemes",
+        "compare",
+        "report",
+        "export",
+        "scaling",
+        "bottleneck",
+        "verify",
+        "devcluster",
+        "site",
+    ),
     *("doctor", "bench"),
 ]
 

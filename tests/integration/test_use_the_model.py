@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -107,6 +108,29 @@ def test_wrong_inputs_are_refused_before_native_code_sees_them(cora):
     ):
         with pytest.raises(ValueError, match=r"edge_index|x is"):
             model(wrong_x, wrong_edges)
+
+
+def test_the_snippets_of_the_how_to_run_and_an_exported_program_is_the_model(cora, tmp_path, monkeypatch, one_thread):
+    """All that begin with a model in memory, in the order of the page."""
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "use-the-model.md").read_text()
+    snippets = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    of_a_model = [text for text in snippets if "edge_index" in text or "embeddings" in text]
+    assert len(of_a_model) == 4
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "cora-sage-1").symlink_to(cora.path)
+    x, edge_index = graph_of(Path(cora.read_plan().dataset.path))
+    names = {"x": x.to_dense() if x.layout == torch.sparse_csr else x, "edge_index": edge_index}
+    for text in of_a_model:
+        exec(compile(text, "use-the-model.md", "exec"), names)  # our own page
+    assert len(names["nearest"]) == 5
+    exported, model, x = names["model"], graphmill.load(cora.path), names["x"]
+    few = edge_index[:, (edge_index < 50).all(dim=0)]
+    with torch.no_grad():
+        assert torch.equal(names["logits"], model(x, edge_index))
+        assert torch.equal(exported(x[:50], few), model(x[:50], few)), "any graph"
+        with pytest.raises(RuntimeError, match="no row for"):
+            exported(x[:50], edge_index)
 
 
 def test_the_loaded_forecaster_gives_the_forecasts_of_evaluate_to_the_bit(traffic, one_thread):

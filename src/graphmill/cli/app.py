@@ -36,6 +36,7 @@ COMMANDS: Final = {
     **dict.fromkeys(("merge", "pareto", "figures", "schemes"), "reports"),
     "compare": "compare",
     "report": "report",
+    "export": "export",
     "scaling": "scaling",
     "bottleneck": "bottleneck",
     "verify": "verify",

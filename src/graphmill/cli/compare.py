@@ -67,7 +67,7 @@ def show_comparison(table: "Comparison") -> None:
     from graphmill.report.configurations import short_names
 
     best = table.best
-    columns = ("", *short_names(table.varied), "runs", f"val {table.measure}", f"test {table.measure}")
+    columns = ["", *short_names(table.varied), "runs", f"val {table.measure}", f"test {table.measure}"]
     rows: list[list[Cell]] = [
         [
             "*" if row is best else "",
@@ -78,6 +78,9 @@ def show_comparison(table: "Comparison") -> None:
         ]
         for row in table.rows
     ]
+    if any(row.whence for row in table.rows):
+        columns.append("begins with")
+        rows = [[*cells, row.whence or None] for cells, row in zip(rows, table.rows, strict=True)]
     synthetic = ", synthetic data" if table.synthetic else ""
     print_line(f"{table.dataset} ({table.task}{synthetic}): mean ± s.d. over runs with different rng seeds")
     if rows:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from graphmill.config.frozen import Spec
     from graphmill.graph.header import Header
     from graphmill.spec.kinds.kind import AnyKind
+    from graphmill.spec.plan import Plan
 
 
 def register(app: typer.Typer) -> None:
@@ -284,7 +285,19 @@ def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
         scores = [beside.get(split, {}).get(baseline.name, {}).get(primary.name) for split in ("val", "test")]
         if None not in scores:
             facts.append((baseline.words, f"val {scores[0]:.4f}, test {scores[1]:.4f}"))
-    print_facts(facts, title=plan.run_id)
+    print_facts([*facts, *_whence(plan)], title=plan.run_id)
+
+
+def _whence(plan: "Plan") -> list[tuple[str, str]]:
+    """The runs and files that its weights come from, if it did not begin with random ones."""
+    found = []
+    if plan.extends is not None:
+        found.append(("begins with", f"{plan.whence}: step {plan.extends.steps_done} of {plan.extends.source}"))
+    if plan.init_from is not None:
+        found.append(("initial weights", f"of {plan.init_from.source}, checksum {plan.init_from.checksum}"))
+    return found + [
+        (name, f"weights of {each.source}, checksum {each.checksum}") for name, each in plan.sources.items()
+    ]
 
 
 def _store_facts(folder: Path, header: "Header", own: Sequence[tuple[str, Any]]) -> Sequence[tuple[str, Any]]:

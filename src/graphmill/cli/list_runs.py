@@ -54,4 +54,8 @@ def list_(logs_root: LogsRoot = Path("logs"), json: Json = False) -> None:
         ]
         for view in views
     ]
-    print_table(("run", "state", "job", "epoch", "attempts", "source", "detail"), rows)
+    columns = ["run", "state", "job", "epoch", "attempts", "source", "detail"]
+    if any(view.whence for view in views):
+        columns.append("begins with")
+        rows = [[*row, view.whence or None] for row, view in zip(rows, views, strict=True)]
+    print_table(columns, rows)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from graphmill.base import exits
+from graphmill.base.errors import UserError
 from graphmill.cli.options import DatasetRoot, ExperimentName, LogsRoot, Overrides, Ranks, RunId
 from graphmill.cli.plan import load, make_plan, show_plan
 from graphmill.cli.show import print_line
@@ -15,6 +16,7 @@ from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_f
 
 if TYPE_CHECKING:
     from graphmill.record.run_folder import RunFolder
+    from graphmill.spec.plan import Plan
 
 _log = logging.getLogger(__name__)
 
@@ -33,6 +35,12 @@ def train(
         bool,
         typer.Option("--resume", help="Continue an interrupted run: name it in place of EXPERIMENT, or with --run-id."),
     ] = False,
+    extend: Annotated[
+        bool,
+        typer.Option(
+            "--extend", help="More epochs for a run that is done, in a new run: name it in place of EXPERIMENT."
+        ),
+    ] = False,
     override: Overrides = None,
     root: DatasetRoot = None,
     logs_root: LogsRoot = Path("logs"),
@@ -50,24 +58,64 @@ def train(
       graphmill train debian-packages-sage --ranks 2
       graphmill train my.yaml --ranks 4 -O train.sync.scheme=local_sgd -O train.sync.every=8
       graphmill train --resume logs/debian-packages-sage-20261121T081500Z
+      graphmill train --extend logs/demo --epochs 40
       graphmill train --ranks 4 --max_steps 4000 --batch_size 1024 --num_neighbors 25 10 --sync_every 4
     """
     overrides = with_short_flags(ctx, override or [])
+    if extend:
+        if resume:
+            raise UserError("--resume continues a run, --extend begins one", fix="give one of them")
+        if root is not None:
+            raise UserError("an extended run reads the data of its plan", fix="leave --dataset-root out")
+        _extend(
+            experiment,
+            [*overrides, *([f"train.ranks={ranks}"] if ranks is not None else [])],
+            logs_root,
+            run_id,
+            dry_run=dry_run,
+        )
+        return
     if resume:
         _resume(experiment, overrides, ranks=ranks, root=root, logs_root=logs_root, run_id=run_id, dry_run=dry_run)
         return
-    from graphmill.cluster.launch.run import start_run
-
     asked = load(experiment, overrides, ranks)
     name = default_run_id(asked.name) if run_id is None else run_id
     plan = make_plan(asked, root, name, to_train=not dry_run)
+    _start(plan, logs_root, dry_run=dry_run)
+
+
+def _start(plan: "Plan", logs_root: Path, *, dry_run: bool) -> None:
+    from graphmill.cluster.launch.run import start_run
+    from graphmill.record.run_folder import RunFolder, checked_run_id
+
     if dry_run:
         show_plan(plan, json=False)
         return
-    from graphmill.record.run_folder import RunFolder, checked_run_id
-
     code = start_run(plan, logs_root=logs_root)
     finish(RunFolder(logs_root / checked_run_id(plan.run_id)), code)
+
+
+def _extend(run: str | None, overrides: list[str], logs_root: Path, run_id: str | None, *, dry_run: bool) -> None:
+    """Begin a run that continues one that is done; nothing but its number of epochs is another."""
+    from graphmill.cli.find_run import find_run
+    from graphmill.record.extend import plan_extension
+
+    asked = {key.strip(): value for key, _, value in (text.partition("=") for text in overrides)}
+    epochs = asked.pop("train.epochs", "")
+    if asked.get("train.max_steps") == "null":  # what --epochs implies
+        del asked["train.max_steps"]
+    if run is None:
+        raise UserError("--extend does not say which run", fix="graphmill train --extend logs/RUN --epochs N")
+    if asked:
+        raise UserError(
+            f"an extended run continues as it was planned, and {', '.join(asked)} would change that",
+            fix=f"leave it out; or begin a new run with the weights of this one: -O init_from.run={run}",
+        )
+    if not epochs.isdecimal():
+        raise UserError(f"--extend needs --epochs: of the whole run, not {epochs or 'nothing'}", fix="--epochs 40")
+    folder = find_run(run, logs_root)
+    name = default_run_id(folder.read_plan().name) if run_id is None else run_id
+    _start(plan_extension(folder, epochs=int(epochs), run_id=name), logs_root, dry_run=dry_run)
 
 
 def default_run_id(name: str) -> str:

@@ -61,6 +61,7 @@ class RunView:
     hosts: str = ""
     attempts: int = 0
     epochs: int | None = None  # None: its plan cannot be read
+    whence: str = ""  # the run that it extends, or whose weights it began with
     progress: Progress | None = None
     silent_s: float | None = None  # since the last heartbeat
     log: Path | None = None
@@ -126,9 +127,10 @@ class Watcher:
         jobs = self._jobs[folder.path]
         reading = _current(jobs, readings)
         verdict = judge(folder, reading, jobs, was_asked=not self.queue.troubles)
-        epochs = None
+        epochs, whence = None, ""
         try:
-            epochs = folder.read_plan().calendar.num_epochs
+            plan = folder.read_plan()
+            epochs, whence = plan.calendar.num_epochs, plan.whence
         except UserError as error:  # one run that is damaged does not hide the others
             if verdict.state not in ALIVE:
                 verdict = Verdict("damaged", "run folder", error.message, error.fix)
@@ -151,6 +153,7 @@ class Watcher:
             hosts=_hosts(folder, reading),
             attempts=len(attempts),
             epochs=epochs,
+            whence=whence,
             progress=self._last_row(folder),
             silent_s=_silence(folder),
             log=log_of(folder, job_id),

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from graphmill.base.errors import UnreadableError
 from graphmill.record.documents import Attempt
+from graphmill.record.extend import take_over
 from graphmill.record.lock import hold
 from graphmill.record.manifest import checkpoint_folders
 from graphmill.record.run_folder import RunFolder
@@ -42,6 +43,7 @@ def attempt(
         if folder.is_done():
             yield None
             return
+        take_over(folder)
         resumed = _was_begun(folder)
         number = folder.begin_attempt(resumed=resumed, command=command, job_id=job_id)
         folder.note_provenance(command)

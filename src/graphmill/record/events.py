@@ -59,6 +59,15 @@ class Initialised(Event):
     not_filled: tuple[str, ...]
 
 
+class Extended(Event):
+    """What stands before is of the run that this one continues with more epochs (`Plan.extends`)."""
+
+    kind = "extend"
+
+    run_id: str
+    steps_done: int
+
+
 class Sync(Event):
     """The ranks exchanged gradients or parameters. Bytes and seconds are this rank's, since it started."""
 
@@ -177,7 +186,19 @@ _FIX: Final = "restore the file from where it was copied, or remove the damaged 
 CLOCKS: Final = ("wait_s", "compute_s", "sync_s", "sample_s", "gather_s", "eval_s")
 _KINDS: Final[dict[str, type[Event]]] = {
     event.kind: event
-    for event in (Start, Initialised, Sync, Epoch, Evaluation, Checkpoint, DamagedCheckpoint, Stop, Finish, Failure)
+    for event in (
+        Start,
+        Initialised,
+        Extended,
+        Sync,
+        Epoch,
+        Evaluation,
+        Checkpoint,
+        DamagedCheckpoint,
+        Stop,
+        Finish,
+        Failure,
+    )
 }
 
 

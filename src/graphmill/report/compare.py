@@ -30,6 +30,7 @@ class Configuration:
     values: dict[str, Any]  # of the keys that vary in the table, by dotted name
     runs: tuple[str, ...]
     seeds: tuple[int, ...]  # rng seed of each run
+    whence: str  # the runs that they extend, or whose weights they began with
     val: Spread | None  # of the best epoch of each run
     test: Spread | None  # of the checkpoint of that epoch
 
@@ -149,6 +150,7 @@ def _row(runs: Sequence[_Run], varied: Sequence[str]) -> Configuration:
         values={key: chosen.get(key) for key in varied},
         runs=tuple(run.plan.run_id for run in runs),
         seeds=tuple(run.plan.seed for run in runs),
+        whence="; ".join(dict.fromkeys(run.plan.whence for run in runs if run.plan.whence)),
         val=Spread.of(run.score("val") for run in runs),
         test=Spread.of(run.score("test") for run in runs),
     )

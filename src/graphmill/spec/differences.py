@@ -24,9 +24,14 @@ def plan_differences(one: Plan, other: Plan) -> list[str]:
 def configuration(plan: Plan) -> dict[str, Any]:
     """What was run, by dotted name: all choices but the run's name and id, the rng seed, and where files lie.
 
-    Runs that agree in it are repetitions; of others, no average is ever taken.
+    Runs that agree in it are repetitions; of others, no average is ever taken. A run that extends another computes what
+    one of so many epochs does: that it does is no choice, either.
     """
-    return {key: value for key, value in flat(plan).items() if key not in _OF_ONE_RUN and not _is_path_of_source(key)}
+    return {
+        key: value
+        for key, value in flat(plan).items()
+        if key not in _OF_ONE_RUN and not _is_path_of_source(key) and key.partition(".")[0] != "extends"
+    }
 
 
 def varied_keys(plans: Sequence[Plan]) -> list[str]:

@@ -14,7 +14,7 @@ from graphmill.spec.experiment import CheckpointSpec, Experiment, SyncSpec
 from graphmill.spec.kinds import find_kind
 from graphmill.spec.kinds.kind import AnyKind, DatasetInfo, TaskPlan
 from graphmill.spec.optimizer import OptimizerSpec, planned_optimizer
-from graphmill.spec.weights import InitialWeights
+from graphmill.spec.weights import Ancestor, InitialWeights
 
 RANK_MIB_AT_LEAST = 150  # not shared with others: an interpreter that has imported torch (157 seen: 2.13, CPU build)
 
@@ -67,6 +67,7 @@ class Plan(Spec):
     early_stopping: EarlyStoppingSpec = EarlyStoppingSpec()
     hang_timeout_s: float
     init_from: InitialWeights | None = Field(None, description="absent: the weights that it begins with are random")
+    extends: Ancestor | None = Field(None, description="absent: it begins with step 0")
 
     sources: dict[str, InitialWeights] = Field({}, description="weights that the task uses while it trains, by name")
 
@@ -99,6 +100,13 @@ class Plan(Spec):
     def kind(self) -> AnyKind:
         """Which learning problem."""
         return find_kind(self.task.kind)
+
+    @property
+    def whence(self) -> str:
+        """What it begins with, in words; "": random weights."""
+        if self.extends is not None:
+            return f"{self.extends.run_id}, extended after epoch {self.extends.epochs}"
+        return "" if self.init_from is None else f"weights of {self.init_from.source}"
 
     @property
     def ranks_per_host(self) -> int:

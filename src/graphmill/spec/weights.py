@@ -1,4 +1,4 @@
-"""Which weights a run begins with: as asked for in an experiment, and as a plan records them."""
+"""What a run begins with: weights, as asked for and as a plan records them; or the end of another run."""
 
 from typing import Literal, Self
 
@@ -44,3 +44,14 @@ class InitialWeights(Spec):
     checksum: str = Field(description="of names, dtypes, shapes and values")
     include: tuple[str, ...]
     exclude: tuple[str, ...]
+
+
+class Ancestor(Spec):
+    """The run that this one continues with more epochs: from its last checkpoint, with all resume state."""
+
+    run_id: str
+    source: str = Field(description="its run folder")
+    plan_hash: str = Field(description="of its plan.json")
+    epochs: int = Field(description="that it completed")
+    steps_done: int = Field(description="of each rank, in the checkpoint that is continued")
+    checksum: str = Field(description="xxh3 of the manifest of that checkpoint, which has those of its files")

@@ -8,7 +8,10 @@ from typing import Any
 
 from graphmill.base.errors import UnreadableError
 from graphmill.record.documents import Outcome
-from graphmill.record.manifest import Manifest
+from graphmill.record.manifest import MANIFEST, Manifest, file_checksum
+from graphmill.record.run_folder import RunFolder
+from graphmill.record.weights import checkpoint_name
+from graphmill.spec.weights import Ancestor
 from graphmill.verify.check import Check, judged
 from graphmill.verify.evidence import Evidence, Saved
 
@@ -24,6 +27,13 @@ def checks(evidence: Evidence) -> Iterator[Check]:
     yield judged("checkpoints", "end", lambda: _end(evidence), end)
     weights = "those of the ranks' syncs" if evidence.plan.ranks > 1 else "those that the rank recorded"
     yield judged("checkpoints", "weights", lambda: _weights(evidence), weights)
+    ancestor = evidence.plan.extends
+    if ancestor is not None:
+        known = f"continues {ancestor.run_id} after epoch {ancestor.epochs}"
+        if not Path(ancestor.source).exists():
+            yield Check("checkpoints", "ancestor", "warn", f"{known}, which is not here to be compared")
+        else:
+            yield judged("checkpoints", "ancestor", lambda: _ancestor(evidence, ancestor), f"{known}, as it still is")
 
 
 def _whole(evidence: Evidence) -> Iterator[str]:
@@ -90,6 +100,20 @@ def _end(evidence: Evidence) -> Iterator[str]:
         yield f"the best checkpoint, that of step {best.step}, is not there"
     if isinstance(evidence.outcome, Outcome) and evidence.outcome.best != best.facts():
         yield f"outcome.json and the last checkpoint name different bests: {evidence.outcome.best}, {best.facts()}"
+
+
+def _ancestor(evidence: Evidence, ancestor: Ancestor) -> Iterator[str]:
+    """Whether every rank says the same of the run that this one continues, and that run is what the plan names."""
+    for log in evidence.logs:
+        told = None if log.extended is None else (log.extended.run_id, log.extended.steps_done)
+        if told != (ancestor.run_id, ancestor.steps_done):
+            yield f"rank {log.rank} does not say that it continues {ancestor.run_id} after step {ancestor.steps_done}"
+    folder = RunFolder(Path(ancestor.source))
+    if folder.plan_hash() != ancestor.plan_hash:
+        yield f"plan.json of {ancestor.source} is not that of {ancestor.run_id}"
+    manifest = folder.checkpoints_dir / checkpoint_name(ancestor.steps_done) / MANIFEST
+    if file_checksum(manifest) != ancestor.checksum:
+        yield f"{manifest.parent} is not the checkpoint that was continued"
 
 
 def _weights(evidence: Evidence) -> Iterator[str]:

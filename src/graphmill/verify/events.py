@@ -11,7 +11,7 @@ from pathlib import Path
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.reads import retried
 from graphmill.record.evaluations import AT_THE_END
-from graphmill.record.events import Epoch, Evaluation, Event, Finish, Start, Sync, events_in
+from graphmill.record.events import Epoch, Evaluation, Event, Extended, Finish, Start, Sync, events_in
 from graphmill.record.run_folder import RunFolder
 from graphmill.verify.check import in_a_line
 
@@ -26,6 +26,7 @@ class EventLog:
     problem: str = ""  # why nothing, or not all of it, can be read
     events: list[Event] = field(default_factory=list)  # all of them, in the file's order
     starts: list[Start] = field(default_factory=list)
+    extended: Extended | None = None  # what stands before it is of the run that this one continues
     syncs: dict[int, Sync] = field(default_factory=dict)  # by steps done
     epochs: dict[int, Epoch] = field(default_factory=dict)
     val: dict[int, Evaluation] = field(default_factory=dict)  # by epoch
@@ -65,6 +66,9 @@ def _add(log: EventLog, event: Event) -> None:
         case Start():
             log.starts.append(event)
             _forget_after(log, event.steps_done)
+        case Extended():  # starts of another run, under another plan
+            log.starts.clear()
+            log.extended = event
         case Sync():
             log.syncs[event.steps_done] = event
         case Epoch():

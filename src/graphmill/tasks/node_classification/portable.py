@@ -47,7 +47,7 @@ class NodeClassifier(nn.Module):
         layers = [layer for layer in self.model.layers if isinstance(layer, MeanLayer)]
         if x.dim() != 2 or x.shape[1] != layers[0].in_channels:
             raise ValueError(f"x is {list(x.shape)}, and the model reads [num_nodes, {layers[0].in_channels}]")
-        block = whole_graph(edge_index, len(x))
+        block = whole_graph(edge_index, x.shape[0])
         activations = [*[RELU] * (len(layers) - 1), None]
         rows = self._rows(x)
         if isinstance(rows, SparseRows):
@@ -89,11 +89,19 @@ def whole_graph(edge_index: Tensor, num_nodes: int) -> Block:
     if edge_index.dim() != 2 or edge_index.shape[0] != 2:
         raise ValueError(f"edge_index is {list(edge_index.shape)}, not [2, num_edges]")
     sources, targets = edge_index.long()
-    if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
+    _refuse_strange_nodes(edge_index, num_nodes)
+    order = torch.argsort(targets * num_nodes + sources, stable=True)
+    degrees = torch.zeros(num_nodes, dtype=torch.int64, device=edge_index.device)
+    degrees = degrees.scatter_add(0, targets, torch.ones_like(targets))  # bincount's length would depend on values
+    return Block(torch.cat([degrees.new_zeros(1), degrees.cumsum(0)]), sources[order].int())
+
+
+def _refuse_strange_nodes(edge_index: Tensor, num_nodes: int) -> None:
+    """An edge that names a node that is not there; in a program of `torch.export`, which cannot ask, when it runs."""
+    if torch.compiler.is_compiling():
+        is_there = ((edge_index >= 0) & (edge_index < num_nodes)).all()
+        torch.ops.aten._assert_async.msg(is_there, "edge_index names a node that x has no row for")
+    elif edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
         raise ValueError(
             f"edge_index names nodes {int(edge_index.min())} to {int(edge_index.max())}, x has {num_nodes} rows"
         )
-    order = torch.argsort(targets * num_nodes + sources, stable=True)
-    indptr = torch.zeros(num_nodes + 1, dtype=torch.int64, device=edge_index.device)
-    torch.cumsum(torch.bincount(targets, minlength=num_nodes), 0, out=indptr[1:])
-    return Block(indptr, sources[order].int())
