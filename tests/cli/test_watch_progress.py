@@ -22,7 +22,7 @@ OF_0_1_0 = """epoch,train_loss,val_mae,throughput_samples_per_sec,peak_rss_mib
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
     facts = TrafficInfo(
-        name="toy", path="/nowhere", checksum="0", synthetic=True, num_train=50, num_sensors=1, num_edges=0,
+        name="toy", path="/nowhere", checksum="0", synthetic=True, num_train=50, num_sensors=1, num_edges=1,
         num_steps=80, interval_s=300, unit="mph", num_val=10, num_test=10,
     )  # fmt: skip
     machine = MachineInfo(num_cores=1, num_gpus=0)

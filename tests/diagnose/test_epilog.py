@@ -74,7 +74,7 @@ def test_the_phases_of_traffic_are_found_under_its_own_columns(tmp_path):
 
 def traffic_plan() -> Plan:
     facts = TrafficInfo(
-        name="toy", path="/nowhere", checksum="0", synthetic=True, num_train=50, num_sensors=1, num_edges=0,
+        name="toy", path="/nowhere", checksum="0", synthetic=True, num_train=50, num_sensors=1, num_edges=1,
         num_steps=80, interval_s=300, unit="mph", num_val=10, num_test=10,
     )  # fmt: skip
     experiment = TrafficExperiment.model_validate({"train": {"epochs": 2, "ranks": 1}})

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from graphmill import cli
+from graphmill.cli.app import commands
 from graphmill.record.run_folder import RunFolder
 from graphmill.tasks.traffic.store import TrafficStore
 
@@ -25,7 +25,7 @@ def test_from_a_file_to_a_forecast(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     exec(compile(code, str(PAGE), "exec"), {})  # the page's own
     for line in lines:
         if "counts" in line:
-            done = CliRunner().invoke(cli.commands(), shlex.split(line)[1:])
+            done = CliRunner().invoke(commands(), shlex.split(line)[1:])
             assert done.exit_code == 0, f"{line}\n{done.output}\n{done.exception}"
     one, other = (TrafficStore.open(tmp_path / "data" / name) for name in ("counts", "counts-table"))
     assert (one.values[~(one.values != one.values)] == other.values[~(other.values != other.values)]).all()

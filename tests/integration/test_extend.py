@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from waiting import HANG_S
 
 from graphmill.base.errors import UserError
-from graphmill.cli import commands
+from graphmill.cli.app import commands
 from graphmill.record.attempts import attempt
 from graphmill.record.extend import plan_extension, take_over
 from graphmill.record.find_weights import find_initial_weights

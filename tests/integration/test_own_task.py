@@ -225,8 +225,8 @@ def test_its_runs_are_merged_compared_and_drawn(person, trained: Path):
     assert two["test"] is not None
     (files,) = json.loads(person.types("pareto", *words, "--json"))
     header, *frontier = (person.home / files["frontier"]).read_text().splitlines()
-    assert header == "sync_every,epoch,modelled_mib_cum_fp32,best_val_mae"
-    errors = [float(line.split(",")[-1]) for line in frontier]
+    assert header == "sync_every,epoch,modelled_mib_cum_fp32,best_val_mae,plan.batch_size"
+    errors = [float(line.split(",")[3]) for line in frontier]
     assert errors == sorted(errors, reverse=True), "an error is to be small"
     drawn = json.loads(person.types("figures", *words, "--no-compile", "--json"))
     assert all((person.home / image).stat().st_size > 0 for image in drawn["images"])

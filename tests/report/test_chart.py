@@ -154,7 +154,7 @@ def test_room_for_names_is_added_on_the_right():
 def test_a_single_epoch_and_run_can_be_drawn(tmp_path: Path, plausible):
     rows = plausible.run_rows(epochs=1)
     (part,) = parts_of(tmp_path, rows)
-    assert sync_ablation(part).title.endswith("single runs, deferred all-reduce")
+    assert sync_ablation(part).title.endswith("single run, deferred all-reduce")
     assert frontier_of(tmp_path, rows).panels[0].series
 
 

@@ -121,7 +121,7 @@ def test_the_same_columns_in_another_order_are_refused_with_the_first_that_diffe
         ({"input_root": "empty"}, "graphmill train"),
         ({"pattern": "/etc/*"}, "(?s)not a pattern.*--glob"),
         ({"pattern": ""}, "(?s)not a pattern.*--glob"),
-        ({"key_columns": ("run_id", "epok")}, "did you mean 'epoch'"),
+        ({"key_columns": ("run_id", "epoc")}, "did you mean 'epoch'"),
         ({"output": "metrics.txt"}, r"\.csv"),
     ],
 )

@@ -179,7 +179,7 @@ def test_runs_that_share_a_seed_are_pointed_out_and_can_be_chosen_among(tmp_path
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"comm_column": "modelled_mib_cum_fp31"}, "did you mean 'modelled_mib_cum_fp32'"),
+        ({"comm_column": "modeled_mib_cum_fp32"}, "did you mean 'modelled_mib_cum_fp32'"),
         ({"acc_column": "dataset"}, "no column of numbers named 'dataset'"),
         ({"comm_column": "peak_gpu_mib"}, "has no row of test-data with both peak_gpu_mib and best_val_micro_f1"),
         ({"comm_column": "peak_gpu_mib"}, "for example --comm-column modelled_mib_cum_fp32"),

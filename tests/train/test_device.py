@@ -28,7 +28,7 @@ def test_a_torch_that_cannot_use_gpus_is_named():
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
 def test_a_rank_without_its_gpu_ends_with_a_sentence(tmp_path):
     facts = TrafficInfo(
-        name="toy", path="/nowhere", checksum="0", synthetic=True, num_train=50, num_sensors=1, num_edges=0,
+        name="toy", path="/nowhere", checksum="0", synthetic=True, num_train=50, num_sensors=1, num_edges=1,
         num_steps=80, interval_s=300, unit="mph", num_val=10, num_test=10,
     )  # fmt: skip
     experiment = TrafficExperiment.model_validate({"train": {"epochs": 1, "device": "cuda"}})

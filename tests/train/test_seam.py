@@ -39,7 +39,7 @@ NUM_WINDOWS, BATCH = 50, 8
 
 def plan_of(run_id: str = "run", **train) -> Plan:
     facts = TrafficInfo(
-        name="toy", path="/nowhere", checksum="0", synthetic=True, num_train=NUM_WINDOWS, num_sensors=1, num_edges=0,
+        name="toy", path="/nowhere", checksum="0", synthetic=True, num_train=NUM_WINDOWS, num_sensors=1, num_edges=1,
         num_steps=80, interval_s=300, unit="mph", num_val=10, num_test=10,
     )  # fmt: skip
     train = {"epochs": 4, "batch_size": BATCH, "ranks": 1, "optimizer": {"kind": "adam", "lr": 0.3}, **train}

@@ -116,7 +116,7 @@ def test_ids_may_lie_far_apart(tmp_path, far):
         ({"edges": "src,dst\n"}, "no edges"),
         ({"edges": ""}, r"edges\.csv cannot be read"),
         ({"edges": "from,to\n10,20\n"}, r"edges\.csv lacks the column src"),
-        ({"edges": "source,dst\n10,20\n"}, "did you mean"),
+        ({"edges": "source,dst\n10,20\n"}, r"lacks the column src \(known: dst, source\)"),
         ({"nodes": "id,label,f\n10,0,1\n"}, r"nodes\.csv lacks the column split"),
         ({"nodes": "id,label,split\n10,0,train\n20,1,val\n30,1,test\n"}, r"nodes\.csv has no feature column"),
         ({"nodes": NODES.replace("1e3", "many")}, r"nodes\.csv, line 4, column f0: 'many' is not a number"),
