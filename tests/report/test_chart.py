@@ -34,6 +34,7 @@ def frontier_of(tmp_path: Path, rows):
 @settings(deadline=None)  # the first call imports matplotlib
 @given(ORDINARY, ORDINARY)
 @example(1e6, 999999.9999999999)
+@example(0.0, 5e-324)
 def test_a_linear_axis_holds_its_data_and_ticks(one: float, other: float):
     axis = linear_axis("", min(one, other), max(one, other))
     assert axis.lower < min(one, other)

@@ -97,8 +97,8 @@ def linear_axis(label: str, lower: float, upper: float, *, from_zero: bool = Fal
     from matplotlib.ticker import MaxNLocator
 
     span, size = upper - lower, max(abs(lower), abs(upper))
-    # One point, or points that only rounding keeps apart: room around them.
-    room = 0.04 * span if span > 1e-9 * size else 0.05 * size or 1.0
+    # One point, or points that only rounding keeps apart: room around them. Of what is next to 0 no share can be taken.
+    room = 1.0 if size < 1e-300 else 0.04 * span if span > 1e-9 * size else 0.05 * size
     lower, upper = (0.0 if from_zero else lower - room), upper + room
     ticks = MaxNLocator(nbins=5, steps=[1, 2, 2.5, 5, 10]).tick_values(lower, upper)
     return Axis(label, lower, upper, tuple(float(tick) for tick in ticks if lower <= tick <= upper))

@@ -255,11 +255,13 @@ def test_a_cancelled_job_is_not_started_again_but_its_run_can_go_on(slurm, begin
 
 @pytest.mark.slow
 def test_a_run_goes_on_after_limits_that_nobody_shortened(root, begin):
-    longer = "train.epochs=600"  # half a minute of training at least, and the limit leaves less to an attempt
+    # Three quarters of a minute of training at least, and the limit leaves less to an attempt; but enough for progress
+    # where the start of a process takes ten seconds: an attempt without any ends the run, and rightly so.
+    longer = "train.epochs=1000"
     where = ("--dataset-root", root / "data", "--logs-root", root / "logs", "--run-id", "alone-longer")
     assert graphmill("train", root / "life.yaml", *where, "-O", "train.ranks=2", "-O", longer).returncode == 0
-    life = begin("slurm.time=1", 'slurm.setup_lines=["sleep 25"]', longer)
-    life.wait_done(2 * LONG_S)
+    life = begin("slurm.time=1", 'slurm.setup_lines=["sleep 10"]', longer)
+    life.wait_done(5 * LONG_S)
     assert len(life.folder.attempts()) > 1
     assert digests(life.folder.path) == digests(root / "logs" / "alone-longer")
 
