@@ -25,7 +25,7 @@ train: {epochs: 2, num_neighbors: [3, 3], threads: 1, device: cpu}
 
 @pytest.mark.parametrize(("ours", "peer"), [(1, 8), (8, 1)])
 def test_a_ratio_says_who_is_slower(monkeypatch, ours, peer):
-    """Below 1 where ours takes longer. By a clock of its own: of the machine's time another program may take any share."""
+    """Below 1 where ours takes longer. By a clock of its own: others may take any share of the machine's time."""
     now = 0.0
 
     def takes(seconds):
