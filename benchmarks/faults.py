@@ -212,7 +212,7 @@ class Kind:
 
 
 KINDS = {
-    "rank_killed": Kind("rank SIGKILLed", kill, "resume", ("FAILED",), "rank {rank} on {host} failed first"),
+    "rank_killed": Kind("rank SIGKILLed", kill, "resume", ("FAILED",), "rank {rank} of {ranks} failed first on {host}"),
     "rank_stopped": Kind("rank SIGSTOPped", stop, "itself", ("REQUEUED",), "rank {rank} on {host}"),
     "scancel": Kind("scancel", cancel, "resume", ("CANCELLED",)),
     "preempted": Kind(
@@ -410,7 +410,7 @@ def wait_left_running(run: Run, job: str, timeout_s: float) -> float | None:
 def problems_of(kind: Kind, trial: Trial, row: dict[str, Any], said: str) -> list[str]:
     """What was promised and is not so."""
     first = row["states"][0] if row["states"] else "nothing"
-    says = kind.says.format(rank=trial.rank, host=row["host"])
+    says = kind.says.format(rank=trial.rank, host=row["host"], ranks=trial.run.num_ranks)
     checks = {
         "nothing ended within the time": row["ended"],
         f"the run is {row['status']}": row["status"] == "done",

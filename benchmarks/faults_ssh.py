@@ -175,7 +175,11 @@ def freeze_folder(trial: Trial) -> None:
 # `states` are the launcher's exit statuses here
 KINDS = {
     "rank_killed": Kind(
-        "rank SIGKILLed", faults.kill, "resume", ("1",), "error: rank {rank} of {ranks} failed first: killed by SIGKILL"
+        "rank SIGKILLed",
+        faults.kill,
+        "resume",
+        ("1",),
+        "error: rank {rank} of {ranks} failed first on {host}: killed by SIGKILL",
     ),
     "rank_stopped": Kind("rank SIGSTOPped", faults.stop, "resume", ("74",), "rank {rank} on {host}"),
     "interrupted": Kind("Ctrl-C or SIGTERM at the launcher", interrupt, "resume", ("75",), loss=0),
