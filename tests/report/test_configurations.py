@@ -8,7 +8,7 @@ import pytest
 
 from graphmill.record.metrics import write_metrics
 from graphmill.record.run_folder import RunFolder
-from graphmill.report.curves import mean_curves, sync_ablation
+from graphmill.report.curves import mean_curves, sync_ablation, title_of
 from graphmill.report.merge import merge
 from graphmill.report.pareto import pareto
 from graphmill.report.schemes import scheme_table
@@ -63,6 +63,8 @@ def test_a_grid_has_four_curves_and_four_ends(grid, tmp_path):
         f"hidden_channels {width}, lr {lr}" for width in (8, 16) for lr in (0.01, 0.1)
     ]
     assert "deferred all-reduce, 2 ranks, mean ± s.d. of 2 seeds" in chart.title
+    alone = [curve.variant._replace(world_size=1) for curve in curves]
+    assert title_of(part, alone, [2] * 4) == f"{part.name}, 1 rank, mean ± s.d. of 2 seeds"
     (written,) = pareto(grid, output_dir=tmp_path)
     with written.summary.open() as lines:
         summary = list(csv.DictReader(lines))

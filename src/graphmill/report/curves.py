@@ -133,10 +133,13 @@ def variant_labels(variants: Sequence[Variant]) -> dict[Variant, str]:
 
 
 def title_of(part: OfDataset, variants: Sequence[Variant], num_runs: Sequence[int]) -> str:
-    """Dataset, scheme where no label names it, ranks if they are the same for all, and how many seeds are averaged."""
+    """Dataset, scheme, ranks if they are the same for all, and how many seeds are averaged.
+
+    The scheme is left out where a label names it, and where one rank has nobody to exchange anything with.
+    """
     words = [shortened(part.name or "dataset not recorded")]
     schemes, ranks = {variant.scheme for variant in variants}, {variant.world_size for variant in variants}
-    if len(schemes) == 1 and any(variant.configuration for variant in variants):
+    if len(schemes) == 1 and ranks != {1} and any(variant.configuration for variant in variants):
         words.append(scheme_words(schemes.pop()))
     if len(ranks) == 1 and (same := ranks.pop()):
         words.append(_ranks(same))
