@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphmill.base.errors import UserError
+from graphmill.record.checksums import note_checksums
 from graphmill.record.documents import SubmittedJob
 from graphmill.slurm import accounting as spent
 from graphmill.verify.accounting import Accounted, Accounts, read_accounts
@@ -68,6 +69,7 @@ def job_of(run):
         run.folder.script_path.write_text("#!/bin/bash\n")
         run.folder.sacct_path.write_text(json.dumps(rows))
         run.folder.sacct_summary_path.write_text("JobID\n")
+        note_checksums(run.folder)
 
     return make
 
@@ -136,6 +138,7 @@ def test_without_accounts_that_is_said(run, job_of):
     job_of("good")
     run.folder.sacct_path.unlink()
     run.folder.sacct_summary_path.unlink()
+    note_checksums(run.folder)
     state = next(check for check in run.checks() if check.name == "state")
     assert (state.result, "sacct.json is not there" in state.detail) == ("warn", True)
     assert run.failures() == {}

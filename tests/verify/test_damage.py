@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 
 from graphmill.base import exits
 from graphmill.cli.app import commands
+from graphmill.diagnose.epilog import write_epilog
+from graphmill.record.checksums import checksums_path
 from graphmill.record.manifest import Manifest
 from graphmill.record.metrics import read_table
 
@@ -165,6 +167,10 @@ def a_rank_behind(run):
     *others, last = saved.positions
     behind = last.model_copy(update={"steps_done": last.steps_done - 1})
     saved.model_copy(update={"positions": (*others, behind)}).write(run.checkpoint())
+
+
+def a_monitor(run):
+    return next(run.folder.monitor_dir.glob("*.csv"))
 
 
 def gone(name):
@@ -328,6 +334,14 @@ DAMAGES = {
     "checkpoint: an earlier one under its name": (
         an_earlier_checkpoint, "checkpoints/whole", "its manifest is that of step",
     ),
+    # what no rank answers for
+    "monitor: a row is gone": (lambda r: cut(a_monitor(r), -20), "files/attempt", ".csv was changed after"),
+    "monitor: another figure": (lambda r: flip(a_monitor(r), -5), "files/attempt", ".csv was changed after"),
+    "monitor: a file is gone": (lambda r: a_monitor(r).unlink(), "files/attempt", ".csv was removed after"),
+    "an epilog that nobody wrote": (
+        lambda r: r.folder.epilog_path.write_text("{}"), "files/attempt", "epilog.json was added after",
+    ),
+    "the checksums themselves": (torn("checksums.json", -9), "files/attempt", "checksums.json is damaged"),
     # attempts
     "attempts: none": (lambda r: r.folder.attempts_path.write_text(""), "job/attempts", "has no start"),
     "attempts: torn": (lambda r: r.folder.attempts_path.write_text("{\n"), "job/attempts", "damaged"),
@@ -420,6 +434,36 @@ def test_a_dataset_that_is_elsewhere_is_said(run, tmp_path):
     results = {f"{check.group}/{check.name}": check for check in run.checks()}
     assert results["data/dataset"].result == "warn"
     assert "not here to be compared" in results["data/dataset"].detail
+
+
+def test_what_a_killed_writer_left_is_a_warning(run):
+    (run.path / ".metrics.csv.node1@4711.tmp").write_text("epoch")
+    (run.folder.checkpoints_dir / ".step_0000000004.making").mkdir()
+    results = {f"{check.group}/{check.name}": check for check in run.checks()}
+    assert results["files/leftovers"].result == "warn"
+    assert ".metrics.csv.node1@4711.tmp" in results["files/leftovers"].detail
+    assert "step_0000000004" in results["files/leftovers"].detail
+    assert run.failures() == {}
+
+
+def test_what_is_appended_to_may_grow(run):
+    """A monitor looks once more when its ranks have ended; a job's log goes on after the attempt."""
+    with a_monitor(run).open("a") as file:
+        file.write("1,2,3\n")
+    assert run.failures() == {}
+
+
+def test_accounts_that_are_written_again_are_recorded_again(run):
+    for _ in range(2):
+        write_epilog(run.folder, None)
+        assert run.failures() == {}
+    run.json(run.folder.epilog_path, attempt=7)
+    assert "epilog.json was changed" in run.failures()["files/attempt"]
+
+
+def test_an_attempt_that_was_killed_has_no_checksums(run):
+    checksums_path(run.folder).unlink()
+    assert "files/attempt" not in {f"{check.group}/{check.name}" for check in run.checks()}
 
 
 def test_json_tells_the_same(run):

@@ -3,12 +3,15 @@
 import errno
 import json
 import os
+import re
 import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+_TEMPORARY = re.compile(r"\..+@[0-9]+(\.(new|old))?\.tmp")
 
 
 def fsync_folder(folder: Path) -> None:
@@ -67,6 +70,11 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(aside, ignore_errors=True)
+
+
+def leftovers(root: Path) -> list[Path]:
+    """Temporary files and folders that writers below `root` have not put in place, of live writers, too."""
+    return sorted(path for path in root.rglob(".*@*.tmp") if _TEMPORARY.fullmatch(path.name))
 
 
 def remove_leftovers(folder: Path) -> None:

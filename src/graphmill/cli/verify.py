@@ -85,7 +85,7 @@ def _print(folder: "RunFolder", checks: list["Check"]) -> None:
         shown = check.group
     print_table(("", "check", "result", "detail"), rows)
     counts = Counter(check.result for check in checks)
-    warned = f", {counts['warn']} could not be looked at" if counts["warn"] else ""
+    warned = f", {counts['warn']} warnings" if counts["warn"] else ""
     if counts["fail"]:
         print_line(f"{counts['fail']} of {len(checks)} checks failed{warned}")
     else:

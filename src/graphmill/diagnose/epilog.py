@@ -26,6 +26,7 @@ from graphmill.diagnose.bottleneck import Finding, find_bottleneck
 from graphmill.diagnose.bottleneck_facts import measured_of
 from graphmill.diagnose.epilog_text import epilog_text
 from graphmill.monitor.summary import HostSummary, MonitorSummary, read_monitors, summarise
+from graphmill.record.checksums import renew_checksums
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import StagedHost, read_staged
@@ -98,6 +99,8 @@ def write_epilog(
     )
     write_json(folder.epilog_path, epilog.model_dump(mode="json"))
     write_text(folder.epilog_text_path, epilog_text(epilog))
+    written = (folder.epilog_path, folder.epilog_text_path, folder.sacct_path, folder.sacct_summary_path)
+    renew_checksums(folder, [path.name for path in written])
     return epilog
 
 

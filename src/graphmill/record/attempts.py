@@ -3,16 +3,17 @@
 import logging
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 
-from graphmill.base.errors import UnreadableError
+from graphmill.base.errors import UnreadableError, UserError
+from graphmill.record.checksums import forget_checksums, note_checksums
 from graphmill.record.documents import Attempt
 from graphmill.record.extend import take_over
 from graphmill.record.lock import hold
 from graphmill.record.manifest import checkpoint_folders
-from graphmill.record.run_folder import RunFolder
+from graphmill.record.run_folder import RunFolder, best_effort_write
 
 _log = logging.getLogger(__name__)
 
@@ -46,11 +47,22 @@ def attempt(
         take_over(folder)
         resumed = _was_begun(folder)
         number = folder.begin_attempt(resumed=resumed, command=command, job_id=job_id)
+        forget_checksums(folder)
         folder.note_provenance(command)
         changed = code_changes(folder.attempts())
         if number in changed:
             _log.warning(f"{changed[number]}; the rest of the run may differ from what it would have been")
-        yield Begun(folder, number, resumed)
+        try:
+            yield Begun(folder, number, resumed)
+        finally:
+            _note_files(folder, job_id)
+
+
+def _note_files(folder: RunFolder, job_id: str) -> None:
+    """What an attempt leaves: nothing where files cannot be read or written, which may be what ended it."""
+    with best_effort_write(), suppress(UnreadableError, UserError):
+        if is_ours(folder.attempts()[-1], job_id):
+            note_checksums(folder)
 
 
 def is_ours(last: Attempt, job_id: str) -> bool:

@@ -2,15 +2,27 @@
 
 from collections.abc import Iterator
 
+from graphmill.base.files import leftovers
+from graphmill.record.checksums import changed_files, checksums_path
+from graphmill.record.documents import Outcome
 from graphmill.record.seal import broken_seals
 from graphmill.verify.check import Check, judged
 from graphmill.verify.evidence import Evidence
 
 
 def checks(evidence: Evidence) -> Iterator[Check]:
-    """Presence, then checksums."""
+    """Presence, then checksums, then what killed writers left behind."""
     yield judged("files", "required", lambda: _missing(evidence), "all there")
     yield judged("files", "checksums", lambda: _changed_files(evidence), "as the ranks left them when they were done")
+    done = isinstance(evidence.outcome, Outcome) and evidence.outcome.status == "done"
+    if done and checksums_path(evidence.folder).exists():  # not of an older version, nor of a killed attempt
+        yield judged("files", "attempt", lambda: _changed_later(evidence), "as they were when the last attempt ended")
+    left = _left(evidence)
+    if done and left:
+        more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+        yield Check(
+            "files", "leftovers", "warn", f"a killed writer left {', '.join(left[:3])}{more}; remove what it left"
+        )
 
 
 def _missing(evidence: Evidence) -> Iterator[str]:
@@ -48,3 +60,14 @@ def _changed_files(evidence: Evidence) -> Iterator[str]:
         changed = broken_seals(evidence.folder, log.rank, log.finish.seal, log.before_finish)
         if changed:
             yield f"{', '.join(changed)} changed after rank {log.rank} was done"
+
+
+def _changed_later(evidence: Evidence) -> Iterator[str]:
+    for what in changed_files(evidence.folder):
+        yield f"{what} after the last attempt ended"
+
+
+def _left(evidence: Evidence) -> list[str]:
+    folder = evidence.folder
+    found = [*leftovers(folder.path), *folder.checkpoints_dir.glob(".step_*")]
+    return [path.relative_to(folder.path).as_posix() for path in found]

@@ -1,0 +1,110 @@
+"""Checksums of what no rank answers for: logs, monitors, staging, the job and its epilog; taken when an attempt ends.
+
+The ranks' own files are in their seals (`seal.py`), checkpoints in their manifests. Logs and what is appended to while
+processes end may grow afterwards: what they held must be there still. The other files must be the same.
+"""
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Final
+
+import xxhash
+from pydantic import BaseModel, ConfigDict
+
+from graphmill.base.files import write_json
+from graphmill.base.reads import is_there, retried
+from graphmill.record.documents import read_document
+from graphmill.record.run_folder import RunFolder
+
+CHECKSUMS_FILE: Final = "checksums.json"
+_WRITTEN_ONCE: Final = (
+    *("job.json", "job.sbatch", "epilog.json", "epilog.txt", "sacct.json", "sacct_summary.txt"),
+    *("staged/*.json", "initial_weights.safetensors", "source_*.safetensors"),
+)
+_APPENDED_TO: Final = ("monitor/*.csv", "rank_*.log", "slurm-*.out", "jobs.jsonl")
+
+
+class FileChecksum(BaseModel):
+    """What a file held."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    bytes: int
+    xxh3: str  # of the first `bytes` bytes
+
+
+class FileChecksums(BaseModel):
+    """checksums.json."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    files: dict[str, FileChecksum]  # by path in the run folder
+
+
+def checksums_path(folder: RunFolder) -> Path:
+    """Where the checksums of an attempt that ended are."""
+    return folder.path / CHECKSUMS_FILE
+
+
+def note_checksums(folder: RunFolder) -> None:
+    """Record the files as they are now: an attempt ends."""
+    found = {name: _checksum(path) for name, path in _files(folder)}
+    _write(folder, FileChecksums(files=found))
+
+
+def renew_checksums(folder: RunFolder, names: Collection[str]) -> None:
+    """Record files that were written again after the attempt's end, as accounts are; the others stay as recorded."""
+    if not is_there(checksums_path(folder)):
+        return
+    again = {name: _checksum(folder.path / name) for name in names if (folder.path / name).exists()}
+    _write(folder, FileChecksums(files={**_read(folder).files, **again}))
+
+
+def forget_checksums(folder: RunFolder) -> None:
+    """An attempt begins: what its files will hold is not known."""
+    checksums_path(folder).unlink(missing_ok=True)
+
+
+def changed_files(folder: RunFolder) -> Iterator[str]:
+    """In words: the files that differ from when the last attempt ended. `UserError`: the record is damaged."""
+    known = _read(folder).files
+    here = dict(_files(folder))
+    for name, checksum in known.items():
+        if name not in here:
+            yield f"{name} was removed"
+        elif not _is_as_recorded(here[name], checksum, may_grow=_matches(name, _APPENDED_TO)):
+            yield f"{name} was changed"
+    for name in here:
+        if name not in known and not _matches(name, _APPENDED_TO):
+            yield f"{name} was added"
+
+
+def _files(folder: RunFolder) -> Iterator[tuple[str, Path]]:
+    for pattern in (*_WRITTEN_ONCE, *_APPENDED_TO):
+        for path in sorted(folder.path.glob(pattern)):
+            yield path.relative_to(folder.path).as_posix(), path
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(Path(name).match(pattern) for pattern in patterns)
+
+
+def _checksum(path: Path) -> FileChecksum:
+    content = retried(path, Path.read_bytes)
+    return FileChecksum(bytes=len(content), xxh3=xxhash.xxh3_64_hexdigest(content))
+
+
+def _is_as_recorded(path: Path, known: FileChecksum, *, may_grow: bool) -> bool:
+    content = retried(path, Path.read_bytes)
+    if len(content) != known.bytes and not (may_grow and len(content) > known.bytes):
+        return False
+    return xxhash.xxh3_64_hexdigest(content[: known.bytes]) == known.xxh3
+
+
+def _write(folder: RunFolder, checksums: FileChecksums) -> None:
+    write_json(checksums_path(folder), checksums.model_dump(mode="json"))
+
+
+def _read(folder: RunFolder) -> FileChecksums:
+    fix = "remove it: what it covers is then not checked"
+    return read_document(checksums_path(folder), FileChecksums, fix)
