@@ -86,10 +86,13 @@ def _score(value: float) -> str:
 
 
 def _measures(record: RunRecord) -> list[Block]:
-    """The measures of all sets: of val the best epoch, of others the last evaluation."""
+    """The measures of all sets: of val the best epoch, of others the last evaluation; then those of the baselines."""
     evaluated = read_evaluations(record.folder, is_growing=True)
     last = {(row.set, row.measure): row.value for row in evaluated}
-    others = list(dict.fromkeys(row.set for row in evaluated if row.set not in _SPLITS))
+    beside = {
+        f"{split}/{each.name}": f"{each.words}, {split}" for split in _SPLITS for each in record.plan.kind.baselines
+    }
+    others = [name for name in dict.fromkeys(row.set for row in evaluated) if name not in {*_SPLITS, *beside}]
     rows = [
         (
             measure.words,
@@ -105,7 +108,14 @@ def _measures(record: RunRecord) -> list[Block]:
     if not known:
         return [Remark("The run has no measures yet.")]
     columns = ("measure", "unit", "better", "validation, best epoch", "test, same checkpoint", *others)
-    return [table_of("", columns, known)]
+    baselines = [
+        (measure.words, *(_rounded(last.get((name, measure.name))) for name in beside))
+        for measure in record.plan.kind.measures
+    ]
+    tables = [table_of("", columns, known)]
+    if scored := [row for row in baselines if any(value is not None for value in row[1:])]:
+        tables.append(table_of("The same measures of the baselines", ("measure", *beside.values()), scored))
+    return list(tables)
 
 
 def _rounded(value: float | None) -> Shown | None:
