@@ -39,9 +39,13 @@ def start_munge() -> None:
 
 
 def start_database(cluster: Description) -> None:
-    """MariaDB, as small as it goes: it holds a day's jobs at most, and loses them with the cluster."""
-    small = ("--innodb-log-file-size=8M", "--skip-name-resolve", f"--user={cluster.user}")
-    files = HOME / "db"
+    """MariaDB, as small as it goes: it holds a day's jobs at most, and loses them with the cluster.
+
+    Its temporary tables are named for process ids, which clusters share: they do not go into this machine's /tmp.
+    """
+    files, temporary = HOME / "db", HOME / "db.tmp"
+    temporary.mkdir(exist_ok=True)
+    small = ("--innodb-log-file-size=8M", "--skip-name-resolve", f"--user={cluster.user}", f"--tmpdir={temporary}")
     if not (files / "mysql").exists():
         _run(
             "mariadb-install-db",

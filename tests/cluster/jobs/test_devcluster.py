@@ -121,3 +121,9 @@ def test_names_nobody_has_are_refused(slurm):
         ["getent", "hosts", "no-such-host.example"], timeout=HANG_S, capture_output=True, check=False
     )
     assert asked.returncode == 2
+
+
+def test_the_databases_temporary_tables_are_the_clusters_own(slurm):
+    """They are named for process ids, which are the same in every cluster; in /tmp, two that came up at once met."""
+    answer = slurm.call("mariadb", "--no-defaults", "--socket=/run/graphmill/db.sock", "-Ne", "select @@tmpdir")
+    assert Path(answer.strip()).is_relative_to("/run/graphmill")
