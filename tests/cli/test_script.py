@@ -49,6 +49,25 @@ def test_one_script_is_printed_or_written(tmp_path: Path):
     assert path.read_text() == printed.stdout
 
 
+def test_a_script_does_not_depend_on_where_it_was_written_or_is_submitted(tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my.yaml").write_text("train: {epochs: 1}")
+    lines = [line.strip(" \\") for line in _run("script", "my.yaml", "--dataset-root", "data").stdout.splitlines()]
+    for line in (
+        f"cd {tmp_path}", f"#SBATCH --output={tmp_path}/experiment-n1-%j.out", f"--experiment={tmp_path}/my.yaml",
+        f"--logs-root={tmp_path}/logs", f"--dataset-root={tmp_path}/data",
+    ):  # fmt: skip
+        assert line in lines, line
+
+
+def test_of_another_machine_only_its_working_folder_is_named():
+    words = ("script", "cora-sage", "-O", "slurm.work_dir=/far/away", "-O", "slurm.output_dir=out")
+    lines = [line.strip(" \\") for line in _run(*words).stdout.splitlines()]
+    for line in ("cd /far/away", "#SBATCH --output=/far/away/out/slurm-%j.out", "--logs-root=/far/away/logs"):
+        assert line in lines, line
+    assert "--experiment=cora-sage" in lines
+
+
 def test_the_last_word_on_training_may_stand_anywhere():
     before = _run("script", "-O", "train.epochs=7", "--", "--sync_every", "4")
     after = _run("script", "--sync_every", "4", "--", "-O", "train.epochs=7")

@@ -142,19 +142,22 @@ def _training(words: Sequence[str], overrides: Sequence[str], experiment: str | 
 
 
 def _job(asked: TrainRequest, job: Sequence[str], folders: Sequence[str]) -> "Job":
-    """One job; `folders`: the logs root, then the dataset root if one is given."""
+    """One job; `folders`: the logs root, then the dataset root if one is given. All paths are seen from its folder."""
     from graphmill.cluster.jobs.sites import find_site
     from graphmill.spec.job.resolve import Begin, resolve_job
     from graphmill.spec.load import DEFAULT_RECIPE, load_experiment
+    from graphmill.spec.recipes import is_recipe
 
+    source = asked.experiment or DEFAULT_RECIPE
     experiment = load_experiment(asked.experiment, [*asked.overrides, *job])
+    base = Path.cwd() / (experiment.slurm.work_dir or "")
     begin = Begin(
-        experiment=asked.experiment or DEFAULT_RECIPE,
+        experiment=source if is_recipe(source) else str(base / source),
         overrides=tuple(text for text in asked.overrides if not text.startswith(_NOT_FOR_TRAINING)),
-        logs_root=folders[0],
-        dataset_root=folders[1] if len(folders) > 1 else None,
+        logs_root=str(base / folders[0]),
+        dataset_root=str(base / folders[1]) if len(folders) > 1 else None,
     )
-    return resolve_job(experiment, find_site(experiment.slurm.site), begin=begin)
+    return resolve_job(experiment, find_site(experiment.slurm.site), begin=begin, called_in=str(base))
 
 
 def _write_each(jobs: Sequence["Job"], folder: Path) -> None:

@@ -48,18 +48,26 @@ def recipe_names() -> list[str]:
 def find_recipe(source: str, *, holds: str, folder: Path | None = None) -> Path:
     """The file that `source` names: a path, else a recipe. `holds` says what is looked for, for the message."""
     root = recipes_folder() if folder is None else folder
-    looks_like_a_path = "/" in source or source.endswith(SUFFIXES)
-    recipe = root / f"{source}.yaml"
-    if looks_like_a_path or (_is_file(Path(source)) and not _is_file(recipe)):
+    if is_recipe(source, folder=root):
+        return root / f"{source}.yaml"
+    if _looks_like_a_path(source) or _is_file(Path(source)):
         return Path(source)
-    if source and _is_file(recipe):
-        return recipe
     names = [path.stem for path in root.glob("*.yaml")]
     known = did_you_mean(source, names) if names else f"there are no recipes in {root}"
     raise UserError(
         f"{source!r} is neither a YAML file nor a recipe; {known}",
         fix=f"name a YAML file that holds {holds}, or a recipe; `graphmill recipes` lists them",
     )
+
+
+def is_recipe(source: str, *, folder: Path | None = None) -> bool:
+    """Whether `source` names a recipe, which is the same from every folder."""
+    root = recipes_folder() if folder is None else folder
+    return bool(source) and not _looks_like_a_path(source) and _is_file(root / f"{source}.yaml")
+
+
+def _looks_like_a_path(source: str) -> bool:
+    return "/" in source or source.endswith(SUFFIXES)
 
 
 def _is_file(path: Path) -> bool:

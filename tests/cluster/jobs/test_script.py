@@ -22,6 +22,7 @@ LINES = st.text(st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp", "Cf", 
 SYNC_ABLATION = Begin(
     experiment="debian-packages-sage",
     overrides=("train.epochs=null", "train.max_steps=4000", "train.sync.every=1"),
+    logs_root="/home/me/project/logs",
 )
 GOLDENS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "perlmutter": (
@@ -60,7 +61,8 @@ def _job(name: str) -> Job:
     site, slurm, rest = GOLDENS[name]
     value = {"name": "cora", "train": {"max_steps": 4000}, "slurm": slurm, **rest}
     experiment = inline_experiment(value, "the test")
-    return resolve_job(experiment, load_site(site, folders=site_folders()[-1:]), begin=SYNC_ABLATION)
+    profile = load_site(site, folders=site_folders()[-1:])
+    return resolve_job(experiment, profile, begin=SYNC_ABLATION, called_in="/home/me/project")
 
 
 def _own(*, run_folders: tuple[str, ...] = (), **section: Any) -> str:

@@ -1,6 +1,7 @@
 """`submit`, on a real Slurm."""
 
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -144,6 +145,25 @@ def test_an_ended_run_is_continued_by_another_job(cluster, toy, tmp_path):
     )
     assert changed.code == 2
     assert "planned otherwise" in changed.err
+
+
+def test_a_script_means_the_same_wherever_sbatch_is_called(cluster, toy, tmp_path):
+    here = tmp_path / "of 100% mine"
+    here.mkdir()
+    toy = toy.rename(here / "toy.yaml")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    logs_root = ("--logs-root", tmp_path / "logs")  # no % in the run folder, for srun
+    asked = (*logs_root, "--dataset-root", "../data", "-O", f"slurm.python={sys.executable}")
+    done = cluster.graphmill("script", toy.name, *asked, "-o", "job.sbatch", cwd=here)
+    assert done.code == 0, done.err
+    (tmp_path / "data").symlink_to(cluster.environ["GRAPHMILL_DATA_ROOT"])
+    ran = cluster.run("sbatch", "--parsable", "--wait", here / "job.sbatch", cwd=elsewhere)
+    name = f"toy-n1-{ran.out.strip()}"
+    assert ran.code == 0, (here / f"{name}.out").read_text()
+    assert (here / f"{name}.out").is_file()
+    assert list(elsewhere.iterdir()) == []
+    assert RunFolder(tmp_path / "logs" / name).is_done()
 
 
 def test_a_persons_defaults_fill_gaps_and_change_nothing_else(cluster, toy, tmp_path):

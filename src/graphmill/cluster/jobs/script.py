@@ -89,7 +89,8 @@ def _sbatch_arg(argument: str) -> str:
 def _output(job: Job) -> str:
     pattern = "%A_%a.out" if job.array else "%j.out"
     if job.output_dir is None:
-        return f"{job.name}-{pattern}"
+        own = f"{job.name}-{pattern}"
+        return own if job.work_dir is None else slurm_file_name(job.work_dir, own, field="slurm.work_dir")
     return slurm_file_name(job.output_dir, f"slurm-{pattern}", field="slurm.output_dir")
 
 

@@ -114,7 +114,9 @@ def plan_request(
         machine=MachineInfo(num_cores=size.cpus_per_host, num_gpus=size.gpus_per_host),
         hosts=size.hosts,
     )
-    job = resolve_job(experiment, site, plan, run_folders=[str(folder.path)], python=python_here())
+    job = resolve_job(
+        experiment, site, plan, run_folders=[str(folder.path)], python=python_here(), called_in=str(Path.cwd())
+    )
     return Request(plan, job, render_script(job), folder, logs_root, dependency)
 
 

@@ -89,9 +89,9 @@ class SlurmSpec(Spec):
         description="the job is called PREFIX-n<hosts>; null: the experiment's name",
     )
     output_dir: str | None = Field(
-        None, description="folder of what the job itself prints; null: the run folder, else where sbatch is called"
+        None, description="folder of what the job itself prints; null: the run folder, else the working folder"
     )
-    work_dir: str | None = Field(None, description="folder that the job works in; null: where sbatch is called")
+    work_dir: str | None = Field(None, description="folder that the job works in; null: where graphmill is called")
     exclusive: bool = Field(False, description="share the hosts with no other job")
     reservation: str | None = Field(None, description="a reservation to run in")
     dependency: str | None = Field(None, description="jobs to wait for, such as afterok:1234")

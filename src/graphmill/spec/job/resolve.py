@@ -6,6 +6,7 @@ It is what a script is rendered from; the run folder keeps it as job.json.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field, model_validator
@@ -53,7 +54,9 @@ _GPUS_IN_GRES: Final = re.compile(r"(?:^|,)gpu(?::([A-Za-z][A-Za-z0-9_.-]*))?(?:
 class Begin(Spec):
     """How a job makes its own run folder, for `graphmill script`, when no run exists yet."""
 
-    experiment: str | None = Field(None, description="a recipe or a file, as seen from the job's folder")
+    experiment: str | None = Field(
+        None, description="a recipe or a file, as seen from the folder that the job works in"
+    )
     overrides: tuple[str, ...] = Field((), description="key=value, laid over the experiment")
     logs_root: str = Field("logs", description="where the run folder is made")
     dataset_root: str | None = Field(None, description="where prepared datasets are; null: by the environment")
@@ -153,17 +156,22 @@ def resolve_job(
     run_folders: Sequence[str] = (),
     begin: Begin | None = None,
     python: str = "python3",
+    called_in: str | None = None,
 ) -> Job:
     """Make every choice, or refuse with all problems at once.
 
     `plan`: its hosts and ranks are used if it is given. `run_folders`: of an existing run, or of the runs of an
     array; without one the job makes its own as `begin` says. `python`: the interpreter if the experiment names none.
+    `called_in`: an absolute folder, which the job works in if the experiment names no other, and which relative
+    folders are seen from; without it the script depends on where sbatch is called.
     """
     if plan is not None:
         slurm = experiment.slurm.model_copy(update={"hosts": plan.hosts, "ranks_per_host": plan.ranks_per_host})
         train = experiment.train.model_copy(update={"ranks": plan.ranks, "device": plan.device})
         experiment = experiment.model_copy(update={"slurm": slurm, "train": train})
     slurm = _with_site(experiment, site)
+    if called_in is not None:
+        slurm = _absolute(slurm, called_in)
     problems = [*text_problems(slurm), *_folder_problems(run_folders, begin)]
     sizes = _sizes(experiment, slurm, site, problems)
     staging = _staging(experiment, site, problems)
@@ -192,6 +200,13 @@ def resolve_job(
         remarks=tuple(_remarks(site, slurm, sizes.asked)),
         **{field: getattr(slurm, field) for field in _AS_ASKED},
     )
+
+
+def _absolute(slurm: SlurmSpec, called_in: str) -> SlurmSpec:
+    """With folders that mean the same wherever sbatch is called."""
+    base = PurePosixPath(called_in) / (slurm.work_dir or "")
+    output = None if slurm.output_dir is None else str(base / slurm.output_dir)
+    return slurm.model_copy(update={"work_dir": str(base), "output_dir": output})
 
 
 _AS_ASKED: Final = (

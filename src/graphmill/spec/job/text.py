@@ -83,6 +83,8 @@ def text_problems(slurm: SlurmSpec) -> Iterator[Problem]:
     yield from _one_line("output_dir", slurm.output_dir)
     if slurm.output_dir is not None:
         yield from pattern_problems("slurm.output_dir", slurm.output_dir)
+    elif slurm.work_dir is not None:  # where the job's output goes then
+        yield from pattern_problems("slurm.work_dir", slurm.work_dir)
     for name in ("work_dir", "output_dir"):
         yield from _path(name, getattr(slurm, name))
     for index, line in enumerate(slurm.setup_lines):
