@@ -57,7 +57,7 @@ _OPTIONS: Final = {
         ("--job-name-prefix",), "slurm.job_name_prefix", "NAME", "The job is called NAME-n<hosts>."
     ),
     "work_dir": _Option(
-        ("--work-dir", "--project-dir"), "slurm.work_dir", "FOLDER", "Where the job works; else where sbatch is called."
+        ("--work-dir", "--project-dir"), "slurm.work_dir", "FOLDER", "Where the job works; else where this is called."
     ),
     "module": _Option(("--module",), "slurm.modules", "NAME", "Load a module first. Repeatable.", repeatable=True),
     "setup_line": _Option(
