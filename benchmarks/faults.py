@@ -217,6 +217,7 @@ class Kind:
     settings: tuple[str, ...] = ()
     loss: int | None = None  # most steps that may be lost; None: those since the last checkpoint
     rank: int | None = None  # whom it strikes; None: the ranks take turns
+    is_unheard: bool = False  # the driver is lost or cut off: the job runs until Slurm gives its host up
 
     def most_lost(self) -> int:
         return 22 if self.loss is None else self.loss
@@ -242,9 +243,11 @@ KINDS = {
     ),
     # Requeued before Slurm has given the host up, a job has one record: that of its next run
     "crashed": Kind("host crashed", crash, "itself", ("NODE_FAIL", "REQUEUED", "COMPLETED"), rank=1),
-    "crashed_first": Kind("first host crashed, the driver with it", crash, "itself", ("NODE_FAIL",), rank=0),
+    "crashed_first": Kind("first host crashed, the driver with it", crash, "itself", ("NODE_FAIL",), rank=0, is_unheard=True),
     "cut": Kind("network cut for good", cut, "itself", ("NODE_FAIL", "REQUEUED", "COMPLETED"), rank=1),
-    "cut_first": Kind("first host's network cut for good", cut, "itself", ("NODE_FAIL", "REQUEUED"), rank=0),
+    "cut_first": Kind(
+        "first host's network cut for good", cut, "itself", ("NODE_FAIL", "REQUEUED"), rank=0, is_unheard=True
+    ),
 }  # fmt: skip
 
 
@@ -451,7 +454,10 @@ def problems_of(kind: Kind, trial: Trial, row: dict[str, Any], said: str) -> lis
         "the first error is not told": kind.states != ("FAILED",) or "\nerror: " in said,
         f"lost {row['lost']} steps": row["lost"] <= kind.most_lost(),
         f"the attempt was over only after {row['over_s']} s": kind.goes_on == "unharmed"
-        or (row["over_s"] is not None and row["over_s"] <= NO_HANG_S),
+        or (row["over_s"] is not None and (kind.is_unheard or row["over_s"] <= NO_HANG_S)),
+        f"the ranks were gone only after {row['gone_s']} s": kind.goes_on == "unharmed"
+        or kind.before
+        or (row["gone_s"] is not None and row["gone_s"] <= NO_HANG_S),
         f"COMPLETED, and the run was {row['attempt_outcome']}": "COMPLETED" not in row["states"]
         or row["attempt_outcome"] == "done",
     }
