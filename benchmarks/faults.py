@@ -243,7 +243,9 @@ KINDS = {
     ),
     # Requeued before Slurm has given the host up, a job has one record: that of its next run
     "crashed": Kind("host crashed", crash, "itself", ("NODE_FAIL", "REQUEUED", "COMPLETED"), rank=1),
-    "crashed_first": Kind("first host crashed, the driver with it", crash, "itself", ("NODE_FAIL",), rank=0, is_unheard=True),
+    "crashed_first": Kind(
+        "first host crashed, the driver with it", crash, "itself", ("NODE_FAIL",), rank=0, is_unheard=True
+    ),
     "cut": Kind("network cut for good", cut, "itself", ("NODE_FAIL", "REQUEUED", "COMPLETED"), rank=1),
     "cut_first": Kind(
         "first host's network cut for good", cut, "itself", ("NODE_FAIL", "REQUEUED"), rank=0, is_unheard=True
