@@ -1,11 +1,13 @@
 """Faults: each kind at a random moment of short two-host runs on the dev cluster, then what became of run and job.
 
-    python benchmarks/faults.py [--trials 10] [--only KIND …] [--clusters 3] [--work DIR] [--again]
+    python benchmarks/faults.py [--trials 10] [--only KIND …] [--clusters 3] [--slurmd-timeout 300] [--again]
 
 Every trial is a line of DIR/trials.jsonl; a benchmark that was stopped goes on where it was (--again: anew). A trial
 is as promised where the attempt ended as docs/howto/time-limit.md says, the run was done in the end (by itself, or by
 `graphmill submit --resume` where a person is asked to), and its last checkpoint is that of an undisturbed run, bit for
-bit. Times count from the fault; the ranks' `train.hang_timeout_s` is 15, Slurm gives a silent host up after 20.
+bit. Times count from the fault; the ranks' `train.hang_timeout_s` is 15, and Slurm gives a silent host up after 300,
+its own default. An attempt is over once its job does not run any more (one that has lost its driver runs on until Slurm
+gives the host up), and its ranks are gone once none of them is left on any host.
 """
 
 import argparse
@@ -17,7 +19,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,7 @@ from slurm_runs import Run, append, claim, freeze, in_cluster, rows_of, state_of
 
 HANG_S = 15
 NO_HANG_S = 60
+SLURMD_TIMEOUT_S = 300  # Slurm's own default; a host's pings are a third of it apart
 EXPERIMENT = f"""name: faults
 dataset: {{name: synthetic/sbm}}
 model: {{hidden_channels: 32}}
@@ -53,12 +57,13 @@ class Trial:
     cluster: Description
     chance: random.Random
     rank_variable: str = "SLURM_PROCID"  # where a rank's environment says which one it is
+    struck: int | None = None  # the rank; None: they take turns
     mended: list[Callable[[], object]] = field(default_factory=list)  # to call once the attempt has ended
 
     @property
     def rank(self) -> int:
-        """Whom it strikes: the ranks take turns. Rank 0 is on the job's first host, where its script runs."""
-        return self.number % self.run.num_ranks
+        """Whom it strikes. Rank 0 is on the job's first host, where its driver runs."""
+        return self.number % self.run.num_ranks if self.struck is None else self.struck
 
     def names(self) -> list[str]:
         """The job's hosts, by rank."""
@@ -74,15 +79,20 @@ class Trial:
 
     def process(self) -> psutil.Process:
         """The struck rank's process."""
+        for process in self.processes():
+            with suppress(psutil.Error):
+                if process.environ().get(self.rank_variable) == str(self.rank):
+                    return process
+        raise RuntimeError("the rank's process is not there")
+
+    def processes(self) -> list[psutil.Process]:
+        """Of its ranks, on all hosts of this cluster."""
+        found = []
         for process in psutil.process_iter(["cmdline"]):
             words = process.info["cmdline"] or []
             if "graphmill.train.worker" in words and str(self.run.folder.path) in words and "-m" in words[:3]:
-                try:
-                    if process.environ().get(self.rank_variable) == str(self.rank) and words[0] != "bash":
-                        return process
-                except psutil.Error:
-                    continue
-        raise RuntimeError("the rank's process is not there")
+                found += [process] if words[0] != "bash" else []
+        return found
 
     def mend(self) -> None:
         """Undo what the fault left, last first."""
@@ -206,6 +216,8 @@ class Kind:
     small: bool = False
     settings: tuple[str, ...] = ()
     loss: int | None = None  # most steps that may be lost; None: those since the last checkpoint
+    rank: int | None = None  # whom it strikes; None: the ranks take turns
+    is_unheard: bool = False  # the driver is lost or cut off: the job runs until Slurm gives its host up
 
     def most_lost(self) -> int:
         return 22 if self.loss is None else self.loss
@@ -229,8 +241,15 @@ KINDS = {
         "staged file corrupted", corrupt, "unharmed", (), "is not what was copied there", before=True, loss=0,
         settings=("staging.to=host_local",),
     ),
-    "crashed": Kind("host crashed", crash, "itself", ("NODE_FAIL", "REQUEUED")),
-    "cut": Kind("network cut for good", cut, "itself", ("NODE_FAIL", "REQUEUED")),
+    # Requeued before Slurm has given the host up, a job has one record: that of its next run
+    "crashed": Kind("host crashed", crash, "itself", ("NODE_FAIL", "REQUEUED", "COMPLETED"), rank=1),
+    "crashed_first": Kind(
+        "first host crashed, the driver with it", crash, "itself", ("NODE_FAIL",), rank=0, is_unheard=True
+    ),
+    "cut": Kind("network cut for good", cut, "itself", ("NODE_FAIL", "REQUEUED", "COMPLETED"), rank=1),
+    "cut_first": Kind(
+        "first host's network cut for good", cut, "itself", ("NODE_FAIL", "REQUEUED"), rank=0, is_unheard=True
+    ),
 }  # fmt: skip
 
 
@@ -332,7 +351,7 @@ def one(
         settings.append('slurm.sbatch_args=["--nodelist=host1,host2"]')
     chance = random.Random(f"{name}-{number}")
     run = Run(_folder(logs / run_id), outputs=outputs if kind.small else logs / run_id)
-    trial = Trial(number, run, cluster, chance)
+    trial = Trial(number, run, cluster, chance, struck=kind.rank)
     try:
         return _one(kind, trial, work, settings, expected)
     finally:
@@ -357,16 +376,18 @@ def _one(kind: Kind, trial: Trial, work: Path, settings: list[str], expected: di
     else:
         wait_until(lambda: state_of(run.jobs[-1]) in ("RUNNING", "COMPLETED", "FAILED"), "the job to run", 60)
         struck_host = trial.cluster.hosts[trial.number % 2].name
-    struck, first_job = time.time(), run.jobs[-1]
+    struck, first_job, ranks = time.time(), run.jobs[-1], trial.processes()
     if not kind.before:
         kind.strike(trial)
     healed = time.time()
-    over = wait_left_running(run, first_job, 180)
-    ended = run.wait_over(240) if kind.goes_on != "resume" else run.wait_over(90)
+    given_up_s = 1.5 * trial.cluster.slurmd_timeout_s  # with the time between two pings
+    over, gone = wait_end(first_job, ranks, 180 + given_up_s)
+    ended = run.wait_over(240 + given_up_s if kind.goes_on != "resume" else 90)
     row: dict[str, Any] = {"at_step": at_step, "rank": trial.rank, "host": struck_host}
     told = run.first_error_after(struck)
     row["told_s"] = round(told - struck, 1) if told else None
     row["over_s"] = round(over - struck, 1) if over else None
+    row["gone_s"] = round(gone - struck, 1) if gone and ranks and kind.goes_on != "unharmed" else None
     row["strike_s"] = round(healed - struck, 1)
     row["states"] = run.accounted()
     row["attempt_outcome"] = run.status()
@@ -396,15 +417,24 @@ def _one(kind: Kind, trial: Trial, work: Path, settings: list[str], expected: di
     return row
 
 
-def wait_left_running(run: Run, job: str, timeout_s: float) -> float | None:
-    """When the job was seen not to run any more."""
+def wait_end(job: str, ranks: list[psutil.Process], timeout_s: float) -> tuple[float | None, float | None]:
+    """When the job was seen not to run any more, and when none of these processes was left (Unix time, s)."""
+    over = gone = None
     until = time.monotonic() + timeout_s
-    while time.monotonic() < until:
-        state = state_of(job)
+    while (over is None or gone is None) and time.monotonic() < until:
+        if gone is None and not any(is_alive(process) for process in ranks):
+            gone = time.time()
+        state = state_of(job) if over is None else ""
         if state and state not in ("RUNNING", "CONFIGURING"):
-            return time.time()
+            over = time.time()
         time.sleep(0.2)
-    return None
+    return over, gone
+
+
+def is_alive(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def problems_of(kind: Kind, trial: Trial, row: dict[str, Any], said: str) -> list[str]:
@@ -426,7 +456,10 @@ def problems_of(kind: Kind, trial: Trial, row: dict[str, Any], said: str) -> lis
         "the first error is not told": kind.states != ("FAILED",) or "\nerror: " in said,
         f"lost {row['lost']} steps": row["lost"] <= kind.most_lost(),
         f"the attempt was over only after {row['over_s']} s": kind.goes_on == "unharmed"
-        or (row["over_s"] is not None and row["over_s"] <= NO_HANG_S),
+        or (row["over_s"] is not None and (kind.is_unheard or row["over_s"] <= NO_HANG_S)),
+        f"the ranks were gone only after {row['gone_s']} s": kind.goes_on == "unharmed"
+        or kind.before
+        or (row["gone_s"] is not None and row["gone_s"] <= NO_HANG_S),
         f"COMPLETED, and the run was {row['attempt_outcome']}": "COMPLETED" not in row["states"]
         or row["attempt_outcome"] == "done",
     }
@@ -472,6 +505,7 @@ class Benchmark:
     inside: Callable[[argparse.Namespace], None]  # what runs in each cluster
     cluster: tuple[str, ...]  # options of `graphmill devcluster run`
     columns: tuple[tuple[str, str], ...]  # heading, key of the summary
+    has_slurmd: bool = True  # it depends on when Slurm gives a host up
     facts: Mapping[str, Any] = field(default_factory=dict)  # to note in the result
 
     def main(self) -> None:
@@ -488,7 +522,8 @@ class Benchmark:
         rows = rows_of(work / "trials.jsonl")
         if options.only:
             rows = [row for row in rows if row["kind"] in options.only]
-        report(self, rows, ledger)
+        facts = {"slurmd_timeout_s": options.slurmd_timeout} if self.has_slurmd else {}
+        report(replace(self, facts={**self.facts, **facts}), rows, ledger)
 
     def options(self) -> argparse.Namespace:
         parser = argparse.ArgumentParser(description=self.doc, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -499,6 +534,9 @@ class Benchmark:
         parser.add_argument("--work", default=str(work))
         parser.add_argument("--again", action="store_true", help="forget earlier trials")
         parser.add_argument("--report", action="store_true", help="only write the result of the trials so far")
+        if self.has_slurmd:
+            text = "SlurmdTimeout of the clusters, s"
+            parser.add_argument("--slurmd-timeout", type=int, default=SLURMD_TIMEOUT_S, help=text)
         parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
         parser.add_argument("--code", default="", help=argparse.SUPPRESS)
         return parser.parse_args()
@@ -518,7 +556,8 @@ class Benchmark:
         words = [sys.executable, str(script), "--inside", f"--work={work}", f"--trials={options.trials}", *only]
         frozen = freeze(work)
         command = [*words, f"--code={code_checksum()}"]
-        running = [in_cluster(work, frozen, command, *self.cluster) for _ in range(options.clusters)]
+        slurmd = [f"--slurmd-timeout-s={options.slurmd_timeout}"] if self.has_slurmd else []
+        running = [in_cluster(work, frozen, command, *self.cluster, *slurmd) for _ in range(options.clusters)]
         for process in running:
             process.wait()
 
@@ -592,5 +631,10 @@ if __name__ == "__main__":
         experiment=EXPERIMENT,
         inside=inside,
         cluster=("--no-ssh", "--hosts=3"),
-        columns=(("told after s", "told_s"), ("attempt over after s", "over_s"), ("steps lost", "steps_lost")),
+        columns=(
+            ("told after s", "told_s"),
+            ("ranks gone after s", "gone_s"),
+            ("attempt over after s", "over_s"),
+            ("steps lost", "steps_lost"),
+        ),
     ).main()

@@ -338,6 +338,7 @@ if __name__ == "__main__":
         experiment=EXPERIMENT,
         inside=inside,
         cluster=("--no-accounting", f"--hosts={NUM_HOSTS}"),
+        has_slurmd=False,
         columns=(
             ("a rank said so after s", "told_s"),
             ("launcher over after s", "over_s"),

@@ -288,7 +288,7 @@ def limits(result: dict[str, Any]) -> str:
 
 def faults(result: dict[str, Any]) -> str:
     """Detection is the first rank's own word; over, that the job no longer runs."""
-    times = {"told_s": "a rank said so, s", "over_s": "attempt over, s"}
+    times = {"told_s": "a rank said so, s", "gone_s": "no rank left, s", "over_s": "attempt over, s"}
     ends = f"{len(result['completed_without_outcome'])} jobs COMPLETED without the outcome `done`."
     lines = faults_table(result, "two-host runs on the dev cluster", "submit", times)
     return "\n".join([*lines, ends]) + " " + source(result, "python benchmarks/faults.py")

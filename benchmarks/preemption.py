@@ -1,11 +1,12 @@
 """Preemption and its neighbours: short runs whose job is taken away at a random moment, and what became of them.
 
-    python benchmarks/preemption.py [--trials 20] [--only KIND …] [--away 60] [--work DIR] [--again]
+    python benchmarks/preemption.py [--trials 20] [--only KIND …] [--clusters 3] [--away 60] [--work DIR] [--again]
 
-On dev clusters of two hosts; every run has one of them. A trial is as promised where the run was done by itself and its
-last checkpoint is that of an undisturbed run, bit for bit; or, where a person cancelled the job, where nothing followed
-until `graphmill submit --resume`. In every case: no run is left behind, no job is left over, and no job was submitted
-twice for one predecessor. Every trial is a line of DIR/trials.jsonl; a benchmark that was stopped goes on where it was.
+On dev clusters of two hosts, which share out the trials (SUSPEND needs one of its own); every run has one of the hosts.
+A trial is as promised where the run was done by itself and its last checkpoint is that of an undisturbed run, bit for
+bit; or, where a person cancelled the job, where nothing followed until `graphmill submit --resume`. In every case: no
+run is left behind, no job is left over, and no job was submitted twice for one predecessor. Every trial is a line of
+DIR/trials.jsonl; a benchmark that was stopped goes on where it was.
 """
 
 import argparse
@@ -26,18 +27,20 @@ from graphmill.devcluster import build, daemons, hosts
 from graphmill.devcluster.description import Description
 from graphmill.verify.run import verify_run
 from harness import Ledger, print_table, write_result
-from slurm_runs import Run, append, freeze, in_cluster, rows_of, state_of, wait_until
+from slurm_runs import Run, append, claim, freeze, in_cluster, rows_of, state_of, wait_until
 
 EXPERIMENT = """name: preemption
 dataset: {name: synthetic/sbm}
 model: {hidden_channels: 32}
 train:
-  {epochs: 24, batch_size: 50, num_neighbors: [5, 5], threads: 1, device: cpu, evaluate_every_epochs: 12,
+  {batch_size: 50, num_neighbors: [5, 5], threads: 1, device: cpu, evaluate_every_epochs: 12,
    checkpoint: {every_steps: 50}}
 slurm: {site: devcluster, hosts: 1, time: 60, mem: 1000M, slurm_partition: preempt}
 """
 SIZES = {"num_nodes": 1500, "num_edges": 6000, "features": 16}
 EARLIEST, LATEST = 40, 250  # steps done when the job is taken away
+LIMIT_S = 15  # from then to the limit that the controller misses; a run of LONG epochs takes longer
+LONG = 240
 OVER_S = 1800.0
 SUSPENDED_S = 5
 
@@ -73,10 +76,9 @@ def kill_driver(trial: Trial) -> None:
 
 
 def power_off(trial: Trial) -> None:
+    """Nobody tells Slurm, which gives the host up after SlurmdTimeout."""
     name = slurm("squeue", "--noheader", f"--jobs={running(trial.run)}", "--format=%N").strip()
-    host = trial.cluster.host(name)
-    hosts.crash(host)
-    slurm("scontrol", "update", f"nodename={name}", "state=down", "reason=benchmark")
+    hosts.crash(trial.cluster.host(name))
 
 
 def cancel(trial: Trial) -> None:
@@ -86,9 +88,9 @@ def cancel(trial: Trial) -> None:
 def lose_controller(trial: Trial) -> None:
     """Away when the ranks leave because of the limit, and for a while after it."""
     job = running(trial.run)
-    slurm("scontrol", "update", f"jobid={job}", "endtime=now+40seconds")
+    slurm("scontrol", "update", f"jobid={job}", f"endtime=now+{LIMIT_S}seconds")
     slurm("scancel", "--signal=USR2", job)
-    time.sleep(2)  # the ranks ask for the new limit after the round that they are in
+    time.sleep(3)  # the ranks ask for the new limit after the round that they are in
     daemons.stop("slurmctld")
     time.sleep(trial.away_s)
     daemons.start_slurmctld()
@@ -107,7 +109,8 @@ class Kind:
     way: str = "resubmit"  # slurm.on_time_limit
     mode: str = "cancel"  # PreemptMode of the slurm_partition
     grace_s: int = 0
-    goes_on: str = "itself"  # "itself" | "unharmed" | "resume"
+    goes_on: str = "itself"  # "itself" | "again": by another attempt in any case | "unharmed" | "resume"
+    epochs: int = 24
 
 
 KINDS = {
@@ -119,8 +122,8 @@ KINDS = {
     "driver": Kind("the job's driver SIGKILLed", kill_driver),
     "power": Kind("host powered off with the driver", power_off),
     "scancel": Kind("scancel by a person", cancel, goes_on="resume"),
-    "controller": Kind("controller away at the limit", lose_controller, way="requeue"),
-    "controller_resubmit": Kind("the same, on_time_limit: resubmit", lose_controller),
+    "controller": Kind("controller away at the limit", lose_controller, way="requeue", goes_on="again", epochs=LONG),
+    "controller_resubmit": Kind("the same, on_time_limit: resubmit", lose_controller, goes_on="again", epochs=LONG),
 }
 
 
@@ -129,37 +132,39 @@ KINDS = {
 
 def inside(options: argparse.Namespace) -> None:
     work, cluster = Path(options.work), Description.of_this_cluster()
-    expected = undisturbed(work)
-    done = {row["trial"] for row in rows_of(work / "trials.jsonl")}
+    expected = {epochs: undisturbed(work, epochs) for epochs in {KINDS[name].epochs for name in options.only}}
     for number in range(options.trials):
         for name in options.only:
-            if f"{name}-{number}" in done:
+            trial = f"{name}-{number}"
+            done = {row["trial"] for row in rows_of(work / "trials.jsonl")}
+            if trial in done or not claim(work / "claims", trial):
                 continue
             began = time.time()
             try:
-                row = one(KINDS[name], f"{name}-{number}", work, cluster, expected, options.away)
+                row = one(KINDS[name], trial, work, cluster, expected[KINDS[name].epochs], options.away)
             except Exception as error:  # noqa: BLE001  # one trial must not end the others
                 row = {"problems": [f"{type(error).__name__}: {error}"]}
-            row = {"trial": f"{name}-{number}", "kind": name, "took_s": round(time.time() - began, 1), **row}
+            row = {"trial": trial, "kind": name, "took_s": round(time.time() - began, 1), **row}
             append(work / "trials.jsonl", row)
-            print(f"{name}-{number}: {'; '.join(row['problems']) or 'as promised'} ({row['took_s']} s)", flush=True)
+            print(f"{trial}: {'; '.join(row['problems']) or 'as promised'} ({row['took_s']} s)", flush=True)
             settle(cluster)
 
 
-def undisturbed(work: Path) -> dict[str, str]:
-    """The digests of a run that is left alone."""
+def undisturbed(work: Path, epochs: int) -> dict[str, str]:
+    """The digests of a run that is left alone; the first cluster makes it, the others wait."""
     from graphmill.record.run_folder import RunFolder
 
-    run = Run(RunFolder(work / "logs" / "undisturbed"), num_ranks=1)
-    if run.status() != "done":
+    name = f"undisturbed-{epochs}"
+    run = Run(RunFolder(work / "logs" / name), num_ranks=1)
+    if claim(work / "claims", name) and (not run.folder.path.exists() or run.status() != "done"):
         shutil.rmtree(run.folder.path, ignore_errors=True)
-        submit(work, "undisturbed", "stop")
-        wait_until(lambda: run.status() == "done", "the undisturbed run", OVER_S)
+        submit(work, name, "stop", epochs)
+    wait_until(lambda: run.folder.path.exists() and run.status() == "done", "the undisturbed run", OVER_S)
     return run.digests()
 
 
-def submit(work: Path, name: str, way: str) -> Run:
-    settings = [f"slurm.on_time_limit={way}"]
+def submit(work: Path, name: str, way: str, epochs: int) -> Run:
+    settings = [f"slurm.on_time_limit={way}", f"train.epochs={epochs}"]
     run = Run.submit(work / "preemption.yaml", name, logs=work / "logs", data=work / "data", settings=settings)
     run.num_ranks = 1
     return run
@@ -172,7 +177,7 @@ def one(
     shutil.rmtree(work / "logs" / name, ignore_errors=True)
     if kind.mode != "suspend":
         slurm("scontrol", "update", "partitionname=preempt", f"preemptmode={kind.mode}", f"gracetime={kind.grace_s}")
-    run = submit(work, name, kind.way)
+    run = submit(work, name, kind.way, kind.epochs)
     at_step = random.Random(name).randrange(EARLIEST, LATEST)
     run.wait_running(steps=at_step, timeout_s=OVER_S)
     struck = time.time()
@@ -227,7 +232,8 @@ def wait_nothing_left(run: Run) -> bool:
 
 def problems_of(kind: Kind, row: dict[str, Any]) -> list[str]:
     """What was promised and is not so."""
-    alone = {"itself": row["attempts_alone"] > 1 or row["lost"] == 0, "unharmed": row["attempts_alone"] == 1}
+    again = row["attempts_alone"] > 1
+    alone = {"itself": again or row["lost"] == 0, "again": again, "unharmed": not again}
     checks = {
         "nothing ended within the time": row["ended"],
         f"left behind: the run is {row['status']}": row["status"] == "done",
@@ -266,9 +272,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--only", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--clusters", type=int, default=3)
     parser.add_argument("--away", type=float, default=60, help="seconds that the controller is away at a limit")
     parser.add_argument("--work", default=str(Path(tempfile.gettempdir()) / "graphmill-preemption"))
     parser.add_argument("--again", action="store_true", help="forget earlier trials")
+    parser.add_argument("--report", action="store_true", help="only write the result of the trials so far")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
@@ -277,27 +285,31 @@ def main() -> None:
     work = Path(options.work)
     if options.again:
         shutil.rmtree(work, ignore_errors=True)
-    with Ledger(work / "logs") as ledger:
-        run_clusters(options, work)
+    with Ledger(work / "logs") as ledger:  # one code for all trials, over all calls
+        if not options.report:
+            run_clusters(options, work)
     report([row for row in rows_of(work / "trials.jsonl") if row["kind"] in options.only], ledger, options)
 
 
 def run_clusters(options: argparse.Namespace, work: Path) -> None:
-    """One cluster after another: SUSPEND needs one of its own."""
+    """All clusters at once."""
     from graphmill.tasks.node_classification.prepare import prepare
 
     (work / "logs").mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(work / "claims", ignore_errors=True)
     (work / "preemption.yaml").write_text(EXPERIMENT)
     if not (work / "data").exists():
         prepare("synthetic/sbm", root=work / "data", options=SIZES)
     frozen = freeze(work)
-    for suspends in (False, True):
-        kinds = [name for name in options.only if (KINDS[name].mode == "suspend") == suspends]
-        words = [sys.executable, __file__, "--inside", f"--work={work}", f"--trials={options.trials}"]
-        mode = ["--preempt-mode=suspend"] if suspends else []
-        if kinds:
-            command = [*words, f"--away={options.away}", "--only", *kinds]
-            in_cluster(work, frozen, command, "--no-ssh", "--hosts=2", *mode).wait()
+    words = [sys.executable, __file__, "--inside", f"--work={work}", f"--trials={options.trials}"]
+    words += [f"--away={options.away}", "--only"]
+    suspended = [name for name in options.only if KINDS[name].mode == "suspend"]
+    others = [name for name in options.only if name not in suspended]
+    started = [("--preempt-mode=suspend", suspended)] * bool(suspended)
+    started += [("--preempt-mode=cancel", others)] * (options.clusters if others else 0)
+    running = [in_cluster(work, frozen, [*words, *kinds], "--no-ssh", "--hosts=2", mode) for mode, kinds in started]
+    for process in running:
+        process.wait()
 
 
 def report(rows: list[dict[str, Any]], ledger: Ledger, options: argparse.Namespace) -> None:

@@ -4,6 +4,7 @@ Whatever happened, the last checkpoint is bit for bit that of a run that was lef
 """
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -357,6 +358,39 @@ def test_a_run_goes_on_elsewhere_when_it_loses_a_host(slurm, begin, is_unharmed,
     life.wait_done()
     assert is_unharmed(life)
     assert lost not in {life.events(Start, number)[-1].hostname for number in (0, 1)}
+
+
+@pytest.mark.slow
+def test_a_driver_that_nobody_hears_lets_the_run_go(slurm, begin, is_unharmed):
+    """Its host is cut off, and it has decided that the job is to be requeued long before Slurm gives the host up."""
+    life = begin(SILENCE)
+    first = life.events(Start)[0].hostname
+    with keeping_hosts(slurm):
+        slurm.cut(first)
+        slurm.wait_until(lambda: "asked again" in life.log(), "the driver to ask in vain", LONG_S)
+        driver = life.driver()
+        slurm.down(first)
+        life.wait_done()
+        assert is_unharmed(life)
+        assert len(life.folder.attempts()) == 2
+        slurm.heal(first)
+        slurm.wait_until(lambda: not driver.is_running(), "the first driver to leave", LONG_S)
+    assert life.outcome.status == "done"
+    assert life.has_left_nothing()
+
+
+@contextmanager
+def keeping_hosts(slurm) -> Iterator[None]:
+    """Slurm gives no host up by itself."""
+    conf = Path(os.environ["SLURM_CONF"])
+    before = conf.read_text()
+    try:
+        conf.write_text(re.sub(r"(?m)^SlurmdTimeout=.*", "SlurmdTimeout=600", before))
+        slurm.call("scontrol", "reconfigure")
+        yield
+    finally:
+        conf.write_text(before)
+        slurm.call("scontrol", "reconfigure")
 
 
 @pytest.mark.slow

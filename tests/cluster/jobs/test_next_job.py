@@ -139,10 +139,24 @@ def test_where_no_job_continues_the_run_its_outcome_says_so(slurm, run, answer):
 
 def test_a_requeue_whose_answer_was_lost_is_no_failure(slurm, run):
     """Slurm ends all processes of the job at once, scontrol among them."""
-    slurm.says("scontrol", '[ "$1" = requeue ] && kill -TERM $$; echo " JobState=PENDING Restarts=1 "')
+    heard = '[ "$1" != requeue ] || { touch "$here/heard"; kill -TERM $$; }'
+    slurm.says("scontrol", f'{heard}; echo " JobState=PENDING Restarts=$([ -e "$here/heard" ]; echo $((1 - $?))) "')
     retry(run, "requeue", JOB, until=time.time())
     with pytest.raises(UserError):
         retry(run, "requeue", {**JOB, "SLURM_RESTART_COUNT": "1"}, until=time.time())
+
+
+def test_a_job_that_runs_elsewhere_by_now_is_not_requeued_again(slurm, run):
+    """A host that was cut off: Slurm gave it up, started the job on others, and is heard again."""
+    run.begin_attempt(resumed=True, command=(), job_id="17")
+    run.write_outcome(Outcome(status="done", exit_code=0, epochs=1, steps_per_rank=4, wall_s=1.0))
+    slurm.says("scontrol", 'echo " JobState=RUNNING Restarts=1 "')
+    retry(run, "requeue", JOB, until=time.time())
+    assert not any(words.startswith("requeue") for words in slurm.asked("scontrol"))
+    slurm.says("scontrol", "echo 'Invalid job id specified' >&2; exit 1")  # it has ended, and is forgotten
+    with pytest.raises(UserError):
+        retry(run, "requeue", {**JOB, "SLURM_JOB_ID": "18"}, until=time.time())
+    assert run.read_outcome().message == ""
 
 
 @pytest.mark.parametrize("is_enough_left", [True, False])

@@ -82,6 +82,7 @@ class Driver:
     signals: Signals
     cause: job_end.Cause | None = None  # why Slurm asked the job to end, if it did
     _looked_at: float = 0.0
+    _lost_hosts: Sequence[str] = ()  # by the latest attempt; the next one leaves them out
     _prepare_at: float = math.inf  # monotonic time, s: when the successor is to be submitted; infinity: it need not be
 
     def runs(self) -> list[RunFolder]:
@@ -109,12 +110,21 @@ class Driver:
                 self._prepare_at = 0.0
                 self._prepare_successor(folder)
             started = folder.attempts()[-1].time
-            try:
-                staged = self._stage(folder, started)
-                return self._ranks(folder, started) if staged is None else self._follow(folder, staged, tries_left=0)
-            except UnreadableError as error:  # what the ranks left cannot be judged now
-                unjudged = Judgement(ENDINGS[self._asked or "io_error"], None, str(error))
-                return self._follow(folder, unjudged, tries_left=0)
+            decision = self._attempted(folder, started)
+        # Nobody owns the run by now: Slurm may have given up a host that was cut off, and nobody hears its driver.
+        if decision.step == "retry":
+            until = job_end.patience_until(self.environ, in_haste=self.signals.terminated)
+            lost = self._lost_hosts
+            next_job.retry(folder, self.arguments.follow, self.environ, until=until, lost_hosts=lost)
+        return decision
+
+    def _attempted(self, folder: RunFolder, started: float) -> Decision:
+        try:
+            staged = self._stage(folder, started)
+            return self._ranks(folder, started) if staged is None else self._follow(folder, staged, tries_left=0)
+        except UnreadableError as error:  # what the ranks left cannot be judged now
+            unjudged = Judgement(ENDINGS[self._asked or "io_error"], None, str(error))
+            return self._follow(folder, unjudged, tries_left=0)
 
     @property
     def here(self) -> JobHere:
@@ -243,7 +253,7 @@ class Driver:
         return replace(evidence, asked=self.cause.ending)
 
     def _follow(self, folder: RunFolder, judgement: Judgement, *, tries_left: int) -> Decision:
-        """Record and report how the attempt ended, and start what follows."""
+        """Record and report how the attempt ended. Returns what follows."""
         arguments = self.arguments
         last = folder.attempts()[-1]
         if not is_ours(last, self.environ.get("SLURM_JOB_ID", "")):
@@ -263,10 +273,7 @@ class Driver:
         with best_effort_write():
             note_outcome(folder, judgement, last.time)
         job_end.report_end(folder, judgement, end, decision, self.environ, in_haste=self.signals.terminated)
-        if decision.step == "retry":
-            until = job_end.patience_until(self.environ, in_haste=self.signals.terminated)
-            lost = judgement.lost_hosts
-            next_job.retry(folder, arguments.follow, self.environ, until=until, lost_hosts=lost)
+        self._lost_hosts = judgement.lost_hosts
         return decision
 
     def _with_successor(self, folder: RunFolder, decision: Decision) -> Decision:

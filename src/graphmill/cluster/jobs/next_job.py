@@ -11,16 +11,19 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, TypeVar
 
-from graphmill.base.errors import UserError
+from graphmill.base.errors import UnreadableError, UserError
 from graphmill.cluster.jobs.submit import sbatch_environment
 from graphmill.cluster.launch.attempt import Follow
+from graphmill.record.attempts import is_ours
 from graphmill.record.documents import SubmittedJob
 from graphmill.record.run_folder import RunFolder, best_effort_write
 from graphmill.slurm.commands import (
     QueuedJob,
     SlurmError,
+    SlurmKilledError,
     SlurmSilentError,
     sbatch,
     sbatch_test_only,
@@ -151,20 +154,30 @@ def retry(
     except (SlurmError, OSError) as error:
         what = error.message if isinstance(error, SlurmError) else str(error)
         problem = f"no job continues the run: {what}"
-        _note_problem(folder, problem)
+        _note_problem(folder, problem, environ)
         raise UserError(problem, fix=f"graphmill submit --resume {folder.path}") from None
     if left_out:
         _leave_out(follows, left_out)
 
 
 def _requeue(own: str, environ: Mapping[str, str]) -> None:
-    """Slurm's SIGTERM to all processes of the job may end scontrol, too, before it has its answer."""
+    """Unless it is requeued: Slurm may have given this host up, and the job, which has the same id, may run elsewhere.
+
+    Slurm's SIGTERM to all processes of the job may end scontrol, too, before it has its answer.
+    """
+    with suppress(SlurmKilledError):
+        if _is_requeued(own, environ):
+            return
     try:
         scontrol(["requeue", own])
     except SlurmError:
-        found = _RESTARTS.search(scontrol(["show", "job", own, "-o"]))
-        if found is None or int(found[1]) <= int(environ.get("SLURM_RESTART_COUNT") or 0):
+        if not _is_requeued(own, environ):
             raise
+
+
+def _is_requeued(own: str, environ: Mapping[str, str]) -> bool:
+    found = _RESTARTS.search(scontrol(["show", "job", own, "-o"]))
+    return found is not None and int(found[1]) > int(environ.get("SLURM_RESTART_COUNT") or 0)
 
 
 def _to_leave_out(folder: RunFolder, own: str, lost: Sequence[str], environ: Mapping[str, str]) -> list[str]:
@@ -213,8 +226,12 @@ def _persist(act: Callable[[], T], until: float, every_s: float = _TRY_EVERY_S) 
             time.sleep(every_s)
 
 
-def _note_problem(folder: RunFolder, problem: str) -> None:
-    with best_effort_write():
+def _note_problem(folder: RunFolder, problem: str, environ: Mapping[str, str]) -> None:
+    """In the outcome, unless the run was begun again elsewhere meanwhile."""
+    with best_effort_write(), suppress(UnreadableError):
+        attempts = folder.attempts()
+        if attempts and not is_ours(attempts[-1], environ.get("SLURM_JOB_ID", "")):
+            return
         outcome = folder.read_outcome() if folder.plan_path.exists() else None  # a pipeline's folder has none
         if outcome is not None:
             message = f"{outcome.message}; {problem}" if outcome.message else problem
