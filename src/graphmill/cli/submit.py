@@ -2,6 +2,7 @@
 
 import logging
 import os
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphmill.base import exits
-from graphmill.base.errors import UserError
 from graphmill.cli.job_options import joined_values, takes_job_options
 from graphmill.cli.options import (
     After,
@@ -80,7 +80,7 @@ def submit(
       graphmill submit debian-packages-sage --hosts 2 --time 00:30:00 --dry-run
       graphmill submit debian-packages-sage --hosts 2 --site perlmutter --account m1234 --qos regular
       graphmill submit my.yaml --after logs/first-run
-      graphmill submit --resume logs/my-run-20261121T081500Z
+      graphmill submit --resume logs/my-run-20261121T081500Z --time 02:00:00 --mem 16G
     """
     from graphmill.cluster.jobs.submit import resubmit, submit_new
 
@@ -96,6 +96,8 @@ def submit(
         show_request(request, is_new=not resume, json=json)
         return
     _say_what_counts(request)
+    if request.changes:
+        _log.info(f"asked for otherwise than before: {'; '.join(request.changes)}")
     submitted = resubmit(request, os.environ) if resume else submit_new(request, os.environ)
     tell_submitted(request.folder, submitted, json=json)
 
@@ -138,9 +140,10 @@ def _resumed(
 ) -> "Request | None":
     """The request that continues a run; None if it is done."""
     from graphmill.cluster.jobs.sites import find_site
-    from graphmill.cluster.jobs.submit import plan_request, refuse_alive, request_of
+    from graphmill.cluster.jobs.submit import plan_request, read_job, refuse_alive, request_of
     from graphmill.record.find_run import run_to_resume
     from graphmill.record.run_folder import RunFolder, refuse_other_plan
+    from graphmill.spec.job.change import differences
 
     run, is_named = run_to_resume(experiment, run_id, logs_root, changes=False, verb="submit")
     folder = RunFolder(run.path.absolute())
@@ -149,12 +152,7 @@ def _resumed(
         return None
     refuse_alive(folder)
     if is_named:
-        if overrides:
-            raise UserError(
-                f"{folder.path} is resumed as it was submitted; to change its job name the experiment",
-                fix=f"graphmill submit EXPERIMENT --resume --run-id {experiment}, with the same options",
-            )
-        return request_of(folder, dependency=dependency)
+        return request_of(folder, dependency=dependency, options=overrides)
     planned = folder.read_plan()
     top = folder.path.parents[planned.run_id.count("/")]
     asked = load(experiment, overrides, None)
@@ -167,6 +165,8 @@ def _resumed(
         dependency=dependency,
     )
     refuse_other_plan(folder, planned, request.plan)
+    if folder.job_path.exists():
+        return replace(request, changes=differences(read_job(folder), request.job))
     return request
 
 
@@ -217,6 +217,7 @@ def _print_request(request: "Request", answer: str | None, *, is_new: bool, json
                 "script_path": request.folder.script_path,
                 "script": request.script,
                 "command": request.submission.command,
+                "changes": request.changes,
                 "slurm_says": answer,
             }
         )
@@ -228,6 +229,8 @@ def _print_request(request: "Request", answer: str | None, *, is_new: bool, json
     print_line(f"\n{request.folder.script_path}{'' if is_new else ' (there already)'}")
     print_line("".join(f"  {line}\n" for line in request.script.splitlines()))
     _say_what_counts(request)
+    if request.changes:
+        print_line(f"asked for otherwise than before: {'; '.join(request.changes)}")
     print_line(f"command: {' '.join(request.submission.command)}")
     if answer is not None:
         print_line(f"slurm says: {answer}")

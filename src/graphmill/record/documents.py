@@ -65,6 +65,7 @@ class SubmittedJob(BaseModel):
         return "resubmit" if how == "follow_up" else how  # as runs of 0.1.0 call it
 
     dependency: str = Field("", description="what the job waits for: sbatch's --dependency")
+    changes: tuple[str, ...] = Field((), description="what it asks for otherwise than the run's job before it")
 
 
 def read_document(path: Path, model: type[M], fix: str, upgrade: Callable[[bytes], bytes] = bytes) -> M:

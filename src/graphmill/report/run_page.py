@@ -163,9 +163,9 @@ def _of_job(folder: RunFolder) -> list[Block]:
         blocks.append(
             Table("Data staged near the ranks", ("host", "outcome", "GiB", "s", "verified by"), tuple(staged))
         )
-    jobs = [(job.job_id, job.how, job.dependency) for job in folder.jobs()]
+    jobs = [(job.job_id, job.how, job.dependency, "; ".join(job.changes)) for job in folder.jobs()]
     if jobs:
-        blocks.append(table_of("Jobs of the run", ("job", "how", "waited for"), jobs))
+        blocks.append(table_of("Jobs of the run", ("job", "how", "waited for", "asked for otherwise"), jobs))
     return [*blocks, *(Remark(f"Note: {note}.", "unsure") for note in epilog.notes)]
 
 

@@ -147,6 +147,45 @@ def test_an_ended_run_is_continued_by_another_job(cluster, toy, tmp_path):
     assert "planned otherwise" in changed.err
 
 
+def test_what_slurm_is_asked_for_may_change_when_a_run_is_resumed(cluster, toy, tmp_path):
+    first = cluster.graphmill("submit", toy, "--run-id", "a", "--sbatch-arg=--begin=now+1hour", "--json", cwd=tmp_path)
+    assert first.code == 0, first.err
+    assert cluster.graphmill("stop", "a", cwd=tmp_path).code == 0
+    folder = RunFolder(tmp_path / "logs" / "a")
+    before = folder.script_path.read_text()
+    asked = ("submit", "--resume", "a", "--time", "00:07:00", "--mem", "300M")
+    dry = cluster.graphmill(*asked, "--dry-run", cwd=tmp_path)
+    assert dry.code == 0, dry.err
+    assert "time 00:10:00 → 00:07:00" in dry.out
+    assert folder.script_path.read_text() == before
+    again = cluster.graphmill(*asked, "--sbatch-arg=--no-kill", "--json", cwd=tmp_path)
+    assert again.code == 0, again.err
+    cluster.wait_for(tmp_path, "a", "done")
+    assert folder.jobs()[-1].changes[0] == "time 00:10:00 → 00:07:00"
+    accounted = cluster.run("scontrol", "show", "job", json.loads(again.out)["job_id"], cwd=tmp_path).out
+    assert "TimeLimit=00:07:00" in accounted
+    assert "300M" in accounted
+    assert cluster.graphmill("verify", "a", cwd=tmp_path).code == 0
+
+
+def test_what_a_plan_depends_on_may_not(cluster, toy, tmp_path):
+    assert cluster.graphmill("submit", toy, "--run-id", "a", "--sbatch-arg=--begin=now+1hour", cwd=tmp_path).code == 0
+    assert cluster.graphmill("stop", "a", "--now", cwd=tmp_path).code == 0
+    script = RunFolder(tmp_path / "logs" / "a").script_path
+    before = script.read_text()
+    for words, says in {
+        ("--hosts", "2"): "slurm.hosts",
+        ("-O", "train.optimizer.lr=0.5"): "train.optimizer.lr",
+        ("--mem", "lots"): "slurm.mem",
+        ("--time", "10-00:00:00"): "slurm.time",
+        ("-O", "slurm.memory=1G"): "slurm.memory",
+    }.items():
+        done = cluster.graphmill("submit", "--resume", "a", *words, cwd=tmp_path)
+        assert done.code == 2, (words, done.out)
+        assert says in done.err, done.err
+    assert script.read_text() == before
+
+
 def test_a_script_means_the_same_wherever_sbatch_is_called(cluster, toy, tmp_path):
     here = tmp_path / "of 100% mine"
     here.mkdir()

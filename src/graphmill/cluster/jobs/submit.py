@@ -16,6 +16,9 @@ from typing import Final
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.cluster.jobs.script import render_script
+from graphmill.cluster.jobs.sites import find_site
+from graphmill.config.yaml_text import parse_value
+from graphmill.record.checksums import renew_checksums
 from graphmill.record.documents import SubmittedJob, read_document
 from graphmill.record.run_folder import RunFolder, checked_run_id
 from graphmill.slurm.commands import (
@@ -30,12 +33,14 @@ from graphmill.slurm.commands import (
 )
 from graphmill.slurm.queue import JobReading, Queue, alive
 from graphmill.spec.experiment import Experiment
+from graphmill.spec.job.change import changed_job, differences
 from graphmill.spec.job.resolve import Job, resolve_job
 from graphmill.spec.job.site import Site
 from graphmill.spec.plan import MachineInfo, Plan
 
 _LOOKS: Final = 3  # for a job whose sbatch gave no answer
 _LOOK_EVERY_S: Final = 0.25
+_SITE_OPTION: Final = "slurm.site="
 _VERBS_OF_0_1: Final = re.compile(r"graphmill\.cluster\.(slurm\.inside|jobs\.in_job) begin")
 
 # Variables that set an option of sbatch, and override the script's own lines: a user's default may fill what the
@@ -80,6 +85,7 @@ class Request:
     folder: RunFolder
     logs_root: Path
     dependency: str = ""  # in sbatch's syntax; overrides the script's
+    changes: tuple[str, ...] = ()  # to what the run's last job asked for
 
     @property
     def submission(self) -> Submission:
@@ -172,6 +178,7 @@ def resubmit(request: Request, environ: Mapping[str, str]) -> SubmittedJob:
         write_request(request)
         folder.stop_path.unlink(missing_ok=True)
         job = submit_script(request.submission, environ, earlier=folder.jobs())
+        job = job.model_copy(update={"changes": request.changes})
         note([folder], [job])
         return job
 
@@ -237,6 +244,7 @@ def write_request(request: Request) -> None:
     """Write job.json and job.sbatch."""
     write_text(request.folder.job_path, request.job.model_dump_json(indent=2) + "\n")
     write_text(request.folder.script_path, request.script)
+    renew_checksums(request.folder, [request.folder.job_path.name, request.folder.script_path.name])
 
 
 def first_state(job: SubmittedJob, *, within_s: float) -> JobReading | None:
@@ -301,8 +309,11 @@ def read_job(folder: RunFolder) -> Job:
     return read_document(folder.job_path, Job, fix)
 
 
-def request_of(folder: RunFolder, *, dependency: str = "") -> Request:
-    """The request that continues a run as it was submitted before: the same plan, job and script."""
+def request_of(folder: RunFolder, *, dependency: str = "", options: Sequence[str] = ()) -> Request:
+    """The request that continues a run as it was submitted before: the same plan, job and script.
+
+    `options`: overrides of what Slurm is asked for, such as `slurm.mem=8G`; the rest of the job stays.
+    """
     try:
         script = folder.script_path.read_text(encoding="utf-8")
     except OSError as error:
@@ -313,7 +324,15 @@ def request_of(folder: RunFolder, *, dependency: str = "") -> Request:
     job = read_job(folder)
     if _VERBS_OF_0_1.search(script):  # its driver had subcommands, since removed
         script = render_script(job)
-    return Request(folder.read_plan(), job, script, folder, folder.path.parent, dependency)
+    before = job
+    if options:
+        sites = [text.partition("=")[2] for text in options if text.startswith(_SITE_OPTION)]
+        others = [text for text in options if not text.startswith(_SITE_OPTION)]
+        job = changed_job(job, find_site(str(parse_value(sites[-1], source=_SITE_OPTION)) if sites else job.site), others)
+        script = render_script(job)
+    return Request(
+        folder.read_plan(), job, script, folder, folder.path.parent, dependency, changes=differences(before, job)
+    )
 
 
 def folder_for(run_id: str, logs_root: Path) -> RunFolder:

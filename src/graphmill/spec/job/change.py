@@ -1,0 +1,116 @@
+"""A job that asks Slurm for something else than before: what its ranks compute with stays as planned. Pure."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from graphmill.base.amounts import clock_of, mib_of, seconds_of
+from graphmill.base.errors import UserError
+from graphmill.config.problems import Problem, refuse
+from graphmill.spec.job.limits import Asked, limit_problems
+from graphmill.spec.job.options import SlurmSpec
+from graphmill.spec.job.resolve import Job, signal_before_s
+from graphmill.spec.job.site import Site
+from graphmill.spec.job.text import text_problems
+from graphmill.spec.load import inline_experiment
+
+_SECTION: Final = "slurm."
+_AS_ASKED: Final = (
+    *("account", "qos", "slurm_partition", "constraint", "reservation", "dependency", "exclusive", "nice", "comment"),
+    *("mem", "mail_user", "mail_type", "on_time_limit", "max_attempts"),
+)
+_AFTER_THE_SITES: Final = ("modules", "setup_lines", "sbatch_args")
+MAY_CHANGE: Final = (*_AS_ASKED, *_AFTER_THE_SITES, "time", "signal_before_s", "env", "interface", "port")
+
+
+def changed_job(job: Job, site: Site, overrides: Sequence[str]) -> Job:
+    """`job` with overrides such as `slurm.mem=8G` laid over it: no more than what Slurm is asked for.
+
+    Raises `UserError` for a key that the run's plan depends on, and for what the site cannot give.
+    """
+    for text in overrides:
+        _refuse_planned(text.partition("=")[0])
+    slurm = inline_experiment({}, "the options", list(overrides)).slurm
+    problems = list(text_problems(slurm))
+    changes = dict(_changes(job, slurm, site, problems))
+    changed = Job.model_validate(job.model_dump() | changes)
+    problems += limit_problems(site, _asked(changed))
+    refuse(problems, f"the request to {site.name}")
+    return changed
+
+
+def differences(before: Job, after: Job) -> tuple[str, ...]:
+    """What a job asks for otherwise, in words such as `mem 4G → 8G`."""
+    return tuple(
+        f"{name.removesuffix('_s')} {_shown(name, old)} → {_shown(name, new)}"
+        for name in Job.model_fields
+        if name != "remarks" and (old := getattr(before, name)) != (new := getattr(after, name))
+    )
+
+
+def _shown(name: str, value: object) -> str:
+    if name == "time_s" and isinstance(value, int):
+        return clock_of(value)
+    return "none" if value in (None, (), {}) else str(value)
+
+
+def _refuse_planned(key: str) -> None:
+    name = key.removeprefix(_SECTION).partition(".")[0]
+    if key.startswith(_SECTION) and (name in MAY_CHANGE or name not in SlurmSpec.model_fields):
+        return  # a key that does not exist is refused where the options are read
+    raise UserError(
+        f"{key} cannot change when a run is resumed: its plan depends on it, or its files lie by it",
+        fix=f"resume with what Slurm is asked for only ({', '.join(sorted(MAY_CHANGE))}), or start a new run",
+    )
+
+
+def _changes(job: Job, slurm: SlurmSpec, site: Site, problems: list[Problem]) -> Iterator[tuple[str, Any]]:
+    """The fields of the job that differ."""
+    given = slurm.model_fields_set
+    for name in _AS_ASKED:
+        if name in given:
+            yield name, getattr(slurm, name)
+    firsts = {"modules": site.modules, "setup_lines": site.setup_lines, "sbatch_args": site.defaults.sbatch_args}
+    for name in _AFTER_THE_SITES:
+        if name in given:
+            yield name, (*firsts[name], *getattr(slurm, name))
+    if "env" in given:
+        yield "env", dict(sorted({**job.env, **{name: str(value) for name, value in slurm.env.items()}}.items()))
+    if "interface" in given:
+        yield "interface", None if slurm.interface == "auto" else slurm.interface
+    if "port" in given:
+        yield "port", None if slurm.port == "auto" else slurm.port
+    time_s = job.time_s if slurm.time is None else seconds_of(slurm.time)
+    if time_s is None:
+        problems.append(
+            Problem("slurm.time", f"is {slurm.time!r}, but it takes minutes, HH:MM:SS or D-HH:MM:SS", "write 00:30:00")
+        )
+        return
+    yield "time_s", time_s
+    if slurm.mem is not None and mib_of(slurm.mem) is None:
+        problems.append(Problem("slurm.mem", f"is {slurm.mem!r}, but it takes an amount such as 85G", "write 85G"))
+    was_auto = job.signal_before_s == signal_before_s(SlurmSpec(), job.time_s)
+    warned_s = signal_before_s(slurm, time_s) if "signal_before_s" in given or was_auto else job.signal_before_s
+    yield "signal_before_s", warned_s
+    if warned_s >= time_s:
+        problems.append(
+            Problem(
+                "slurm.signal_before_s",
+                f"is {warned_s} s, but the job has {time_s} s in all",
+                f"set slurm.signal_before_s={max(1, time_s // 4)}, or a longer slurm.time",
+            )
+        )
+
+
+def _asked(job: Job) -> Asked:
+    return Asked(
+        time_s=job.time_s,
+        hosts=job.hosts,
+        cpus=job.cpus_per_host,
+        gpus=job.gpus_per_host,
+        gpu_type=None,
+        memory_mib=None if job.mem is None else mib_of(job.mem),
+        qos=job.qos,
+        slurm_partition=job.slurm_partition,
+        constraint=job.constraint,
+        account=job.account,
+    )

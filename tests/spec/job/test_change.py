@@ -1,0 +1,51 @@
+"""What a resumed run may ask Slurm for otherwise."""
+
+import pytest
+
+from graphmill.base.errors import UserError
+from graphmill.spec.job.change import MAY_CHANGE, changed_job, differences
+from graphmill.spec.job.options import SlurmSpec
+from graphmill.spec.job.resolve import Job, resolve_job
+from graphmill.spec.job.site import Site
+from graphmill.spec.load import inline_experiment
+
+SITE = Site(name="ours", modules=("gcc",))
+
+
+def _job(**section: object) -> Job:
+    experiment = inline_experiment({"slurm": {"mem": "4G", "time": "01:00:00", **section}}, "the test")
+    return resolve_job(experiment, SITE, run_folders=["/logs/r"])
+
+
+def test_what_is_not_named_stays():
+    before = _job(account="a", env={"A": 1}, modules=["cuda"])
+    after = changed_job(before, SITE, ["slurm.mem=8G", "slurm.env.B=2"])
+    assert differences(before, after) == ("mem 4G → 8G", "env {'A': '1'} → {'A': '1', 'B': '2'}")
+    assert (after.account, after.modules, after.time_s) == ("a", ("gcc", "cuda"), 3600)
+    assert changed_job(before, SITE, []) == before
+    assert changed_job(before, SITE, ["slurm.modules=[rocm]"]).modules == ("gcc", "rocm")
+
+
+def test_the_warning_follows_the_limit_unless_it_was_set():
+    assert changed_job(_job(), SITE, ["slurm.time=00:02:00"]).signal_before_s == 30
+    own = _job(signal_before_s=300)
+    assert changed_job(own, SITE, ["slurm.time=00:10:00"]).signal_before_s == 300
+    with pytest.raises(UserError, match="signal_before_s"):
+        changed_job(own, SITE, ["slurm.time=00:05:00"])
+
+
+@pytest.mark.parametrize("key", sorted(set(SlurmSpec.model_fields) - {*MAY_CHANGE}))
+def test_keys_of_the_plan_are_refused(key: str):
+    with pytest.raises(UserError, match=f"slurm.{key} "):
+        changed_job(_job(), SITE, [f"slurm.{key}=1"])
+
+
+@pytest.mark.parametrize("key", [key for key in MAY_CHANGE if key in Job.model_fields])
+def test_a_changed_job_is_what_a_new_one_would_be(key: str):
+    value = {"dependency": "afterok:1", "mail_type": ["END"], "mail_user": "a@b.org", "exclusive": True, "nice": 3}
+    lists = {"modules": ["m"], "setup_lines": ["true"], "sbatch_args": ["--spread-job"], "env": {"A": "1"}, "mem": "8G"}
+    numbers = {"max_attempts": 3, "signal_before_s": 9, "port": 4000, "on_time_limit": "stop", "interface": "eth0"}
+    chosen = {**value, **lists, **numbers}.get(key, "x")
+    changed = changed_job(_job(), SITE, [f"slurm.{key}={chosen}"])
+    assert changed == _job(**{key: chosen})
+    assert changed != _job()
