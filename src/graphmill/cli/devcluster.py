@@ -1,4 +1,4 @@
-"""`devcluster run|up|down|status|node|crash|boot|cut|heal`: a real Slurm on this machine."""
+"""`devcluster run|up|install|down|status|node|crash|boot|cut|heal`: a real Slurm on this machine."""
 
 import os
 import sys
@@ -24,6 +24,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None)
     group.command("run", context_settings=_FOR_COMMANDS)(run)
     group.command("up")(up)
+    group.command("install")(install)
     group.command("down")(down)
     group.command("status")(status)
     group.command("node", context_settings=_FOR_COMMANDS)(node)
@@ -83,6 +84,10 @@ PreemptGrace = Annotated[
     int,
     typer.Option("--preempt-grace-s", min=0, help="GraceTime: from SIGTERM to the ranks until they are taken away."),
 ]
+Release = Annotated[
+    str | None,
+    typer.Option("--release", metavar="SUITE", help="Slurm of this Debian suite, unpacked by `devcluster install`."),
+]
 KeepLogs = Annotated[
     Path | None, typer.Option("--keep-logs", metavar="FOLDER", help="Copy the daemons' logs there at the end.")
 ]
@@ -119,6 +124,7 @@ def run(
     preempt_mode: Preempt = PreemptMode.REQUEUE,
     preempt_grace_s: PreemptGrace = 0,
     enforce: Enforce = None,
+    release: Release = None,
     keep_logs: KeepLogs = None,
 ) -> None:
     """Run one command in a cluster that lives as long as the command.
@@ -138,6 +144,7 @@ def run(
         ssh=ssh, private=tuple(private or ()), private_mib=private_mib, out_of_memory=out_of_memory.value,
         requeue_delay_s=requeue_delay_s, slurmd_timeout_s=slurmd_timeout_s, min_job_age_s=min_job_age_s,
         preempt_mode=preempt_mode.value, preempt_grace_s=preempt_grace_s, enforce=tuple(enforce or ()),
+        slurm_root=_root(release),
     )  # fmt: skip
     raise typer.Exit(run_(cluster, command, keep_logs=keep_logs))
 
@@ -159,6 +166,7 @@ def up(
     preempt_mode: Preempt = PreemptMode.REQUEUE,
     preempt_grace_s: PreemptGrace = 0,
     enforce: Enforce = None,
+    release: Release = None,
 ) -> None:
     """Bring a cluster up that stays until `graphmill devcluster down`.
 
@@ -177,9 +185,41 @@ def up(
         ssh=ssh, private=tuple(private or ()), private_mib=private_mib, out_of_memory=out_of_memory.value,
         requeue_delay_s=requeue_delay_s, slurmd_timeout_s=slurmd_timeout_s, min_job_age_s=min_job_age_s,
         preempt_mode=preempt_mode.value, preempt_grace_s=preempt_grace_s, enforce=tuple(enforce or ()),
+        slurm_root=_root(release),
     )  # fmt: skip
     _, new = launch.up(cluster)
     print_line(f"{hosts} hosts are up{'' if new else ' already'}; a shell on the head: graphmill devcluster node head")
+
+
+def install(
+    suite: Annotated[
+        str, typer.Argument(metavar="SUITE", help="A suite of Debian, newer than this machine's: trixie.")
+    ],
+    mirror: Annotated[
+        str | None, typer.Option("--mirror", metavar="URL", show_default=False, help="Of Debian; else that of apt.")
+    ] = None,
+) -> None:
+    """Unpack the Slurm of another Debian suite, for `devcluster run --release SUITE`.
+
+    Its packages are fetched with apt and unpacked with their libraries into a folder of the user's cache
+    ($XDG_CACHE_HOME/graphmill/slurm). Nothing is installed, and no root is needed.
+
+    \b
+    Example:
+      graphmill devcluster install trixie
+      graphmill devcluster run --release trixie -- sinfo --version
+    """
+    from graphmill.devcluster.releases import install as install_
+    from graphmill.devcluster.releases import version_of
+
+    root = install_(suite, mirror)
+    print_line(f"{version_of(root)} is in {root}")
+
+
+def _root(release: str | None) -> Path | None:
+    from graphmill.devcluster.releases import installed
+
+    return None if release is None else installed(release)
 
 
 def down() -> None:

@@ -55,6 +55,8 @@ class Description(BaseModel):
     """What happens to a job in the slurm_partition `preempt` when one in `normal` wants its place."""
     preempt_grace_s: Annotated[int, Field(ge=0)] = 0
     """GraceTime: how long its steps have after a first SIGTERM; not with `suspend`."""
+    slurm_root: Path | None = None
+    """Another release of Slurm, unpacked by `releases.install`; None: this machine's."""
     enforce: tuple[str, ...] = ()
     """AccountingStorageEnforce: associations, limits, qos …; empty: any account and QOS is accepted."""
 
