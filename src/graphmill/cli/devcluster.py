@@ -56,7 +56,7 @@ Hosts = Annotated[int, typer.Option("--hosts", min=1, max=99, help="Number of ho
 Cpus = Annotated[int, typer.Option("--cpus", min=1, help="Cores that Slurm believes each host has.")]
 Memory = Annotated[int, typer.Option("--memory-mib", min=64, help="Memory that Slurm believes each host has.")]
 Gpus = Annotated[int, typer.Option("--gpus", min=0, max=8, help="Fake GPUs on each host; nothing computes on them.")]
-GpuType = Annotated[str, typer.Option("--gpu-type", help="The type of the fake GPUs.")]
+GpuType = Annotated[str, typer.Option("--gpu-type", help="The type of the fake GPUs; '' for none.")]
 Accounting = Annotated[bool, typer.Option("--accounting/--no-accounting", help="slurmdbd and MariaDB, for sacct.")]
 Ssh = Annotated[bool, typer.Option("--ssh/--no-ssh", help="A login on each host.")]
 Private = Annotated[
@@ -83,6 +83,10 @@ Preempt = Annotated[
 PreemptGrace = Annotated[
     int,
     typer.Option("--preempt-grace-s", min=0, help="GraceTime: from SIGTERM to the ranks until they are taken away."),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="LINE", help="A line at the end of slurm.conf, where it wins. Repeatable."),
 ]
 Release = Annotated[
     str | None,
@@ -124,6 +128,7 @@ def run(
     preempt_mode: Preempt = PreemptMode.REQUEUE,
     preempt_grace_s: PreemptGrace = 0,
     enforce: Enforce = None,
+    settings: Settings = None,
     release: Release = None,
     keep_logs: KeepLogs = None,
 ) -> None:
@@ -144,7 +149,7 @@ def run(
         ssh=ssh, private=tuple(private or ()), private_mib=private_mib, out_of_memory=out_of_memory.value,
         requeue_delay_s=requeue_delay_s, slurmd_timeout_s=slurmd_timeout_s, min_job_age_s=min_job_age_s,
         preempt_mode=preempt_mode.value, preempt_grace_s=preempt_grace_s, enforce=tuple(enforce or ()),
-        slurm_root=_root(release),
+        settings=tuple(settings or ()), slurm_root=_root(release),
     )  # fmt: skip
     raise typer.Exit(run_(cluster, command, keep_logs=keep_logs))
 
@@ -166,6 +171,7 @@ def up(
     preempt_mode: Preempt = PreemptMode.REQUEUE,
     preempt_grace_s: PreemptGrace = 0,
     enforce: Enforce = None,
+    settings: Settings = None,
     release: Release = None,
 ) -> None:
     """Bring a cluster up that stays until `graphmill devcluster down`.
@@ -185,7 +191,7 @@ def up(
         ssh=ssh, private=tuple(private or ()), private_mib=private_mib, out_of_memory=out_of_memory.value,
         requeue_delay_s=requeue_delay_s, slurmd_timeout_s=slurmd_timeout_s, min_job_age_s=min_job_age_s,
         preempt_mode=preempt_mode.value, preempt_grace_s=preempt_grace_s, enforce=tuple(enforce or ()),
-        slurm_root=_root(release),
+        settings=tuple(settings or ()), slurm_root=_root(release),
     )  # fmt: skip
     _, new = launch.up(cluster)
     print_line(f"{hosts} hosts are up{'' if new else ' already'}; a shell on the head: graphmill devcluster node head")
