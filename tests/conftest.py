@@ -16,6 +16,7 @@ pytest_plugins = (
     "chromium",
     "failing_disk",
     "planned_runs",
+    "other_release",
     "real_slurm",
     "left_behind",
 )  # in tests/plugins, see pyproject.toml

@@ -51,3 +51,9 @@ def test_the_cgroup_plugin_that_does_nothing():
     assert [idle_cgroup_plugin(version) for version in ((22, 5, 8), (23, 2), (23, 11, 4), (24, 11))] == [
         *("cgroup/v1", "cgroup/v1", "disabled", "disabled")
     ]
+
+
+@pytest.mark.parametrize("line", ["KillWait", "KillWait 30", "KillWait=30\nSlurmUser=else", "=30"])
+def test_a_line_that_is_none_of_slurm_conf_is_refused(line):
+    with pytest.raises(UserError, match="no line of slurm"):
+        Description(settings=(line,))

@@ -4,6 +4,7 @@ A pytest session that has such tests moves as a whole into a dev cluster before 
 pytest …`), with all its xdist workers: one cluster a session, no start-up anywhere else, and nothing to take down that
 a killed session could leave behind. Tests that ask for `slurm` have the cluster to themselves, one after another, and
 find all hosts idle. Where no dev cluster can run, they are skipped with the reason; `--no-devcluster` skips them too.
+`--slurm-release trixie`: on the Slurm of that suite of Debian, once `graphmill devcluster install trixie` unpacked it.
 """
 
 import fcntl
@@ -167,6 +168,9 @@ def slurm(tmp_path: Path, alone_on_slurm: None) -> Iterator[RealSlurm]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--no-devcluster", action="store_true", help="skip tests that need a Slurm")
+    parser.addoption(
+        "--slurm-release", metavar="SUITE", help="Slurm of this Debian suite (graphmill devcluster install)"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -177,7 +181,8 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
         return None
     capture = config.pluginmanager.getplugin("capturemanager")
     capture.suspend_global_capture(in_=True)
-    command = [sys.executable, "-m", "graphmill.cli", "devcluster", "run", "--"]
+    release = [f"--release={option.slurm_release}"] if option.slurm_release else []
+    command = [sys.executable, "-m", "graphmill.cli", "devcluster", "run", *release, "--"]
     words = [sys.executable, "-m", "pytest", *config.invocation_params.args]
     return subprocess.run([*command, *words], check=False, cwd=config.invocation_params.dir).returncode
 

@@ -1,4 +1,4 @@
-"""`devcluster run|up|down|status|node|crash|boot|cut|heal`: a real Slurm on this machine."""
+"""`devcluster run|up|install|down|status|node|crash|boot|cut|heal`: a real Slurm on this machine."""
 
 import os
 import sys
@@ -24,6 +24,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None)
     group.command("run", context_settings=_FOR_COMMANDS)(run)
     group.command("up")(up)
+    group.command("install")(install)
     group.command("down")(down)
     group.command("status")(status)
     group.command("node", context_settings=_FOR_COMMANDS)(node)
@@ -55,7 +56,7 @@ Hosts = Annotated[int, typer.Option("--hosts", min=1, max=99, help="Number of ho
 Cpus = Annotated[int, typer.Option("--cpus", min=1, help="Cores that Slurm believes each host has.")]
 Memory = Annotated[int, typer.Option("--memory-mib", min=64, help="Memory that Slurm believes each host has.")]
 Gpus = Annotated[int, typer.Option("--gpus", min=0, max=8, help="Fake GPUs on each host; nothing computes on them.")]
-GpuType = Annotated[str, typer.Option("--gpu-type", help="The type of the fake GPUs.")]
+GpuType = Annotated[str, typer.Option("--gpu-type", help="The type of the fake GPUs; '' for none.")]
 Accounting = Annotated[bool, typer.Option("--accounting/--no-accounting", help="slurmdbd and MariaDB, for sacct.")]
 Ssh = Annotated[bool, typer.Option("--ssh/--no-ssh", help="A login on each host.")]
 Private = Annotated[
@@ -82,6 +83,14 @@ Preempt = Annotated[
 PreemptGrace = Annotated[
     int,
     typer.Option("--preempt-grace-s", min=0, help="GraceTime: from SIGTERM to the ranks until they are taken away."),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="LINE", help="A line at the end of slurm.conf, where it wins. Repeatable."),
+]
+Release = Annotated[
+    str | None,
+    typer.Option("--release", metavar="SUITE", help="Slurm of this Debian suite, unpacked by `devcluster install`."),
 ]
 KeepLogs = Annotated[
     Path | None, typer.Option("--keep-logs", metavar="FOLDER", help="Copy the daemons' logs there at the end.")
@@ -119,6 +128,8 @@ def run(
     preempt_mode: Preempt = PreemptMode.REQUEUE,
     preempt_grace_s: PreemptGrace = 0,
     enforce: Enforce = None,
+    settings: Settings = None,
+    release: Release = None,
     keep_logs: KeepLogs = None,
 ) -> None:
     """Run one command in a cluster that lives as long as the command.
@@ -138,6 +149,7 @@ def run(
         ssh=ssh, private=tuple(private or ()), private_mib=private_mib, out_of_memory=out_of_memory.value,
         requeue_delay_s=requeue_delay_s, slurmd_timeout_s=slurmd_timeout_s, min_job_age_s=min_job_age_s,
         preempt_mode=preempt_mode.value, preempt_grace_s=preempt_grace_s, enforce=tuple(enforce or ()),
+        settings=tuple(settings or ()), slurm_root=_root(release),
     )  # fmt: skip
     raise typer.Exit(run_(cluster, command, keep_logs=keep_logs))
 
@@ -159,6 +171,8 @@ def up(
     preempt_mode: Preempt = PreemptMode.REQUEUE,
     preempt_grace_s: PreemptGrace = 0,
     enforce: Enforce = None,
+    settings: Settings = None,
+    release: Release = None,
 ) -> None:
     """Bring a cluster up that stays until `graphmill devcluster down`.
 
@@ -177,9 +191,41 @@ def up(
         ssh=ssh, private=tuple(private or ()), private_mib=private_mib, out_of_memory=out_of_memory.value,
         requeue_delay_s=requeue_delay_s, slurmd_timeout_s=slurmd_timeout_s, min_job_age_s=min_job_age_s,
         preempt_mode=preempt_mode.value, preempt_grace_s=preempt_grace_s, enforce=tuple(enforce or ()),
+        settings=tuple(settings or ()), slurm_root=_root(release),
     )  # fmt: skip
     _, new = launch.up(cluster)
     print_line(f"{hosts} hosts are up{'' if new else ' already'}; a shell on the head: graphmill devcluster node head")
+
+
+def install(
+    suite: Annotated[
+        str, typer.Argument(metavar="SUITE", help="A suite of Debian, newer than this machine's: trixie.")
+    ],
+    mirror: Annotated[
+        str | None, typer.Option("--mirror", metavar="URL", show_default=False, help="Of Debian; else that of apt.")
+    ] = None,
+) -> None:
+    """Unpack the Slurm of another Debian suite, for `devcluster run --release SUITE`.
+
+    Its packages are fetched with apt and unpacked with their libraries into a folder of the user's cache
+    ($XDG_CACHE_HOME/graphmill/slurm). Nothing is installed, and no root is needed.
+
+    \b
+    Example:
+      graphmill devcluster install trixie
+      graphmill devcluster run --release trixie -- sinfo --version
+    """
+    from graphmill.devcluster.releases import install as install_
+    from graphmill.devcluster.releases import version_of
+
+    root = install_(suite, mirror)
+    print_line(f"{version_of(root)} is in {root}")
+
+
+def _root(release: str | None) -> Path | None:
+    from graphmill.devcluster.releases import installed
+
+    return None if release is None else installed(release)
 
 
 def down() -> None:

@@ -1,6 +1,7 @@
 """What a dev cluster is to be: hosts, what Slurm believes they have, how fast things happen; where its files are."""
 
 import getpass
+import re
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -33,7 +34,8 @@ class Description(BaseModel):
     memory_mib: Annotated[int, Field(ge=64)] = 4000
     gpus: Annotated[int, Field(ge=0, le=8)] = 2
     """Fake GPUs on each host: character devices that Slurm hands out; nothing can compute on them."""
-    gpu_type: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")] = "v100"
+    gpu_type: Annotated[str, Field(pattern=r"^[a-z0-9_]*$")] = "v100"
+    """Empty: the GPUs have no type."""
     accounting: bool = True
     """slurmdbd with MariaDB, so that sacct answers."""
     ssh: bool = True
@@ -55,6 +57,10 @@ class Description(BaseModel):
     """What happens to a job in the slurm_partition `preempt` when one in `normal` wants its place."""
     preempt_grace_s: Annotated[int, Field(ge=0)] = 0
     """GraceTime: how long its steps have after a first SIGTERM; not with `suspend`."""
+    settings: tuple[str, ...] = ()
+    """Lines at the end of slurm.conf, where they win: another limit, more partitions."""
+    slurm_root: Path | None = None
+    """Another release of Slurm, unpacked by `releases.install`; None: this machine's."""
     enforce: tuple[str, ...] = ()
     """AccountingStorageEnforce: associations, limits, qos …; empty: any account and QOS is accepted."""
 
@@ -68,6 +74,14 @@ class Description(BaseModel):
                     fix="--private /run/scratch",
                 )
         return folders
+
+    @field_validator("settings")
+    @classmethod
+    def _lines(cls, settings: tuple[str, ...]) -> tuple[str, ...]:
+        for line in settings:
+            if not re.fullmatch(r"[A-Za-z]+=[^\n]+", line):
+                raise UserError(f"{line!r} is no line of slurm.conf", fix="--set KillWait=30")
+        return settings
 
     @cached_property
     def hosts(self) -> tuple["Host", ...]:

@@ -155,6 +155,7 @@ def _first_process(
         *("unshare", *own_user_namespace(), *_NAMESPACES, *(["--cgroup"] if group else [])),
         *("--fork", "--mount-proc", "--kill-child=KILL", "--"),
         *(sys.executable, "-I", "-S", str(_PID1), "head", str(lifeline), control_groups.folders(group)),
+        str(cluster.slurm_root or ""),
         *(*builder, "--", *command),
     ]
 

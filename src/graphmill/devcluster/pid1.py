@@ -17,13 +17,15 @@ _MS_BIND, _MS_REC, _MNT_DETACH = 4096, 16384, 2
 
 
 def main(arguments: list[str]) -> int:
-    """`head LIFELINE_FD CONTROLLER=FOLDER,… BUILDER… -- COMMAND…`, or `host NAME FOLDER=DISK…`."""
+    """`head LIFELINE_FD CONTROLLER=FOLDER,… ROOT BUILDER… -- COMMAND…`, or `host NAME FOLDER=DISK…`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command
     kind, *rest = arguments
     if kind == "host":
         return _be_host(*rest)
-    lifeline, groups, *rest = rest
+    lifeline, groups, root, *rest = rest
     split = rest.index("--")
+    if root:
+        lay_over(Path(root))
     return _be_head(int(lifeline), groups, rest[:split], rest[split + 1 :])
 
 
@@ -52,6 +54,18 @@ def _be_head(lifeline: int, groups: str, builder: list[str], command: list[str])
     if built or not command:
         return built or _wait_for_orphans(until=None, lifeline=lifeline)
     return _wait_for_orphans(until=_start(command), lifeline=lifeline)
+
+
+def lay_over(root: Path) -> None:
+    """Lay the programs and libraries below root/usr over this machine's, for the processes of this mount namespace.
+
+    What is not there is found in this machine's. Folders of Slurm's plugins are the root's alone: others do not fit.
+    """
+    for folder in sorted((root / "usr").iterdir()):
+        under = f"/usr/{folder.name}"
+        mount("overlay", under, "overlay", data=f"lowerdir={folder}:{under}")
+    for plugins in root.glob("usr/lib/*/slurm*"):
+        mount(str(plugins), str(Path("/", plugins.relative_to(root))), flags=_MS_BIND)
 
 
 def mount(source: str, target: str, kind: str = "", *, flags: int = 0, data: str = "") -> None:

@@ -3,8 +3,9 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Final
 
 from graphmill.base.errors import UserError
@@ -42,6 +43,8 @@ def missing_packages(cluster: Description) -> list[str]:
     """Names of the Debian packages that must be installed first."""
     needed = {**_SLURM, **(_ACCOUNTING if cluster.accounting else {}), **(_SSH if cluster.ssh else {})}
     path = environment(dict(os.environ))["PATH"]
+    if cluster.slurm_root is not None:
+        path = f"{cluster.slurm_root}/usr/bin:{cluster.slurm_root}/usr/sbin:{path}"
     return sorted({package for program, package in needed.items() if shutil.which(program, path=path) is None})
 
 
@@ -59,6 +62,12 @@ def check_requirements(cluster: Description) -> None:
             f"a dev cluster needs namespaces of its own, and this machine refuses them: {refusal}",
             fix="run it as root, or allow user namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns=0; "
             "in a container: --cap-add SYS_ADMIN --cap-add NET_ADMIN)",
+        )
+    refusal = "" if cluster.slurm_root is None else why_not_laid_over(cluster.slurm_root)
+    if refusal:
+        raise UserError(
+            f"the packages in {cluster.slurm_root} cannot be laid over /usr here: {refusal}",
+            fix="a kernel with overlay file systems, on a Debian whose /lib is a link to /usr/lib",
         )
     if cluster.out_of_memory == "cgroup" and not control_groups.available():
         raise UserError(
@@ -79,19 +88,22 @@ def why_not(cluster: Description | None = None) -> str:
 @cache
 def why_no_namespaces() -> str:
     """Why the kernel or the container does not allow it, found by trying; empty if it does."""
-    command = [
-        "unshare",
-        *own_user_namespace(),
-        "--net",
-        "--mount",
-        "--uts",
-        "--ipc",
-        "--pid",
-        "--fork",
-        "--mount-proc",
-    ]
+    return _refusal(["--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--mount-proc"], _PROBE)
+
+
+@cache
+def why_not_laid_over(root: Path) -> str:
+    """Why another release of Slurm cannot be used here, found by trying; empty if it can."""
+    if not Path("/lib").is_symlink():
+        return "/lib is a folder of its own"
+    return _refusal(["--mount"], 'mount -t overlay overlay -o "lowerdir=$1/usr/sbin:/usr/sbin" /usr/sbin', str(root))
+
+
+def _refusal(namespaces: Sequence[str], script: str, *words: str) -> str:
+    """Run a shell script in new namespaces; what it says if it fails."""
+    command = ["unshare", *own_user_namespace(), *namespaces, "--", "sh", "-ec", script, "sh", *words]
     tried = subprocess.run(
-        [*command, "--", "sh", "-ec", _PROBE],
+        command,
         capture_output=True,
         text=True,
         check=False,

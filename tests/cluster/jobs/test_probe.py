@@ -1,13 +1,9 @@
-"""A site profile from what a cluster says of itself: the rules, then real clusters of three configurations."""
+"""A site profile from what a cluster says of itself: the rules, then a real cluster."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -180,30 +176,3 @@ def test_a_real_cluster_is_written_down_as_it_is_configured(cluster, tmp_path):
     assert "--force" in again.err
     listed = json.loads(cluster.graphmill("site", "list", "--json", cwd=tmp_path, **there).out)["sites"]
     assert [each["name"] for each in listed if each["own"]] == ["ours"]
-
-
-CONFIGURATIONS = {
-    "typed": ("--gpus 4 --gpu-type a100 --hosts 2 --cpus 8 --memory-mib 64000", 8, "64000M", 4),
-    "bare": ("--gpus 0 --no-accounting --hosts 3 --cpus 16", 16, "4000M", 0),
-    "enforced": ("--gpus 1 --enforce associations --enforce limits --enforce qos", 2, "4000M", 1),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_clusters_of_three_configurations(name, submit_all, tmp_path: Path):
-    options, cpus, memory, gpus = CONFIGURATIONS[name]
-    graphmill = [sys.executable, "-m", "graphmill.cli"]
-    probe = [*graphmill, "site", "probe", "--output", str(tmp_path / "ours.yaml"), "--json"]
-    done = subprocess.run(
-        [*graphmill, "devcluster", "run", "--no-ssh", *options.split(), "--", *probe],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    tried = json.loads(done.stdout[done.stdout.index("{") :])["tried"]
-    assert len(tried) == 2
-    assert all(each["is_accepted"] for each in tried), tried
-    (kind,) = yaml.safe_load((tmp_path / "ours.yaml").read_text())["hosts"].values()
-    assert (kind["cpus"], kind["memory"], kind.get("gpus", 0)) == (cpus, memory, gpus)
