@@ -154,11 +154,15 @@ def test_killed_at_random_moments(zygote, planned, undisturbed, tmp_path):
 
 
 LEARNING = {
+    "a loss that draws": {"loss": {"kind": "custom", "target": "strange_losses.noisy"}},
     "adam in groups": {"optimizer": {"kind": "adam", "groups": {"b": {"parameters": ["*.bias"], "lr_factor": 0.5}}}},
     "adamw": {"optimizer": {"kind": "adamw", "schedule": {"kind": "cosine", "warmup_steps": 5}}},
     "sgd": {"optimizer": {"kind": "sgd", "lr": 0.1, "schedule": {"kind": "linear", "warmup_steps": 3}}},
     "sgd with momentum": {"optimizer": {"kind": "sgd", "lr": 0.1, "momentum": 0.9, "frozen": ["*.bias"]}},
-    "stopped early": {"early_stopping": {"patience": 2, "min_delta": 1.0}, "loss": {"class_weights": "balanced"}},
+    "stopped early": {
+        "early_stopping": {"patience": 2, "min_delta": 1.0},
+        "loss": {"kind": "cross_entropy", "class_weights": "balanced"},
+    },
 }
 
 

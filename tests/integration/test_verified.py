@@ -36,7 +36,8 @@ RUNS = {
         "optimizer": {"kind": "adamw", "groups": {"b": {"parameters": ["*.bias"], "decay_factor": 0}}},
     },
     "sgd-frozen": {"ranks": 2, "optimizer": {"kind": "sgd", "lr": 0.5, "frozen": ["layers.1.*"]}},
-    "weighted": {"ranks": 2, "loss": {"class_weights": "balanced", "label_smoothing": 0.1}},
+    "own-loss": {"ranks": 2, "loss": {"kind": "custom", "target": "strange_losses.focal", "options": {"gamma": 1.5}}},
+    "weighted": {"ranks": 2, "loss": {"kind": "cross_entropy", "class_weights": "balanced", "label_smoothing": 0.1}},
 }
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from graphmill.record.manifest import hash_text
 from graphmill.record.run_folder import RunFolder
+from graphmill.spec.kinds.node_classification import CrossEntropySpec, NodeClassificationPlan
 from graphmill.spec.older import upgrade_plan
 from graphmill.spec.optimizer import AdamSpec, ConstantSchedule, MultistepSchedule
 
@@ -46,6 +47,14 @@ def test_a_schedule_in_steps_keeps_its_milestones():
     upgraded = upgrade_plan({**FIRST, "lr_schedule": "multistep", "lr_milestones": [2, 4], "lr_gamma": 0.5})
     read = AdamSpec.model_validate(upgraded["optimizer"]).schedule
     assert read == MultistepSchedule(kind="multistep", milestones=(2, 4), gamma=0.5)
+
+
+def test_a_loss_without_a_kind_is_cross_entropy():
+    weighted = {"class_weights": "balanced", "label_smoothing": 0.1}
+    upgraded = upgrade_plan({**FIRST, "task": {**FIRST["task"], "loss": weighted}})
+    assert NodeClassificationPlan.model_validate(upgraded["task"]).loss == CrossEntropySpec(**weighted)
+    forecast = {"task": {"kind": "traffic", "loss": {"kind": "huber", "delta": 2.0}}}
+    assert upgrade_plan(forecast) == forecast
 
 
 @pytest.mark.parametrize("document", [{}, {"epochs": 3}, upgrade_plan(FIRST)])

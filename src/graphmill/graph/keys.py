@@ -20,6 +20,7 @@ class Purpose(IntEnum):
     INITIAL_WEIGHTS = 4
     SCHEDULED_SAMPLING = 5
     TRAINING_SUBSET = 6
+    LOSS = 7
 
 
 def key_of(seed: int, purpose: Purpose, *coordinates: int) -> int:

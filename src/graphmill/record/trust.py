@@ -1,7 +1,7 @@
-"""May code that a plan names be run? A plan may name a model, or a task, by dotted path; its reader imports that.
+"""May code that a plan names be run? A plan may name a model, a loss or a task by dotted path; its reader imports that.
 
 Your own plans name what you named. A plan that another user wrote may name anything that this machine can import, with
-any arguments; so it runs only if you name the model, or the task, yourself.
+any arguments; so it runs only if you name it yourself.
 """
 
 import os
@@ -20,15 +20,16 @@ TRUST_VARIABLE: Final = "GRAPHMILL_TRUST_MODELS"  # dotted paths, separated by c
 
 
 def refuse_foreign_model(folder: "RunFolder", plan: Plan, trusted: Iterable[str], environ: Mapping[str, str]) -> None:
-    """Raise a `UserError` if another user's plan names a model by dotted path that is not among `trusted`."""
-    target = getattr(getattr(plan.task, "model", None), "target", None)
-    if target is None or _is_trusted(folder.plan_path, target, trusted, environ):
+    """Raise a `UserError` if another user's plan names code by dotted path that is not among `trusted`."""
+    named = dict.fromkeys(target for _, target in plan.own_code)
+    unknown = [target for target in named if not _is_trusted(folder.plan_path, target, trusted, environ)]
+    if not unknown:
         return
     raise UserError(
-        f"{_whose(folder.plan_path)} and names the model {target}: to use the run is to import and call that, with the"
-        " arguments in the plan",
-        fix=f"read the plan and that code; then name it: --trust {target}, trust={target!r} in Python,"
-        f" or {TRUST_VARIABLE}={target}",
+        f"{_whose(folder.plan_path)} and names {' and '.join(unknown)}: to use the run is to import and call that, with"
+        " the arguments in the plan",
+        fix=f"read the plan and that code; then name it: {' '.join(f'--trust {target}' for target in unknown)},"
+        f" trust={unknown!r} in Python, or {TRUST_VARIABLE}={','.join(unknown)}",
     )
 
 

@@ -37,6 +37,14 @@ class CustomModelSpec(Spec):
     options: dict[str, Any] = Field({}, description="keyword arguments; in_channels and out_channels are filled in")
 
 
+class CustomLossSpec(Spec):
+    """Any loss by dotted path: a function, or a class of callables; what it is called with is the task's to say."""
+
+    kind: Literal["custom"]
+    target: str = Field(description="dotted path, for example mypackage.losses.focal")
+    options: dict[str, Any] = Field({}, description="keyword arguments, of a function at each call, of a class once")
+
+
 class DeferredAllreduceSpec(Spec):
     """Accumulate gradients for k steps, then all-reduce and update. k = 1 is plain data parallelism."""
 

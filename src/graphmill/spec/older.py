@@ -41,4 +41,15 @@ def _optimizer(document: Document) -> Document:
     return {**{name: value for name, value in document.items() if name not in old}, "optimizer": optimizer}
 
 
-_UPGRADES: Final = (_calendar, _optimizer)
+def _loss(document: Document) -> Document:
+    """The loss of a classification became one of several kinds."""
+    task = document.get("task")
+    if not isinstance(task, dict):
+        return document
+    loss = task.get("loss")
+    if not isinstance(loss, dict) or "class_weights" not in loss or "kind" in loss:
+        return document
+    return {**document, "task": {**task, "loss": {"kind": "cross_entropy", **loss}}}
+
+
+_UPGRADES: Final = (_calendar, _optimizer, _loss)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, SerializeAsAny, ValidatorFunctionWrapHandler, WrapValidator
 
@@ -16,6 +16,7 @@ from graphmill.spec.kinds.kind import AnyKind, DatasetInfo, TaskPlan
 from graphmill.spec.optimizer import OptimizerSpec, planned_optimizer
 from graphmill.spec.weights import Ancestor, InitialWeights
 
+_KEY_OF: Final = {"model": "model.target", "loss": "train.loss.target"}
 RANK_MIB_AT_LEAST = 150  # not shared with others: an interpreter that has imported torch (157 seen: 2.13, CPU build)
 
 
@@ -100,6 +101,13 @@ class Plan(Spec):
     def kind(self) -> AnyKind:
         """Which learning problem."""
         return find_kind(self.task.kind)
+
+    @property
+    def own_code(self) -> tuple[tuple[str, str], ...]:
+        """What the user has defined and ranks import: the experiment's key and the dotted path, for each."""
+        sections = {name: getattr(self.task, name, None) for name in ("model", "loss")}
+        found = {_KEY_OF[name]: getattr(section, "target", None) for name, section in sections.items()}
+        return tuple((key, target) for key, target in found.items() if target is not None)
 
     @property
     def whence(self) -> str:

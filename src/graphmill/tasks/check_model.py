@@ -1,7 +1,7 @@
-"""`python -m graphmill.tasks.check_model PLAN`: does the user-defined model that a plan names fit it?
+"""`python -m graphmill.tasks.check_model PLAN`: does the user-defined code that a plan names fit it?
 
 The launcher asks before it makes a run folder (`cluster/launch/check_model.py`), in a process of its own, since that
-imports torch and the model. What does not fit is one JSON document on standard output, with exit status 2.
+imports torch and the code. What does not fit is one JSON document on standard output, with exit status 2.
 """
 
 import json

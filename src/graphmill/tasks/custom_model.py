@@ -1,24 +1,23 @@
 """User-defined models, by dotted path."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
 from graphmill.base.errors import UserError
-from graphmill.base.names import did_you_mean
-from graphmill.spec.dotted import import_named
 from graphmill.spec.experiment import CustomModelSpec
+from graphmill.tasks.custom_code import find_named
 
-_LOADERS: Final = ("torch.hub", "torch.utils", "torch.serialization", "torch.package", "torch.jit")
+_FIX: Final = "name a class of modules, such as torch_geometric.nn.GCN, or a function of your own that makes one"
 
 
 def construct(spec: CustomModelSpec, filled_in: Mapping[str, object]) -> nn.Module:
     """The module that `spec` names, made with its options and with what the task fills in unless they say otherwise."""
-    factory = _load(spec.target)
+    factory = find_named("model.target", spec.target, fix=_FIX)
     width = filled_in["in_channels"]
     given = spec.options.get("in_channels", width)
     if given != width:
@@ -97,13 +96,3 @@ def _refuse_untrainable(target: str, model: nn.Module) -> None:
             f"{target}: {other[0]} is {parameters[other[0]].dtype}, and parameters are float32 here",
             fix="make the model in float32; train.precision=bf16 computes in bfloat16",
         )
-
-
-def _load(target: str) -> Callable[..., Any]:
-    module_name, _, name = target.rpartition(".")
-    fix = "name a class of modules, such as torch_geometric.nn.GCN, or a function of your own that makes one"
-    module = import_named("model.target", target, module_name, fix=fix, refused=_LOADERS)
-    if not hasattr(module, name):
-        raise UserError(f"{module_name} has no {name!r}; {did_you_mean(name, dir(module))}", fix="change model.target")
-    factory: Callable[..., Any] = getattr(module, name)
-    return factory

@@ -1,4 +1,4 @@
-"""Try a user-defined model on a made-up batch, before a run folder is made: in a process that may import torch."""
+"""Try a user's model or loss on a made-up batch, before a run folder is made: in a process that may import torch."""
 
 import json
 import subprocess
@@ -12,9 +12,8 @@ from graphmill.spec.plan import Plan
 
 
 def refuse_unfit_model(plan: Plan) -> None:
-    """`UserError` if the plan names a model by dotted path, and that cannot be trained as planned."""
-    target = getattr(getattr(plan.task, "model", None), "target", None)
-    if target is None:
+    """`UserError` if the plan names a model or a loss by dotted path, and it cannot be trained with as planned."""
+    if not plan.own_code:
         return
     with tempfile.NamedTemporaryFile("w", prefix="graphmill-plan-", suffix=".json", encoding="utf-8") as file:
         file.write(plan_text(plan))
@@ -26,5 +25,7 @@ def refuse_unfit_model(plan: Plan) -> None:
         raise UserError(**json.loads(last))
     if child.returncode != exits.DONE:
         raise UserError(
-            f"{target} could not be tried (exit status {child.returncode}); the error is above", fix="correct the model"
+            f"{', '.join(target for _, target in plan.own_code)} could not be tried (exit status {child.returncode});"
+            " the error is above",
+            fix="correct the code",
         )

@@ -9,7 +9,15 @@ from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
 from graphmill.spec.columns import COMM_MB, Baseline, Layout, Measure
-from graphmill.spec.experiment import CustomModelSpec, DatasetSpec, Experiment, Fraction, TaskSpec, TrainSpec
+from graphmill.spec.experiment import (
+    CustomLossSpec,
+    CustomModelSpec,
+    DatasetSpec,
+    Experiment,
+    Fraction,
+    TaskSpec,
+    TrainSpec,
+)
 from graphmill.spec.kinds.kind import (
     DatasetInfo,
     FromCatalogue,
@@ -61,6 +69,7 @@ ModelSpec = Annotated[GraphSageSpec | CustomModelSpec, Field(discriminator="kind
 class CrossEntropySpec(Spec):
     """The loss that is trained on. Validation and test losses are without weights and smoothing."""
 
+    kind: Literal["cross_entropy"] = "cross_entropy"
     class_weights: Literal["none", "balanced"] | tuple[NonNegativeFloat, ...] = Field(
         "none",
         description="how much a seed counts, by its class; balanced: each class the same, and 1 on average",
@@ -74,6 +83,9 @@ class CrossEntropySpec(Spec):
         return self
 
 
+ClassifierLossSpec = Annotated[CrossEntropySpec | CustomLossSpec, Field(discriminator="kind")]
+
+
 class SampledTrainSpec(TrainSpec):
     """How to train on sampled neighbourhoods."""
 
@@ -82,7 +94,7 @@ class SampledTrainSpec(TrainSpec):
         **dict.fromkeys(("fanout", "fanouts", "fan_out", "neighbours", "sizes"), "train.num_neighbors"),
     }
 
-    loss: CrossEntropySpec = CrossEntropySpec()
+    loss: ClassifierLossSpec = CrossEntropySpec()
     num_neighbors: tuple[int, ...] = Field((25, 10), description="fan-outs, first hop first; -1: all neighbours")
 
     @model_validator(mode="after")
@@ -122,7 +134,7 @@ class NodeClassificationPlan(TaskPlan):
     features: FeatureTransform
     model: ModelSpec
     num_neighbors: tuple[int, ...]
-    loss: CrossEntropySpec = CrossEntropySpec()
+    loss: ClassifierLossSpec = CrossEntropySpec()
 
 
 def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> NodeClassificationPlan:
@@ -139,13 +151,7 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
             f"dataset.features is {features}, which is for sparse features, but those of {dataset.name} are dense",
             fix="set dataset.features=as_stored",
         )
-    weights = experiment.train.loss.class_weights
-    if not isinstance(weights, str) and len(weights) != dataset.num_classes:
-        raise UserError(
-            f"train.loss.class_weights holds {len(weights)} numbers, but {dataset.name} has {dataset.num_classes}"
-            " classes",
-            fix=f"give {dataset.num_classes} numbers, or set train.loss.class_weights=balanced",
-        )
+    _refuse_other_classes(experiment.train.loss, dataset)
     return NodeClassificationPlan(
         dataset=dataset,
         undirected=experiment.dataset.undirected,
@@ -154,6 +160,16 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
         num_neighbors=fanouts,
         loss=experiment.train.loss,
     )
+
+
+def _refuse_other_classes(loss: ClassifierLossSpec, dataset: GraphInfo) -> None:
+    weights = loss.class_weights if isinstance(loss, CrossEntropySpec) else "none"
+    if not isinstance(weights, str) and len(weights) != dataset.num_classes:
+        raise UserError(
+            f"train.loss.class_weights holds {len(weights)} numbers, but {dataset.name} has {dataset.num_classes}"
+            " classes",
+            fix=f"give {dataset.num_classes} numbers, or set train.loss.class_weights=balanced",
+        )
 
 
 def from_catalogue(experiment: NodeClassificationExperiment, known: KnownDataset, path: str) -> GraphInfo | None:

@@ -8,7 +8,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
 from graphmill.spec.columns import BUSY, Baseline, Layout, Measure
-from graphmill.spec.experiment import CustomModelSpec, DatasetSpec, Experiment, TaskSpec, TrainSpec
+from graphmill.spec.experiment import CustomLossSpec, CustomModelSpec, DatasetSpec, Experiment, TaskSpec, TrainSpec
 from graphmill.spec.kinds.kind import (
     DatasetInfo,
     FromCatalogue,
@@ -119,7 +119,7 @@ class HuberSpec(Spec):
     delta: PositiveFloat = Field(1.0, description="where squares become lines, in the unit of the data")
 
 
-ForecastLossSpec = Annotated[MaeSpec | MseSpec | HuberSpec, Field(discriminator="kind")]
+ForecastLossSpec = Annotated[MaeSpec | MseSpec | HuberSpec | CustomLossSpec, Field(discriminator="kind")]
 
 
 class TrafficTrainSpec(TrainSpec):

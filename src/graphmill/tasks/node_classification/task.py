@@ -21,10 +21,17 @@ from graphmill.sample.feed import feed
 from graphmill.sample.neighbor import NeighborSampler
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule, drawn
-from graphmill.spec.kinds.node_classification import GraphDatasetSpec, GraphInfo, NodeClassificationPlan
+from graphmill.spec.kinds.node_classification import (
+    CrossEntropySpec,
+    GraphDatasetSpec,
+    GraphInfo,
+    NodeClassificationPlan,
+)
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
+from graphmill.tasks.custom_loss import CustomLoss
 from graphmill.tasks.node_classification.inference import LayerwiseInference
+from graphmill.tasks.node_classification.loss import check_loss, class_weights, custom_loss
 from graphmill.tasks.node_classification.metrics import measures, tally
 from graphmill.tasks.node_classification.model import DTYPE_OF, EdgeIndexModel, build_model, check_model
 from graphmill.tasks.node_classification.portable import NodeClassifier
@@ -49,6 +56,7 @@ class NodeClassification:
     features: Features = field(init=False)
     labels: NDArray[np.int64] = field(init=False)  # [num_nodes], mapped: ranks of a host share it
     class_weights: Tensor | None = field(init=False)  # float32 [num_classes], on the device; None: every seed counts 1
+    custom_loss: CustomLoss | None = field(init=False)  # None: cross-entropy
     sampler: NeighborSampler = field(init=False)
     collector: Collector = field(init=False)
 
@@ -61,6 +69,7 @@ class NodeClassification:
         train_ids = drawn(self.store.nodes_in("train"), own.dataset.num_train, plan.seed)
         self.schedule = SeedSchedule.equal(train_ids, plan.batches, plan.seed)
         self.class_weights = class_weights(own, self._labels_of(train_ids), self.group.device)
+        self.custom_loss = custom_loss(plan, own, self.group)
         topology = self.store.topology(undirected=own.undirected)
         resample = isinstance(self.model, GraphSage)
         # One thread samples while others compute: a batch is a millisecond's work, and waking helpers takes a share.
@@ -88,22 +97,24 @@ class NodeClassification:
         return tuple(float(of_class[self._labels_of(ids)].sum()) for ids in self.schedule.shares(epoch, step))
 
     def loss_sum(self, batch: MiniBatch) -> Tensor:
-        """Cross-entropy summed over the seeds of a batch by the weights of their classes, nats."""
-        return F.cross_entropy(
-            self.model(batch).float(),
-            batch.labels,
-            weight=self.class_weights,
-            label_smoothing=self.own.loss.label_smoothing,
-            reduction="sum",
-        )
+        """The plan's loss summed over the seeds of a batch; cross-entropy by the weights of their classes, nats."""
+        logits, loss = self.model(batch).float(), self.own.loss
+        if isinstance(loss, CrossEntropySpec):
+            smoothing, weight = loss.label_smoothing, self.class_weights
+            return F.cross_entropy(logits, batch.labels, weight=weight, label_smoothing=smoothing, reduction="sum")
+        assert self.custom_loss is not None
+        return self.custom_loss.sum(batch.seeds, logits, batch.labels)
 
     def evaluate(self, split: Split, pause: Pause = never_pause) -> Measures:
         """Measures of a split by exact inference, the same on every rank; all ranks must call it."""
         self.model.eval()
         nodes, logits = self._exact_logits(self.store.nodes_in(split), pause)
-        total = self.group.sum_numbers(tally(logits, self._labels_of(nodes)))
+        labels = self._labels_of(nodes)
+        total = tally(logits, labels)
+        if self.custom_loss is not None:
+            total[0] = self._custom_loss_of(nodes, logits, labels)
         self.model.train()
-        return measures(total, self.own.dataset.num_classes)
+        return measures(self.group.sum_numbers(total), self.own.dataset.num_classes)
 
     def predict(self, splits: Sequence[Split] | None, *, embeddings: bool) -> Predictions:
         """Logits, predicted class and label (masked: unlabelled) of every node of the splits; by ascending node id."""
@@ -125,8 +136,9 @@ class NodeClassification:
 
     @staticmethod
     def check_model(plan: Plan, own: NodeClassificationPlan) -> None:
-        """`UserError` if a user-defined model does not fit the plan; without data, in a moment."""
+        """`UserError` if what the user defined does not fit the plan; without data, in a moment."""
         check_model(plan, own)
+        check_loss(plan, own)
 
     @staticmethod
     def on_other_data(own: NodeClassificationPlan, store: LabelledGraphStore) -> NodeClassificationPlan:
@@ -156,6 +168,14 @@ class NodeClassification:
         model = build_model(plan, own, rank=0)
         weights.load_all_into(model, name=f"the model of {plan.run_id}")
         return model.inner if isinstance(model, EdgeIndexModel) else NodeClassifier(model, own.features)
+
+    @torch.no_grad()
+    def _custom_loss_of(self, nodes: np.ndarray, logits: Tensor, labels: Tensor) -> float:
+        """Added up over this rank's share of a split."""
+        if self.custom_loss is None or not len(nodes):
+            return 0.0
+        seeds, device = EvaluationSeeds(SeedIds(nodes)), self.group.device
+        return float(self.custom_loss.sum(seeds, logits.float().to(device), labels.to(device)).double())
 
     def _labels_of(self, ids: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(self.labels[ids])  # of a copy: torch cannot hold what is mapped read-only
@@ -205,22 +225,6 @@ class NodeClassification:
                     batch = collector.collect(sampler.sample(seeds))
                     logits.append(self.model(batch.to(self.group.device)).float().cpu())
         return mine, torch.cat(logits)
-
-
-def class_weights(own: NodeClassificationPlan, labels: Tensor, device: torch.device) -> Tensor | None:
-    """float32 [num_classes]; None if each seed counts 1. `labels`: of all seeds that are trained on.
-
-    A class without a seed has the weight 0 if they are balanced: nothing is learnt of it either way.
-    """
-    match own.loss.class_weights:
-        case "none":
-            return None
-        case "balanced":
-            counts = torch.bincount(labels, minlength=own.dataset.num_classes).double()
-            balanced = len(labels) / (own.dataset.num_classes * counts)
-            return torch.where(counts > 0, balanced, 0.0).float().to(device)
-        case given:
-            return torch.tensor(given, dtype=torch.float32, device=device)
 
 
 def _same_store(planned: GraphInfo) -> LabelledGraphStore:

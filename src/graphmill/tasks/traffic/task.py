@@ -18,6 +18,7 @@ from graphmill.nn.weights import Weights
 from graphmill.sample.feed import feed
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule, drawn
+from graphmill.spec.experiment import CustomLossSpec
 from graphmill.spec.kinds.traffic import (
     HuberSpec,
     MaeSpec,
@@ -30,8 +31,10 @@ from graphmill.spec.kinds.traffic import (
 )
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
+from graphmill.tasks.custom_loss import CustomLoss
 from graphmill.tasks.same_data import refuse_other_data
 from graphmill.tasks.task import SPLITS, Measures, Pause, Predictions, Split, never_pause
+from graphmill.tasks.traffic.loss import check_loss, custom_loss
 from graphmill.tasks.traffic.metrics import empty_tally, measures, tally
 from graphmill.tasks.traffic.model import Forecaster, build_model, check_model
 from graphmill.tasks.traffic.portable import TrafficForecaster
@@ -50,6 +53,7 @@ class Traffic:
     num_known: NDArray[np.int64] = field(init=False)  # [num_steps]: see TrafficWindows.num_known
     model: Forecaster = field(init=False)
     schedule: SeedSchedule = field(init=False)
+    custom_loss: CustomLoss | None = field(init=False)  # None: one of the built-in ones
 
     def __post_init__(self) -> None:
         plan, own = self.plan, self.own
@@ -59,6 +63,7 @@ class Traffic:
         self.model = build_model(plan, own, store, rank=self.group.rank).to(self.group.device)
         starts = drawn(self.windows.of("train"), own.dataset.num_train, plan.seed)
         self.schedule = SeedSchedule.equal(starts, plan.batches, plan.seed)
+        self.custom_loss = custom_loss(plan, own, self.group)
 
     def batches(self, epoch: int, first_step: int) -> Generator[WindowBatch]:
         """The batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
@@ -82,6 +87,12 @@ class Traffic:
     def _error_sum(self, forecasts: Tensor, batch: WindowBatch) -> Tensor:
         errors = torch.where(batch.is_known, forecasts - batch.targets, 0.0)
         match self.own.loss:
+            case CustomLossSpec():
+                assert self.custom_loss is not None
+                forecasts = forecasts.float()
+                # A missing reading is what is forecast, so that its loss is a number, and so is the gradient of it.
+                readings = torch.where(batch.is_known, batch.targets, forecasts.detach())
+                return self.custom_loss.sum(batch.seeds, forecasts, readings, counts=batch.is_known)
             case MaeSpec():
                 return errors.abs().sum()
             case MseSpec():
@@ -144,8 +155,9 @@ class Traffic:
 
     @staticmethod
     def check_model(plan: Plan, own: TrafficPlan) -> None:
-        """`UserError` if a user-defined model does not fit the plan; by two made-up windows."""
+        """`UserError` if what the user defined does not fit the plan; by two made-up windows."""
         check_model(plan, own, _same_store(own.dataset))
+        check_loss(plan, own)
 
     @staticmethod
     def on_other_data(own: TrafficPlan, store: TrafficStore) -> TrafficPlan:
