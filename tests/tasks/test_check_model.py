@@ -147,3 +147,50 @@ def test_nothing_is_made_for_a_model_that_does_not_fit(root, tmp_path, monkeypat
     with pytest.raises(UserError, match="makes a tuple"):
         start_run(plan, logs_root=tmp_path / "logs", command=never)
     assert not (tmp_path / "logs").exists()
+
+
+def test_plans_are_tried_together_and_those_that_differ_in_the_rng_seed_once(root, tmp_path, monkeypatch, capfd):
+    from graphmill.cluster.launch.check_model import unfit_models, unfit_problems
+
+    (root / "countedmodels.py").write_text(
+        "import sys\nfrom ownmodels import Good\n\n\nclass Counted(Good):\n    def __init__(self, **given):\n"
+        "        super().__init__(**given)\n        print('made', file=sys.stderr)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(root))
+
+    def plan(name, seed, **options):
+        experiment = nodes(name, **options)
+        train = experiment.train.model_copy(update={"seed": seed})
+        return plan_experiment(experiment.model_copy(update={"train": train}), dataset_root=root, run_id=f"run-{seed}")
+
+    plans = [plan("countedmodels.Counted", seed) for seed in range(3)]
+    plans += [plan("ownmodels.Good", 0, returns="tuple"), plan("ownmodels.Good", 1, returns="tuple")]
+    found = unfit_models(plans)
+    assert [problem is None for problem in found] == [True, True, True, False, False]
+    assert capfd.readouterr().err.splitlines().count("made") == 1
+    problems = list(unfit_problems(["a", "b", "c", "d", "e"], plans))
+    assert [problem.where for problem in problems] == ["d"]
+    assert "makes a tuple" in problems[0].what
+
+
+def test_a_study_tries_all_models_before_it_runs_one(root, tmp_path, monkeypatch):
+    from graphmill.cluster.launch.study import run_study
+    from graphmill.spec.study import Study
+
+    monkeypatch.setenv("PYTHONPATH", str(root))
+    study = Study.model_validate(
+        {
+            "name": "three",
+            "experiment": nodes("ownmodels.Good").model_dump(mode="json", exclude_unset=True),
+            "vary": {"model.options": [{}, {"width": 7}, {"returns": "tuple"}]},
+        }
+    )
+
+    def planner(experiment, run_id):
+        return plan_experiment(experiment, dataset_root=root, run_id=run_id)
+
+    never = SimpleNamespace(__iter__=None)  # no rank is started
+    with pytest.raises(UserError, match="2 problems in study three") as raised:
+        run_study(study, logs_root=tmp_path / "logs", planner=planner, command=never)
+    assert "makes a tuple" in raised.value.message
+    assert not (tmp_path / "logs").exists()

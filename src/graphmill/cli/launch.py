@@ -84,18 +84,21 @@ def launch(
     name = "" if asked is None else checked_run_id(run_id or default_run_id(asked.name))
 
     def make_plan(machine: "MachineInfo") -> "Plan":
+        from graphmill.cluster.launch.check_model import refuse_unfit_model
         from graphmill.tasks.planning import plan_experiment, prepare_embedded
 
         assert asked is not None, "a new run"
         if not dry_run:
             prepare_embedded(asked, resolved_dataset_root(root))
-        return plan_experiment(
+        plan = plan_experiment(
             asked,
             dataset_root=resolved_dataset_root(root),
             run_id=name,
             machine=machine,
             hosts=len(listed.hosts),
         )
+        refuse_unfit_model(plan.model_copy(update={"device": "cpu"}))  # this machine need not be one of the hosts
+        return plan
 
     resume_with = f"graphmill launch --hosts {shlex.quote(str(hosts))} --resume"
     code = Launch(

@@ -40,7 +40,8 @@ def plan(
 ) -> None:
     """Show what an experiment resolves to.
 
-    Every choice, steps, rounds, and modelled bytes and memory. Nothing runs, unless a trial is asked for.
+    Every choice, steps, rounds, and modelled bytes and memory. Nothing is trained, unless a trial is asked for; a model
+    or loss of one's own is tried on a made-up batch.
 
     \b
     Example:
@@ -54,8 +55,11 @@ def plan(
       model: {hidden_channels: 64, num_layers: 2}
       train: {epochs: 50, batch_size: 64, num_neighbors: [10, 10], sync: {scheme: local_sgd, every: 4}}
     """
+    from graphmill.cluster.launch.check_model import refuse_unfit_model
+
     asked = load(experiment, with_short_flags(ctx, override or []), ranks)
     resolved = make_plan(asked, root, _RUN_ID_OF_A_PLAN, to_train=trial is not None)
+    refuse_unfit_model(resolved)
     if trial is None:
         show_plan(resolved, json=json)
         return

@@ -112,6 +112,7 @@ def _new(
     *,
     to_train: bool,
 ) -> "Request":
+    from graphmill.cluster.jobs.check_model import refuse_unfit_request
     from graphmill.cluster.jobs.sites import find_site
     from graphmill.cluster.jobs.submit import folder_for, plan_request, refuse_taken
 
@@ -127,6 +128,7 @@ def _new(
         to_train=to_train,
     )
     refuse_taken(request)
+    refuse_unfit_request(request)
     return request
 
 

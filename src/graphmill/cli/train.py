@@ -85,10 +85,12 @@ def train(
 
 
 def _start(plan: "Plan", logs_root: Path, *, dry_run: bool) -> None:
+    from graphmill.cluster.launch.check_model import refuse_unfit_model
     from graphmill.cluster.launch.run import start_run
     from graphmill.record.run_folder import RunFolder, checked_run_id
 
     if dry_run:
+        refuse_unfit_model(plan)
         show_plan(plan, json=False)
         return
     code = start_run(plan, logs_root=logs_root)

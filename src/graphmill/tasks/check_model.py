@@ -1,11 +1,13 @@
-"""`python -m graphmill.tasks.check_model PLAN`: does the user-defined code that a plan names fit it?
+"""`python -m graphmill.tasks.check_model PLAN…`: does the user-defined code that plans name fit them?
 
-The launcher asks before it makes a run folder (`cluster/launch/check_model.py`), in a process of its own, since that
-imports torch and the code. What does not fit is one JSON document on standard output, with exit status 2.
+The launcher asks before anything is made or submitted (`cluster/launch/check_model.py`), in a process of its own, since
+that imports torch and the code. The answer is the last line of standard output: a JSON list with null, or what does not
+fit, of each plan in order; the exit status is 2 if something does not.
 """
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from graphmill.base import exits
@@ -15,18 +17,22 @@ from graphmill.tasks.build import task_class
 from graphmill.tasks.task import ChecksModel
 
 
-def main(path: str) -> int:
-    """Check the model of the plan in a file."""
-    plan = Plan.model_validate_json(Path(path).read_bytes())
+def main(paths: Sequence[str]) -> int:
+    """Check the models of the plans in these files."""
+    found = [_problem(Plan.model_validate_json(Path(path).read_bytes())) for path in paths]
+    sys.stdout.write("\n" + json.dumps(found) + "\n")
+    return exits.BAD_REQUEST if any(found) else exits.DONE
+
+
+def _problem(plan: Plan) -> dict[str, str] | None:
     task = task_class(plan)
     try:
         if isinstance(task, ChecksModel):
             task.check_model(plan, plan.task)
     except UserError as error:
-        sys.stdout.write("\n" + json.dumps({"message": error.message, "fix": error.fix}) + "\n")
-        return exits.BAD_REQUEST
-    return exits.DONE
+        return {"message": error.message, "fix": error.fix}
+    return None
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv[1:]))

@@ -205,6 +205,30 @@ def test_a_script_means_the_same_wherever_sbatch_is_called(cluster, toy, tmp_pat
     assert RunFolder(tmp_path / "logs" / name).is_done()
 
 
+def test_a_model_that_does_not_fit_is_refused_where_it_is_submitted(cluster, toy, tmp_path):
+    (tmp_path / "own.py").write_text(
+        "from torch import nn\n\n\nclass Wide(nn.Module):\n    def __init__(self, in_channels, out_channels):\n"
+        "        super().__init__()\n        self.linear = nn.Linear(in_channels, out_channels + 1)\n\n"
+        "    def forward(self, x, edge_index):\n        return self.linear(x)\n"
+    )
+    model = ("-O", "model={kind: custom, target: own.Wide}")
+    study = tmp_path / "wide.yaml"
+    study.write_text(
+        f"name: wide\nexperiment: {toy.name}\nset: {{model: {{kind: custom, target: own.Wide}}}}\nseeds: [1]"
+    )
+    for words in (("submit", toy, *model, "--run-id", "a"), ("submit", toy, *model, "--run-id", "a", "--dry-run")):
+        done = cluster.graphmill(*words, cwd=tmp_path)
+        assert done.code == 2, done.out
+        assert "own.Wide" in done.err
+    done = cluster.graphmill("study", "submit", study, cwd=tmp_path)
+    assert done.code == 2, done.out
+    assert "own.Wide" in done.err
+    assert not (tmp_path / "logs").exists()
+    there = cluster.graphmill("submit", toy, *model, "--setup-line", "true", "--dry-run", cwd=tmp_path)
+    assert there.code == 0, there.err
+    assert "own.Wide is not tried here" in there.err
+
+
 def test_a_persons_defaults_fill_gaps_and_change_nothing_else(cluster, toy, tmp_path):
     own = {"SBATCH_PARTITION": "nope", "SBATCH_TIMELIMIT": "1", "SQUEUE_FORMAT": "%j", "SLURM_MEM_PER_NODE": "7"}
     done = cluster.graphmill("submit", toy, "--run-id", "e", "--sbatch-arg=--hold", cwd=tmp_path, **own)

@@ -14,6 +14,7 @@ from typing import Any, Final
 from graphmill.base.amounts import mib_of
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
+from graphmill.cluster.jobs.check_model import unfit_requests
 from graphmill.cluster.jobs.pipeline_here import all_jobs, hold_pipeline
 from graphmill.cluster.jobs.pipeline_record import PipelineFolder, PlannedStage, SubmittedPipeline
 from graphmill.cluster.jobs.script import render_script
@@ -77,6 +78,7 @@ def plan_stages(
     then data that come with the package are prepared."""
     problems: list[Problem] = []
     planned: list[PlannedStage] = []
+    requests: dict[str, Request] = {}
     for stage in stages.pipeline.stages:
         try:
             experiment = load_stage(stages.pipeline, stage, None, overrides)
@@ -91,9 +93,13 @@ def plan_stages(
                 to_train=to_train,
             )
             planned.append(_planned(stages, stage, request))
+            if not stages.missing_sources(stage):
+                requests[f"stage {stage.name}"] = request
         except UserError as error:
             if error.message not in {problem.what for problem in problems}:
                 problems.append(Problem(f"stage {stage.name}", error.message, error.fix))
+    if not problems:
+        problems = list(unfit_requests(list(requests), list(requests.values())))
     refuse(problems, f"pipeline {stages.pipeline.name}")
     return tuple(planned)
 

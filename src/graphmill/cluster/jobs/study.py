@@ -13,6 +13,7 @@ from typing import Literal
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.base.messages import each_text_once
+from graphmill.cluster.jobs.check_model import unfit_requests
 from graphmill.cluster.jobs.script import render_script
 from graphmill.cluster.jobs.submit import (
     Request,
@@ -104,6 +105,8 @@ def plan_cells(
             except UserError as error:
                 if error.message not in {problem.what for problem in problems}:
                     problems.append(Problem(f"cell {state.cell.name}", error.message, error.fix))
+    if not problems:
+        problems = list(unfit_requests([f"cell {each.state.cell.name}" for each in plans], [p.request for p in plans]))
     refuse(problems, f"study {study.name}")
     return plans
 

@@ -1,31 +1,61 @@
-"""Try a user's model or loss on a made-up batch, before a run folder is made: in a process that may import torch."""
+"""Try user-defined models and losses on a made-up batch before anything is made or submitted, in another process."""
 
 import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
+from graphmill.config.problems import Problem
 from graphmill.record.run_folder import plan_text
 from graphmill.spec.plan import Plan
 
 
 def refuse_unfit_model(plan: Plan) -> None:
     """`UserError` if the plan names a model or a loss by dotted path, and it cannot be trained with as planned."""
-    if not plan.own_code:
-        return
-    with tempfile.NamedTemporaryFile("w", prefix="graphmill-plan-", suffix=".json", encoding="utf-8") as file:
-        file.write(plan_text(plan))
-        file.flush()
-        command = [sys.executable, "-m", "graphmill.tasks.check_model", file.name]
+    for problem in unfit_models([plan]):
+        if problem is not None:
+            raise problem
+
+
+def unfit_models(plans: Sequence[Plan]) -> list[UserError | None]:
+    """What is wrong with the user-defined code of each plan; None of those that fit, have none, or lack their data.
+
+    All are tried in one process, plans that differ in nothing but run id and rng seed once. Raises `UserError` if that
+    process fails.
+    """
+    texts = [plan_text(plan.model_copy(update={"run_id": "a-trial", "seed": 0})) for plan in plans]
+    can_be = [bool(plan.own_code) and plan.dataset.is_prepared for plan in plans]
+    wanted = list(dict.fromkeys(text for text, each in zip(texts, can_be, strict=True) if each))
+    if not wanted:
+        return [None] * len(plans)
+    names = ", ".join(dict.fromkeys(target for plan in plans for _, target in plan.own_code))
+    found = dict(zip(wanted, _tried(wanted, names), strict=True))
+    return [found.get(text) for text in texts]
+
+
+def unfit_problems(where: Sequence[str], plans: Sequence[Plan]) -> Iterator[Problem]:
+    """`unfit_models` as problems, each told once. `where`: of each plan, such as `cell a`."""
+    told = set()
+    for name, problem in zip(where, unfit_models(plans), strict=True):
+        if problem is not None and problem.message not in told:
+            told.add(problem.message)
+            yield Problem(name, problem.message, problem.fix)
+
+
+def _tried(texts: Sequence[str], names: str) -> list[UserError | None]:
+    with tempfile.TemporaryDirectory(prefix="graphmill-plans-") as folder:
+        paths = [Path(folder) / f"{number}.json" for number in range(len(texts))]
+        for path, text in zip(paths, texts, strict=True):
+            path.write_text(text, encoding="utf-8")
+        command = [sys.executable, "-m", "graphmill.tasks.check_model", *map(str, paths)]
         child = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if child.returncode == exits.BAD_REQUEST and child.stdout:
-        last = child.stdout.splitlines()[-1]  # the model's own code may print, too
-        raise UserError(**json.loads(last))
-    if child.returncode != exits.DONE:
+    if child.returncode not in (exits.DONE, exits.BAD_REQUEST) or not child.stdout:
         raise UserError(
-            f"{', '.join(target for _, target in plan.own_code)} could not be tried (exit status {child.returncode});"
-            " the error is above",
-            fix="correct the code",
+            f"{names} could not be tried (exit status {child.returncode}); the error is above", fix="correct the code"
         )
+    last = child.stdout.splitlines()[-1]  # the model's own code may print, too
+    return [None if problem is None else UserError(**problem) for problem in json.loads(last)]

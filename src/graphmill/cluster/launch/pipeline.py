@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
+from graphmill.cluster.launch.check_model import unfit_problems
 from graphmill.cluster.launch.local import WORKER
 from graphmill.cluster.launch.run import resume_run, start_run
 from graphmill.config.problems import Problem, refuse
@@ -130,6 +131,13 @@ def checked_plans(stages: Stages, chosen: Sequence[StageSpec], plan_of: PlanOf) 
         except UserError as error:
             if error.message not in {problem.what for problem in problems}:
                 problems.append(Problem(f"stage {stage.name}", error.message, error.fix))
+    if not problems:
+        new = [
+            (f"stage {stage.name}", plan)
+            for stage, plan in zip(chosen, plans, strict=True)
+            if stages.state(stage).status == NEW and not stages.missing_sources(stage)
+        ]
+        problems = list(unfit_problems([name for name, _ in new], [plan for _, plan in new]))
     refuse(problems, f"pipeline {stages.pipeline.name}")
     return plans
 

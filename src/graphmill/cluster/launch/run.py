@@ -15,12 +15,13 @@ from graphmill.spec.plan import Plan
 _log = logging.getLogger(__name__)
 
 
-def start_run(plan: Plan, *, logs_root: Path, command: Sequence[str] = WORKER) -> int:
+def start_run(plan: Plan, *, logs_root: Path, command: Sequence[str] = WORKER, is_tried: bool = False) -> int:
     """Begin a run in a new folder and wait for its end. Returns its exit status.
 
-    A user-defined model is tried first: where it does not fit, `UserError`, and nothing is made.
+    A user-defined model is tried first, unless it was already: where it does not fit, `UserError`, and nothing is made.
     """
-    refuse_unfit_model(plan)
+    if not is_tried:
+        refuse_unfit_model(plan)
     return _attempt(RunFolder.create(plan, logs_root), plan, command=command)
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from graphmill.base import exits
 from graphmill.base.errors import UnreadableError, UserError
+from graphmill.cluster.launch.check_model import unfit_problems
 from graphmill.cluster.launch.local import WORKER
 from graphmill.cluster.launch.run import resume_run, start_run
 from graphmill.config.problems import Problem, refuse
@@ -44,8 +45,9 @@ def cell_states(study: Study, logs_root: Path) -> list[CellState]:
 def run_study(study: Study, *, logs_root: Path, planner: Planner, command: Sequence[str] = WORKER) -> int:
     """Run what is not done yet; continue what was interrupted. Returns the study's exit status.
 
-    Every cell is planned before the first one runs, so a wrong value in the last cell costs no hours. A cell that fails
-    is left as failed and the study continues (1 at the end). A stop (75, or 130) stops the study; start it again.
+    Every cell is planned before the first one runs, and every user-defined model tried, so a wrong value in the last
+    cell costs no hours. A cell that fails is left as failed and the study continues (1 at the end). A stop (75, or 130)
+    stops the study; start it again.
     """
     refuse_hosts_here(study)
     states = cell_states(study, logs_root)
@@ -92,6 +94,10 @@ def _plans(study: Study, states: Sequence[CellState], planner: Planner) -> list[
         except UserError as error:
             if error.message not in {problem.what for problem in problems}:
                 problems.append(Problem(f"cell {state.cell.name}", error.message, error.fix))
+    if not problems:
+        new = [number for number, state in enumerate(states) if state.status == "new"]
+        names = [f"cell {states[number].cell.name}" for number in new]
+        problems = list(unfit_problems(names, [plans[number] for number in new]))
     refuse(problems, f"study {study.name}")
     return plans
 
@@ -99,7 +105,7 @@ def _plans(study: Study, states: Sequence[CellState], planner: Planner) -> list[
 def _run(state: CellState, plan: Plan, *, logs_root: Path, command: Sequence[str]) -> int:
     try:
         if state.status == "new":
-            return start_run(plan, logs_root=logs_root, command=command)
+            return start_run(plan, logs_root=logs_root, command=command, is_tried=True)
         return resume_run(RunFolder.open(state.folder), command=command)
     except UserError as error:
         _log.error(f"{error}")
