@@ -328,7 +328,9 @@ def request_of(folder: RunFolder, *, dependency: str = "", options: Sequence[str
     if options:
         sites = [text.partition("=")[2] for text in options if text.startswith(_SITE_OPTION)]
         others = [text for text in options if not text.startswith(_SITE_OPTION)]
-        job = changed_job(job, find_site(str(parse_value(sites[-1], source=_SITE_OPTION)) if sites else job.site), others)
+        job = changed_job(
+            job, find_site(str(parse_value(sites[-1], source=_SITE_OPTION)) if sites else job.site), others
+        )
         script = render_script(job)
     return Request(
         folder.read_plan(), job, script, folder, folder.path.parent, dependency, changes=differences(before, job)
