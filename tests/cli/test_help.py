@@ -22,7 +22,7 @@ COMMANDS = [  # in the order in which a person meets them
         "devcluster",
         "site",
     ),
-    *("doctor", "bench"),
+    *("doctor", "bench", "completion"),
 ]
 
 

@@ -1,6 +1,7 @@
 """The tree of commands."""
 
 import importlib
+import os
 import signal
 import sys
 import traceback
@@ -44,8 +45,11 @@ COMMANDS: Final = {
     "site": "site",
     "doctor": "doctor",
     "bench": "bench",
+    "completion": "completion",
 }
 """The commands in the order a user meets them, each with the module here that registers it."""
+COMPLETION_VARIABLE: Final = "_GRAPHMILL_COMPLETE"
+"""A shell sets it to ask what could stand at the cursor: `completion`."""
 
 
 class _AllCommands(Commands):
@@ -101,6 +105,10 @@ def run() -> None:
     """Run the command line: what escapes the commands is a bug of ours, and is reported as one."""
     interrupt = _Interrupt()
     try:
+        if COMPLETION_VARIABLE in os.environ:
+            from graphmill.cli.completion import answer, written
+
+            answer(commands(written()))
         tree = commands(sys.argv[1:])
         with interrupt.raised():
             tree()
