@@ -1,16 +1,20 @@
 """Jobs that end in different ways on this cluster of two hosts, as the readers of Slurm's answers see them: as JSON."""
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from graphmill.base.errors import UserError
 from graphmill.slurm.accounting import all_runs, ask_for_rows
 from graphmill.slurm.commands import call, kill_wait_s, sacct, sbatch_test_only, scancel, scontrol, squeue
 from graphmill.slurm.configuration import read_cluster
+from graphmill.slurm.hostlist import expand_hostlist
 
 ENDING = {
     "done": ["--nodes=2", "--wrap=srun true"],
@@ -19,7 +23,7 @@ ENDING = {
     "killed": ["--wrap=kill -TERM $$"],
     "gpus": ["--gres=gpu:v100:1", "--cpus-per-task=2", "--mem=1000M", "--wrap=true"],
     "array": ["--array=1-2", "--wrap=true"],
-    "requeued": ["--wrap=[ -n \"${SLURM_RESTART_COUNT:-}\" ] || sleep 300"],
+    "requeued": ['--wrap=[ -n "${SLURM_RESTART_COUNT:-}" ] || { touch "$HERE/began"; exec sleep 300; }'],
     "cancelled": ["--hold", "--wrap=true"],
 }  # fmt: skip
 STAYING = {
@@ -33,6 +37,9 @@ RUN = ("job_id", "state", "asked")
 STATES = ("COMPLETED", "FAILED", "CANCELLED", "REQUEUED")
 
 
+HERE = Path(os.environ.setdefault("HERE", tempfile.mkdtemp()))
+
+
 def submit(options: list[str]) -> str:
     words = ["sbatch", "--parsable", "--output=/dev/null", "--job-name=a|b", "--requeue", *options]
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
@@ -43,7 +50,8 @@ def main() -> None:
     for name, options in ENDING.items():
         jobs[name] = submit(options)
         if name == "requeued":
-            wait(lambda: [job.state for job in squeue([jobs["requeued"]])] == ["RUNNING"], "it to run")
+            wait((HERE / "began").exists, "it to run")
+            time.sleep(1)
             scontrol(["requeue", jobs[name]])
     scancel([jobs["cancelled"]])
     ids = [jobs[name] for name in ENDING]
@@ -61,7 +69,7 @@ def main() -> None:
         "squeue": [chosen(job, KEPT) for job in sorted(squeue(waiting), key=lambda job: job.job_id)],
         "times": [[job.submitted is not None, job.start is not None, job.end is not None] for job in squeue(waiting)],
         "sacct": [chosen(job, ENDED) for job in accounted(ids)],
-        "runs": sorted((chosen(run, RUN) for run in all_runs(rows) if run.start), key=str),
+        "runs": sorted((chosen(run, RUN) for run in all_runs(rows) if run.state != "CANCELLED"), key=str),
         "steps": sorted([row["JobID"], row["State"], row["ExitCode"], row["NTasks"]] for row in rows),
         "kill_wait_s": kill_wait_s(),
         "cluster": {**asdict(cluster), "settings": {}},
@@ -78,7 +86,9 @@ def accounted(ids: list[str]) -> list[Any]:
 
 
 def chosen(found: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: asdict(found)[name] for name in names}
+    """Which of the hosts a job gets is chance, how many is not."""
+    row = {name: asdict(found)[name] for name in names}
+    return row | ({"hosts": len(expand_hostlist(row["hosts"]))} if "hosts" in row else {})
 
 
 def refusal(option: str) -> str:
