@@ -488,7 +488,7 @@ def settle(cluster: Description) -> None:
                 subprocess.run(["scontrol", "update", f"nodename={name}", "state=resume"], check=False)
         return set(states.values()) == {"idle"}
 
-    wait_until(idle, "all hosts to be idle", 120)
+    wait_until(idle, "all hosts to be idle", 120 + cluster.slurmd_timeout_s)  # pings are a third of that apart
 
 
 # --- outside

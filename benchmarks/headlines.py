@@ -57,14 +57,36 @@ def limits_headline(result: dict[str, Any]) -> tuple[str, str]:
 
 
 def faults_headline(result: dict[str, Any], over: str) -> tuple[str, str]:
-    promised = sum(kind["as_promised"] for kind in result["kinds"].values())
-    same = sum(kind["identical"] for kind in result["kinds"].values())
-    longest = max(kind["over_s"][1] for kind in result["kinds"].values() if kind["over_s"])
+    """A job that has lost its driver runs until Slurm gives the host up; its ranks do not."""
+    kinds = result["kinds"]
+    promised, same = (sum(kind[key] for kind in kinds.values()) for key in ("as_promised", "identical"))
+    heard = [kind for name, kind in kinds.items() if not name.endswith("_first")]
+    longest = max(kind["over_s"][1] for kind in heard if kind["over_s"])
     figure = (
-        f"{promised} of {result['num_trials']} trials of {len(result['kinds'])} kinds as promised, {same} bit-identical"
+        f"{promised} of {result['num_trials']} trials of {len(kinds)} kinds as promised, {same} bit-identical"
         f" in the end, {result['num_damaged_checkpoints']} damaged checkpoints, over within {longest:.0f} s"
     )
+    unheard = [kind for kind in kinds.values() if kind not in heard]
+    if unheard:
+        gone, noticed = (max(kind[key][1] for kind in unheard) for key in ("gone_s", "over_s"))
+        timeout = result["slurmd_timeout_s"]
+        figure += (
+            f"; driver lost: ranks gone within {gone:.0f} s, job over within {noticed:.0f} s (SlurmdTimeout {timeout})"
+        )
     return f"faults, {over}", figure
+
+
+def preemption_headline(result: dict[str, Any]) -> tuple[str, str]:
+    kinds = result["kinds"].values()
+    trials, promised, same, behind, over, doubled = (
+        sum(kind[key] for kind in kinds)
+        for key in ("trials", "as_promised", "identical", "left_behind", "left_over", "doubled")
+    )
+    figure = (
+        f"{promised} of {trials} trials of {len(kinds)} kinds as promised, {same} bit-identical in the end;"
+        f" {behind} runs left behind, {over} jobs left over, {doubled} doubled"
+    )
+    return "preempted, cancelled, powered off, no controller", figure
 
 
 HEADLINES = {
@@ -76,5 +98,6 @@ HEADLINES = {
     "kills": kills_headline,
     "limits": limits_headline,
     "faults": lambda r: faults_headline(r, "on Slurm"),
+    "preemption": preemption_headline,
     "faults_ssh": lambda r: faults_headline(r, "over SSH"),
 }

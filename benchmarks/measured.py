@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from entries import AGES, problems, read, source
+from fault_tables import faults, faults_ssh, preemption
 from headlines import HEADLINES, graphs_of, road_graph
 
 ROOT = Path(__file__).parent.parent
@@ -286,42 +287,6 @@ def limits(result: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n\n" + source(result, "python benchmarks/limits.py")
 
 
-def faults(result: dict[str, Any]) -> str:
-    """Detection is the first rank's own word; over, that the job no longer runs."""
-    times = {"told_s": "a rank said so, s", "gone_s": "no rank left, s", "over_s": "attempt over, s"}
-    ends = f"{len(result['completed_without_outcome'])} jobs COMPLETED without the outcome `done`."
-    lines = faults_table(result, "two-host runs on the dev cluster", "submit", times)
-    return "\n".join([*lines, ends]) + " " + source(result, "python benchmarks/faults.py")
-
-
-def faults_ssh(result: dict[str, Any]) -> str:
-    """The launcher's end, and that of the last agent or rank on any host, one that is cut off or not."""
-    times = {"told_s": "a rank said so, s", "over_s": "launcher over, s", "gone_s": "no process left, s"}
-    runs = f"runs of `graphmill launch` on {result['num_hosts']} hosts of the dev cluster"
-    ends = f"{result['num_left']} processes left on a host."
-    lines = faults_table(result, runs, "launch", times)
-    return "\n".join([*lines, ends]) + " " + source(result, "python benchmarks/faults_ssh.py")
-
-
-def faults_table(result: dict[str, Any], runs: str, command: str, times: dict[str, str]) -> list[str]:
-    """`times`: headings of the columns, by the key of each kind's summary."""
-    columns = {**times, "steps_lost": "steps lost"}
-    lines = [
-        f"**Faults** at random moments of {runs}; `train.hang_timeout_s`"
-        f" {result['hang_timeout_s']}, a checkpoint every {result['checkpoint_every_steps']} steps."
-        " Median (longest); s from the fault\n",
-        f"| fault | then | as promised | bit-identical in the end | {' | '.join(columns.values())} |",
-        "|" + "---|" * (4 + len(columns)),
-    ]
-    then = {"unharmed": "not harmed", "itself": "resumes automatically", "resume": f"ends; `{command} --resume`"}
-    for kind in result["kinds"].values():
-        spreads = [f"{pair[0]:.0f} ({pair[1]:.0f})" if (pair := kind[key]) else "" for key in columns]
-        counts = [f"{kind[key]} of {kind['trials']}" for key in ("as_promised", "identical")]
-        lines.append("| " + " | ".join([kind["words"], then[kind["goes_on"]], *counts, *spreads]) + " |")
-    lines.append(f"\n{result['num_trials']} trials: {result['num_damaged_checkpoints']} damaged checkpoints,")
-    return lines
-
-
 def pipeline(result: dict[str, Any]) -> str:
     """What `pipeline plan` predicts of a stage, and what its job took."""
     bars = result["bars"]
@@ -409,6 +374,7 @@ TABLES = {
     "scaling": lambda r: "\n".join(filter(None, [scaling(r), sensitivity(r)])),
     "limits": limits,
     "faults": faults,
+    "preemption": preemption,
     "faults_ssh": faults_ssh,
     "submit": submit,
     "pipeline": pipeline,

@@ -95,7 +95,7 @@ def lose_controller(trial: Trial) -> None:
     time.sleep(trial.away_s)
     daemons.start_slurmctld()
     wait_until(lambda: state_of(job) != "" and state_of(job) != "RUNNING", "the job to leave", 300)
-    if job == trial.run.jobs[-1]:  # requeued, it keeps the shortened limit
+    if trial.run.status() != "done" and job == trial.run.jobs[-1]:  # requeued, it keeps the shortened limit
         wait_until(lambda: state_of(job) == "PENDING", "the job to wait again", 300)
         slurm("scontrol", "update", f"jobid={job}", "timelimit=60")
 

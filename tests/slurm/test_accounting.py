@@ -45,6 +45,9 @@ def test_a_job_that_has_not_started_has_no_numbers():
     waiting = last_run([row(JobID="9", State="PENDING", Submit="1", Start="Unknown", End="Unknown")], "9")
     assert waiting is not None
     assert (waiting.start, waiting.total_cpu_s, waiting.asked.time_s) == (None, None, None)
+    cancelled = last_run([row(JobID="9", State="CANCELLED by 0", AllocCPUS="0", NNodes="1")], "9")  # by 24.11; 1 before
+    assert cancelled is not None
+    assert cancelled.asked.cores is None
 
 
 def test_the_summary_holds_what_the_seed_looks_for():

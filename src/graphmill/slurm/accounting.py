@@ -145,7 +145,7 @@ def _asked(job: Row) -> Asked:
     cores = float(has.get("cpu") or job["AllocCPUS"] or "nan")
     return Asked(
         hosts=hosts,
-        cores=None if math.isnan(cores) else cores / hosts,
+        cores=None if math.isnan(cores) else cores / hosts or None,  # 0: it never ran (Slurm 24.11)
         memory_mib=per_host or None,  # 0: all there is, or not asked
         gpus=float(has.get("gres/gpu", 0)) / hosts,
         time_s=float(job["TimelimitRaw"]) * 60 if job["TimelimitRaw"].isdecimal() else None,
