@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from waiting import HANG_S, wait_until
 
+from graphmill.cli.train import finish
 from graphmill.record.run_folder import RunFolder
 
 MAIN = "import sys; sys.argv[0] = 'graphmill'; from graphmill.cli import main; main()"
@@ -149,3 +151,11 @@ def test_a_study_of_real_runs(graphmill, toy, source_environ, tmp_path):
     assert "local_sgd" in shown[3]
     assert graphmill("verify", "s").code == 0
     assert json.loads(graphmill("merge", "--json").out)["num_rows"] == 2
+
+
+@pytest.mark.parametrize(("attempts", "says"), [(1, "60 epochs, 3.8 s\n"), (3, "60 epochs, 3.8 s in attempt 3\n")])
+def test_a_resumed_run_says_whose_seconds_these_are(attempts, says, capsys):
+    outcome = SimpleNamespace(epochs=60, wall_s=3.8)
+    folder = SimpleNamespace(path="run", attempts=lambda: [None] * attempts, read_outcome=lambda: outcome)
+    finish(folder, 0)
+    assert capsys.readouterr().out == f"run: {says}"
