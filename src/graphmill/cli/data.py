@@ -257,13 +257,23 @@ def _run_at(target: str, logs_root: Path) -> Any:  # noqa: ANN401  # a RunFolder
 def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
     from graphmill.record.evaluations import recorded_baselines
     from graphmill.record.metrics import read_metrics
+    from graphmill.record.staged import data_read, data_read_in_words
 
     plan, outcome = run.read_plan(), run.read_outcome()
     rows = read_metrics(run.metrics_path, is_growing=True) if run.metrics_path.exists() else []
     attempts = run.attempts()
     if json:
         last = rows[-1] if rows else None
-        print_json({"path": run.path, "plan": plan, "outcome": outcome, "attempts": attempts, "last_epoch": last})
+        print_json(
+            {
+                "path": run.path,
+                "plan": plan,
+                "outcome": outcome,
+                "attempts": attempts,
+                "last_epoch": last,
+                "data_read": data_read(run),
+            }
+        )
         return
     status = "running, or killed before it could write an outcome" if outcome is None else outcome.status
     primary = plan.kind.primary
@@ -272,7 +282,8 @@ def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
         ("folder", str(run.path)),
         ("status", status),
         ("dataset", f"{plan.dataset.name}{' (synthetic)' if plan.dataset.synthetic else ''}"),
-        ("scheme", f"{plan.sync.scheme}, every {plan.sync.every}"),
+        *([("data read from", data_read_in_words(run))] if data_read(run) else []),
+        *([("scheme", f"{plan.sync.scheme}, every {plan.sync.every}")] if plan.ranks > 1 else []),
         ("ranks", plan.ranks),
         ("epochs", f"{len(rows)} of {plan.calendar.num_epochs}"),
         ("attempts", len(attempts)),

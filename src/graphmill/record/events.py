@@ -45,6 +45,7 @@ class Start(Event):
     backend: str | None
     plan_hash: str
     process_s: float | None = None  # from the start of the process until it began to work
+    data: str = ""  # the folder that the rank reads: the prepared dataset, or a staged copy; "": an older version's
 
 
 class Initialised(Event):

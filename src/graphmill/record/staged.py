@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_json
 from graphmill.record.documents import read_document
+from graphmill.record.events import Start, events_in
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.machine import host_name
 from graphmill.spec.plan import Plan
@@ -101,6 +102,24 @@ def staged_store_path(plan: Plan, environ: Mapping[str, str], folder: RunFolder)
         again = f"python -m graphmill.cluster.staging.stage {folder.path}"
         raise UserError(f"{path}: {problem}", fix=f"stage it again: `{again}`, or `unset {ROOT_VARIABLE}`")
     return path
+
+
+def data_read(folder: RunFolder) -> dict[str, str]:
+    """The folder that the ranks of each host read in their last attempt, by host name; empty before they start."""
+    read = {}
+    for path in sorted(folder.events_dir.glob("rank_*.jsonl")):
+        starts = events_in(path, Start)
+        if starts and starts[-1].data:
+            read[starts[-1].hostname] = starts[-1].data
+    return read
+
+
+def data_read_in_words(folder: RunFolder) -> str:
+    """The same in a line: host names only where hosts differ."""
+    read = data_read(folder)
+    if len(set(read.values())) <= 1:
+        return next(iter(read.values()), "")
+    return ", ".join(f"{path} on {host}" for host, path in sorted(read.items()))
 
 
 def staged_problem(path: Path, checksum: str) -> str | None:

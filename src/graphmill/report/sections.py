@@ -16,6 +16,7 @@ from graphmill.diagnose.bottleneck import Clock, Measured, find_bottleneck
 from graphmill.diagnose.bottleneck_facts import measured_of
 from graphmill.record.provenance import GitState, Provenance
 from graphmill.record.run_folder import RunFolder
+from graphmill.record.staged import data_read_in_words
 from graphmill.report.chart import Chart
 from graphmill.report.configurations import with_run_names
 from graphmill.report.learning import learning_curves
@@ -156,6 +157,8 @@ def _clocks(clocks: Sequence[Clock]) -> Table:
 def _provenance(folders: Sequence[RunFolder]) -> list[Block]:
     known = [(folder.read_plan(), folder.read_provenance()) for folder in folders]
     told_rows = [dict(_origin(plan, provenance)) for plan, provenance in known]
+    for folder, rows in zip(folders, told_rows, strict=True):
+        rows["data read from"] = data_read_in_words(folder)
     names = dict.fromkeys(name for rows in told_rows for name in rows)
     values = {name: list(dict.fromkeys(rows[name] for rows in told_rows if rows.get(name))) for name in names}
     if len(values.get("started", [])) > 1:

@@ -74,6 +74,7 @@ def build(context: RankContext, device: torch.device, alive: Callable[[], None])
         run_log=RunLog(folder, rank.rank, context.events, Progress(plan, shown=rank.rank == 0), plan.kind),
         time_left=_time_left(context),
         alive=alive,
+        data=str(staged or plan.dataset.path),
         baselines=score_beside_runs(plan.task),
         initial=initial,
     )

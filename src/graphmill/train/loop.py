@@ -47,6 +47,7 @@ class Training:
     run_log: RunLog
     time_left: TimeLeft
     alive: Callable[[], None]  # called at every step; feeds the watchdog
+    data: str = ""  # the folder that the task's data are read from
     baselines: Iterable[BaselineScore] = ()  # scored while they are taken, before the first step of the run
     epoch: int = 0
     step: int = 0  # within the epoch

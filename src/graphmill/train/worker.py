@@ -223,6 +223,7 @@ def _started(training: Training, *, resumed: bool) -> Start:
         backend=dist.get_backend() if dist.is_initialized() else None,
         plan_hash=training.checkpoints.plan_hash,
         process_s=training.time_left.reserve.start_s,
+        data=training.data,
     )
 
 
@@ -289,6 +290,7 @@ def _opening(training: Training, *, resumed: bool) -> str:
             f"{ranks} on {plan.device}",
             f"{threads} each",
             f"{plan.sync.scheme}, every {plan.sync.every}" if plan.ranks > 1 else "no synchronisation",
+            *([f"data in {training.data}"] if training.data != plan.dataset.path else []),
             *([f"resumed after step {training.steps_done}"] if resumed else []),
         ]
     )

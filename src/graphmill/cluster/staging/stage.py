@@ -163,6 +163,18 @@ def _copy(dataset: Dataset, target: Path, threads: int) -> float:
     return copy_s
 
 
+def refuse_too_large(datasets: Sequence[Dataset], root: Path) -> None:
+    """Raise a `StagingError` if the copies that are still to be made do not fit in `root` together."""
+    missing = [each for each in datasets if not (root / staged_name(each.name, each.checksum)).exists()]
+    needed = sum(needed_bytes(each.sizes.values()) + _MARGIN_BYTES for each in missing)
+    place = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
+    if missing and needed > free_bytes(place):
+        names = ", ".join(each.name for each in missing)
+        raise StagingError(
+            f"{root} has {free_bytes(place) / 2**20:,.1f} MiB free, and {names} need {needed / 2**20:,.1f}"
+        )
+
+
 def _no_room(dataset: Dataset, target: Path) -> StagingError:
     needed, free = needed_bytes(dataset.sizes.values()) + _MARGIN_BYTES, free_bytes(target.parent)
     quota = "" if needed > free else ", but a quota, or another job, takes more"
