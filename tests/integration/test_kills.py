@@ -155,6 +155,11 @@ def test_killed_at_random_moments(zygote, planned, undisturbed, tmp_path):
 
 LEARNING = {
     "a loss that draws": {"loss": {"kind": "custom", "target": "strange_losses.noisy"}},
+    "judged by one's own": {
+        "early_stopping": {"patience": 2, "min_delta": 1.0},
+        "measures": {"brier": {"target": "strange_losses.brier", "higher_is_better": False}},
+        "best_by": "brier",
+    },
     "adam in groups": {"optimizer": {"kind": "adam", "groups": {"b": {"parameters": ["*.bias"], "lr_factor": 0.5}}}},
     "adamw": {"optimizer": {"kind": "adamw", "schedule": {"kind": "cosine", "warmup_steps": 5}}},
     "sgd": {"optimizer": {"kind": "sgd", "lr": 0.1, "schedule": {"kind": "linear", "warmup_steps": 3}}},
@@ -168,14 +173,15 @@ LEARNING = {
 
 @pytest.mark.parametrize("learning", LEARNING)
 def test_killed_with_every_optimizer(zygote, planned, tmp_path, learning):
-    """Two kills of a run of two ranks; the one that stops early does so after three of its six epochs."""
+    """Two kills of a run of two ranks; those that stop early do so after three of its six epochs."""
     settings = {"sync": {"scheme": "local_sgd", "every": 2}, "checkpoint": {"every_steps": 2}}
-    epochs = 6 if learning == "stopped early" else 3
+    stops_early = "early_stopping" in LEARNING[learning]
+    epochs = 6 if stops_early else 3
     plan = planned("run", ranks=2, epochs=epochs, batch_size=10, **settings, **LEARNING[learning])
     reference = RunFolder.create(plan, tmp_path / "reference")
     assert zygote.wait(zygote.start(reference, resume=False)) == [0, 0], zygote.said(reference)
     outcome = reference.read_outcome()
-    assert (outcome.stopped_early, outcome.epochs) == (learning == "stopped early", 3)
+    assert (outcome.stopped_early, outcome.epochs) == (stops_early, 3)
     folder, tally = RunFolder.create(plan, tmp_path / "killed"), Tally()
     run_with_kills(zygote, folder, random.Random(learning), tally, num_kills=2, most_s=outcome.wall_s / 3)
     assert_same(folder, reference)

@@ -37,6 +37,17 @@ RUNS = {
     },
     "sgd-frozen": {"ranks": 2, "optimizer": {"kind": "sgd", "lr": 0.5, "frozen": ["layers.1.*"]}},
     "own-loss": {"ranks": 2, "loss": {"kind": "custom", "target": "strange_losses.focal", "options": {"gamma": 1.5}}},
+    "own-measures": {
+        "ranks": 2,
+        "epochs": 9,
+        "early_stopping": {"patience": 2, "min_delta": 1.0},
+        "measures": {
+            "mcc": {"target": "strange_losses.mcc", "higher_is_better": True},
+            "brier": {"target": "strange_losses.brier", "higher_is_better": False},
+            "undefined": {"target": "strange_losses.undefined", "higher_is_better": False},
+        },
+        "best_by": "brier",
+    },
     "weighted": {"ranks": 2, "loss": {"kind": "cross_entropy", "class_weights": "balanced", "label_smoothing": 0.1}},
 }
 

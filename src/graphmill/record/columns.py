@@ -1,11 +1,12 @@
 """Columns of metrics.csv by name: those of files that other versions and other programs wrote, too."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from graphmill.spec.columns import FORMER_NAMES, Column, Layout
+from graphmill.spec.columns import FORMER_NAMES, Column, Layout, Measure
 from graphmill.spec.kinds import all_kinds
 from graphmill.spec.kinds.kind import AnyKind
+from graphmill.spec.measures import with_measures
 
 ANY_COLUMN: Final[dict[str, Column]] = {name: column for kind in all_kinds() for name, column in kind.columns.items()}
 """Every column of every built-in task; one name holds one type of value, whatever the task."""
@@ -45,9 +46,31 @@ def is_lower_better(kind: AnyKind, name: str) -> bool:
 
 
 def kind_of_header(header: Iterable[str]) -> AnyKind | None:
-    """The built-in task that has all columns of this header, and no other measure; or None."""
-    names = set(header)
-    return next((kind for kind in all_kinds() if _measured(kind) <= names <= kind.columns.keys()), None)
+    """The built-in task that has all columns of this header; or None.
+
+    Measures of the user's own are there with it, and in a header of today the measure first that chose the best. What
+    is better of them a header does not say: see `report.directions`.
+    """
+    names = list(header)
+    own = _own_measures(names)
+    rest = set(names) - {column for name in own for column in _columns_of(name)}
+    kind = next((kind for kind in all_kinds() if _measured(kind) <= rest <= kind.columns.keys()), None)
+    if kind is None:
+        return None
+    measures = [Measure(name, name, higher_is_better=True) for name in own]
+    first = next(name.removeprefix("val_") for name in names if name.startswith("val_") and name != "val_loss")
+    as_written = with_measures(kind, measures, None if first == kind.primary.name else first)
+    return as_written if list(as_written.columns) == names else with_measures(kind, measures, None)
+
+
+def _own_measures(header: Sequence[str]) -> list[str]:
+    """The names of measures that no built-in task has: each has a column of its own, and one of its best so far."""
+    found = (name.removeprefix("val_") for name in header if name.startswith("val_") and name not in ANY_COLUMN)
+    return [name for name in found if set(_columns_of(name)) <= set(header)]
+
+
+def _columns_of(measure: str) -> tuple[str, str]:
+    return f"val_{measure}", f"best_val_{measure}"
 
 
 def kinds_measured(header: Iterable[str]) -> list[AnyKind]:

@@ -18,6 +18,7 @@ from graphmill.report.measured_cells import Spread
 from graphmill.report.table import Value, sort_key
 from graphmill.spec.differences import configuration, varied_keys
 from graphmill.spec.kinds.kind import AnyKind
+from graphmill.spec.measures import judged_kind
 from graphmill.spec.plan import Plan
 
 BY_SCORE = ("val", "test")
@@ -83,15 +84,15 @@ class _Run:
     def is_done(self) -> bool:
         return self.outcome is not None and self.outcome.status == "done"
 
-    def score(self, split: Literal["val", "test"]) -> float | None:
+    def score(self, split: Literal["val", "test"], measure: str) -> float | None:
         assert self.outcome is not None, "it is done"
         found = (self.outcome.best if split == "val" else self.outcome.test) or {}
-        value = found.get(self.plan.kind.primary.name)
+        value = found.get(measure)
         return None if value is None else float(value)
 
-    def baseline(self, split: str, name: str) -> float | None:
+    def baseline(self, split: str, name: str, measure: str) -> float | None:
         assert self.outcome is not None, "it is done"
-        return self.outcome.baselines.get(split, {}).get(name, {}).get(self.plan.kind.primary.name)
+        return self.outcome.baselines.get(split, {}).get(name, {}).get(measure)
 
 
 def compare(runs: Sequence[RunFolder], *, sort: str = "val") -> list[Comparison]:
@@ -111,7 +112,8 @@ def compare(runs: Sequence[RunFolder], *, sort: str = "val") -> list[Comparison]
 
 
 def _comparison(runs: Sequence[_Run]) -> Comparison:
-    kind, done = runs[0].plan.kind, [run for run in runs if run.is_done]
+    plans, done = [run.plan for run in runs], [run for run in runs if run.is_done]
+    kind = judged_kind(plans[0].task.kind, plans)
     varied = varied_keys([run.plan for run in done])
     groups: dict[str, list[_Run]] = {}
     for run in done:
@@ -123,7 +125,7 @@ def _comparison(runs: Sequence[_Run]) -> Comparison:
         measure=kind.primary.words,
         higher_is_better=kind.primary.higher_is_better,
         varied=tuple(varied),
-        rows=tuple(_row(members, varied) for members in groups.values()),
+        rows=tuple(_row(members, varied, kind.primary.name) for members in groups.values()),
         unfinished=tuple(run.plan.run_id for run in runs if not run.is_done),
         baselines=_baselines(kind, done),
     )
@@ -132,7 +134,9 @@ def _comparison(runs: Sequence[_Run]) -> Comparison:
 def _baselines(kind: AnyKind, runs: Sequence[_Run]) -> dict[str, Beside]:
     found = {}
     for baseline in kind.baselines:
-        val, test = (_extremes([run.baseline(split, baseline.name) for run in runs]) for split in BY_SCORE)
+        val, test = (
+            _extremes([run.baseline(split, baseline.name, kind.primary.name) for run in runs]) for split in BY_SCORE
+        )
         if val or test:
             found[baseline.name] = Beside(baseline.words, val, test)
     return found
@@ -143,7 +147,7 @@ def _extremes(values: Sequence[float | None]) -> tuple[float, float] | None:
     return (min(known), max(known)) if known else None
 
 
-def _row(runs: Sequence[_Run], varied: Sequence[str]) -> Configuration:
+def _row(runs: Sequence[_Run], varied: Sequence[str], measure: str) -> Configuration:
     """`runs` share a configuration."""
     chosen = configuration(runs[0].plan)
     return Configuration(
@@ -151,8 +155,8 @@ def _row(runs: Sequence[_Run], varied: Sequence[str]) -> Configuration:
         runs=tuple(run.plan.run_id for run in runs),
         seeds=tuple(run.plan.seed for run in runs),
         whence="; ".join(dict.fromkeys(run.plan.whence for run in runs if run.plan.whence)),
-        val=Spread.of(run.score("val") for run in runs),
-        test=Spread.of(run.score("test") for run in runs),
+        val=Spread.of(run.score("val", measure) for run in runs),
+        test=Spread.of(run.score("test", measure) for run in runs),
     )
 
 

@@ -12,6 +12,7 @@ from graphmill.report.chart import Axis, Chart, Panel, Series, linear_axis
 from graphmill.report.curves import Curve, bounds_of, mean_curves, measure_axis, title_of, variant_labels
 from graphmill.report.style import MARKERS, OKABE_ITO, axis_words, ordered_colours
 from graphmill.report.table import OfDataset
+from graphmill.spec.kinds import find_kind
 
 MOST_LINES: Final = 12
 """More cannot be told apart: the best are drawn, and the note counts the others."""
@@ -21,9 +22,11 @@ LONG: Final = 12
 
 
 def learning_curves(part: OfDataset) -> list[Chart]:
-    """A chart of the loss and one of the measure; of a measure that no row has, none."""
-    measure = f"val_{part.kind.primary.name}"
-    known = [column for column in ("loss", measure) if part.frame[column].is_finite().any()]
+    """A chart of the loss, of the measure, and of each of the user's own; of a measure that no row has, none."""
+    of_task = find_kind(part.kind.name).measures
+    own = [measure.name for measure in part.kind.measures[1:] if measure.name not in {each.name for each in of_task}]
+    shown = ["loss", *(f"val_{name}" for name in (part.kind.primary.name, *own))]
+    known = [column for column in shown if part.frame[column].is_finite().any()]
     return [_chart(part, column) for column in known]
 
 

@@ -9,7 +9,7 @@ what metrics.csv itself says, are columns of their own (`configurations`).
 import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from graphmill.base.errors import UserError
@@ -21,6 +21,8 @@ from graphmill.record.run_folder import RunFolder
 from graphmill.report.configurations import with_what_varies
 from graphmill.report.table import MERGED_METRICS, Value, as_now, frame_of, layout_of, sort_key, typed_rows
 from graphmill.spec.columns import Column, Layout
+from graphmill.spec.kinds import find_kind
+from graphmill.spec.measures import with_measures
 
 KEY_COLUMNS = ("run_id", "sync_scheme", "sync_every", "world_size", "seed", "epoch")
 
@@ -84,7 +86,7 @@ def merge(
     `layout`: write the header of another program, as a view of our columns.
     """
     original = [read_table(path) for path in find_metrics(input_root, pattern, output)]
-    tables = [as_now(table) for table in original]
+    tables = _with_all_measures([as_now(table) for table in original])
     _check_same_header(tables)
     columns = _columns(tables[0])
     tables, varied = with_what_varies(tables)
@@ -155,12 +157,32 @@ def find_metrics(root: Path, pattern: str, output: Path) -> list[Path]:
     return found
 
 
+def _with_all_measures(tables: Sequence[Table]) -> list[Table]:
+    """Runs of one task with the columns of all measures that users defined for some of them; empty in the others."""
+    headers = {table.header for table in tables}
+    kinds = [kind_of_header(header) for header in headers]
+    known = [kind for kind in kinds if kind is not None]
+    is_one_task = len(known) == len(kinds) and len({kind.name for kind in known}) == 1
+    if len(headers) == 1 or not is_one_task or {tuple(kind.columns) for kind in known} != headers:
+        return list(tables)
+    task = find_kind(known[0].name)
+    own = {measure.name: measure for kind in known for measure in kind.measures if measure not in task.measures}
+    first = {kind.primary.name for kind in known}
+    header = tuple(with_measures(task, list(own.values()), first.pop() if len(first) == 1 else None).columns)
+    return [_spread(table, header) for table in tables]
+
+
+def _spread(table: Table, header: tuple[str, ...]) -> Table:
+    rows = (dict(zip(table.header, row, strict=True)) for row in table.rows)
+    return replace(table, header=header, rows=tuple(tuple(row.get(name, "") for name in header) for row in rows))
+
+
 def _check_same_header(tables: Sequence[Table]) -> None:
     first = tables[0]
     for table in tables[1:]:
         if table.header != first.header:
             one, other = kind_of_header(first.header), kind_of_header(table.header)
-            if one is not None and other is not None and one is not other:
+            if one is not None and other is not None and one.name != other.name:
                 raise UserError(
                     f"{first.path} is of a {one.name} run, {table.path} of a {other.name} run,"
                     " and one table cannot hold both",

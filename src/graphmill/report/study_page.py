@@ -14,7 +14,9 @@ from graphmill.report.page import Block, Headline, Page, PageCell, Remark, Secti
 from graphmill.report.page import table as table_of
 from graphmill.report.run_record import RunRecord
 from graphmill.report.sections import curves_section, plain, plan_section, provenance_section, told, verified
+from graphmill.spec.columns import Measure
 from graphmill.spec.differences import configuration, varied_keys
+from graphmill.spec.measures import judged_kind
 
 
 def study_page(name: str, folders: Sequence[RunFolder], *, written: str) -> Page:
@@ -72,18 +74,27 @@ def score(found: Spread | None) -> Shown | None:
 def cells(records: Sequence[RunRecord]) -> Table:
     """Every run: what is its own, how it ended, its measures and time, what bound it, and what `verify` says."""
     varied = varied_keys([record.plan for record in records])
-    measure = records[0].plan.kind.primary
-    is_one_task = len({record.plan.task.kind for record in records}) == 1
-    words = measure.words if is_one_task else "score"
+    measures = {record.plan.task.kind: _measure_of(records, record.plan.task.kind) for record in records}
+    words = next(iter(measures.values())).words if len(measures) == 1 else "score"
     columns = (
         *(*short_names(varied), "seed", "status", "epochs", f"val {words}", f"test {words}"),
         *("time", "bound by", "verified", "run"),
     )
-    return table_of("One row for each run", columns, [_row(record, varied) for record in records])
+    return table_of(
+        "One row for each run",
+        columns,
+        [_row(record, varied, measures[record.plan.task.kind].name) for record in records],
+    )
 
 
-def _row(record: RunRecord, varied: Sequence[str]) -> tuple[PageCell, ...]:
-    chosen, measure = configuration(record.plan), record.plan.kind.primary.name
+def _measure_of(records: Sequence[RunRecord], task: str) -> Measure:
+    """What all runs of a task are judged by; by its first measure where some are judged otherwise."""
+    primary: Measure = judged_kind(task, [each.plan for each in records if each.plan.task.kind == task]).primary
+    return primary
+
+
+def _row(record: RunRecord, varied: Sequence[str], measure: str) -> tuple[PageCell, ...]:
+    chosen = configuration(record.plan)
     return (
         *(plain(chosen.get(key)) for key in varied),
         record.plan.seed,

@@ -16,9 +16,12 @@ from graphmill.record.columns import LAYOUTS, current_names, kind_of_header, kin
 from graphmill.record.metrics import Table, read_table
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.configurations import PREFIX, with_labels, with_what_varies
+from graphmill.report.directions import with_directions
 from graphmill.spec.columns import Column, ColumnType, Layout
 from graphmill.spec.kinds import TASKS, find_kind
 from graphmill.spec.kinds.kind import AnyKind
+from graphmill.spec.measures import judged_kind
+from graphmill.spec.plan import Plan
 
 MERGED_METRICS = Path("results/metrics.csv")
 
@@ -66,12 +69,16 @@ def load_metrics(path: Path = MERGED_METRICS, *, runs: str = "*", task: str | No
 
 def load_runs(folders: Sequence[RunFolder]) -> list[Metrics]:
     """The rows of runs as they are in their folders now, the runs of each task apart; a run without rows has none."""
-    apart: dict[str, list[Table]] = {}
+    apart: dict[str, list[tuple[Table, Plan]]] = {}
     for folder in folders:
         if folder.metrics_path.is_file():
             table = as_now(read_table(folder.metrics_path, is_growing=True))
-            apart.setdefault(folder.read_plan().task.kind, []).append(table)
-    found = (_metrics_of(find_kind(name), tables) for name, tables in apart.items())
+            plan = folder.read_plan()
+            apart.setdefault(plan.task.kind, []).append((table, plan))
+    found = (
+        _metrics_of(judged_kind(name, [plan for _, plan in runs]), [table for table, _ in runs])
+        for name, runs in apart.items()
+    )
     return [metrics for metrics in found if not metrics.frame.is_empty()]
 
 
@@ -93,7 +100,7 @@ def _kind_of(table: Table, task: str | None) -> AnyKind:
             f"{table.path} has the columns of no built-in task ({', '.join(TASKS)})",
             fix="say whose they are: --task package.module:KIND",
         )
-    return whole or likely[0]
+    return with_directions(whole, table) if whole else likely[0]
 
 
 def _with_all_columns(frame: pl.DataFrame, kind: AnyKind) -> pl.DataFrame:

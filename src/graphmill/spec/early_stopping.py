@@ -10,7 +10,7 @@ from graphmill.spec.columns import Measure
 
 
 class EarlyStoppingSpec(Spec):
-    """Stop once the first measure of the task no longer improves on the validation split."""
+    """Stop once the measure that chooses the best checkpoint no longer improves on the validation split."""
 
     patience: int = Field(
         0, ge=0, description="stop after this many evaluations in a row without an improvement; 0: never"

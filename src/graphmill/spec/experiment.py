@@ -45,6 +45,15 @@ class CustomLossSpec(Spec):
     options: dict[str, Any] = Field({}, description="keyword arguments, of a function at each call, of a class once")
 
 
+class MeasureSpec(Spec):
+    """A measure of the user's own, by dotted path; what it is called with is the task's to say."""
+
+    target: str = Field(description="dotted path, for example mypackage.measures.mcc")
+    options: dict[str, Any] = Field({}, description="keyword arguments, of a function at each call, of a class once")
+    higher_is_better: bool = Field(description="whether a larger value is the better one")
+    unit: str = Field("", description="of its values")
+
+
 class DeferredAllreduceSpec(Spec):
     """Accumulate gradients for k steps, then all-reduce and update. k = 1 is plain data parallelism."""
 
@@ -117,6 +126,12 @@ class TrainSpec(Spec):
     checkpoint: CheckpointSpec = CheckpointSpec()
     evaluate_every_epochs: int = Field(1, ge=0, description="0: only at the end")
     early_stopping: EarlyStoppingSpec = EarlyStoppingSpec()
+    measures: dict[str, MeasureSpec] = Field(
+        {}, description="measures of your own, by name: each with target, options, higher_is_better, unit"
+    )
+    best_by: str | None = Field(
+        None, description="the measure that chooses the best checkpoint and stops early; null: the first of the task"
+    )
     hang_timeout_s: float = Field(
         45.0, ge=5, le=3600, description="a rank that sends no heartbeat for so long is lost, and ends the attempt"
     )

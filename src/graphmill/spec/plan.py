@@ -10,9 +10,10 @@ from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
 from graphmill.spec.calendar import Calendar, EpochLengths, EqualBatches, planned_end
 from graphmill.spec.early_stopping import EarlyStoppingSpec
-from graphmill.spec.experiment import CheckpointSpec, Experiment, SyncSpec
+from graphmill.spec.experiment import CheckpointSpec, Experiment, MeasureSpec, SyncSpec
 from graphmill.spec.kinds import find_kind
 from graphmill.spec.kinds.kind import AnyKind, DatasetInfo, TaskPlan
+from graphmill.spec.measures import judged_kind, refuse_unfit_measures
 from graphmill.spec.optimizer import OptimizerSpec, planned_optimizer
 from graphmill.spec.weights import Ancestor, InitialWeights
 
@@ -66,6 +67,8 @@ class Plan(Spec):
     checkpoint: CheckpointSpec
     evaluate_every_epochs: int
     early_stopping: EarlyStoppingSpec = EarlyStoppingSpec()
+    measures: dict[str, MeasureSpec] = Field({}, description="of the user's own, by name")
+    best_by: str | None = Field(None, description="absent: the task's first measure")
     hang_timeout_s: float
     init_from: InitialWeights | None = Field(None, description="absent: the weights that it begins with are random")
     extends: Ancestor | None = Field(None, description="absent: it begins with step 0")
@@ -99,14 +102,15 @@ class Plan(Spec):
 
     @property
     def kind(self) -> AnyKind:
-        """Which learning problem."""
-        return find_kind(self.task.kind)
+        """Which learning problem, judged as this run is."""
+        return judged_kind(self.task.kind, [self])
 
     @property
     def own_code(self) -> tuple[tuple[str, str], ...]:
         """What the user has defined and ranks import: the experiment's key and the dotted path, for each."""
         sections = {name: getattr(self.task, name, None) for name in ("model", "loss")}
         found = {_KEY_OF[name]: getattr(section, "target", None) for name, section in sections.items()}
+        found |= {f"train.measures.{name}.target": spec.target for name, spec in self.measures.items()}
         return tuple((key, target) for key, target in found.items() if target is not None)
 
     @property
@@ -135,7 +139,9 @@ def resolve(
     """Make every choice, or refuse with a `UserError` that says what clashes. `machine`: of each of the `hosts`."""
     train = experiment.train
     dataset = _limited(dataset, experiment.dataset.train_limit)
-    refuse_unused_sources(find_kind(experiment.task.kind), experiment.sources)
+    kind = find_kind(experiment.task.kind)
+    refuse_unused_sources(kind, experiment.sources)
+    refuse_unfit_measures(kind, train.measures, train.best_by)
     task = _task_plan(experiment, dataset)
     device = _device(train.device, machine)
     ranks = _ranks(train.ranks, device, machine, hosts)
@@ -161,6 +167,8 @@ def resolve(
         checkpoint=train.checkpoint,
         evaluate_every_epochs=train.evaluate_every_epochs,
         early_stopping=train.early_stopping,
+        measures=train.measures,
+        best_by=train.best_by,
         hang_timeout_s=train.hang_timeout_s,
         init_from=init_from,
         sources=dict(sources or {}),

@@ -23,6 +23,7 @@ from graphmill.record.run_folder import RunFolder
 from graphmill.record.trust import refuse_foreign_model
 from graphmill.record.weights import Which
 from graphmill.runtime.machine import machine_info
+from graphmill.spec.kinds import find_kind
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.baselines import score_baselines
@@ -107,11 +108,11 @@ def measured(run: Judged, split: Split) -> Facts:
     """The measures of a split, which weights and data they belong to, and what baselines score in the first measure."""
     kind, own = run.plan.kind, run.plan.task
     names = [baseline.name for baseline in kind.baselines if baseline.with_runs]
-    beside = {
-        f"{score.baseline}_{kind.primary.name}": score.values[kind.primary.name]
-        for score in score_baselines(own, names, (split,))
-        if score.values is not None
-    }
+    beside: Facts = {}
+    for score in score_baselines(own, names, (split,)):
+        if score.values is not None:  # a user's own measure is not taken of baselines: then the task's first is shown
+            name = kind.primary.name if kind.primary.name in score.values else find_kind(kind.name).primary.name
+            beside[f"{score.baseline}_{name}"] = score.values[name]
     return {**run.facts(split), **run.task.evaluate(split, never_pause).facts(), **beside}
 
 

@@ -7,6 +7,7 @@ from itertools import islice
 
 import torch
 
+from graphmill.base.errors import UserError
 from graphmill.nn.weights import Loaded, Weights
 from graphmill.record.endings import EndingName
 from graphmill.record.events import Checkpoint, Sync
@@ -216,6 +217,11 @@ class Training:
     def _compared(self, measures: Measures) -> tuple[bool, Best]:
         """Whether `measures` are better than the best so far, and the best with them."""
         known = self.plan.kind.measures
+        if known[0].name not in measures.values:
+            raise UserError(
+                f"{known[0].name}, by which the best checkpoint is chosen, has no finite value on the validation split",
+                fix="let it be a number in all cases, or set train.best_by to another measure",
+            )
         values = dict(self.best.values) if self.best else {}
         better = {
             measure.name

@@ -315,7 +315,9 @@ def _closing(training: Training, test: Measures | None, baselines: BaselineScore
     lines.append(f"test {_scores(kind, test.values)}  (best checkpoint: epoch {training.best.epoch})")
     for baseline in kind.baselines:
         if values := baselines.get("test", {}).get(baseline.name):
-            is_better = kind.primary.is_better(values[kind.primary.name], test.values[kind.primary.name])
+            name = kind.primary.name
+            is_known = name in values and name in test.values  # a user's own measure is not taken of baselines
+            is_better = is_known and kind.primary.is_better(values[name], test.values[name])
             better = f"  (better than the run in {kind.primary.words})" if is_better else ""
             lines.append(f"{baseline.words}: {_scores(kind, values)}{better}")
     return "\n".join(lines)

@@ -151,6 +151,7 @@ class Kind(Generic[E, I, P]):
     old_formats: tuple[int | str, ...] = ()  # format_version of data prepared before their header named the kind
     layouts: tuple[Layout, ...] = ()  # headers of programs that the task comes from
     former_names: Mapping[str, str] = field(default_factory=dict)  # of columns, in runs of version 0.1.0
+    takes_measures: bool = False  # whether its ranks compute those of train.measures
     measures_since_0_1: tuple[str, ...] = ()  # names of measures that runs of version 0.1.0 lack
     columns: Mapping[str, Column] = field(init=False)  # of metrics.csv, in order
 

@@ -348,6 +348,7 @@ KIND: Final = Kind(
     baselines=(MAJORITY, LOGISTIC, PROPAGATED),
     score_baselines="graphmill.tasks.node_classification.baselines:score",
     loss_unit="nats",
+    takes_measures=True,
     experiment=NodeClassificationExperiment,
     info=GraphInfo,
     plan=NodeClassificationPlan,

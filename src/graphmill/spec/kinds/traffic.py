@@ -391,6 +391,7 @@ KIND: Final = Kind(
     seeds_are="windows",
     measures=tuple(_measures()),
     loss_unit="data unit",
+    takes_measures=True,
     experiment=TrafficExperiment,
     info=TrafficInfo,
     plan=TrafficPlan,

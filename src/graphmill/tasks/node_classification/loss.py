@@ -1,4 +1,4 @@
-"""What a classification is trained on: cross-entropy by class weights, or a user-defined loss."""
+"""What a classification is trained on and judged by: cross-entropy by class weights, or what users define."""
 
 import torch
 from torch import Tensor
@@ -8,6 +8,7 @@ from graphmill.spec.kinds.node_classification import CrossEntropySpec, NodeClass
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.custom_loss import CustomLoss
+from graphmill.tasks.custom_measures import CustomMeasures
 
 
 def class_weights(own: NodeClassificationPlan, labels: Tensor, device: torch.device) -> Tensor | None:
@@ -33,17 +34,17 @@ def custom_loss(plan: Plan, own: NodeClassificationPlan, group: Group) -> Custom
     return CustomLoss.of(own.loss, seed=plan.seed, rank=group.rank, device=group.device)
 
 
-def check_loss(plan: Plan, own: NodeClassificationPlan) -> None:
-    """Try a user-defined loss on made-up logits; `UserError` where it does not fit."""
+def check_judgement(plan: Plan, own: NodeClassificationPlan) -> None:
+    """Try a user-defined loss and measures on made-up logits; `UserError` where one does not fit."""
     device = torch.device(plan.device)
-    loss = custom_loss(plan, own, Group(0, 1, device))
-    if loss is None:
-        return
-    logits, labels = made_up(own.dataset.num_classes, device)
-    loss.try_out(logits, labels)
+    loss, measures = custom_loss(plan, own, Group(0, 1, device)), CustomMeasures.of(plan)
+    logits, labels = _made_up(own.dataset.num_classes, device)
+    if loss is not None:
+        loss.try_out(logits, labels)
+    measures.of_split(logits.cpu(), labels.cpu())
 
 
-def made_up(num_classes: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def _made_up(num_classes: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Logits [num_nodes, num_classes] and labels [num_nodes] of a few nodes, among them one of each class at least."""
     labels = torch.arange(max(8, 2 * num_classes), device=device) % num_classes
     return torch.randn(len(labels), num_classes, device=device), labels

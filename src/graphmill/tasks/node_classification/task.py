@@ -30,8 +30,9 @@ from graphmill.spec.kinds.node_classification import (
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.custom_loss import CustomLoss
+from graphmill.tasks.custom_measures import CustomMeasures
 from graphmill.tasks.node_classification.inference import LayerwiseInference
-from graphmill.tasks.node_classification.loss import check_loss, class_weights, custom_loss
+from graphmill.tasks.node_classification.loss import check_judgement, class_weights, custom_loss
 from graphmill.tasks.node_classification.metrics import measures, tally
 from graphmill.tasks.node_classification.model import DTYPE_OF, EdgeIndexModel, build_model, check_model
 from graphmill.tasks.node_classification.portable import NodeClassifier
@@ -57,6 +58,7 @@ class NodeClassification:
     labels: NDArray[np.int64] = field(init=False)  # [num_nodes], mapped: ranks of a host share it
     class_weights: Tensor | None = field(init=False)  # float32 [num_classes], on the device; None: every seed counts 1
     custom_loss: CustomLoss | None = field(init=False)  # None: cross-entropy
+    custom_measures: CustomMeasures = field(init=False)
     sampler: NeighborSampler = field(init=False)
     collector: Collector = field(init=False)
 
@@ -70,6 +72,7 @@ class NodeClassification:
         self.schedule = SeedSchedule.equal(train_ids, plan.batches, plan.seed)
         self.class_weights = class_weights(own, self._labels_of(train_ids), self.group.device)
         self.custom_loss = custom_loss(plan, own, self.group)
+        self.custom_measures = CustomMeasures.of(plan)
         topology = self.store.topology(undirected=own.undirected)
         resample = isinstance(self.model, GraphSage)
         # One thread samples while others compute: a batch is a millisecond's work, and waking helpers takes a share.
@@ -114,7 +117,8 @@ class NodeClassification:
         if self.custom_loss is not None:
             total[0] = self._custom_loss_of(nodes, logits, labels)
         self.model.train()
-        return measures(self.group.sum_numbers(total), self.own.dataset.num_classes)
+        found = measures(self.group.sum_numbers(total), self.own.dataset.num_classes)
+        return replace(found, values=found.values | self._custom_measures_of(split, logits))
 
     def predict(self, splits: Sequence[Split] | None, *, embeddings: bool) -> Predictions:
         """Logits, predicted class and label (masked: unlabelled) of every node of the splits; by ascending node id."""
@@ -138,7 +142,7 @@ class NodeClassification:
     def check_model(plan: Plan, own: NodeClassificationPlan) -> None:
         """`UserError` if what the user defined does not fit the plan; without data, in a moment."""
         check_model(plan, own)
-        check_loss(plan, own)
+        check_judgement(plan, own)
 
     @staticmethod
     def on_other_data(own: NodeClassificationPlan, store: LabelledGraphStore) -> NodeClassificationPlan:
@@ -176,6 +180,20 @@ class NodeClassification:
             return 0.0
         seeds, device = EvaluationSeeds(SeedIds(nodes)), self.group.device
         return float(self.custom_loss.sum(seeds, logits.float().to(device), labels.to(device)).double())
+
+    def _custom_measures_of(self, split: Split, logits: Tensor) -> dict[str, float]:
+        """By rank 0, of all ranks' logits in the order of the split; `logits`: of this rank's share."""
+        if not self.custom_measures:
+            return {}
+        nodes = self.store.nodes_in(split)
+        counts = [len(share) for share in np.array_split(nodes, self.group.world_size)]
+        everyone, values = (
+            self.group.gather_rows(logits, counts),
+            torch.zeros(len(self.plan.measures), dtype=torch.float64),
+        )
+        if self.group.rank == 0:
+            values = self.custom_measures.of_split(everyone.float(), self._labels_of(nodes))
+        return self.custom_measures.by_name(self.group.sum_numbers(values), split, tells=self.group.rank == 0)
 
     def _labels_of(self, ids: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(self.labels[ids])  # of a copy: torch cannot hold what is mapped read-only

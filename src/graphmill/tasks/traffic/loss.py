@@ -1,4 +1,4 @@
-"""A user-defined loss of forecasts, in the unit of the data."""
+"""User-defined losses and measures of forecasts, in the unit of the data."""
 
 import torch
 
@@ -7,6 +7,7 @@ from graphmill.spec.kinds.traffic import TrafficPlan
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.custom_loss import CustomLoss
+from graphmill.tasks.custom_measures import CustomMeasures
 
 
 def custom_loss(plan: Plan, own: TrafficPlan, group: Group) -> CustomLoss | None:
@@ -16,11 +17,12 @@ def custom_loss(plan: Plan, own: TrafficPlan, group: Group) -> CustomLoss | None
     return CustomLoss.of(own.loss, seed=plan.seed, rank=group.rank, device=group.device)
 
 
-def check_loss(plan: Plan, own: TrafficPlan) -> None:
-    """Try a user-defined loss on two made-up windows; `UserError` where it does not fit."""
+def check_judgement(plan: Plan, own: TrafficPlan) -> None:
+    """Try a user-defined loss and measures on two made-up windows; `UserError` where one does not fit."""
     device = torch.device(plan.device)
-    loss = custom_loss(plan, own, Group(0, 1, device))
-    if loss is None:
-        return
+    loss, measures = custom_loss(plan, own, Group(0, 1, device)), CustomMeasures.of(plan)
     forecasts, readings = torch.rand(2, 2, own.horizon, own.dataset.num_sensors, device=device) * 50 + 10
-    loss.try_out(forecasts, readings)
+    if loss is not None:
+        loss.try_out(forecasts, readings)
+    readings[:, :, ::2] = torch.nan  # missing
+    measures.of_part(forecasts, readings)

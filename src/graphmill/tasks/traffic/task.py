@@ -32,9 +32,10 @@ from graphmill.spec.kinds.traffic import (
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.custom_loss import CustomLoss
+from graphmill.tasks.custom_measures import CustomMeasures
 from graphmill.tasks.same_data import refuse_other_data
 from graphmill.tasks.task import SPLITS, Measures, Pause, Predictions, Split, never_pause
-from graphmill.tasks.traffic.loss import check_loss, custom_loss
+from graphmill.tasks.traffic.loss import check_judgement, custom_loss
 from graphmill.tasks.traffic.metrics import empty_tally, measures, tally
 from graphmill.tasks.traffic.model import Forecaster, build_model, check_model
 from graphmill.tasks.traffic.portable import TrafficForecaster
@@ -54,6 +55,7 @@ class Traffic:
     model: Forecaster = field(init=False)
     schedule: SeedSchedule = field(init=False)
     custom_loss: CustomLoss | None = field(init=False)  # None: one of the built-in ones
+    custom_measures: CustomMeasures = field(init=False)
 
     def __post_init__(self) -> None:
         plan, own = self.plan, self.own
@@ -64,6 +66,7 @@ class Traffic:
         starts = drawn(self.windows.of("train"), own.dataset.num_train, plan.seed)
         self.schedule = SeedSchedule.equal(starts, plan.batches, plan.seed)
         self.custom_loss = custom_loss(plan, own, self.group)
+        self.custom_measures = CustomMeasures.of(plan)
 
     def batches(self, epoch: int, first_step: int) -> Generator[WindowBatch]:
         """The batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
@@ -110,6 +113,7 @@ class Traffic:
         mine = shares[self.group.rank]
         at_once = windows_at_once(self.own.dataset.num_sensors)
         total, loss = empty_tally(self.own.horizon), torch.zeros(2, dtype=torch.float64)  # its sum, its terms
+        sums = torch.zeros(len(self.plan.measures), 2, dtype=torch.float64)  # of the user's own
         with torch.no_grad():
             for begin in range(0, len(shares[0]), at_once):  # the first share is never the smaller
                 pause()
@@ -118,12 +122,20 @@ class Traffic:
                     batch = self.windows.batch(seeds).to(self.group.device)
                     forecasts = self.model(batch)
                     total += tally(forecasts, batch.targets, batch.is_known)
+                    sums += self.custom_measures.of_part(forecasts, batch.targets)
                     loss += torch.stack([self._error_sum(forecasts, batch).double(), batch.is_known.sum()]).cpu()
         self.model.train()
         values = measures(self.group.sum_numbers(total), self.own.dataset.interval_s)
         loss = self.group.sum_numbers(loss)
         mean = values["mae"] if isinstance(self.own.loss, MaeSpec) else float(loss[0] / loss[1].clamp(min=1))
+        values |= self._custom_measures_of(sums, split)
         return Measures(loss=mean, values=values, num_seeds=len(starts))
+
+    def _custom_measures_of(self, sums: Tensor, split: Split) -> dict[str, float]:
+        if not self.custom_measures:
+            return {}
+        values = self.custom_measures.quotients(self.group.sum_numbers(sums))
+        return self.custom_measures.by_name(values, split, tells=self.group.rank == 0)
 
     def predict(self, splits: Sequence[Split] | None, *, embeddings: bool) -> Predictions:
         """Forecasts and readings (masked: missing) of every window of the splits, in order of time.
@@ -157,7 +169,7 @@ class Traffic:
     def check_model(plan: Plan, own: TrafficPlan) -> None:
         """`UserError` if what the user defined does not fit the plan; by two made-up windows."""
         check_model(plan, own, _same_store(own.dataset))
-        check_loss(plan, own)
+        check_judgement(plan, own)
 
     @staticmethod
     def on_other_data(own: TrafficPlan, store: TrafficStore) -> TrafficPlan:
