@@ -1,6 +1,8 @@
 """User-defined models, by dotted path."""
 
 import inspect
+import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -59,7 +61,7 @@ def try_out(target: str, model: nn.Module, arguments: Mapping[str, Tensor], want
         raise
     except Exception as error:  # whatever a stranger's code raises
         raise UserError(
-            f"{target} cannot compute a batch of {given}: {type(error).__name__}: {error}",
+            f"{target} cannot compute a batch of {given}: {type(error).__name__}: {error}{_place(error, model)}",
             fix=f"let forward take ({', '.join(arguments)}) and return {form}",
         ) from error
     if problem is not None:
@@ -106,4 +108,13 @@ def _load(target: str) -> Callable[..., Any]:
     if not hasattr(module, name):
         raise UserError(f"{module_name} has no {name!r}; {did_you_mean(name, dir(module))}", fix="change model.target")
     factory: Callable[..., Any] = getattr(module, name)
+    if not callable(factory):
+        raise UserError(f"{target} is of type {type(factory).__name__}, and makes no module", fix=fix)
     return factory
+
+
+def _place(error: Exception, model: nn.Module) -> str:
+    """The line of the model's own file that the error came through."""
+    source = getattr(sys.modules.get(type(model).__module__), "__file__", None)
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == source]
+    return f" ({source}, line {lines[-1]})" if lines else ""
