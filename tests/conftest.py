@@ -13,6 +13,7 @@ hypothesis.settings.register_profile("graphmill", deadline=None)
 hypothesis.settings.load_profile("graphmill")
 
 pytest_plugins = (
+    "command_line",
     "chromium",
     "failing_disk",
     "planned_runs",

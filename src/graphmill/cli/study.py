@@ -58,12 +58,13 @@ def run(
       cells: [{name: diloco, train.sync.scheme: diloco, train.sync.every: 16}]
       seeds: [1, 2, 3]
     """
-    from graphmill.cluster.launch.study import cell_states, run_study
+    from graphmill.cluster.launch.study import cell_states, refuse_wrong_cells, run_study
     from graphmill.record.run_folder import RunFolder
     from graphmill.spec.study import load_study
 
     loaded = load_study(name)
     if dry_run:
+        refuse_wrong_cells(loaded)
         _print_cells(name, logs_root, json=False)
         return
     code = run_study(

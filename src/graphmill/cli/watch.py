@@ -61,7 +61,7 @@ def watch(
     State, why a job waits, progress, the tail of the log; lines instead of a table without a terminal. Slurm is queried
     once per interval, however many runs there are; if it has forgotten a job, or is down, the run folder is used.
     Ctrl-C ends the watching, not the runs. Exit status 0: all are done; 75: some stopped and can be continued; 1: some
-    failed. With --once, only runs that have ended count.
+    failed, or are damaged. With --once, only runs that have ended, or are damaged, count.
 
     \b
     Example:
@@ -78,7 +78,7 @@ def watch(
     except KeyboardInterrupt:
         _log.info("no longer watching; the run continues (`graphmill stop` ends it)")
         raise typer.Exit(INTERRUPTED) from None
-    code = _exit_code(view.state for view in views if not once or view.state in ENDINGS)
+    code = _exit_code(view.state for view in views if not once or view.state in {*ENDINGS, "damaged"})
     if code:
         raise typer.Exit(code)
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -120,6 +120,8 @@ def _place(model: Model, loc: tuple[int | str, ...]) -> _Place:
             only_with = f"{dotted(path)}.{field.discriminator}={tag}"
             section = next(member for member in members if tag_of(member, str(field.discriminator)) == tag)
             field = None if rest else field
+    if field is not None and get_origin(field.annotation) is dict and rest and isinstance(rest[0], str):
+        path, field = (*path, rest.pop(0)), FieldInfo.from_annotation(get_args(field.annotation)[1])
     indices = tuple(
         part for part in rest if isinstance(part, int)
     )  # of a list; the rest names members of a plain union

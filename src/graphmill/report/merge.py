@@ -93,7 +93,10 @@ def merge(
     header, columns = tables[0].header, {**columns, **varied}
     for name in key_columns:
         if name not in header:
-            raise UserError(f"no file has the key column {name!r}", fix=did_you_mean(name, header))
+            raise UserError(
+                f"no file has the key column {name!r}, and {tables[0].path} is the first: {did_you_mean(name, header)}",
+                fix="give columns that are there as --key-columns, or keep other programs' files out of --input-root",
+            )
     rows = [row for table in tables for row in _rows(table, key_columns, columns)]
     kept = _last_attempts(rows, key_columns)
     kept.sort(key=lambda row: [sort_key(value) for value in row.key])

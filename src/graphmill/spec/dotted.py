@@ -19,6 +19,8 @@ def import_named(key: str, target: str, module_name: str, *, fix: str, refused: 
     Nothing of Python itself is imported, nothing whose name begins as one of `refused`, and no code out of a run
     folder, which is for results. `fix`: what to name instead. Raises `UserError` for those, and where the import fails.
     """
+    if not module_name:
+        raise UserError(f"{key} {target!r} is no dotted path: it names no module", fix=fix)
     package = module_name.partition(".")[0]
     is_python = package in sys.stdlib_module_names
     if is_python or module_name.startswith(tuple(refused)):
@@ -26,6 +28,10 @@ def import_named(key: str, target: str, module_name: str, *, fix: str, refused: 
     _refuse_code_in_run_folder(key, target, package)
     try:
         return importlib.import_module(module_name)
+    except SyntaxError as error:
+        raise UserError(
+            f"{key} {target!r}: {error.filename}, line {error.lineno}: {error.msg}", fix="correct that line"
+        ) from None
     except (ImportError, ValueError) as error:
         raise UserError(
             f"{key} {target!r}: {module_name!r} cannot be imported: {error}",

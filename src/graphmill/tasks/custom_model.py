@@ -1,6 +1,8 @@
 """User-defined models, by dotted path."""
 
 import inspect
+import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -18,6 +20,8 @@ _FIX: Final = "name a class of modules, such as torch_geometric.nn.GCN, or a fun
 def construct(spec: CustomModelSpec, filled_in: Mapping[str, object]) -> nn.Module:
     """The module that `spec` names, made with its options and with what the task fills in unless they say otherwise."""
     factory = find_named("model.target", spec.target, fix=_FIX)
+    if not callable(factory):
+        raise UserError(f"{spec.target} is of type {type(factory).__name__}, and makes no module", fix=_FIX)
     width = filled_in["in_channels"]
     given = spec.options.get("in_channels", width)
     if given != width:
@@ -58,7 +62,7 @@ def try_out(target: str, model: nn.Module, arguments: Mapping[str, Tensor], want
         raise
     except Exception as error:  # whatever a stranger's code raises
         raise UserError(
-            f"{target} cannot compute a batch of {given}: {type(error).__name__}: {error}",
+            f"{target} cannot compute a batch of {given}: {type(error).__name__}: {error}{_place(error, model)}",
             fix=f"let forward take ({', '.join(arguments)}) and return {form}",
         ) from error
     if problem is not None:
@@ -96,3 +100,10 @@ def _refuse_untrainable(target: str, model: nn.Module) -> None:
             f"{target}: {other[0]} is {parameters[other[0]].dtype}, and parameters are float32 here",
             fix="make the model in float32; train.precision=bf16 computes in bfloat16",
         )
+
+
+def _place(error: Exception, model: nn.Module) -> str:
+    """The line of the model's own file that the error came through."""
+    source = getattr(sys.modules.get(type(model).__module__), "__file__", None)
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == source]
+    return f" ({source}, line {lines[-1]})" if lines else ""

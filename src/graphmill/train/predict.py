@@ -43,7 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _log.error(f"{error}")
         return exits.BAD_REQUEST
     except OSError as error:
-        _log.error(f"{options.output} cannot be written: {error.strerror or error}")
+        what = f"{options.output} cannot be written: {error.strerror or error}"
+        _log.error(f"{UserError(what, fix='name a place that you may write to, with free space on it')}")
         return exits.BAD_REQUEST
     sys.stdout.write(json.dumps(facts, indent=2) + "\n")
     return exits.DONE

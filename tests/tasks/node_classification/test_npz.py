@@ -116,7 +116,7 @@ def test_a_random_split_covers_the_labelled_nodes(tmp_path):
         (PLAIN | {"x": np.full((N, 2), np.nan)}, r"key x\): row 0, column 0 is nan"),
         (PLAIN | {"x": np.full((N, 2), 1e300)}, "row 0, column 0 is inf"),
         (PLAIN | {"x": np.array(["a"] * N)}, "key x: <U1"),
-        (PLAIN | {"x": np.zeros((4, 2))}, "4 rows, and there are 6 nodes"),
+        (PLAIN | {"x": np.zeros((4, 2))}, "6 labels, and the features have 4 rows"),
         (PLAIN | {"y": np.array([0.5] * N)}, "row 0 has label 0.5"),
         (PLAIN | {"y": np.array([2**63] * N, dtype=np.uint64)}, "node 0 has label -2"),
         (PLAIN | {"y": np.array(["a"] * N)}, "labels are <U1"),

@@ -75,7 +75,7 @@ def test_masks_of_several_splits(tmp_path):
     mask = torch.tensor([[1, 0], [0, 1], [0, 0], [0, 0]]).bool()
     store = stored(tmp_path, small(train_mask=mask))
     assert store.nodes_in("train").tolist() == [0]
-    assert store.metadata.split == "the first of 2 splits given by the masks"
+    assert store.metadata.split == "as given by the masks, the first of 2 splits"
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,6 @@ def resume_run(folder: RunFolder, *, asked: Plan | None = None, command: Sequenc
 def _attempt(folder: RunFolder, plan: Plan, *, command: Sequence[str]) -> int:
     with attempt(folder, command=sys.argv) as begun:
         if begun is None:
-            _log.info(f"{folder.path} is done already: {plan.calendar.num_epochs} epochs")
+            _log.info(f"{folder.path} is done already: {plan.calendar.num_epochs} epochs; --extend gives it more")
             return exits.DONE
         return run_ranks(folder, plan, resume=begun.resumed, command=command)

@@ -71,6 +71,17 @@ def run_study(study: Study, *, logs_root: Path, planner: Planner, command: Seque
     return exits.ANSWER_IS_NO if failed else exits.DONE
 
 
+def refuse_wrong_cells(study: Study) -> None:
+    """`UserError` with all problems of the cells' experiments; no data are opened."""
+    problems: dict[str, Problem] = {}
+    for cell in expand(study):
+        try:
+            load_cell(study, cell)
+        except UserError as error:
+            problems.setdefault(error.message, Problem(f"cell {cell.name}", error.message, error.fix))
+    refuse(list(problems.values()), f"study {study.name}")
+
+
 def _state(study: Study, cell: Cell, logs_root: Path) -> CellState:
     run_id = f"{study.name}/{cell.name}"
     folder = RunFolder(logs_root / run_id)

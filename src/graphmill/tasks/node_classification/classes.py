@@ -32,12 +32,18 @@ def in_words(counts: Counts) -> Iterator[tuple[str, str]]:
 def remarks(counts: Counts, labels: NDArray[np.int64], class_names: Sequence[str]) -> Iterator[str]:
     """What a person should know before a model is judged by these splits: classes that are empty somewhere."""
     train, judged = counts["train"], counts["val"] + counts["test"]
+    for name in ("val", "test"):
+        if not counts[name].any():
+            yield f"no node is in the {name} split: nothing will be measured on it"
     used = np.bincount(labels[labels >= 0], minlength=len(train)) > 0
     for empty, says in (
         (~used, "have no node at all: gaps in the numbers"),
         (used & (train == 0) & (judged > 0), "have no training node, and are judged: a model cannot learn them"),
         (used & (train == 0) & (judged == 0), "are in no split"),
-        (used & (train > 0) & (counts["test"] == 0), "have no test node, and do not count in its measures"),
+        (
+            used & (train > 0) & (counts["test"] == 0) & counts["test"].any(),
+            "have no test node, and do not count in its measures",
+        ),
     ):
         if empty.any():
             numbers = np.flatnonzero(empty)

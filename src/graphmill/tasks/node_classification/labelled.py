@@ -71,7 +71,9 @@ def _check_labels(raw: LabelledGraph) -> None:
     if len(outside):
         node = int(outside[0])
         why = (
-            f"there are {largest + 1} class names"
+            "no negative number is a class"
+            if labels[node] < 0
+            else f"there are {largest + 1} class names"
             if raw.class_names
             else f"{len(labels)} nodes cannot show more classes"
         )

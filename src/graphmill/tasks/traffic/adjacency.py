@@ -45,6 +45,8 @@ def read_adjacency(path: Path) -> Adjacency:
         ".npy": _read_npy,
         ".csv": _read_distances,
     }
+    if not path.exists():
+        raise UserError(f"{path} does not exist", fix="give a path that does with --adjacency")
     if not path.is_file() or path.suffix not in readers:
         raise UserError(f"{path} is not an adjacency that is read here", fix=f"give {LAYOUTS}")
     adjacency = readers[path.suffix](path)

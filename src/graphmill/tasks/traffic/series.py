@@ -4,6 +4,7 @@ A missing reading is NaN here and ever after; `missing` says which readings of a
 without a zone, in seconds since 1970.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.graph.archive import npz_keys, read_npz
 from graphmill.graph.arrays import UNREADABLE, reason
+from graphmill.graph.csv_header import csv_header
 from graphmill.spec.kinds.traffic import MissingReadings
 from graphmill.tasks.traffic.basicts import NAME as BASICTS
 from graphmill.tasks.traffic.basicts import read_basicts
@@ -194,19 +196,29 @@ def _read_csv(path: Path) -> Series:
     import polars as pl
 
     try:
+        csv_header(path)
         table = pl.read_csv(path, infer_schema_length=None, null_values=["", "NaN", "nan", "NA"])
     except (pl.exceptions.PolarsError, *UNREADABLE) as error:
-        raise UserError(f"{path} cannot be read as CSV: {reason(error)}", fix=f"give {CSV_LAYOUT}") from error
+        raise UserError(f"{path} cannot be read as CSV: {_first_line(error)}", fix=f"give {CSV_LAYOUT}") from error
     if table.width < 2 or table.height == 0:
         raise UserError(f"{path} has {table.width} columns and {table.height} rows", fix=f"give {CSV_LAYOUT}")
     ids = tuple(table.columns[1:])
     for name in ids:
         if not table[name].dtype.is_numeric():
-            raise UserError(f"{path}: column {name} holds {table[name].dtype}, not numbers", fix=f"give {CSV_LAYOUT}")
+            broken = table[name].is_not_null() & table[name].cast(pl.Float64, strict=False).is_null()
+            row = int(broken.arg_max() or 0)
+            raise UserError(
+                f"{path}: column {name}, line {row + 2}: {table[name][row]!r} is not a number", fix=f"give {CSV_LAYOUT}"
+            )
     values = np.empty((table.height, len(ids)), dtype=np.float32)
     for number, name in enumerate(ids):
         values[:, number] = table[name].cast(pl.Float32).fill_null(float("nan")).to_numpy()
     return Series(values, _csv_times(table, path), ids, f"CSV file {path.name}")
+
+
+def _first_line(error: BaseException) -> str:
+    """What a library says, without its advice."""
+    return reason(error).strip().splitlines()[0]
 
 
 def _csv_times(table: Any, path: Path) -> NDArray[np.int64]:  # noqa: ANN401  # polars is imported late
@@ -221,11 +233,16 @@ def _csv_times(table: Any, path: Path) -> NDArray[np.int64]:  # noqa: ANN401  # 
         )
     if column.dtype.is_numeric():
         return seconds_of(column.to_numpy(), path)
+    if re.match(r"\s*\d{1,2}[./-]", column.cast(pl.String)[0]):
+        raise UserError(
+            f"{path}: column {column.name} begins with {column[0]!r}, and day and month cannot be told apart",
+            fix="write the year first: 2023-12-31 10:00:00",
+        )
     try:
         times = column.cast(pl.String).str.to_datetime(time_unit="us", strict=True)
     except pl.exceptions.PolarsError as error:
         raise UserError(
-            f"{path}: column {column.name} is not a time: {reason(error)}", fix=f"give {CSV_LAYOUT}"
+            f"{path}: column {column.name} is not a time: {_first_line(error)}", fix=f"give {CSV_LAYOUT}"
         ) from None
     if times.dtype.time_zone is not None:
         raise UserError(

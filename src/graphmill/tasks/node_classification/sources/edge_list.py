@@ -50,6 +50,8 @@ def read_tables(edges: Path, nodes: Path, name: str, *, split_seed: int | None =
     _require(edges, column_names(edges), _ENDS)
     tell_unused(edges.name, set(column_names(edges)) - set(_ENDS))
     table = read_table(nodes, columns)
+    if table.is_empty():
+        raise UserError(f"{nodes} has no row: there are no nodes", fix="write one row per node below the header")
     ids = _ids(table["id"], nodes)
     labels, class_names = _labels(table["label"], nodes)
     if split_seed is None:
@@ -69,7 +71,7 @@ def read_tables(edges: Path, nodes: Path, name: str, *, split_seed: int | None =
         origin={
             "edge_index": str(edges),
             "features": str(nodes),
-            "labels": f"{nodes}, column label",
+            "labels": f"{nodes}, column label; its rows are numbered from 0",
             "split": f"{nodes}, column split",
         },
     )
@@ -77,6 +79,10 @@ def read_tables(edges: Path, nodes: Path, name: str, *, split_seed: int | None =
 
 def _require(path: Path, columns: list[str], wanted: tuple[str, ...]) -> None:
     missing = [column for column in wanted if column not in columns]
+    if missing and len(columns) == 1 and any(separator in columns[0] for separator in ";\t|"):
+        raise UserError(
+            f"{path} has one column, {columns[0]!r}", fix="separate columns by commas, or by tabs in a file .tsv"
+        )
     if missing:
         raise UserError(
             f"{path} lacks the column {missing[0]} ({did_you_mean(missing[0], columns)})",
@@ -159,9 +165,12 @@ def _labels(column: pl.Series, path: Path) -> tuple[NDArray[np.int64], tuple[str
     if written:
         _log.info(f"{path}, column {column.name}: {', '.join(written)} means unlabelled, and names no class")
     text = pl.select(pl.when((text != "") & ~text.is_in(_MISSING)).then(text)).to_series()
-    integers = text.cast(pl.Int64, strict=False)
-    if integers.null_count() == text.null_count():
-        return integers.fill_null(-1).to_numpy().astype(np.int64), ()
+    for integers_or_floats in (text.cast(pl.Int64, strict=False), text.cast(pl.Float64, strict=False)):
+        if (
+            integers_or_floats.null_count() == text.null_count()
+        ):  # all are numbers; pandas writes 1.0 beside a missing one
+            whole = integers_or_floats.fill_null(-1).to_numpy()
+            return integer_labels(whole, place=f"{path}, column {column.name}"), ()
     names = text.drop_nulls().unique().sort().to_list()
     codes = text.replace_strict(names, list(range(len(names))), default=None, return_dtype=pl.Int64)
     return codes.fill_null(-1).to_numpy().astype(np.int64), tuple(names)

@@ -14,7 +14,12 @@ from graphmill.base.errors import UserError
 from graphmill.graph.archive import npz_keys, read_npz
 from graphmill.graph.features import Features, SparseFeatures, csr_problem, dense, sparse
 from graphmill.tasks.node_classification.labelled import SPLIT_CODES, LabelledGraph, SplitName
-from graphmill.tasks.node_classification.sources.splits import random_split, split_from_masks, split_from_names
+from graphmill.tasks.node_classification.sources.splits import (
+    first_columns,
+    random_split,
+    split_from_masks,
+    split_from_names,
+)
 from graphmill.tasks.node_classification.sources.unused import tell_unused
 
 _MASKS: dict[str, SplitName] = {"train_mask": "train", "val_mask": "val", "test_mask": "test"}
@@ -34,13 +39,19 @@ def read_npz_graph(path: Path, name: str, *, split_seed: int | None = None) -> L
     arrays = read_npz(path, required=("edge_index", "y"), optional=_OPTIONAL)
     tell_unused(path.name, set(npz_keys(path)) - {"edge_index", "y", *_OPTIONAL})
     labels = _labels(arrays, path)
+    features = _features(arrays, path)
+    if features.num_nodes != len(labels):
+        raise UserError(
+            f"{path}: key y has {len(labels)} labels, and the features have {features.num_nodes} rows",
+            fix="give one of each per node; a label of -1: unlabelled",
+        )
     if split_seed is None:
-        split, note = _split(arrays, len(labels), path), "as given in the file"
+        split, note = _split(arrays, len(labels), path)
     else:
         split, note = random_split(labels, split_seed)
     return LabelledGraph(
         edge_index=arrays["edge_index"],
-        features=_features(arrays, path),
+        features=features,
         labels=labels,
         split=split,
         class_names=class_names_of(arrays.get("class_names"), place=f"{path}, key class_names"),
@@ -129,20 +140,21 @@ def _features(arrays: Arrays, path: Path) -> Features:
     return csr_features(*(arrays[key] for key in _CSR), place=f"{path}, keys {' '.join(_CSR)}")
 
 
-def _split(arrays: Arrays, num_nodes: int, path: Path) -> NDArray[np.int8]:
-    masks = {name: arrays[key] for key, name in _MASKS.items() if key in arrays}
+def _split(arrays: Arrays, num_nodes: int, path: Path) -> tuple[NDArray[np.int8], str]:
+    masks, note = first_columns({name: arrays[key] for key, name in _MASKS.items() if key in arrays})
+    note = f"as given in the file{note}"
     if "split" in arrays:
         split = _split_from_codes(arrays["split"], num_nodes, path)
         for name, mask in masks.items():
             if not np.array_equal(split == SPLIT_CODES[name], mask):
                 raise UserError(f"{path}: split and {name}_mask are different splits", fix="keep one of them")
-        return split
+        return split, note
     if "train" not in masks:
         raise UserError(
             f"{path} has no split: neither train_mask (val_mask, test_mask) nor split",
             fix="add one, or split 60/20/20 at random: --random-split",
         )
-    return split_from_masks(masks, num_nodes, place=str(path))
+    return split_from_masks(masks, num_nodes, place=str(path)), note
 
 
 def _split_from_codes(split: NDArray[Any], num_nodes: int, path: Path) -> NDArray[np.int8]:

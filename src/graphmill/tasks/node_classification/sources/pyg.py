@@ -14,7 +14,7 @@ from graphmill.base.names import did_you_mean
 from graphmill.graph.features import DenseFeatures, Features, dense, sparse
 from graphmill.tasks.node_classification.labelled import LabelledGraph, SplitName
 from graphmill.tasks.node_classification.sources.npz import integer_labels
-from graphmill.tasks.node_classification.sources.splits import random_split, split_from_masks
+from graphmill.tasks.node_classification.sources.splits import first_columns, random_split, split_from_masks
 from graphmill.tasks.node_classification.sources.unused import tell_unused
 
 PREFIX = "pyg/"
@@ -132,20 +132,11 @@ def _features(x: Any) -> Features:  # noqa: ANN401  # a Tensor; its sparse metho
 
 
 def _split(data: Any, num_nodes: int) -> tuple[NDArray[np.int8], str]:  # noqa: ANN401
-    masks: dict[SplitName, NDArray[Any]] = {}
-    note = "as given by the masks"
-    for name in _SPLITS:
-        mask = getattr(data, f"{name}_mask", None)
-        if mask is None:
-            continue
-        array = _numpy(mask)
-        if array.ndim == 2:
-            note = f"the first of {array.shape[1]} splits given by the masks"
-            array = array[:, 0]
-        masks[name] = array
+    given = {name: getattr(data, f"{name}_mask", None) for name in _SPLITS}
+    masks, note = first_columns({name: _numpy(mask) for name, mask in given.items() if mask is not None})
     if "train" not in masks:
         raise UserError(
             "the Data object has no train_mask",
             fix="set it (and val_mask, test_mask), or split at random: --random-split",
         )
-    return split_from_masks(masks, num_nodes, place="data.*_mask"), note
+    return split_from_masks(masks, num_nodes, place="data.*_mask"), f"as given by the masks{note}"

@@ -13,6 +13,13 @@ from graphmill.tasks.node_classification.labelled import SPLIT_CODES, SplitName
 SPLIT_NAMES: dict[str, int] = {"train": 0, "val": 1, "valid": 1, "validation": 1, "test": 2, "none": -1, "": -1}
 
 
+def first_columns(masks: Mapping[SplitName, NDArray[Any]]) -> tuple[dict[SplitName, NDArray[Any]], str]:
+    """Masks [num_nodes] of masks that may have a column per split, as PyG's have, and the words that say so."""
+    wide = {name: mask.shape[1] for name, mask in masks.items() if mask.ndim == 2 and mask.shape[1]}
+    note = f", the first of {max(wide.values())} splits" if wide else ""
+    return {name: mask[:, 0] if name in wide else mask for name, mask in masks.items()}, note
+
+
 def split_from_masks(masks: Mapping[SplitName, NDArray[Any]], num_nodes: int, *, place: str) -> NDArray[np.int8]:
     """Codes [num_nodes] from one mask per split name; a node in two of them is refused."""
     split = np.full(num_nodes, SPLIT_CODES["none"], dtype=np.int8)

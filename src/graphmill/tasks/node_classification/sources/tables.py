@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.graph.arrays import UNREADABLE, reason
+from graphmill.graph.csv_header import csv_header
 
 SUFFIXES = (".parquet", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
 
@@ -37,7 +38,7 @@ def column_names(path: Path) -> list[str]:
     try:
         if path.suffix == ".parquet":
             return list(pl.read_parquet_schema(path))
-        return list(pl.read_csv(path, separator=_separator(path), n_rows=0, infer_schema=False).columns)
+        return csv_header(path, separator=_separator(path))
     except UNREADABLE_TABLE as error:
         raise _unreadable(path, error) from None
 
@@ -121,10 +122,13 @@ def _separator(path: Path) -> str:
 def _unreadable(path: Path, error: BaseException) -> UserError:
     if isinstance(error, FileNotFoundError):
         return UserError(f"{path} does not exist", fix="give the folder that holds it with --from")
+    if isinstance(error, pl.exceptions.NoDataError):
+        return UserError(
+            f"{path} cannot be read: it is empty", fix="write a header line, and a row for each node or edge"
+        )
     place = None if path.suffix == ".parquet" else _first_broken_line(path)
-    return UserError(
-        f"{path} cannot be read: {place or reason(error).strip().splitlines()[0]}", fix="correct or rewrite it"
-    )
+    fix = "save the table as UTF-8" if place and "UTF-8" in place else "correct or rewrite it"
+    return UserError(f"{path} cannot be read: {place or reason(error).strip().splitlines()[0]}", fix=fix)
 
 
 def _first_broken_line(path: Path) -> str | None:
@@ -138,7 +142,7 @@ def _first_broken_line(path: Path) -> str | None:
                 if len(row) != width:
                     return f"line {number} has {len(row)} fields, and the first has {width}"
     except UnicodeDecodeError as error:
-        return f"after line {number}: {error}"
+        return f"line {number + 1} is not UTF-8: byte {error.object[error.start]:#04x} at position {error.start}"
     except (*UNREADABLE, csv.Error):
         return None  # then polars' own message must do
     return None

@@ -4,9 +4,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from typer.testing import CliRunner
-
-from graphmill.cli.app import commands
 
 TOY = """# A toy
 name: toy
@@ -19,6 +16,10 @@ train: {epochs: 2, batch_size: 60, num_neighbors: [4, 4], threads: 1}
 @pytest.fixture
 def graphmill(tmp_path, monkeypatch):
     """Run a command in an empty folder: `graphmill("plan", "toy.yaml")`."""
+    from typer.testing import CliRunner
+
+    from graphmill.cli.app import commands
+
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: str | Path) -> SimpleNamespace:

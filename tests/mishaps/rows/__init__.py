@@ -1,0 +1,5 @@
+"""All mishaps, one table per file."""
+
+from rows import archives, experiments, jobs, models, runs, series, tables
+
+ROWS = [*archives.ROWS, *tables.ROWS, *series.ROWS, *experiments.ROWS, *jobs.ROWS, *models.ROWS, *runs.ROWS]
