@@ -1,7 +1,7 @@
 """Slurm's own programs, called with lists of arguments: never a shell, never without a time limit.
 
-Tested with 22.05. The output format is always given explicitly, and nothing in the user's environment may change it:
-SQUEUE_FORMAT and the like are left out, times come as seconds.
+Tested with 22.05 and 24.11. The output format is always given explicitly, and nothing in the user's environment may
+change it: SQUEUE_FORMAT and the like are left out, times come as seconds.
 """
 
 import os
@@ -151,7 +151,7 @@ def call(
         raise SlurmMissingError(
             f"{program}: {said}", fix="this cluster keeps no accounts; squeue and the run folder are left"
         )
-    kind = SlurmSilentError if _UNREACHABLE.search(said) else SlurmRefusedError
+    kind = SlurmSilentError if is_silence(said) else SlurmRefusedError
     kind = SlurmKilledError if done.returncode < 0 else kind
     fix = (
         "change what it names; `--dry-run` shows the whole request"
@@ -159,6 +159,15 @@ def call(
         else "try again in a moment"
     )
     raise kind(f"{program}: {said}", fix=fix)
+
+
+def is_silence(said: str) -> bool:
+    """Whether a program says that the service behind it did not answer.
+
+    >>> is_silence("srun: error: Unable to confirm allocation for job 3: Unable to contact slurm controller")
+    True
+    """
+    return _UNREACHABLE.search(said) is not None
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -84,3 +84,31 @@ def test_a_rank_that_was_lost_in_an_earlier_attempt_is_not_missed_now(new_run):
         events.write(Failure(message="rank 1 became unresponsive", exit_code=74))
     assert driver_of(folder)._has_missed_a_rank(folder, started=time.time() - 60)
     assert not driver_of(folder)._has_missed_a_rank(folder, started=time.time() + 60)
+
+
+NO_SLURM = "srun: error: Unable to confirm allocation for job 17: Unable to contact slurm controller (connect failure)"
+# Fails as often as `fails` has lines.
+SRUN = """#!/bin/sh
+here=$(dirname "$0"); echo begun >>"$here/asked"
+[ "$(grep -c . "$here/asked")" -gt {fails} ] && exit 75
+echo "{said}" >&2; exit 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "has_begun", "asked", "status"), [(NO_SLURM, False, 3, 75), (NO_SLURM, True, 1, 1), ("no", False, 1, 1)]
+)
+def test_ranks_that_slurm_did_not_start_are_started_once_it_answers(
+    new_run, tmp_path, monkeypatch, said, has_begun, asked, status
+):
+    (tmp_path / "srun").write_text(SRUN.format(fails=2, said=said))
+    (tmp_path / "srun").chmod(0o755)
+    monkeypatch.setattr("graphmill.cluster.jobs.in_job._SRUN_AGAIN_S", 0.0)
+    folder, _ = new_run(1)
+    if has_begun:
+        with EventWriter(folder.events_path(0), rank=0) as events:
+            events.write(Failure(message="the ranks had begun", exit_code=1))
+    driver = driver_of(folder)
+    driver.signals.terminated = False
+    step = driver._srun([str(tmp_path / "srun")], {"PATH": "/usr/bin:/bin"}, folder, started=time.time() - 60)
+    assert (len((tmp_path / "asked").read_text().splitlines()), step.status) == (asked, status)

@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from graphmill.devcluster import daemons
 from graphmill.record.documents import Outcome
 from graphmill.record.events import E, Start, Sync, events_in
 from graphmill.record.run_folder import RunFolder
@@ -377,6 +378,24 @@ def test_a_driver_that_nobody_hears_lets_the_run_go(slurm, begin, is_unharmed):
         slurm.wait_until(lambda: not driver.is_running(), "the first driver to leave", LONG_S)
     assert life.outcome.status == "done"
     assert life.has_left_nothing()
+
+
+@pytest.mark.slow
+def test_ranks_are_started_once_the_controller_answers(slurm, root, is_unharmed):
+    """It goes away between the start of the script and that of the ranks."""
+    where = ("--dataset-root", root / "data", "--logs-root", root / "logs", "--run-id", "no-controller")
+    option = 'slurm.setup_lines=["sleep 5"]'
+    assert graphmill("submit", root / "life.yaml", *where, "-O", option).returncode == 0
+    life = Life(slurm, RunFolder(root / "logs" / "no-controller"))
+    slurm.wait_for_state(life.job, "RUNNING")
+    daemons.stop("slurmctld")
+    try:
+        slurm.wait_until(lambda: "no rank has begun" in life.log(), "srun to give up", LONG_S)
+    finally:
+        daemons.start_slurmctld()
+    life.wait_done()
+    assert is_unharmed(life)
+    assert len(life.folder.attempts()) == 1
 
 
 @contextmanager

@@ -32,7 +32,7 @@ from graphmill.cluster.launch.attempt import Decision, decide
 from graphmill.cluster.launch.judge import Evidence, Judgement, judge, note_outcome
 from graphmill.record.attempts import Begun, attempt, is_ours
 from graphmill.record.endings import ENDINGS, EndingName
-from graphmill.record.events import Failure, last_event
+from graphmill.record.events import Event, Failure, last_event
 from graphmill.record.run_folder import RunFolder, best_effort_write
 from graphmill.runtime.network import candidate_ports, is_free
 from graphmill.slurm.commands import SlurmError, kill_wait_s
@@ -44,6 +44,7 @@ TRIES: Final = 3  # ports that are tried, if one is taken between the check and 
 OWNER_LEAVES_WITHIN_S: Final = 90.0  # the owner of a run may be a job that Slurm has given up a moment ago
 _LOST_GRACE_S: Final = 20.0  # for srun, once a rank has found another one unresponsive
 _LOOK_EVERY_S: Final = 2.0
+_SRUN_AGAIN_S: Final = 5.0  # it has tried for a minute by itself
 _PREPARE_EVERY_S: Final = 60.0  # the successor, while Slurm does not take it
 
 
@@ -145,8 +146,7 @@ class Driver:
         if self.arguments.staging is None:
             return None
         command = staging_command(self.arguments, folder.path, self.here)
-        step = SrunStep.start(command, environment(self.arguments, self.environ, None))
-        self._wait(step, folder, started)
+        step = self._srun(command, environment(self.arguments, self.environ, None), folder, started)
         if step.status == exits.DONE and self.cause is None:
             return None
         problem = f"staging the dataset failed: srun ended with exit status {step.status}"
@@ -158,8 +158,7 @@ class Driver:
             rendezvous = self._rendezvous(trial)
             command = rank_command(self.arguments, folder.path, self.here, rendezvous, trial)
             folder.outcome_path.unlink(missing_ok=True)  # of the previous try
-            step = SrunStep.start(command, environment(self.arguments, self.environ, rendezvous))
-            self._wait(step, folder, started)
+            step = self._srun(command, environment(self.arguments, self.environ, rendezvous), folder, started)
             evidence = Evidence(
                 started,
                 step.exits() if self.arguments.launcher == "srun" else (),
@@ -172,6 +171,18 @@ class Driver:
             if decision.step != "other_port":
                 return decision
         raise AssertionError("the last try has no other port")
+
+    def _srun(self, command: Sequence[str], environ: Mapping[str, str], folder: RunFolder, started: float) -> SrunStep:
+        """Run an srun to its end. One that found no controller to ask, and so started no rank, is begun again."""
+        until = job_end.patience_until(self.environ, in_haste=False)
+        while True:
+            step = SrunStep.start(command, environ)
+            self._wait(step, folder, started)
+            has_begun = any(event.time >= started for event in _last_events(folder))
+            if has_begun or self.cause is not None or not step.found_no_slurm() or time.time() >= until:
+                return step
+            _log.warning(f"Slurm did not answer srun, and no rank has begun: again for {until - time.time():.0f} s")
+            time.sleep(_SRUN_AGAIN_S)
 
     def _rendezvous(self, trial: int) -> Rendezvous:
         """The driver is on the job's first host, where rank 0 will listen; a port taken until then is replaced."""
@@ -233,10 +244,9 @@ class Driver:
         if time.monotonic() - self._looked_at < _LOOK_EVERY_S:
             return False
         self._looked_at = time.monotonic()
-        last = [last_event(path) for path in folder.events_dir.glob("rank_*.jsonl")]
         return any(
             isinstance(event, Failure) and event.exit_code == exits.LOST_A_RANK and event.time >= started
-            for event in last
+            for event in _last_events(folder)
         )
 
     @property
@@ -286,6 +296,12 @@ class Driver:
             return replace(decision, reason=f"{decision.reason}; the job that follows asks Slurm again")
         next_job.cancel(folder, self.environ)
         return decision
+
+
+def _last_events(folder: RunFolder) -> list[Event]:
+    """Of each rank that left one."""
+    found = (last_event(path) for path in folder.events_dir.glob("rank_*.jsonl"))
+    return [event for event in found if event is not None]
 
 
 if __name__ == "__main__":

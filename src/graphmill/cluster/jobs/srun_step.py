@@ -13,6 +13,7 @@ from typing import Final
 
 from graphmill.base.errors import UserError
 from graphmill.cluster.launch.rank_process import RankExit
+from graphmill.slurm.commands import is_silence
 
 _TICK_S: Final = 0.1
 _SAID_BY_SRUN: Final = re.compile(r"srun: error: (?P<host>\S+): tasks? (?P<ranks>[\d,\- ]+): (?P<what>.+)")
@@ -92,6 +93,10 @@ class SrunStep:
         """Kill srun: Slurm ends the step with the job."""
         self.process.kill()
         self.process.wait()
+
+    def found_no_slurm(self) -> bool:
+        """Whether it failed because the controller did not answer, and reported the end of no task."""
+        return bool(self.status) and not self.exits() and any(is_silence(line) for line in self.said)
 
     def exits(self) -> list[RankExit]:
         """What srun reported about tasks that failed, in its order. It reports no times."""
