@@ -16,7 +16,7 @@ def find_named(key: str, target: str, *, fix: str) -> Callable[..., Any]:
     """What the experiment's `key` names; `UserError` if there is no such thing, or it must not be imported."""
     module_name, _, name = target.replace(":", ".").rpartition(".")
     if not module_name:
-        raise UserError(f"{key} {target!r} names no module", fix=f"write module.name; {fix}")
+        raise UserError(f"{key} {target!r} is not a dotted path: it names no module", fix=f"write module.name; {fix}")
     module = import_named(key, target, module_name, fix=fix, refused=_LOADERS)
     if not hasattr(module, name):
         raise UserError(f"{module_name} has no {name!r}; {did_you_mean(name, dir(module))}", fix=f"change {key}")
