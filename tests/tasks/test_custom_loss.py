@@ -120,7 +120,7 @@ def check(plan):
         ("ownlosses.NUMBER", {}, r"train\.loss\.target 'ownlosses\.NUMBER' is a int, which cannot be called"),
         ("ownlosses.focul", {}, "ownlosses has no 'focul'"),
         ("nowhere.loss", {}, r"train\.loss\.target 'nowhere\.loss': .*cannot be imported"),
-        ("focal", {}, r"train\.loss\.target 'focal' names no module"),
+        ("focal", {}, r"train\.loss\.target 'focal' is not a dotted path"),
         ("strange_losses.focal", {"gama": 1}, r"TypeError: .*gama"),
         ("torch.nn.CrossEntropyLoss", {"red": 1}, r"train\.loss\.options \['red'\]"),
         ("torch.hub.load", {}, "names a part of torch"),
