@@ -43,7 +43,7 @@ def test_the_ssh_config_is_one_word_for_rsync(tmp_path):
 
 
 # Not fetched: a request to the jobs there. Checkpoints have an option of their own.
-LEFT_BEHIND = {"stop_path", "checkpoints_dir"}
+LEFT_BEHIND = {"stop_path", "checkpoints_dir", "pulled_path"}
 ARGUMENTS = {"source_path": "a", "job_log_path": "17", "monitor_path": "h", "staged_path": "h"}
 
 

@@ -1,7 +1,8 @@
 """Fetch runs from another machine: rsync over ssh. Nothing here is deleted, nothing half-written is fetched.
 
 What is there is listed first; what the list names is fetched. So a run that ends meanwhile comes with the outcome of
-the list's moment: an outcome is never here next to metrics that are older than it.
+the list's moment: an outcome is never here next to metrics that are older than it. How the jobs of runs that are done
+ended is asked of sacct there (`last_word.py`).
 """
 
 import os
@@ -15,11 +16,15 @@ from pathlib import Path, PurePosixPath
 from typing import Final, Literal
 
 from graphmill.base.errors import UnreadableError, UserError
+from graphmill.base.files import write_json
+from graphmill.cluster.last_word import fetch_last_word, has_last_word
+from graphmill.record.documents import Pulled
 from graphmill.record.manifest import MANIFEST, Manifest
-from graphmill.record.run_folder import PIPELINE_FILE
+from graphmill.record.run_folder import PIPELINE_FILE, RunFolder
 from graphmill.spec.dotted import PLAN_FILE
 
 PARTIAL: Final = ".pull-partial"
+_SSH: Final = ("ssh", "-o", "StrictHostKeyChecking=yes", "-o", "BatchMode=yes")
 State = Literal["new", "changed", "unchanged"]
 _SOURCE: Final = re.compile(
     r"(?:(?P<user>[^@:/\s-][^@:/\s]*)@)?(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.%]+\]):(?P<path>.*)", re.S
@@ -44,7 +49,8 @@ _KNOWN: Final = (
         "events/*.jsonl",
     ),
     *("job.json", "job.sbatch", "jobs.jsonl", "slurm-*.out", "monitor/*.csv", "staged/*.json"),
-    *("sacct.json", "sacct_summary.txt", "epilog.json", "epilog.txt", "raw/*.log"),
+    *("sacct.json", "sacct_ended.json", "sacct_summary.txt", "epilog.json", "epilog.txt", "raw/*.log"),
+    "checksums.json",
 )
 # In the folder that holds the runs of a pipeline.
 _ABOVE: Final = (PIPELINE_FILE, "evaluations.csv", "job-*.sbatch", "jobs.jsonl", "slurm-*.out")
@@ -142,7 +148,29 @@ class Pull:
             self._copy(seals)
             _refuse_torn(self.to, seals)
         runs = sorted(run for run in by_run if run is not None)
-        return [_pulled(run, by_run[run], len(changed[run])) for run in runs]
+        pulled = [_pulled(run, by_run[run], len(changed[run])) for run in runs]
+        if not dry_run:
+            for run in pulled:
+                self._mark(run)
+            self._ask_how_jobs_ended(pulled)
+        return pulled
+
+    def _mark(self, run: PulledRun) -> None:
+        """Leave word of where the run is from: `verify` must know what was not fetched from what was lost."""
+        folder = RunFolder(self.to / run.name)
+        had_them = folder.checkpoints_dir.is_dir()
+        mark = Pulled(
+            source=f"{self.source.rsync_name}{run.name}".rstrip("/"), checkpoints=self.checkpoints or had_them
+        )
+        if run.state != "unchanged" or self.checkpoints:
+            write_json(folder.pulled_path, mark.model_dump())
+
+    def _ask_how_jobs_ended(self, pulled: Sequence[PulledRun]) -> None:
+        folders = [(run, RunFolder(self.to / run.name)) for run in pulled if run.is_finished]
+        wanted = [folder for run, folder in folders if run.state != "unchanged" or not has_last_word(folder)]
+        if wanted:
+            config = [] if self.ssh_config is None else ["-F", str(self.ssh_config)]
+            fetch_last_word(wanted, [*_SSH, *config, "--", self.source.login])
 
     def _is_wanted(self, path: str, run: str | None, sealed: set[str]) -> bool:
         if run is None:
@@ -183,10 +211,8 @@ class Pull:
 
     def _ssh(self) -> str:
         """For rsync, which splits it into words at spaces and knows quotes; no shell reads it."""
-        words = ["ssh", "-o", "StrictHostKeyChecking=yes", "-o", "BatchMode=yes"]
-        if self.ssh_config is not None:
-            words += ["-F", "'" + str(self.ssh_config).replace("'", "''") + "'"]
-        return " ".join(words)
+        quoted = [] if self.ssh_config is None else ["-F", "'" + str(self.ssh_config).replace("'", "''") + "'"]
+        return " ".join([*_SSH, *quoted])
 
 
 def _need_rsync() -> None:

@@ -39,6 +39,7 @@ class FileChecksums(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     files: dict[str, FileChecksum]  # by path in the run folder
+    attempts: int = 0  # that had begun by then
 
 
 def checksums_path(folder: RunFolder) -> Path:
@@ -49,7 +50,7 @@ def checksums_path(folder: RunFolder) -> Path:
 def note_checksums(folder: RunFolder) -> None:
     """Record the files as they are now: an attempt ends."""
     found = {name: _checksum(path) for name, path in _files(folder)}
-    _write(folder, FileChecksums(files=found))
+    _write(folder, FileChecksums(files=found, attempts=len(folder.attempts())))
 
 
 def renew_checksums(folder: RunFolder, names: Collection[str]) -> None:
@@ -57,7 +58,8 @@ def renew_checksums(folder: RunFolder, names: Collection[str]) -> None:
     if not is_there(checksums_path(folder)):
         return
     again = {name: _checksum(folder.path / name) for name in names if (folder.path / name).exists()}
-    _write(folder, FileChecksums(files={**_read(folder).files, **again}))
+    known = _read(folder)
+    _write(folder, known.model_copy(update={"files": {**known.files, **again}}))
 
 
 def forget_checksums(folder: RunFolder) -> None:
@@ -67,8 +69,10 @@ def forget_checksums(folder: RunFolder) -> None:
 
 def changed_files(folder: RunFolder) -> Iterator[str]:
     """In words: the files that differ from when the last attempt ended. `UserError`: the record is damaged."""
-    known = _read(folder).files
-    here = dict(_files(folder))
+    recorded = _read(folder)
+    if recorded.attempts and len(folder.attempts()) > recorded.attempts:
+        return  # pulled during a later attempt, which deleted the record where it runs
+    known, here = recorded.files, dict(_files(folder))
     for name, checksum in known.items():
         if name not in here:
             yield f"{name} was removed"

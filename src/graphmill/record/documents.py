@@ -68,6 +68,15 @@ class SubmittedJob(BaseModel):
     changes: tuple[str, ...] = Field((), description="what it asks for otherwise than the run's job before it")
 
 
+class Pulled(BaseModel):
+    """pulled.json: what `pull` fetched a run folder from."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    source: str = Field(description="[USER@]HOST:PATH of the run folder")
+    checkpoints: bool = Field(description="whether checkpoints were asked for, once at least")
+
+
 def read_document(path: Path, model: type[M], fix: str, upgrade: Callable[[bytes], bytes] = bytes) -> M:
     """The document in `path`; `UserError` with `fix` if it is absent, or is not such a document.
 

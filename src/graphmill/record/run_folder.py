@@ -156,6 +156,16 @@ class RunFolder:
         return self.path / "sacct.json"
 
     @property
+    def sacct_ended_path(self) -> Path:
+        """The same once the jobs had ended, as `pull` heard it from their cluster."""
+        return self.path / "sacct_ended.json"
+
+    @property
+    def pulled_path(self) -> Path:
+        """Where the folder was fetched from, and what was left there: of a copy that `pull` made."""
+        return self.path / "pulled.json"
+
+    @property
     def sacct_summary_path(self) -> Path:
         """The same as a table."""
         return self.path / "sacct_summary.txt"

@@ -57,7 +57,7 @@ def ask_for_rows(job_ids: Sequence[str], *, patience_s: float = 0.0) -> list[Row
     """
     give_up = time.monotonic() + patience_s
     while True:
-        rows = _rows(call("sacct", [*_OPTIONS, f"--jobs={','.join(job_ids)}"])[0])
+        rows = rows_in(call("sacct", sacct_options(job_ids))[0])
         if time.monotonic() >= give_up or _is_settled(rows):
             return rows
         time.sleep(_RETRY_S)
@@ -70,6 +70,21 @@ _OPTIONS: Final = (
     "--noconvert",
     f"--format={','.join(COLUMNS)}",
 )
+
+
+def sacct_options(job_ids: Sequence[str]) -> list[str]:
+    """What sacct is called with, so that `rows_in` reads its answer."""
+    return [*_OPTIONS, f"--jobs={','.join(job_ids)}"]
+
+
+def of_job(rows: Sequence[Row], job_id: str) -> list[Row]:
+    """The rows of one job, steps included: 17, or 17_3 for a task of an array."""
+    return [row for row in rows if job_id in (row["JobID"].partition(".")[0], row["JobIDRaw"].partition(".")[0])]
+
+
+def has_ended(rows: Sequence[Row]) -> bool:
+    """Whether every run of the job that these rows are of has its end."""
+    return all(row["End"] not in _UNKNOWN for row in rows if "." not in row["JobID"])
 
 
 def last_run(rows: Sequence[Row], job_id: str) -> Spent | None:
@@ -101,7 +116,8 @@ def tres(text: str) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def _rows(text: str) -> list[Row]:
+def rows_in(text: str) -> list[Row]:
+    """What sacct printed."""
     lines = [line.split(_BETWEEN) for line in text.split("\n")]
     header, *rest = lines
     return [dict(zip(header, cells, strict=True)) for cells in rest if len(cells) == len(header)]

@@ -64,6 +64,8 @@ def accounts_of(folder: RunFolder) -> Accounts:
     """What is known of the run's jobs; `UserError` says why nothing is. A job that is just ending is waited for."""
     ids = sorted({job.job_id for job in folder.jobs() if is_job_id(job.job_id)})
     why = "jobs.jsonl names no job"
+    if ids and set(ids) <= ended_jobs(folder):  # first: another cluster's jobs have the same numbers
+        return Accounts(read_accounts(folder.sacct_ended_path.read_bytes()), "sacct there, by pull", is_record=False)
     if ids:
         try:
             accounts = _asked(ids, time.monotonic() + (_LAG_S if _ended_just_now(folder) else 0))
@@ -75,6 +77,13 @@ def accounts_of(folder: RunFolder) -> Accounts:
     if not folder.sacct_path.exists():
         raise UserError(f"{why}, and sacct.json is not there", fix="run verify on the cluster, where sacct answers")
     return Accounts(read_accounts(folder.sacct_path.read_bytes()), f"sacct.json; {why}", is_record=True)
+
+
+def ended_jobs(folder: RunFolder) -> set[str]:
+    """The jobs whose end `pull` heard of from their cluster. `UserError` if what it wrote is damaged."""
+    if not folder.sacct_ended_path.exists():
+        return set()
+    return {entry.job_id for entry in read_accounts(folder.sacct_ended_path.read_bytes())}
 
 
 def _asked(ids: list[str], until: float) -> Accounts:

@@ -14,12 +14,18 @@ from graphmill.record.weights import checkpoint_name
 from graphmill.spec.weights import Ancestor
 from graphmill.verify.check import Check, judged
 from graphmill.verify.evidence import Evidence, Saved
+from graphmill.verify.files import left_where
 
 _MAX_HEADER = 2**26  # bytes; safetensors refuses longer ones, too
 
 
 def checks(evidence: Evidence) -> Iterator[Check]:
     """Whole; at the end; the right weights."""
+    elsewhere = left_where(evidence)
+    if elsewhere is not None:
+        host = f"`graphmill pull {elsewhere} --checkpoints` fetches them"
+        yield Check("checkpoints", "whole", "warn", f"they were left where the run is from: {host}")
+        return
     last = evidence.last_saved
     names = f"{len(evidence.saved)}, every file as it was written"
     end = f"the last is that of step {last.steps_done}, the best is there" if last else ""

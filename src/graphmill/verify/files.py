@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from graphmill.base.files import leftovers
 from graphmill.record.checksums import changed_files, checksums_path
-from graphmill.record.documents import Outcome
+from graphmill.record.documents import Outcome, Pulled, read_document
 from graphmill.record.seal import broken_seals
 from graphmill.verify.check import Check, judged
 from graphmill.verify.evidence import Evidence
@@ -25,6 +25,15 @@ def checks(evidence: Evidence) -> Iterator[Check]:
         )
 
 
+def left_where(evidence: Evidence) -> str | None:
+    """Where the checkpoints are, if `pull` fetched the run without them."""
+    folder = evidence.folder
+    if evidence.saved or not folder.pulled_path.exists():
+        return None
+    pulled = read_document(folder.pulled_path, Pulled, "remove it")
+    return None if pulled.checkpoints else pulled.source
+
+
 def _missing(evidence: Evidence) -> Iterator[str]:
     folder = evidence.folder
     wanted = [
@@ -32,8 +41,9 @@ def _missing(evidence: Evidence) -> Iterator[str]:
         folder.attempts_path,
         folder.metrics_path,
         folder.outcome_path,
-        folder.checkpoints_dir,
     ]
+    if left_where(evidence) is None:
+        wanted.append(folder.checkpoints_dir)
     if folder.jobs_path.exists() or folder.job_path.exists():
         wanted += [folder.job_path, folder.script_path, folder.jobs_path]
     if folder.sacct_path.exists() or folder.sacct_summary_path.exists():  # a cluster that keeps accounts

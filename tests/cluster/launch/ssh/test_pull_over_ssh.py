@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from graphmill.record.documents import Outcome
+from graphmill.record.documents import Outcome, SubmittedJob
 from graphmill.record.manifest import Manifest, file_checksum
 from graphmill.record.run_folder import RunFolder
 
@@ -66,8 +66,8 @@ def test_runs_come_whole_and_nothing_else(pull, make_run, tmp_path):
     said = pull()
     here = tmp_path / "here"
     assert files(here) == {
-        *(f"one/{name}" for name in [*OURS, "outcome.json"]),
-        *(f"study/two/{name}" for name in OURS),
+        *(f"one/{name}" for name in [*OURS, "outcome.json", "pulled.json"]),
+        *(f"study/two/{name}" for name in [*OURS, "pulled.json"]),
     }
     assert "2 runs: 2 new, 0 changed, 0 unchanged" in said
     assert not list(tmp_path.rglob("pwned"))
@@ -102,7 +102,7 @@ def test_only_what_is_new_travels_and_nothing_here_is_deleted(pull, make_run, tm
 def test_all_brings_files_that_are_not_ours_but_never_half_written_ones(pull, make_run, tmp_path):
     make_run("one")
     pull("--all")
-    assert files(tmp_path / "here" / "one") == {*OURS, "outcome.json", "trace.bin"}
+    assert files(tmp_path / "here" / "one") == {*OURS, "outcome.json", "pulled.json", "trace.bin"}
 
 
 def test_one_run_comes_below_the_logs_folder(pull, make_run, tmp_path):
@@ -189,3 +189,12 @@ def test_make_sync_metrics(hosts, make_run, tmp_path, source_environ, remote):
     assert (tmp_path / "here" / "one" / "metrics.csv").exists()
     assert not list(tmp_path.rglob("pwned"))
     assert json.loads((tmp_path / "here" / "one" / "outcome.json").read_text())["status"] == "done"
+
+
+def test_where_sacct_does_not_answer_the_run_comes_and_it_is_said(pull, make_run, tmp_path):
+    run = make_run("one")
+    run.note_job(SubmittedJob(job_id="17", time=0.0))
+    said = pull()
+    assert "how the jobs ended is not known here" in said
+    assert RunFolder(tmp_path / "here" / "one").jobs()[0].job_id == "17"
+    assert not RunFolder(tmp_path / "here" / "one").sacct_ended_path.exists()
