@@ -143,7 +143,7 @@ def begin(slurm, root: Path, request: pytest.FixtureRequest) -> Callable[..., Li
     """Submits the run; `settings` are further overrides."""
 
     def begin(*settings: str) -> Life:
-        name = request.node.name.replace("[", "-").replace("]", "")
+        name = re.sub(r"[^A-Za-z0-9_]+", "-", request.node.name).strip("-")
         options = [word for setting in settings for word in ("-O", setting)]
         where = ("--dataset-root", root / "data", "--logs-root", root / "logs")
         done = graphmill("submit", root / "life.yaml", "--run-id", name, *where, *options)
