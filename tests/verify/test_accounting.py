@@ -97,10 +97,21 @@ def test_a_job_that_did_not_complete(run, job_of, name, words):
 
 
 @pytest.mark.usefixtures("no_slurm")
-@pytest.mark.parametrize("state", ["OUT_OF_MEMORY", "PREEMPTED", "DEADLINE", "PENDING", "SOMETHING_NEW"])
+@pytest.mark.parametrize("state", ["OUT_OF_MEMORY", "DEADLINE", "PENDING", "SOMETHING_NEW"])
 def test_states_that_the_recorded_jobs_do_not_have(run, job_of, state):
     job_of("good", State=state)
     assert run.failures()["job/state"].startswith(f"{state}: ")
+
+
+@pytest.mark.usefixtures("no_slurm")
+def test_a_job_that_was_preempted_is_wrong_only_where_its_run_is_not_done(run, job_of):
+    job_of("good", hosts=1, State="PREEMPTED")
+    state = next(check for check in run.checks() if check.name == "state")
+    assert (state.result, state.detail.startswith("PREEMPTED")) == ("warn", True)
+    assert run.failures() == {}
+    known = run.folder.read_outcome()
+    run.folder.write_outcome(known.model_copy(update={"status": "preempted", "exit_code": 75}))
+    assert run.failures()["job/state"].startswith("PREEMPTED: ")
 
 
 @pytest.mark.usefixtures("no_slurm")

@@ -6,6 +6,7 @@ from graphmill.base.amounts import shown_clock
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.record.attempts import code_changes
 from graphmill.record.documents import Outcome
+from graphmill.record.endings import DONE
 from graphmill.spec.early_stopping import Patience
 from graphmill.verify.accounting import Accounted, Accounts, accounts_of
 from graphmill.verify.check import Check, in_a_line, judged
@@ -122,17 +123,23 @@ def _slurm(evidence: Evidence) -> Iterator[Check]:
     if job is None:
         yield Check("job", "state", "fail", f"no job in the accounts ({accounts.source})")
         return
-    yield _state(accounts, job)
+    outcome = evidence.outcome
+    yield _state(accounts, job, is_done=isinstance(outcome, Outcome) and outcome.status == DONE.name)
     yield judged("job", "hosts", lambda: _hosts(evidence, job), f"{job.num_hosts}: {job.hosts}")
     limit = "no limit" if job.limit_s is None else f"a limit of {shown_clock(job.limit_s)}"
     yield judged("job", "elapsed", lambda: _elapsed(job), f"{shown_clock(job.elapsed_s or 0)} of {limit}")
 
 
-def _state(accounts: Accounts, job: Accounted) -> Check:
-    """COMPLETED, and no step of it otherwise."""
+def _state(accounts: Accounts, job: Accounted, *, is_done: bool) -> Check:
+    """COMPLETED, and no step of it otherwise.
+
+    A job may be preempted when its run is done already, and Slurm 24.11 remembers a preemption through a requeue.
+    """
     by = f"job {job.job_id}, by {accounts.source}"
     bad_steps = [step for step in accounts.steps_of(job) if step.state in _ENDED_BADLY]
     ended = job.state not in _ENDING or not accounts.is_record
+    if job.state == "PREEMPTED" and is_done:
+        return Check("job", "state", "warn", f"PREEMPTED ({by}), and the run is done all the same")
     if (job.state != "COMPLETED" or job.exit_code) and ended:
         why = _WHY.get(job.state, "Slurm gives no other reason")
         code = f", exit status {job.exit_code}" if job.exit_code else ""
