@@ -34,7 +34,10 @@ def _plan(root: Path, ranks: int) -> Plan:
         {
             "dataset": {"name": "synthetic/traffic", "history": 6, "horizon": 6},
             "model": SMALL,
-            "train": {"epochs": 3, "batch_size": GLOBAL_BATCH // ranks, "ranks": ranks, "threads": 1, "device": "cpu"},
+            "train": {
+                **{"epochs": 3, "batch_size": GLOBAL_BATCH // ranks, "ranks": ranks, "threads": 1, "device": "cpu"},
+                "measures": {"mse": {"target": "strange_losses.squared", "higher_is_better": False}},
+            },
         }
     )
     machine = MachineInfo(num_cores=2, num_gpus=0)
@@ -53,6 +56,7 @@ def test_ranks_see_what_one_process_sees(runs: dict[str, RunFolder], ranks: int)
     for one, other in zip(alone, shared, strict=True):
         for column in ("loss", "val_loss", "val_mae", "val_rmse", "val_mape", "val_mae_15min", "val_mae_30min"):
             assert near(one[column], other[column], updates=int(alone[-1]["steps_done"]))
+        assert float(other["val_mse"]) == pytest.approx(float(other["val_rmse"]) ** 2, rel=1e-6)
         assert other["num_seeds"] == one["num_seeds"]
         assert other["replicas_agree"].lower() == "true"
 

@@ -17,6 +17,7 @@ from rounding import Bounded, assert_within, magnitude
 import graphmill
 from graphmill.base.errors import UserError
 from graphmill.graph.features import SparseFeatures
+from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.spec.kinds.traffic import TrafficExperiment
 from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.tasks.planning import plan_experiment
@@ -95,6 +96,26 @@ def test_the_loaded_model_gives_the_logits_of_evaluate_to_the_bit(cora, which, o
     roundings = sum(2 * (layer.in_channels + 2) + degree for layer in layers)  # two products, a mean, a bias
     exact = Bounded(logits.double(), 2 * roundings * magnitude(model, dense, edge_index))  # both ways are rounded
     assert_within(model(dense, edge_index), exact)
+
+
+def test_a_model_of_standardised_features_gives_the_logits_of_evaluate_to_the_bit(data_root, train_all, one_thread):
+    """Two ranks trained it; the statistics are in its weights, and are those of the training nodes."""
+    experiment = NodeClassificationExperiment.model_validate(
+        {
+            "dataset": {"name": "tiny", "features": "standardised"},
+            "model": {"kind": "graphsage", "hidden_channels": 8, "num_layers": 2},
+            "train": {"ranks": 2, "threads": 1, "epochs": 3, "batch_size": 1, "num_neighbors": [3, 3]},
+        }
+    )
+    folder = train_all([plan_experiment(experiment, dataset_root=data_root, run_id="standardised")])["standardised"]
+    run, model = open_run(folder, "best"), graphmill.load(folder.path)
+    torch.set_num_threads(1)
+    x, edge_index = graph_of(Path(run.plan.dataset.path))
+    with torch.no_grad():
+        logits = model(x, edge_index)
+    assert torch.equal(logits, torch.from_numpy(run.task.predict(None, embeddings=False).values["logit"]))
+    mean = x[run.task.store.nodes_in("train")].double().mean(dim=0).float()
+    assert torch.equal(model.model.standardise.mean, mean)
 
 
 def test_wrong_inputs_are_refused_before_native_code_sees_them(cora):

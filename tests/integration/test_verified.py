@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from waiting import wait_until
 
+from graphmill.record.evaluations import read_evaluations
 from graphmill.record.events import Start, Sync, events_in
 from graphmill.record.metrics import read_table
 from graphmill.record.provenance import collect_provenance
@@ -15,6 +16,7 @@ from graphmill.spec.kinds.traffic import TrafficExperiment
 from graphmill.spec.plan import Plan
 from graphmill.tasks.planning import plan_experiment
 from graphmill.tasks.traffic.prepare import prepare_traffic
+from graphmill.train.evaluate import evaluate
 from graphmill.verify.run import verify_run
 
 RUNS = {
@@ -78,6 +80,18 @@ def trained(planned, zygote, tmp_path_factory):
 @pytest.mark.parametrize("run_id", RUNS)
 def test_a_good_run_is_true(trained, run_id):
     assert problems(trained[run_id]) == []
+
+
+@pytest.mark.distributed
+def test_own_measures_of_two_ranks_are_those_of_one_process(trained, monkeypatch):
+    """The lowest of the one that chose the best; of one that is no number, nothing."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent / "programs"))
+    folder = trained["own-measures"]
+    outcome, again = folder.read_outcome(), evaluate(folder, split="test", which="best")
+    assert (again["mcc"], again["brier"]) == (outcome.test["mcc"], outcome.test["brier"])
+    assert "undefined" not in outcome.test
+    lowest = min(row.value for row in read_evaluations(folder) if (row.set, row.measure) == ("val", "brier"))
+    assert outcome.best["brier"] == lowest
 
 
 @pytest.mark.distributed

@@ -293,9 +293,11 @@ def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
         facts.append((f"test {primary.words}", outcome.test.get(primary.name)))
     beside = recorded_baselines(run)
     for baseline in plan.kind.baselines:
-        scores = [beside.get(split, {}).get(baseline.name, {}).get(primary.name) for split in ("val", "test")]
-        if None not in scores:
-            facts.append((baseline.words, f"val {scores[0]:.4f}, test {scores[1]:.4f}"))
+        found = [beside.get(split, {}).get(baseline.name, {}) for split in ("val", "test")]
+        by = next((measure for measure in plan.kind.measures if all(measure.name in each for each in found)), None)
+        if by is not None:  # not a measure of the user's own
+            scores = f"val {found[0][by.name]:.4f}, test {found[1][by.name]:.4f}"
+            facts.append((baseline.words, scores if by == primary else f"{by.words} {scores}"))
     print_facts([*facts, *_whence(plan)], title=plan.run_id)
 
 

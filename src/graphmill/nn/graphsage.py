@@ -19,6 +19,7 @@ from graphmill.nn.operators import (
     sparse_dropout,
     sparse_linear,
 )
+from graphmill.nn.standardise import Standardise
 
 
 class MeanLayer(nn.Module):
@@ -82,9 +83,14 @@ class GraphSage(nn.Module):
         input_dropout: float,
         seed: int,
         training_dtype: torch.dtype = torch.float32,
+        standardise: Standardise | None = None,
     ) -> None:
-        """`training_dtype`: of the inputs and weights of dense products in training; all else is float32."""
+        """`training_dtype`: of the inputs and weights of dense products in training; all else is float32.
+
+        `standardise`: of dense inputs; None: they are taken as they are.
+        """
         super().__init__()
+        self.standardise = standardise
         widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
         self.layers = nn.ModuleList(MeanLayer(a, b, training_dtype=training_dtype) for a, b in pairwise(widths))
         self.dropout, self.input_dropout, self.seed = dropout, input_dropout, seed
@@ -100,11 +106,22 @@ class GraphSage(nn.Module):
 
     def forward(self, batch: MiniBatch) -> Tensor:
         """Logits of the seeds [num_seeds, out_channels]."""
-        inputs = self._drop_inputs(batch) if self.training and self.input_dropout > 0 else batch.inputs
+        inputs = self._standardised(batch)
+        if self.training and self.input_dropout > 0:
+            inputs = self._drop_inputs(inputs, batch)
         h = self._first_layer(inputs, batch)
         for number in range(1, len(self.layers)):
             h = self._layer(number).on_rows(h, batch.blocks[number], self._activation(batch, number))
         return h
+
+    def _standardised(self, batch: MiniBatch) -> Inputs:
+        match batch.inputs:
+            case DenseRows(x) if self.standardise is not None:
+                return DenseRows(self.standardise(x))
+            case SelfAndMean(x) if self.standardise is not None:
+                return SelfAndMean(self.standardise.of_self_and_mean(x, batch.blocks[0].indptr))
+            case inputs:
+                return inputs
 
     def _first_layer(self, inputs: Inputs, batch: MiniBatch) -> Tensor:
         layer, activation = self._layer(0), self._activation(batch, 0)
@@ -130,9 +147,9 @@ class GraphSage(nn.Module):
         key = self._dropout_key(batch, number + 1)
         return Activation(row_keys(key, batch.node_ids[: batch.blocks[number].num_rows]), self.dropout)
 
-    def _drop_inputs(self, batch: MiniBatch) -> Inputs:
+    def _drop_inputs(self, inputs: Inputs, batch: MiniBatch) -> Inputs:
         keys = row_keys(self._dropout_key(batch, 0), batch.node_ids)
-        match batch.inputs:
+        match inputs:
             case SparseRows() as x:
                 return sparse_dropout(x, keys, self.input_dropout)
             case DenseRows(x):

@@ -171,7 +171,8 @@ def _with_all_measures(tables: Sequence[Table]) -> list[Table]:
     task = find_kind(known[0].name)
     own = {measure.name: measure for kind in known for measure in kind.measures if measure not in task.measures}
     first = {kind.primary.name for kind in known}
-    header = tuple(with_measures(task, list(own.values()), first.pop() if len(first) == 1 else None).columns)
+    best_by = first.pop() if len(first) == 1 else None
+    header = tuple(with_measures(task, [own[name] for name in sorted(own)], best_by).columns)
     return [_spread(table, header) for table in tables]
 
 

@@ -30,7 +30,7 @@ from graphmill.spec.kinds.kind import (
 )
 from graphmill.spec.synonyms import ALSO_CALLED, HIDDEN_WIDTH
 
-FeatureTransform = Literal["as_stored", "binary", "row_normalised"]
+FeatureTransform = Literal["as_stored", "binary", "row_normalised", "standardised"]
 
 
 class NodeClassificationTaskSpec(TaskSpec):
@@ -46,8 +46,9 @@ class GraphDatasetSpec(DatasetSpec):
     undirected: bool = Field(True, description="message passing along both directions of every edge")
     features: FeatureTransform = Field(
         "as_stored",
-        description="what is done to sparse features when they are read: binary sets values to 1, "
-        "row_normalised makes each row sum to 1",
+        description="what is done to features when they are read; to sparse ones: binary sets values to 1, "
+        "row_normalised makes each row sum to 1; to dense ones: standardised subtracts from each column its mean over "
+        "the training nodes and divides by their standard deviation",
     )
 
 
@@ -146,11 +147,7 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
             " and each layer reads one hop",
             fix=f"give {model.num_layers} fan-outs, or set model.num_layers={len(fanouts)}",
         )
-    if features != "as_stored" and not dataset.has_sparse_features:
-        raise UserError(
-            f"dataset.features is {features}, which is for sparse features, but those of {dataset.name} are dense",
-            fix="set dataset.features=as_stored",
-        )
+    refuse_other_form(features, dataset)
     _refuse_other_classes(experiment.train.loss, dataset)
     return NodeClassificationPlan(
         dataset=dataset,
@@ -159,6 +156,19 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
         model=model,
         num_neighbors=fanouts,
         loss=experiment.train.loss,
+    )
+
+
+def refuse_other_form(features: FeatureTransform, dataset: GraphInfo) -> None:
+    """Raise a `UserError` if what is done to features is not for those of the data."""
+    is_sparse = dataset.has_sparse_features
+    if features == "as_stored" or (features == "standardised") != is_sparse:
+        return
+    other = "sparse, and it would fill in their zeros" if is_sparse else "dense"
+    raise UserError(
+        f"dataset.features is {features}, which is for {'dense' if is_sparse else 'sparse'} features, but those of"
+        f" {dataset.name} are {other}",
+        fix=f"set dataset.features=as_stored{', or row_normalised' if is_sparse else ', or standardised'}",
     )
 
 

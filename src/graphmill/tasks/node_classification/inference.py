@@ -100,6 +100,9 @@ class LayerwiseInference:
         table = self.features.x if h is None and isinstance(self.features, DenseFeatures) else h
         x = torch.empty(len(ids), 2 * layer.in_channels)
         _native.gather_self_and_mean(table, ids, None, indptr, indices, x, torch.get_num_threads())
+        if h is None and self.model.standardise is not None:
+            device = layer.weight.device
+            x = self.model.standardise.of_self_and_mean(x.to(device), torch.from_numpy(indptr).to(device))
         return layer.on_self_and_mean(x.to(layer.weight.device), activation).cpu()
 
     def _sparse_block(

@@ -9,6 +9,7 @@ from graphmill.base.errors import UserError
 from graphmill.graph.batch import DenseRows, InputForm, MiniBatch, SelfAndMean, SparseRows
 from graphmill.graph.keys import Purpose, key_of
 from graphmill.nn.graphsage import GraphSage
+from graphmill.nn.standardise import Standardise
 from graphmill.spec.experiment import CustomModelSpec
 from graphmill.spec.kinds.node_classification import GraphSageSpec, NodeClassificationPlan
 from graphmill.spec.plan import Plan
@@ -24,9 +25,17 @@ class EdgeIndexModel(nn.Module):
     step, so a step does not depend on what was drawn before it.
     """
 
-    def __init__(self, inner: nn.Module, *, seed: int, rank: int, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        inner: nn.Module,
+        *,
+        seed: int,
+        rank: int,
+        dtype: torch.dtype = torch.float32,
+        standardise: Standardise | None = None,
+    ) -> None:
         super().__init__()
-        self.inner = inner
+        self.inner, self.standardise = inner, standardise
         self.seed, self.rank, self.dtype = seed, rank, dtype
 
     @property
@@ -40,14 +49,18 @@ class EdgeIndexModel(nn.Module):
             key = batch.seeds.key(self.seed, Purpose.DROPOUT, self.rank)
             torch.manual_seed(key >> 1)
         x = dense_rows(batch)
+        if self.standardise is not None:
+            x = self.standardise(x)
         is_mixed = self.training and self.dtype != torch.float32
         with torch.autocast(x.device.type, self.dtype, enabled=is_mixed):
             out: Tensor = self.inner(x, edge_index(batch))
         return out[: len(batch.seeds.ids)]
 
 
-def build_model(plan: Plan, own: NodeClassificationPlan, *, rank: int) -> "GraphSage | EdgeIndexModel":
-    """The plan's model with its initial weights, the same on every rank."""
+def build_model(
+    plan: Plan, own: NodeClassificationPlan, *, rank: int, standardise: Standardise | None = None
+) -> "GraphSage | EdgeIndexModel":
+    """The plan's model with its initial weights, the same on every rank. `standardise`: its inputs, if not None."""
     match own.model:
         case GraphSageSpec() as spec:
             return GraphSage(
@@ -59,11 +72,13 @@ def build_model(plan: Plan, own: NodeClassificationPlan, *, rank: int) -> "Graph
                 input_dropout=spec.input_dropout,
                 seed=plan.seed,
                 training_dtype=DTYPE_OF[plan.precision],
+                standardise=standardise,
             )
         case CustomModelSpec() as spec:
             torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS) >> 1)
             channels = {"in_channels": own.dataset.num_features, "out_channels": own.dataset.num_classes}
-            return EdgeIndexModel(construct(spec, channels), seed=plan.seed, rank=rank, dtype=DTYPE_OF[plan.precision])
+            inner, dtype = construct(spec, channels), DTYPE_OF[plan.precision]
+            return EdgeIndexModel(inner, seed=plan.seed, rank=rank, dtype=dtype, standardise=standardise)
         case _:
             assert_never(own.model)
 

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 from graphmill.graph.batch import Block, SparseRows
 from graphmill.graph.features import SparseFeatures
 from graphmill.nn.graphsage import GraphSage, MeanLayer
-from graphmill.nn.operators import RELU
+from graphmill.nn.operators import RELU, self_and_mean
+from graphmill.nn.standardise import Standardise
 from graphmill.spec.kinds.node_classification import FeatureTransform
 from graphmill.tasks.node_classification.transform import transformed
 
@@ -53,14 +54,18 @@ class NodeClassifier(nn.Module):
         if isinstance(rows, SparseRows):
             h = layers[0].on_sparse(rows, block, activations[0])
         else:
-            h = layers[0].on_rows(rows, block, activations[0])
+            read = self_and_mean(rows, block.indptr, block.indices)
+            if self.model.standardise is not None:
+                read = self.model.standardise.of_self_and_mean(read, block.indptr)
+            h = layers[0].on_self_and_mean(read, activations[0])
         for layer, activation in zip(layers[1:number], activations[1:number], strict=True):
             h = layer.on_rows(h, block, activation)
         return h
 
     def _rows(self, x: Tensor) -> Tensor | SparseRows:
-        if x.layout == torch.sparse_csr:
+        if x.layout == torch.sparse_csr and self.model.standardise is None:
             return self._sparse_rows(x)
+        x = x.to_dense() if x.layout == torch.sparse_csr else x
         x = x.float()
         if self.features == "binary":
             return (x != 0).float()
@@ -82,6 +87,19 @@ class NodeClassifier(nn.Module):
             torch.from_numpy(each).to(x.device) for each in (rows.indptr, rows.indices, rows.values)
         )
         return SparseRows(indptr, indices, values, x.shape[1])
+
+
+class OnStandardised(nn.Module):
+    """A model of the user's own that was trained on standardised features: called with those as they were prepared."""
+
+    def __init__(self, standardise: Standardise, inner: nn.Module) -> None:
+        super().__init__()
+        self.standardise, self.inner = standardise, inner
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """What the model makes of them, [num_nodes, num_classes]."""
+        out: Tensor = self.inner(self.standardise(x), edge_index)
+        return out
 
 
 def whole_graph(edge_index: Tensor, num_nodes: int) -> Block:

@@ -16,9 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graphmill.graph.features import Features, SparseFeatures
+from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.topology import Topology
 from graphmill.spec.kinds.node_classification import NodeClassificationPlan
+from graphmill.tasks.node_classification.standardise import statistics
 from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.tasks.node_classification.transform import transformed
 
@@ -100,6 +101,11 @@ def _minimum(design: _Design, nodes: NDArray[np.int64], labels: Tensor, num_clas
 
 def _design(own: NodeClassificationPlan, store: LabelledGraphStore, num_hops: int) -> _Design:
     x, x_transposed = _matrix(transformed(store.features, own.features))
+    if own.features == "standardised":
+        assert isinstance(store.features, DenseFeatures), "the plan was refused for sparse ones"
+        mean, sd = (torch.from_numpy(each) for each in statistics(store.features, store.nodes_in("train")))
+        x = (x - mean) / sd
+        x_transposed = x.T
     if not num_hops:
         return _Design(x, x_transposed)
     step = _propagation(store.topology(undirected=own.undirected))

@@ -15,6 +15,7 @@ from graphmill.base.errors import UserError
 from graphmill.graph.batch import EvaluationSeeds, MiniBatch, SeedIds
 from graphmill.graph.features import Features
 from graphmill.nn.graphsage import GraphSage
+from graphmill.nn.standardise import Standardise
 from graphmill.nn.weights import Weights
 from graphmill.sample.collect import Collector
 from graphmill.sample.feed import feed
@@ -26,6 +27,7 @@ from graphmill.spec.kinds.node_classification import (
     GraphDatasetSpec,
     GraphInfo,
     NodeClassificationPlan,
+    refuse_other_form,
 )
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
@@ -35,7 +37,8 @@ from graphmill.tasks.node_classification.inference import LayerwiseInference
 from graphmill.tasks.node_classification.loss import check_judgement, class_weights, custom_loss
 from graphmill.tasks.node_classification.metrics import measures, tally
 from graphmill.tasks.node_classification.model import DTYPE_OF, EdgeIndexModel, build_model, check_model
-from graphmill.tasks.node_classification.portable import NodeClassifier
+from graphmill.tasks.node_classification.portable import NodeClassifier, OnStandardised
+from graphmill.tasks.node_classification.standardise import standardise
 from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.tasks.node_classification.transform import transformed
 from graphmill.tasks.same_data import refuse_other_data
@@ -67,7 +70,8 @@ class NodeClassification:
         self.store = _same_store(own.dataset)
         self.features = transformed(self.store.features, own.features)
         self.labels = self.store.labels
-        self.model = build_model(plan, own, rank=self.group.rank).to(self.group.device)
+        scale = standardise(own, self.store)
+        self.model = build_model(plan, own, rank=self.group.rank, standardise=scale).to(self.group.device)
         train_ids = drawn(self.store.nodes_in("train"), own.dataset.num_train, plan.seed)
         self.schedule = SeedSchedule.equal(train_ids, plan.batches, plan.seed)
         self.class_weights = class_weights(own, self._labels_of(train_ids), self.group.device)
@@ -81,7 +85,7 @@ class NodeClassification:
             self.features,
             self.labels,
             self.model.input_form,
-            DTYPE_OF[plan.precision] if self.model.input_form == "self_and_mean" else torch.float32,
+            DTYPE_OF[plan.precision] if self.model.input_form == "self_and_mean" and scale is None else torch.float32,
             plan.threads,
             plan.prefetch,
             pinned=self.group.device.type == "cuda",
@@ -157,21 +161,23 @@ class NodeClassification:
                     f"{found.name} has {here} {what}, and the model was trained on {known.name} with {there}",
                     fix="give data that were prepared with the same features and classes",
                 )
-        if own.features != "as_stored" and not found.has_sparse_features:
-            raise UserError(
-                f"dataset.features is {own.features}, for sparse features, and those of {found.name} are dense",
-                fix="prepare them as sparse features",
-            )
+        refuse_other_form(own.features, found)
         return own.model_copy(update={"dataset": found})
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:
-        """Called as model(x, edge_index); a model by dotted path is returned as it is. Needs no prepared data."""
+        """Called as model(x, edge_index), without prepared data.
+
+        A model by dotted path is returned as it is, unless what it reads is standardised.
+        """
         own = plan.task
         assert isinstance(own, NodeClassificationPlan)
-        model = build_model(plan, own, rank=0)
+        scale = Standardise.unknown(own.dataset.num_features) if own.features == "standardised" else None
+        model = build_model(plan, own, rank=0, standardise=scale)
         weights.load_all_into(model, name=f"the model of {plan.run_id}")
-        return model.inner if isinstance(model, EdgeIndexModel) else NodeClassifier(model, own.features)
+        if isinstance(model, EdgeIndexModel):
+            return model.inner if model.standardise is None else OnStandardised(model.standardise, model.inner)
+        return NodeClassifier(model, own.features)
 
     @torch.no_grad()
     def _custom_loss_of(self, nodes: np.ndarray, logits: Tensor, labels: Tensor) -> float:

@@ -9,9 +9,11 @@ from graphmill.spec.kinds.node_classification import FeatureTransform
 
 
 def transformed(features: Features, transform: FeatureTransform) -> Features:
-    """Sparse features as the plan wants them; dense ones are as stored."""
+    """Sparse features as the plan wants them; dense ones are as stored, for a model standardises them itself."""
     if not isinstance(features, SparseFeatures) or transform == "as_stored":
         return features
+    if transform == "standardised":
+        raise ValueError("sparse features are not standardised: their zeros would be filled in")
     if transform == "binary":
         return replace(features, values=np.ones_like(features.values))
     lengths = np.diff(features.indptr)

@@ -1,0 +1,89 @@
+"""The losses and measures of the how-to, as a person would use them: modules in the folder, named in the experiment."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphmill.record.metrics import read_metrics
+from graphmill.record.run_folder import RunFolder
+from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.traffic.prepare import prepare_traffic
+
+pytestmark = pytest.mark.distributed
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "own-loss.md"
+FORECAST = """
+name: fading
+task: traffic
+dataset: {name: synthetic/traffic, history: 6, horizon: 6}
+model: {kind: dcrnn, rnn_units: 4, num_layers: 1}
+train:
+  epochs: 2
+  batch_size: 24
+  loss: {kind: custom, target: mylosses.fading, options: {decay: 0.8}}
+  measures: {far_off: {target: mymeasures.far_off, higher_is_better: false, options: {limit: 3.0}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """With the page's two modules, its experiments, one of traffic, and data."""
+    root = tmp_path_factory.mktemp("person")
+    text = PAGE.read_text(encoding="utf-8")
+    codes = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    experiments = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    for name, content in zip(("mylosses.py", "mymeasures.py"), codes, strict=True):
+        (root / name).write_text(content)
+    for name, content in zip(("focal.yaml", "judged.yaml"), experiments, strict=True):
+        (root / name).write_text(content)
+    (root / "fading.yaml").write_text(FORECAST)
+    options = {"num_nodes": 400, "num_edges": 2400, "features": 6, "signal": 0.5}
+    prepare("synthetic/sbm", root=root / "data", options=options)
+    prepare_traffic("synthetic/traffic", root=root / "data", options={"num_sensors": 6, "num_steps": 400})
+    return root
+
+
+def run(folder: Path, environ, *words: str) -> str:
+    command = [sys.executable, "-m", "graphmill.cli", *words]
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_nodes_by_ones_own_loss_and_measure(folder, environ):
+    loss = ("-O", "train.loss={kind: custom, target: mylosses.focal, options: {gamma: 1.5}}")
+    run(folder, environ, "train", "judged.yaml", "--ranks", "2", "--epochs", "3", *loss, "--run-id", "judged-1")
+    rows = read_metrics(folder / "logs" / "judged-1" / "metrics.csv")
+    best = max(float(row["val_mcc"]) for row in rows)
+    assert float(rows[-1]["best_val_mcc"]) == best
+    (table,) = json.loads(run(folder, environ, "compare", "judged-1", "--json"))["tables"]
+    assert (table["measure"], table["rows"][0]["val"]["mean"]) == ("mcc", best)
+    outcome = RunFolder.open(folder / "logs" / "judged-1").read_outcome()
+    evaluated = json.loads(run(folder, environ, "evaluate", "judged-1", "--json"))
+    assert evaluated["mcc"] == outcome.test["mcc"]
+    assert evaluated["majority_micro_f1"] == outcome.baselines["test"]["majority"]["micro_f1"]
+
+
+def test_the_first_experiment_of_the_page_is_planned(folder, environ):
+    planned = run(folder, environ, "plan", "focal.yaml", "--json")
+    assert "mylosses.focal" in planned
+
+
+def test_forecasts_by_ones_own_loss_and_measure(folder, environ):
+    run(folder, environ, "train", "fading.yaml", "--ranks", "2", "-O", "train.threads=1", "--run-id", "fading-1")
+    rows = read_metrics(folder / "logs" / "fading-1" / "metrics.csv")
+    assert all(0 < float(row["val_far_off"]) < 1 for row in rows)
+    assert all(float(row["val_loss"]) < float(row["val_mae"]) for row in rows), "what is far ahead counts less"
+
+
+def test_a_wrong_return_is_one_sentence_and_leaves_nothing(folder, environ):
+    loss = "train.loss={kind: custom, target: torch.nn.functional.cross_entropy}"
+    command = [sys.executable, "-m", "graphmill.cli", "train", "judged.yaml", "-O", loss, "--run-id", "wrong"]
+    done = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "one number ([])" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (folder / "logs" / "wrong").exists()
