@@ -272,7 +272,7 @@ def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
         ("folder", str(run.path)),
         ("status", status),
         ("dataset", f"{plan.dataset.name}{' (synthetic)' if plan.dataset.synthetic else ''}"),
-        ("scheme", f"{plan.sync.scheme}, every {plan.sync.every}"),
+        *([("scheme", f"{plan.sync.scheme}, every {plan.sync.every}")] if plan.ranks > 1 else []),
         ("ranks", plan.ranks),
         ("epochs", f"{len(rows)} of {plan.calendar.num_epochs}"),
         ("attempts", len(attempts)),
