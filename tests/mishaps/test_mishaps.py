@@ -66,8 +66,6 @@ def test_it_is_told_and_leaves_nothing(request, graphmill, toy, source_environ, 
     before = everything(tmp_path)
     done = graphmill(*shlex.split(mishap.words))
     done.err += "".join(capfd.readouterr())  # of the processes that it starts
-    if os.environ.get("SHOW"):
-        print(f"#### {mishap.id}\n{done.code}\n{done.err}{done.out}")
     judge(mishap, done)
     after = everything(tmp_path)
     left = {name for name in after.keys() | before.keys() if after.get(name) != before.get(name)}

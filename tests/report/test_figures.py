@@ -237,6 +237,8 @@ def test_files_that_latex_cannot_be_given_are_refused(name: str, says: str):
 def test_runs_of_one_rank_are_in_no_figure_of_communication(tmp_path: Path, plausible, without_latex):
     write_metrics(tmp_path / "alone.csv", plausible.run_rows(world_size=1, epochs=3), NODES.columns)
     drawn = figures(tmp_path / "alone.csv")
-    names = ("sync_ablation", "learning_loss", "learning_val_micro_f1")
+    names = ("learning_loss", "learning_val_micro_f1")
     assert [path.name for path in drawn.tex] == [f"{name}_test-data.tex" for name in names]
     assert any("one rank" in note for note in drawn.notes)
+    with pytest.raises(UserError, match="one rank"):
+        figures(tmp_path / "alone.csv", only=["sync_ablation"])

@@ -99,7 +99,7 @@ def test_a_built_in_kind_is_found_by_its_name(kind):
         ("numpy:KIND", "numpy has no 'KIND'"),
         ("graphmill.base.errors:UserError", "is a type, not a"),
         ("graphmill.spec.kinds.traffic:KIND", "calls itself 'traffic'"),
-        (":", "cannot be imported"),
+        (":", "names no module"),
     ],
 )
 def test_what_is_no_kind_says_what_to_type(name, message):

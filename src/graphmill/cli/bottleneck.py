@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -70,12 +70,17 @@ def bottleneck(
         _log.info(f"note: {caveat}")
 
 
+_NOTHING: Final = 0.005  # a share that would be printed as 0 %
+
+
 def _print_one(path: str, verdict: "Verdict") -> None:
     print_line(f"{path}: {verdict.bound}-bound")
     print_line(f"  {verdict.figure}")
     for number, suggestion in enumerate(verdict.suggestions):
         print_line(f"  {'try' if number == 0 else 'then'}: {suggestion}")
-    shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in verdict.shares.items() if name != "memory")
+    left_out = {"memory", *(["sync"] if verdict.shares["sync"] < _NOTHING else [])}  # as where one rank ran
+    told = {name: share for name, share in verdict.shares.items() if name not in left_out}
+    shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in told.items())
     print_line(f"  shares: {shares}")
     if "memory" in verdict.shares:
         print_line(f"  memory: {100 * verdict.shares['memory']:.0f} % of what there is")

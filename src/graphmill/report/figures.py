@@ -174,7 +174,7 @@ def _charts(
     charts: list[Chart] = []
     notes: list[str] = []
     for part in parts:
-        if "sync_ablation" in only:
+        if "sync_ablation" in only and not part.is_of_one_rank:
             charts.append(sync_ablation(part))
         if part.is_of_one_rank:
             notes.append(
@@ -189,5 +189,10 @@ def _charts(
                 charts.append(pareto_frontier(part, points, comm, acc))
         if "learning_curves" in only:
             charts += learning_curves(part)
+    if not charts:
+        raise UserError(
+            f"all runs of {metrics} are of one rank, which communicates nothing: there is no {' and no '.join(only)}",
+            fix="graphmill figures --only learning_curves",
+        )
     notes += [f"{chart.name}: {chart.note}" for chart in charts if chart.note]
     return charts, notes

@@ -23,6 +23,7 @@ from graphmill.report.sections import (
     verified_sections,
 )
 from graphmill.report.style import scheme_words
+from graphmill.spec.columns import DATA_UNIT
 from graphmill.spec.plan import Plan
 
 MOST_EPOCHS = 1000
@@ -59,7 +60,8 @@ def about(plan: Plan) -> str:
 
 
 def _headlines(record: RunRecord) -> tuple[Headline, ...]:
-    measure, unit = record.plan.kind.primary, record.plan.kind.primary.unit
+    measure = record.plan.kind.primary
+    unit = _unit(record, measure.unit)
     found = [Headline("status", record.shown_status.text, _why(record), record.shown_status.tone)]
     for split, value in (("validation", record.best(measure.name)), ("test", record.test(measure.name))):
         if value is not None:
@@ -96,7 +98,7 @@ def _measures(record: RunRecord) -> list[Block]:
     rows = [
         (
             measure.words,
-            measure.unit,
+            _unit(record, measure.unit),
             "higher" if measure.higher_is_better else "lower",
             _rounded(record.best(measure.name)),
             _rounded(record.test(measure.name)),
@@ -217,9 +219,9 @@ def _epochs(record: RunRecord) -> tuple[Block, ...]:
     kind, step = record.plan.kind, -(-len(record.rows) // MOST_EPOCHS)
     columns = {
         "epoch": "epoch",
-        "loss": _with_unit("loss", kind.loss_unit),
-        "val_loss": _with_unit("val loss", kind.loss_unit),
-        **{f"val_{measure.name}": f"val {_with_unit(measure.words, measure.unit)}" for measure in kind.measures},
+        "loss": _with_unit("loss", _unit(record, kind.loss_unit)),
+        "val_loss": _with_unit("val loss", _unit(record, kind.loss_unit)),
+        **{f"val_{each.name}": f"val {_with_unit(each.words, _unit(record, each.unit))}" for each in kind.measures},
         **{"train_s": "training, s", "eval_s": "evaluating, s", "seeds_per_s": f"{kind.seeds_are}/s"},
         **({"num_syncs": "syncs", "measured_mib_epoch": "sent, MiB"} if record.plan.ranks > 1 else {}),
         **{"peak_rss_mib": "memory of rank 0, MiB", "attempt": "attempt"},
@@ -227,6 +229,11 @@ def _epochs(record: RunRecord) -> tuple[Block, ...]:
     rows = [tuple(row.get(name) for name in columns) for row in record.rows[::-1][::step][::-1]]
     every = f"Every {step}th epoch" if step > 1 else "Every epoch"
     return (table_of(f"{every}, as in metrics.csv", tuple(columns.values()), rows),)
+
+
+def _unit(record: RunRecord, unit: str) -> str:
+    """What the values of a column are in; where that is the unit of the data, and they have one, its name."""
+    return str(getattr(record.plan.dataset, "unit", "") or unit) if unit == DATA_UNIT else unit
 
 
 def _with_unit(words: str, unit: str) -> str:

@@ -59,9 +59,15 @@ def scheme_table(
     Test results are read from the runs' own outcome.json below `runs_root`. `task`: see `load_metrics`.
     """
     table = load_metrics(metrics, runs=runs, task=task)
+    parts = by_dataset(table)
+    if all(part.is_of_one_rank for part in parts):
+        raise UserError(
+            f"all runs of {metrics} are of one rank, which communicates nothing: there are no schemes to compare",
+            fix="`graphmill compare` compares runs of one rank",
+        )
     ends = [
         _end_of_run(run, table.kind, runs_root, varied_columns(part.frame))
-        for part in by_dataset(table)
+        for part in parts
         for run in part.frame.sort("epoch").partition_by(RUN)
     ]
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
@@ -79,22 +85,27 @@ def scheme_tables(rows: Sequence[SchemeRow]) -> list[Table]:
 def _end_of_run(run: pl.DataFrame, kind: AnyKind, runs_root: Path | None, varied: Sequence[str]) -> dict[str, Any]:
     """What the last rows of one run say; `run` is sorted by epoch."""
     last = run.row(-1, named=True)
-    tests = _test_measures(last["run_id"], runs_root)
+    tests, is_alone = _test_measures(last["run_id"], runs_root), last["world_size"] == 1
     train_s, eval_s = float(run["train_s"].sum() or 0), float(run["eval_s"].sum() or 0)
-    seeds, syncs = last["num_seeds_cum"], run["num_syncs"].drop_nulls()
+    seeds = last["num_seeds_cum"]
     size = "fp16" if last["payload"] in ("fp16", "bf16") else "fp32"
     return {
-        **{name: last[name] for name in (*GROUP, "measured_mib_cum", "interface_mib_cum")},
+        **{name: last[name] for name in GROUP},
+        **{name: None if is_alone else last[name] for name in ("measured_mib_cum", "interface_mib_cum")},
         "varied": {name: last[name] for name in varied},
         "synthetic": bool(run["synthetic"].any()),
         "val": _last(run[f"val_{kind.primary.name}"]),
         "test": tests.get(kind.primary.name),
-        "syncs": last["num_syncs_cum"] if last["num_syncs_cum"] is not None else syncs.sum() if len(syncs) else None,
-        "modelled": last[f"modelled_mib_cum_{size}"],
+        "syncs": None if is_alone else _syncs(last["num_syncs_cum"], run["num_syncs"].drop_nulls()),
+        "modelled": None if is_alone else last[f"modelled_mib_cum_{size}"],
         "seeds_per_s": seeds / train_s if seeds and train_s else None,
         "wall_s": train_s + eval_s,
         "replicas_agree": run["replicas_agree"].all() if run["replicas_agree"].count() else None,
     }
+
+
+def _syncs(in_all: int | None, of_epochs: pl.Series) -> int | None:
+    return in_all if in_all is not None else int(of_epochs.sum()) if len(of_epochs) else None
 
 
 def _last(values: pl.Series) -> float | None:
@@ -219,7 +230,7 @@ def _caption(rows: Sequence[SchemeRow]) -> str:
         return f"[red]replicas differed after a sync of {escape(', '.join(differing))}[/red]"
     compared = [row for row in rows if row.world_size != 1]
     if not compared:
-        return "one rank each: there are no replicas to compare"
+        return "one rank each, which communicates nothing"
     if all(row.replicas_agree for row in compared):
         return "replicas were bit-equal after every sync"
     return "not all runs recorded whether their replicas agreed"

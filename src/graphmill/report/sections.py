@@ -27,6 +27,7 @@ from graphmill.spec.plan import Plan
 from graphmill.verify.check import Check
 from graphmill.verify.run import verify_run
 
+_NOTHING: Final = 0.0005  # a share that would be shown as 0.0 %
 _TONES: Final[Mapping[str, Tone]] = {"ok": "good", "warn": "unsure", "fail": "bad"}
 
 
@@ -138,6 +139,8 @@ def _parts(measured: Measured) -> list[tuple[str, float]]:
         ("synchronising", mean(lambda clock: clock.sync_s)),
         ("evaluating", measured.eval_s / measured.total_s),
     ]
+    if len(measured.clocks) == 1 and measured.clocks[0].sync_s < _NOTHING * measured.total_s:  # one rank ran
+        del parts[2]
     return [*parts, ("the rest", max(0.0, 1 - sum(share for _, share in parts)))]
 
 

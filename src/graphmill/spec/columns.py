@@ -14,6 +14,10 @@ Cell = str | bool | SupportsIndex | SupportsFloat | None
 """What a cell may be given as; numpy scalars included. None is written as an empty cell."""
 
 
+DATA_UNIT: Final = "data unit"
+"""Of a measure in the unit of the prepared data, which is `unit` in their facts."""
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """What one column of metrics.csv holds."""

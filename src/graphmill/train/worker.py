@@ -48,7 +48,7 @@ from graphmill.train.watchdog import STALL_S, Watchdog
 
 _log = logging.getLogger(__name__)
 
-_CANNOT_BE_WRITTEN: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # no matter where in the code
+_CANNOT_BE_WRITTEN: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # no matter where in the code
 _MOST_SCORES: Final = 6  # in the last line; outcome.json holds all
 
 

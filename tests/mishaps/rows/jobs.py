@@ -54,6 +54,13 @@ ROWS = [
     on_a_site("empty", "", "", "site.yaml"),
     on_a_site("an unknown key", "name: x\npartitons: {}\n", "", "partitons", "partitions"),
     on_a_site("a list", "- a\n", "", "site.yaml"),
+    Mishap(
+        "job: an experiment is not named",
+        "script --job-name-prefix reddit-strong",
+        ("no experiment is named", "debian-packages-sage"),
+        status=0,
+        line="C5",
+    ),
     Mishap("job: no sbatch here", "submit toy.yaml --run-id one", ("sbatch",)),
     Mishap("job: more memory for no run", "submit --resume nothing --mem 2G", ("nothing",), line="S14"),
     Mishap(

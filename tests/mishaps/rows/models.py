@@ -134,5 +134,5 @@ ROWS = [
     model("broken.Model", "broken.py, line 1"),
     model("needy.Model", "no_such_package"),
     model("nomodule.Model", "nomodule"),
-    model("Model", "Model", "dotted"),
+    model("Model", "Model", "dotted path"),
 ]

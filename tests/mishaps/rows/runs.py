@@ -65,7 +65,7 @@ def unreadable(name: str) -> Change:
 
 
 def of(command: str, name: str, make: Change, *says: str, **more: Any) -> Mishap:
-    more = {"status": 2, "line": "", **more}
+    more = {"slow": command.startswith(("evaluate", "predict")), **more}
     return Mishap(f"run, {command.split()[0]}: {name}", command, says, make, needs_run=True, **more)
 
 

@@ -20,7 +20,9 @@ def test_classes_are_counted_and_the_empty_ones_named():
     said = list(remarks(counts, LABELS, ("a", "b", "c", "d", "e", "f")))
     for line, names in zip(said, ("c", "e", "f", "a, b"), strict=True):
         assert line.endswith(f"({names})")
-    assert list(remarks(class_counts(LABELS[:2], np.array([0, 2], np.int8), 1), LABELS[:2], ())) == []
+    assert list(remarks(class_counts(LABELS[[0, 0, 0]], np.array([0, 1, 2], np.int8), 1), LABELS[[0, 0, 0]], ())) == []
+    (said,) = remarks(class_counts(LABELS[:2], np.array([0, 2], np.int8), 1), LABELS[:2], ())
+    assert "val split" in said
 
 
 def test_homophily_leaves_out_what_has_no_label():

@@ -7,7 +7,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
-from graphmill.spec.columns import BUSY, Baseline, Layout, Measure
+from graphmill.spec.columns import BUSY, DATA_UNIT, Baseline, Layout, Measure
 from graphmill.spec.experiment import CustomLossSpec, CustomModelSpec, DatasetSpec, Experiment, TaskSpec, TrainSpec
 from graphmill.spec.kinds.kind import (
     DatasetInfo,
@@ -296,8 +296,8 @@ def _num_matrices(model: DcrnnSpec) -> int:
 
 _AHEAD: Final = {"15min": "15 min", "30min": "30 min", "60min": "60 min", "step1": "one step"}
 _ERRORS: Final = {
-    "mae": ("MAE", "data unit"),
-    "rmse": ("RMSE", "data unit"),
+    "mae": ("MAE", DATA_UNIT),
+    "rmse": ("RMSE", DATA_UNIT),
     "mape": ("MAPE", "%"),
 }
 
@@ -390,7 +390,7 @@ KIND: Final = Kind(
     name="traffic",
     seeds_are="windows",
     measures=tuple(_measures()),
-    loss_unit="data unit",
+    loss_unit=DATA_UNIT,
     takes_measures=True,
     experiment=TrafficExperiment,
     info=TrafficInfo,

@@ -1,0 +1,124 @@
+"""Every table, figure and CSV of one rank, of a traffic run and of both together: right, or refused in one sentence."""
+
+import csv
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import TOY
+
+from graphmill.spec.kinds.traffic import KIND as TRAFFIC
+from graphmill.spec.kinds.traffic import TrafficPrepareOptions
+from graphmill.tasks.stores import Preparation, prepare_store
+
+SERIES = """task: {kind: traffic}
+name: series
+dataset: {name: synthetic/traffic, history: 4, horizon: 3}
+model: {kind: stid, embed_dim: 8}
+train: {epochs: 2, batch_size: 60, threads: 1}
+"""
+FOLDERS = {"one rank": ["nodes"], "traffic": ["series"], "mixed": ["nodes", "series"]}
+COMMUNICATION = ("sync", "MiB sent", "modelled", "frontier of", "all-reduce", "payload", "bit-equal", "on wire")
+
+# command → what is said of nodes, of a series; of both, where that is one table. A str: it is refused so.
+SHOWN: dict[str, tuple[tuple[str, ...] | str, tuple[str, ...] | str, tuple[str, ...] | str]] = {
+    "watch --once": (("nodes", "micro-F1", "nodes/s"), ("series", "MAE", "windows/s"), ("series", "done")),
+    "list": (("nodes", "done"), ("series", "done"), ("nodes", "series")),
+    "merge": (("2 rows of 1 runs",), ("2 rows of 1 runs",), "one table cannot hold both"),
+    "merge --layout long": (("rows of 1 runs",), ("rows of 1 runs",), ("rows of 2 runs",)),
+    "schemes": ("of one rank", "of one rank", "results/metrics.csv does not exist"),
+    "pareto": ("of one rank", "of one rank", "results/metrics.csv does not exist"),
+    "figures --no-compile": (
+        ("learning_loss_synthetic-sbm.png", "learning_val_micro_f1"),
+        ("learning_loss_synthetic-traffic.png", "learning_val_mae"),
+        "results/metrics.csv does not exist",
+    ),
+    "figures --only sync_ablation": ("of one rank", "of one rank", "results/metrics.csv does not exist"),
+    "compare": (
+        ("test micro-F1", "majority class"),
+        ("test MAE", "last value"),
+        ("test micro-F1", "majority class", "test MAE", "last value"),
+    ),
+    "report {run} -o r.html": (("report of run nodes",), ("report of run series",), ("report of run series",)),
+    "report {run} --markdown -o r.md": (("report of run nodes",), ("report of run series",), ("report of run series",)),
+    "export --to tensorboard --dry-run": (("nodes", "66"), ("series", "new"), ("nodes", "series", "nothing written")),
+    "recipes": (("cora-sage", "traffic-demo"),) * 3,
+    "study list": (("study-demo", "study-traffic-strong"),) * 3,
+    "inspect {run}": (("nodes", "test micro-F1", "majority class"), ("test MAE", "last value"), ("test MAE",)),
+    "bottleneck {run}": (("-bound", "shares"), ("-bound", "shares"), ("-bound", "shares")),
+}
+OF_RECIPES = ("recipes", "study list")  # which are not of the runs
+
+
+@pytest.fixture(scope="module")
+def all_runs(tmp_path_factory, _toy_root, request) -> Path:
+    """Two runs of one rank each, `logs/nodes` and `logs/series`, by real ranks."""
+    folder = tmp_path_factory.mktemp("runs")
+    options = TrafficPrepareOptions(num_sensors=5, num_steps=600)
+    prepare_store(TRAFFIC, Preparation("synthetic/traffic", _toy_root, options))
+    source = os.pathsep.join(filter(None, (str(request.config.rootpath / "src"), os.environ.get("PYTHONPATH"))))
+    for name, text in (("nodes", TOY), ("series", SERIES)):
+        (folder / f"{name}.yaml").write_text(text)
+        words = ("train", f"{name}.yaml", "--run-id", name, "--dataset-root", str(_toy_root))
+        command = [sys.executable, "-m", "graphmill", *words]
+        subprocess.run(command, cwd=folder, env={**os.environ, "PYTHONPATH": source}, check=True)
+    return folder
+
+
+@pytest.fixture(params=FOLDERS)
+def kind(request, all_runs, tmp_path, monkeypatch, _toy_root) -> str:
+    """The runs of a kind lie in ./logs."""
+    monkeypatch.setenv("GRAPHMILL_DATA_ROOT", str(_toy_root))
+    for name in FOLDERS[request.param]:
+        shutil.copytree(all_runs / "logs" / name, tmp_path / "logs" / name)
+    return request.param
+
+
+@pytest.mark.parametrize("command", SHOWN)
+def test_it_is_right_or_refused_and_tells_nothing_of_communication(graphmill, kind, tmp_path, command):
+    if command.split()[0] in ("schemes", "pareto", "figures"):
+        graphmill("merge")
+    before = sorted(tmp_path.rglob("*"))
+    done = graphmill(*shlex.split(command.format(run=f"logs/{FOLDERS[kind][-1]}")))
+    expected = SHOWN[command][list(FOLDERS).index(kind)]
+    said = done.out + done.err
+    if isinstance(expected, str):
+        assert (done.code, done.out) == (2, ""), said
+        assert expected in done.err
+        assert done.err.count("error: ") == done.err.count("\n  → ") == 1
+        assert sorted(tmp_path.rglob("*")) == before
+        return
+    assert done.code == 0, said
+    assert all(word in said for word in expected), said
+    if command not in OF_RECIPES:
+        assert not [word for word in COMMUNICATION if word in said], said
+    written = [path.name for path in set(tmp_path.rglob("*")) - set(before)]
+    assert not [name for name in written if name.startswith(("sync_", "pareto_", "accuracy_vs"))]
+
+
+def test_the_table_of_one_rank_has_no_bytes_sent(graphmill, kind, tmp_path):
+    if kind == "mixed":
+        pytest.skip("one table cannot hold both")
+    graphmill("merge")
+    with (tmp_path / "results" / "metrics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for row in rows:
+        assert all(
+            float(row[name] or 0) == 0 for name in ("measured_mib_epoch", "measured_mib_cum", "interface_mib_cum")
+        )
+        assert row["replicas_agree"] == ""
+        assert row["world_size"] == "1"
+
+
+def test_a_report_says_the_unit_of_the_data_and_no_time_of_synchronising(graphmill, kind, tmp_path):
+    graphmill("report", f"logs/{FOLDERS[kind][-1]}", "--markdown", "-o", "r.md")
+    text = (tmp_path / "r.md").read_text()
+    measures = text.partition("## Provenance")[0]
+    assert "synchronising" not in measures
+    if kind != "one rank":
+        assert "| MAE | mph | lower |" in measures
+        assert "data unit" not in measures.partition("## Learning")[0]
