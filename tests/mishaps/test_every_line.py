@@ -16,13 +16,12 @@ NUMBERS = {"R": 11, "D": 9, "M": 4, "C": 7, "S": 17, "W": 6, "H": 9, "K": 5, "T"
 LINES = [f"{letter}{number}" for letter, last in NUMBERS.items() for number in range(1, last + 1)]
 
 OPEN = {
-    "D4": "dense features cannot be standardised yet; `inspect` has class counts",
     "D9": "what `prepare` needs at its peak is not measured by a test",
-    "S11": "--at-once throttles each array of a study, and not the study",
     "S12": "dataset and staged root are not bound into containers; shifter and podman-hpc are not known",
 }
 
 ELSEWHERE: dict[str, str] = {
+    "D4": "integration/test_use_the_model.py::test_a_model_of_standardised_features_gives_the_logits_of_evaluate_to_the_bit",
     "R1": "report/test_configurations.py::test_a_grid_has_four_rows",
     "R2": "tasks/node_classification/test_metrics.py::test_scikit_learn_says_the_same",
     "R5": "tasks/node_classification/test_task.py::test_degrees_of_the_last_neighbours_are_those_of_the_graph",
@@ -53,6 +52,7 @@ ELSEWHERE: dict[str, str] = {
     "S8": "train/test_time_left.py::test_it_asks_once_more_before_it_leaves_and_stays_where_the_limit_was_extended",
     "S9": "record/test_attempts.py::test_attempts_that_began_with_other_code_are_named",
     "S10": "cluster/jobs/test_next_job.py::test_a_job_records_itself_once",
+    "S11": "cluster/jobs/test_submit.py::test_unlike_cells_keep_to_so_many_at_a_time_together",
     "S13": "train/test_peers.py::test_a_first_host_whose_name_means_nothing_here_is_refused_at_once",
     "S14": "diagnose/test_epilog.py::test_only_the_last_attempt_is_summed_up",
     "S15": "verify/test_damage.py::test_what_a_killed_writer_left_is_a_warning",

@@ -91,7 +91,9 @@ def submit(
     *,
     at_once: Annotated[
         int | None,
-        typer.Option("--at-once", metavar="N", min=1, show_default=False, help="Cells that run at a time; else all."),
+        typer.Option(
+            "--at-once", metavar="N", min=1, show_default=False, help="Cells of the study that run at a time; else all."
+        ),
     ] = None,
     chain: Annotated[
         str | None,

@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -74,8 +75,10 @@ def _submit_arrays(arrays: "Sequence[Array]", name: str, *, json: bool) -> None:
 
     told = []
     first: SubmittedJob | None = None
+    whole: list[str] = []
     for array in arrays:
-        jobs = submit_array(array, os.environ)
+        jobs = submit_array(_after(array, whole), os.environ)
+        whole.append(jobs[0].job_id.partition("_")[0])
         first = first or jobs[0]
         for request, job in zip(array.requests, jobs, strict=True):
             told.append({"job_id": job.job_id, "run": request.folder.path})
@@ -84,6 +87,14 @@ def _submit_arrays(arrays: "Sequence[Array]", name: str, *, json: bool) -> None:
     if json:
         print_json({"jobs": told})
     tell_first(first, name, json=json)
+
+
+def _after(array: "Array", submitted: Sequence[str]) -> "Array":
+    """The array, which starts once the one that it waits for has ended."""
+    if array.waits_for is None:
+        return array
+    waits = f"afterany:{submitted[array.waits_for]}"
+    return replace(array, dependency=f"{array.dependency},{waits}" if array.dependency else waits)
 
 
 def _chained(
@@ -131,7 +142,8 @@ def _show_arrays(arrays: "Sequence[Array]", *, json: bool) -> None:
         shown.append({"runs": runs, "script_path": array.script_path, "script": array.script, "slurm_says": answer})
         if json:
             continue
-        print_line(f"{array.script_path}: {len(runs)} cells")
+        waits = "" if array.waits_for is None else f", after all of {arrays[array.waits_for].script_path.name}"
+        print_line(f"{array.script_path}: {len(runs)} cells{waits}")
         print_line("".join(f"  {line}\n" for line in array.script.splitlines()))
         print_line(f"command: {' '.join(array.submission.command)}")
         if answer is not None:

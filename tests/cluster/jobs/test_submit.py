@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from graphmill.record.run_folder import RunFolder
 
@@ -270,6 +271,28 @@ def test_cells_on_other_hosts_stand_in_another_array(cluster, toy, tmp_path):
     jobs = json.loads(done.out)["jobs"]
     assert len({job["job_id"].partition("_")[0] for job in jobs}) == 2
     assert cluster.graphmill("stop", "s", cwd=tmp_path).code == 0
+
+
+def test_unlike_cells_keep_to_so_many_at_a_time_together(cluster, toy, tmp_path):
+    (tmp_path / "s.yaml").write_text("name: s\nexperiment: toy.yaml\nvary: {slurm.hosts: [1, 2]}\nseeds: [1, 2]\n")
+    asked = ("study", "submit", "s.yaml", "--at-once", "1")
+    dry = cluster.graphmill(*asked, "--dry-run", cwd=tmp_path)
+    assert dry.code == 0, dry.err
+    assert "array-2.sbatch: 2 cells, after all of array-1.sbatch" in dry.out
+    done = cluster.graphmill(*asked, "--json", cwd=tmp_path)
+    assert done.code == 0, done.err
+    jobs = json.loads(done.out)["jobs"]
+    for job in jobs:
+        cluster.wait_for(tmp_path, str(Path(job["run"]).relative_to(tmp_path / "logs")), "done")
+    numbers = ",".join(job["job_id"] for job in jobs)
+
+    def spans() -> list[list[str]]:
+        told = cluster.run("sacct", "-XnP", "--format=Start,End", f"--jobs={numbers}", cwd=tmp_path).out
+        return sorted(line.split("|") for line in told.splitlines())
+
+    wait_until(lambda: len(spans()) == 4 and "Unknown" not in str(spans()), "the accounting to know all ends")
+    ends = [end for _, end in spans()]
+    assert all(start >= end for (start, _), end in zip(spans()[1:], ends, strict=False)), spans()
 
 
 def test_a_chain(cluster, toy, tmp_path):

@@ -54,6 +54,7 @@ class Array:
     script_path: Path
     requests: tuple[Request, ...]  # by index of the array
     dependency: str = ""
+    waits_for: int | None = None  # index of the array before it, where all arrays together would be too many at a time
 
     @property
     def submission(self) -> Submission:
@@ -137,14 +138,54 @@ def _to_submit(study: Study, logs_root: Path) -> list[CellState]:
 def make_arrays(
     plans: Sequence[CellPlan], *, study: Study, logs_root: Path, at_once: int | None, dependency: str = ""
 ) -> list[Array]:
-    """One array per kind of job. `at_once`: how many tasks of each may run at a time."""
+    """One array per kind of job. `at_once`: how many cells of all arrays together may run at a time."""
     kinds: dict[str, list[Request]] = {}
     for plan in plans:
         kinds.setdefault(_kind(plan.request.job), []).append(plan.request)
     folder = logs_root / study.name
-    return [
-        _array(requests, folder, number, at_once, dependency) for number, requests in enumerate(kinds.values(), start=1)
+    throttles = throttled([len(requests) for requests in kinds.values()], at_once)
+    arrays = [
+        replace(_array(requests, folder, number, throttle.tasks, dependency), waits_for=throttle.waits_for)
+        for number, (requests, throttle) in enumerate(zip(kinds.values(), throttles, strict=True), start=1)
     ]
+    if any(array.waits_for is not None and array.job.on_time_limit == "resubmit" for array in arrays):
+        raise UserError(
+            f"--at-once {at_once} is less than the {len(arrays)} arrays of unlike jobs, so some must wait for others,"
+            " and they cannot wait for jobs that are submitted later (slurm.on_time_limit=resubmit)",
+            fix=f"--at-once {len(arrays)} or more, or slurm.on_time_limit=requeue",
+        )
+    return arrays
+
+
+@dataclass(frozen=True, slots=True)
+class Throttle:
+    """Of one array."""
+
+    tasks: int | None  # that may run at a time; None: all
+    waits_for: int | None  # index of the array that must have ended before; None: it starts with the study
+
+
+def throttled(counts: Sequence[int], at_once: int | None) -> list[Throttle]:
+    """How arrays of these many tasks keep to `at_once` tasks at a time, all together.
+
+    Arrays stand in lanes, at most `at_once`, which run side by side; in a lane one waits for the one before. A lane
+    gets tasks in proportion to its own.
+
+    >>> [(each.tasks, each.waits_for) for each in throttled([6, 2, 1], 4)], throttled([3], None)[0].tasks
+    ([(2, None), (1, None), (1, None)], None)
+    """
+    if at_once is None:
+        return [Throttle(None, None) for _ in counts]
+    lanes = min(len(counts), at_once)
+    total = [sum(counts[lane::lanes]) for lane in range(lanes)]
+    most = [max(counts[lane::lanes]) for lane in range(lanes)]
+    tasks = [1] * lanes
+    for _ in range(at_once - lanes):
+        open_ones = [lane for lane in range(lanes) if tasks[lane] < most[lane]]
+        if not open_ones:
+            break
+        tasks[max(open_ones, key=lambda lane: total[lane] / tasks[lane])] += 1
+    return [Throttle(tasks[index % lanes], index - lanes if index >= lanes else None) for index in range(len(counts))]
 
 
 def _kind(job: Job) -> str:
