@@ -21,7 +21,7 @@ OPEN = {
 }
 
 ELSEWHERE: dict[str, str] = {
-    "D4": "integration/test_use_the_model.py::test_a_model_of_standardised_features_gives_the_logits_of_evaluate_to_the_bit",
+    "D4": "tasks/node_classification/test_standardised.py::test_it_is_what_a_person_would_do_with_scikit_learn",
     "R1": "report/test_configurations.py::test_a_grid_has_four_rows",
     "R2": "tasks/node_classification/test_metrics.py::test_scikit_learn_says_the_same",
     "R5": "tasks/node_classification/test_task.py::test_degrees_of_the_last_neighbours_are_those_of_the_graph",
@@ -41,7 +41,7 @@ ELSEWHERE: dict[str, str] = {
     "C3": "train/test_device.py::test_a_build_that_has_no_code_for_a_gpu_is_known",
     "C4": "verify/test_accounting.py::test_a_record_that_the_job_wrote_itself_cannot_know_its_end",
     "C6": "cli/test_script.py::test_a_script_does_not_depend_on_where_it_was_written_or_is_submitted",
-    "C7": "cluster/jobs/test_probe.py::test_clusters_of_three_configurations",
+    "C7": "slurm/test_both_releases.py::test_what_both_releases_answer_reads_the_same",
     "S1": "integration/test_unreadable.py::test_no_good_checkpoint_is_lost_to_a_disk_that_fails",
     "S2": "cluster/launch/test_run.py::test_two_launchers_of_one_run_are_kept_apart",
     "S3": "record/test_lock.py::test_a_second_one_is_told_who_owns_it_and_changes_nothing",
