@@ -160,13 +160,29 @@ def test_a_changed_definition_is_refused_with_the_difference(undisturbed, tmp_pa
 
 
 def test_a_failed_stage_stops_what_depends_on_it_and_nothing_else(pipeline):
-    broken = {"name": "few", "set": {"model": {"kind": "custom", "target": "no.such.Model"}}}
+    (pipeline.file.parent / "fragile.py").write_text(
+        "from torch import nn\n\n\nclass Fragile(nn.Linear):\n"
+        "    def __init__(self, in_channels, out_channels):\n        super().__init__(in_channels, out_channels)\n\n"
+        "    def forward(self, x, edge_index):\n"
+        "        assert len(x) < 10, 'more nodes than the made-up batch has'\n        return super().forward(x)\n"
+    )
+    pipeline.environ = {**pipeline.environ, "PYTHONPATH": f"{pipeline.file.parent}:{pipeline.environ['PYTHONPATH']}"}
+    broken = {"name": "few", "set": {"model": {"kind": "custom", "target": "fragile.Fragile"}}}
     pipeline.write([broken, STAGES[1], {"name": "other", "set": {"train.epochs": 1}}])
     code, _, err = pipeline.call("run")
-    assert code == 1
+    assert code == 1, err
     assert "many: not run" in err
     assert not pipeline.stage("many").path.exists()
     assert pipeline.stage("other").read_outcome().status == "done"
+
+
+def test_a_stage_whose_model_does_not_fit_is_told_before_any_runs(pipeline):
+    broken = {"name": "few", "set": {"model": {"kind": "custom", "target": "no.such.Model"}}}
+    pipeline.write([STAGES[0] | {"name": "first"}, broken])
+    code, _, err = pipeline.call("run")
+    assert code == 2
+    assert "stage few" in err or "no.such" in err
+    assert not pipeline.logs.exists()
 
 
 def test_stages_may_be_chosen_and_a_dry_run_changes_nothing(pipeline):

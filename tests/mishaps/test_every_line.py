@@ -17,7 +17,6 @@ LINES = [f"{letter}{number}" for letter, last in NUMBERS.items() for number in r
 
 OPEN = {
     "D9": "what `prepare` needs at its peak is not measured by a test",
-    "S12": "dataset and staged root are not bound into containers; shifter and podman-hpc are not known",
 }
 
 ELSEWHERE: dict[str, str] = {
@@ -53,6 +52,7 @@ ELSEWHERE: dict[str, str] = {
     "S9": "record/test_attempts.py::test_attempts_that_began_with_other_code_are_named",
     "S10": "cluster/jobs/test_next_job.py::test_a_job_records_itself_once",
     "S11": "cluster/jobs/test_submit.py::test_unlike_cells_keep_to_so_many_at_a_time_together",
+    "S12": "cluster/jobs/test_containers.py::test_ranks_and_staging_see_the_run_the_data_and_their_copies",
     "S13": "train/test_peers.py::test_a_first_host_whose_name_means_nothing_here_is_refused_at_once",
     "S14": "diagnose/test_epilog.py::test_only_the_last_attempt_is_summed_up",
     "S15": "verify/test_damage.py::test_what_a_killed_writer_left_is_a_warning",

@@ -67,6 +67,8 @@ _OPTIONS: Final = {
     "python": _Option(("--python", "--python-bin"), "slurm.python", "PATH", "Interpreter of the job."),
     "apptainer": _Option(("--apptainer",), "slurm.container", "IMAGE", "Run the ranks in this container."),
     "pyxis": _Option(("--pyxis",), "slurm.container", "IMAGE", "The same, started by Slurm's pyxis plugin."),
+    "shifter": _Option(("--shifter",), "slurm.container", "IMAGE", "The same, started by shifter."),
+    "podman_hpc": _Option(("--podman-hpc",), "slurm.container", "IMAGE", "The same, started by podman-hpc."),
     "launcher": _Option(("--launcher",), "slurm.launcher", "NAME", "srun (one task per rank) or torchrun."),
     "on_time_limit": _Option(
         ("--on-time-limit",), "slurm.on_time_limit", "NAME", "At the time limit: requeue, resubmit or stop."
@@ -124,8 +126,8 @@ def job_overrides(values: Mapping[str, Any]) -> list[str]:
             overrides += [f"slurm.env.{variable}={text}" for variable, text in map(_variable, value)]
         elif name == "mail_type":
             overrides.append(f"{key}={_list(value.split(','))}")
-        elif name in ("apptainer", "pyxis"):
-            overrides.append(f"{key}={{kind: {name}, image: {yaml_text(value)}}}")
+        elif key == "slurm.container":
+            overrides.append(f"{key}={{kind: {name.replace('_', '-')}, image: {yaml_text(value)}}}")
         elif isinstance(value, str):
             overrides.append(f"{key}={yaml_text(value)}")
         elif isinstance(value, bool):

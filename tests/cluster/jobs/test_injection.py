@@ -98,8 +98,13 @@ def _case(number: int, text: str, folder: Path) -> Case:
         case.taken.add(name)
     values = _values(text, folder)
     fits = _make_place(folder / "places" / text.lstrip("/"), folder) if "work_dir" in case.taken else False
+    unbound = {"container"} if {",", ":"} & set(text) else set()  # no list of binds can hold its working folder
     for name in (
-        case.taken - NOT_SUBMITTED - {"env name", "container.binds"} - (set() if fits else {*AS_FOLDERS, "container"})
+        case.taken
+        - NOT_SUBMITTED
+        - {"env name", "container.binds"}
+        - unbound
+        - (set() if fits else {*AS_FOLDERS, "container"})
     ):
         slurm, begin = values[name]
         for key, value in slurm.items():
@@ -193,7 +198,8 @@ def _check(case: Case, answer: dict[str, Any], folder: Path) -> None:
         if container is not None:
             passed = [bytes.fromhex(word) for word in seen[f"apptainer-{rank}"]["words"]]
             assert container["image"].encode() in passed, told
-            assert all(f"--bind={bind}".encode() in passed for bind in container["binds"]), told
+            binds = [bind if ":" in bind else f"{bind}:{bind}" for bind in container["binds"]]
+            assert all(f"--bind={bind}".encode() in passed for bind in binds), told
     run = Path(os.fsdecode((folder / "record" / case.name / "run").read_bytes()))
     assert all((run / f"rank_{rank}.log").read_text() == "a rank was here\n" for rank in (0, 1)), told
     if "output_dir" in slurm:

@@ -53,6 +53,12 @@ GOLDENS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"container": {"kind": "apptainer", "image": "env/project.sif", "binds": ["/data:/data:ro"]}, "time": 90},
         {},
     ),
+    "shifter": ("generic-cpu", {"container": {"kind": "shifter", "image": "docker:me/project:1"}}, {}),
+    "podman-hpc": (
+        "generic-cpu",
+        {"container": {"kind": "podman-hpc", "image": "project:1", "binds": ["/data"]}, "gpus_per_host": 0},
+        {},
+    ),
     "pyxis": ("generic-cpu", {"container": {"kind": "pyxis", "image": "docker://pytorch/pytorch:latest"}}, {}),
 }  # fmt: skip
 

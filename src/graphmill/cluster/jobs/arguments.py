@@ -28,7 +28,7 @@ class NewRun:
 class Container:
     """Where the ranks run, if not on the host itself."""
 
-    kind: str  # apptainer or pyxis
+    kind: str  # apptainer, pyxis, shifter or podman-hpc
     image: str
     binds: tuple[str, ...]
     python: str
@@ -124,6 +124,8 @@ def parse_arguments(words: Sequence[str] | None = None) -> Arguments:
     kind = ranks.add_mutually_exclusive_group()
     kind.add_argument("--apptainer", metavar="IMAGE")
     kind.add_argument("--pyxis", metavar="IMAGE")
+    kind.add_argument("--shifter", metavar="IMAGE")
+    kind.add_argument("--podman-hpc", metavar="IMAGE")
     ranks.add_argument("--bind", action="append", default=[], help="a folder seen inside the container")
     ranks.add_argument("--container-python", default="python3")
     ranks.add_argument("--container-gpus", action="store_true")
@@ -163,8 +165,10 @@ def _arguments(options: argparse.Namespace) -> Arguments:
 
 
 def _container(options: argparse.Namespace) -> Container | None:
-    kind = "apptainer" if options.apptainer else "pyxis" if options.pyxis else ""
-    if not kind:
-        return None
-    image = options.apptainer or options.pyxis
-    return Container(kind, image, tuple(options.bind), options.container_python, options.container_gpus)
+    images = {
+        kind: getattr(options, kind.replace("-", "_")) for kind in ("apptainer", "pyxis", "shifter", "podman-hpc")
+    }
+    for kind, image in images.items():
+        if image:
+            return Container(kind, image, tuple(options.bind), options.container_python, options.container_gpus)
+    return None

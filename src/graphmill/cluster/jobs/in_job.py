@@ -133,6 +133,11 @@ class Driver:
         num_hosts = count(self.environ, "SLURM_JOB_NUM_NODES", 1)
         return JobHere(self.environ.get("SLURM_JOB_ID", "0"), num_hosts, Path.cwd())
 
+    def _here_for(self, folder: RunFolder) -> JobHere:
+        """With the data of the run, which a container must be shown."""
+        has_container = self.arguments.container is not None
+        return replace(self.here, data=Path(folder.read_plan().dataset.path)) if has_container else self.here
+
     def _announce(self, begun: Begun) -> None:
         restarts = self.environ.get("SLURM_RESTART_COUNT")  # not set in a job's first run
         again = f", requeued {restarts} times" if restarts else ""
@@ -145,7 +150,7 @@ class Driver:
         """Copy the dataset near the ranks. None if that succeeded, or nothing is to be copied."""
         if self.arguments.staging is None:
             return None
-        command = staging_command(self.arguments, folder.path, self.here)
+        command = staging_command(self.arguments, folder.path, self._here_for(folder))
         step = self._srun(command, environment(self.arguments, self.environ, None), folder, started)
         if step.status == exits.DONE and self.cause is None:
             return None
@@ -156,7 +161,7 @@ class Driver:
     def _ranks(self, folder: RunFolder, started: float) -> Decision:
         for trial in range(1, TRIES + 1):
             rendezvous = self._rendezvous(trial)
-            command = rank_command(self.arguments, folder.path, self.here, rendezvous, trial)
+            command = rank_command(self.arguments, folder.path, self._here_for(folder), rendezvous, trial)
             folder.outcome_path.unlink(missing_ok=True)  # of the previous try
             step = self._srun(command, environment(self.arguments, self.environ, rendezvous), folder, started)
             evidence = Evidence(

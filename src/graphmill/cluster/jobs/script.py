@@ -7,7 +7,7 @@ import jinja2
 
 from graphmill.base.amounts import clock_of
 from graphmill.cluster.jobs.quoting import bash_line, bash_word, sbatch_value, slurm_file_name
-from graphmill.spec.job.resolve import Begin, Job, NoContainerSpec, PyxisSpec, StagesOfAPipeline
+from graphmill.spec.job.resolve import Begin, Job, NoContainerSpec, PyxisSpec, ShifterSpec, StagesOfAPipeline
 
 
 def render_script(job: Job) -> str:
@@ -150,8 +150,9 @@ def _container(job: Job) -> list[str]:
         binds = [f"--bind={bash_word(mount, field='slurm.container.mounts')}" for mount in container.mounts]
         return [" ".join([f"--pyxis={image}", f"--container-python={python}", *binds])]
     binds = [f"--bind={bash_word(bind, field='slurm.container.binds')}" for bind in container.binds]
-    gpus = ["--container-gpus"] if container.gpus and job.gpus_per_host else []
-    return [" ".join([f"--apptainer={image}", f"--container-python={python}", *gpus, *binds])]
+    takes_gpus = not isinstance(container, ShifterSpec) and container.gpus  # shifter's modules are the site's matter
+    gpus = ["--container-gpus"] if takes_gpus and job.gpus_per_host else []
+    return [" ".join([f"--{container.kind}={image}", f"--container-python={python}", *gpus, *binds])]
 
 
 def _staging(job: Job) -> list[str]:

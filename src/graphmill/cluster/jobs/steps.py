@@ -1,16 +1,21 @@
 """The commands that the driver gives to srun: one to stage the dataset, one to start the ranks. Pure."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from graphmill.cluster.jobs.arguments import Arguments
+from graphmill.base.errors import UserError
+from graphmill.cluster.jobs.arguments import Arguments, Container
 from graphmill.runtime.rank import LAUNCHER
 
 STAGED_ROOT: Final = "GRAPHMILL_STAGED_ROOT"
 # The scheduler's warning would kill a process that has no handler yet.
 _DEAF_TO_WARNING: Final = ("bash", "-c", 'trap "" USR2; exec "$@"')
+
+
+_NO_BIND: Final = re.compile(r"[,:]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +33,7 @@ class JobHere:
     job_id: str
     num_hosts: int
     work_dir: Path
+    data: Path | None = None  # the prepared dataset, which containers see as well
 
 
 def staging_command(arguments: Arguments, run: Path, here: JobHere) -> list[str]:
@@ -95,10 +101,9 @@ def _srun_container(arguments: Arguments, run: Path, here: JobHere) -> list[str]
     container = arguments.container
     if container is None or container.kind != "pyxis":
         return []
-    mounts = ",".join([f"{run}:{run}", *container.binds])
     return [
         f"--container-image={container.image}",
-        f"--container-mounts={mounts}",
+        f"--container-mounts={','.join(_binds(arguments, container, run, here))}",
         f"--container-workdir={here.work_dir}",
     ]
 
@@ -108,8 +113,46 @@ def _python(arguments: Arguments, run: Path, here: JobHere) -> list[str]:
     container = arguments.container
     if container is None:
         return [arguments.python]
-    if container.kind == "pyxis":
-        return [container.python]
-    gpus = ["--nv"] if container.gpus else []
-    binds = [f"--bind={bind}" for bind in (str(run), *container.binds)]
-    return ["apptainer", "exec", *gpus, *binds, f"--pwd={here.work_dir}", container.image, container.python]
+    binds = [] if container.kind == "pyxis" else _binds(arguments, container, run, here)
+    starts = {
+        "pyxis": [],
+        "apptainer": [
+            *("apptainer", "exec", *(["--nv"] if container.gpus else [])),
+            *(*(f"--bind={bind}" for bind in binds), f"--pwd={here.work_dir}", container.image),
+        ],
+        "shifter": [
+            *("shifter", f"--image={container.image}", *(f"--volume={bind}" for bind in binds)),
+            *(f"--workdir={here.work_dir}", "--"),
+        ],
+        "podman-hpc": [
+            *("podman-hpc", "run", "--rm", *(["--gpu"] if container.gpus else [])),
+            *("--network=host", "--ipc=host", "--env-host", *(f"--volume={bind}" for bind in binds)),
+            *(f"--workdir={here.work_dir}", container.image),
+        ],
+    }
+    return [*starts[container.kind], container.python]
+
+
+def _binds(arguments: Arguments, container: Container, run: Path, here: JobHere) -> list[str]:
+    """What the container sees of the host: the run, where the job works, the data and their staged copies, and what
+    the experiment names.
+
+    Raises `UserError` for a folder whose name no list of binds can hold.
+    """
+    staging = arguments.staging
+    roots = [] if staging is None else [Path(root).parent for root in (staging.to, staging.via) if root is not None]
+    own = {str(folder): "" for folder in (here.work_dir, run, *roots)}
+    if here.data is not None and str(here.data) not in own:
+        own[str(here.data)] = ":ro"
+    for folder in own:
+        if _NO_BIND.search(folder):
+            raise UserError(
+                f"{folder!r} cannot be seen inside a container: lists of binds are written with , and :",
+                fix="use a folder without these characters",
+            )
+    return [*(f"{folder}:{folder}{mode}" for folder, mode in own.items()), *map(_both_ends, container.binds)]
+
+
+def _both_ends(bind: str) -> str:
+    """FROM as FROM:FROM, which all of them read."""
+    return bind if ":" in bind else f"{bind}:{bind}"

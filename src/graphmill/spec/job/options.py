@@ -57,7 +57,28 @@ class PyxisSpec(Spec):
     python: str = Field("python3", description="the interpreter inside the container; it has graphmill installed")
 
 
-ContainerSpec = Annotated[NoContainerSpec | ApptainerSpec | PyxisSpec, Field(discriminator="kind")]
+class ShifterSpec(Spec):
+    """The ranks run under `shifter`."""
+
+    kind: Literal["shifter"]
+    image: str = Field(description="an image that `shifterimg images` lists, such as docker:me/project:1")
+    binds: tuple[str, ...] = Field((), description="folders seen inside, each FROM, FROM:TO or FROM:TO:ro")
+    python: str = Field("python3", description="the interpreter inside the container; it has graphmill installed")
+
+
+class PodmanSpec(Spec):
+    """The ranks run under `podman-hpc run`, on the host's network and shared memory."""
+
+    kind: Literal["podman-hpc"]
+    image: str = Field(description="an image that `podman-hpc images` lists")
+    binds: tuple[str, ...] = Field((), description="folders seen inside, each FROM, FROM:TO or FROM:TO:ro")
+    gpus: bool = Field(True, description="hand the GPUs in (--gpu), where the job has some")
+    python: str = Field("python3", description="the interpreter inside the container; it has graphmill installed")
+
+
+ContainerSpec = Annotated[
+    NoContainerSpec | ApptainerSpec | PyxisSpec | ShifterSpec | PodmanSpec, Field(discriminator="kind")
+]
 
 
 class SlurmSpec(Spec):

@@ -24,7 +24,9 @@ from graphmill.spec.job.options import (
     NoContainerSpec,
     OnStagingFailure,
     OnTimeLimit,
+    PodmanSpec,
     PyxisSpec,
+    ShifterSpec,
     SlurmSpec,
     StagingSpec,
 )
@@ -40,7 +42,9 @@ __all__ = [
     "ContainerSpec",
     "Job",
     "NoContainerSpec",
+    "PodmanSpec",
     "PyxisSpec",
+    "ShifterSpec",
     "SlurmSpec",
     "StagesOfAPipeline",
     "Staging",
@@ -399,6 +403,17 @@ def _clashes(slurm: SlurmSpec, sizes: _Sizes, run_folders: Sequence[str]) -> Ite
             f"is {slurm.signal_before_s} s, but the job has {asked.time_s} s in all",
             f"set slurm.signal_before_s={max(1, asked.time_s // 4)}, or a longer slurm.time",
         )
+    if not isinstance(slurm.container, NoContainerSpec):
+        for where, folder in (
+            ("slurm.work_dir", slurm.work_dir or ""),
+            *(("the run folder", path) for path in run_folders),
+        ):
+            if "," in folder or ":" in folder:
+                yield Problem(
+                    where,
+                    f"{folder!r} holds a comma or a colon, with which lists of a container's folders are written",
+                    "use a folder without them",
+                )
     if len(run_folders) == 1 and slurm.array is not None:
         yield Problem("slurm.array", "would train one run several times at once", "leave out slurm.array")
 

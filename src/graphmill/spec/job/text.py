@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from graphmill.config.problems import Problem
-from graphmill.spec.job.options import ApptainerSpec, PyxisSpec, SlurmSpec
+from graphmill.spec.job.options import ApptainerSpec, NoContainerSpec, PodmanSpec, PyxisSpec, ShifterSpec, SlurmSpec
 
 LONGEST: Final = 1024  # sbatch reads an option into a fixed buffer; far below its size
 _NAME: Final = r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*"
@@ -160,11 +160,11 @@ def _env(env: Mapping[str, str | int]) -> Iterator[Problem]:
 
 def _container(slurm: SlurmSpec) -> Iterator[Problem]:
     container = slurm.container
-    if isinstance(container, ApptainerSpec):
+    if isinstance(container, ApptainerSpec | ShifterSpec | PodmanSpec):
         yield from _each("container.binds", container.binds, _BIND, "FROM, FROM:TO or FROM:TO:ro, without commas")
     if isinstance(container, PyxisSpec):
         yield from _each("container.mounts", container.mounts, _MOUNT, "FROM:TO or FROM:TO:ro, without commas")
-    if isinstance(container, ApptainerSpec | PyxisSpec):
+    if not isinstance(container, NoContainerSpec):
         image = r"(?!-)[^\x00]+"
         yield from _grammar("container.image", container.image, image, "an image")
         yield from _grammar("container.python", container.python, *_GRAMMARS["python"])
