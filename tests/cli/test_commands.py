@@ -93,9 +93,10 @@ def test_plan(graphmill, toy):
     assert shown["plan"]["ranks"] == 2
     assert shown["plan"]["epoch_lengths"] == [[2, 2]]
     assert shown["modelled"]["num_syncs"] == 2
-    text = graphmill("plan", "toy.yaml").out
+    text = graphmill("plan", "toy.yaml", "--ranks", "2").out
     assert "modelled (by formula, not measured)" in text
     assert "rounds per epoch" in text
+    assert "rounds per epoch" not in graphmill("plan", "toy.yaml").out, "one rank exchanges nothing"
 
 
 def test_plan_takes_the_flags_of_the_sync_ablation_scripts(graphmill, toy):

@@ -97,16 +97,19 @@ def show_plan(resolved: "Plan", *, json: bool, trial: "Trial | None" = None) -> 
     choices = [(key, _text(value)) for key, value in flat(resolved).items() if key != "run_id"]
     print_facts(choices, title="plan")
     print_line("")
+    syncs: list[tuple[str, Cell]] = [  # of one rank there are none
+        ("rounds per epoch", figures.rounds_per_epoch),
+        ("synchronisations", figures.num_syncs),
+        ("MiB per sync (fp32)", figures.mib_per_sync_fp32),
+        ("MiB in all (fp32)", figures.mib_total_fp32),
+        (f"MiB per sync ({resolved.sync.payload} payload)", figures.payload_mib_per_sync),
+        (f"MiB in all ({resolved.sync.payload} payload)", figures.payload_mib_total),
+    ]
     print_facts(
         [
-            ("rounds per epoch", figures.rounds_per_epoch),
-            ("synchronisations", figures.num_syncs),
             ("seeds seen", figures.seeds_seen),
             ("parameters", figures.num_parameters),
-            ("MiB per sync (fp32)", figures.mib_per_sync_fp32),
-            ("MiB in all (fp32)", figures.mib_total_fp32),
-            (f"MiB per sync ({resolved.sync.payload} payload)", figures.payload_mib_per_sync),
-            (f"MiB in all ({resolved.sync.payload} payload)", figures.payload_mib_total),
+            *(syncs if resolved.ranks > 1 else []),
             ("nodes per batch, at most", figures.nodes_per_batch),
             ("MiB of memory per rank, at most", figures.memory_per_rank_mib),
             ("  of the model, with gradients and moments", figures.memory.model_mib),

@@ -22,7 +22,7 @@ from graphmill.cli.options import (
     RunId,
     resolved_dataset_root,
 )
-from graphmill.cli.plan import load
+from graphmill.cli.plan import load, show_plan
 from graphmill.cli.show import Cell, print_facts, print_json, print_line
 from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
 
@@ -224,6 +224,8 @@ def _print_request(request: "Request", answer: str | None, *, is_new: bool, json
             }
         )
         return
+    show_plan(request.plan, json=False)
+    print_line("")
     facts: list[tuple[str, Cell]] = [
         (key, _text(value)) for key, value in request.job.model_dump(mode="json").items() if value not in (None, [], {})
     ]
