@@ -263,15 +263,18 @@ def tell_submitted(folder: "RunFolder", job: "SubmittedJob", *, json: bool) -> N
                 "hopeless": reason.is_hopeless if reason else False,
             }
         )
+    elif reading is not None and reading.phase == "runs":
+        print_line(f"it runs on {reading.hosts}")
     elif reading is not None and reason is None:
-        print_line(f"it {'runs on ' + reading.hosts if reading.phase == 'runs' else 'has ended: ' + reading.state}")
+        print_line(f"it has ended: {reading.state}")
     elif reason is not None and reason.is_hopeless:
         _log.warning(f"as submitted, it will never start: {reason.meaning}\n  → {reason.advice}")
     elif reason is not None:
         print_line(f"it waits: {reason.meaning}")
     if not json:
         print_line(f"watch it with `graphmill watch {folder.path}`")
-    if reason is not None and reason.is_hopeless:
+    has_failed = reading is not None and reading.phase not in ("waits", "runs") and reading.state != "COMPLETED"
+    if has_failed or (reason is not None and reason.is_hopeless):
         raise typer.Exit(exits.ANSWER_IS_NO)
 
 

@@ -8,6 +8,7 @@ from graphmill.base.amounts import clock_of, gib
 if TYPE_CHECKING:
     from graphmill.diagnose.epilog import Epilog
 
+_RAN_ITS_COURSE: Final = ("done", "out_of_time")  # of the others nobody knows what they would have used
 _PHASES: Final = (
     *(("compute_s", "compute"), ("wait_s", "wait for batches"), ("sync_s", "sync"), ("eval_s", "evaluate")),
     *(("sample_s", "sample*"), ("gather_s", "gather*")),
@@ -102,7 +103,8 @@ def _host(host: dict[str, Any]) -> str:
 
 def _advice(epilog: "Epilog") -> list[str]:
     if not epilog.advice:
-        return ["advice: none; what was asked fits what was used" if epilog.asked.get("cores") else "advice: none"]
+        ran = epilog.outcome in _RAN_ITS_COURSE and bool(epilog.asked.get("cores"))
+        return ["advice: none; what was asked fits what was used" if ran else "advice: none"]
     return ["advice:", *(f"  {advice['text']}" for advice in epilog.advice)]
 
 
