@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from graphmill.record.checksums import renew_checksums
+from graphmill.record.run_folder import RunFolder
 from rows.mishap import Mishap
 
 RUN = Path("logs/one")
@@ -29,14 +31,32 @@ def holds(name: str, content: bytes) -> Change:
     return changed(lambda run: (run / name).write_bytes(content))
 
 
-def flipped(pattern: str) -> Change:
-    def flip(run: Path) -> None:
-        for path in run.glob(pattern):
+def flip(pattern: str) -> Change:
+    def make(run: Path) -> None:
+        found = sorted(run.glob(pattern))
+        assert found
+        for path in found:
             content = bytearray(path.read_bytes())
             content[len(content) // 2] ^= 4
             path.write_bytes(content)
 
-    return changed(flip)
+    return make
+
+
+def flipped(pattern: str) -> Change:
+    return changed(flip(pattern))
+
+
+def monitored(change: Change) -> Change:
+    """Change the run, whose end saw a monitor's file: the monitor itself first writes after a second, or after it."""
+
+    def make(run: Path) -> None:
+        (run / "monitor" / "head.csv").parent.mkdir(exist_ok=True)
+        (run / "monitor" / "head.csv").write_text("time,subject\n1.0,host\n")
+        renew_checksums(RunFolder(run), ["monitor/head.csv"])
+        change(run)
+
+    return changed(make)
 
 
 def edited(name: str, **values: Any) -> Change:
@@ -84,9 +104,10 @@ ROWS = [
     of(f"verify {ONE}", "no evaluations", lost("evaluations.csv"), "evaluations.csv", status=1),
     of(f"verify {ONE}", "weights with a bit turned", flipped("checkpoints/*/model.safetensors"), "model.safetensors",
        status=1),
-    of(f"verify {ONE}", "the monitor's file is gone", changed(lambda run: shutil.rmtree(run / "monitor")), "monitor",
+    of(f"verify {ONE}", "the monitor's file is gone", monitored(lambda run: shutil.rmtree(run / "monitor")), "monitor",
        status=1, line="S15"),
-    of(f"verify {ONE}", "a bit of the monitor's file", flipped("monitor/*.csv"), "monitor", status=1, line="S15"),
+    of(f"verify {ONE}", "a bit of the monitor's file", monitored(flip("monitor/head.csv")), "monitor", status=1,
+       line="S15"),
     of(f"verify {ONE}", "the plan of more epochs", edited("plan.json", seed=9), "plan.json", status=1),
     of(f"evaluate {ONE}", "no checkpoint", changed(lambda run: shutil.rmtree(run / "checkpoints")), "checkpoint"),
     of(f"evaluate {ONE}", "all checkpoints damaged", flipped("checkpoints/*/model.safetensors"), "model.safetensors"),
