@@ -19,6 +19,7 @@ def batch_of(step: int, *, sparse: bool) -> MiniBatch:
         seeds=Seeds(0, step, SeedIds(torch.arange(3).numpy())),
         node_ids=torch.arange(9),
         blocks=(block,),
+        edge_attr=torch.randn(12, 2, generator=generator),
         num_nodes_per_hop=(3, 6),
         num_edges_per_hop=(12,),
         inputs=rows if sparse else DenseRows(x),
@@ -33,7 +34,8 @@ def tensors_of(batch: MiniBatch) -> list[torch.Tensor]:
 def test_all_tensors_of_a_batch_are_found():
     batch = batch_of(1, sparse=True)
     rows, (block,) = batch.inputs, batch.blocks
-    expected = [batch.node_ids, block.indptr, block.indices, rows.indptr, rows.indices, rows.values, batch.labels]
+    ids, edges = batch.node_ids, batch.edge_attr
+    expected = [ids, block.indptr, block.indices, edges, rows.indptr, rows.indices, rows.values, batch.labels]
     assert [id(tensor) for tensor in tensors_in(batch)] == [id(tensor) for tensor in expected]
 
 

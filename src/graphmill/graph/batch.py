@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill.graph.keys import Purpose, key_of
+from graphmill.graph.topology import EdgeIds
 
 InputForm = Literal["rows", "self_and_mean"]  # how a model wants dense features: see DenseRows and SelfAndMean
 # Identity and place are two types. What a random draw is keyed by and what ranks exchange is an identity; what indexes
@@ -80,6 +81,7 @@ class Sampled:
     seeds: AnySeeds
     node_ids: NodeIds  # [num_nodes]
     blocks: tuple[SampledBlock, ...]  # of the first layer (outermost hop) first
+    edge_ids: EdgeIds  # [num_edges]: entries of the topology; [0] if the sampler was not asked for them
     num_nodes_per_hop: tuple[int, ...]  # nodes added: (seeds, hop 1, …, hop L)
     num_edges_per_hop: tuple[int, ...]  # (hop 1, …, hop L)
 
@@ -152,6 +154,7 @@ class MiniBatch:
     seeds: AnySeeds
     node_ids: Tensor  # int64 [num_nodes], on the CPU
     blocks: tuple[Block, ...]  # of the first layer first
+    edge_attr: Tensor  # float32 [num_edges, num_edge_features], of all hops' edges in order; [0, 0]: none are read
     num_nodes_per_hop: tuple[int, ...]
     num_edges_per_hop: tuple[int, ...]
     inputs: Inputs
@@ -167,7 +170,8 @@ class MiniBatch:
         if device.type == "cpu":
             return self
         blocks = tuple(block.to(device) for block in self.blocks)
-        return replace(self, blocks=blocks, labels=copied(self.labels, device), inputs=self.inputs.to(device))
+        labels, edge_attr = copied(self.labels, device), copied(self.edge_attr, device)
+        return replace(self, blocks=blocks, edge_attr=edge_attr, labels=labels, inputs=self.inputs.to(device))
 
 
 def copied(tensor: Tensor, device: torch.device) -> Tensor:

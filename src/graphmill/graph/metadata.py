@@ -1,6 +1,8 @@
 """The own part of metadata.json that every graph has: what the arrays are, and how many of each thing."""
 
-from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt
+from typing import Any
+
+from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, SerializerFunctionWrapHandler, model_serializer
 
 from graphmill.graph.features import STORED_AS, FeatureDtype
 from graphmill.graph.header import Header
@@ -27,6 +29,15 @@ class GraphMetadata(Header):
     num_duplicate_edges: NonNegativeInt = Field(description="edges that were given again, and merged")
     num_isolated_nodes: NonNegativeInt = Field(description="nodes without an edge from or to another node")
     num_self_loops: NonNegativeInt
+    edge_features: tuple[str, ...] = Field((), description="names of the columns; none if edges have no features")
+
+    @model_serializer(mode="wrap")
+    def _without_absent_edge_features(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `edge_features` if there are none: checksums of earlier stores were computed without it."""
+        known: dict[str, Any] = handler(self)
+        if not self.edge_features:
+            known.pop("edge_features", None)
+        return known
 
     @property
     def has_sparse_features(self) -> bool:
@@ -59,6 +70,11 @@ def _expected_arrays(metadata: GraphMetadata) -> Expected:
     if not metadata.is_symmetric:
         expected["undirected_indptr"] = ("int64", (num_nodes + 1,))
         expected["undirected_indices"] = (ids, (metadata.num_undirected_edges,))
+    if metadata.edge_features:
+        expected["edge_attr"] = ("float32", (metadata.num_edges, len(metadata.edge_features)))
+    if metadata.edge_features and not metadata.is_symmetric:
+        edge_ids = index_dtype(metadata.num_edges).name
+        expected["undirected_edge_ids"] = (edge_ids, (metadata.num_undirected_edges,))
     if metadata.has_sparse_features:
         values = metadata.arrays.get("x_values")
         shape = values.shape[:1] if values else (0,)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
+from graphmill.graph.edge_features import EdgeRows, edge_features_problem
 from graphmill.graph.features import STORED_AS, Features, SparseFeatures, csr_problem, not_finite, unsorted_or_repeated
 from graphmill.graph.topology import MAX_NODES
 
@@ -16,8 +17,8 @@ from graphmill.graph.topology import MAX_NODES
 class RawGraph:
     """A graph in memory, not yet checked.
 
-    `origin` maps "edge_index" and "features" to where each was read, for errors: file, key, column. A task's own class
-    adds what it needs besides nodes, edges and features.
+    `origin` maps "edge_index", "features" and "edge_features" to where each was read, for errors: file, key, column. A
+    task's own class adds what it needs besides nodes, edges and features.
     """
 
     edge_index: NDArray[np.integer[Any]]  # [2, num_edges]: sources, then destinations
@@ -26,6 +27,8 @@ class RawGraph:
     source: str
     synthetic: bool
     origin: Mapping[str, str] = field(default_factory=dict)
+    edge_features: EdgeRows | None = None
+    edge_feature_names: tuple[str, ...] = ()  # one per column; none if there are no edge features
 
     @property
     def num_nodes(self) -> int:
@@ -42,6 +45,7 @@ def check_raw_graph(raw: RawGraph) -> None:
         raise refusal(raw, "features", f"{num_nodes} nodes, and a store holds 2^32", fix="split the graph")
     _check_edges(raw, num_nodes)
     _check_features(raw, num_nodes)
+    _check_edge_features(raw)
 
 
 def _check_edges(raw: RawGraph, num_nodes: int) -> None:
@@ -66,6 +70,15 @@ def _check_edges(raw: RawGraph, num_nodes: int) -> None:
         f"edge {column} is {edges[0, column]} → {edges[1, column]}, and nodes run from 0 to {num_nodes - 1}",
         fix="correct or drop that edge, or add the missing nodes (features, label and split of each)",
     )
+
+
+def _check_edge_features(raw: RawGraph) -> None:
+    if raw.edge_features is None:
+        return
+    problem = edge_features_problem(raw.edge_features, raw.edge_index.shape[1])
+    if problem:
+        fix = "give every edge as many finite numbers as the others, as float32 [num_edges, num_edge_features]"
+        raise refusal(raw, "edge_features", problem, fix=fix)
 
 
 def _check_features(raw: RawGraph, num_nodes: int) -> None:

@@ -11,7 +11,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from graphmill.graph.arrays import map_array
+from graphmill.graph.edge_features import EdgeFeatures
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
+from graphmill.graph.header import damaged
 from graphmill.graph.metadata import GraphMetadata
 from graphmill.graph.topology import Topology
 
@@ -27,6 +29,17 @@ class GraphStore:
         """In-neighbours as given, or the union of both directions of every edge."""
         prefix = "undirected_" if undirected and not self.metadata.is_symmetric else ""
         return Topology(indptr=self.array(f"{prefix}indptr"), indices=self.array(f"{prefix}indices"))
+
+    def edge_features(self, *, undirected: bool) -> EdgeFeatures:
+        """Of the entries of that topology. ValueError if edges have none, `UserError` if an entry is of no edge."""
+        if not self.metadata.edge_features:
+            raise ValueError(f"the edges of {self.metadata.name} have no features")
+        if not undirected or self.metadata.is_symmetric:
+            return EdgeFeatures(self.array("edge_attr"), None)
+        rows = self.array("undirected_edge_ids")
+        if not 0 <= rows.min() <= rows.max() < self.metadata.num_edges:  # what is gathered by them is not checked again
+            raise damaged(self.path / "undirected_edge_ids.npy", f"an id is not one of {self.metadata.num_edges} edges")
+        return EdgeFeatures(self.array("edge_attr"), rows)
 
     @property
     def features(self) -> Features:

@@ -1,9 +1,9 @@
 """Compressed sparse topology: built from an edge list by sorting one 64-bit key per edge.
 
 An edge u → v is the key `v << bits | u`. Sorted keys are the rows in order, equal keys are duplicates, and a row's
-start is a binary search: no argsort, no permutation, at most two extra copies of the keys in memory. So stores have
-no edge ids, and parallel edges are merged. `topology_with_edge_ids` pays for the permutation, for edges that carry data
-of their own (features, weights, times).
+start is a binary search: no argsort, no permutation, at most two extra copies of the keys in memory; parallel edges are
+merged. `topology_with_edge_ids` pays for the permutation, for edges that carry data of their own (features, weights,
+times).
 """
 
 from dataclasses import dataclass
@@ -62,8 +62,6 @@ def topology_with_edge_ids(
     edge_index: NDArray[Any], num_nodes: int, *, undirected: bool = False, keep_multi_edges: bool = False
 ) -> tuple[Topology, EdgeIds]:
     """The topology of `edge_index` [2, num_edges], and which of its edges each entry is.
-
-    Not called yet: stores keep no edge ids, as edges carry no data; edge features will need them.
 
     So x[edge_ids] are the values of the entries, for any x [num_edges, …] that edges carry. Of edges between the
     same two nodes the first is kept, or with `keep_multi_edges` all, in their order. With `undirected` an edge has an

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.graph.arrays import check_checksum, map_array
+from graphmill.graph.edge_features import edge_features_problem, in_both_directions
 from graphmill.graph.features import (
     DenseFeatures,
     Features,
@@ -33,6 +34,8 @@ def verify_graph(folder: Path, metadata: GraphMetadata) -> dict[str, NDArray[Any
     undirected = given if metadata.is_symmetric else _topology(folder, arrays, metadata, prefix="undirected_")
     _verify_directions(folder, metadata, given, undirected)
     _verify_features(folder, metadata, arrays)
+    if metadata.edge_features:
+        _verify_edge_features(folder, metadata, given, arrays)
     return arrays
 
 
@@ -74,6 +77,17 @@ def _verify_features(folder: Path, metadata: GraphMetadata, arrays: dict[str, ND
     problem = not_finite(features)
     if problem:
         raise damaged(folder / ("x_values.npy" if metadata.has_sparse_features else "x.npy"), problem)
+
+
+def _verify_edge_features(
+    folder: Path, metadata: GraphMetadata, given: Topology, arrays: dict[str, NDArray[Any]]
+) -> None:
+    if problem := edge_features_problem(arrays["edge_attr"], metadata.num_edges):
+        raise damaged(folder / "edge_attr.npy", problem)
+    if metadata.is_symmetric:
+        return
+    if not np.array_equal(in_both_directions(given)[1], arrays["undirected_edge_ids"]):
+        raise damaged(folder / "undirected_edge_ids.npy", "it does not say which edge each direction is")
 
 
 def _compare_counts(folder: Path, metadata: GraphMetadata, counted: dict[str, int]) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.base.files import remove_leftovers, replacing_folder
 from graphmill.graph.arrays import write_array
+from graphmill.graph.edge_features import in_both_directions
 from graphmill.graph.features import Features, SparseFeatures
 from graphmill.graph.header import ArrayRecord
 from graphmill.graph.metadata import GraphMetadata
@@ -17,9 +18,11 @@ from graphmill.graph.raw import RawGraph
 from graphmill.graph.topology import (
     Topology,
     edge_keys,
+    index_dtype,
     num_isolated,
     self_loops,
     topology_from_keys,
+    topology_with_edge_ids,
     undirected_keys,
 )
 
@@ -59,6 +62,7 @@ def write_graph(raw: RawGraph, folder: Path, kind: str) -> GraphMetadata:
     if both is not None:
         records |= _write_topology(folder, undirected, prefix="undirected_")
     records |= write_all(folder, _feature_arrays(raw.features))
+    records |= write_all(folder, _edge_arrays(raw, given, is_symmetric=both is None))
     return GraphMetadata(
         kind=kind,
         name=raw.name,
@@ -73,6 +77,7 @@ def write_graph(raw: RawGraph, folder: Path, kind: str) -> GraphMetadata:
         num_duplicate_edges=raw.edge_index.shape[1] - given.num_edges,
         num_isolated_nodes=num_isolated(undirected, loops),
         num_self_loops=len(loops),
+        edge_features=raw.edge_feature_names,
         arrays=records,
     )
 
@@ -81,6 +86,18 @@ def _feature_arrays(features: Features) -> dict[str, NDArray[Any]]:
     if isinstance(features, SparseFeatures):
         return {"x_indptr": features.indptr, "x_indices": features.indices, "x_values": features.values}
     return {"x": features.x}
+
+
+def _edge_arrays(raw: RawGraph, given: Topology, *, is_symmetric: bool) -> dict[str, NDArray[Any]]:
+    """Features of edges in the order of the topology; of repeated edges those of the first."""
+    if raw.edge_features is None:
+        return {}
+    _, edge_ids = topology_with_edge_ids(raw.edge_index, raw.num_nodes)
+    arrays: dict[str, NDArray[Any]] = {"edge_attr": raw.edge_features[edge_ids]}
+    if not is_symmetric:
+        entries = in_both_directions(given)[1]
+        arrays["undirected_edge_ids"] = entries.astype(index_dtype(given.num_edges))
+    return arrays
 
 
 def _write_topology(folder: Path, topology: Topology, *, prefix: str) -> dict[str, ArrayRecord]:

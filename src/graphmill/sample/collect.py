@@ -22,6 +22,7 @@ from graphmill.graph.batch import (
     StorageIds,
     stored_whole,
 )
+from graphmill.graph.edge_features import EdgeFeatures
 from graphmill.graph.features import Features, SparseFeatures
 
 # Batches that can be alive at once besides those in the queue: being made, being copied to a GPU, computed on.
@@ -64,12 +65,14 @@ class Collector:
     num_threads: int
     prefetch: int
     pinned: bool = False
+    edge_features: EdgeFeatures | None = None  # None: the model reads none
     _ring: BufferRing = field(init=False, repr=False)
+    _edge_ring: BufferRing = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(
-            self, "_ring", BufferRing(self.prefetch + _BATCHES_IN_MAKING_AND_USE, self.dtype, self.pinned)
-        )
+        size = self.prefetch + _BATCHES_IN_MAKING_AND_USE
+        object.__setattr__(self, "_ring", BufferRing(size, self.dtype, self.pinned))
+        object.__setattr__(self, "_edge_ring", BufferRing(size, torch.float32, self.pinned))
 
     def collect(self, sampled: Sampled) -> MiniBatch:
         """The mini-batch of a sampled neighbourhood, on the CPU."""
@@ -77,6 +80,7 @@ class Collector:
             seeds=sampled.seeds,
             node_ids=torch.from_numpy(sampled.node_ids),
             blocks=tuple(Block(torch.from_numpy(b.indptr), torch.from_numpy(b.indices)) for b in sampled.blocks),
+            edge_attr=self._edge_attr(sampled),
             num_nodes_per_hop=sampled.num_nodes_per_hop,
             num_edges_per_hop=sampled.num_edges_per_hop,
             inputs=collect_inputs(
@@ -84,6 +88,14 @@ class Collector:
             ),
             labels=torch.from_numpy(self.labels[stored_whole(NodeIds(sampled.seeds.ids))]),
         )
+
+    def _edge_attr(self, sampled: Sampled) -> Tensor:
+        if self.edge_features is None:
+            return torch.empty(0, 0)
+        rows = self.edge_features.rows_of(sampled.edge_ids)
+        out = self._edge_ring.take(len(rows), self.edge_features.num_features)
+        _native.gather_rows(self.edge_features.values, rows, out, self.num_threads)
+        return out
 
 
 def collect_inputs(

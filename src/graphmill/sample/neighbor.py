@@ -26,6 +26,7 @@ class NeighborSampler:
     seed: int
     num_threads: int
     resample: bool
+    with_edge_ids: bool = False  # for features of edges
     _native_sampler: _native.NeighborSampler = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -40,12 +41,18 @@ class NeighborSampler:
         takes_all = all(fanout == -1 for fanout in self.fanouts)
         key = 0 if takes_all else seeds.key(self.seed, Purpose.NEIGHBOURS)
         hood = self._native_sampler.sample(
-            seeds.ids, self.fanouts, key, resample=self.resample, num_threads=self.num_threads
+            seeds.ids,
+            self.fanouts,
+            key,
+            resample=self.resample,
+            with_edge_ids=self.with_edge_ids,
+            num_threads=self.num_threads,
         )
         return Sampled(
             seeds=seeds,
             node_ids=NodeIds(hood.node_ids),
             blocks=_blocks(hood, resample=self.resample),
+            edge_ids=hood.edge_ids,
             num_nodes_per_hop=tuple(hood.num_nodes_per_hop),
             num_edges_per_hop=tuple(hood.num_edges_per_hop),
         )

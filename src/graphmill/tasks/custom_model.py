@@ -4,6 +4,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import torch
@@ -44,17 +45,24 @@ def construct(spec: CustomModelSpec, filled_in: Mapping[str, object]) -> nn.Modu
     return model
 
 
-def try_out(target: str, model: nn.Module, arguments: Mapping[str, Tensor], wanted: Sequence[tuple[int, ...]]) -> None:
+def try_out(
+    target: str,
+    model: nn.Module,
+    arguments: Mapping[str, Tensor],
+    wanted: Sequence[tuple[int, ...]],
+    named: Mapping[str, Tensor] = MappingProxyType({}),
+) -> None:
     """Compute one made-up batch forward and backward; afterwards the model has been used, and is to be thrown away.
 
-    Raises `UserError` unless it has float32 parameters to train, is called with the `arguments` in their order, and
-    makes one finite tensor of floating-point numbers, of one of the `wanted` shapes, that depends on its parameters.
+    Raises `UserError` unless it has float32 parameters to train, is called with the `arguments` in their order and
+    those `named` by name, and makes one finite tensor of floating-point numbers, of one of the `wanted` shapes, that
+    depends on its parameters.
     """
     _refuse_untrainable(target, model)
-    given = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in arguments.items())
+    given = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in {**arguments, **named}.items())
     form = " or ".join(str(list(shape)) for shape in wanted)
     try:
-        out = model.train()(*arguments.values())
+        out = model.train()(*arguments.values(), **named)
         problem = _problem_of(out, wanted)
         if problem is None:
             out.float().square().mean().backward()
@@ -63,7 +71,7 @@ def try_out(target: str, model: nn.Module, arguments: Mapping[str, Tensor], want
     except Exception as error:  # whatever a stranger's code raises
         raise UserError(
             f"{target} cannot compute a batch of {given}: {type(error).__name__}: {error}{_place(error, model)}",
-            fix=f"let forward take ({', '.join(arguments)}) and return {form}",
+            fix=f"let forward take ({', '.join([*arguments, *named])}) and return {form}",
         ) from error
     if problem is not None:
         raise UserError(f"{target} makes {problem} of a batch of {given}", fix=f"let forward return {form}, float32")

@@ -1,6 +1,7 @@
 """From an experiment to a plan, with what is known of this machine and of the prepared data. Never imports torch."""
 
 import logging
+from functools import cache
 from pathlib import Path
 
 from graphmill.record.find_weights import find_initial_weights, find_sources
@@ -33,7 +34,7 @@ def plan_experiment(
         _log.warning(f"{name} is damaged and passed over: {problem}")
 
     dataset = _dataset_info(kind, experiment, dataset_root)
-    return resolve(
+    plan = resolve(
         experiment,
         machine=machine or _this_machine(),
         dataset=dataset,
@@ -42,6 +43,15 @@ def plan_experiment(
         init_from=find_initial_weights(experiment.init_from, passed_over),
         sources=find_sources(experiment.sources, passed_over),
     )
+    if plan.task.unused:
+        _tell_once(f"not used: {plan.task.unused}")
+    return plan
+
+
+@cache
+def _tell_once(text: str) -> None:
+    """A study plans many runs on the same data."""
+    _log.info(text)
 
 
 def _this_machine() -> MachineInfo:

@@ -141,7 +141,9 @@ ROWS = [
     npz("too few class names", graph(class_names=np.array(["only one"])), "label 1", "1 class names"),
     npz("class names that are numbers", graph(class_names=np.array([1, 2])), "class_names", "int64"),
     npz("a mask of unlabelled that is no mask", graph(unlabelled=np.arange(N)), "unlabelled", "int64"),
-    npz("edge weights", graph(edge_weight=np.ones(3)), "not used", "edge_weight", status=0, leaves=MADE, line="D3"),
+    npz("edge weights", graph(edge_weight=np.ones(3)), "edge features edge_weight", status=0, leaves=MADE, line="D3"),
+    npz("edge weights of other edges", graph(edge_weight=np.ones(4)), "4", "3 edges", "edge_weight"),
+    npz("an edge weight that is not finite", graph(edge_weight=np.full(3, np.nan)), "edge 0", "edge_weight"),
     npz("an unknown key", graph(notes=np.ones(3)), "not used", "notes", status=0, leaves=MADE, line="D3"),
     npz("gaps in the classes", graph(y=np.array([0, 3, 0, 3, 0, -1])), "1, 2", status=0, leaves=MADE, line="D3"),
 ]

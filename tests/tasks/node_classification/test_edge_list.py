@@ -45,6 +45,21 @@ def test_ids_and_labels_may_be_text(tmp_path):
     assert store.metadata.class_names == ("blue", "red")
 
 
+def test_other_columns_of_edges_are_features_if_they_are_numbers(tmp_path, caplog):
+    with caplog.at_level("INFO"):
+        store = load(tmp_path, edges="src,weight,kind,dst,length\n10,1,a,20,5\n20,2,b,30,6\n30,3,c,10,7\n10,4,d,20,8\n")
+    assert store.metadata.edge_features == ("weight", "length")
+    assert store.edge_features(undirected=False).values.tolist() == [[3, 7], [2, 6], [1, 5]]  # 30→10, 20→30, 10→20
+    assert "not used: kind of edges.csv" in caplog.text
+    assert "of 1 edges that were given again, those of the first are kept" in caplog.text
+
+
+@pytest.mark.parametrize(("cell", "said"), [("", "it is empty"), ("x", "'x' is not a number")])
+def test_a_cell_that_is_no_number(tmp_path, cell, said):
+    with pytest.raises(UserError, match=rf"line 3, column weight: {said}"):
+        load(tmp_path, edges=f"src,dst,weight\n10,20,1\n20,30,{cell}\n")
+
+
 @pytest.mark.parametrize("word", ["NA", "nan", "NULL"])
 @pytest.mark.parametrize(("one", "other", "names"), [("0", "1", None), ("blue", "red", ("blue", "red"))])
 def test_a_missing_label_is_no_class(tmp_path, caplog, word, one, other, names):

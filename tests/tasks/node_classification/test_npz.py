@@ -50,8 +50,34 @@ def test_dense_features_and_masks(tmp_path):
 
 
 def test_what_is_not_read_is_said(tmp_path, caplog):
-    load(tmp_path, {**PLAIN, "edge_weight": np.ones(3), "edge_attr": np.ones((3, 2))})
-    assert "not used: edge_attr, edge_weight of graph.npz" in caplog.text
+    load(tmp_path, {**PLAIN, "edge_time": np.ones(3), "notes": np.ones((3, 2))})
+    assert "not used: edge_time, notes of graph.npz" in caplog.text
+
+
+def test_weights_and_attributes_of_edges(tmp_path, caplog):
+    attributes = {"edge_weight": np.array([3, 1, 2]), "edge_attr": np.array([[0.5, 1], [2, 3], [4, 5]])}
+    store = load(tmp_path, {**PLAIN, "edge_index": np.array([[0, 2, 1], [1, 3, 2]]), **attributes})
+    assert store.metadata.edge_features == ("edge_weight", "edge_attr_0", "edge_attr_1")
+    assert store.edge_features(undirected=False).values.tolist() == [[3, 0.5, 1], [2, 4, 5], [1, 2, 3]]
+    assert "edge features edge_weight, edge_attr_0, edge_attr_1: dataset.edge_features" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "said"),
+    [
+        ("edge_weight", np.ones(4), r"key edge_weight\): float32 \[4, 1\], and there are 3 edges"),
+        ("edge_weight", np.array(["a", "b", "c"]), "key edge_weight: <U1"),
+        ("edge_attr", np.ones((3, 2, 1)), r"key edge_attr: float64 \[3, 2, 1\]"),
+        ("edge_attr", np.ones((3, 0)), r"key edge_attr: float64 \[3, 0\]"),
+        ("edge_weight", np.array([1, np.nan, 1]), r"edge 1 has \[nan\]"),
+        ("edge_weight", np.array([1, 1e300, 1]), r"edge 1 has \[inf\]"),
+    ],
+)
+def test_edge_features_that_are_none(tmp_path, name, values, said):
+    with pytest.raises(UserError, match=said) as error:
+        load(tmp_path, {**PLAIN, name: values})
+    assert error.value.fix
+    assert not (tmp_path / "root" / "mine").exists()
 
 
 def test_a_split_that_contradicts_the_masks_is_refused(tmp_path):

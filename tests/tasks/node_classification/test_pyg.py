@@ -69,6 +69,16 @@ def test_a_transposed_adjacency(tmp_path):
     for adjacency in (adj_t, adj_t.to_sparse_csr()):
         store = stored(tmp_path, small(edge_index=None, adj_t=adjacency))
         assert store.topology(undirected=False).indptr.tolist() == [0, 0, 1, 2, 3]
+        assert store.metadata.edge_features == (), "ones are what PyG fills in"
+        weighted = stored(tmp_path, small(edge_index=None, adj_t=adjacency * torch.tensor(2.5)))
+        assert weighted.edge_features(undirected=False).values.tolist() == [[2.5]] * 3
+
+
+def test_weights_and_attributes_of_edges(tmp_path):
+    of_edges = {"edge_weight": torch.tensor([1.0, 2, 3]), "edge_attr": torch.tensor([[5], [6], [7]])}
+    store = stored(tmp_path, small(**of_edges))
+    assert store.metadata.edge_features == ("edge_weight", "edge_attr")
+    assert store.edge_features(undirected=False).values.tolist() == [[1, 5], [2, 6], [3, 7]]
 
 
 def test_masks_of_several_splits(tmp_path):

@@ -53,6 +53,11 @@ class TaskPlan(Spec):
     kind: str
     dataset: DatasetInfo
 
+    @property
+    def unused(self) -> str:
+        """What the data hold and the model does not read, in words; "": nothing that is known of."""
+        return ""
+
 
 @dataclass(frozen=True, slots=True)
 class StepShape:

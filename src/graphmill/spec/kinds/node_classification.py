@@ -31,6 +31,8 @@ from graphmill.spec.kinds.kind import (
 from graphmill.spec.synonyms import ALSO_CALLED, HIDDEN_WIDTH
 
 FeatureTransform = Literal["as_stored", "binary", "row_normalised", "standardised"]
+EdgeArgument = Literal["edge_weight", "edge_attr"]
+WEIGHT_NAMES: Final = ("edge_weight", "weight")  # of a column of edge features that is a weight
 
 
 class NodeClassificationTaskSpec(TaskSpec):
@@ -49,6 +51,12 @@ class GraphDatasetSpec(DatasetSpec):
         description="what is done to features when they are read; to sparse ones: binary sets values to 1, "
         "row_normalised makes each row sum to 1; to dense ones: standardised subtracts from each column its mean over "
         "the training nodes and divides by their standard deviation",
+    )
+    edge_features: EdgeArgument | None = Field(
+        None,
+        description="what a model by dotted path is called with, as PyG's are: edge_weight, model(x, edge_index, "
+        "edge_weight=…) with the weight of each edge [num_edges]; edge_attr, with all its features [num_edges, "
+        "num_edge_features]; null: they are not used",
     )
 
 
@@ -124,6 +132,7 @@ class GraphInfo(DatasetInfo):
     num_features: int
     num_classes: int
     has_sparse_features: bool
+    edge_features: tuple[str, ...] = ()
 
 
 class NodeClassificationPlan(TaskPlan):
@@ -133,9 +142,37 @@ class NodeClassificationPlan(TaskPlan):
     dataset: GraphInfo
     undirected: bool
     features: FeatureTransform
+    edge_features: EdgeArgument | None = None
     model: ModelSpec
     num_neighbors: tuple[int, ...]
     loss: ClassifierLossSpec = CrossEntropySpec()
+
+    @property
+    def edge_columns(self) -> tuple[int, ...]:
+        """Which columns of the edge features the model is called with; () if none."""
+        match self.edge_features:
+            case None:
+                return ()
+            case "edge_attr":
+                return tuple(range(len(self.dataset.edge_features)))
+            case "edge_weight":
+                return (weight_column(self.dataset.edge_features),)
+
+    @property
+    def unused(self) -> str:
+        """What the data hold and the model does not read, in words; "": nothing."""
+        names = self.dataset.edge_features
+        rest = [name for number, name in enumerate(names) if number not in self.edge_columns]
+        if not rest:
+            return ""
+        return f"edge features {', '.join(rest)} of {self.dataset.name} (dataset.edge_features, model.kind=custom)"
+
+
+def weight_column(names: Sequence[str]) -> int:
+    """Which column is the weight of an edge. ValueError if none is."""
+    if len(names) == 1:
+        return 0
+    return next(number for number, name in enumerate(names) if name in WEIGHT_NAMES)
 
 
 def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> NodeClassificationPlan:
@@ -148,11 +185,13 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
             fix=f"give {model.num_layers} fan-outs, or set model.num_layers={len(fanouts)}",
         )
     refuse_other_form(features, dataset)
+    _refuse_edge_features(experiment, dataset)
     _refuse_other_classes(experiment.train.loss, dataset)
     return NodeClassificationPlan(
         dataset=dataset,
         undirected=experiment.dataset.undirected,
         features=features,
+        edge_features=experiment.dataset.edge_features,
         model=model,
         num_neighbors=fanouts,
         loss=experiment.train.loss,
@@ -170,6 +209,29 @@ def refuse_other_form(features: FeatureTransform, dataset: GraphInfo) -> None:
         f" {dataset.name} are {other}",
         fix=f"set dataset.features=as_stored{', or row_normalised' if is_sparse else ', or standardised'}",
     )
+
+
+def _refuse_edge_features(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> None:
+    asked, names = experiment.dataset.edge_features, dataset.edge_features
+    if asked is None:
+        return
+    key = f"dataset.edge_features is {asked}"
+    if not isinstance(experiment.model, CustomModelSpec):
+        raise UserError(
+            f"{key}, but model.kind {experiment.model.kind} reads no edge features",
+            fix="leave dataset.edge_features out, or name a model by dotted path: model.kind=custom",
+        )
+    if not names:
+        raise UserError(
+            f"{key}, but the edges of {dataset.name} have no features",
+            fix="leave dataset.edge_features out, or prepare the data with them",
+        )
+    if asked == "edge_weight" and len(names) > 1 and not set(names) & set(WEIGHT_NAMES):
+        raise UserError(
+            f"{key}, but none of the {len(names)} edge features of {dataset.name} is called"
+            f" {' or '.join(WEIGHT_NAMES)}: {', '.join(names)}",
+            fix="set dataset.edge_features=edge_attr, or prepare the data with a column of that name",
+        )
 
 
 def _refuse_other_classes(loss: ClassifierLossSpec, dataset: GraphInfo) -> None:
@@ -225,11 +287,12 @@ def _nodes_per_hop(plan: NodeClassificationPlan, batch_size: int) -> list[int]:
 def _sampled_bytes(plan: NodeClassificationPlan, hops: Sequence[int]) -> tuple[int, int]:
     """Bytes of one mini-batch, and of what its backward pass needs."""
     edges = sum(inner * fanout for inner, fanout in zip(hops[:-1], plan.num_neighbors, strict=True) if fanout > 0)
+    of_edge = 4 + (8 + 4 * len(plan.edge_columns) if plan.edge_columns else 0)
     rows = sum(hops[:-1])
     inputs = 0 if plan.dataset.has_sparse_features else rows * 2 * plan.dataset.num_features * 4
     hidden = plan.model.hidden_channels if isinstance(plan.model, GraphSageSpec) else 0
     activations = 3 * 4 * sum(sum(hops[:-depth]) * 2 * hidden for depth in range(1, len(hops)))
-    return sum(hops) * 8 + rows * 8 + edges * 4 + inputs, activations
+    return sum(hops) * 8 + rows * 8 + edges * of_edge + inputs, activations
 
 
 SYNC_ABLATION: Final = Layout(

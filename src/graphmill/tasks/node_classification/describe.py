@@ -37,6 +37,7 @@ def describe(store: LabelledGraphStore) -> dict[str, Any]:
         "undirected_degree": _quantiles(np.diff(undirected.indptr)),
         "num_features": metadata.num_features,
         "features": _features(store),
+        "edge_features": list(metadata.edge_features),
         "num_classes": metadata.num_classes,
         "labels": _labels(store),
         "split": metadata.split,

@@ -11,7 +11,7 @@ from graphmill.graph.keys import Purpose, key_of
 from graphmill.nn.graphsage import GraphSage
 from graphmill.nn.standardise import Standardise
 from graphmill.spec.experiment import CustomModelSpec
-from graphmill.spec.kinds.node_classification import GraphSageSpec, NodeClassificationPlan
+from graphmill.spec.kinds.node_classification import EdgeArgument, GraphSageSpec, NodeClassificationPlan
 from graphmill.spec.plan import Plan
 from graphmill.tasks.custom_model import construct, try_out
 
@@ -21,6 +21,7 @@ DTYPE_OF = {"fp32": torch.float32, "bf16": torch.bfloat16}
 class EdgeIndexModel(nn.Module):
     """A model that is called as model(x, edge_index), as PyG's are, on sampled mini-batches.
 
+    With `edges` it is called with that argument, too: `edge_weight` [num_edges], `edge_attr` [num_edges, num_features].
     Its own dropout draws from torch's generator, which is seeded by (seed, epoch, step, rank) before every training
     step, so a step does not depend on what was drawn before it.
     """
@@ -33,9 +34,10 @@ class EdgeIndexModel(nn.Module):
         rank: int,
         dtype: torch.dtype = torch.float32,
         standardise: Standardise | None = None,
+        edges: EdgeArgument | None = None,
     ) -> None:
         super().__init__()
-        self.inner, self.standardise = inner, standardise
+        self.inner, self.standardise, self.edges = inner, standardise, edges
         self.seed, self.rank, self.dtype = seed, rank, dtype
 
     @property
@@ -53,7 +55,7 @@ class EdgeIndexModel(nn.Module):
             x = self.standardise(x)
         is_mixed = self.training and self.dtype != torch.float32
         with torch.autocast(x.device.type, self.dtype, enabled=is_mixed):
-            out: Tensor = self.inner(x, edge_index(batch))
+            out: Tensor = self.inner(x, edge_index(batch), **edge_arguments(self.edges, batch.edge_attr))
         return out[: len(batch.seeds.ids)]
 
 
@@ -78,7 +80,8 @@ def build_model(
             torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS) >> 1)
             channels = {"in_channels": own.dataset.num_features, "out_channels": own.dataset.num_classes}
             inner, dtype = construct(spec, channels), DTYPE_OF[plan.precision]
-            return EdgeIndexModel(inner, seed=plan.seed, rank=rank, dtype=dtype, standardise=standardise)
+            edges = own.edge_features
+            return EdgeIndexModel(inner, seed=plan.seed, rank=rank, dtype=dtype, standardise=standardise, edges=edges)
         case _:
             assert_never(own.model)
 
@@ -95,15 +98,27 @@ def check_model(plan: Plan, own: NodeClassificationPlan) -> None:
     nodes = torch.arange(hops + 2, device=plan.device)  # a path: node i reads node i + 1
     edges = torch.stack([nodes[1:], nodes[:-1]])
     x = torch.randn(len(nodes), own.dataset.num_features, device=plan.device)
-    try_out(own.model.target, model, {"x": x, "edge_index": edges}, [(len(nodes), own.dataset.num_classes)])
+    named = edge_arguments(own.edge_features, torch.rand(edges.shape[1], len(own.edge_columns), device=plan.device))
+    try_out(own.model.target, model, {"x": x, "edge_index": edges}, [(len(nodes), own.dataset.num_classes)], named)
     x.requires_grad_()
-    model.eval()(x, edges)[0].square().sum().backward()
+    model.eval()(x, edges, **named)[0].square().sum().backward()
     if x.grad is not None and x.grad[-1].any():
         raise UserError(
             f"{own.model.target} reads nodes that are more than {hops} hops away,"
             f" and train.num_neighbors {list(own.num_neighbors)} samples {hops}",
             fix="give train.num_neighbors as many fan-outs as the model has layers",
         )
+
+
+def edge_arguments(argument: EdgeArgument | None, edge_attr: Tensor) -> dict[str, Tensor]:
+    """What a model is called with besides x and edge_index. `edge_attr`: [num_edges, columns that it reads]."""
+    match argument:
+        case None:
+            return {}
+        case "edge_weight":
+            return {argument: edge_attr[:, 0]}
+        case "edge_attr":
+            return {argument: edge_attr}
 
 
 def edge_index(batch: MiniBatch) -> Tensor:

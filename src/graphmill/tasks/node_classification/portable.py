@@ -90,15 +90,18 @@ class NodeClassifier(nn.Module):
 
 
 class OnStandardised(nn.Module):
-    """A model of the user's own that was trained on standardised features: called with those as they were prepared."""
+    """A model of the user's own that was trained on standardised features: called with those as they were prepared.
+
+    Edge features are not standardised; they are passed on by name.
+    """
 
     def __init__(self, standardise: Standardise, inner: nn.Module) -> None:
         super().__init__()
         self.standardise, self.inner = standardise, inner
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """What the model makes of them, [num_nodes, num_classes]."""
-        out: Tensor = self.inner(self.standardise(x), edge_index)
+    def forward(self, x: Tensor, edge_index: Tensor, **edges: Tensor) -> Tensor:
+        """What the model makes of them, [num_nodes, num_classes]. `edges`: edge_weight or edge_attr, as in training."""
+        out: Tensor = self.inner(self.standardise(x), edge_index, **edges)
         return out
 
 

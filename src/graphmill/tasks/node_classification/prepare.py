@@ -84,6 +84,10 @@ def prepare(
     if feature_dtype is not None:
         raw = replace(raw, features=_converted(raw, feature_dtype))
     store = write_store(raw, path)
+    if store.metadata.edge_features:
+        names, merged = ", ".join(store.metadata.edge_features), store.metadata.num_duplicate_edges
+        of_first = f"; of {merged:,} edges that were given again, those of the first are kept" if merged else ""
+        _log.info(f"edge features {names}: dataset.edge_features gives them to models by dotted path{of_first}")
     counts = class_counts(store.labels, store.array("split"), store.metadata.num_classes)
     for remark in remarks(counts, store.labels, store.metadata.class_names):
         _log.info(remark)

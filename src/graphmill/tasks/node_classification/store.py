@@ -104,6 +104,7 @@ class LabelledGraphStore(GraphStore):
             num_classes=known.num_classes,
             num_train=known.splits["train"],
             has_sparse_features=known.has_sparse_features,
+            edge_features=known.edge_features,
         )
 
     def described(self) -> Sequence[tuple[str, Any]]:
@@ -114,6 +115,7 @@ class LabelledGraphStore(GraphStore):
             ("nodes", known.num_nodes),
             ("edges", known.num_edges),
             ("features", f"{known.num_features:,} ({'sparse' if known.has_sparse_features else known.feature_dtype})"),
+            *([("edge features", ", ".join(known.edge_features))] if known.edge_features else []),
             ("classes", known.num_classes),
             *in_words(class_counts(self.labels, self.array("split"), known.num_classes)),
             ("edge homophily", self._homophily()),

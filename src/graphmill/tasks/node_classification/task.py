@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from graphmill.base.errors import UserError
 from graphmill.graph.batch import EvaluationSeeds, MiniBatch, SeedIds
+from graphmill.graph.edge_features import EdgeFeatures
 from graphmill.graph.features import Features
 from graphmill.nn.graphsage import GraphSage
 from graphmill.nn.standardise import Standardise
@@ -80,7 +81,15 @@ class NodeClassification:
         topology = self.store.topology(undirected=own.undirected)
         resample = isinstance(self.model, GraphSage)
         # One thread samples while others compute: a batch is a millisecond's work, and waking helpers takes a share.
-        self.sampler = NeighborSampler(topology, own.num_neighbors, plan.seed, num_threads=1, resample=resample)
+        edge_features = _edge_features(own, self.store)
+        self.sampler = NeighborSampler(
+            topology,
+            own.num_neighbors,
+            plan.seed,
+            num_threads=1,
+            resample=resample,
+            with_edge_ids=edge_features is not None,
+        )
         self.collector = Collector(
             self.features,
             self.labels,
@@ -89,6 +98,7 @@ class NodeClassification:
             plan.threads,
             plan.prefetch,
             pinned=self.group.device.type == "cuda",
+            edge_features=edge_features,
         )
 
     def batches(self, epoch: int, first_step: int) -> Generator[MiniBatch]:
@@ -162,11 +172,17 @@ class NodeClassification:
                     fix="give data that were prepared with the same features and classes",
                 )
         refuse_other_form(own.features, found)
+        if own.edge_features is not None and found.edge_features != known.edge_features:
+            raise UserError(
+                f"{found.name} has the edge features {', '.join(found.edge_features) or 'none'}, and the model was"
+                f" trained on {known.name} with {', '.join(known.edge_features)}",
+                fix="give data that were prepared with the same edge features",
+            )
         return own.model_copy(update={"dataset": found})
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:
-        """Called as model(x, edge_index), without prepared data.
+        """Called as model(x, edge_index), or with edge features as in training, without prepared data.
 
         A model by dotted path is returned as it is, unless what it reads is standardised.
         """
@@ -249,6 +265,13 @@ class NodeClassification:
                     batch = collector.collect(sampler.sample(seeds))
                     logits.append(self.model(batch.to(self.group.device)).float().cpu())
         return mine, torch.cat(logits)
+
+
+def _edge_features(own: NodeClassificationPlan, store: LabelledGraphStore) -> EdgeFeatures | None:
+    """The columns that the plan's model is called with; None if it reads none."""
+    if not own.edge_columns:
+        return None
+    return store.edge_features(undirected=own.undirected).with_columns(own.edge_columns)
 
 
 def _same_store(planned: GraphInfo) -> LabelledGraphStore:

@@ -1,5 +1,7 @@
 """Two tables in one folder, CSV or Parquet: `edges` (src, dst) and `nodes` (id, label, split, one column per feature).
 
+Other columns of `edges` that hold numbers are features of edges.
+
 Ids are in any order; they are integers if each of them reads as one, else text. Labels are integers from 0, or
 names; empty, or NA and its like, means unlabelled. split is train, val, test or empty. Every other column of `nodes`
 is a feature and must be a number in every row.
@@ -17,6 +19,7 @@ from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
 from graphmill.graph.features import DenseFeatures
 from graphmill.tasks.node_classification.labelled import LabelledGraph
+from graphmill.tasks.node_classification.sources.edge_columns import edge_columns
 from graphmill.tasks.node_classification.sources.npz import integer_labels
 from graphmill.tasks.node_classification.sources.splits import random_split, split_from_names
 from graphmill.tasks.node_classification.sources.tables import (
@@ -48,12 +51,12 @@ def read_tables(edges: Path, nodes: Path, name: str, *, split_seed: int | None =
     columns = column_names(nodes)
     _require(nodes, columns, ("id", "label") if split_seed is not None else _NOT_FEATURES)
     _require(edges, column_names(edges), _ENDS)
-    tell_unused(edges.name, set(column_names(edges)) - set(_ENDS))
     table = read_table(nodes, columns)
     if table.is_empty():
         raise UserError(f"{nodes} has no row: there are no nodes", fix="write one row per node below the header")
     ids = _ids(table["id"], nodes)
     labels, class_names = _labels(table["label"], nodes)
+    of_edges, names = edge_columns(_edge_arrays(edges), place=f"{edges}, column")
     if split_seed is None:
         split, note = _split(table["split"], nodes), "as given in the file"
     else:
@@ -61,6 +64,8 @@ def read_tables(edges: Path, nodes: Path, name: str, *, split_seed: int | None =
     return LabelledGraph(
         edge_index=_edges(edges, ids),
         features=_features(table, nodes),
+        edge_features=of_edges,
+        edge_feature_names=names,
         labels=labels,
         split=split,
         class_names=class_names,
@@ -71,6 +76,7 @@ def read_tables(edges: Path, nodes: Path, name: str, *, split_seed: int | None =
         origin={
             "edge_index": str(edges),
             "features": str(nodes),
+            "edge_features": str(edges),
             "labels": f"{nodes}, column label; its rows are numbered from 0",
             "split": f"{nodes}, column split",
         },
@@ -179,6 +185,17 @@ def _labels(column: pl.Series, path: Path) -> tuple[NDArray[np.int64], tuple[str
 def _split(column: pl.Series, path: Path) -> NDArray[np.int8]:
     names: list[str | None] = _text(column, path).to_list()
     return split_from_names(names, place=lambda row: f"{path}, {row_name(path, row)}, column split")
+
+
+def _edge_arrays(path: Path) -> dict[str, NDArray[np.float64]]:
+    """The columns of numbers besides the ends. A column without a number in it is text, and is not used."""
+    others = [name for name in column_names(path) if name not in _ENDS]
+    if not others:
+        return {}
+    table = read_table(path, others)
+    is_text = {name: table[name].cast(pl.Float64, strict=False).null_count() == len(table) for name in others}
+    tell_unused(f"{path.name}, which hold no numbers", (name for name in others if is_text[name]))
+    return {name: numbers(table[name], pl.Float64, path=path, what="a number") for name in others if not is_text[name]}
 
 
 def _features(table: pl.DataFrame, path: Path) -> DenseFeatures:

@@ -1,5 +1,7 @@
 """One .npz file: `edge_index`, `y`, features dense (`x`) or CSR (`x_data x_indices x_indptr x_shape`), and a split.
 
+`edge_weight` [num_edges] and `edge_attr` [num_edges, any number] are features of edges.
+
 The split is `train_mask val_mask test_mask` or `split` (codes 0 train, 1 val, 2 test, -1 none, or those names).
 `class_names` and a boolean `unlabelled` may be there. Everything else in the file is not used, and a message says so.
 """
@@ -14,6 +16,7 @@ from graphmill.base.errors import UserError
 from graphmill.graph.archive import npz_keys, read_npz
 from graphmill.graph.features import Features, SparseFeatures, csr_problem, dense, sparse
 from graphmill.tasks.node_classification.labelled import SPLIT_CODES, LabelledGraph, SplitName
+from graphmill.tasks.node_classification.sources.edge_columns import edge_columns
 from graphmill.tasks.node_classification.sources.splits import (
     first_columns,
     random_split,
@@ -24,7 +27,8 @@ from graphmill.tasks.node_classification.sources.unused import tell_unused
 
 _MASKS: dict[str, SplitName] = {"train_mask": "train", "val_mask": "val", "test_mask": "test"}
 _CSR = ("x_data", "x_indices", "x_indptr", "x_shape")
-_OPTIONAL = ("x", *_CSR, *_MASKS, "split", "class_names", "unlabelled")
+_EDGES = ("edge_weight", "edge_attr")
+_OPTIONAL = ("x", *_CSR, *_EDGES, *_MASKS, "split", "class_names", "unlabelled")
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -45,6 +49,7 @@ def read_npz_graph(path: Path, name: str, *, split_seed: int | None = None) -> L
             f"{path}: key y has {len(labels)} labels, and the features have {features.num_nodes} rows",
             fix="give one of each per node; a label of -1: unlabelled",
         )
+    of_edges, names = edge_columns({key: arrays[key] for key in _EDGES if key in arrays}, place=f"{path}, key")
     if split_seed is None:
         split, note = _split(arrays, len(labels), path)
     else:
@@ -52,6 +57,8 @@ def read_npz_graph(path: Path, name: str, *, split_seed: int | None = None) -> L
     return LabelledGraph(
         edge_index=arrays["edge_index"],
         features=features,
+        edge_features=of_edges,
+        edge_feature_names=names,
         labels=labels,
         split=split,
         class_names=class_names_of(arrays.get("class_names"), place=f"{path}, key class_names"),
@@ -62,6 +69,7 @@ def read_npz_graph(path: Path, name: str, *, split_seed: int | None = None) -> L
         origin={
             "edge_index": f"{path}, key edge_index",
             "features": f"{path}, key {'x' if 'x' in arrays else 'x_indptr, x_indices, x_data'}",
+            "edge_features": f"{path}, key {' and '.join(key for key in _EDGES if key in arrays)}",
             "labels": f"{path}, key y",
             "split": f"{path}, key {'split' if 'split' in arrays else '*_mask'}",
         },

@@ -13,12 +13,13 @@ from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
 from graphmill.graph.features import DenseFeatures, Features, dense, sparse
 from graphmill.tasks.node_classification.labelled import LabelledGraph, SplitName
+from graphmill.tasks.node_classification.sources.edge_columns import edge_columns
 from graphmill.tasks.node_classification.sources.npz import integer_labels
 from graphmill.tasks.node_classification.sources.splits import first_columns, random_split, split_from_masks
 from graphmill.tasks.node_classification.sources.unused import tell_unused
 
 PREFIX = "pyg/"
-_NOT_READ = ("edge_weight", "edge_attr", "edge_type", "pos")  # of what is usual in PyG
+_NOT_READ = ("edge_type", "pos")  # of what is usual in PyG
 _SPLITS: tuple[SplitName, ...] = ("train", "val", "test")
 
 
@@ -33,6 +34,7 @@ def from_data(
 ) -> LabelledGraph:
     """A graph from `data.x`, `data.edge_index` (or `adj_t`), `data.y` and `train_mask, val_mask, test_mask`.
 
+    Features of edges are `data.edge_weight` and `data.edge_attr`, or the values of `adj_t`.
     Of masks with several columns (one per split) the first is taken, and metadata says so. With `split_seed` the split
     is drawn at random, whatever the masks say.
     """
@@ -42,8 +44,11 @@ def from_data(
         split, note = _split(data, len(labels))
     else:
         split, note = random_split(labels, split_seed)
+    of_edges, names = edge_columns(_edge_arrays(data), place="data:")
     return LabelledGraph(
         edge_index=_edge_index(data),
+        edge_features=of_edges,
+        edge_feature_names=names,
         features=_features(_required(data, "x")),
         labels=labels,
         split=split,
@@ -52,7 +57,13 @@ def from_data(
         source=source,
         synthetic=synthetic,
         split_note=note,
-        origin={"edge_index": "data.edge_index", "features": "data.x", "labels": "data.y", "split": "data.*_mask"},
+        origin={
+            "edge_index": "data.edge_index",
+            "features": "data.x",
+            "edge_features": "data.edge_weight, data.edge_attr",
+            "labels": "data.y",
+            "split": "data.*_mask",
+        },
     )
 
 
@@ -116,6 +127,16 @@ def _edge_index(data: Any) -> NDArray[Any]:  # noqa: ANN401
         return np.stack([_numpy(column), _numpy(row)])
     destinations_and_sources = _numpy(adjacency.to_sparse_coo().coalesce().indices())
     return destinations_and_sources[::-1]
+
+
+def _edge_arrays(data: Any) -> dict[str, NDArray[Any]]:  # noqa: ANN401
+    given = {name: getattr(data, name, None) for name in ("edge_weight", "edge_attr")}
+    if getattr(data, "edge_index", None) is None:
+        adjacency = _required(data, "adj_t")
+        is_torch_sparse = hasattr(adjacency, "coo")
+        weights = adjacency.coo()[2] if is_torch_sparse else adjacency.to_sparse_coo().coalesce().values()
+        given["edge_weight"] = None if weights is None or (weights == 1).all() else weights  # 1: what PyG fills in
+    return {name: _numpy(values) for name, values in given.items() if values is not None}
 
 
 def _features(x: Any) -> Features:  # noqa: ANN401  # a Tensor; its sparse methods are untyped

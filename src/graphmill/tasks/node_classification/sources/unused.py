@@ -1,4 +1,4 @@
-"""What a source holds and no model here reads, such as weights and attributes of edges."""
+"""What a source holds and no store here keeps."""
 
 import logging
 from collections.abc import Iterable

@@ -1,0 +1,55 @@
+"""Features of edges: one row per edge as it was given, found from the entries of either topology."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.graph.topology import EdgeIds, Topology, topology_with_edge_ids
+
+EdgeRows = NDArray[np.float32]  # [num_edges, num_edge_features], or [num_edges, 1] of weights
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeFeatures:
+    """What the entries of a topology carry. An edge that was given once has the same features in both directions."""
+
+    values: EdgeRows  # of the edges as given, in the order of their topology
+    rows: NDArray[np.int32] | NDArray[np.int64] | None  # [num_entries]: each entry's row; None: its own number
+
+    @property
+    def num_features(self) -> int:
+        """Columns."""
+        return int(self.values.shape[1])
+
+    def with_columns(self, columns: Sequence[int]) -> "EdgeFeatures":
+        """Some of the columns: all of them as they are mapped, others copied."""
+        if list(columns) == list(range(self.num_features)):
+            return self
+        return EdgeFeatures(np.ascontiguousarray(self.values[:, list(columns)]), self.rows)
+
+    def rows_of(self, entries: EdgeIds) -> NDArray[np.int64]:
+        """The rows of `values` that hold the features of these entries of the topology [n]."""
+        return entries if self.rows is None else self.rows[entries].astype(np.int64, copy=False)
+
+
+def edge_features_problem(values: NDArray[Any], num_edges: int) -> str | None:
+    """Why these are no features of so many edges, or None."""
+    if values.ndim != 2 or len(values) != num_edges or values.dtype != np.float32:
+        return f"{values.dtype} {list(values.shape)}, and there are {num_edges} edges"
+    broken = np.flatnonzero(~np.isfinite(values).all(axis=1))
+    if len(broken):
+        return f"edge {broken[0]} has {values[broken[0]].tolist()}, which is not finite"
+    return None
+
+
+def in_both_directions(given: Topology) -> tuple[Topology, EdgeIds]:
+    """The union of both directions of every edge, and of which entry of `given` each of its entries is.
+
+    Where both directions were given, each is its own; else the other direction is that of the edge that was given.
+    """
+    targets = np.repeat(np.arange(given.num_nodes), np.diff(given.indptr))
+    ends = np.stack([given.indices.astype(np.int64, copy=False), targets])
+    return topology_with_edge_ids(ends, given.num_nodes, undirected=True)
