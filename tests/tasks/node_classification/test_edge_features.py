@@ -17,12 +17,12 @@ from graphmill.graph.header import seal, write_metadata
 from graphmill.graph.metadata import GraphMetadata
 from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.sync.group import Group
+from graphmill.tasks.build import build_task
 from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.prepare import prepare
 from graphmill.tasks.node_classification.store import LabelledGraphStore, write_store
 from graphmill.tasks.node_classification.task import NodeClassification
 from graphmill.tasks.planning import _tell_once, plan_experiment
-from graphmill.tasks.build import build_task
 
 ALONE = Group(0, 1, torch.device("cpu"))
 NUM_NODES = 60
