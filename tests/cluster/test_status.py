@@ -55,6 +55,15 @@ def test_a_successor_that_never_ran_says_nothing_of_the_run(look, told, states, 
     assert "CANCELLED" not in view.detail or state == "stopped"
 
 
+def test_a_job_that_failed_before_it_began_is_told_by_its_log(look):
+    """A module that does not exist ends the script before any process of ours: only its log has the reason."""
+    look.folder.job_log_path("18").write_text("Loading...\nLmod: these modules are unknown: gcc/99\n\n")
+    view = look(None, j17="COMPLETED", j18="FAILED")
+    assert view.state == "failed"
+    assert view.detail.endswith("; its log ends with: Lmod: these modules are unknown: gcc/99")
+    assert "log ends" not in look(None, j17="COMPLETED", j18="CANCELLED").detail
+
+
 def test_code_that_changed_between_attempts_is_shown(look):
     for code in ("a", "b"):
         begun = Attempt(time=1.0, hostname="h", pid=1, resumed=code == "b", command=(), code=code)

@@ -52,6 +52,8 @@ def test_what_was_measured_is_summed_up_without_slurm(new_run):
     assert epilog.used["cpu_s"] == 10
     assert epilog.phases is not None
     assert (epilog.phases["total_s"], epilog.phases["wait_s"]) == (10, 5)
+    assert epilog.all_attempts == {"attempts": 1, "epochs_s": 10, "jobs_s": None, "cpu_s": None}
+    assert "attempts together" not in epilog_text(epilog), "there is one"
     assert [advice["resource"] for advice in epilog.advice] == ["loader", "staging"]
     assert (epilog.state, epilog.runs, epilog.notes) == (None, [], [])
     assert json.loads(folder.epilog_path.read_text())["used"] == epilog.used
@@ -87,6 +89,20 @@ def test_only_the_last_attempt_is_summed_up(new_run):
     folder.begin_attempt(resumed=True, command=("test",))
     epilog = write_epilog(folder, None)
     assert (epilog.attempt, epilog.phases) == (2, None)
+
+
+def test_all_attempts_are_added_up(new_run):
+    """Also one that was cut: it has no epilog of its own."""
+    folder, _ = new_run()
+    fill(folder)
+    folder.begin_attempt(resumed=True, command=("test",))
+    epilog = write_epilog(folder, None)
+    assert epilog.phases is None, "no epoch has ended in the second one"
+    assert epilog.all_attempts == {"attempts": 2, "epochs_s": 10, "jobs_s": None, "cpu_s": None}
+    assert "all 2 attempts together: 00:00:10 in epochs that ended" in epilog_text(epilog)
+    given = {"attempts": 2, "epochs_s": 10.0, "jobs_s": 40.0, "cpu_s": 1800.0}
+    told = epilog_text(epilog.model_copy(update={"all_attempts": given}))
+    assert "all 2 attempts together: 00:00:40 in jobs, 00:00:10 in epochs that ended (25 %), 0.50 CPU hours" in told
 
 
 def test_a_run_that_left_nothing_has_an_epilog_that_says_so(new_run, monkeypatch):

@@ -193,6 +193,29 @@ def test_books_carry_a_ledger_over_an_attempt(clock):
     )
 
 
+def test_what_an_epoch_was_spent_on_is_of_all_its_attempts(clock):
+    """Its time is: so shares of it explain as much of it, however often it was cut."""
+    stats = ledger_of(plan_of())
+    for attempt in range(3):
+        stats.begin_epoch()
+        for _ in stats.timed(iter(range(2))):
+            with stats.computing():
+                clock.now += 3
+                stats.group.spans.seconds["sync"] += 1
+        stats.group.spans.seconds["sample"] += 0.5
+        if attempt < 2:
+            books = SavedStats.model_validate_json(stats.books(2, mid_epoch=True).model_dump_json())
+            stats = ledger_of(plan_of())
+            stats.reopen(books)
+    row = stats.facts(epoch=0, steps_done=6, loss=3.0, num_seeds=(60, 60))
+    assert (row["train_s"], row["compute_s"], row["sync_s"], row["sample_s"]) == (18, 12, 6, 1.5)
+    stats.end_epoch()
+    stats.begin_epoch()
+    clock.now += 1
+    row = stats.facts(epoch=1, steps_done=9, loss=3.0, num_seeds=(30, 90))
+    assert (row["train_s"], row["compute_s"], row["sync_s"]) == (1, 0, 0)
+
+
 @pytest.mark.parametrize(("ranks", "num_agreed", "said"), [(2, 3, True), (2, 2, False), (1, 3, None)])
 def test_replicas_agree_where_every_sync_of_the_epoch_was_compared(ranks, num_agreed, said):
     stats = ledger_of(plan_of(ranks=ranks))
@@ -208,6 +231,13 @@ def test_replicas_agree_where_every_sync_of_the_epoch_was_compared(ranks, num_ag
     stats.group.traffic.num_syncs, stats.num_agreed = 3, num_agreed
     row = stats.facts(epoch=1, steps_done=9, loss=3.0, num_seeds=(30, 90))
     assert (row["num_syncs"], row["replicas_agree"]) == (5, said)
+
+
+def test_books_between_epochs_have_the_checksum_of_older_versions():
+    """Nothing has been spent on the next epoch; the older version had no such key."""
+    counters = Counters(num_syncs=2)
+    stats = SavedStats(loss_sum=0, epoch_s=0, counters=counters, before_epoch=counters)
+    assert set(stats.model_dump()) == {"loss_sum", "epoch_s", "counters", "before_epoch"}
 
 
 def test_counters_of_an_older_version_keep_the_checksum_of_their_manifest():

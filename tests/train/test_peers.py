@@ -45,7 +45,16 @@ def test_the_interface_is_that_towards_another_host(monkeypatch, rank, towards):
     of_four = replace(ALONE, rank=rank, world_size=4, num_hosts=2)
     assert choose_interface(["a", "a", "b", "b"], of_four, {}) == f"towards {towards}"
     assert choose_interface(["a"] * 4, of_four, {}) is None
-    assert choose_interface(["a", "a", "b", "b"], of_four, {"GLOO_SOCKET_IFNAME": "eth7"}) is None
+    assert choose_interface(["a", "a", "b", "b"], of_four, {"GLOO_SOCKET_IFNAME": "eth7,lo"}) is None
+    assert choose_interface(["a", "a", "b", "b"], of_four, {"NCCL_SOCKET_IFNAME": "^docker"}) is None
+
+
+def test_an_interface_that_is_not_there_is_refused():
+    """gloo's own error speaks of an address, and reads as if another rank were lost."""
+    of_four = replace(ALONE, world_size=4, num_hosts=2)
+    with pytest.raises(UserError, match=r"has no network interface ib9; it has .*lo") as error:
+        choose_interface(["a", "a", "b", "b"], of_four, {"GLOO_SOCKET_IFNAME": "ib9"})
+    assert "slurm.interface" in error.value.fix
 
 
 def test_a_first_host_whose_name_means_nothing_here_is_refused_at_once(monkeypatch):

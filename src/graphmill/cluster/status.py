@@ -24,6 +24,7 @@ FRESH_S: Final = (
 )
 _TIME_TO_END_S: Final = 60.0  # of a job, after its run is done: the epilog
 _TAIL_BYTES: Final = 8192
+_WORDS: Final = 200  # characters of a line of a log that are shown
 
 Source = Literal["squeue", "sacct", "process", "run folder"]
 
@@ -209,11 +210,20 @@ def judge(folder: RunFolder, reading: JobReading | None, jobs: Sequence[Submitte
             "stopped" if reading.state == "CANCELLED" else "preempted" if reading.state == "PREEMPTED" else "failed"
         )
         told = f"Slurm says {reading.state}: {end_in_words(reading.state)}"
+        if state == "failed":
+            told += _last_words(folder, reading.job_id)
         return Verdict(state, reading.source, told, _resume_advice(folder), elapsed_s=reading.elapsed_s)
     if jobs:
         told = "Slurm does not know job" if was_asked else "Slurm could not be asked about job"
         return _by_signs_of_life(folder, f"{told} {jobs[-1].job_id}")
     return _local_verdict(folder)
+
+
+def _last_words(folder: RunFolder, job_id: str) -> str:
+    """The end of what a job's script printed that failed without an outcome: a module that is not there, Python."""
+    log = job_log_of(folder, job_id)
+    lines = tail(log, 1) if log is not None else []
+    return f"; its log ends with: {lines[-1].strip()[:_WORDS]}" if lines else ""
 
 
 def _alive_verdict(folder: RunFolder, reading: JobReading) -> Verdict:

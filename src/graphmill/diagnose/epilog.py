@@ -58,7 +58,12 @@ class Epilog(BaseModel):
     accounted: dict[str, float | None] = Field(description="the same, as sacct has it; max_rss_mib: of one rank")
     peak_mib_by_rank: dict[int, float]
     hosts: list[dict[str, Any]] = Field(description="what the monitor of each host measured")
-    phases: dict[str, float] | None = Field(description="seconds of rank 0, of this attempt's epochs")
+    phases: dict[str, float] | None = Field(
+        description="seconds of rank 0, of the epochs that ended in this attempt, with what earlier ones did of them"
+    )
+    all_attempts: dict[str, float | None] = Field(
+        {}, description="attempts; epochs_s of rank 0, training and evaluation; jobs_s and cpu_s, as sacct has them"
+    )
     staging: list[StagedHost]
     runs: list[dict[str, Any]] = Field(description="all runs of all jobs of this run, from sacct")
     advice: list[dict[str, Any]]
@@ -91,6 +96,7 @@ def write_epilog(
         peak_mib_by_rank=monitors.peak_mib_by_rank,
         hosts=epilog_hosts,
         phases=phases,
+        all_attempts=_all_attempts(folder, len(attempts), runs),
         staging=staging,
         runs=[asdict(run) for run in runs],
         advice=[_advice(advice) for advice in advise(facts, _findings(folder, notes) if phases else ())],
@@ -135,7 +141,7 @@ def _measured(folder: RunFolder, spent: Spent | None, notes: list[str]) -> tuple
 
 
 def _phases(folder: RunFolder, attempt: int, notes: list[str]) -> dict[str, float] | None:
-    """Sums over the rows that the last attempt wrote."""
+    """Sums over the epochs that ended in the last attempt: times of its rows hold what earlier ones did of them."""
     try:
         rows = read_metrics(folder.metrics_path) if folder.metrics_path.exists() else []
         own = [row for row in rows if row.get("attempt", str(attempt)) == str(attempt)]
@@ -145,6 +151,22 @@ def _phases(folder: RunFolder, attempt: int, notes: list[str]) -> dict[str, floa
         return None
     total = sums.pop("train_s") + sums["eval_s"]
     return {"total_s": total, **sums} if total > 0 else None
+
+
+def _all_attempts(folder: RunFolder, number: int, runs: Sequence[Spent]) -> dict[str, float | None]:
+    """Those too that were cut and left no epilog of their own."""
+    try:
+        rows = read_metrics(folder.metrics_path, is_growing=True) if folder.metrics_path.exists() else []
+        epochs_s = sum(float(row.get(name) or 0) for row in rows for name in ("train_s", "eval_s"))
+    except (UserError, UnreadableError, ValueError):  # `_phases` has noted it
+        epochs_s = None
+    cpu = [run.total_cpu_s for run in runs if run.total_cpu_s is not None]
+    return {
+        "attempts": number,
+        "epochs_s": epochs_s,
+        "jobs_s": sum(run.elapsed_s for run in runs) if runs else None,
+        "cpu_s": sum(cpu) if cpu else None,
+    }
 
 
 def _findings(folder: RunFolder, notes: list[str]) -> tuple[Finding, ...]:

@@ -75,6 +75,8 @@ def _details(epilog: "Epilog") -> Iterator[str]:
         total = epilog.phases["total_s"]
         shares = (f"{label} {100 * epilog.phases[name] / total:.0f} %" for name, label in _PHASES)
         yield f"time of rank 0 in its epochs ({total:.1f} s): {', '.join(shares)}   (*: may overlap the step)"
+    if (epilog.all_attempts.get("attempts") or 0) > 1:
+        yield _all_attempts(epilog.all_attempts)
     for staged in epilog.staging:
         speed = f", {staged.mib_per_s:.0f} MiB/s" if staged.mib_per_s else ""
         yield (
@@ -84,6 +86,18 @@ def _details(epilog: "Epilog") -> Iterator[str]:
     if len(epilog.runs) > 1:
         runs = (f"{run['job_id']} {run['state']} {clock_of(run['elapsed_s'])}" for run in epilog.runs)
         yield f"jobs of this run so far: {', '.join(runs)}"
+
+
+def _all_attempts(sums: dict[str, Any]) -> str:
+    parts = []
+    if sums["jobs_s"]:
+        parts.append(f"{clock_of(sums['jobs_s'])} in jobs")
+    if sums["epochs_s"] is not None:
+        share = f" ({100 * sums['epochs_s'] / sums['jobs_s']:.0f} %)" if sums["jobs_s"] else ""
+        parts.append(f"{clock_of(sums['epochs_s'])} in epochs that ended{share}")
+    if sums["cpu_s"] is not None:
+        parts.append(f"{sums['cpu_s'] / 3600:.2f} CPU hours")
+    return f"all {sums['attempts']:.0f} attempts together: {', '.join(parts)}"
 
 
 def _host(host: dict[str, Any]) -> str:

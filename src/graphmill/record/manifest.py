@@ -47,6 +47,15 @@ class SavedStats(_Frozen):
     epoch_s: float  # spent on this epoch so far
     counters: Counters
     before_epoch: Counters
+    spent_s: dict[str, float] = {}  # of this epoch so far, by phase (wait_s, …); empty: version without them
+
+    @model_serializer(mode="wrap")
+    def _as_older_versions_where_it_can(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `spent_s` if there is none: checksums of earlier manifests were computed without it."""
+        content: dict[str, Any] = dump(self)
+        if not self.spent_s:
+            content.pop("spent_s")
+        return content
 
 
 class Best(_Frozen):

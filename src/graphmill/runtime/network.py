@@ -28,6 +28,18 @@ def interface_towards(address: str) -> str:
     )
 
 
+def refuse_unknown_interface(names: str) -> None:
+    """Raise a `UserError` if this host has none of the interfaces (separated by commas, as gloo takes them)."""
+    import psutil
+
+    here = list(psutil.net_if_addrs())  # type: ignore[no-untyped-call]  # psutil ships no types
+    if not set(names.split(",")) & set(here):
+        raise UserError(
+            f"{socket.gethostname()} has no network interface {names}; it has {', '.join(here)}",
+            fix="name one that every host has in slurm.interface, or leave it out: it is found by the route",
+        )
+
+
 def address_towards(address: str) -> str:
     """The address of this host that `address` would see. Nothing is sent: the system only picks the route."""
     try:

@@ -48,6 +48,7 @@ class EpochStats:
     before_epoch: Counters = field(default_factory=Counters)
     loss_sum: float = 0.0  # of this epoch
     earlier_s: float = 0.0  # of this epoch, in earlier attempts
+    earlier_phases: dict[str, float] = field(default_factory=dict)  # of it
     num_agreed: int = 0  # syncs of this attempt after which the ranks' parameter hashes were compared and equal
     _began: float = 0.0
     _began_at: float = 0.0  # Unix time, s
@@ -79,6 +80,7 @@ class EpochStats:
     def end_epoch(self) -> None:
         """Reset the counters of the epoch that ended."""
         self.loss_sum = self.earlier_s = 0.0
+        self.earlier_phases = {}
         self.before_epoch = self.counters()
 
     def timed(self, batches: Iterator[Item]) -> Iterator[Item]:
@@ -99,8 +101,19 @@ class EpochStats:
             yield
         self._synced_in_steps += seconds["sync"] - before
 
-    def spent_s(self, name: Name) -> float:
-        """Seconds of this epoch in spans of that name."""
+    def phases(self) -> dict[str, float]:
+        """Seconds of this epoch by what they were spent on, earlier attempts included."""
+        now = {
+            "sample_s": self._spent_s("sample"),
+            "gather_s": self._spent_s("gather"),
+            "wait_s": self._spent_s("wait"),
+            "compute_s": self._spent_s("step") - self._synced_in_steps,
+            "sync_s": self._spent_s("sync"),
+        }
+        return {name: seconds + self.earlier_phases.get(name, 0.0) for name, seconds in now.items()}
+
+    def _spent_s(self, name: Name) -> float:
+        """In spans of that name since the epoch began, or went on."""
         return self.group.spans.seconds[name] - self._zero.get(name, 0.0)
 
     def counters(self) -> Counters:
@@ -121,12 +134,17 @@ class EpochStats:
         refuse_divergence(self.loss_sum, steps_done)
         epoch_s = self.elapsed_s() if mid_epoch else 0.0
         return SavedStats(
-            loss_sum=self.loss_sum, epoch_s=epoch_s, counters=self.counters(), before_epoch=self.before_epoch
+            loss_sum=self.loss_sum,
+            epoch_s=epoch_s,
+            counters=self.counters(),
+            before_epoch=self.before_epoch,
+            spent_s=self.phases() if mid_epoch else {},
         )
 
     def reopen(self, books: SavedStats) -> None:
         """Continue from the books of an earlier attempt."""
         self.loss_sum, self.earlier_s = books.loss_sum, books.epoch_s
+        self.earlier_phases = dict(books.spent_s)
         self.earlier, self.before_epoch = books.counters, books.before_epoch
 
     def facts(self, *, epoch: int, steps_done: int, loss: float, num_seeds: tuple[int, int]) -> dict[str, Cell]:
@@ -156,11 +174,7 @@ class EpochStats:
             "synthetic": plan.dataset.synthetic,
             "payload": plan.sync.payload,
             "seeds_per_s": num_seeds[0] / train_s,
-            "sample_s": self.spent_s("sample"),
-            "gather_s": self.spent_s("gather"),
-            "wait_s": self.spent_s("wait"),
-            "compute_s": self.spent_s("step") - self._synced_in_steps,
-            "sync_s": self.spent_s("sync"),
+            **self.phases(),
             "peak_rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             "peak_gpu_mib": torch.cuda.max_memory_allocated(self.group.device) / MIB if plan.device == "cuda" else None,
             "attempt": self.attempt,

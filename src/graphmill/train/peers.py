@@ -17,7 +17,7 @@ from torch.distributed.rendezvous import rendezvous
 from graphmill.base.errors import UserError
 from graphmill.runtime.code import code_checksum
 from graphmill.runtime.machine import host_name
-from graphmill.runtime.network import interface_towards
+from graphmill.runtime.network import interface_towards, refuse_unknown_interface
 from graphmill.runtime.rank import Rank
 
 _RESOLVED_WITHIN_S: Final = 20.0  # for a name service that is busy; a name that it does not know is refused at once
@@ -104,6 +104,8 @@ def choose_interface(hostnames: list[str], rank: Rank, environ: Mapping[str, str
 
     Not by this host's own name: on many systems that is 127.0.1.1, where no other host can connect.
     """
+    if environ.get("GLOO_SOCKET_IFNAME"):  # NCCL's variable may hold prefixes and exclusions
+        refuse_unknown_interface(environ["GLOO_SOCKET_IFNAME"])
     others = [name for name in hostnames if name != hostnames[rank.rank]]
     if not others or any(environ.get(name) for name in _INTERFACES):
         return None

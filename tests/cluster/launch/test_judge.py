@@ -236,3 +236,18 @@ def test_one_rank_alone_loses_no_other(new_run):
         writer.write(Failure(message="ConnectionError: the licence server timed out", exit_code=1))
     judgement = judge(folder, Evidence(started, [RankExit(0, 1, None)]))
     assert (judgement.ending.name, judgement.lost_hosts) == ("failed", ())
+
+
+@pytest.mark.parametrize(
+    ("has_begun", "message"), [(False, "exit status 127: apptainer: not found"), (True, "exit status 127")]
+)
+def test_why_a_rank_never_began(new_run, has_begun, message):
+    """What its launcher saw is told for a rank that had no say; of another it may be of anything."""
+    folder, _ = new_run(1)
+    started = time.time()
+    with EventWriter(folder.events_path(0), rank=0) as writer:
+        if has_begun:
+            writer.write(START)
+    judgement = judge(folder, Evidence(started, [RankExit(0, 127, None)], said="apptainer: not found"))
+    assert judgement.first is not None
+    assert judgement.first.in_words() == f"rank 0 of 1 failed first: {message}"

@@ -13,6 +13,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,7 +30,7 @@ from graphmill.cluster.jobs.stages_in_job import run_stages
 from graphmill.cluster.jobs.steps import JobHere, Rendezvous, environment, rank_command, staging_command
 from graphmill.cluster.jobs.succession import why_leave
 from graphmill.cluster.launch.attempt import Decision, decide
-from graphmill.cluster.launch.judge import Evidence, Judgement, judge, note_outcome
+from graphmill.cluster.launch.judge import Evidence, Judgement, judge, note_outcome, tail
 from graphmill.record.attempts import Begun, attempt, is_ours
 from graphmill.record.endings import ENDINGS, EndingName
 from graphmill.record.events import Event, Failure, last_event
@@ -154,7 +155,7 @@ class Driver:
         step = self._srun(command, environment(self.arguments, self.environ, None), folder, started)
         if step.status == exits.DONE and self.cause is None:
             return None
-        problem = f"staging the dataset failed: srun ended with exit status {step.status}"
+        problem = f"staging the dataset failed: {step.first_error() or f'srun ended with exit status {step.status}'}"
         status = exits.BAD_REQUEST if step.status == exits.BAD_REQUEST else None
         return judge(folder, Evidence(started, asked=self._asked, status=status, problem=problem))
 
@@ -169,7 +170,8 @@ class Driver:
                 step.exits() if self.arguments.launcher == "srun" else (),
                 asked=self._asked,
                 status=step.status,
-                problem=f"srun ended with exit status {step.status}, and the ranks left no error",
+                problem=_unsaid(step),
+                said=step.first_error() or _last_line(folder.log_path(0), since=started),
             )
             judgement = judge(folder, self._with_cause(evidence, folder))
             decision = self._follow(folder, judgement, tries_left=TRIES - trial)
@@ -301,6 +303,20 @@ class Driver:
             return replace(decision, reason=f"{decision.reason}; the job that follows asks Slurm again")
         next_job.cancel(folder, self.environ)
         return decision
+
+
+def _unsaid(step: SrunStep) -> str:
+    """Why an srun failed whose ranks recorded no error: a program or an image that is not there, an interface, …"""
+    first = step.first_error()
+    return f"srun ended with exit status {step.status}" + (f": {first}" if first else ", and the ranks left no error")
+
+
+def _last_line(log: Path, *, since: float) -> str:
+    """Of a log that was written to since then (Unix time, s); "": none."""
+    with suppress(OSError):
+        lines = [line for line in tail(log) if line.strip()] if log.stat().st_mtime >= since else []
+        return lines[-1].strip() if lines else ""
+    return ""
 
 
 def _last_events(folder: RunFolder) -> list[Event]:

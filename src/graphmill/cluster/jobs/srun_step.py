@@ -17,6 +17,8 @@ from graphmill.slurm.commands import is_silence
 
 _TICK_S: Final = 0.1
 _SAID_BY_SRUN: Final = re.compile(r"srun: error: (?P<host>\S+): tasks? (?P<ranks>[\d,\- ]+): (?P<what>.+)")
+_ERROR: Final = re.compile(r"(?:^|.*?: )error: (?P<what>.+)")
+_ENDED: Final = re.compile(r"tasks? [\d,\- ]+: |Terminating|\*\*\*|Job step aborted|First task exited")
 _EXITED: Final = re.compile(r"Exited with exit code (\d+)")
 _SIGNALS: Final = {(signal.strsignal(number) or "").lower(): number for number in signal.Signals}
 
@@ -97,6 +99,11 @@ class SrunStep:
     def found_no_slurm(self) -> bool:
         """Whether it failed because the controller did not answer, and reported the end of no task."""
         return bool(self.status) and not self.exits() and any(is_silence(line) for line in self.said)
+
+    def first_error(self) -> str:
+        """The first line that reports more than that tasks were ended: of a rank, of staging, of srun. "": none."""
+        found = (_ERROR.fullmatch(line.strip()) for line in self.said)
+        return next((each["what"] for each in found if each and not _ENDED.search(each["what"])), "")
 
     def exits(self) -> list[RankExit]:
         """What srun reported about tasks that failed, in its order. It reports no times."""

@@ -65,6 +65,7 @@ class Evidence:
     lost: Sequence[LostHost] = ()
     status: int | None = None  # of srun or torchrun, which holds for all ranks if it is 0 or 75
     problem: str = ""  # the message if no rank reported one
+    said: str = ""  # by whoever started the ranks, of why one could not begin: a program that is not there
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +210,8 @@ def _failure(
     if _code(events) in SAVED or (seen is not None and (is_killed_by_us or not seen.failed)):
         return None
     if seen is not None:
-        return seen.code, seen.in_words(), moment, seen.code == exits.LOST_A_RANK
+        never_began = f": {evidence.said}" if evidence.said and not events else ""
+        return seen.code, f"{seen.in_words()}{never_began}", moment, seen.code == exits.LOST_A_RANK
     others = any(_code(other) not in (None, *SAVED) for other in by_rank)
     is_gone = others and not missed and evidence.asked is None and not evidence.exits
     return (None, "ended without an error", _NEVER, False) if is_gone else None

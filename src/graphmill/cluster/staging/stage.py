@@ -304,7 +304,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _log.error(f"{error}")
         return exits.BAD_REQUEST
     except StagingError as error:
-        _log.error(f"staging failed: {error}\n  → make room, or set staging.on_failure=use_shared")
+        _log.error(f"{error}\n  → make room, or set staging.on_failure=use_shared")
         return exits.ANSWER_IS_NO
     if staged.outcome != "use_shared":
         _log.info(in_words(staged))
