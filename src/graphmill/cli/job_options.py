@@ -47,7 +47,12 @@ _OPTIONS: Final = {
     "constraint": _Option(("--constraint",), "slurm.constraint", "WORDS", "Features that the hosts must have."),
     "reservation": _Option(("--reservation",), "slurm.reservation", "NAME", "Reservation to run in."),
     "dependency": _Option(("--dependency",), "slurm.dependency", "LIST", "Jobs to wait for, such as afterok:1234."),
-    "array": _Option(("--array",), "slurm.array", "LIST", "Indices of an array of jobs, such as 0-15%4."),
+    "array": _Option(
+        ("--array",),
+        "slurm.array",
+        "LIST",
+        "Indices of an array of jobs, such as 0-15%4; each adds its own to train.seed.",
+    ),
     "nice": _Option(("--nice",), "slurm.nice", "N", "Lowers (or raises) the priority.", int),
     "comment": _Option(("--comment",), "slurm.comment", "TEXT", "Kept by Slurm with the job."),
     "exclusive": _Option(("--exclusive",), "slurm.exclusive", "", "Share the hosts with no other job.", bool),

@@ -1,5 +1,6 @@
 """The run folder of a script that names only its experiment: made by the job's first attempt, found by the others."""
 
+import logging
 from collections.abc import Mapping
 
 from graphmill.base.errors import UserError
@@ -7,9 +8,14 @@ from graphmill.base.files import write_text
 from graphmill.cluster.jobs.arguments import Arguments
 from graphmill.record.run_folder import RunFolder
 
+_log = logging.getLogger(__name__)
+
 
 def find_or_make(arguments: Arguments, environ: Mapping[str, str]) -> RunFolder:
-    """The folder of that run. Its ranks follow the hosts, so that --nodes may be edited by hand."""
+    """The folder of that run. Its ranks follow the hosts, so that --nodes may be edited by hand.
+
+    The tasks of an array are repetitions: each adds its index to the rng seed, for equal ones would be one run.
+    """
     new = arguments.new_run
     if not new.experiment or not new.run_id:
         raise UserError("the driver needs a run folder, or --experiment and --run-id", fix="see --help")
@@ -26,6 +32,11 @@ def find_or_make(arguments: Arguments, environ: Mapping[str, str]) -> RunFolder:
     hosts = count(environ, "SLURM_JOB_NUM_NODES", 1)
     overrides = [*new.overrides, f"train.ranks={hosts * arguments.ranks_per_host}"]
     experiment, root = load_experiment(new.experiment, overrides), dataset_root(new.dataset_root, environ)
+    index = count(environ, "SLURM_ARRAY_TASK_ID", 0)
+    if index:
+        seed = experiment.train.seed + index
+        experiment = load_experiment(new.experiment, [*overrides, f"train.seed={seed}"])
+        _log.info(f"task {index} of the array: train.seed={seed}")
     prepare_embedded(experiment, root)
     plan = plan_experiment(
         experiment,

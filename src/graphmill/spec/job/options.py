@@ -116,7 +116,9 @@ class SlurmSpec(Spec):
     exclusive: bool = Field(False, description="share the hosts with no other job")
     reservation: str | None = Field(None, description="a reservation to run in")
     dependency: str | None = Field(None, description="jobs to wait for, such as afterok:1234")
-    array: str | None = Field(None, description="indices of an array of jobs, such as 0-15%4")
+    array: str | None = Field(
+        None, description="indices of an array of jobs, such as 0-15%4; each adds its own to train.seed"
+    )
     nice: int | None = Field(None, ge=-2147483645, le=2147483645, description="lowers (or raises) the priority")
     comment: str | None = Field(None, description="any text, kept by Slurm with the job")
     modules: tuple[str, ...] = Field((), description="environment modules to load, after those of the site")
