@@ -16,7 +16,7 @@ def made(tmp_path, toy, environ):
 
 def test_tasks_of_an_array_are_repetitions_with_seeds_of_their_own(tmp_path, toy):
     """Equal ones would be one run, several times over, and a spread of zero."""
-    prepare("synthetic/sbm", root=tmp_path, options={"num_nodes": 60, "num_edges": 200, "features": 2})
+    prepare("synthetic/sbm", root=tmp_path, options={"num_nodes": 400, "num_edges": 1600, "features": 2})
     plans = [
         made(tmp_path, toy, {"SLURM_JOB_ID": f"1{index}", "SLURM_ARRAY_TASK_ID": str(index)}) for index in (0, 1, 3)
     ]
