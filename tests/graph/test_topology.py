@@ -1,5 +1,7 @@
 """Topologies against a reference that a reader can check by eye."""
 
+import tracemalloc
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -80,6 +82,23 @@ def test_multi_edges_stay_where_asked_in_the_order_of_the_list(graph, undirected
     expected = sorted(directed, key=lambda edge: (edge[1][1], edge[1][0]))  # by row, then source; the sort is stable
     assert list(zip(edge_ids.tolist(), entries(topology), strict=True)) == expected
     assert topology.num_edges == len(directed)
+
+
+def test_what_both_directions_need_at_their_peak():
+    """Bytes: keys 8 per edge, the union 16, the topology as given 4; besides that a few blocks, and rows of nodes."""
+    num_nodes, num_edges, block = 1 << 16, 1 << 23, 8 << 20
+    edge_index = np.random.default_rng(0).integers(0, num_nodes, (2, num_edges))
+    tracemalloc.start()
+    keys = edge_keys(edge_index, num_nodes)
+    given_topology = topology_from_keys(keys, num_nodes)
+    self_loops(keys, num_nodes)
+    both = undirected_keys(keys, num_nodes)
+    del keys
+    topology_from_keys(both, num_nodes)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert given_topology.num_edges <= num_edges
+    assert peak <= (8 + 16 + 4) * num_edges + 3 * 8 * num_nodes + 4 * block
 
 
 def test_a_feature_of_edges_follows_them_through_the_sampler():

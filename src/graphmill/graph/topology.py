@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 MAX_NODES = 2**32  # two ids must fit one 64-bit key
 
-_BLOCK = 2**20
+_BLOCK = 2**20  # keys that are looked at together
 
 EdgeKeys = NDArray[np.uint64]  # [num_edges], ascending and unique: destination << bits | source
 EdgeIds = NDArray[np.int64]  # [num_edges]: which edge of the list it was built from each entry of a topology is
@@ -83,12 +83,11 @@ def topology_with_edge_ids(
 
 def undirected_keys(keys: EdgeKeys, num_nodes: int) -> EdgeKeys | None:
     """Sorted unique keys of both directions of every edge, or None if the graph is symmetric already."""
-    reversed_keys = _reverse(keys, num_nodes)
-    if np.array_equal(reversed_keys, keys):
-        return None
-    both = np.concatenate([keys, reversed_keys])
-    del reversed_keys
-    return sorted_unique(both)
+    both = np.empty(2 * len(keys), dtype=np.uint64)  # the only memory that this takes
+    given, reversed_keys = np.split(both, 2)
+    given[:] = keys
+    _reverse(keys, num_nodes, reversed_keys)
+    return None if np.array_equal(reversed_keys, keys) else sorted_unique(both)
 
 
 def topology_from_keys(keys: EdgeKeys, num_nodes: int) -> Topology:
@@ -133,9 +132,9 @@ def sorted_unique(keys: EdgeKeys) -> EdgeKeys:
 
 def self_loops(keys: EdgeKeys, num_nodes: int) -> NDArray[np.int64]:
     """Ascending ids [num_self_loops] of the nodes that are in their own row."""
-    loops = keys[keys >> _shift(num_nodes) == keys & _mask(num_nodes)]
-    ids: NDArray[np.int64] = (loops & _mask(num_nodes)).astype(np.int64)
-    return ids
+    blocks = (keys[start : start + _BLOCK] for start in range(0, len(keys), _BLOCK))
+    found = [block[block >> _shift(num_nodes) == block & _mask(num_nodes)] & _mask(num_nodes) for block in blocks]
+    return np.concatenate([np.empty(0, np.int64), *(ids.astype(np.int64) for ids in found)])
 
 
 def num_isolated(undirected: Topology, loops: NDArray[np.int64]) -> int:
@@ -153,9 +152,10 @@ def _mask(num_nodes: int) -> np.uint64:
     return np.uint64((1 << int(_shift(num_nodes))) - 1)
 
 
-def _reverse(keys: EdgeKeys, num_nodes: int) -> EdgeKeys:
-    reversed_keys = keys & _mask(num_nodes)
-    reversed_keys <<= _shift(num_nodes)
-    reversed_keys |= keys >> _shift(num_nodes)
-    reversed_keys.sort()
-    return reversed_keys
+def _reverse(keys: EdgeKeys, num_nodes: int, out: EdgeKeys) -> None:
+    """Write the sorted keys of the other directions to `out`."""
+    np.bitwise_and(keys, _mask(num_nodes), out=out)
+    out <<= _shift(num_nodes)
+    for start in range(0, len(keys), _BLOCK):
+        out[start : start + _BLOCK] |= keys[start : start + _BLOCK] >> _shift(num_nodes)
+    out.sort()

@@ -35,7 +35,7 @@ def find_or_make(arguments: Arguments, environ: Mapping[str, str]) -> RunFolder:
     index = count(environ, "SLURM_ARRAY_TASK_ID", 0)
     if index:
         seed = experiment.train.seed + index
-        experiment = load_experiment(new.experiment, [*overrides, f"train.seed={seed}"])
+        experiment = experiment.model_copy(update={"train": experiment.train.model_copy(update={"seed": seed})})
         _log.info(f"task {index} of the array: train.seed={seed}")
     prepare_embedded(experiment, root)
     plan = plan_experiment(
