@@ -8,8 +8,10 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Final
 
+_about: ContextVar[str] = ContextVar("about", default="")
 _OURS: Final = ("graphmill", "__main__")  # a module of ours that is run with `python -m` is called __main__
 
 
@@ -31,7 +33,17 @@ class _Formatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         level = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
-        return f"{self._prefix}{level}{super().format(record)}"
+        return f"{self._prefix}{_about.get()}{level}{super().format(record)}"
+
+
+@contextmanager
+def about(name: str) -> Iterator[None]:
+    """While it lasts, messages of this thread begin with `name`: one of several that a process looks after."""
+    token = _about.set(f"{name}: ")
+    try:
+        yield
+    finally:
+        _about.reset(token)
 
 
 def show_messages(prefix: str = "") -> None:

@@ -37,7 +37,7 @@ def stop(
       graphmill stop logs/my-run-20261121T081500Z
       graphmill stop 4711 --now
     """
-    from graphmill.cluster.stop import find_targets
+    from graphmill.cluster.stop import find_targets, refuse_neighbours
     from graphmill.cluster.stop import stop as stop_targets
 
     targets = find_targets(_named(run, logs_root))
@@ -45,6 +45,7 @@ def stop(
     if not living:
         names = ", ".join(str(target.folder.path) for target in targets[:3])
         raise UserError(f"nothing of {names} waits or runs", fix="`graphmill list` shows what does")
+    refuse_neighbours(living)
     for target in living:
         print_line(f"{target.folder.path}: {target.in_words()}")
     if dry_run:

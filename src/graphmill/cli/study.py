@@ -95,6 +95,10 @@ def submit(
             "--at-once", metavar="N", min=1, show_default=False, help="Cells of the study that run at a time; else all."
         ),
     ] = None,
+    pack: Annotated[
+        int,
+        typer.Option("--pack", metavar="N", min=1, help="Cells that share a job, side by side on its host."),
+    ] = 1,
     chain: Annotated[
         str | None,
         typer.Option(
@@ -130,6 +134,7 @@ def submit(
         name,
         overrides=[*(override or []), *job],
         at_once=at_once,
+        pack=pack,
         chain=chain,
         after=after,
         dataset_root=root,

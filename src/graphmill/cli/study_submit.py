@@ -24,6 +24,7 @@ def submit_study(
     *,
     overrides: Sequence[str],
     at_once: int | None,
+    pack: int,
     chain: str | None,
     after: str | None,
     dataset_root: Path | None,
@@ -36,7 +37,7 @@ def submit_study(
     from graphmill.cluster.jobs.study import make_arrays, plan_cells
     from graphmill.spec.study import load_study
 
-    how = _chain(chain, at_once)
+    how = _chain(chain, at_once, pack)
     dependency = "" if after is None else dependency_of(after, logs_root)
     study = load_study(name)
     plans = plan_cells(
@@ -53,20 +54,32 @@ def submit_study(
     if how is not None:
         _chained(plans, how, dependency, dry_run=dry_run, json=json)
         return
-    arrays = make_arrays(plans, study=study, logs_root=logs_root, at_once=at_once, dependency=dependency)
+    arrays = make_arrays(
+        plans,
+        study=study,
+        logs_root=logs_root,
+        at_once=at_once,
+        pack=pack,
+        find_site=find_site,
+        dependency=dependency,
+    )
     if dry_run:
         _show_arrays(arrays, json=json)
         return
     _submit_arrays(arrays, study.name, json=json)
 
 
-def _chain(text: str | None, at_once: int | None) -> Literal["afterok", "afterany"] | None:
+def _chain(text: str | None, at_once: int | None, pack: int) -> Literal["afterok", "afterany"] | None:
     if text is None:
         return None
     if text not in ("afterok", "afterany"):
         raise UserError(f"--chain {text} is neither afterok nor afterany", fix="give one of the two")
     if at_once is not None:
         raise UserError("--chain runs one cell at a time, so --at-once has no effect", fix="leave out one of the two")
+    if pack > 1:
+        raise UserError(
+            "--chain gives each cell a job of its own, so --pack has no effect", fix="leave out one of the two"
+        )
     return "afterok" if text == "afterok" else "afterany"
 
 
@@ -143,7 +156,9 @@ def _show_arrays(arrays: "Sequence[Array]", *, json: bool) -> None:
         if json:
             continue
         waits = "" if array.waits_for is None else f", after all of {arrays[array.waits_for].script_path.name}"
-        print_line(f"{array.script_path}: {len(runs)} cells{waits}")
+        together = array.job.side_by_side
+        packed = f", {together} side by side in a job" if together > 1 else ""
+        print_line(f"{array.script_path}: {len(runs)} cells{packed}{waits}")
         print_line("".join(f"  {line}\n" for line in array.script.splitlines()))
         print_line(f"command: {' '.join(array.submission.command)}")
         if answer is not None:

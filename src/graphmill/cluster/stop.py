@@ -56,6 +56,20 @@ def find_targets(folders: list[RunFolder]) -> list[Target]:
     return [Target(folder, tuple(alive(jobs[folder.path], readings)), launcher_of(folder)) for folder in folders]
 
 
+def refuse_neighbours(targets: list[Target]) -> None:
+    """Raise a `UserError` if a job to be stopped holds runs that are not to be."""
+    for target in targets:
+        for job in target.jobs:
+            known = next((each for each in reversed(target.folder.jobs()) if each.job_id == job.job_id), None)
+            named = sum(any(other.job_id == job.job_id for other in each.jobs) for each in targets)
+            if known is not None and known.side_by_side > named and job.phase == "runs":
+                raise UserError(
+                    f"job {job.job_id} holds {known.side_by_side} runs side by side (study submit --pack), and all"
+                    f" would be stopped with {target.folder.path}",
+                    fix=f"stop them all: graphmill stop {job.job_id}",
+                )
+
+
 def stop(targets: list[Target], *, now: bool, grace_s: float) -> None:
     """Stop everything that is alive in `targets`.
 

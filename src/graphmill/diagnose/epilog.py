@@ -81,6 +81,10 @@ def write_epilog(
     attempts = folder.attempts()
     phases = _phases(folder, len(attempts), notes)
     staging = _staged(folder, notes)
+    number = _sharing(folder, job_id)
+    if number > 1:
+        notes.append(f"{number} runs shared the job: asked is the share of this one, and sacct's sums are left out")
+        spent = None if spent is None else spent.share(number)
     facts = _facts(folder, spent, monitors, staging, os.environ if environ is None else environ)
     outcome = folder.read_outcome()
     epilog = Epilog(
@@ -108,6 +112,12 @@ def write_epilog(
     written = (folder.epilog_path, folder.epilog_text_path, folder.sacct_path, folder.sacct_summary_path)
     renew_checksums(folder, [path.name for path in written])
     return epilog
+
+
+def _sharing(folder: RunFolder, job_id: str | None) -> int:
+    """How many runs the last job held side by side."""
+    jobs = folder.jobs()
+    return jobs[-1].side_by_side if jobs and job_id is not None else 1
 
 
 def _accounts(

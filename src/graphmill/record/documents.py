@@ -66,6 +66,7 @@ class SubmittedJob(BaseModel):
 
     dependency: str = Field("", description="what the job waits for: sbatch's --dependency")
     changes: tuple[str, ...] = Field((), description="what it asks for otherwise than the run's job before it")
+    side_by_side: int = Field(1, description="runs that share the job, this one included")
 
 
 class Pulled(BaseModel):

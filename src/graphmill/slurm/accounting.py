@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from graphmill.base.amounts import accounted_mib, span_of
@@ -48,6 +48,15 @@ class Spent:
     total_cpu_s: float | None  # of all steps but the batch script
     max_rss_mib: float | None  # the largest of any one rank, as Slurm sampled it
     host_rss_mib: float | None  # a host's ranks together, on average over the hosts
+
+    def share(self, number: int) -> "Spent":
+        """What is known of one of so many runs that shared the job: its part of what was asked, and no sums."""
+        cores, memory, gpus = (
+            None if whole is None else whole / number
+            for whole in (self.asked.cores, self.asked.memory_mib, self.asked.gpus)
+        )
+        asked = replace(self.asked, cores=cores, memory_mib=memory, gpus=gpus)
+        return replace(self, asked=asked, total_cpu_s=None, max_rss_mib=None, host_rss_mib=None)
 
 
 def ask_for_rows(job_ids: Sequence[str], *, patience_s: float = 0.0) -> list[Row]:

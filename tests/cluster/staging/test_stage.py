@@ -173,7 +173,7 @@ def test_what_cannot_be_copied_fails_the_job_or_is_said_loudly(run: RunFolder, t
     (tmp_path / "file").write_text("in the way")
     arguments = [str(run.path), "--to", str(tmp_path / "file")]
     assert main(arguments) == 1
-    assert "staging failed" in capfd.readouterr().err
+    assert "error: " in capfd.readouterr().err
     assert not read_staged(run)
     assert main([*arguments, "--on-failure=use_shared"]) == 0
     assert capfd.readouterr().err.count("warning: ") == 2

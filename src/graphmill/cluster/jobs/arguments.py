@@ -57,7 +57,7 @@ class StagesHere:
 class Arguments:
     """All of it."""
 
-    runs: tuple[Path, ...]  # one after another; none: `new_run` makes one
+    runs: tuple[Path, ...]  # one after another, unless side by side; none: `new_run` makes one
     new_run: NewRun
     pipeline: StagesHere | None  # in place of runs
     on_time_limit: OnTimeLimit
@@ -66,6 +66,8 @@ class Arguments:
     launcher: Launcher
     ranks_per_host: int
     cpus_per_rank: int
+    gpus_per_host: int  # of each run that shares the job with others
+    side_by_side: int  # runs that share the job; 1: one after another
     port: int | None  # of the rendezvous; None: from the job's id
     container: Container | None
     staging: Staging | None
@@ -120,6 +122,8 @@ def parse_arguments(words: Sequence[str] | None = None) -> Arguments:
     ranks.add_argument("--launcher", choices=("srun", "torchrun"), default="srun")
     ranks.add_argument("--ranks-per-host", type=int, default=1)
     ranks.add_argument("--cpus-per-rank", type=int, default=1)
+    ranks.add_argument("--gpus-per-host", type=int, default=0, help="of each run, with --side-by-side")
+    ranks.add_argument("--side-by-side", type=int, default=1, metavar="N", help="runs share the hosts, N at a time")
     ranks.add_argument("--port", type=int, help="of the rendezvous; else from the job's id")
     kind = ranks.add_mutually_exclusive_group()
     kind.add_argument("--apptainer", metavar="IMAGE")
@@ -156,6 +160,8 @@ def _arguments(options: argparse.Namespace) -> Arguments:
         launcher=options.launcher,
         ranks_per_host=options.ranks_per_host,
         cpus_per_rank=options.cpus_per_rank,
+        gpus_per_host=options.gpus_per_host,
+        side_by_side=options.side_by_side,
         port=options.port,
         container=_container(options),
         staging=Staging(options.staging_to, options.staging_via, options.staging_on_failure)

@@ -2,8 +2,8 @@
 
 One process from the first line to the exit status: own the run, note the attempt, stage the dataset, find a port for
 the rendezvous, srun the ranks, pass signals on, judge how they ended, requeue or submit the next job. Several runs are
-trained one after another, and a run that is done is passed over, so a requeued job continues where it was. With
-`--pipeline`, the runs are stages (`stages_in_job.py`).
+trained one after another, or side by side (`side_by_side.py`), and a run that is done is passed over, so a requeued job
+continues where it was. With `--pipeline`, the runs are stages (`stages_in_job.py`).
 """
 
 import logging
@@ -25,6 +25,7 @@ from graphmill.base.messages import show_messages
 from graphmill.cluster.jobs import job_end, next_job
 from graphmill.cluster.jobs.arguments import Arguments, parse_arguments
 from graphmill.cluster.jobs.new_run import count, find_or_make
+from graphmill.cluster.jobs.side_by_side import SharedSignals, port_key, share_of_memory, train_side_by_side
 from graphmill.cluster.jobs.srun_step import Signals, SrunStep
 from graphmill.cluster.jobs.stages_in_job import run_stages
 from graphmill.cluster.jobs.steps import JobHere, Rendezvous, environment, rank_command, staging_command
@@ -53,16 +54,8 @@ def main(words: Sequence[str] | None = None) -> int:
     """Train all runs, or as far as this job gets. Returns the exit status of the job."""
     arguments = parse_arguments(words)
     show_messages("graphmill: ")
-    signals = Signals()
-    signals.install()
     try:
-        driver = Driver(arguments, os.environ, signals)
-        if arguments.pipeline is not None:
-            return run_stages(driver, arguments.pipeline)
-        for folder in driver.runs():
-            decision = driver.train(folder)
-            if decision.step != "finish":
-                return decision.exit_code
+        return _train_all(arguments)
     except UserError as error:
         _log.error(f"{error}")
         return exits.BAD_REQUEST
@@ -72,6 +65,21 @@ def main(words: Sequence[str] | None = None) -> int:
     except OSError as error:
         _log.error(f"{error}")
         return exits.ANSWER_IS_NO
+
+
+def _train_all(arguments: Arguments) -> int:
+    shared = SharedSignals([Signals() for _ in range(max(1, len(arguments.runs)))])
+    shared.install()
+    drivers = [Driver(arguments, os.environ, each, number) for number, each in enumerate(shared.each)]
+    first = drivers[0]
+    if arguments.pipeline is not None:
+        return run_stages(first, arguments.pipeline)
+    if arguments.side_by_side > 1:
+        return train_side_by_side(drivers, first.runs(), os.environ)
+    for folder in first.runs():
+        decision = first.train(folder)
+        if decision.step != "finish":
+            return decision.exit_code
     return exits.DONE
 
 
@@ -82,6 +90,7 @@ class Driver:
     arguments: Arguments
     environ: Mapping[str, str]
     signals: Signals
+    number: int = 0  # of the runs that share the job
     cause: job_end.Cause | None = None  # why Slurm asked the job to end, if it did
     _looked_at: float = 0.0
     _lost_hosts: Sequence[str] = ()  # by the latest attempt; the next one leaves them out
@@ -114,7 +123,7 @@ class Driver:
             started = folder.attempts()[-1].time
             decision = self._attempted(folder, started)
         # Nobody owns the run by now: Slurm may have given up a host that was cut off, and nobody hears its driver.
-        if decision.step == "retry":
+        if decision.step == "retry" and self.arguments.side_by_side == 1:  # others of the job have not ended yet
             until = job_end.patience_until(self.environ, in_haste=self.signals.terminated)
             lost = self._lost_hosts
             next_job.retry(folder, self.arguments.follow, self.environ, until=until, lost_hosts=lost)
@@ -132,7 +141,9 @@ class Driver:
     def here(self) -> JobHere:
         """The properties of this job that commands depend on."""
         num_hosts = count(self.environ, "SLURM_JOB_NUM_NODES", 1)
-        return JobHere(self.environ.get("SLURM_JOB_ID", "0"), num_hosts, Path.cwd())
+        number = self.arguments.side_by_side
+        memory = None if number == 1 else share_of_memory(self.environ, number)
+        return JobHere(self.environ.get("SLURM_JOB_ID", "0"), num_hosts, Path.cwd(), memory_mib=memory)
 
     def _here_for(self, folder: RunFolder) -> JobHere:
         """With the data of the run, which a container must be shown."""
@@ -200,7 +211,7 @@ class Driver:
             )
         if self.arguments.port is not None:
             return Rendezvous(hosts[0], self.arguments.port)
-        ports = candidate_ports(count(self.environ, "SLURM_JOB_ID", 0) + 101 * (trial - 1))
+        ports = candidate_ports(port_key(count(self.environ, "SLURM_JOB_ID", 0), self.number) + 101 * (trial - 1))
         port = next((port for port in ports if is_free(port)), None)
         if port is None:
             host = socket.gethostname()

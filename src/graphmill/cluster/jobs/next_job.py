@@ -145,7 +145,7 @@ def retry(
     own, left_out = job_name(environ), _to_leave_out(folder, job_name(environ), lost_hosts, environ)
     try:
         if way == "requeue":
-            folder.note_job(SubmittedJob(job_id=own, time=time.time(), how="requeue"))
+            note_requeue(folder, own)
             _persist(lambda: _requeue(own, environ), until)
             follows = own
         else:
@@ -158,6 +158,12 @@ def retry(
         raise UserError(problem, fix=f"graphmill submit --resume {folder.path}") from None
     if left_out:
         _leave_out(follows, left_out)
+
+
+def note_requeue(folder: RunFolder, own: str) -> None:
+    """Record that this job is to begin again, with the runs that it holds."""
+    together = next((job.side_by_side for job in reversed(folder.jobs()) if job.job_id == own), 1)
+    folder.note_job(SubmittedJob(job_id=own, time=time.time(), how="requeue", side_by_side=together))
 
 
 def _requeue(own: str, environ: Mapping[str, str]) -> None:

@@ -1,11 +1,12 @@
 """From a job to its script: pure, byte-stable, and with every value quoted for its place."""
 
+import math
 from functools import cache
 from pathlib import Path
 
 import jinja2
 
-from graphmill.base.amounts import clock_of
+from graphmill.base.amounts import clock_of, mib_of
 from graphmill.cluster.jobs.quoting import bash_line, bash_word, sbatch_value, slurm_file_name
 from graphmill.spec.job.resolve import Begin, Job, NoContainerSpec, PyxisSpec, ShifterSpec, StagesOfAPipeline
 
@@ -26,6 +27,7 @@ def render_script(job: Job) -> str:
         setup_lines=[bash_line(line) for line in job.setup_lines],
         exports=_exports(job),
         python=bash_word(job.python, field="slurm.python"),
+        side_by_side=job.side_by_side,
         run_folders=[bash_word(folder, field="the run folder") for folder in job.run_folders],
         options=_options(job),
     )
@@ -50,7 +52,7 @@ def _template() -> jinja2.Template:
 
 def _directives(job: Job) -> list[str]:
     """The `#SBATCH` options, sorted."""
-    one_per_host = job.launcher == "torchrun"
+    one_per_host, number = job.launcher == "torchrun", job.side_by_side
     options: dict[str, str | int | None] = {
         "--account": job.account,
         "--array": job.array,
@@ -58,15 +60,15 @@ def _directives(job: Job) -> list[str]:
         "--constraint": job.constraint,
         "--cpus-per-task": job.cpus_per_host if one_per_host else job.cpus_per_rank,
         "--dependency": job.dependency,
-        "--gpus-per-node": job.gpus_per_host if job.gpus_per_host and job.gres is None else None,
-        "--gres": job.gres,
+        "--gpus-per-node": job.gpus_per_host * number if job.gpus_per_host and job.gres is None else None,
+        "--gres": job.gres if number == 1 or job.gres is None else f"gpu:{job.gpus_per_host * number}",
         "--job-name": job.name,
         "--mail-type": ",".join(job.mail_type) or None,
         "--mail-user": job.mail_user,
-        "--mem": job.mem,
+        "--mem": job.mem if number == 1 else _times(job.mem, number),
         "--nice": job.nice,
         "--nodes": job.hosts,
-        "--ntasks-per-node": 1 if one_per_host else job.ranks_per_host,
+        "--ntasks-per-node": number * (1 if one_per_host else job.ranks_per_host),
         "--open-mode": "append",
         "--output": _output(job),
         "--partition": job.slurm_partition,
@@ -79,6 +81,12 @@ def _directives(job: Job) -> list[str]:
     lines += ["--exclusive"] if job.exclusive else []
     lines += ["--requeue" if job.on_time_limit == "requeue" else "--no-requeue"]
     return sorted([*lines, *(_sbatch_arg(argument) for argument in job.sbatch_args)])
+
+
+def _times(mem: str | None, number: int) -> str | None:
+    """The memory of so many runs; 0 is all of the host's."""
+    mib = None if mem is None else mib_of(mem)
+    return mem if not mib else f"{math.ceil(mib * number)}M"
 
 
 def _sbatch_arg(argument: str) -> str:
@@ -105,6 +113,8 @@ def _exports(job: Job) -> list[str]:
 def _options(job: Job) -> list[str]:
     """The arguments of the driver (`arguments.py`), one line of the script each."""
     ranks = f"--launcher={job.launcher} --ranks-per-host={job.ranks_per_host} --cpus-per-rank={job.cpus_per_rank}"
+    if job.gpus_per_host:
+        ranks += f" --gpus-per-host={job.gpus_per_host}" if job.side_by_side > 1 else ""
     lines = [
         '--python="$python"',
         f"--on-time-limit={job.on_time_limit} --max-attempts={job.max_attempts}",
@@ -114,6 +124,9 @@ def _options(job: Job) -> list[str]:
     ]
     if job.pipeline is not None:
         return [*lines, *_pipeline(job.pipeline)]
+    if job.side_by_side > 1:
+        number = job.side_by_side
+        return [*lines, f"--side-by-side={number}", f'"${{runs[@]:$((SLURM_ARRAY_TASK_ID * {number})):{number}}}"']
     if len(job.run_folders) > 1:
         return [*lines, '"$run"']
     if job.run_folders:

@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import FrameType
 from typing import Final
 
 from graphmill.base.errors import UserError
@@ -24,25 +23,11 @@ _SIGNALS: Final = {(signal.strsignal(number) or "").lower(): number for number i
 
 
 class Signals:
-    """Signals received. Handlers set a flag, and do nothing more."""
+    """Signals that a driver was sent (`SharedSignals` receives them)."""
 
     def __init__(self) -> None:
         self.terminated = False  # the job is cancelled, preempted, or its time is up; SIGKILL comes next
         self.warnings: list[int] = []  # of the scheduler, not passed on yet
-
-    def install(self) -> None:
-        """Handle SIGTERM, and the warnings, which reach the driver if --signal has B: but are meant for the ranks."""
-        signal.signal(signal.SIGTERM, self._terminate)
-        for number in (signal.SIGUSR1, signal.SIGUSR2):
-            signal.signal(number, self._warn)
-
-    def _terminate(self, number: int, frame: FrameType | None) -> None:
-        del number, frame
-        self.terminated = True
-
-    def _warn(self, number: int, frame: FrameType | None) -> None:
-        del frame
-        self.warnings.append(number)
 
 
 @dataclass(slots=True)

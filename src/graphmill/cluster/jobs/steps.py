@@ -1,7 +1,7 @@
 """The commands that the driver gives to srun: one to stage the dataset, one to start the ranks. Pure."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -34,6 +34,7 @@ class JobHere:
     num_hosts: int
     work_dir: Path
     data: Path | None = None  # the prepared dataset, which containers see as well
+    memory_mib: int | None = None  # of each host, for a run that shares the job; None: all that the job has
 
 
 def staging_command(arguments: Arguments, run: Path, here: JobHere) -> list[str]:
@@ -42,8 +43,8 @@ def staging_command(arguments: Arguments, run: Path, here: JobHere) -> list[str]
     assert staging is not None, "there is something to stage"
     via = [] if staging.via is None else [f"--via={staging.via}"]
     return [
-        *("srun", *_size(1, arguments.cpus_per_host, here), "--label", *_srun_container(arguments, run, here)),
-        *(*_DEAF_TO_WARNING, "stage", *_python(arguments, run, here)),
+        *("srun", *_size(1, arguments.cpus_per_host, here, _share(arguments, here)), "--label"),
+        *(*_srun_container(arguments, run, here), *_DEAF_TO_WARNING, "stage", *_python(arguments, run, here)),
         *("-m", "graphmill.cluster.staging.stage", str(run), *via, f"--on-failure={staging.on_failure}"),
     ]
 
@@ -53,10 +54,11 @@ def rank_command(arguments: Arguments, run: Path, here: JobHere, rendezvous: Ren
     inside = [*_srun_container(arguments, run, here), *_DEAF_TO_WARNING]
     python = _python(arguments, run, here)
     worker = ["-m", "graphmill.train.worker", str(run), "--resume"]
+    share = _share(arguments, here)
     if arguments.launcher == "srun":
-        size = _size(arguments.ranks_per_host, arguments.cpus_per_rank, here)
+        size = _size(arguments.ranks_per_host, arguments.cpus_per_rank, here, share)
         return ["srun", *size, *_log(run, "rank_%t.log"), *inside, "rank", *python, *worker]
-    size = _size(1, arguments.cpus_per_host, here)
+    size = _size(1, arguments.cpus_per_host, here, share)
     agent = [
         *("-m", "torch.distributed.run", f"--nnodes={here.num_hosts}"),
         *(f"--nproc-per-node={arguments.ranks_per_host}", "--max-restarts=0", "--rdzv-backend=c10d"),
@@ -77,18 +79,29 @@ def environment(arguments: Arguments, environ: Mapping[str, str], rendezvous: Re
     found = dict(environ)
     if arguments.staging is not None:
         found[STAGED_ROOT] = arguments.staging.to
+    if arguments.side_by_side > 1:  # else srun asks for the GPUs of all runs for each
+        found.pop("SLURM_GPUS_PER_NODE", None)
     if rendezvous is not None:
         found |= {"MASTER_ADDR": rendezvous.host, "MASTER_PORT": str(rendezvous.port)}
         found |= {LAUNCHER: "srun"} if arguments.launcher == "srun" else {}
     return found
 
 
-def _size(tasks_per_host: int, cpus_per_task: int, here: JobHere) -> list[str]:
+def _size(tasks_per_host: int, cpus_per_task: int, here: JobHere, share: Sequence[str]) -> list[str]:
     """`--cpus-per-task` again: Slurm 22.05 and later do not take it over from the job."""
     return [
         *("--export=ALL", "--kill-on-bad-exit=1", f"--cpus-per-task={cpus_per_task}", f"--nodes={here.num_hosts}"),
         *(f"--ntasks={here.num_hosts * tasks_per_host}", f"--ntasks-per-node={tasks_per_host}"),
+        *share,
     ]
+
+
+def _share(arguments: Arguments, here: JobHere) -> list[str]:
+    """What a run takes of a job that it shares: without these its first step would hold all of it."""
+    if arguments.side_by_side == 1:
+        return []
+    memory = [] if here.memory_mib is None else [f"--mem={here.memory_mib}"]
+    return ["--exact", *memory, f"--gres=gpu:{arguments.gpus_per_host}" if arguments.gpus_per_host else "--gres=none"]
 
 
 def _log(run: Path, pattern: str) -> list[str]:

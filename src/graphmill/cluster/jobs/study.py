@@ -1,6 +1,7 @@
 """A study as jobs of Slurm: an array whose tasks are the cells, or a chain in which each cell waits for the one before.
 
-An array is one job script, so its tasks ask for the same hosts: cells that differ in that get arrays of their own.
+An array is one job script, so its tasks ask for the same hosts: cells that differ in that get arrays of their own. A
+task may hold several cells, which share its host.
 """
 
 import logging
@@ -8,8 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from graphmill.base.amounts import mib_of
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.base.messages import each_text_once
@@ -34,6 +36,7 @@ from graphmill.record.documents import SubmittedJob
 from graphmill.record.run_folder import RunFolder, refuse_other_plan
 from graphmill.slurm.commands import SlurmSilentError
 from graphmill.slurm.queue import Queue, alive
+from graphmill.spec.job.limits import Asked, refuse_too_many_side_by_side
 from graphmill.spec.job.resolve import Job
 from graphmill.spec.job.site import Site
 from graphmill.spec.study import Cell, Study, load_cell
@@ -41,7 +44,12 @@ from graphmill.spec.study import Cell, Study, load_cell
 _log = logging.getLogger(__name__)
 
 Chain = Literal["afterok", "afterany"]
-_OF_ONE_CELL = ("run_folders", "output_dir", "array")  # of a job; the tasks of an array agree in all else
+_OF_ONE_CELL = (
+    "run_folders",
+    "output_dir",
+    "array",
+    "side_by_side",
+)  # of a job; the tasks of an array agree in all else
 _SCRIPTS = "array-{}.sbatch"
 
 
@@ -52,7 +60,7 @@ class Array:
     job: Job
     script: str
     script_path: Path
-    requests: tuple[Request, ...]  # by index of the array
+    requests: tuple[Request, ...]  # in order; `job.side_by_side` of them for each index of the array
     dependency: str = ""
     waits_for: int | None = None  # index of the array before it, where all arrays together would be too many at a time
 
@@ -136,16 +144,29 @@ def _to_submit(study: Study, logs_root: Path) -> list[CellState]:
 
 
 def make_arrays(
-    plans: Sequence[CellPlan], *, study: Study, logs_root: Path, at_once: int | None, dependency: str = ""
+    plans: Sequence[CellPlan],
+    *,
+    study: Study,
+    logs_root: Path,
+    at_once: int | None,
+    pack: int = 1,
+    find_site: Callable[[str], Site] | None = None,
+    dependency: str = "",
 ) -> list[Array]:
-    """One array per kind of job. `at_once`: how many cells of all arrays together may run at a time."""
+    """One array per kind of job. `at_once`: how many cells of all arrays together may run at a time.
+
+    `pack`: how many cells share a job, side by side on its host; `find_site` then tells what a host holds.
+    """
     kinds: dict[str, list[Request]] = {}
     for plan in plans:
         kinds.setdefault(_kind(plan.request.job), []).append(plan.request)
+    for requests in kinds.values():
+        if pack > 1:
+            _refuse_to_pack(requests[0].job, min(pack, len(requests)), find_site)
     folder = logs_root / study.name
-    throttles = throttled([len(requests) for requests in kinds.values()], at_once)
+    throttles = throttled([-(-len(requests) // pack) for requests in kinds.values()], _tasks_at_once(at_once, pack))
     arrays = [
-        replace(_array(requests, folder, number, throttle.tasks, dependency), waits_for=throttle.waits_for)
+        replace(_array(requests, folder, number, throttle.tasks, dependency, pack), waits_for=throttle.waits_for)
         for number, (requests, throttle) in enumerate(zip(kinds.values(), throttles, strict=True), start=1)
     ]
     if any(array.waits_for is not None and array.job.on_time_limit == "resubmit" for array in arrays):
@@ -155,6 +176,41 @@ def make_arrays(
             fix=f"--at-once {len(arrays)} or more, or slurm.on_time_limit=requeue",
         )
     return arrays
+
+
+def _tasks_at_once(at_once: int | None, pack: int) -> int | None:
+    if at_once is not None and at_once < pack:
+        raise UserError(
+            f"--at-once {at_once} is less than the {pack} cells of --pack, which run at a time",
+            fix=f"--pack {at_once}, or --at-once {pack} or more",
+        )
+    return None if at_once is None else at_once // pack
+
+
+def _refuse_to_pack(job: Job, number: int, find_site: Callable[[str], Site] | None) -> None:
+    """Raise a `UserError` where such cells cannot share a job."""
+    if job.hosts > 1:
+        raise UserError(
+            f"--pack puts cells on one host, but those of {job.name} ask for {job.hosts} each",
+            fix="leave out --pack: cells of several hosts have jobs of their own",
+        )
+    if job.on_time_limit == "resubmit":
+        raise UserError(
+            "cells that share a job cannot each submit the next one (slurm.on_time_limit=resubmit)",
+            fix="set slurm.on_time_limit=requeue, or leave out --pack",
+        )
+    if job.gres is not None and job.gres != f"gpu:{job.gpus_per_host}":
+        raise UserError(
+            f"--pack cannot tell what {number} times slurm.gres={job.gres} is",
+            fix="give --gpus-per-host (and a constraint for their type) in place of slurm.gres",
+        )
+    if find_site is not None:
+        each = Asked(
+            time_s=job.time_s, hosts=1, cpus=job.cpus_per_host, gpus=job.gpus_per_host, gpu_type=None,
+            memory_mib=None if job.mem is None else mib_of(job.mem), qos=job.qos,
+            slurm_partition=job.slurm_partition, constraint=job.constraint, account=job.account,
+        )  # fmt: skip
+        refuse_too_many_side_by_side(find_site(job.site), each, number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,11 +248,15 @@ def _kind(job: Job) -> str:
     return job.model_dump_json(exclude=set(_OF_ONE_CELL))
 
 
-def _array(requests: Sequence[Request], folder: Path, number: int, at_once: int | None, dependency: str) -> Array:
-    count = len(requests)
+def _array(
+    requests: Sequence[Request], folder: Path, number: int, at_once: int | None, dependency: str, pack: int
+) -> Array:
+    together = min(pack, len(requests))
+    count = -(-len(requests) // together)
     indices = f"0-{count - 1}" + (f"%{at_once}" if at_once is not None and at_once < count else "")
     update = {
         "array": indices,
+        "side_by_side": together,
         "run_folders": tuple(str(request.folder.path) for request in requests),
         "output_dir": str(folder),
     }
@@ -215,9 +275,16 @@ def submit_array(array: Array, environ: Mapping[str, str]) -> list[SubmittedJob]
         stack.enter_context(_written(array))
         earlier = [job for folder in folders for job in folder.jobs()]
         whole = submit_script(array.submission, environ, earlier=earlier)
-        jobs = [whole.model_copy(update={"job_id": f"{whole.job_id}_{index}"}) for index in range(len(folders))]
+        jobs = [whole.model_copy(update=each) for each in _tasks(whole.job_id, len(folders), array.job.side_by_side)]
         note(folders, jobs)
     return jobs
+
+
+def _tasks(job_id: str, number: int, together: int) -> Iterator[dict[str, Any]]:
+    """Of each cell in order: the task that holds it, and how many that one holds."""
+    for index in range(number):
+        task = index // together
+        yield {"job_id": f"{job_id}_{task}", "side_by_side": min(together, number - task * together)}
 
 
 @contextmanager

@@ -3,11 +3,11 @@
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphmill.base.amounts import clock_of, mib_of, seconds_of
 from graphmill.base.names import did_you_mean
-from graphmill.config.problems import Problem
+from graphmill.config.problems import Problem, refuse
 from graphmill.spec.job.site import HostKind, QueueLimits, Site
 
 
@@ -57,6 +57,13 @@ def limit_problems(site: Site, asked: Asked) -> Iterator[Problem]:
     yield from _too_long(site, asked)
     yield from _too_many_hosts(site, asked)
     yield from _too_large(site, asked)
+
+
+def refuse_too_many_side_by_side(site: Site, each: Asked, number: int) -> None:
+    """Raise a `UserError` if no host of the site holds so many runs at a time. `each`: what one asks for."""
+    memory = None if each.memory_mib is None else each.memory_mib * number
+    together = replace(each, cpus=each.cpus * number, gpus=each.gpus * number, memory_mib=memory)
+    refuse(list(limit_problems(site, together)), f"{number} runs side by side on a host of {site.name}")
 
 
 def cpus_paid_for(site: Site, asked: Asked) -> tuple[int, str] | None:

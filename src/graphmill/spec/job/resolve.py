@@ -129,6 +129,7 @@ class Job(Spec):
     staging: Staging | None
     run_folders: tuple[str, ...] = Field(description="one; several for an array, by index; none: the job makes it")
     begin: Begin | None
+    side_by_side: int = Field(1, description="runs that share the job, each with the hosts and amounts above")
     pipeline: StagesOfAPipeline | None = None
     job_commands: tuple[str, ...]
     remarks: tuple[str, ...] = Field(description="what the user should know and need not change")
