@@ -35,6 +35,7 @@ from graphmill.record.endings import ENDINGS, EndingName
 from graphmill.record.events import Event, Failure, last_event
 from graphmill.record.run_folder import RunFolder, best_effort_write
 from graphmill.runtime.network import candidate_ports, is_free
+from graphmill.runtime.snapshot import import_from_snapshot, put_into
 from graphmill.slurm.commands import SlurmError, kill_wait_s
 from graphmill.slurm.hostlist import expand_hostlist
 
@@ -54,7 +55,9 @@ def main(words: Sequence[str] | None = None) -> int:
     show_messages("graphmill: ")
     signals = Signals()
     signals.install()
+    put_into(os.environ, arguments.code)  # the ranks inherit it
     try:
+        import_from_snapshot(os.environ)
         driver = Driver(arguments, os.environ, signals)
         if arguments.pipeline is not None:
             return run_stages(driver, arguments.pipeline)
