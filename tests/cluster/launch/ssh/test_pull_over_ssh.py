@@ -156,7 +156,7 @@ def test_checkpoints_come_when_asked_for_and_only_whole_ones(pull, make_run, tmp
     here = tmp_path / "here" / "one" / "checkpoints"
     assert not here.exists()
     pull("--checkpoints")
-    assert files(here) == {"step_0000000001/model.safetensors", "step_0000000001/files.json"}
+    assert files(here) == {"step_0000000001/model.safetensors", "step_0000000001/manifest.json"}
     assert Manifest.read(here / "step_0000000001").damage(here / "step_0000000001") is None
 
 
