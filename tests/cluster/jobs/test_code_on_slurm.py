@@ -89,3 +89,41 @@ def test_code_that_is_edited_while_the_job_waits_is_not_trained(cluster, home):
     verified = cluster.graphmill("verify", "a", "--json", cwd=home)
     checks = {check["name"]: check["result"] for check in json.loads(verified.out)["runs"][0]["checks"]}
     assert (checks["own code"], checks["copy of own code"]) == ("ok", "ok"), verified.out
+
+
+PIPELINE = """
+name: staged
+evaluate_on: all
+experiment:
+  dataset: {name: synthetic/sbm}
+  model: {kind: custom, target: mine.net.Net}
+  train: {epochs: 1, batch_size: 60, num_neighbors: [4], threads: 1, device: cpu, ranks: 1}
+  slurm: {site: devcluster, time: 10}
+stages:
+  - {name: one}
+  - {name: two, set: {train.seed: 5}, init_from: {stage: one, weights: best}}
+"""
+
+
+@pytest.mark.slow
+def test_stages_of_a_pipeline_import_the_copy(cluster, home):
+    """What a job makes only when it runs: the folders of the stages, and their evaluation on each other's data."""
+    (home / "staged.yaml").write_text(PIPELINE)
+    paths = {"PYTHONPATH": f"{home / 'elsewhere'}:{cluster.environ.get('PYTHONPATH', '')}"}
+    words = ("pipeline", "submit", "staged.yaml", "--trial", "0", "--sbatch-arg=--begin=now+1hour", "--json")
+    done = cluster.graphmill(*words, cwd=home, **paths)
+    assert done.code == 0, done.err
+    for path in (home / "mine" / "net.py", home / "elsewhere" / "helper.py"):
+        path.write_text("raise SystemExit('the code of now')\n")
+    for job in json.loads(done.out)["jobs"]:
+        cluster.run("scontrol", "update", f"jobid={job['job_id']}", "starttime=now", cwd=home)
+    cluster.run("bash", "-c", "while squeue -h | grep -q .; do sleep 0.2; done", cwd=home)
+    (copy,) = (home / "logs" / ".code").iterdir()
+    for stage in ("one", "two"):
+        folder = RunFolder(home / "logs" / "staged" / stage)
+        assert [attempt.own_code for attempt in folder.attempts()] == [copy.name]
+        assert json.loads(folder.job_path.read_text())["code"]["sha256"] == copy.name
+    rows = (home / "logs" / "staged" / "evaluations.csv").read_text().splitlines()
+    assert {tuple(row.split(",")[0::3][:2]) for row in rows[1:]} == {
+        (a, b) for a in ("one", "two") for b in ("one", "two")
+    }

@@ -47,7 +47,9 @@ def _of_the_copy(problem: Problem, snapshot: Snapshot | None) -> Problem:
     if snapshot is None:
         return problem
     what, fix = problem.what, problem.fix
-    if any(sign in what for sign in ("No module named", "could not be tried", snapshot.folder)):
+    if "--no-code-snapshot" not in fix and any(
+        sign in what for sign in ("No module named", "could not be tried", snapshot.folder)
+    ):
         fix += (
             "; what the job imports is a copy of your .py files, without data that lie beside them and without modules"
             " whose names are computed: --no-code-snapshot imports them where they lie"
