@@ -25,3 +25,13 @@ def test_attempts_that_began_with_other_code_are_named():
     assert list(code_changes(attempts("a", "a", "b", "b", "a"))) == [3, 5]
     assert code_changes(attempts("", "a")) == {}, "an older version did not record its code"
     assert code_changes([]) == {}
+
+
+def test_attempts_that_began_with_other_code_of_the_users_own_are_named():
+    def attempts(*copies: str) -> list[Attempt]:
+        begun = {"time": 0.0, "hostname": "h", "pid": 1, "resumed": False, "command": ()}
+        return [Attempt(**begun, own_code=copy) for copy in copies]
+
+    changed = code_changes(attempts("", "a", "a", "b", ""))
+    assert list(changed) == [4, 5], "the first one began without a copy: of what, is not known"
+    assert "no copy" in changed[5]

@@ -36,6 +36,14 @@ RunId = Annotated[
     str | None,
     typer.Option("--run-id", metavar="ID", show_default=False, help="Name of the run; else <name>-<UTC time>."),
 ]
+CodeSnapshot = Annotated[
+    bool | None,
+    typer.Option(
+        "--code-snapshot/--no-code-snapshot",
+        show_default=False,
+        help="Import a copy of your own code as it is now, or none; else a new run has one, and others keep theirs.",
+    ),
+]
 ExperimentName = Annotated[
     str | None,
     typer.Argument(

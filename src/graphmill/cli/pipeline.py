@@ -12,7 +12,7 @@ from typer.core import TyperCommand
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.cli.job_options import joined_values, takes_job_options
-from graphmill.cli.options import DatasetRoot, Json, LogsRoot
+from graphmill.cli.options import CodeSnapshot, DatasetRoot, Json, LogsRoot
 from graphmill.cli.plan import make_plan
 from graphmill.cli.recipes import show_recipes
 from graphmill.cli.show import Cell, print_facts, print_json, print_line, print_table
@@ -206,6 +206,7 @@ def submit(
     ] = 20,
     time_limit: TimeLimit = None,
     memory_limit: MemoryLimit = None,
+    code_snapshot: CodeSnapshot = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the jobs and their scripts; ask Slurm, write nothing.")
     ] = False,
@@ -242,6 +243,7 @@ def submit(
         trial=trial,
         dataset_root=root,
         logs_root=logs_root,
+        code_snapshot=code_snapshot,
         dry_run=dry_run,
         json=json,
     )

@@ -15,6 +15,7 @@ from graphmill.cli.submit import tell_first
 if TYPE_CHECKING:
     from graphmill.cluster.jobs.pipeline import PipelineRequest
     from graphmill.cluster.jobs.pipeline_record import SubmittedPipeline
+    from graphmill.cluster.jobs.submit import Request
     from graphmill.cluster.launch.pipeline import Stages
     from graphmill.cluster.launch.predict import Prediction
     from graphmill.record.documents import SubmittedJob
@@ -34,24 +35,32 @@ def submit_stages(
     trial: int,
     dataset_root: Path | None,
     logs_root: Path,
+    code_snapshot: bool | None,
     dry_run: bool,
     json: bool,
 ) -> None:
     """Plan, predict, pack; then submit the jobs, or show them."""
-    from graphmill.cluster.jobs.pipeline import make_request, refuse_alive, submit_pipeline
+    from graphmill.cluster.jobs.pipeline import make_request, plan_stages, refuse_alive, submit_pipeline
     from graphmill.cluster.jobs.pipeline_record import PipelineFolder
+    from graphmill.cluster.jobs.sites import find_site
     from graphmill.cluster.launch.pipeline import Stages
 
     of = Stages(loaded, logs_root.absolute())
     folder = PipelineFolder(of.logs_root / loaded.name)
-    record, packing, predictions = _packed(
-        of, chosen, overrides, memory_mib, resolved_dataset_root(dataset_root), trial=trial, dry_run=dry_run
+    stages = plan_stages(
+        of,
+        overrides=overrides,
+        dataset_root=resolved_dataset_root(dataset_root),
+        find_site=find_site,
+        to_train=not dry_run,
+        code_snapshot=code_snapshot,
     )
+    record, packing, predictions = _packed(of, chosen, stages, memory_mib, trial=trial, dry_run=dry_run)
     if not record.chosen:
         print_line(f"{loaded.name}: nothing is left to submit")
         return
     _refuse_misfits(loaded.name, packing)
-    request = make_request(folder, record, packing)
+    request = make_request(folder, record, packing, stages)
     if dry_run:
         _show(request, predictions, json=json)
         return
@@ -63,20 +72,17 @@ def submit_stages(
 def _packed(
     of: "Stages",
     chosen: "Sequence[StageSpec]",
-    overrides: Sequence[str],
+    stages: "Sequence[Request]",
     memory_mib: float | None,
-    dataset_root: Path,
     *,
     trial: int,
     dry_run: bool,
 ) -> "tuple[SubmittedPipeline, Packing, dict[str, Prediction]]":
-    from graphmill.cluster.jobs.pipeline import limits_of, pack_stages, plan_stages, record_of
+    from graphmill.cluster.jobs.pipeline import limits_of, pack_stages, record_of
     from graphmill.cluster.jobs.pipeline_record import PipelineFolder, plans_of
-    from graphmill.cluster.jobs.sites import find_site
     from graphmill.cluster.launch.pipeline import checked_plans
 
-    planned = plan_stages(of, overrides=overrides, dataset_root=dataset_root, find_site=find_site, to_train=not dry_run)
-    record = record_of(of, chosen, planned)
+    record = record_of(of, chosen, stages)
     folder = PipelineFolder(of.logs_root / of.pipeline.name)
     plan_of = plans_of(
         folder, record, lambda name, problem: _log.warning(f"{name} is damaged and passed over: {problem}")
@@ -84,7 +90,7 @@ def _packed(
     plans = dict(zip([stage.name for stage in chosen], checked_plans(of, chosen, plan_of), strict=True))
     wanted = [of.pipeline.stage(name) for name in record.chosen]
     predictions = _predictions(of, wanted, plans, trial=trial, keep=not dry_run)
-    limits = limits_of([record.planned(stage.name) for stage in wanted] or planned, memory_mib)
+    limits = limits_of([record.planned(stage.name) for stage in wanted] or record.stages, memory_mib)
     packing, record = pack_stages(record, predictions, limits)
     return record, packing, predictions
 

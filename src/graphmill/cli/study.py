@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from graphmill.cli.job_options import takes_job_options
-from graphmill.cli.options import After, DatasetRoot, Json, LogsRoot, Overrides
+from graphmill.cli.options import After, CodeSnapshot, DatasetRoot, Json, LogsRoot, Overrides
 from graphmill.cli.plan import make_plan
 from graphmill.cli.recipes import show_recipes
 from graphmill.cli.show import print_json, print_line, print_table
@@ -110,6 +110,7 @@ def submit(
     ] = None,
     after: After = None,
     override: Overrides = None,
+    code_snapshot: CodeSnapshot = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the jobs and their scripts; ask Slurm, change nothing.")
     ] = False,
@@ -139,6 +140,7 @@ def submit(
         after=after,
         dataset_root=root,
         logs_root=logs_root.absolute(),
+        code_snapshot=code_snapshot,
         dry_run=dry_run,
         json=json,
     )

@@ -29,6 +29,7 @@ def submit_study(
     after: str | None,
     dataset_root: Path | None,
     logs_root: Path,
+    code_snapshot: bool | None,
     dry_run: bool,
     json: bool,
 ) -> None:
@@ -47,6 +48,7 @@ def submit_study(
         overrides=overrides,
         find_site=find_site,
         to_train=not dry_run,
+        code_snapshot=code_snapshot,
     )
     if not plans:
         print_line(f"{study.name}: nothing is left to submit")

@@ -13,6 +13,7 @@ from graphmill.base import exits
 from graphmill.cli.job_options import joined_values, takes_job_options
 from graphmill.cli.options import (
     After,
+    CodeSnapshot,
     DatasetRoot,
     ExperimentName,
     Json,
@@ -64,6 +65,7 @@ def submit(
     root: DatasetRoot = None,
     logs_root: LogsRoot = Path("logs"),
     run_id: RunId = None,
+    code_snapshot: CodeSnapshot = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the job, its script and the command; ask Slurm, change nothing.")
     ] = False,
@@ -82,16 +84,21 @@ def submit(
       graphmill submit my.yaml --after logs/first-run
       graphmill submit --resume logs/my-run-20261121T081500Z --time 02:00:00 --mem 16G
     """
+    from graphmill.cluster.jobs.check_model import refuse_unfit_request
+    from graphmill.cluster.jobs.copy_code import with_code
     from graphmill.cluster.jobs.submit import resubmit, submit_new
 
     overrides = [*with_short_flags(ctx, override or []), *job, *([] if ranks is None else [f"train.ranks={ranks}"])]
     dependency = "" if after is None else dependency_of(after, logs_root)
     if resume:
-        request = _resumed(experiment, overrides, root, logs_root, run_id, dependency)
-        if request is None:
+        found = _resumed(experiment, overrides, root, logs_root, run_id, dependency)
+        if found is None:
             return
+        (request,) = with_code([found], copies=code_snapshot, environ=os.environ)
     else:
-        request = _new(experiment, overrides, root, logs_root, run_id, dependency, to_train=not dry_run)
+        new = _new(experiment, overrides, root, logs_root, run_id, dependency, to_train=not dry_run)
+        (request,) = with_code([new], copies=code_snapshot, environ=os.environ)
+        refuse_unfit_request(request)
     if dry_run:
         show_request(request, is_new=not resume, json=json)
         return
@@ -112,7 +119,6 @@ def _new(
     *,
     to_train: bool,
 ) -> "Request":
-    from graphmill.cluster.jobs.check_model import refuse_unfit_request
     from graphmill.cluster.jobs.sites import find_site
     from graphmill.cluster.jobs.submit import folder_for, plan_request, refuse_taken
 
@@ -128,7 +134,6 @@ def _new(
         to_train=to_train,
     )
     refuse_taken(request)
-    refuse_unfit_request(request)
     return request
 
 

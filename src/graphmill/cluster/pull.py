@@ -21,6 +21,7 @@ from graphmill.cluster.last_word import fetch_last_word, has_last_word
 from graphmill.record.documents import Pulled
 from graphmill.record.manifest import MANIFEST, Manifest
 from graphmill.record.run_folder import PIPELINE_FILE, RunFolder
+from graphmill.runtime.snapshot import FOLDER as CODE_FOLDER
 from graphmill.spec.dotted import PLAN_FILE
 
 PARTIAL: Final = ".pull-partial"
@@ -174,7 +175,7 @@ class Pull:
 
     def _is_wanted(self, path: str, run: str | None, sealed: set[str]) -> bool:
         if run is None:
-            return self.everything
+            return self.everything or path.startswith(f"{CODE_FOLDER}/")
         inside = PurePosixPath(path.removeprefix(f"{run}/"))
         if inside.parts[0] == _CHECKPOINTS:
             return self.checkpoints and str(PurePosixPath(path).parent) in sealed
@@ -183,8 +184,9 @@ class Pull:
         )
 
     def _list(self) -> list[_Entry]:
-        """Every file there that is not hidden, and whether it is new or changed."""
-        options = ["--dry-run", "-ii", "--8-bit-output", "--out-format=%i %n", "--exclude=.*", "--exclude=*.tmp"]
+        """Every file there that is not hidden, and of the copies of the user's code; whether it is new or changed."""
+        options = ["--dry-run", "-ii", "--8-bit-output", "--out-format=%i %n"]
+        options += [f"--include=/{CODE_FOLDER}", "--exclude=.*", "--exclude=*.tmp", "--exclude=__pycache__"]
         if not self.checkpoints:
             options.append(f"--exclude={_CHECKPOINTS}/")
         out = self._rsync(options, [])

@@ -46,6 +46,7 @@ class Attempt(BaseModel):
     command: tuple[str, ...]
     job_id: str = Field("", description="the scheduler's, where there is one")
     code: str = Field("", description="checksum of graphmill's own files; empty: an older version began it")
+    own_code: str = Field("", description="SHA-256 of the copy that the user's code is imported from; empty: none")
     steps_saved: int = Field(0, description="steps of each rank in the checkpoint that it began with")
 
 

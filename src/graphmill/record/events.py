@@ -46,6 +46,7 @@ class Start(Event):
     plan_hash: str
     process_s: float | None = None  # from the start of the process until it began to work
     data: str = ""  # the folder that the rank reads: the prepared dataset, or a staged copy; "": an older version's
+    own_code: str = ""  # SHA-256 of the copy that the user's code was imported from; "": it was none
 
 
 class Initialised(Event):

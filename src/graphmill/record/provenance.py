@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 import graphmill
 from graphmill.runtime.machine import machine_info
+from graphmill.runtime.snapshot import own_code
 
 _PACKAGES = ("torch", "numpy", "safetensors", "pydantic", "torch-geometric", "pyg-lib", "torch-sparse")
 _GIT_TIMEOUT_S = 10.0
@@ -52,6 +53,7 @@ class Provenance(BaseModel):
     memory_bytes: int
     gpus: tuple[GpuInfo, ...]
     load_average: tuple[float, float, float]
+    own_code: str = Field("", description="SHA-256 of the copy that the user's code is imported from; empty: none")
     dataset_checksum: str | None
     synthetic: bool | None
 
@@ -73,6 +75,7 @@ def collect_provenance(
         memory_bytes=machine.memory_bytes,
         gpus=tuple(GpuInfo(name=gpu.name, memory_mib=gpu.memory_mib, driver=gpu.driver) for gpu in machine.gpus),
         load_average=os.getloadavg(),
+        own_code=own_code(os.environ),
         dataset_checksum=dataset_checksum,
         synthetic=synthetic,
     )

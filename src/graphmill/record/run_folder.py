@@ -24,6 +24,7 @@ from graphmill.record.provenance import Provenance, collect_provenance
 from graphmill.record.trust import refuse_foreign_kind
 from graphmill.record.weights import copy_initial_weights
 from graphmill.runtime.code import code_checksum
+from graphmill.runtime.snapshot import own_code
 from graphmill.spec.differences import plan_differences
 from graphmill.spec.dotted import PLAN_FILE
 from graphmill.spec.older import upgrade_plan
@@ -273,6 +274,7 @@ class RunFolder:
             command=tuple(command),
             job_id=job_id,
             code=code_checksum(),
+            own_code=own_code(os.environ),
             steps_saved=steps,
         )
         lines = [known.model_dump_json() for known in (*earlier, attempt)]

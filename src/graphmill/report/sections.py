@@ -181,6 +181,7 @@ def _origin(plan: Plan, provenance: Provenance | None) -> list[tuple[str, str]]:
     return [
         *rows,
         ("code", "installed, of no checkout" if provenance.code is None else _commit(provenance.code)),
+        ("your own code", f"copy {provenance.own_code[:12]}" if provenance.own_code else ""),
         ("versions", ", ".join(f"{name} {version}" for name, version in provenance.versions.items())),
         ("host", provenance.hostname),
         ("machine", machine),

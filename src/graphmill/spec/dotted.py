@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from types import ModuleType
 from typing import Final
 
 from graphmill.base.errors import UserError
+from graphmill.runtime.snapshot import own_code
 
 PLAN_FILE: Final = "plan.json"  # in a run folder
 
@@ -35,8 +37,14 @@ def import_named(key: str, target: str, module_name: str, *, fix: str, refused: 
     except (ImportError, ValueError) as error:
         raise UserError(
             f"{key} {target!r}: {module_name!r} cannot be imported: {error}",
-            fix=f"install the package, or put its folder on the path (PYTHONPATH=FOLDER graphmill …); {fix}",
+            fix=f"{_where_to_put_it()}; {fix}",
         ) from None
+
+
+def _where_to_put_it() -> str:
+    if own_code(os.environ):  # a job: the folders that were copied from are not searched
+        return "the job imports a copy of your code: --no-code-snapshot imports what lies there when it starts"
+    return "install the package, or put its folder on the path (PYTHONPATH=FOLDER graphmill …)"
 
 
 def _refuse_code_in_run_folder(key: str, target: str, package: str) -> None:

@@ -6,12 +6,14 @@ fit, of each plan in order; the exit status is 2 if something does not.
 """
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
+from graphmill.runtime.snapshot import import_from_snapshot
 from graphmill.spec.plan import Plan
 from graphmill.tasks.build import task_class
 from graphmill.tasks.task import ChecksModel
@@ -19,14 +21,20 @@ from graphmill.tasks.task import ChecksModel
 
 def main(paths: Sequence[str]) -> int:
     """Check the models of the plans in these files."""
-    found = [_problem(Plan.model_validate_json(Path(path).read_bytes())) for path in paths]
+    try:
+        import_from_snapshot(os.environ)
+    except UserError as error:
+        sys.stdout.write("\n" + json.dumps([{"message": error.message, "fix": error.fix}] * len(paths)) + "\n")
+        return exits.BAD_REQUEST
+    found = [_problem(path) for path in paths]
     sys.stdout.write("\n" + json.dumps(found) + "\n")
     return exits.BAD_REQUEST if any(found) else exits.DONE
 
 
-def _problem(plan: Plan) -> dict[str, str] | None:
-    task = task_class(plan)
+def _problem(path: str) -> dict[str, str] | None:
     try:
+        plan = Plan.model_validate_json(Path(path).read_bytes())
+        task = task_class(plan)
         if isinstance(task, ChecksModel):
             task.check_model(plan, plan.task)
     except UserError as error:

@@ -8,6 +8,7 @@ measured whenever the validation split is. Exact, in one process, as `graphmill.
 import argparse
 import json
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from graphmill.base.messages import show_messages
 from graphmill.nn.weights import Weights
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.machine import machine_info
+from graphmill.runtime.snapshot import import_from_snapshot
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
@@ -39,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     show_messages()
     try:
+        import_from_snapshot(os.environ)
         folder = RunFolder.open(options.run_folder)
         torch.set_num_threads(machine_info().num_cores)
         weights = Weights.of_run(folder, "best", _warn)

@@ -37,6 +37,7 @@ from graphmill.record.run_folder import RunFolder, best_effort_write
 from graphmill.record.seal import seal_of
 from graphmill.record.trust import refuse_foreign_model
 from graphmill.runtime.rank import Rank, current_rank
+from graphmill.runtime.snapshot import import_from_snapshot, own_code
 from graphmill.runtime.stop import SIGNALS, StopRequest
 from graphmill.spec.kinds.kind import AnyKind
 from graphmill.tasks.task import EvaluationStopped, Measures
@@ -62,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     created: float = psutil.Process().create_time()  # type: ignore[no-untyped-call]  # psutil ships no types
     start_s = max(0.0, time.time() - created)
     try:
+        import_from_snapshot(os.environ)
         folder, rank = RunFolder.open(options.run_folder), current_rank(os.environ)
         return work(folder, rank, resume=options.resume, start_s=start_s)
     except UserError as error:
@@ -224,6 +226,7 @@ def _started(training: Training, *, resumed: bool) -> Start:
         plan_hash=training.checkpoints.plan_hash,
         process_s=training.time_left.reserve.start_s,
         data=training.data,
+        own_code=own_code(os.environ),
     )
 
 

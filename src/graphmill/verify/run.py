@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import Plan
-from graphmill.verify import checkpoints, data, distributed, files, job, metrics
+from graphmill.verify import checkpoints, data, distributed, files, job, metrics, own_code
 from graphmill.verify.check import Check, in_a_line, judged
 from graphmill.verify.evidence import Evidence, gather
 
@@ -26,6 +26,7 @@ def verify_run(folder: RunFolder) -> list[Check]:
         judged("files", "plan", lambda: _changed(evidence), "possible, and the one that the ranks read"),
         *files.checks(evidence),
         *job.checks(evidence),
+        *own_code.checks(evidence),
         *metrics.checks(evidence),
         *distributed.checks(evidence),
         *data.checks(evidence),

@@ -9,6 +9,7 @@ from typing import Final
 
 from graphmill.cluster.launch.attempt import Follow
 from graphmill.record.run_folder import RunFolder
+from graphmill.runtime.snapshot import Snapshot
 from graphmill.spec.job.options import Launcher, OnStagingFailure, OnTimeLimit
 
 
@@ -71,6 +72,7 @@ class Arguments:
     port: int | None  # of the rendezvous; None: from the job's id
     container: Container | None
     staging: Staging | None
+    code: Snapshot | None  # the copy of the user's own code that is imported
 
     @property
     def follow(self) -> Follow:
@@ -133,6 +135,9 @@ def parse_arguments(words: Sequence[str] | None = None) -> Arguments:
     ranks.add_argument("--bind", action="append", default=[], help="a folder seen inside the container")
     ranks.add_argument("--container-python", default="python3")
     ranks.add_argument("--container-gpus", action="store_true")
+    code = parser.add_argument_group("code of the user's own")
+    code.add_argument("--code", type=Path, metavar="FOLDER", help="the copy that is imported; else what lies there")
+    code.add_argument("--code-origin", action="append", default=[], metavar="FOLDER", help="what 0/, 1/, … are of")
     staging = parser.add_argument_group("staging")
     staging.add_argument("--staging-to", metavar="FOLDER")
     staging.add_argument("--staging-via", metavar="FOLDER")
@@ -167,6 +172,9 @@ def _arguments(options: argparse.Namespace) -> Arguments:
         staging=Staging(options.staging_to, options.staging_via, options.staging_on_failure)
         if options.staging_to
         else None,
+        code=None
+        if options.code is None
+        else Snapshot(options.code.name, str(options.code), tuple(options.code_origin)),
     )
 
 

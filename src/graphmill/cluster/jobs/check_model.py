@@ -1,12 +1,15 @@
 """Try the user-defined models of jobs where they are submitted, if what the ranks will import is here, too."""
 
 import logging
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 
 from graphmill.base.errors import UserError
+from graphmill.cluster.jobs.copy_code import tried_code
 from graphmill.cluster.jobs.submit import Request, python_here
-from graphmill.cluster.launch.check_model import unfit_models, unfit_problems
+from graphmill.cluster.launch.check_model import unfit_problems
 from graphmill.config.problems import Problem
+from graphmill.runtime.snapshot import Snapshot, snapshot_in
 from graphmill.spec.job.resolve import Job, NoContainerSpec
 from graphmill.spec.plan import Plan
 
@@ -15,29 +18,55 @@ _log = logging.getLogger(__name__)
 
 def refuse_unfit_request(request: Request) -> None:
     """`UserError` if the job's plan names code of the user's that cannot be trained with; tried on a CPU."""
-    for problem in unfit_models(_plans([request])):
-        if problem is not None:
-            raise UserError(problem.message, fix=problem.fix)
+    for problem in unfit_requests(["the job"], [request]):
+        raise UserError(problem.what, fix=problem.fix)
 
 
 def unfit_requests(where: Sequence[str], requests: Sequence[Request]) -> Iterator[Problem]:
-    """The same of several jobs, as problems; each told once."""
-    named = [(name, request) for name, request in zip(where, requests, strict=True) if _plans([request])]
-    yield from unfit_problems([name for name, _ in named], _plans([request for _, request in named]))
+    """The same of several jobs, as problems; each told once. What is tried is what the job would import."""
+    alike: dict[Snapshot | None, list[tuple[str, Request]]] = {}
+    for name, request in zip(where, requests, strict=True):
+        if _can_be_tried(request):
+            alike.setdefault(request.job.code, []).append((name, request))
+    for group in alike.values():
+        plans = [request.plan.model_copy(update={"device": "cpu"}) for _, request in group]
+        with tried_code(group[0][1], os.environ) as environ:
+            for problem in _unfit([name for name, _ in group], plans, environ):
+                yield _of_the_copy(problem, snapshot_in(environ))
 
 
-def _plans(requests: Sequence[Request]) -> list[Plan]:
-    """Those that can be tried here, with a message for one that has to wait for its job."""
-    tried = []
-    for request in requests:
-        if not request.plan.own_code:
-            continue
-        elsewhere = _elsewhere(request.job)
-        if elsewhere:
-            _log.info(f"{request.plan.own_code[0][1]} is not tried here: the job imports it elsewhere ({elsewhere})")
-            continue
-        tried.append(request.plan.model_copy(update={"device": "cpu"}))
-    return tried
+def _unfit(where: Sequence[str], plans: Sequence[Plan], environ: Mapping[str, str]) -> Iterator[Problem]:
+    try:
+        yield from unfit_problems(where, plans, environ)
+    except UserError as error:  # of all: the code has ended the process that tried it
+        yield Problem(where[0], error.message, error.fix)
+
+
+def _of_the_copy(problem: Problem, snapshot: Snapshot | None) -> Problem:
+    """In terms of the files that it is a copy of; and what else to do where something may be missing in it."""
+    if snapshot is None:
+        return problem
+    what, fix = problem.what, problem.fix
+    if "--no-code-snapshot" not in fix and any(
+        sign in what for sign in ("No module named", "could not be tried", snapshot.folder)
+    ):
+        fix += (
+            "; what the job imports is a copy of your .py files, without data that lie beside them and without modules"
+            " whose names are computed: --no-code-snapshot imports them where they lie"
+        )
+    for number, origin in enumerate(snapshot.origins):
+        what = what.replace(f"{snapshot.folder}/{number}/", f"{origin}/")
+    return Problem(problem.where, what, fix)
+
+
+def _can_be_tried(request: Request) -> bool:
+    """Here; with a message for one that has to wait for its job."""
+    if not request.plan.own_code:
+        return False
+    elsewhere = _elsewhere(request.job)
+    if elsewhere:
+        _log.info(f"{request.plan.own_code[0][1]} is not tried here: the job imports it elsewhere ({elsewhere})")
+    return not elsewhere
 
 
 def _elsewhere(job: Job) -> str:

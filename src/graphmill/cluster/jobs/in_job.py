@@ -37,6 +37,7 @@ from graphmill.record.endings import ENDINGS, EndingName
 from graphmill.record.events import Event, Failure, last_event
 from graphmill.record.run_folder import RunFolder, best_effort_write
 from graphmill.runtime.network import candidate_ports, is_free
+from graphmill.runtime.snapshot import import_from_snapshot, put_into
 from graphmill.slurm.commands import SlurmError, kill_wait_s
 from graphmill.slurm.hostlist import expand_hostlist
 
@@ -70,6 +71,8 @@ def main(words: Sequence[str] | None = None) -> int:
 def _train_all(arguments: Arguments) -> int:
     shared = SharedSignals([Signals() for _ in range(max(1, len(arguments.runs)))])
     shared.install()
+    put_into(os.environ, arguments.code)  # the ranks inherit it
+    import_from_snapshot(os.environ)
     drivers = [Driver(arguments, os.environ, each, number) for number, each in enumerate(shared.each)]
     first = drivers[0]
     if arguments.pipeline is not None:

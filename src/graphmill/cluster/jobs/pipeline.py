@@ -5,6 +5,7 @@ from the run folders what has failed. Nothing is written before every choice is 
 job.
 """
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from graphmill.base.amounts import mib_of
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.cluster.jobs.check_model import unfit_requests
+from graphmill.cluster.jobs.copy_code import with_code
 from graphmill.cluster.jobs.pipeline_here import all_jobs, hold_pipeline
 from graphmill.cluster.jobs.pipeline_record import PipelineFolder, PlannedStage, SubmittedPipeline
 from graphmill.cluster.jobs.script import render_script
@@ -26,6 +28,7 @@ from graphmill.cluster.jobs.submit import (
     plan_request,
     refuse_alive_jobs,
     submit_script,
+    write_code,
 )
 from graphmill.cluster.launch.pipeline import DONE, Stages
 from graphmill.cluster.launch.predict import Prediction
@@ -64,6 +67,7 @@ class PipelineRequest:
     folder: PipelineFolder
     submitted: SubmittedPipeline
     jobs: tuple[ChainedJob, ...]
+    stages: tuple[Request, ...]  # each alone: what they import is copied
 
 
 def plan_stages(
@@ -73,12 +77,12 @@ def plan_stages(
     dataset_root: Path,
     find_site: Callable[[str], Site],
     to_train: bool,
-) -> tuple[PlannedStage, ...]:
+    code_snapshot: bool | None = None,
+) -> tuple[Request, ...]:
     """Plan every stage for the hosts of its job; all problems of all stages at once. Writes nothing, unless `to_train`:
-    then data that come with the package are prepared."""
+    then data that come with the package are prepared. `code_snapshot`: as `with_code` takes it."""
     problems: list[Problem] = []
-    planned: list[PlannedStage] = []
-    requests: dict[str, Request] = {}
+    requests: list[Request] = []
     for stage in stages.pipeline.stages:
         try:
             experiment = load_stage(stages.pipeline, stage, None, overrides)
@@ -92,16 +96,21 @@ def plan_stages(
                 logs_root=stages.logs_root,
                 to_train=to_train,
             )
-            planned.append(_planned(stages, stage, request))
-            if not stages.missing_sources(stage):
-                requests[f"stage {stage.name}"] = request
+            requests.append(request)
         except UserError as error:
             if error.message not in {problem.what for problem in problems}:
                 problems.append(Problem(f"stage {stage.name}", error.message, error.fix))
     if not problems:
-        problems = list(unfit_requests(list(requests), list(requests.values())))
+        requests = with_code(requests, copies=code_snapshot, environ=os.environ)
+        whole = [(stage, each) for stage, each in _each(stages, requests) if not stages.missing_sources(stage)]
+        names = [f"stage {stage.name}" for stage, _ in whole]
+        problems = list(unfit_requests(names, [request for _, request in whole]))
     refuse(problems, f"pipeline {stages.pipeline.name}")
-    return tuple(planned)
+    return tuple(requests)
+
+
+def _each(stages: Stages, requests: Sequence[Request]) -> list[tuple[StageSpec, Request]]:
+    return list(zip(stages.pipeline.stages, requests, strict=True))
 
 
 def _refuse_resubmit(on_time_limit: str) -> None:
@@ -132,7 +141,7 @@ def _weights(pipeline: Pipeline, source: SourceSpec, logs_root: Path) -> InitFro
     return InitFromSpec.model_validate({**section, **paths})
 
 
-def record_of(stages: Stages, chosen: Sequence[StageSpec], planned: Sequence[PlannedStage]) -> SubmittedPipeline:
+def record_of(stages: Stages, chosen: Sequence[StageSpec], requests: Sequence[Request]) -> SubmittedPipeline:
     """What the jobs will read. `UserError` if a chosen stage needs one that is neither done nor chosen."""
     names = [stage.name for stage in chosen]
     for stage in chosen:
@@ -148,7 +157,7 @@ def record_of(stages: Stages, chosen: Sequence[StageSpec], planned: Sequence[Pla
         logs_root=str(stages.logs_root),
         time=time.time(),
         chosen=tuple(name for name in names if stages.state(stages.pipeline.stage(name)).status != DONE),
-        stages=tuple(planned),
+        stages=tuple(_planned(stages, stage, request) for stage, request in _each(stages, requests)),
     )
 
 
@@ -193,14 +202,16 @@ def _shape(planned: PlannedStage) -> Shape:
     return Shape(plan.hosts, plan.ranks_per_host, plan.device, planned.kind_of_job)
 
 
-def make_request(folder: PipelineFolder, record: SubmittedPipeline, packing: Packing) -> PipelineRequest:
+def make_request(
+    folder: PipelineFolder, record: SubmittedPipeline, packing: Packing, stages: Sequence[Request]
+) -> PipelineRequest:
     """The jobs and their scripts. Pure."""
     count = len(packing.jobs)
     jobs = []
     for number, packed in enumerate(packing.jobs, start=1):
         job = _job(folder, record, packed, f"{record.name}-{number}" if count > 1 else record.name)
         jobs.append(ChainedJob(packed, job, render_script(job), folder.script_path(number)))
-    return PipelineRequest(folder, record, tuple(jobs))
+    return PipelineRequest(folder, record, tuple(jobs), tuple(stages))
 
 
 def _job(folder: PipelineFolder, record: SubmittedPipeline, packed: PackedJob, name: str) -> Job:
@@ -237,6 +248,8 @@ def submit_pipeline(request: PipelineRequest, stages: Stages, environ: Mapping[s
             run.stop_path.unlink(missing_ok=True)
         for leftover in folder.path.glob("job-*.sbatch"):
             leftover.unlink()
+        for stage in request.stages:
+            write_code(stage)
         folder.write(request.submitted)
         return _submit_chain(request, environ)
 

@@ -119,6 +119,7 @@ def _options(job: Job) -> list[str]:
         '--python="$python"',
         f"--on-time-limit={job.on_time_limit} --max-attempts={job.max_attempts}",
         ranks if job.port is None else f"{ranks} --port={job.port}",
+        *_code(job),
         *_container(job),
         *_staging(job),
     ]
@@ -166,6 +167,14 @@ def _container(job: Job) -> list[str]:
     takes_gpus = not isinstance(container, ShifterSpec) and container.gpus  # shifter's modules are the site's matter
     gpus = ["--container-gpus"] if takes_gpus and job.gpus_per_host else []
     return [" ".join([f"--{container.kind}={image}", f"--container-python={python}", *gpus, *binds])]
+
+
+def _code(job: Job) -> list[str]:
+    """The copy of the user's code that is imported, if there is one."""
+    if job.code is None:
+        return []
+    origins = [f"--code-origin={bash_word(origin, field='the folder of your code')}" for origin in job.code.origins]
+    return [f"--code={bash_word(job.code.folder, field='the copy of your code')}", " ".join(origins)]
 
 
 def _staging(job: Job) -> list[str]:

@@ -25,6 +25,7 @@ from graphmill.cluster.jobs.pipeline_record import (
 from graphmill.cluster.jobs.script import render_script
 from graphmill.cluster.jobs.srun_step import Signals
 from graphmill.cluster.jobs.steps import JobHere, single_python
+from graphmill.cluster.jobs.submit import read_job
 from graphmill.cluster.launch.attempt import Decision
 from graphmill.cluster.launch.evaluation_sets import evaluate_on_all
 from graphmill.cluster.launch.pipeline import DONE, NEW, PlanOf, Stages, StageState, checked_plan
@@ -170,7 +171,7 @@ class _StagesInJob:
         else:
             _log.info(f"{title}: resumes")
             folder = state.folder
-        if not folder.script_path.exists():
+        if not folder.script_path.exists() or read_job(folder).code != planned.job.code:
             write_text(folder.job_path, planned.job.model_dump_json(indent=2) + "\n")
             write_text(folder.script_path, render_script(planned.job))
         return folder

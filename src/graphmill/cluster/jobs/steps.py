@@ -147,8 +147,8 @@ def _python(arguments: Arguments, run: Path, here: JobHere) -> list[str]:
 
 
 def _binds(arguments: Arguments, container: Container, run: Path, here: JobHere) -> list[str]:
-    """What the container sees of the host: the run, where the job works, the data and their staged copies, and what
-    the experiment names.
+    """What the container sees of the host: the run, where the job works, the data and their staged copies, the copy
+    of the user's code, and what the experiment names.
 
     Raises `UserError` for a folder whose name no list of binds can hold.
     """
@@ -157,6 +157,8 @@ def _binds(arguments: Arguments, container: Container, run: Path, here: JobHere)
     own = {str(folder): "" for folder in (here.work_dir, run, *roots)}
     if here.data is not None and str(here.data) not in own:
         own[str(here.data)] = ":ro"
+    if arguments.code is not None:
+        own.setdefault(arguments.code.folder, ":ro")
     for folder in own:
         if _NO_BIND.search(folder):
             raise UserError(

@@ -5,6 +5,7 @@ task may hold several cells, which share its host.
 """
 
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.base.messages import each_text_once
 from graphmill.cluster.jobs.check_model import unfit_requests
+from graphmill.cluster.jobs.copy_code import with_code
 from graphmill.cluster.jobs.script import render_script
 from graphmill.cluster.jobs.submit import (
     Request,
@@ -86,8 +88,12 @@ def plan_cells(
     overrides: Sequence[str],
     find_site: Callable[[str], Site],
     to_train: bool = False,
+    code_snapshot: bool | None = None,
 ) -> list[CellPlan]:
-    """Plan every cell that is neither done nor alive in a job; all problems of all cells at once."""
+    """Plan every cell that is neither done nor alive in a job; all problems of all cells at once.
+
+    `code_snapshot`: as `with_code` takes it.
+    """
     from graphmill.tasks import planning
 
     plans: list[CellPlan] = []
@@ -115,7 +121,9 @@ def plan_cells(
                 if error.message not in {problem.what for problem in problems}:
                     problems.append(Problem(f"cell {state.cell.name}", error.message, error.fix))
     if not problems:
-        problems = list(unfit_requests([f"cell {each.state.cell.name}" for each in plans], [p.request for p in plans]))
+        requests = with_code([each.request for each in plans], copies=code_snapshot, environ=os.environ)
+        plans = [replace(each, request=request) for each, request in zip(plans, requests, strict=True)]
+        problems = list(unfit_requests([f"cell {each.state.cell.name}" for each in plans], requests))
     refuse(problems, f"study {study.name}")
     return plans
 

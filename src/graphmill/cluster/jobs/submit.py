@@ -15,12 +15,14 @@ from typing import Final
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
+from graphmill.cluster.jobs.own_code import OwnCode
 from graphmill.cluster.jobs.script import render_script
 from graphmill.cluster.jobs.sites import find_site
 from graphmill.config.yaml_text import parse_value
 from graphmill.record.checksums import renew_checksums
 from graphmill.record.documents import SubmittedJob, read_document
 from graphmill.record.run_folder import RunFolder, checked_run_id
+from graphmill.runtime.snapshot import write_snapshot
 from graphmill.slurm.commands import (
     QueuedJob,
     SlurmError,
@@ -86,6 +88,7 @@ class Request:
     logs_root: Path
     dependency: str = ""  # in sbatch's syntax; overrides the script's
     changes: tuple[str, ...] = ()  # to what the run's last job asked for
+    own_code: OwnCode | None = None  # what is to be copied for `job.code`; None: nothing, or it is there
 
     @property
     def submission(self) -> Submission:
@@ -241,10 +244,17 @@ def refuse_jobs_known_alive(jobs: Sequence[SubmittedJob], path: Path) -> tuple[s
 
 
 def write_request(request: Request) -> None:
-    """Write job.json and job.sbatch."""
+    """Write the copy of the user's code, job.json and job.sbatch."""
+    write_code(request)
     write_text(request.folder.job_path, request.job.model_dump_json(indent=2) + "\n")
     write_text(request.folder.script_path, request.script)
     renew_checksums(request.folder, [request.folder.job_path.name, request.folder.script_path.name])
+
+
+def write_code(request: Request) -> None:
+    """Write the copy of the user's code that the job imports, unless it is there."""
+    if request.own_code is not None and request.job.code is not None:
+        write_snapshot(request.own_code.files, Path(request.job.code.folder))
 
 
 def first_state(job: SubmittedJob, *, within_s: float) -> JobReading | None:

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from graphmill.base import exits
@@ -21,11 +21,11 @@ def refuse_unfit_model(plan: Plan) -> None:
             raise problem
 
 
-def unfit_models(plans: Sequence[Plan]) -> list[UserError | None]:
+def unfit_models(plans: Sequence[Plan], environ: Mapping[str, str] | None = None) -> list[UserError | None]:
     """What is wrong with the user-defined code of each plan; None of those that fit, have none, or lack their data.
 
-    All are tried in one process, plans that differ in nothing but run id and rng seed once. Raises `UserError` if that
-    process fails.
+    All are tried in one process, plans that differ in nothing but run id and rng seed once; `environ`: of that process,
+    if not this one's. Raises `UserError` if it fails.
     """
     texts = [plan_text(plan.model_copy(update={"run_id": "a-trial", "seed": 0})) for plan in plans]
     can_be = [bool(plan.own_code) and plan.dataset.is_prepared for plan in plans]
@@ -33,26 +33,28 @@ def unfit_models(plans: Sequence[Plan]) -> list[UserError | None]:
     if not wanted:
         return [None] * len(plans)
     names = ", ".join(dict.fromkeys(target for plan in plans for _, target in plan.own_code))
-    found = dict(zip(wanted, _tried(wanted, names), strict=True))
+    found = dict(zip(wanted, _tried(wanted, names, environ), strict=True))
     return [found.get(text) for text in texts]
 
 
-def unfit_problems(where: Sequence[str], plans: Sequence[Plan]) -> Iterator[Problem]:
+def unfit_problems(
+    where: Sequence[str], plans: Sequence[Plan], environ: Mapping[str, str] | None = None
+) -> Iterator[Problem]:
     """`unfit_models` as problems, each told once. `where`: of each plan, such as `cell a`."""
     told = set()
-    for name, problem in zip(where, unfit_models(plans), strict=True):
+    for name, problem in zip(where, unfit_models(plans, environ), strict=True):
         if problem is not None and problem.message not in told:
             told.add(problem.message)
             yield Problem(name, problem.message, problem.fix)
 
 
-def _tried(texts: Sequence[str], names: str) -> list[UserError | None]:
+def _tried(texts: Sequence[str], names: str, environ: Mapping[str, str] | None) -> list[UserError | None]:
     with tempfile.TemporaryDirectory(prefix="graphmill-plans-") as folder:
         paths = [Path(folder) / f"{number}.json" for number in range(len(texts))]
         for path, text in zip(paths, texts, strict=True):
             path.write_text(text, encoding="utf-8")
         command = [sys.executable, "-m", "graphmill.tasks.check_model", *map(str, paths)]
-        child = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+        child = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env=environ)
     if child.returncode not in (exits.DONE, exits.BAD_REQUEST) or not child.stdout:
         raise UserError(
             f"{names} could not be tried (exit status {child.returncode}); the error is above", fix="correct the code"

@@ -45,6 +45,7 @@ from graphmill.record.staged import (
     write_staged,
 )
 from graphmill.runtime.machine import host_name, num_cores
+from graphmill.runtime.snapshot import import_from_snapshot
 
 _log = logging.getLogger(__name__)
 
@@ -293,6 +294,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     show_messages(f"stage {host_name(os.environ)}: ")
     try:
+        import_from_snapshot(os.environ)
         staged = stage_for_run(
             RunFolder.open(options.run),
             staged_root(options.to, os.environ),

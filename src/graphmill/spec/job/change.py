@@ -6,6 +6,7 @@ from typing import Any, Final
 from graphmill.base.amounts import clock_of, mib_of, seconds_of
 from graphmill.base.errors import UserError
 from graphmill.config.problems import Problem, refuse
+from graphmill.runtime.snapshot import Snapshot
 from graphmill.spec.job.limits import Asked, limit_problems
 from graphmill.spec.job.options import SlurmSpec
 from graphmill.spec.job.resolve import Job, signal_before_s
@@ -50,6 +51,8 @@ def differences(before: Job, after: Job) -> tuple[str, ...]:
 def _shown(name: str, value: object) -> str:
     if name == "time_s" and isinstance(value, int):
         return clock_of(value)
+    if isinstance(value, Snapshot):
+        return value.sha256[:12]
     return "none" if value in (None, (), {}) else str(value)
 
 

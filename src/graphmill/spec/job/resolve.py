@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 from graphmill.base.amounts import mib_of, seconds_of
 from graphmill.config.frozen import Spec
 from graphmill.config.problems import Problem, refuse
+from graphmill.runtime.snapshot import Snapshot
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.job.limits import Asked, cpus_paid_for, fitting_kinds, limit_problems
 from graphmill.spec.job.options import (
@@ -131,6 +132,7 @@ class Job(Spec):
     begin: Begin | None
     side_by_side: int = Field(1, description="runs that share the job, each with the hosts and amounts above")
     pipeline: StagesOfAPipeline | None = None
+    code: Snapshot | None = Field(None, description="the copy of the user's own code that it imports; null: none")
     job_commands: tuple[str, ...]
     remarks: tuple[str, ...] = Field(description="what the user should know and need not change")
 

@@ -11,6 +11,7 @@ import pytest
 from graphmill.record.documents import Outcome, SubmittedJob
 from graphmill.record.manifest import Manifest, file_checksum
 from graphmill.record.run_folder import RunFolder
+from graphmill.runtime.snapshot import damage, digest_of, write_snapshot
 
 
 @pytest.fixture
@@ -80,6 +81,20 @@ def test_what_a_pipeline_wrote_next_to_its_runs_comes_with_them(pull, make_run, 
         (remote / "pipeline" / name).write_text(name)
     pull()
     assert {path.name for path in (tmp_path / "here" / "pipeline").iterdir()} == {*written, "first"}
+
+
+def test_copies_of_the_users_code_come_with_the_runs(pull, make_run, remote, tmp_path):
+    make_run("one")
+    code = {"0/model.py": b"1"}
+    copy = remote / ".code" / digest_of(code)
+    write_snapshot(code, copy)
+    for name in (f".{copy.name}.host1@1.new.tmp", f"{copy.name}/0/__pycache__"):
+        (remote / ".code" / name).mkdir()
+        (remote / ".code" / name / "half.pyc").touch()
+    pull()
+    assert files(tmp_path / "here" / ".code") == {f"{copy.name}/0/model.py", f"{copy.name}/files.json"}
+    assert damage(tmp_path / "here" / ".code" / copy.name) is None
+    assert "1 runs: 0 new, 0 changed, 1 unchanged" in pull()
 
 
 def test_only_what_is_new_travels_and_nothing_here_is_deleted(pull, make_run, tmp_path):

@@ -1,0 +1,111 @@
+"""Which copy of the user's own code a job imports, decided where it is submitted.
+
+A new run gets a copy of the code as it is now. A run that is continued keeps the copy that it was submitted with, or
+none if it had none, unless a person asks for another.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from graphmill.base.errors import UserError
+from graphmill.cluster.jobs.own_code import OwnCode, find_own_code, search_path
+from graphmill.cluster.jobs.script import render_script
+from graphmill.cluster.jobs.submit import Request, read_job
+from graphmill.runtime.snapshot import Snapshot, damage, put_into, write_snapshot
+from graphmill.spec.job.change import differences
+
+_log = logging.getLogger(__name__)
+
+_SHOWN = 3  # names of files in a message
+
+
+def with_code(requests: Sequence[Request], *, copies: bool | None, environ: Mapping[str, str]) -> list[Request]:
+    """The requests, each with the copy that its job imports; what all new ones need is one copy. Writes nothing.
+
+    `copies`: True takes a copy for all, False for none; None as above.
+    """
+    if copies is False:
+        return [_importing(request, None, None) for request in requests]
+    fresh = [request for request in requests if copies or not _was_submitted(request)]
+    found = _found(fresh, environ)
+    done = []
+    for request in requests:
+        if _was_submitted(request) and not copies:
+            done.append(_continued(request, environ))
+            continue
+        own = found[tuple(search_path(request.job, environ))]
+        done.append(_importing(request, None if own is None else own.snapshot(_logs_root(request)), own))
+    for text in dict.fromkeys(filter(None, map(_told, done))):
+        _log.info(text)
+    return done
+
+
+@contextmanager
+def tried_code(request: Request, environ: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """The environment of a process that imports what the job will, before that is written where the job finds it."""
+    found = dict(environ)
+    with TemporaryDirectory(prefix="graphmill-code-") as folder:
+        snapshot = request.job.code
+        if request.own_code is not None:
+            snapshot = request.own_code.snapshot(Path(folder))
+            write_snapshot(request.own_code.files, Path(snapshot.folder))
+        put_into(found, snapshot)
+        yield found
+
+
+def _found(requests: Sequence[Request], environ: Mapping[str, str]) -> dict[tuple[str, ...], OwnCode | None]:
+    """The code of all requests that look for it in the same folders, by those."""
+    alike: dict[tuple[str, ...], list[Request]] = {}
+    for request in requests:
+        alike.setdefault(tuple(search_path(request.job, environ)), []).append(request)
+    return {search: find_own_code([request.plan for request in group], search) for search, group in alike.items()}
+
+
+def _continued(request: Request, environ: Mapping[str, str]) -> Request:
+    """With the copy that the run was submitted with; told where the code is another one now."""
+    kept = read_job(request.folder).code
+    if kept is None:
+        return _importing(request, None, None)
+    own = find_own_code([request.plan], search_path(request.job, environ))
+    now = None if own is None else own.snapshot(_logs_root(request)).sha256
+    problem = damage(Path(kept.folder))
+    if problem is not None and now != kept.sha256:
+        raise UserError(
+            f"{request.folder.path} was submitted with the copy of your code in {kept.folder}, which cannot be used:"
+            f" {problem}",
+            fix="restore it, or continue with the code as it is now: --code-snapshot",
+        )
+    if now is not None and now != kept.sha256:
+        _log.warning(
+            f"your own code has changed since {request.folder.path} was submitted; the run continues with its copy"
+            " of then\n  → --code-snapshot continues it with the code as it is now"
+        )
+    return _importing(request, kept, own if problem is not None else None)
+
+
+def _importing(request: Request, code: Snapshot | None, own: OwnCode | None) -> Request:
+    if request.job.code == code:
+        return replace(request, own_code=own)
+    job = request.job.model_copy(update={"code": code})
+    changes = differences(read_job(request.folder), job) if _was_submitted(request) else request.changes
+    return replace(request, job=job, script=render_script(job), own_code=own, changes=changes)
+
+
+def _was_submitted(request: Request) -> bool:
+    return request.folder.plan_path.exists() and request.folder.job_path.exists()
+
+
+def _logs_root(request: Request) -> Path:
+    return request.folder.path.absolute().parents[request.plan.run_id.count("/")]
+
+
+def _told(request: Request) -> str:
+    if request.own_code is None or request.job.code is None:
+        return ""
+    names = request.own_code.names
+    shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+    return f"your own code is imported from a copy of it as it is now: {shown}, in {request.job.code.folder}"

@@ -1,0 +1,152 @@
+"""A copy of the user's own code, `LOGS_ROOT/.code/<sha256>/`: written once, verified, and imported from.
+
+A job that waits for days trains the code that it was submitted with: what lies in the copy, not what lies now where it
+was copied from. `files.json` has the SHA-256 of every file, and the folder is called by the SHA-256 of that, so the
+same code is one folder however often it is submitted, and what was changed in it shows. Files lie below `0/`, `1/`, …:
+one folder for each folder of `sys.path` that they came from, in its order.
+"""
+
+import hashlib
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Mapping, MutableMapping
+from dataclasses import asdict, dataclass
+from importlib.machinery import PathFinder
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from graphmill.base.errors import UserError
+from graphmill.base.files import replacing_folder
+from graphmill.base.reads import retried
+
+FOLDER: Final = ".code"  # in the logs root
+VARIABLE: Final = "GRAPHMILL_CODE"  # of the environment of a job's processes: which copy they import
+_LIST: Final = "files.json"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Which copy, where it lies, and which folders it was copied from, in the order of its own."""
+
+    sha256: str
+    folder: str  # absolute
+    origins: tuple[str, ...]
+
+    def in_environment(self) -> str:
+        """As `VARIABLE` holds it."""
+        return json.dumps(asdict(self))
+
+
+def snapshot_in(environ: Mapping[str, str]) -> Snapshot | None:
+    """The copy that this process is to import, or imports."""
+    text = environ.get(VARIABLE)
+    if not text:
+        return None
+    found = json.loads(text)
+    return Snapshot(found["sha256"], found["folder"], tuple(found["origins"]))
+
+
+def own_code(environ: Mapping[str, str]) -> str:
+    """The SHA-256 of that copy; "": there is none."""
+    snapshot = snapshot_in(environ)
+    return "" if snapshot is None else snapshot.sha256
+
+
+def put_into(environ: MutableMapping[str, str], snapshot: Snapshot | None) -> None:
+    """Let the processes with this environment import it; None: nothing, whatever stood there."""
+    environ.pop(VARIABLE, None)
+    if snapshot is not None:
+        environ[VARIABLE] = snapshot.in_environment()
+
+
+def digest_of(files: Mapping[str, bytes]) -> str:
+    """The SHA-256 that a copy of these files is called by. By path, such as `0/models/sage.py`."""
+    return hashlib.sha256(_list_text(files).encode()).hexdigest()
+
+
+def write_snapshot(files: Mapping[str, bytes], folder: Path) -> None:
+    """Write the copy, whole or not at all, for reading only. One that is there and whole is left as it is.
+
+    `folder` must be called by `digest_of(files)`.
+    """
+    if folder.is_dir() and damage(folder) is None:
+        return
+    with replacing_folder(folder) as temporary:
+        for name, content in {**files, _LIST: _list_text(files).encode()}.items():
+            path = temporary / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+            path.chmod(0o444)
+
+
+def damage(folder: Path) -> str | None:
+    """What is wrong with a copy, in words; None: it holds what its name says, and no other code.
+
+    Raises `UnreadableError` where that is unknown.
+    """
+    try:
+        text = retried(folder / _LIST, Path.read_bytes)
+    except OSError:
+        return f"{_LIST} is missing" if folder.is_dir() else "it is gone"
+    if hashlib.sha256(text).hexdigest() != folder.name:
+        return f"{_LIST} was changed"
+    known: dict[str, str] = json.loads(text)
+    for name, checksum in known.items():
+        try:
+            content = retried(folder / name, Path.read_bytes)
+        except OSError:
+            return f"{name} is missing"
+        if hashlib.sha256(content).hexdigest() != checksum:
+            return f"{name} was changed"
+    here = {path.relative_to(folder).as_posix() for path in folder.rglob("*.py")}
+    return next((f"{name} was added" for name in sorted(here - known.keys())), None)
+
+
+def import_from_snapshot(environ: Mapping[str, str]) -> None:
+    """From here on, code of the user's is imported from the copy that the environment names, if it names one.
+
+    Its folders come first in `sys.path`, and those that it was copied from are taken out: what was not copied is
+    missing then, and never imported as it lies there now. Raises `UserError` if the copy is damaged or gone, or if
+    something else would be imported in its place.
+    """
+    snapshot = snapshot_in(environ)
+    if snapshot is None:
+        return
+    folder = Path(snapshot.folder)
+    problem = damage(folder)
+    if problem is not None:
+        raise UserError(
+            f"the copy of your code in {folder} cannot be used: {problem}",
+            fix="submit what it was made of again, which restores it; or continue with the code as it lies there now:"
+            " graphmill submit --resume RUN --code-snapshot",
+        )
+    here = [str(folder / str(number)) for number in range(len(snapshot.origins))]
+    live = {os.path.realpath(origin) for origin in snapshot.origins}
+    sys.path[:] = [*here, *(entry for entry in sys.path if entry not in here and os.path.realpath(entry) not in live)]
+    importlib.invalidate_caches()
+    _refuse_others(folder, here)
+
+
+def _refuse_others(folder: Path, here: list[str]) -> None:
+    """Another finder may come before `sys.path`, and what is imported already stays."""
+    for name in sorted({_top(path) for path in json.loads((folder / _LIST).read_bytes())}):
+        wanted = PathFinder.find_spec(name, here)
+        loaded = getattr(sys.modules.get(name), "__spec__", None)
+        found = loaded or importlib.util.find_spec(name)
+        if wanted is None or found is None or found.origin != wanted.origin:
+            raise UserError(
+                f"{name} would be imported from {found.origin if found else 'nowhere'}, not from the copy in {folder}",
+                fix="submit with --no-code-snapshot: it is imported as it lies there when the job starts",
+            )
+
+
+def _top(name: str) -> str:
+    """The module that is imported for a file: `sage` for `0/sage.py`, `models` for `0/models/sage.py`."""
+    return PurePosixPath(name).parts[1].removesuffix(".py")
+
+
+def _list_text(files: Mapping[str, bytes]) -> str:
+    known = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    return json.dumps(known, indent=2, sort_keys=True) + "\n"
