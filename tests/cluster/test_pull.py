@@ -6,7 +6,8 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.cluster.jobs.pipeline_record import PipelineFolder
-from graphmill.cluster.pull import Pull, Source, _is_of_runs_in
+from graphmill.cluster.pull import Pull, _is_of_runs_in
+from graphmill.cluster.remote import Source
 from graphmill.record.run_folder import RunFolder
 
 

@@ -38,7 +38,8 @@ def pull(
       graphmill pull me@perlmutter:/path/to/logs
       graphmill merge && graphmill pareto && graphmill figures
     """
-    from graphmill.cluster.pull import Pull, Source
+    from graphmill.cluster.pull import Pull
+    from graphmill.cluster.remote import Source
 
     runs = Pull(Source.parse(source), to, checkpoints, everything, ssh_config).run(dry_run=dry_run)
     if not runs:

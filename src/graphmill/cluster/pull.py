@@ -7,7 +7,6 @@ ended is asked of sacct there (`last_word.py`).
 
 import os
 import re
-import shlex
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
@@ -18,6 +17,7 @@ from typing import Final, Literal
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.files import write_json
 from graphmill.cluster.last_word import fetch_last_word, has_last_word
+from graphmill.cluster.remote import Source, failure, need_rsync, ssh_command, ssh_for_rsync
 from graphmill.record.documents import Pulled
 from graphmill.record.manifest import MANIFEST, Manifest
 from graphmill.record.run_folder import PIPELINE_FILE, RunFolder
@@ -25,13 +25,8 @@ from graphmill.runtime.snapshot import FOLDER as CODE_FOLDER
 from graphmill.spec.dotted import PLAN_FILE
 
 PARTIAL: Final = ".pull-partial"
-_SSH: Final = ("ssh", "-o", "StrictHostKeyChecking=yes", "-o", "BatchMode=yes")
 State = Literal["new", "changed", "unchanged"]
-_SOURCE: Final = re.compile(
-    r"(?:(?P<user>[^@:/\s-][^@:/\s]*)@)?(?P<host>[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.%]+\]):(?P<path>.*)", re.S
-)
 _VANISHED: Final = 24  # of rsync: files that the list named are gone; they were replaced or removed meanwhile
-_SSH_FAILED: Final = 255
 _CHECKPOINTS: Final = "checkpoints"
 _MARKS: Final = (PLAN_FILE, "metrics.csv")
 _ESCAPED: Final = re.compile(r"\\#([0-7]{3})")
@@ -55,34 +50,6 @@ _KNOWN: Final = (
 )
 # In the folder that holds the runs of a pipeline.
 _ABOVE: Final = (PIPELINE_FILE, "evaluations.csv", "job-*.sbatch", "jobs.jsonl", "slurm-*.out")
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """`[USER@]HOST:PATH`."""
-
-    login: str
-    path: str
-
-    @classmethod
-    def parse(cls, text: str) -> "Source":
-        """Parse it; a `UserError` says what it should look like."""
-        match = _SOURCE.fullmatch(text)
-        is_daemon = "://" in text or (match is not None and match["path"].startswith(":"))
-        if match is None or match["host"].startswith("-") or is_daemon or not text.isprintable():
-            raise UserError(f"{text!r} does not name a folder on another machine", fix="write USER@HOST:PATH")
-        user = f"{match['user']}@" if match["user"] else ""
-        path = match["path"].removeprefix("~/")  # what is not absolute begins at the home directory anyway
-        if path == "~" or not path:
-            path = "."
-        if path.startswith("-"):
-            path = f"./{path}"
-        return cls(user + match["host"], path.rstrip("/") or "/")
-
-    @property
-    def rsync_name(self) -> str:
-        """What is in the folder, for rsync."""
-        return f"{self.login}:{self.path.rstrip('/')}/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +81,7 @@ class Pull:
 
     def run(self, *, dry_run: bool = False) -> list[PulledRun]:
         """Fetch, and report what became of each run. `dry_run`: only report it."""
-        _need_rsync()
+        need_rsync()
         entries = self._list()
         if "" in _runs(entries):  # the source is a run itself: it goes below `to` under its own name
             inside = Pull(self.source, self._folder_of_one(), self.checkpoints, self.everything, self.ssh_config)
@@ -170,8 +137,7 @@ class Pull:
         folders = [(run, RunFolder(self.to / run.name)) for run in pulled if run.is_finished]
         wanted = [folder for run, folder in folders if run.state != "unchanged" or not has_last_word(folder)]
         if wanted:
-            config = [] if self.ssh_config is None else ["-F", str(self.ssh_config)]
-            fetch_last_word(wanted, [*_SSH, *config, "--", self.source.login])
+            fetch_last_word(wanted, ssh_command(self.source, self.ssh_config))
 
     def _is_wanted(self, path: str, run: str | None, sealed: set[str]) -> bool:
         if run is None:
@@ -200,7 +166,7 @@ class Pull:
 
     def _rsync(self, options: Sequence[str], names: Sequence[str]) -> str:
         command = [
-            *("rsync", "-rt", "--protect-args", "--no-motd", "-e", self._ssh()),
+            *("rsync", "-rt", "--protect-args", "--no-motd", "-e", ssh_for_rsync(self.ssh_config)),
             *options,
             *("--", self.source.rsync_name, f"{self.to}/"),
         ]
@@ -208,20 +174,8 @@ class Pull:
         environ = {**os.environ, "LC_ALL": "C"}  # its messages are parsed below
         done = subprocess.run(command, input=listed, capture_output=True, env=environ, check=False)
         if done.returncode not in (0, _VANISHED):
-            raise _failure(self.source, done.returncode, done.stderr.decode(errors="replace"), self.ssh_config)
+            raise failure(self.source, done.returncode, done.stderr.decode(errors="replace"), self.ssh_config)
         return done.stdout.decode("utf-8", errors="surrogateescape")
-
-    def _ssh(self) -> str:
-        """For rsync, which splits it into words at spaces and knows quotes; no shell reads it."""
-        quoted = [] if self.ssh_config is None else ["-F", "'" + str(self.ssh_config).replace("'", "''") + "'"]
-        return " ".join([*_SSH, *quoted])
-
-
-def _need_rsync() -> None:
-    if shutil.which("rsync") is None or shutil.which("ssh") is None:
-        raise UserError(
-            "rsync or ssh is not installed here", fix="install both (Debian: apt-get install rsync openssh-client)"
-        )
 
 
 def _entry(line: str) -> _Entry | None:
@@ -288,44 +242,3 @@ def _pulled(run: str, files: Sequence[_Entry], num_changed: int) -> PulledRun:
     state: State = "unchanged" if not num_changed else "new" if is_new else "changed"
     outcome = f"{run}/outcome.json" if run else "outcome.json"
     return PulledRun(run, state, num_changed, any(entry.path == outcome for entry in files))
-
-
-def _failure(source: Source, code: int, said: str, config: Path | None) -> UserError:
-    lines = [line for line in said.splitlines() if line.strip()]
-    told = "".join(f"\n  | {line}" for line in lines[-6:])
-    host = source.login.rpartition("@")[2]
-    option = f"-F {shlex.quote(str(config))} " if config else ""
-    if "Host key verification failed" in said:
-        scan, file = _accepting(source, config)
-        return UserError(
-            f"the host key of {host} is not known, or differs from the known one, so the host cannot be verified{told}",
-            fix=f"compare its fingerprint (`{scan} | ssh-keygen -lf -`) with what its owner says,"
-            f" then accept it: `{scan} >> {file}`",
-        )
-    if "Permission denied" in said:
-        return UserError(
-            f"{source.login}: permission denied (none of your SSH keys was accepted){told}",
-            fix=f"`ssh-copy-id {source.login}`, or `ssh-add` the key",
-        )
-    if code == _SSH_FAILED:
-        return UserError(f"{host} cannot be reached{told}", fix=f"see what `ssh {option}{source.login}` says")
-    if "rsync: command not found" in said or "rsync: not found" in said:
-        return UserError(f"{host} has no rsync", fix=f"install rsync on {host}")
-    if "No such file or directory" in said and "change_dir" in said:
-        return UserError(f"there is no folder {source.path} on {host}", fix="name the logs folder there")
-    return UserError(
-        f"rsync ended with exit status {code}{told}", fix="correct that, and give the same command again: it continues"
-    )
-
-
-def _accepting(source: Source, config: Path | None) -> tuple[str, str]:
-    """The command that prints the host's key, and the file that it belongs in, as ssh itself resolves them."""
-    command = ["ssh", "-G", *(["-F", str(config)] if config else []), "--", source.login]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    told = dict(line.partition(" ")[::2] for line in done.stdout.splitlines())
-    host, port = told.get("hostname", source.login.rpartition("@")[2]), told.get("port", "22")
-    scan = f"ssh-keyscan {'' if port == '22' else f'-p {port} '}{shlex.quote(host)}"
-    if alias := told.get("hostkeyalias"):
-        scan += f" | sed {shlex.quote(f's/^[^ ]*/{alias}/')}"
-    file = told.get("userknownhostsfile", "~/.ssh/known_hosts").split(" ")[0]
-    return scan, file if file.startswith("~/") else shlex.quote(file)
