@@ -73,6 +73,19 @@ def test_another_finder_or_an_earlier_import_is_no_way_around_it(made):
     assert "helper would be imported from /other.py" in done.stderr
 
 
+def test_a_folder_called_as_an_installed_package_hides_it_no_more_than_elsewhere(made, tmp_path):
+    """As trackers leave beside the code: wandb/run-1/code.py."""
+    files = {**FILES, "0/tracker/run/code.py": b""}
+    folder = tmp_path / "logs" / ".code" / digest_of(files)
+    write_snapshot(files, folder)
+    installed = tmp_path / "site-packages" / "tracker" / "__init__.py"
+    installed.parent.mkdir(parents=True)
+    installed.touch()
+    add = f"import sys; sys.path.append({str(tmp_path / 'site-packages')!r})"
+    done = python(Snapshot(folder.name, str(folder), made.origins), "import tracker; print(tracker.__file__)", add)
+    assert done.stdout.strip() == str(installed), done.stderr
+
+
 def test_it_is_for_reading_and_written_once(made):
     folder = Path(made.folder)
     before = {path: path.stat().st_ino for path in folder.rglob("*.py")}

@@ -130,11 +130,16 @@ def import_from_snapshot(environ: Mapping[str, str]) -> None:
 
 
 def _refuse_others(folder: Path, here: list[str]) -> None:
-    """Another finder may come before `sys.path`, and what is imported already stays."""
+    """Another finder may come before `sys.path`, and what is imported already stays.
+
+    A folder without `__init__.py` is a package only where no other is called so, here as anywhere in Python.
+    """
     for name in sorted({_top(path) for path in json.loads((folder / _LIST).read_bytes())}):
         wanted = PathFinder.find_spec(name, here)
         loaded = getattr(sys.modules.get(name), "__spec__", None)
         found = loaded or importlib.util.find_spec(name)
+        if wanted is not None and wanted.origin is None:
+            continue
         if wanted is None or found is None or found.origin != wanted.origin:
             raise UserError(
                 f"{name} would be imported from {found.origin if found else 'nowhere'}, not from the copy in {folder}",

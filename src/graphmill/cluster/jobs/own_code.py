@@ -3,12 +3,12 @@
 Covered are `.py` files: the modules that the plan names by dotted path (model, loss, measures, the page of a task and
 what that names), whole packages, and whatever they import in turn, at their top or in a function, by a statement or by
 `import_module("name")`. They are found as the ranks would find them: the folder that the job works in, PYTHONPATH,
-then what this interpreter adds.
+then what this interpreter adds, if the ranks have the same.
 
 Not covered are packages installed in the environment, graphmill among them (an attempt that begins with other code of
 graphmill is told, `record/attempts.py`), files that are not Python, and modules whose names are computed: the ranks do
-not find them, and say so, for the folders that were copied from are not searched. In a container only what lies in the
-folder that the job works in is copied; the rest is the image's.
+not find them, and say so, for the folders that were copied from are not searched. Links to folders are not followed.
+In a container only what lies in the folder that the job works in is copied; the rest is the image's.
 """
 
 import ast
@@ -80,8 +80,10 @@ def search_path(job: Job, environ: Mapping[str, str]) -> list[str]:
     given = job.env.get("PYTHONPATH", environ.get("PYTHONPATH", ""))
     below = [work / each for each in given.split(os.pathsep) if each]
     folders = [os.path.normpath(folder) for folder in (work, *below)]
-    if not isinstance(job.container, NoContainerSpec):
+    if not isinstance(job.container, NoContainerSpec):  # the image has its own PYTHONPATH
         return [folder for folder in dict.fromkeys(folders) if Path(folder).is_relative_to(folders[0])]
+    if job.python != sys.executable:
+        return list(dict.fromkeys(folders))
     return list(dict.fromkeys([*folders, *map(os.path.normpath, sys.path[0 if sys.flags.safe_path else 1 :])]))
 
 
@@ -96,7 +98,7 @@ def _named(plan: Plan) -> Iterator[str]:
 
 def _files_of(name: str, search: Sequence[str]) -> Iterator[tuple[str, Path]]:
     """The files of a module, or of a whole package, that is the user's own; each with its folder of `search`."""
-    if name in sys.stdlib_module_names or name == "graphmill":
+    if name in sys.stdlib_module_names or name in ("graphmill", "__main__"):
         return
     spec = _spec_of(name, search)
     if spec is None:
