@@ -7,7 +7,7 @@ import pytest
 from graphmill.base.errors import UserError
 from graphmill.cluster.jobs.pipeline_record import PipelineFolder
 from graphmill.cluster.pull import Pull, _is_of_runs_in
-from graphmill.cluster.remote import Source
+from graphmill.cluster.remote import Source, ssh_for_rsync
 from graphmill.record.run_folder import RunFolder
 
 
@@ -39,8 +39,7 @@ def test_no_source(text: str):
 
 
 def test_the_ssh_config_is_one_word_for_rsync(tmp_path):
-    pull = Pull(Source("h", "/x"), tmp_path, ssh_config=tmp_path / "it's a file")
-    assert pull._ssh().endswith(f"-F '{tmp_path}/it''s a file'")
+    assert ssh_for_rsync(tmp_path / "it's a file").endswith(f"-F '{tmp_path}/it''s a file'")
 
 
 # Not fetched: a request to the jobs there. Checkpoints have an option of their own.

@@ -53,8 +53,13 @@ class OwnCode:
 
 def find_own_code(plans: Iterable[Plan], search: Sequence[str]) -> OwnCode | None:
     """The user's own code of all these plans; None if they name none, or none that is found in `search`."""
+    return find_modules((name for plan in plans for name in _named(plan)), search)
+
+
+def find_modules(names: Iterable[str], search: Sequence[str]) -> OwnCode | None:
+    """The user's own code of these modules, or packages, and of what they import; None if there is none."""
     importlib.invalidate_caches()
-    todo = [name for plan in plans for name in _named(plan)]
+    todo = list(names)
     seen: set[str] = set()
     found: dict[str, dict[str, bytes]] = {}
     while todo:
