@@ -16,6 +16,7 @@ from graphmill.cli.options import CodeSnapshot, DatasetRoot, Json, LogsRoot
 from graphmill.cli.plan import make_plan
 from graphmill.cli.recipes import show_recipes
 from graphmill.cli.show import Cell, print_facts, print_json, print_line, print_table
+from graphmill.cli.submit_on import On, Overwrite, RemoteGraphmill, SshConfig, keep_words, submit_there
 from graphmill.cli.tree import Commands
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class SubmitStagesCommand(StagesCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
         """Join such values to their options before they are parsed."""
+        keep_words(ctx, args)
         return super().parse_args(ctx, joined_values(args))
 
 
@@ -195,6 +197,7 @@ def run(
 
 
 def submit(
+    ctx: typer.Context,
     name: PipelineName,
     *,
     stages: StageNames = None,
@@ -212,6 +215,10 @@ def submit(
     ] = False,
     root: DatasetRoot = None,
     logs_root: LogsRoot = Path("logs"),
+    on: On = None,
+    remote_graphmill: RemoteGraphmill = "graphmill",
+    ssh_config: SshConfig = None,
+    overwrite: Overwrite = False,
     json: Json = False,
     job: list[str],
 ) -> None:
@@ -228,6 +235,18 @@ def submit(
       graphmill pipeline submit pipeline-neighbours --site perlmutter --account m1234 --time-limit 02:00:00
       graphmill watch logs/neighbours
     """
+    if on is not None:
+        submit_there(
+            ctx,
+            ["pipeline", "submit"],
+            [name],
+            job,
+            on=on,
+            remote_graphmill=remote_graphmill,
+            ssh_config=ssh_config,
+            overwrite=overwrite,
+            dry_run=dry_run,
+        )
     from graphmill.base.amounts import mib_of
     from graphmill.cli.pipeline_submit import one_time_limit, submit_stages
 

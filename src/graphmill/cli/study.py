@@ -10,6 +10,7 @@ from graphmill.cli.options import After, CodeSnapshot, DatasetRoot, Json, LogsRo
 from graphmill.cli.plan import make_plan
 from graphmill.cli.recipes import show_recipes
 from graphmill.cli.show import print_json, print_line, print_table
+from graphmill.cli.submit_on import On, Overwrite, RemoteGraphmill, SshConfig, WordsCommand, submit_there
 from graphmill.cli.tree import Commands
 
 
@@ -17,7 +18,7 @@ def register(app: typer.Typer) -> None:
     """Add the group."""
     group = typer.Typer(cls=Commands, no_args_is_help=True, rich_markup_mode=None)
     group.command("run")(run)
-    group.command("submit")(takes_job_options(submit))
+    group.command("submit", cls=WordsCommand)(takes_job_options(submit))
     group.command("list")(list_)
     group.callback()(study)
     app.add_typer(group, name="study")
@@ -87,6 +88,7 @@ def run(
 
 
 def submit(
+    ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="STUDY", help="A YAML file, or the name of a recipe.")],
     *,
     at_once: Annotated[
@@ -116,6 +118,10 @@ def submit(
     ] = False,
     root: DatasetRoot = None,
     logs_root: LogsRoot = Path("logs"),
+    on: On = None,
+    remote_graphmill: RemoteGraphmill = "graphmill",
+    ssh_config: SshConfig = None,
+    overwrite: Overwrite = False,
     json: Json = False,
     job: list[str],
 ) -> None:
@@ -129,6 +135,18 @@ def submit(
       graphmill study submit study-demo --at-once 4 --time 00:30:00
       graphmill study submit study-demo --chain afterok --dry-run
     """
+    if on is not None:
+        submit_there(
+            ctx,
+            ["study", "submit"],
+            [name],
+            [*(override or []), *job],
+            on=on,
+            remote_graphmill=remote_graphmill,
+            ssh_config=ssh_config,
+            overwrite=overwrite,
+            dry_run=dry_run,
+        )
     from graphmill.cli.study_submit import submit_study
 
     submit_study(

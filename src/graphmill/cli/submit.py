@@ -25,6 +25,7 @@ from graphmill.cli.options import (
 )
 from graphmill.cli.plan import load, show_plan
 from graphmill.cli.show import Cell, print_facts, print_json, print_line
+from graphmill.cli.submit_on import On, Overwrite, RemoteGraphmill, SshConfig, WordsCommand, keep_words, submit_there
 from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
 
 if TYPE_CHECKING:
@@ -43,11 +44,12 @@ def register(app: typer.Typer) -> None:
     app.command(cls=SubmitCommand, epilog=epilog)(takes_job_options(submit))
 
 
-class SubmitCommand(ShortFlagsCommand):
+class SubmitCommand(WordsCommand, ShortFlagsCommand):
     """A value that looks like an option stays a value: `--sbatch-arg --licenses=a`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
         """Join such values to their options before they are parsed."""
+        keep_words(ctx, args)
         return super().parse_args(ctx, joined_values(args))
 
 
@@ -69,13 +71,18 @@ def submit(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the job, its script and the command; ask Slurm, change nothing.")
     ] = False,
+    on: On = None,
+    remote_graphmill: RemoteGraphmill = "graphmill",
+    ssh_config: SshConfig = None,
+    overwrite: Overwrite = False,
     json: Json = False,
     job: list[str],
 ) -> None:
     """Submit an experiment as a job of Slurm.
 
     The job's resources are set in the experiment's section `slurm` and in the site's profile. The run folder is made
-    here, with the plan, the job and its script; the job id is recorded in it.
+    here, with the plan, the job and its script; the job id is recorded in it. With --on all of this happens on another
+    machine: the experiment's file and the modules that it names are sent there first.
 
     \b
     Example:
@@ -83,12 +90,25 @@ def submit(
       graphmill submit debian-packages-sage --hosts 2 --site perlmutter --account m1234 --qos regular
       graphmill submit my.yaml --after logs/first-run
       graphmill submit --resume logs/my-run-20261121T081500Z --time 02:00:00 --mem 16G
+      graphmill submit my.yaml --on me@login.cluster:projects/gnn --time 02:00:00
     """
     from graphmill.cluster.jobs.check_model import refuse_unfit_request
     from graphmill.cluster.jobs.copy_code import with_code
     from graphmill.cluster.jobs.submit import resubmit, submit_new
 
     overrides = [*with_short_flags(ctx, override or []), *job, *([] if ranks is None else [f"train.ranks={ranks}"])]
+    if on is not None:
+        submit_there(
+            ctx,
+            ["submit"],
+            [] if experiment is None else [experiment],
+            overrides,
+            on=on,
+            remote_graphmill=remote_graphmill,
+            ssh_config=ssh_config,
+            overwrite=overwrite,
+            dry_run=dry_run,
+        )
     dependency = "" if after is None else dependency_of(after, logs_root)
     if resume:
         found = _resumed(experiment, overrides, root, logs_root, run_id, dependency)
