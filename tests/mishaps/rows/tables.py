@@ -108,7 +108,7 @@ ROWS = [
     told("lines end as on Windows", tables(EDGES.replace("\n", "\r\n"), NODES.replace("\n", "\r\n")), "prepared"),
     told("labels NA", tables(nodes=row(4, "7,NA,,0,0")), "NA means unlabelled", line="R3"),
     told("labels nan", tables(nodes=row(4, "7,nan,,0,0")), "nan means unlabelled", line="R3"),
-    told("a column of weights", tables(edges="src,dst,weight\n10,20,3\n"), "not used", "weight", line="D3"),
+    told("a column of weights", tables(edges="src,dst,weight\n10,20,3\n"), "edge features weight", line="D3"),
     told("labels with gaps", tables(nodes=row(2, "30,3,val,0,-1")), "gaps", "1, 2", line="D3"),
     told("no test node", tables(nodes=row(3, "20,0,,1e3,0")), "no node is in the test split"),
     told("an edge twice", tables(edges=EDGES + "10,20\n"), "duplicate edges merged  1"),
