@@ -71,3 +71,20 @@ def test_an_interrupt_that_native_code_made_another_error_of_is_none_of_our_bugs
         [sys.executable, "-c", program], env=source_environ, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (INTERRUPTED, "interrupted\n")
+
+
+def test_an_interrupt_that_is_lost_in_a_finalizer_comes_again(source_environ):
+    program = (
+        "import os, signal, sys, time; sys.argv = ['graphmill', 'doctor']; import graphmill.runtime.checks as checks\n"
+        "class Ends:\n"
+        "    def __del__(self): os.kill(os.getpid(), signal.SIGINT); time.sleep(0)\n"
+        "def examine(**_):\n"
+        "    Ends()\n"
+        "    while True: time.sleep(0.1)\n"
+        "checks.examine = examine\n"
+        "from graphmill.cli import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=source_environ, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (INTERRUPTED, "interrupted\n")

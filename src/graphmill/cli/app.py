@@ -4,6 +4,7 @@ import importlib
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -121,8 +122,14 @@ def run() -> None:
         sys.exit(1)
 
 
+_AGAIN_S: Final = 0.05  # until an interrupt that was lost is sent again
+
+
 class _Interrupt:
-    """Ctrl-C while a command runs: it raises KeyboardInterrupt, so that nothing is left half done."""
+    """Ctrl-C while a command runs: it raises KeyboardInterrupt, so that nothing is left half done.
+
+    One that struck where Python has to ignore errors, such as a finalizer, is lost there, and so is sent again.
+    """
 
     def __init__(self) -> None:
         self.came = False
@@ -130,12 +137,23 @@ class _Interrupt:
     @contextmanager
     def raised(self) -> Iterator[None]:
         """Within the block, and unless Ctrl-C is ignored; after it Ctrl-C does what it did before."""
-        before = signal.getsignal(signal.SIGINT)
+        before, ignore = signal.getsignal(signal.SIGINT), sys.unraisablehook
         if before is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, self._raise)
+
+        def unraisable(found: "sys.UnraisableHookArgs") -> None:
+            if self.came and found.exc_type is KeyboardInterrupt:
+                again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), signal.SIGINT))
+                again.daemon = True
+                again.start()
+            else:
+                ignore(found)
+
+        sys.unraisablehook = unraisable
         try:
             yield
         finally:
+            sys.unraisablehook = ignore
             signal.signal(signal.SIGINT, before)
 
     def _raise(self, number: int, frame: FrameType | None) -> None:

@@ -8,6 +8,15 @@ SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 WARNING: Final = signal.SIGUSR2  # not USR1: NCCL catches it
 
 
+def end_when_interrupted() -> None:
+    """Let SIGINT end this process, until `StopRequest` takes over; unless it is ignored, as of a background process.
+
+    While torch is imported, a KeyboardInterrupt is lost: it and numpy catch errors of their imports, and go on.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class StopRequest:
     """Remembers that SIGTERM or SIGINT came, or the scheduler's warning that time runs out.
 
@@ -22,10 +31,11 @@ class StopRequest:
         self._interrupts = 0
 
     def install(self) -> None:
-        """Take over SIGTERM, SIGINT and USR2. Only the main thread can."""
+        """Take over SIGTERM, SIGINT and USR2. Only the main thread can. An interrupt that waited arrives here."""
         for number in SIGNALS:
             signal.signal(number, self._remember)
         signal.signal(WARNING, self._remember_warning)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the launcher blocks it, until it can be handled
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         del frame

@@ -8,6 +8,11 @@ Rank 0 makes the plan and the run folder, or finds the run to resume, and sends 
 in `graphmill.train.worker`; torchrun turns every one but 0 into 1.
 """
 
+from graphmill.runtime.stop import end_when_interrupted
+
+if __name__ == "__main__":  # before torch is imported
+    end_when_interrupted()
+
 import json
 import logging
 import os

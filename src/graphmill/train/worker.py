@@ -3,6 +3,11 @@
 Exit statuses: `graphmill.record.endings`.
 """
 
+from graphmill.runtime.stop import end_when_interrupted
+
+if __name__ == "__main__":  # before torch is imported
+    end_when_interrupted()
+
 import argparse
 import errno
 import gc

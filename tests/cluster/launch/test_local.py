@@ -174,6 +174,15 @@ def test_a_stop_before_the_ranks_listen_is_75_too(new_run, stand_in, source_envi
     assert launcher.wait(HANG_S) == 75, launcher.stderr.read()
 
 
+def test_an_interrupt_before_the_ranks_listen_waits_for_them(new_run, stand_in, source_environ):
+    folder, _ = new_run(2)
+    launcher = launch(folder, stand_in("0:listen_late", "1:listen_late"), source_environ)
+    pids(folder, 2)
+    launcher.send_signal(signal.SIGINT)
+    assert launcher.wait(HANG_S) == 75, launcher.stderr.read()
+    assert (folder.path / "checkpoint_1").read_text() == str(int(signal.SIGINT))
+
+
 def test_a_second_interrupt_stops_at_once(new_run, stand_in, source_environ):
     folder, _ = new_run(2)
     launcher = launch(folder, stand_in("0:hang", "1:hang"), source_environ)

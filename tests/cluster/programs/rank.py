@@ -34,7 +34,7 @@ def main() -> int:
     orders = [word.split(":") for word in sys.argv[1:SPLIT]]
     order = next((order for order in orders if order[0] == str(RANK.rank)), [str(RANK.rank), "done"])
     what, delay = order[1], float(order[2]) if len(order) > 2 else 0.0
-    if what != "deaf_at_first":
+    if what not in ("deaf_at_first", "listen_late"):
         STOP.install()
     (FOLDER / f"started_{RANK.rank}").write_text(f"{os.getpid()}\n{sys.argv[SPLIT + 2 :]}")
     time.sleep(delay)
@@ -58,6 +58,14 @@ def do_deaf_at_first() -> int:
     """Still importing: default signal handlers."""
     time.sleep(600)
     return 0
+
+
+def do_listen_late() -> int:
+    """Still importing when Ctrl-C comes, which would be a KeyboardInterrupt anywhere in torch."""
+    while signal.SIGINT not in signal.sigpending():
+        time.sleep(0.02)
+    STOP.install()
+    return do_sleep()
 
 
 def do_hang() -> int:

@@ -92,7 +92,7 @@ class RankProcess:
                 stdout=None if shown else self._log_file,
                 stderr=subprocess.PIPE if shown else self._log_file,
                 start_new_session=True,
-                preexec_fn=self._die_with_launcher,  # noqa: PLW1509  # no thread runs yet when ranks are started
+                preexec_fn=self._prepare_child,  # noqa: PLW1509  # no thread runs yet when ranks are started
             )
         except OSError as error:
             self._log_file.close()
@@ -104,7 +104,9 @@ class RankProcess:
         """Id of the process, and of its session."""
         return self._process.pid
 
-    def _die_with_launcher(self) -> None:
+    def _prepare_child(self) -> None:
+        """It dies with the launcher; SIGINT waits for `StopRequest`: an interpreter that starts would fail or lose it."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != self._launcher:  # it died between fork and prctl
             os._exit(1)
