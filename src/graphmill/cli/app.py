@@ -113,6 +113,9 @@ def run() -> None:
         tree = commands(sys.argv[1:])
         with interrupt.raised():
             tree()
+    except KeyboardInterrupt:  # before typer was ready for it
+        typer.echo("interrupted", err=True)
+        sys.exit(INTERRUPTED)
     except Exception:  # noqa: BLE001  # the outermost frame: whatever comes here is a bug, and is reported as one
         if interrupt.came:  # native code that it struck, such as pydantic's, made another error of it
             typer.echo("interrupted", err=True)
