@@ -105,7 +105,7 @@ class RankProcess:
         return self._process.pid
 
     def _prepare_child(self) -> None:
-        """It dies with the launcher, and SIGINT waits for `StopRequest`: torch's import would fail of it, or lose it."""
+        """It dies with the launcher, and SIGINT waits for `StopRequest`: torch's import would fail or lose it."""
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != self._launcher:  # it died between fork and prctl
