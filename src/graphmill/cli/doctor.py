@@ -1,43 +1,156 @@
-"""`doctor`: what this machine has, and what would fail on it."""
+"""`doctor`: what this machine has, or the hosts of a job, and what would fail there."""
 
+import logging
 import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from graphmill.base import exits
-from graphmill.cli.options import DatasetRoot, Json, LogsRoot, resolved_dataset_root
-from graphmill.cli.show import print_json, print_line, print_table
+from graphmill.base.errors import UserError
+from graphmill.cli.job_options import takes_job_options
+from graphmill.cli.options import DatasetRoot, Json, LogsRoot, Overrides, resolved_dataset_root
+from graphmill.cli.show import Cell, print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from graphmill.cluster.jobs.examine import Examination
+    from graphmill.diagnose.hosts.facts import HostReport
+    from graphmill.runtime.checks import Finding
+
+_log = logging.getLogger(__name__)
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(doctor)
+    app.command()(takes_job_options(doctor))
 
 
-def doctor(root: DatasetRoot = None, logs_root: LogsRoot = Path("logs"), json: Json = False) -> None:
-    """Show what this machine has, and what would fail.
+def doctor(
+    root: DatasetRoot = None,
+    logs_root: LogsRoot = Path("logs"),
+    override: Overrides = None,
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --hosts: show the script and what Slurm says of it; submit nothing.")
+    ] = False,
+    json: Json = False,
+    job: list[str],
+) -> None:
+    """Show what this machine has, and what would fail; with --hosts N, what N hosts of the cluster have.
 
-    Cores, memory, GPUs, backends, versions, disk. Exit status 1 if something needed is missing.
+    Cores, memory, GPUs, backends, versions, disk. With --hosts a job of some minutes looks at each of its hosts:
+    whether they find and see each other, bandwidth and round trips of every pair, the time of a sum over all, clocks,
+    TMPDIR, the shared file system, the same program everywhere, GPUs that torch has code for. Ctrl-C ends the job.
+    Exit status 1 if something needed is missing.
 
     \b
     Example:
       graphmill doctor
       graphmill doctor --json --dataset-root /scratch/data
+      graphmill doctor --hosts 2 --site perlmutter --account m1234 --dry-run
+      graphmill doctor --hosts 4 --site perlmutter --account m1234 --gpus-per-host 1
     """
+    overrides = [*(override or []), *job]
+    if any(text.partition("=")[0] == "slurm.hosts" for text in overrides):
+        _doctor_of_hosts(overrides, logs_root, dry_run=dry_run, json=json)
+        return
+    if overrides or dry_run:
+        raise UserError(
+            f"{overrides[0].partition('=')[0] if overrides else '--dry-run'} is for hosts of a cluster, and this looks"
+            " at the machine here",
+            fix="add --hosts N",
+        )
     from graphmill.runtime.checks import examine
 
     findings = examine(dataset_root=resolved_dataset_root(root), logs_root=logs_root, environ=os.environ)
-    healthy = all(finding.result != "fail" for finding in findings)
     if json:
-        print_json({"ok": healthy, "findings": findings})
+        print_json({"ok": _is_healthy(findings), "findings": findings})
     else:
-        rows = [[finding.name, finding.result, finding.detail] for finding in findings]
-        print_table(("what", "result", "detail"), rows)
-        troubles = [finding for finding in findings if finding.result != "ok"]
-        for finding in troubles:
-            print_line(f"{finding.result}: {finding.name}: what would fail: {finding.would_fail}")
-        if not troubles:
-            print_line("nothing would fail")
-    if not healthy:
+        _tell(findings)
+    if not _is_healthy(findings):
         raise typer.Exit(exits.ANSWER_IS_NO)
+
+
+def _doctor_of_hosts(overrides: Sequence[str], logs_root: Path, *, dry_run: bool, json: bool) -> None:
+    from graphmill.cluster.jobs.examine import examine_hosts, plan_examination
+    from graphmill.diagnose.hosts.findings import findings_of
+
+    folder = logs_root.absolute() / "doctor" / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    asked = plan_examination(overrides, folder)
+    if dry_run:
+        _show(asked, json=json)
+        return
+    report = examine_hosts(asked, os.environ, _log.info)
+    findings = findings_of(report)
+    if json:
+        print_json({"ok": _is_healthy(findings), "findings": findings, "report": report, "folder": folder})
+    else:
+        _tell_hosts(report)
+        _tell(findings)
+    if not _is_healthy(findings):
+        raise typer.Exit(exits.ANSWER_IS_NO)
+
+
+def _show(asked: "Examination", *, json: bool) -> None:
+    """The script and Slurm's answer to it; nothing is written."""
+    from graphmill.cluster.jobs.submit import check_with_slurm
+    from graphmill.slurm.commands import SlurmError, SlurmMissingError
+
+    answer: str | None = None
+    refusal: SlurmError | None = None
+    try:
+        answer = check_with_slurm(asked.submission, os.environ)
+    except SlurmMissingError as error:
+        _log.info(f"not checked: {error.message}")
+    except SlurmError as error:
+        answer, refusal = error.message, error
+    if json:
+        print_json({"job": asked.job, "script": asked.submission.script, "slurm_says": answer})
+    else:
+        print_line(asked.submission.script)
+        if answer is not None:
+            print_line(f"slurm says: {answer}")
+        print_line("nothing was written, and nothing submitted")
+    if refusal is not None:
+        raise refusal
+
+
+def _tell_hosts(report: "HostReport") -> None:
+    from graphmill.diagnose.hosts.findings import links_of, round_trip_of, speed_of
+
+    links = links_of(report.hosts)
+    rows: list[list[Cell]] = []
+    for host in report.hosts:
+        speed, trip = speed_of(host.host, links), round_trip_of(host.host, links)
+        rows.append(
+            [
+                host.host,
+                host.num_cores,
+                f"{host.memory_bytes / 2**30:.1f}",
+                len(host.gpus),
+                host.address,
+                None if speed is None else f"{speed / 2**20:,.0f}",
+                None if trip is None else f"{1e6 * trip:,.0f}",
+                f"{host.temporary.free_bytes / 2**30:.1f}",
+                host.temporary.file_system,
+            ]
+        )
+    columns = ("host", "cores", "GiB", "GPUs", "address", "MiB/s", "µs", "TMPDIR, GiB free", "of type")
+    print_table(columns, rows)
+    print_line("MiB/s and µs: of the best TCP connection from or to the host, and its round trip\n")
+
+
+def _tell(findings: "Sequence[Finding]") -> None:
+    print_table(("what", "result", "detail"), [[each.name, each.result, each.detail] for each in findings])
+    troubles = [finding for finding in findings if finding.result != "ok"]
+    for finding in troubles:
+        print_line(f"{finding.result}: {finding.name}: what would fail: {finding.would_fail}")
+    if not troubles:
+        print_line("nothing would fail")
+
+
+def _is_healthy(findings: "Sequence[Finding]") -> bool:
+    return all(finding.result != "fail" for finding in findings)

@@ -40,6 +40,25 @@ def refuse_unknown_interface(names: str) -> None:
         )
 
 
+def address_of_interface(names: str) -> str:
+    """The address of the first of these interfaces (separated by commas) that this host has.
+
+    Raises `UserError` if it has none of them.
+    """
+    import psutil
+
+    refuse_unknown_interface(names)
+    here = psutil.net_if_addrs()  # type: ignore[no-untyped-call]  # psutil ships no types
+    addresses = [entry for name in names.split(",") for entry in here.get(name, ())]
+    for family in (socket.AF_INET, socket.AF_INET6):
+        for entry in addresses:
+            if entry.family == family:
+                return str(entry.address)
+    raise UserError(
+        f"network interface {names} of {socket.gethostname()} has no address", fix="name another in slurm.interface"
+    )
+
+
 def address_towards(address: str) -> str:
     """The address of this host that `address` would see. Nothing is sent: the system only picks the route."""
     try:

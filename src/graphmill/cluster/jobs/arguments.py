@@ -61,6 +61,7 @@ class Arguments:
     runs: tuple[Path, ...]  # one after another, unless side by side; none: `new_run` makes one
     new_run: NewRun
     pipeline: StagesHere | None  # in place of runs
+    examine: Path | None  # look at the hosts in place of training; what is found is written here
     on_time_limit: OnTimeLimit
     max_attempts: int
     python: str  # of the ranks, if they have no container
@@ -116,6 +117,8 @@ def parse_arguments(words: Sequence[str] | None = None) -> Arguments:
     of_pipeline.add_argument("--pipeline", type=Path, metavar="FOLDER")
     of_pipeline.add_argument("--stage", action="append", default=[], metavar="NAME")
     of_pipeline.add_argument("--hand-over", action="store_true", help="the next job continues what is not finished")
+    of_hosts = parser.add_argument_group("a look at the hosts, in place of RUN")
+    of_hosts.add_argument("--examine", type=Path, metavar="FOLDER")
     end = parser.add_argument_group("what follows an attempt")
     end.add_argument("--on-time-limit", choices=("requeue", "resubmit", "stop"), default="requeue")
     end.add_argument("--max-attempts", type=int, default=20)
@@ -159,6 +162,7 @@ def _arguments(options: argparse.Namespace) -> Arguments:
         pipeline=None
         if options.pipeline is None
         else StagesHere(options.pipeline, tuple(options.stage), options.hand_over),
+        examine=options.examine,
         on_time_limit=options.on_time_limit,
         max_attempts=options.max_attempts,
         python=options.python,

@@ -3,7 +3,8 @@
 One process from the first line to the exit status: own the run, note the attempt, stage the dataset, find a port for
 the rendezvous, srun the ranks, pass signals on, judge how they ended, requeue or submit the next job. Several runs are
 trained one after another, or side by side (`side_by_side.py`), and a run that is done is passed over, so a requeued job
-continues where it was. With `--pipeline`, the runs are stages (`stages_in_job.py`).
+continues where it was. With `--pipeline`, the runs are stages (`stages_in_job.py`); with `--examine`,
+nothing is trained.
 """
 
 import logging
@@ -24,6 +25,7 @@ from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.messages import show_messages
 from graphmill.cluster.jobs import job_end, next_job
 from graphmill.cluster.jobs.arguments import Arguments, parse_arguments
+from graphmill.cluster.jobs.examine_in_job import examine
 from graphmill.cluster.jobs.new_run import count, find_or_make
 from graphmill.cluster.jobs.side_by_side import SharedSignals, port_key, share_of_memory, train_side_by_side
 from graphmill.cluster.jobs.srun_step import Signals, SrunStep
@@ -75,6 +77,8 @@ def _train_all(arguments: Arguments) -> int:
     import_from_snapshot(os.environ)
     drivers = [Driver(arguments, os.environ, each, number) for number, each in enumerate(shared.each)]
     first = drivers[0]
+    if arguments.examine is not None:
+        return examine(first, arguments.examine)
     if arguments.pipeline is not None:
         return run_stages(first, arguments.pipeline)
     if arguments.side_by_side > 1:
@@ -175,7 +179,7 @@ class Driver:
 
     def _ranks(self, folder: RunFolder, started: float) -> Decision:
         for trial in range(1, TRIES + 1):
-            rendezvous = self._rendezvous(trial)
+            rendezvous = self.rendezvous(trial)
             command = rank_command(self.arguments, folder.path, self._here_for(folder), rendezvous, trial)
             folder.outcome_path.unlink(missing_ok=True)  # of the previous try
             step = self._srun(command, environment(self.arguments, self.environ, rendezvous), folder, started)
@@ -205,7 +209,7 @@ class Driver:
             _log.warning(f"Slurm did not answer srun, and no rank has begun: again for {until - time.time():.0f} s")
             time.sleep(_SRUN_AGAIN_S)
 
-    def _rendezvous(self, trial: int) -> Rendezvous:
+    def rendezvous(self, trial: int) -> Rendezvous:
         """The driver is on the job's first host, where rank 0 will listen; a port taken until then is replaced."""
         hosts = expand_hostlist(self.environ.get("SLURM_JOB_NODELIST", ""))
         if not hosts:

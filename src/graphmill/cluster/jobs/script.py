@@ -123,6 +123,8 @@ def _options(job: Job) -> list[str]:
         *_container(job),
         *_staging(job),
     ]
+    if job.examines:
+        return [*lines, f"--examine={bash_word(job.run_folders[0], field='--logs-root')}"]
     if job.pipeline is not None:
         return [*lines, *_pipeline(job.pipeline)]
     if job.side_by_side > 1:

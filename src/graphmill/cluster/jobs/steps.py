@@ -67,6 +67,14 @@ def rank_command(arguments: Arguments, run: Path, here: JobHere, rendezvous: Ren
     return ["srun", *size, *_log(run, "host_%n.log"), *inside, "torchrun", *python, *agent, *worker]
 
 
+def examine_command(arguments: Arguments, folder: Path, here: JobHere, hosts: Sequence[str]) -> list[str]:
+    """Looks at every host, and measures the ways between them."""
+    size = _size(1, arguments.cpus_per_host, here, _share(arguments, here))
+    inside = [*_srun_container(arguments, folder, here), *_DEAF_TO_WARNING]
+    what = ["-m", "graphmill.train.examine_hosts", str(folder), ",".join(hosts)]
+    return ["srun", *size, *_log(folder, "rank_%t.log"), *inside, "rank", *_python(arguments, folder, here), *what]
+
+
 def single_python(arguments: Arguments, folder: Path, here: JobHere) -> list[str]:
     """Starts one interpreter on one host, as the ranks are started; `folder` is seen inside a container."""
     size = ["--export=ALL", "--nodes=1", "--ntasks=1", f"--cpus-per-task={arguments.cpus_per_host}"]

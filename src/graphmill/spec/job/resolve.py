@@ -132,6 +132,7 @@ class Job(Spec):
     begin: Begin | None
     side_by_side: int = Field(1, description="runs that share the job, each with the hosts and amounts above")
     pipeline: StagesOfAPipeline | None = None
+    examines: bool = Field(False, description="it looks at its hosts in place of training (`doctor --hosts`)")
     code: Snapshot | None = Field(None, description="the copy of the user's own code that it imports; null: none")
     job_commands: tuple[str, ...]
     remarks: tuple[str, ...] = Field(description="what the user should know and need not change")

@@ -1,0 +1,54 @@
+"""A folder as a host sees it: its file system, what is free, how fast files are written."""
+
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from graphmill.diagnose.hosts.facts import Folder
+from graphmill.runtime.machine import free_disk_bytes
+
+_CHUNK: Final = 8 << 20
+_MOST_BYTES: Final = 256 << 20
+_WRITE_FOR_S: Final = 1.0
+
+
+def look_at(path: Path) -> Folder:
+    """Measure it. An error is part of the answer; the file that was written is removed."""
+    try:
+        free, speed, error = free_disk_bytes(path), _write_speed(path), ""
+    except OSError as problem:
+        free, speed, error = 0, None, f"{problem.strerror or problem}"
+    return Folder(path=str(path), file_system=file_system(path), free_bytes=free, write_bytes_per_s=speed, error=error)
+
+
+def file_system(path: Path) -> str:
+    """The type of the file system that holds `path`, as the kernel calls it; "?" if nobody says."""
+    import psutil
+
+    try:
+        mounts = psutil.disk_partitions(all=True)  # type: ignore[no-untyped-call]  # psutil ships no types
+    except OSError:
+        return "?"
+    absolute = os.path.realpath(path)
+    holding = [each for each in mounts if absolute == each.mountpoint or _is_below(absolute, each.mountpoint)]
+    return max(holding, key=lambda each: len(each.mountpoint)).fstype if holding else "?"
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return path.startswith(folder.rstrip("/") + "/")
+
+
+def _write_speed(path: Path) -> float | None:
+    """Bytes per second into one file, up to when the disk has them; None where there is hardly room to try."""
+    most = min(_MOST_BYTES, free_disk_bytes(path) // 10)
+    if most < _CHUNK:
+        return None
+    chunk = os.urandom(_CHUNK)  # file systems compress
+    with tempfile.TemporaryFile(dir=path, prefix=".graphmill-doctor-", buffering=0) as file:
+        written, begin = 0, time.perf_counter()
+        while written + _CHUNK <= most and time.perf_counter() - begin < _WRITE_FOR_S:
+            written += file.write(chunk) or 0
+        os.fsync(file.fileno())
+        return written / (time.perf_counter() - begin)
