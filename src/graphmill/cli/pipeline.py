@@ -233,6 +233,7 @@ def submit(
     Example:
       graphmill pipeline submit pipeline-neighbours --time-limit 00:30:00 --dry-run
       graphmill pipeline submit pipeline-neighbours --site perlmutter --account m1234 --time-limit 02:00:00
+      graphmill pipeline submit my-pipeline.yaml --on me@login.cluster:projects/gnn
       graphmill watch logs/neighbours
     """
     if on is not None:

@@ -134,6 +134,7 @@ def submit(
     Example:
       graphmill study submit study-demo --at-once 4 --time 00:30:00
       graphmill study submit study-demo --chain afterok --dry-run
+      graphmill study submit my-study.yaml --on me@login.cluster:projects/gnn
     """
     if on is not None:
         submit_there(
