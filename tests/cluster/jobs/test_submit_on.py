@@ -1,0 +1,65 @@
+"""`submit --on`: from a folder without a cluster to a real Slurm over a real sshd; it trains what was sent."""
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from graphmill.base.errors import UserError
+from graphmill.devcluster.description import Description
+from graphmill.devcluster.requirements import check_requirements
+from graphmill.record.run_folder import RunFolder
+
+GRAPHMILL = [sys.executable, "-m", "graphmill.cli"]
+EXPERIMENT = """
+name: mine
+dataset: {name: synthetic/sbm}
+model: {kind: custom, target: net.Net}
+train: {epochs: 2, batch_size: 60, num_neighbors: [4], threads: 1, device: cpu}
+slurm: {site: devcluster, time: 10}
+"""
+NET = """
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, in_channels, out_channels):
+        super().__init__()
+        self.lin = nn.Linear(in_channels, out_channels)
+
+    def forward(self, x, edge_index):
+        return self.lin(x)
+"""
+
+
+@pytest.mark.slow
+def test_from_a_laptop_to_a_finished_run(tmp_path: Path):
+    try:
+        check_requirements(Description())
+    except UserError as error:
+        pytest.skip(f"no dev cluster here: {error.message}")
+    laptop, there = tmp_path / "laptop", tmp_path / "there"
+    laptop.mkdir()
+    (laptop / "mine.yaml").write_text(EXPERIMENT)
+    (laptop / "net.py").write_text(NET)
+    program = tmp_path / "graphmill"  # as the host calls it: its data are its own
+    program.write_text(f'#!/bin/sh\nGRAPHMILL_DATA_ROOT={tmp_path}/data exec {shlex.join(GRAPHMILL)} "$@"\n')
+    program.chmod(0o755)
+    words = ["--on", f"host1:{there}", "--remote-graphmill", str(program), "--run-id", "one"]
+    inside = f"""
+        set -e
+        {program} prepare synthetic/sbm
+        {shlex.join([*GRAPHMILL, "submit", "mine.yaml", *words])} --ssh-config "$GRAPHMILL_SSH_CONFIG"
+        echo "raise SystemExit('changed since')" > net.py
+        until [ "$(squeue --noheader)" = "" ]; do sleep 0.5; done
+        {shlex.join([*GRAPHMILL, "pull", f"host1:{there}/logs", "--to", "logs"])} --ssh-config "$GRAPHMILL_SSH_CONFIG"
+    """
+    run = [*GRAPHMILL, "devcluster", "run", "--hosts", "1", "--", "bash", "-c", inside]
+    done = subprocess.run(run, cwd=laptop, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (there / "net.py").read_text() == NET
+    outcome = RunFolder(laptop / "logs" / "one").read_outcome()
+    assert outcome is not None, done.stdout + done.stderr
+    assert outcome.status == "done"
