@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,23 @@ EXPERIMENT = {
     },
     "slurm": {"site": "devcluster"},
 }  # fmt: skip
+NO_RANK = """
+import os
+
+from torch import nn
+
+if "SLURM_PROCID" in os.environ or "RANK" in os.environ:
+    import absent_where_ranks_run
+
+
+class Model(nn.Linear):
+    def __init__(self, in_channels, out_channels):
+        super().__init__(in_channels, out_channels)
+
+    def forward(self, x, edge_index):
+        return super().forward(x)
+"""
+"""A model that can be tried where it is submitted, and cannot be loaded where it is trained."""
 LONG_S = 600.0  # for a machine that others use as well
 
 
@@ -164,9 +182,12 @@ def steps_done_twice(folder: RunFolder) -> int:
     return found
 
 
-def test_a_failed_stage_stops_what_depends_on_it_and_nothing_else(slurm, tmp_path, data):
+def test_a_failed_stage_stops_what_depends_on_it_and_nothing_else(slurm, tmp_path, data, monkeypatch):
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "no_rank.py").write_text(NO_RANK)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'code'}:{os.environ.get('PYTHONPATH', '')}".rstrip(":"))
     listed = stages(3)
-    listed[0]["set"] = {"model": {"kind": "custom", "target": "no.such.Model"}, "train.epochs": 1}
+    listed[0]["set"] = {"model": {"kind": "custom", "target": "no_rank.Model"}, "train.epochs": 1}
     listed.append({"name": "other", "set": {"train.epochs": 1}})
     pipeline = Pipeline(tmp_path, data, listed)
     jobs = pipeline.json("submit", "--trial", "0", "--time-limit", "5")["jobs"]
