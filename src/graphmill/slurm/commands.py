@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +26,7 @@ MAX_IDS: Final = 8000  # of one query: 128 KiB is the longest single argument th
 _KEPT: Final = re.compile(r"SLURM_(CONF|CONF_SERVER|CLUSTERS|JWT|DEBUG.*)")
 _OUR_FORMAT: Final = {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
 _JOB_ID: Final = re.compile(r"[0-9]+(_[0-9]+)?")
+_START: Final = re.compile(r"(to start at )(\d{9,})")
 _SUBMITTED: Final = re.compile(r"([0-9]+)(?:;(\S+))?")
 _UNREACHABLE: Final = re.compile(
     r"[Uu]nable to contact|[Cc]onnect(ion)? (failure|refused|timed out)|[Ss]ocket timed out|[Tt]imed out|"
@@ -201,7 +203,12 @@ def sbatch(
 def sbatch_test_only(script_text: str, *, options: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> str:
     """Ask sbatch whether it would accept a script, which need not be a file yet. Returns its answer."""
     out, err = call("sbatch", ["--test-only", *options], stdin=script_text, timeout_s=SUBMIT_TIMEOUT_S, environ=environ)
-    return " ".join((err or out).split()).removeprefix("sbatch: ")
+    return _START.sub(_local_time, " ".join((err or out).split()).removeprefix("sbatch: "))
+
+
+def _local_time(found: re.Match[str]) -> str:
+    """As people read it: we ask Slurm for seconds."""
+    return f"{found[1]}{datetime.fromtimestamp(int(found[2])).astimezone():%Y-%m-%d %H:%M:%S %Z}"
 
 
 _SQUEUE_FIELDS: Final = "%i|%T|%M|%l|%D|%N|%V|%S|%e|%P|%r|%o"

@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -38,6 +39,13 @@ def import_named(key: str, target: str, module_name: str, *, fix: str, refused: 
         raise UserError(
             f"{key} {target!r}: {module_name!r} cannot be imported: {error}",
             fix=f"{_where_to_put_it()}; {fix}",
+        ) from None
+    except Exception as error:  # noqa: BLE001  # the user's code runs here: whatever it raises is told with its line
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        raise UserError(
+            f"{key} {target!r}: {module_name!r} cannot be imported: {where.filename}, line {where.lineno}:"
+            f" {type(error).__name__}: {error}",
+            fix="correct that line",
         ) from None
 
 

@@ -103,12 +103,13 @@ def bring(folder: Path) -> None:
     sys.modules.pop("mymodels", None)
     (folder / "mymodels.py").write_text(MODELS)
     (folder / "broken.py").write_text("def f(:\n")
+    (folder / "raising.py").write_text("WIDTH = 4\nprint(WITDH)\n")
     (folder / "needy.py").write_text("import no_such_package\n")
 
 
 def model(target: str, *says: str, options: str = "{}", slow: bool = True, **more: Any) -> Mishap:
     words = f"train toy.yaml --run-id one -O 'model={{kind: custom, target: {target}, options: {options}}}'"
-    left = ("mymodels.py", "broken.py", "needy.py", "__pycache__")
+    left = ("mymodels.py", "broken.py", "needy.py", "raising.py", "__pycache__")
     return Mishap(f"model: {target} {options}", words, says, bring, line="M2", slow=slow, leaves=left, **more)
 
 
@@ -133,6 +134,7 @@ ROWS = [
     model("mymodels.function", "mymodels.function"),
     model("broken.Model", "broken.py, line 1"),
     model("needy.Model", "no_such_package"),
+    model("raising.Model", "raising.py, line 2", "NameError", "WITDH", slow=False),
     model("nomodule.Model", "nomodule"),
     model("Model", "Model", "dotted path"),
 ]

@@ -18,6 +18,7 @@ from graphmill.cluster.launch.ssh.hosts import Host
 _LOGIN_S: Final = 20.0
 _ALIVE_S: Final = 5  # between two heartbeats of ssh itself: for the time before the agent sends its own
 _MOST_MISSED: Final = 4
+_SSH_PORT: Final = 22
 _KNOWN_HOSTS: Final = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
 _KNOWN_HOSTS_OF_ALL: Final = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 
@@ -26,7 +27,8 @@ async def connect(host: Host, config: Path | None) -> asyncssh.SSHClientConnecti
     """Log in. `config`: in place of ~/.ssh/config. A `UserError` says why it failed, and what to type."""
     options = _options(host, config)
     address, port = options.host or host.address, options.port
-    where = f"{host.name} ({address} port {port})" if address != host.name else f"{host.name} port {port}"
+    where = f"{host.name} ({address})" if address != host.name else host.name
+    where += f", port {port}" if port != _SSH_PORT else ""
     known = _known_hosts(options)
     try:
         login = asyncssh.connect(address, port, options=options, known_hosts=known)
