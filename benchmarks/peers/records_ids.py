@@ -22,7 +22,7 @@ class RecordsIds(nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         out: Tensor = self.linear(x[:, 1:]) + 0 * edge_index.sum()
-        if self.training and out.requires_grad:
+        if self.training and out.requires_grad and "RANK" in os.environ:  # not when it is only tried, before the run
             ids = x[:, 0].detach().to(torch.int64)
             out.register_hook(lambda gradient: self._write(ids[gradient.abs().sum(1) > 0]))
         return out

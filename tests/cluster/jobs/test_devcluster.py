@@ -61,8 +61,9 @@ def test_a_crashed_host_fails_its_job_which_goes_on_elsewhere(slurm):
 
 @pytest.mark.slow
 def test_slurm_notices_a_crash_by_itself(slurm):
-    job = slurm.submit("srun sleep 300", "-N2", "-o", "out", "--no-requeue")
-    slurm.wait_for_state(job, "RUNNING")
+    job = slurm.submit("srun sh -c 'touch $SLURM_JOB_ID.$SLURM_PROCID; sleep 300'", "-N2", "-o", "out", "--no-requeue")
+    begun = [slurm.shared / f"{job}.{rank}" for rank in (0, 1)]  # else it is srun that fails to start them
+    slurm.wait_until(lambda: all(path.exists() for path in begun), "both tasks to run")
     slurm.crash(slurm.hosts_of(job)[1])
     assert slurm.wait_for_state(job, timeout_s=120) == "NODE_FAIL"
 
