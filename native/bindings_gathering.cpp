@@ -3,6 +3,7 @@
 
 #include "bindings.h"
 #include "random.h"
+#include "ranges.h"
 
 namespace graphmill {
 
@@ -35,6 +36,28 @@ void gather_sparse_rows_py(const Ids& indptr, const Locals& indices, const Float
                      num_threads);
 }
 
+Ranges ranges_of(const Ids& begins, const Ids& offsets) {
+  require(length(offsets) == length(begins) + 1, "offsets must hold num_ranges + 1");
+  return {begins.data(), offsets.data(), length(begins)};
+}
+
+void copy_ranges_py(const Floats& table, const Ids& begins, const Ids& offsets, Array<float, 2> out, int num_threads) {
+  const Ranges ranges = ranges_of(begins, offsets);
+  require(width(table) == width(out) && ranges_fit(ranges, length(table), length(out)), "ranges must lie in the table");
+  nb::gil_scoped_release release;
+  copy_ranges(table.data(), width(table) * static_cast<int64_t>(sizeof(float)), ranges, out.data(), num_threads);
+}
+
+template <class Out>
+void copy_ranges_shifted_py(const Locals& table, const Ids& begins, const Ids& offsets, const Ids& shifts,
+                            Array<Out, 1> out, int num_threads) {
+  const Ranges ranges = ranges_of(begins, offsets);
+  require(length(shifts) == length(begins) && ranges_fit(ranges, length(table), length(out)),
+          "ranges must lie in the table, and each have a shift");
+  nb::gil_scoped_release release;
+  copy_ranges_shifted(table.data(), ranges, shifts.data(), out.data(), num_threads);
+}
+
 void keys_of(uint64_t key, const Ids& ids, Array<uint64_t, 1> out) {
   require(length(out) == length(ids), "out must be as long as ids");
   for (int64_t i = 0; i < length(ids); ++i) out.data()[i] = subkey(key, static_cast<uint64_t>(ids.data()[i]));
@@ -51,6 +74,12 @@ void bind_gathering(nb::module_& m) {
   m.def("gather_sparse_rows", &gather_sparse_rows_py, nb::arg("indptr"), nb::arg("indices"), nb::arg("values"),
         nb::arg("ids"), nb::arg("out_indptr"), nb::arg("out_indices").noconvert(), nb::arg("out_values").noconvert(),
         nb::arg("num_threads"));
+  m.def("copy_ranges", &copy_ranges_py, nb::arg("table"), nb::arg("begins"), nb::arg("offsets"),
+        nb::arg("out").noconvert(), nb::arg("num_threads"));
+  m.def("copy_ranges_shifted", &copy_ranges_shifted_py<int32_t>, nb::arg("table"), nb::arg("begins"),
+        nb::arg("offsets"), nb::arg("shifts"), nb::arg("out").noconvert(), nb::arg("num_threads"));
+  m.def("copy_ranges_shifted", &copy_ranges_shifted_py<int64_t>, nb::arg("table"), nb::arg("begins"),
+        nb::arg("offsets"), nb::arg("shifts"), nb::arg("out").noconvert(), nb::arg("num_threads"));
   m.def("keys_of", &keys_of, nb::arg("key"), nb::arg("ids"), nb::arg("out").noconvert());
   m.def("subkey", &subkey, nb::arg("key"), nb::arg("coordinate"), "A key for one more coordinate below `key`.");
 }

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from graphmill import _native
 from graphmill.base.errors import UserError
 from graphmill.graph.graph_set import GraphSet, offsets_of
 
@@ -65,7 +66,8 @@ def test_edges_to_one_node_keep_their_order():
     edge_index = np.array([[2, 0, 1, 0], [1, 0, 1, 1]])
     made = GraphSet.of(np.array([3]), np.array([4]), edge_index, np.zeros((3, 1), np.float32))
     assert made.sources.tolist() == [0, 2, 1, 0]
-    assert made.in_degrees.tolist() == [1, 3, 0]
+    assert made.first_in.tolist() == [0, 1, 4]
+    assert made.first_out.tolist() == [0, 2, 3]
     assert made.edge_attr.shape == (4, 0)
 
 
@@ -90,3 +92,14 @@ def test_misfits_are_named(changes, says):
     }
     with pytest.raises(UserError, match=says):
         GraphSet.of(**{**good, **changes})
+
+
+@pytest.mark.parametrize(("begin", "offsets"), [(2, [0, 2]), (-1, [0, 1]), (0, [0, 4]), (0, [1, 2]), (0, [0, 3])])
+def test_native_ranges_outside_of_the_arrays_are_refused(begin, offsets):
+    """A damaged store must not be read, nor anything written, beyond its arrays."""
+    table, out = np.zeros((3, 1), np.float32), np.zeros((2, 1), np.float32)
+    words = (np.array([begin]), np.array(offsets))
+    with pytest.raises(ValueError, match="ranges must lie in the table"):
+        _native.copy_ranges(table, *words, out, 1)
+    with pytest.raises(ValueError, match="ranges must lie in the table"):
+        _native.copy_ranges_shifted(np.zeros(3, np.int32), *words, np.array([0]), np.zeros(2, np.int32), 1)

@@ -7,8 +7,9 @@ from rounding import Bounded, assert_within, cat
 
 from graphmill.graph.batch import DenseRows, SeedIds, Seeds, SelfAndMean, SparseRows
 from graphmill.graph.features import DenseFeatures, SparseFeatures
+from graphmill.graph.graph_set import CutGraphs, GraphSet
 from graphmill.graph.topology import Topology
-from graphmill.sample.collect import BufferRing, Collector
+from graphmill.sample.collect import BufferRing, Collector, reused_room
 from graphmill.sample.neighbor import NeighborSampler
 
 NUM_NODES = 500
@@ -130,3 +131,19 @@ def test_the_ring_grows_and_goes_round():
     assert ring.take(100, 4).shape == (100, 4), "and larger memory where that is too small"
     assert second.data_ptr() != third.data_ptr()
     assert ring.take(0, 4).shape == (0, 4)
+
+
+def test_memory_of_cut_graphs_is_reused_only_when_it_is_not_in_use():
+    rng = np.random.default_rng(0)
+    num_nodes, num_edges = rng.integers(1, 9, 60), rng.integers(0, 20, 60)
+    edge_index = rng.integers(0, np.repeat(num_nodes, num_edges), (2, num_edges.sum()))
+    graphs = GraphSet.of(num_nodes, num_edges, edge_index, rng.random((num_nodes.sum(), 3), dtype=np.float32))
+    prefetch = 2
+    room, chosen = reused_room(prefetch), [rng.integers(0, 60, rng.integers(0, 30)) for _ in range(20)]
+    alive = []
+    for ids in chosen:
+        alive = [*alive, (ids, graphs.cut(ids, num_threads=2, room=room))][-(prefetch + 3) :]
+        for of, batch in alive:
+            fresh = graphs.cut(of, num_threads=1)
+            for name in CutGraphs.__slots__:
+                np.testing.assert_array_equal(getattr(batch, name), getattr(fresh, name))

@@ -4,10 +4,10 @@ A mini-batch is cut out by gathering rows: no object is made for a graph, howeve
 and a second order by source is kept beside, so that no batch has to be sorted.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,9 @@ Ids = NDArray[np.int64]
 Locals = NDArray[np.int32]
 """Numbers of nodes, or of edges, within one graph."""
 
-MOST_IN_A_GRAPH = 2**31 - 1  # nodes, and edges
+Room = Callable[[Any, np.dtype[Any]], NDArray[Any]]
+"""(shape, dtype) → an array of any content."""
+MOST: Final = 2**31 - 1  # nodes, and edges, of a graph or a batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +35,9 @@ class GraphSet:
 
     node_offsets: Ids  # [num_graphs + 1], rising
     edge_offsets: Ids  # [num_graphs + 1], rising
-    in_degrees: Locals  # [n]: edges to each node
+    first_in: Locals  # [n]: the first edge to each node, counted within its graph
     sources: Locals  # [e]: each edge's source, counted within its graph
-    out_degrees: Locals  # [n]: edges from each node
+    first_out: Locals  # [n]: where in `edges_by_source` the edges from each node begin, counted within its graph
     edges_by_source: Locals  # [e]: of each graph its edges, counted within it, in the order of their sources
     x: NDArray[np.float32]  # [n, num_features]
     edge_attr: NDArray[np.float32]  # [e, num_edge_features]; 0 columns: there are none
@@ -67,9 +69,9 @@ class GraphSet:
         return cls(
             node_offsets=node_offsets,
             edge_offsets=edge_offsets,
-            in_degrees=np.bincount(targets, minlength=len(x)).astype(np.int32),
+            first_in=_firsts(targets, node_offsets, edge_offsets),
             sources=sources.astype(np.int32),
-            out_degrees=np.bincount(edge_index[0] + first_node, minlength=len(x)).astype(np.int32),
+            first_out=_firsts(sources + first_node, node_offsets, edge_offsets),
             edges_by_source=(by_source - np.repeat(edge_offsets[:-1], num_edges)).astype(np.int32),
             x=np.ascontiguousarray(x, np.float32),
             edge_attr=np.ascontiguousarray(attr[by_target], np.float32),
@@ -93,29 +95,36 @@ class GraphSet:
         """How many there are."""
         return len(self.node_offsets) - 1
 
-    def cut(self, graphs: Ids, *, num_threads: int) -> "CutGraphs":
-        """These graphs [num_graphs of the batch], one after another, as one graph."""
-        first_nodes, num_nodes = _begins_and_counts(self.node_offsets, graphs)
-        first_edges, num_edges = _begins_and_counts(self.edge_offsets, graphs)
-        nodes, edges = ranges(first_nodes, num_nodes), ranges(first_edges, num_edges)
-        node_offsets, edge_offsets = offsets_of(num_nodes), offsets_of(num_edges)
-        first_node = np.repeat(node_offsets[:-1], num_edges)
-        x = np.empty((len(nodes), self.x.shape[1]), np.float32)
-        edge_attr = np.empty((len(edges), self.edge_attr.shape[1]), np.float32)
-        _native.gather_rows(self.x, nodes, x, num_threads)
-        if edge_attr.shape[1]:
-            _native.gather_rows(self.edge_attr, edges, edge_attr, num_threads)
-        return CutGraphs(
+    def cut(self, graphs: Ids, *, num_threads: int, room: Room = np.empty) -> "CutGraphs":
+        """These graphs [num_graphs of the batch], one after another, as one graph.
+
+        `room(shape, dtype)` gives the memory, which need not be fresh: fresh memory costs more than what is copied.
+        """
+        nodes, node_offsets = _ranges(self.node_offsets, graphs)
+        edges, edge_offsets = _ranges(self.edge_offsets, graphs)
+        num_nodes, num_edges = int(node_offsets[-1]), int(edge_offsets[-1])
+        if max(num_nodes, num_edges) > MOST:
+            raise ValueError(f"a batch of {num_nodes} nodes and {num_edges} edges is too large for its numbers")
+        first_nodes, first_edges = node_offsets[:-1], edge_offsets[:-1]
+        made = CutGraphs(
             node_offsets=node_offsets,
-            indptr=offsets_of(self.in_degrees[nodes]),
-            sources=self.sources[edges] + first_node,
-            indptr_by_source=offsets_of(self.out_degrees[nodes]),
-            edges_by_source=np.add(
-                self.edges_by_source[edges], np.repeat(edge_offsets[:-1], num_edges), dtype=np.int64
-            ),
-            x=x,
-            edge_attr=edge_attr,
+            indptr=room(num_nodes + 1, np.dtype(np.int64)),
+            sources=room(num_edges, np.dtype(np.int32)),
+            indptr_by_source=room(num_nodes + 1, np.dtype(np.int64)),
+            edges_by_source=room(num_edges, np.dtype(np.int32)),
+            x=room((num_nodes, self.x.shape[1]), np.dtype(np.float32)),
+            edge_attr=room((num_edges, self.edge_attr.shape[1]), np.dtype(np.float32)),
         )
+        shifted = _native.copy_ranges_shifted
+        for table, out in ((self.first_in, made.indptr), (self.first_out, made.indptr_by_source)):
+            shifted(table, nodes, node_offsets, first_edges, out[:-1], num_threads)
+            out[-1] = num_edges
+        shifted(self.sources, edges, edge_offsets, first_nodes, made.sources, num_threads)
+        shifted(self.edges_by_source, edges, edge_offsets, first_edges, made.edges_by_source, num_threads)
+        _native.copy_ranges(self.x, nodes, node_offsets, made.x, num_threads)
+        if self.edge_attr.shape[1]:
+            _native.copy_ranges(self.edge_attr, edges, edge_offsets, made.edge_attr, num_threads)
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +133,9 @@ class CutGraphs:
 
     node_offsets: Ids  # [num_graphs + 1]: the nodes of each graph
     indptr: Ids  # [n + 1]: the edges to each node
-    sources: Ids  # [e]
+    sources: Locals  # [e]
     indptr_by_source: Ids  # [n + 1]: where in `edges_by_source` the edges from each node are
-    edges_by_source: Ids  # [e]: places in `sources`
+    edges_by_source: Locals  # [e]: places in `sources`
     x: NDArray[np.float32]  # [n, num_features]
     edge_attr: NDArray[np.float32]  # [e, num_edge_features]
 
@@ -142,20 +151,16 @@ def offsets_of(counts: NDArray[np.integer[Any]]) -> Ids:
     return offsets
 
 
-def ranges(begins: Ids, counts: Ids) -> Ids:
-    """All numbers of ranges one after another.
-
-    >>> ranges(np.array([10, 4]), np.array([3, 2])).tolist()
-    [10, 11, 12, 4, 5]
-    """
-    ends = np.cumsum(counts)
-    total = int(ends[-1]) if len(ends) else 0
-    return np.repeat(begins - (ends - counts), counts) + np.arange(total)
+def _firsts(ends: Ids, node_offsets: Ids, edge_offsets: Ids) -> Locals:
+    """[n]: of all edges [e], each with the node at one end, the first at each node, if they lie in its order."""
+    firsts = offsets_of(np.bincount(ends, minlength=int(node_offsets[-1])))[:-1]
+    return (firsts - np.repeat(edge_offsets[:-1], np.diff(node_offsets))).astype(np.int32)
 
 
-def _begins_and_counts(offsets: Ids, graphs: Ids) -> tuple[Ids, Ids]:
-    begins = np.asarray(offsets[graphs])
-    return begins, np.asarray(offsets[graphs + 1]) - begins
+def _ranges(offsets: Ids, graphs: Ids) -> tuple[Ids, Ids]:
+    """Where the nodes, or the edges, of graphs begin: at rest [num_graphs], and in a batch [num_graphs + 1]."""
+    begins = np.ascontiguousarray(offsets[graphs])
+    return begins, offsets_of(offsets[graphs + 1] - begins)
 
 
 def _refuse_misfits(
@@ -179,8 +184,8 @@ def _refuse_misfits(
         if one != other:
             raise UserError(f"{what} are {one:,} and {other:,}", fix=fix)
     for what, counts in (("nodes", num_nodes), ("edges", num_edges)):
-        if len(counts) and (counts.min() < 0 or counts.max() > MOST_IN_A_GRAPH):
-            raise UserError(f"a graph has {counts.min()} or {counts.max()} {what}", fix=f"0 to {MOST_IN_A_GRAPH}")
+        if len(counts) and (counts.min() < 0 or counts.max() > MOST):
+            raise UserError(f"a graph has {counts.min()} or {counts.max()} {what}", fix=f"0 to {MOST}")
     outside = (edge_index < 0) | (edge_index >= np.repeat(num_nodes, num_edges))
     if outside.any():
         column = int(np.flatnonzero(outside.any(axis=0))[0])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,9 +25,12 @@ from graphmill.graph.batch import (
 )
 from graphmill.graph.edge_features import EdgeFeatures
 from graphmill.graph.features import Features, SparseFeatures
+from graphmill.graph.graph_set import Room
 
 # Batches that can be alive at once besides those in the queue: being made, being copied to a GPU, computed on.
 _BATCHES_IN_MAKING_AND_USE = 3
+_DTYPES_OF_A_CUT = (torch.float32, torch.int32, torch.int64)
+_ARRAYS_OF_A_DTYPE = 2  # of each of them in a batch of whole graphs
 
 
 @dataclass(slots=True)
@@ -49,6 +53,18 @@ class BufferRing:
         taken = self._slots[self._next][:wanted].view(num_rows, num_columns)
         self._next = (self._next + 1) % self.size
         return taken
+
+
+def reused_room(prefetch: int, *, pinned: bool = False) -> Room:
+    """Memory for `GraphSet.cut`: that of a batch is reused `prefetch` + 3 batches later, so use them in order."""
+    size = _ARRAYS_OF_A_DTYPE * (prefetch + _BATCHES_IN_MAKING_AND_USE)
+    rings = {str(dtype).removeprefix("torch."): BufferRing(size, dtype, pinned) for dtype in _DTYPES_OF_A_CUT}
+
+    def room(shape: Any, dtype: np.dtype[Any]) -> NDArray[Any]:  # noqa: ANN401  # as numpy's: a number, or a tuple
+        rows, columns = shape if isinstance(shape, tuple) else (shape, 1)
+        return rings[dtype.name].take(rows, columns).numpy().reshape(shape)
+
+    return room
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,24 @@
+// Ranges of flat arrays copied one after another: how a batch of whole graphs is cut out of many.
+#pragma once
+#include <cstdint>
+
+namespace graphmill {
+
+// Range i is [begins[i], begins[i] + offsets[i + 1] - offsets[i]) of a table, and goes to offsets[i] of the output.
+struct Ranges {
+  const int64_t* begins;
+  const int64_t* offsets;  // [num_ranges + 1], from 0
+  int64_t num_ranges;
+};
+
+// Whether all lie within a table of so many rows, and the output has a place for each.
+bool ranges_fit(const Ranges& ranges, int64_t num_rows, int64_t num_out);
+
+// Rows of `row_bytes` bytes.
+void copy_ranges(const void* table, int64_t row_bytes, const Ranges& ranges, void* out, int num_threads);
+
+// Numbers, to each of which the range's shift is added. Defined for int32_t and int64_t.
+template <class Out>
+void copy_ranges_shifted(const int32_t* table, const Ranges& ranges, const int64_t* shifts, Out* out, int num_threads);
+
+}  // namespace graphmill
