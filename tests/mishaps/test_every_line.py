@@ -21,7 +21,7 @@ ELSEWHERE: dict[str, str] = {
     "D9": "graph/test_topology.py::test_what_both_directions_need_at_their_peak",
     "D4": "tasks/node_classification/test_standardised.py::test_it_is_what_a_person_would_do_with_scikit_learn",
     "R1": "report/test_configurations.py::test_a_grid_has_four_rows",
-    "R2": "tasks/node_classification/test_metrics.py::test_scikit_learn_says_the_same",
+    "R2": "tasks/test_classification.py::test_scikit_learn_says_the_same",
     "R5": "tasks/node_classification/test_task.py::test_degrees_of_the_last_neighbours_are_those_of_the_graph",
     "R6": "report/test_scaling.py::test_strong_and_weak_do_not_overwrite_each_other",
     "R7": "integration/test_use_the_model.py::test_a_stranger_computes_the_reported_measures_of_nodes",

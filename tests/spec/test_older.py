@@ -7,7 +7,8 @@ import pytest
 
 from graphmill.record.manifest import hash_text
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.kinds.node_classification import CrossEntropySpec, NodeClassificationPlan
+from graphmill.spec.classification import CrossEntropySpec
+from graphmill.spec.kinds.node_classification import NodeClassificationPlan
 from graphmill.spec.older import upgrade_plan
 from graphmill.spec.optimizer import AdamSpec, ConstantSchedule, MultistepSchedule
 

@@ -15,7 +15,7 @@ from graphmill.graph.features import DenseFeatures, SparseFeatures
 from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
-from graphmill.tasks.node_classification.metrics import measures, tally
+from graphmill.tasks.classification import measures, tally
 from graphmill.tasks.node_classification.prepare import prepare
 from graphmill.tasks.node_classification.sources.generate import generate
 from graphmill.tasks.node_classification.store import write_store

@@ -4,13 +4,13 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Annotated, ClassVar, Final, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
+from graphmill.spec.classification import ClassifierLossSpec, CrossEntropySpec, refuse_other_classes
 from graphmill.spec.columns import COMM_MB, Baseline, Layout, Measure
 from graphmill.spec.experiment import (
-    CustomLossSpec,
     CustomModelSpec,
     DatasetSpec,
     Experiment,
@@ -73,26 +73,6 @@ class GraphSageSpec(Spec):
 
 
 ModelSpec = Annotated[GraphSageSpec | CustomModelSpec, Field(discriminator="kind")]
-
-
-class CrossEntropySpec(Spec):
-    """The loss that is trained on. Validation and test losses are without weights and smoothing."""
-
-    kind: Literal["cross_entropy"] = "cross_entropy"
-    class_weights: Literal["none", "balanced"] | tuple[NonNegativeFloat, ...] = Field(
-        "none",
-        description="how much a seed counts, by its class; balanced: each class the same, and 1 on average",
-    )
-    label_smoothing: Fraction = Field(0.0, description="share of the target that is spread evenly over all classes")
-
-    @model_validator(mode="after")
-    def _some_class_counts(self) -> Self:
-        if not isinstance(self.class_weights, str) and not any(self.class_weights):
-            raise ValueError(f"class_weights {list(self.class_weights)} must hold a number > 0")
-        return self
-
-
-ClassifierLossSpec = Annotated[CrossEntropySpec | CustomLossSpec, Field(discriminator="kind")]
 
 
 class SampledTrainSpec(TrainSpec):
@@ -186,7 +166,7 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
         )
     refuse_other_form(features, dataset)
     _refuse_edge_features(experiment, dataset)
-    _refuse_other_classes(experiment.train.loss, dataset)
+    refuse_other_classes(experiment.train.loss, dataset.num_classes, dataset.name)
     return NodeClassificationPlan(
         dataset=dataset,
         undirected=experiment.dataset.undirected,
@@ -231,16 +211,6 @@ def _refuse_edge_features(experiment: NodeClassificationExperiment, dataset: Gra
             f"{key}, but none of the {len(names)} edge features of {dataset.name} is called"
             f" {' or '.join(WEIGHT_NAMES)}: {', '.join(names)}",
             fix="set dataset.edge_features=edge_attr, or prepare the data with a column of that name",
-        )
-
-
-def _refuse_other_classes(loss: ClassifierLossSpec, dataset: GraphInfo) -> None:
-    weights = loss.class_weights if isinstance(loss, CrossEntropySpec) else "none"
-    if not isinstance(weights, str) and len(weights) != dataset.num_classes:
-        raise UserError(
-            f"train.loss.class_weights holds {len(weights)} numbers, but {dataset.name} has {dataset.num_classes}"
-            " classes",
-            fix=f"give {dataset.num_classes} numbers, or set train.loss.class_weights=balanced",
         )
 
 

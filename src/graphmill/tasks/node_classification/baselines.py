@@ -11,7 +11,7 @@ from torch import Tensor
 from graphmill.spec.kinds.kind import TaskPlan
 from graphmill.spec.kinds.node_classification import LOGISTIC, MAJORITY, PROPAGATED, NodeClassificationPlan
 from graphmill.tasks.baselines import BaselineScore
-from graphmill.tasks.node_classification.metrics import measures
+from graphmill.tasks.classification import measures
 from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.tasks.task import Split
 

@@ -23,8 +23,8 @@ from graphmill.sample.feed import feed
 from graphmill.sample.neighbor import NeighborSampler
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule, drawn
+from graphmill.spec.classification import CrossEntropySpec
 from graphmill.spec.kinds.node_classification import (
-    CrossEntropySpec,
     GraphDatasetSpec,
     GraphInfo,
     NodeClassificationPlan,
@@ -32,11 +32,10 @@ from graphmill.spec.kinds.node_classification import (
 )
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
+from graphmill.tasks.classification import check_judgement, class_weights, custom_loss, measures, tally
 from graphmill.tasks.custom_loss import CustomLoss
 from graphmill.tasks.custom_measures import CustomMeasures
 from graphmill.tasks.node_classification.inference import LayerwiseInference
-from graphmill.tasks.node_classification.loss import check_judgement, class_weights, custom_loss
-from graphmill.tasks.node_classification.metrics import measures, tally
 from graphmill.tasks.node_classification.model import DTYPE_OF, EdgeIndexModel, build_model, check_model
 from graphmill.tasks.node_classification.portable import NodeClassifier, OnStandardised
 from graphmill.tasks.node_classification.standardise import standardise
@@ -75,8 +74,10 @@ class NodeClassification:
         self.model = build_model(plan, own, rank=self.group.rank, standardise=scale).to(self.group.device)
         train_ids = drawn(self.store.nodes_in("train"), own.dataset.num_train, plan.seed)
         self.schedule = SeedSchedule.equal(train_ids, plan.batches, plan.seed)
-        self.class_weights = class_weights(own, self._labels_of(train_ids), self.group.device)
-        self.custom_loss = custom_loss(plan, own, self.group)
+        self.class_weights = class_weights(
+            own.loss, own.dataset.num_classes, self._labels_of(train_ids), self.group.device
+        )
+        self.custom_loss = custom_loss(plan, own.loss, self.group)
         self.custom_measures = CustomMeasures.of(plan)
         topology = self.store.topology(undirected=own.undirected)
         resample = isinstance(self.model, GraphSage)
@@ -156,7 +157,7 @@ class NodeClassification:
     def check_model(plan: Plan, own: NodeClassificationPlan) -> None:
         """`UserError` if what the user defined does not fit the plan; without data, in a moment."""
         check_model(plan, own)
-        check_judgement(plan, own)
+        check_judgement(plan, own.loss, own.dataset.num_classes)
 
     @staticmethod
     def on_other_data(own: NodeClassificationPlan, store: LabelledGraphStore) -> NodeClassificationPlan:

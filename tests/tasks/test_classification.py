@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, f1_score
 
-from graphmill.tasks.node_classification.metrics import measures, tally
+from graphmill.tasks.classification import measures, tally
 
 NUM_CLASSES = (1, 2, 7, 1000)
 

@@ -1,0 +1,83 @@
+"""What tasks that tell classes apart have in common: what is trained on, and measures that ranks can add up."""
+
+import torch
+from torch import Tensor
+
+from graphmill.spec.classification import ClassifierLossSpec, CrossEntropySpec
+from graphmill.spec.experiment import CustomLossSpec
+from graphmill.spec.plan import Plan
+from graphmill.sync.group import Group
+from graphmill.tasks.custom_loss import CustomLoss
+from graphmill.tasks.custom_measures import CustomMeasures
+from graphmill.tasks.task import Measures
+
+
+def tally(logits: Tensor, labels: Tensor) -> Tensor:
+    """One rank's sums: [loss sum, confusion matrix…] as float64 [1 + num_classes²]; rows are true classes."""
+    num_classes = logits.shape[1]
+    loss = torch.nn.functional.cross_entropy(logits.double(), labels, reduction="sum")
+    cells = labels * num_classes + logits.argmax(dim=1)
+    confusion = torch.bincount(cells, minlength=num_classes**2)
+    return torch.cat([loss.reshape(1), confusion.double()])
+
+
+def measures(total: Tensor, num_classes: int) -> Measures:
+    """The measures of tallies added up over the ranks.
+
+    micro_f1 is the accuracy, for everything has one label. macro_f1 is the mean F1 over the classes that occur or are
+    predicted, as scikit-learn's `f1_score(average="macro")` has it. macro_f1_all_classes is the mean over all classes
+    of the data, those that do neither counting 0: what the sync-ablation scripts call macro-F1.
+    """
+    confusion = total[1:].view(num_classes, num_classes).numpy()  # whose means are rounded as scikit-learn's are
+    hits, truths, guesses = confusion.diagonal(), confusion.sum(axis=1), confusion.sum(axis=0)
+    num_judged = confusion.sum()
+    seen = truths + guesses
+    f1 = 2 * hits / seen.clip(min=1)
+    return Measures(
+        loss=float(total[0] / num_judged),
+        values={
+            "micro_f1": float(hits.sum() / num_judged),
+            "macro_f1": float(f1[seen > 0].mean()),
+            "macro_f1_all_classes": float(f1.mean()),
+        },
+        num_seeds=int(num_judged),
+    )
+
+
+def class_weights(loss: ClassifierLossSpec, num_classes: int, labels: Tensor, device: torch.device) -> Tensor | None:
+    """float32 [num_classes]; None if each seed counts 1. `labels`: of all seeds that are trained on.
+
+    A class without a seed has the weight 0 if they are balanced: nothing is learnt of it either way.
+    """
+    match loss.class_weights if isinstance(loss, CrossEntropySpec) else "none":
+        case "none":
+            return None
+        case "balanced":
+            counts = torch.bincount(labels, minlength=num_classes).double()
+            balanced = len(labels) / (num_classes * counts)
+            return torch.where(counts > 0, balanced, 0.0).float().to(device)
+        case given:
+            return torch.tensor(given, dtype=torch.float32, device=device)
+
+
+def custom_loss(plan: Plan, loss: ClassifierLossSpec, group: Group) -> CustomLoss | None:
+    """The user-defined loss, of logits [num_seeds, num_classes] and labels [num_seeds]; None: cross-entropy."""
+    if not isinstance(loss, CustomLossSpec):
+        return None
+    return CustomLoss.of(loss, seed=plan.seed, rank=group.rank, device=group.device)
+
+
+def check_judgement(plan: Plan, loss: ClassifierLossSpec, num_classes: int) -> None:
+    """Try a user-defined loss and measures on made-up logits; `UserError` where one does not fit."""
+    device = torch.device(plan.device)
+    own_loss, own_measures = custom_loss(plan, loss, Group(0, 1, device)), CustomMeasures.of(plan)
+    logits, labels = _made_up(num_classes, device)
+    if own_loss is not None:
+        own_loss.try_out(logits, labels)
+    own_measures.of_split(logits.cpu(), labels.cpu())
+
+
+def _made_up(num_classes: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Logits [n, num_classes] and labels [n], among them one of each class at least."""
+    labels = torch.arange(max(8, 2 * num_classes), device=device) % num_classes
+    return torch.randn(len(labels), num_classes, device=device), labels
