@@ -141,6 +141,10 @@ class Block:
         """Rows of the layer's result."""
         return len(self.indptr) - 1
 
+    def whole_to(self, device: torch.device) -> "Block":
+        """The same on `device`, of a block that shares its edges with no other."""
+        return Block(copied(self.indptr, device), copied(self.indices, device))
+
     def to(self, device: torch.device) -> "Block":
         """Only the block's own edges, on `device`: on the CPU all blocks share one array of them."""
         first, last = int(self.indptr[0]), int(self.indptr[-1])
@@ -172,6 +176,38 @@ class MiniBatch:
         blocks = tuple(block.to(device) for block in self.blocks)
         labels, edge_attr = copied(self.labels, device), copied(self.edge_attr, device)
         return replace(self, blocks=blocks, edge_attr=edge_attr, labels=labels, inputs=self.inputs.to(device))
+
+
+@dataclass(frozen=True, slots=True)
+class GraphBatch:
+    """Whole graphs as one graph of `n` nodes and `e` edges, with no path between them: see `graph_set.CutGraphs`."""
+
+    seeds: AnySeeds  # `ids`: the graphs, in the order of the batch
+    node_offsets: Tensor  # int64 [num_graphs + 1]: the nodes of each graph
+    block: Block  # edges by target: `indptr` int64 [n + 1], `indices` int32 [e] their sources
+    by_source: Block  # edges by source: `indices` are places in `block.indices`
+    x: Tensor  # float32 [n, num_features]
+    edge_attr: Tensor  # float32 [e, num_edge_features]
+    labels: Tensor  # int64 [num_graphs]
+
+    @property
+    def num_seeds(self) -> int:
+        """Graphs to classify; 0 if the rank has no share of the step."""
+        return len(self.seeds.ids)
+
+    def to(self, device: torch.device) -> "GraphBatch":
+        """The same on `device`, copied without waiting if the memory allows it."""
+        if device.type == "cpu":
+            return self
+        return GraphBatch(
+            seeds=self.seeds,
+            node_offsets=copied(self.node_offsets, device),
+            block=self.block.whole_to(device),
+            by_source=self.by_source.whole_to(device),
+            x=copied(self.x, device),
+            edge_attr=copied(self.edge_attr, device),
+            labels=copied(self.labels, device),
+        )
 
 
 def copied(tensor: Tensor, device: torch.device) -> Tensor:

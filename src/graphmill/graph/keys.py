@@ -21,6 +21,7 @@ class Purpose(IntEnum):
     SCHEDULED_SAMPLING = 5
     TRAINING_SUBSET = 6
     LOSS = 7
+    SPLIT = 8
 
 
 def key_of(seed: int, purpose: Purpose, *coordinates: int) -> int:

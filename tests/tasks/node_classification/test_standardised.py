@@ -20,10 +20,10 @@ from graphmill.sync.group import Group
 from graphmill.tasks.baselines import score_baselines
 from graphmill.tasks.build import build_task
 from graphmill.tasks.node_classification.sources.generate import generate
-from graphmill.tasks.node_classification.standardise import statistics
 from graphmill.tasks.node_classification.store import LabelledGraphStore, write_store
 from graphmill.tasks.node_classification.task import NodeClassification
 from graphmill.tasks.planning import plan_experiment
+from graphmill.tasks.standardise import statistics
 
 ALONE = Group(0, 1, torch.device("cpu"))
 SAGE = {"kind": "graphsage", "hidden_channels": 8, "num_layers": 2, "dropout": 0.0}

@@ -4,14 +4,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from graphmill.spec.kinds.kind import TaskPlan
 from graphmill.spec.kinds.node_classification import LOGISTIC, MAJORITY, PROPAGATED, NodeClassificationPlan
 from graphmill.tasks.baselines import BaselineScore
-from graphmill.tasks.classification import measures
+from graphmill.tasks.classification import measures_of_guesses
 from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.tasks.task import Split
 
@@ -24,7 +22,9 @@ def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split]) -> Itera
         guesses = _guesses(own, store, name)
         for split in splits:
             nodes = store.nodes_in(split)
-            yield BaselineScore(name, split, _measured(guesses[nodes], store.labels[nodes], own.dataset.num_classes))
+            yield BaselineScore(
+                name, split, measures_of_guesses(guesses[nodes], store.labels[nodes], own.dataset.num_classes)
+            )
 
 
 def _guesses(own: NodeClassificationPlan, store: LabelledGraphStore, name: str) -> NDArray[np.int64]:
@@ -36,9 +36,3 @@ def _guesses(own: NodeClassificationPlan, store: LabelledGraphStore, name: str) 
 
     hops = {LOGISTIC.name: 0, PROPAGATED.name: len(own.num_neighbors)}[name]
     return fit(own, store, num_hops=hops)
-
-
-def _measured(guesses: NDArray[np.int64], labels: NDArray[np.int64], num_classes: int) -> dict[str, float]:
-    cells = np.bincount(labels * num_classes + guesses, minlength=num_classes**2)
-    no_loss: Tensor = torch.zeros(1, dtype=torch.float64)
-    return measures(torch.cat([no_loss, torch.from_numpy(cells).double()]), num_classes).values

@@ -19,9 +19,9 @@ from torch import Tensor
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.topology import Topology
 from graphmill.spec.kinds.node_classification import NodeClassificationPlan
-from graphmill.tasks.node_classification.standardise import statistics
 from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.tasks.node_classification.transform import transformed
+from graphmill.tasks.standardise import statistics
 
 _log = logging.getLogger(__name__)
 

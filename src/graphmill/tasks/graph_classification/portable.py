@@ -1,0 +1,70 @@
+"""A trained model of whole graphs outside training: called as `model(x, edge_index, batch)`, as PyG's models are."""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from graphmill.graph.batch import Block, EvaluationSeeds, GraphBatch, SeedIds
+from graphmill.nn.gin import Gin
+from graphmill.nn.standardise import Standardise
+
+
+class GraphClassifier(nn.Module):
+    """GIN with its inputs standardised as in training, if they were."""
+
+    def __init__(self, model: Gin, standardise: Standardise | None) -> None:
+        super().__init__()
+        self.model, self.standardise = model, standardise
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        """Logits [num_graphs, num_classes].
+
+        Args:
+            x: features of nodes [num_nodes, num_features], as they were prepared.
+            edge_index: int64 [2, num_edges], sources in row 0, targets in row 1.
+            batch: int64 [num_nodes]: the graph of each node, ascending.
+
+        Raises:
+            ValueError: `batch` is not ascending, or an edge names a node that is not there.
+        """
+        return self.model(self._batch(x, edge_index, batch))  # type: ignore[no-any-return]
+
+    def embed(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+        """What is classified [num_graphs, num_channels]: `graphmill predict --embeddings`."""
+        return self.model.embed(self._batch(x, edge_index, batch))
+
+    def _batch(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> GraphBatch:
+        if len(batch) != len(x) or bool((batch.diff() < 0).any()):
+            raise ValueError(f"batch is {list(batch.shape)}; it holds the graph of each of {len(x)} nodes, ascending")
+        if edge_index.numel() and (int(edge_index.min()) < 0 or int(edge_index.max()) >= len(x)):
+            raise ValueError(f"edge_index names a node that is none of {len(x)}")
+        order = torch.argsort(edge_index[1], stable=True)
+        num_graphs = int(batch[-1]) + 1 if len(batch) else 0
+        block = Block(_offsets(edge_index[1], len(x)), edge_index[0][order].to(torch.int32))
+        rows = x if self.standardise is None else self.standardise(x)
+        nothing = torch.empty(0, dtype=torch.int64)
+        return GraphBatch(
+            seeds=EvaluationSeeds(SeedIds(np.arange(num_graphs))),
+            node_offsets=_offsets(batch, num_graphs),
+            block=block,
+            by_source=Block(nothing, nothing),
+            x=rows,
+            edge_attr=x.new_empty(edge_index.shape[1], 0),
+            labels=nothing,
+        )
+
+
+class OnStandardised(nn.Module):
+    """A user-defined model that was trained on standardised inputs."""
+
+    def __init__(self, standardise: Standardise, inner: nn.Module) -> None:
+        super().__init__()
+        self.standardise, self.inner = standardise, inner
+
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor, **named: Tensor) -> Tensor:
+        """What the model makes of the standardised x."""
+        return self.inner(self.standardise(x), edge_index, batch, **named)  # type: ignore[no-any-return]
+
+
+def _offsets(ids: Tensor, number: int) -> Tensor:
+    return torch.cat([ids.new_zeros(1), torch.bincount(ids, minlength=number).cumsum(0)])

@@ -1,0 +1,250 @@
+"""Graph classification as the loop sees it: batches, a loss, measures."""
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from graphmill.base.errors import UserError
+from graphmill.graph.batch import EvaluationSeeds, GraphBatch, SeedIds
+from graphmill.graph.features import DenseFeatures
+from graphmill.nn.gin import Gin
+from graphmill.nn.standardise import Standardise
+from graphmill.nn.weights import Weights
+from graphmill.sample.feed import feed
+from graphmill.sample.graphs import GraphCollector
+from graphmill.sample.prefetch import prefetch
+from graphmill.sample.schedule import SeedSchedule, drawn
+from graphmill.spec.classification import CrossEntropySpec
+from graphmill.spec.kinds.graph_classification import KIND, GraphClassificationPlan, GraphSetDatasetSpec, GraphSetInfo
+from graphmill.spec.plan import Plan
+from graphmill.sync.group import Group
+from graphmill.tasks.classification import check_judgement, class_weights, custom_loss, measures, tally
+from graphmill.tasks.custom_loss import CustomLoss
+from graphmill.tasks.custom_measures import CustomMeasures
+from graphmill.tasks.graph_classification.model import GraphModel, build_model, check_model, standardised
+from graphmill.tasks.graph_classification.portable import GraphClassifier, OnStandardised
+from graphmill.tasks.graph_classification.store import GraphSetStore, ids_in
+from graphmill.tasks.same_data import refuse_other_data
+from graphmill.tasks.standardise import statistics
+from graphmill.tasks.task import SPLITS, Measures, Pause, Predictions, Split, never_pause
+
+_EVALUATED_AT_ONCE = 256  # graphs
+
+
+@dataclass(slots=True)
+class GraphClassification:
+    """One rank's share of the problem that a plan describes."""
+
+    plan: Plan
+    own: GraphClassificationPlan
+    group: Group
+    model: GraphModel = field(init=False)
+    schedule: SeedSchedule = field(init=False)
+    codes: NDArray[np.int8] = field(init=False)  # [num_graphs]: split of each
+    labels: NDArray[np.int64] = field(init=False)  # [num_graphs], mapped: ranks of a host share it
+    class_weights: Tensor | None = field(init=False)  # float32 [num_classes], on the device; None: every graph counts 1
+    custom_loss: CustomLoss | None = field(init=False)  # None: cross-entropy
+    custom_measures: CustomMeasures = field(init=False)
+    collector: GraphCollector = field(init=False)
+
+    def __post_init__(self) -> None:
+        plan, own = self.plan, self.own
+        store = _same_store(own.dataset)
+        self.codes, self.labels = store.split_codes(asked_of(own)), store.labels
+        scale = _scale(own, store, self.codes)
+        self.model = build_model(plan, own, rank=self.group.rank, standardise=scale).to(self.group.device)
+        ids = drawn(ids_in(self.codes, "train"), own.dataset.num_train, plan.seed)
+        self.schedule = SeedSchedule.equal(ids, plan.batches, plan.seed)
+        self.class_weights = class_weights(own.loss, own.dataset.num_classes, self._labels_of(ids), self.group.device)
+        self.custom_loss = custom_loss(plan, own.loss, self.group)
+        self.custom_measures = CustomMeasures.of(plan)
+        # One thread cuts while others compute: a batch is a millisecond's work, and waking helpers takes a share.
+        is_cuda = self.group.device.type == "cuda"
+        self.collector = GraphCollector(
+            store.graphs, self.labels, num_threads=1, prefetch=plan.prefetch, pinned=is_cuda
+        )
+
+    def batches(self, epoch: int, first_step: int) -> Generator[GraphBatch]:
+        """The batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
+        with closing(prefetch(lambda: self._make(epoch, first_step), self.plan.prefetch)) as batches:
+            yield from feed(batches, self.group.device)
+
+    def weights(self, epoch: int, step: int) -> tuple[float, ...]:
+        """Sums of the class weights of every rank's graphs; their number if each counts 1."""
+        if self.class_weights is None:
+            return self.schedule.counts(epoch, step)
+        of_class = self.class_weights.double().cpu()
+        return tuple(float(of_class[self._labels_of(ids)].sum()) for ids in self.schedule.shares(epoch, step))
+
+    def loss_sum(self, batch: GraphBatch) -> Tensor:
+        """The plan's loss summed over the graphs of a batch; cross-entropy by the weights of their classes, nats."""
+        logits, loss = self.model(batch).float(), self.own.loss
+        if isinstance(loss, CrossEntropySpec):
+            smoothing, weight = loss.label_smoothing, self.class_weights
+            return F.cross_entropy(logits, batch.labels, weight=weight, label_smoothing=smoothing, reduction="sum")
+        assert self.custom_loss is not None
+        return self.custom_loss.sum(batch.seeds, logits, batch.labels)
+
+    def evaluate(self, split: Split, pause: Pause = never_pause) -> Measures:
+        """Measures of a split, the same on every rank; all ranks must call it."""
+        ids = ids_in(self.codes, split)
+        shares = np.array_split(ids, self.group.world_size)
+        mine = shares[self.group.rank]
+        logits = self._outputs(mine, pause, num_pauses=-(-len(shares[0]) // _EVALUATED_AT_ONCE))
+        labels = self._labels_of(mine)
+        total = tally(logits, labels)
+        if self.custom_loss is not None:
+            total[0] = self._custom_loss_of(mine, logits, labels)
+        found = measures(self.group.sum_numbers(total), self.own.dataset.num_classes)
+        values = by_name(found.values) | self._custom_measures_of(ids, split, logits, [len(share) for share in shares])
+        return replace(found, values=values)
+
+    def predict(self, splits: Sequence[Split] | None, *, embeddings: bool) -> Predictions:
+        """Logits, predicted class and label of every graph of the splits; by ascending number of the graph."""
+        if self.group.world_size > 1:
+            raise ValueError("predictions are made in one process")
+        wanted = SPLITS if splits is None else splits
+        ids = np.sort(np.concatenate([ids_in(self.codes, split) for split in wanted]))
+        logits = self._outputs(ids)
+        names = np.full(len(self.codes), "none", dtype="U5")
+        for split in SPLITS:
+            names[ids_in(self.codes, split)] = split
+        values: dict[str, np.ndarray] = {
+            "split": names[ids],
+            "label": np.asarray(self.labels)[ids],
+            "prediction": logits.argmax(dim=1).numpy(),
+            "logit": logits.numpy(),
+        }
+        if embeddings:
+            values["embedding"] = self._embeddings(ids)
+        return Predictions({"graph": ids}, values)
+
+    @staticmethod
+    def check_model(plan: Plan, own: GraphClassificationPlan) -> None:
+        """`UserError` if what the user defined does not fit the plan; without data, in a moment."""
+        check_model(plan, own)
+        check_judgement(plan, own.loss, own.dataset.num_classes)
+
+    @staticmethod
+    def on_other_data(own: GraphClassificationPlan, store: GraphSetStore) -> GraphClassificationPlan:
+        """The plan section over other prepared graphs with the same features and classes, in their own splits."""
+        found, known = store.info(GraphSetDatasetSpec(name=store.metadata.name)), own.dataset
+        for what, here, there in (
+            ("features", found.num_features, known.num_features),
+            ("edge features", found.num_edge_features, known.num_edge_features),
+            ("classes", found.num_classes, known.num_classes),
+        ):
+            if here != there:
+                raise UserError(
+                    f"{found.name} has {here} {what}, and the model was trained on {known.name} with {there}",
+                    fix="give graphs that were prepared with the same features and classes",
+                )
+        return own.model_copy(update={"dataset": found, "fold": None})
+
+    @staticmethod
+    def inference_model(plan: Plan, weights: Weights) -> nn.Module:
+        """Called as model(x, edge_index, batch), without prepared data."""
+        own = plan.task
+        assert isinstance(own, GraphClassificationPlan)
+        scale = Standardise.unknown(own.dataset.num_features) if own.features == "standardised" else None
+        model = build_model(plan, own, rank=0, standardise=scale)
+        weights.load_all_into(model, name=f"the model of {plan.run_id}")
+        if isinstance(model.inner, Gin):
+            return GraphClassifier(model.inner, scale)
+        return model.inner if scale is None else OnStandardised(scale, model.inner)
+
+    @torch.no_grad()
+    def _outputs(self, ids: NDArray[np.int64], pause: Pause = never_pause, *, num_pauses: int = 0) -> Tensor:
+        """Logits of graphs [n, num_classes], in float32; leaves the model in training mode."""
+        self.model.eval()
+        logits = [torch.empty(0, self.own.dataset.num_classes)]
+        for number in range(max(num_pauses, -(-len(ids) // _EVALUATED_AT_ONCE))):
+            pause()
+            part = ids[number * _EVALUATED_AT_ONCE : (number + 1) * _EVALUATED_AT_ONCE]
+            if len(part):
+                batch = self._evaluated(part)
+                logits.append(self.model(batch).float().cpu())
+        self.model.train()
+        return torch.cat(logits)
+
+    def _evaluated(self, ids: NDArray[np.int64]) -> GraphBatch:
+        collector = replace(self.collector, prefetch=0)
+        return collector.collect(EvaluationSeeds(SeedIds(ids))).to(self.group.device)
+
+    @torch.no_grad()
+    def _embeddings(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        inner = self.model.inner
+        if not isinstance(inner, Gin):
+            raise UserError(
+                "only built-in models have embeddings that are known to be such",
+                fix="leave --embeddings out; of a model by dotted path take them in Python: graphmill.load(RUN)",
+            )
+        self.model.eval()
+        parts = [ids[begin : begin + _EVALUATED_AT_ONCE] for begin in range(0, len(ids), _EVALUATED_AT_ONCE)]
+        found = [inner.embed(standardised(self._evaluated(part), self.model.standardise)).cpu() for part in parts]
+        self.model.train()
+        return torch.cat(found).numpy()
+
+    @torch.no_grad()
+    def _custom_loss_of(self, ids: NDArray[np.int64], logits: Tensor, labels: Tensor) -> float:
+        """Added up over this rank's share of a split."""
+        if self.custom_loss is None or not len(ids):
+            return 0.0
+        seeds, device = EvaluationSeeds(SeedIds(ids)), self.group.device
+        return float(self.custom_loss.sum(seeds, logits.to(device), labels.to(device)).double())
+
+    def _custom_measures_of(
+        self, ids: NDArray[np.int64], split: Split, logits: Tensor, counts: list[int]
+    ) -> dict[str, float]:
+        """By rank 0, of all ranks' logits in the order of the split; `logits`: of this rank's share."""
+        if not self.custom_measures:
+            return {}
+        everyone = self.group.gather_rows(logits, counts)
+        values = torch.zeros(len(self.plan.measures), dtype=torch.float64)
+        if self.group.rank == 0:
+            values = self.custom_measures.of_split(everyone.float(), self._labels_of(ids))
+        return self.custom_measures.by_name(self.group.sum_numbers(values), split, tells=self.group.rank == 0)
+
+    def _labels_of(self, ids: NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(self.labels[ids])  # of a copy: torch cannot hold what is mapped read-only
+
+    def _make(self, epoch: int, first_step: int) -> Iterator[GraphBatch]:
+        for step in range(first_step, self.plan.calendar.steps_in(epoch)):
+            with self.group.spans("gather"):
+                batch = self.collector.collect(self.schedule.seeds(epoch, step, self.group.rank))
+            yield batch
+
+
+def by_name(values: Mapping[str, float]) -> dict[str, float]:
+    """Measures of a classification, as this task calls them."""
+    known = {"accuracy": values["micro_f1"], **values}
+    return {measure.name: known[measure.name] for measure in KIND.measures}
+
+
+def asked_of(own: GraphClassificationPlan) -> GraphSetDatasetSpec:
+    """The dataset section that a plan was made of, as far as it divides the graphs."""
+    return GraphSetDatasetSpec(name=own.dataset.name, fold=own.fold, folds=own.folds, fold_seed=own.fold_seed)
+
+
+def _scale(own: GraphClassificationPlan, store: GraphSetStore, codes: NDArray[np.int8]) -> Standardise | None:
+    """By the nodes of the training graphs alone; None unless the plan asks for it."""
+    if own.features != "standardised":
+        return None
+    graphs = store.graphs
+    is_train = np.repeat(codes == 0, np.diff(graphs.node_offsets))
+    mean, sd = statistics(DenseFeatures(graphs.x, "float32"), np.flatnonzero(is_train))
+    return Standardise(torch.from_numpy(mean), torch.from_numpy(sd))
+
+
+def _same_store(planned: GraphSetInfo) -> GraphSetStore:
+    """The store that was planned with: a run must not continue with other graphs under the same path."""
+    store = GraphSetStore.open(Path(planned.path))
+    refuse_other_data(planned, store.metadata.checksum)
+    return store

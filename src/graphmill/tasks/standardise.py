@@ -1,0 +1,34 @@
+"""Mean and standard deviation of features, as scikit-learn's StandardScaler has them."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.graph.features import DenseFeatures, to_float32
+
+_ROWS_AT_A_TIME = 65_536
+
+
+def statistics(features: DenseFeatures, nodes: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and standard deviation of every column over `nodes`; 1 for a constant column, as scikit-learn has it.
+
+    In two passes over blocks of rows, in float64. Of no nodes: 0 and 1.
+    """
+    blocks = np.array_split(nodes, max(1, -(-len(nodes) // _ROWS_AT_A_TIME)))
+    mean = np.zeros(features.num_features)
+    for block in blocks:
+        mean += _rows(features, block).sum(axis=0) / max(1, len(nodes))
+    variance = np.zeros(features.num_features)
+    for block in blocks:
+        variance += np.square(_rows(features, block) - mean).sum(axis=0) / max(1, len(nodes))
+    return mean, np.where(_is_constant(mean, variance, len(nodes)), 1.0, np.sqrt(variance))
+
+
+def _is_constant(mean: NDArray[np.float64], variance: NDArray[np.float64], num_nodes: int) -> NDArray[np.bool_]:
+    """Whether a variance is no more than what rounding makes of a constant column (scikit-learn's bound)."""
+    eps = np.finfo(np.float64).eps
+    found: NDArray[np.bool_] = variance <= num_nodes * eps * variance + (num_nodes * mean * eps) ** 2
+    return found
+
+
+def _rows(features: DenseFeatures, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
+    return to_float32(DenseFeatures(features.x[nodes], features.dtype)).astype(np.float64)
