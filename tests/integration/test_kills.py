@@ -15,7 +15,10 @@ from waiting import HANG_S
 from graphmill.record.events import Checkpoint, Sync, events_in
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
+from graphmill.spec.kinds.graph_classification import GraphSetPrepareOptions
 from graphmill.spec.plan import Plan
+from graphmill.tasks.graph_classification.prepare import GENERATED, prepare_asked
+from graphmill.tasks.stores import Preparation
 from graphmill.tasks.traffic.prepare import prepare_traffic
 
 pytestmark = pytest.mark.distributed
@@ -31,6 +34,20 @@ model: {kind: dcrnn, rnn_units: 8, num_layers: 2, cl_decay_steps: 25}
 train:
   epochs: 3
   batch_size: 6
+  ranks: 2
+  threads: 1
+  device: cpu
+  sync: {scheme: local_sgd, every: 2}
+  checkpoint: {every_steps: 6}
+"""
+
+GRAPHS = """
+task: graph_classification
+dataset: {name: synthetic/motifs, features: standardised}
+model: {kind: gin, hidden_channels: 16, norm: batch}
+train:
+  epochs: 3
+  batch_size: 8
   ranks: 2
   threads: 1
   device: cpu
@@ -327,10 +344,23 @@ def graphmill(*words: str) -> list[str]:
     return [sys.executable, "-m", "graphmill.cli", *words]
 
 
-def test_a_forecast_killed_in_the_middle(zygote, environ, tmp_path):
-    """`graphmill train`, killed with all its ranks between two checkpoints while the decoder is fed by chance."""
-    prepare_traffic("synthetic/traffic", root=tmp_path, options={"num_sensors": 6, "num_steps": 400})
-    (tmp_path / "forecast.yaml").write_text(FORECAST)
+def make_graphs(root: Path) -> None:
+    prepare_asked(Preparation(GENERATED, root, GraphSetPrepareOptions(num_graphs=455)))
+
+
+def make_series(root: Path) -> None:
+    prepare_traffic("synthetic/traffic", root=root, options={"num_sensors": 6, "num_steps": 400})
+
+
+@pytest.mark.parametrize(
+    ("prepare", "experiment"), [(make_series, FORECAST), (make_graphs, GRAPHS)], ids=["traffic", "graphs"]
+)
+def test_other_tasks_killed_in_the_middle(zygote, environ, tmp_path, prepare, experiment):
+    """`graphmill train`, killed with all its ranks between two checkpoints: while DCRNN's decoder is fed by chance,
+    while norms keep statistics of what they have seen.
+    """
+    prepare(tmp_path)
+    (tmp_path / "forecast.yaml").write_text(experiment)
     shared = ("--dataset-root", str(tmp_path), "--logs-root", str(tmp_path / "logs"))
     command = graphmill("train", str(tmp_path / "forecast.yaml"), *shared, "--run-id", "killed")
     with (tmp_path / "said").open("wb") as said:

@@ -1,6 +1,7 @@
 """Graph isomorphism network for whole graphs (Xu et al. 2019, arXiv 1810.00826)."""
 
 import itertools
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -8,19 +9,22 @@ from torch import Tensor, nn
 from graphmill.graph.batch import Block, GraphBatch
 from graphmill.nn.operators import self_and_mean
 
+Norm = Literal["layer", "batch"]
+
 
 class GinLayer(nn.Module):
     """h_v ← MLP((1 + ε) h_v + Σ h_u over the sources u of edges to v): equation 4.1 of the paper."""
 
-    def __init__(self, in_channels: int, out_channels: int, *, train_eps: bool) -> None:
+    def __init__(self, in_channels: int, out_channels: int, *, norm: Norm, train_eps: bool) -> None:
         super().__init__()
+        make = {"layer": nn.LayerNorm, "batch": nn.BatchNorm1d}[norm]
         self.eps = nn.Parameter(torch.zeros(1)) if train_eps else None
         self.mlp = nn.Sequential(
             nn.Linear(in_channels, out_channels),
-            nn.BatchNorm1d(out_channels),
+            make(out_channels),
             nn.ReLU(),
             nn.Linear(out_channels, out_channels),
-            nn.BatchNorm1d(out_channels),
+            make(out_channels),
             nn.ReLU(),
         )
 
@@ -42,12 +46,13 @@ class Gin(nn.Module):
         out_channels: int,
         num_layers: int,
         dropout: float,
+        norm: Norm,
         train_eps: bool,
     ) -> None:
         super().__init__()
         widths = [in_channels, *[hidden_channels] * num_layers]
         self.layers = nn.ModuleList(
-            GinLayer(inner, outer, train_eps=train_eps) for inner, outer in itertools.pairwise(widths)
+            GinLayer(inner, outer, norm=norm, train_eps=train_eps) for inner, outer in itertools.pairwise(widths)
         )
         self.dropout = nn.Dropout(dropout)
         self.readout = nn.Linear(sum(widths), out_channels)

@@ -58,6 +58,11 @@ class GinSpec(Spec):
     hidden_channels: PositiveInt = Field(32, description="width of every layer")
     num_layers: PositiveInt = Field(4, description="layers, each a sum over neighbours and two linear layers")
     dropout: Fraction = Field(0.5, description="probability of dropping a channel of what is classified")
+    norm: Literal["layer", "batch"] = Field(
+        "layer",
+        description="after every linear layer; layer: over the channels of a node; batch: over the nodes of a rank's "
+        "batch, as in the paper, so that what is learnt depends on the number of ranks",
+    )
     train_eps: bool = Field(True, description="learn how much a node counts beside its neighbours, in every layer")
 
 

@@ -58,6 +58,7 @@ def build_model(
                 hidden_channels=spec.hidden_channels,
                 num_layers=spec.num_layers,
                 dropout=spec.dropout,
+                norm=spec.norm,
                 train_eps=spec.train_eps,
             )
         case CustomModelSpec() as spec:

@@ -23,6 +23,7 @@ from graphmill.graph.graph_set import GraphSet
 _NPZ: Final = ("num_nodes", "num_edges", "edge_index", "x", "y")
 _NPZ_MORE: Final = ("edge_attr", "split")
 _NEEDED: Final = ("A", "graph_indicator", "graph_labels")
+_LARGEST: Final = 2.0**53  # up to which float64 holds every whole number
 _MOST_BYTES: Final = 8 << 30  # of a member of an archive, unpacked
 
 
@@ -103,7 +104,9 @@ def _read_tu(path: Path, names: list[str], read: Callable[[str], bytes]) -> Read
 
 
 def _table(path: Path, name: str, content: bytes) -> NDArray[np.float64]:
-    """[num_lines, num_columns] of numbers that commas separate."""
+    """[num_lines, num_columns] of numbers that commas separate; [0, 2] of an empty file."""
+    if not content.strip():
+        return np.empty((0, 2))
     try:
         return np.loadtxt(io.BytesIO(content), delimiter=",", dtype=np.float64, ndmin=2, comments=None)
     except ValueError as error:
@@ -112,12 +115,14 @@ def _table(path: Path, name: str, content: bytes) -> NDArray[np.float64]:
 
 
 def _assembled(path: Path, stem: str, tables: dict[str, NDArray[np.float64]]) -> Read:
+    if (columns := tables["A"].shape[1]) != 2:
+        raise UserError(f"{path}: {stem}_A.txt, line 1: {columns} numbers", fix="write two nodes on each line, `1, 2`")
     graph_of_node = _whole(path, f"{stem}_graph_indicator.txt", tables["graph_indicator"][:, 0]) - 1
     labels = _whole(path, f"{stem}_graph_labels.txt", tables["graph_labels"][:, 0])
     pairs = _whole(path, f"{stem}_A.txt", tables["A"]).T - 1
     num_nodes, num_graphs = len(graph_of_node), len(labels)
-    if pairs.shape[0] != 2 or (pairs.size and (pairs.min() < 0 or pairs.max() >= num_nodes)):
-        line = int(np.flatnonzero(((pairs < 0) | (pairs >= num_nodes)).any(axis=0))[0]) + 1 if pairs.size else 1
+    if pairs.size and (pairs.min() < 0 or pairs.max() >= num_nodes):
+        line = int(np.flatnonzero(((pairs < 0) | (pairs >= num_nodes)).any(axis=0))[0]) + 1
         raise UserError(
             f"{path}: {stem}_A.txt, line {line}: not two of the {num_nodes:,} nodes", fix="count nodes from 1"
         )
@@ -183,8 +188,8 @@ def _joined(
 
 
 def _whole(path: Path, name: str, values: NDArray[np.float64]) -> NDArray[np.int64]:
-    found = values.astype(np.int64)
-    if not np.array_equal(found, values):
-        line = int(np.flatnonzero((found != values).reshape(len(values), -1).any(axis=1))[0]) + 1
+    is_whole = (np.abs(values) < _LARGEST) & (values == np.floor(values))  # of a NaN neither holds
+    if not is_whole.all():
+        line = int(np.flatnonzero(~is_whole.reshape(len(values), -1).all(axis=1))[0]) + 1
         raise UserError(f"{path}: {name}, line {line}: not a whole number", fix="write whole numbers there")
-    return found
+    return values.astype(np.int64)

@@ -1,0 +1,49 @@
+"""Graph classification over real gloo ranks: the same losses and scores as one process with the same global batch."""
+
+from pathlib import Path
+
+import pytest
+from rounding import drift
+
+from graphmill.record.metrics import read_metrics
+from graphmill.record.run_folder import RunFolder
+from graphmill.spec.kinds.graph_classification import GraphClassificationExperiment, GraphSetPrepareOptions
+from graphmill.spec.plan import MachineInfo, Plan
+from graphmill.tasks.graph_classification.prepare import GENERATED, prepare_asked
+from graphmill.tasks.planning import plan_experiment
+from graphmill.tasks.stores import Preparation
+
+pytestmark = pytest.mark.distributed
+GLOBAL_BATCH = 24
+
+
+@pytest.fixture(scope="module")
+def runs(train_all, tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunFolder]:
+    root = tmp_path_factory.mktemp("graphs")
+    prepare_asked(Preparation(GENERATED, root, GraphSetPrepareOptions(num_graphs=200)))
+    return train_all([_plan(root, ranks) for ranks in (1, 2, 4)])
+
+
+def _plan(root: Path, ranks: int) -> Plan:
+    experiment = GraphClassificationExperiment.model_validate(
+        {
+            "dataset": {"name": GENERATED},
+            "model": {"kind": "gin", "hidden_channels": 8, "dropout": 0.0},
+            "train": {"epochs": 2, "batch_size": GLOBAL_BATCH // ranks, "ranks": ranks, "threads": 1, "device": "cpu"},
+        }
+    )
+    machine = MachineInfo(num_cores=2, num_gpus=0)
+    return plan_experiment(experiment, dataset_root=root, run_id=f"ranks-{ranks}", machine=machine)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ranks_see_what_one_process_sees(runs: dict[str, RunFolder], ranks: int) -> None:
+    """The longest sum of an update is over the nodes of a global batch, 36 at most in each graph."""
+    alone, shared = (read_metrics(runs[f"ranks-{number}"].metrics_path) for number in (1, ranks))
+    assert len(alone) == len(shared) == 2
+    for one, other in zip(alone, shared, strict=True):
+        for column in ("loss", "val_loss"):
+            bound = drift(float(one[column]), terms=GLOBAL_BATCH * 36, updates=int(alone[-1]["steps_done"]))
+            assert abs(float(one[column]) - float(other[column])) <= bound
+        assert other["num_seeds"] == one["num_seeds"]
+        assert other["replicas_agree"].lower() == "true"

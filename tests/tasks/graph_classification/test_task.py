@@ -1,0 +1,169 @@
+"""The task: gradients that add up over ranks, GIN as PyG has it, weights that leave, models of one's own."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.nn import GINConv
+
+from graphmill.base.errors import UserError
+from graphmill.graph.batch import GraphBatch
+from graphmill.nn.weights import Weights
+from graphmill.record.weights import Origin
+from graphmill.spec.kinds.graph_classification import KIND, GraphClassificationExperiment, GraphSetPrepareOptions
+from graphmill.spec.kinds.kind import StepShape
+from graphmill.spec.plan import MachineInfo, Plan
+from graphmill.sync.group import Group
+from graphmill.tasks.build import build_task
+from graphmill.tasks.graph_classification.model import arguments
+from graphmill.tasks.graph_classification.prepare import GENERATED, prepare_asked
+from graphmill.tasks.graph_classification.task import GraphClassification
+from graphmill.tasks.planning import plan_experiment
+from graphmill.tasks.stores import Preparation
+
+ORIGIN = Origin(run_id="run", task=KIND.name, dataset=GENERATED, step=0, epoch=0, plan_hash="", measures={})
+SMALL = {"kind": "gin", "dropout": 0.0, "hidden_channels": 8, "num_layers": 3}
+MACHINE = MachineInfo(num_cores=2, num_gpus=0)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("graphs")
+    prepare_asked(Preparation(GENERATED, root, GraphSetPrepareOptions(num_graphs=90)))
+    return root
+
+
+def plan_of(root: Path, *, ranks: int = 1, model=None, dataset=None, **train) -> Plan:
+    experiment = GraphClassificationExperiment.model_validate(
+        {
+            "dataset": {"name": GENERATED, **(dataset or {})},
+            "model": model if "target" in (model or {}) else {**SMALL, **(model or {})},
+            "train": {"epochs": 2, "batch_size": 12, "seed": 3, "ranks": ranks, "threads": 1, "device": "cpu", **train},
+        }
+    )
+    return plan_experiment(experiment, dataset_root=root, run_id="run", machine=MACHINE)
+
+
+def task(root: Path, *, rank: int = 0, ranks: int = 1, **more) -> GraphClassification:
+    built = build_task(plan_of(root, ranks=ranks, **more), Group(rank, ranks, torch.device("cpu")))
+    assert isinstance(built, GraphClassification)
+    return built
+
+
+def gradient(one: GraphClassification, batch: GraphBatch) -> torch.Tensor:
+    """In float64, so that what is left of a difference is no rounding."""
+    one.model.double().zero_grad()
+    one.loss_sum(replace(batch, x=batch.x.double())).backward()
+    return torch.cat([each.grad.flatten() for each in one.model.parameters() if each.grad is not None])
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_gradients_of_ranks_add_up(root, ranks):
+    one = task(root)
+    alone = gradient(one, next(iter(one.batches(1, 0))))
+    shares = [task(root, rank=rank, ranks=ranks, batch_size=12 // ranks) for rank in range(ranks)]
+    found = sum(gradient(share, next(iter(share.batches(1, 0)))) for share in shares)
+    # Losses are made in float32: 2⁻²⁴ of each of 12 graphs' logits, through to the gradient of their sum.
+    assert float((found - alone).norm()) <= 12 * 2**-24 * 100 * float(alone.norm())
+
+
+def test_gin_is_that_of_pyg(root):
+    one = task(root, dataset={"features": "standardised"})
+    one.model.eval()
+    inner = one.model.inner
+    batch = one._evaluated(np.arange(20))
+    given = arguments(batch)
+    h = one.model.standardise(given["x"])
+    sums = []
+    for layer in [None, *inner.layers]:
+        if layer is not None:
+            conv = GINConv(layer.mlp, eps=layer.eps.item(), train_eps=True)
+            h = conv(h, given["edge_index"])
+        sums.append(torch.zeros(20, h.shape[1]).index_add_(0, given["batch"], h))
+    theirs = inner.readout(torch.cat(sums, dim=1))
+    torch.testing.assert_close(one.model(batch), theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_a_formula_counts_the_parameters(root):
+    for model in ({}, {"hidden_channels": 5, "num_layers": 1, "train_eps": False}, {"norm": "batch"}):
+        plan = plan_of(root, model=model)
+        made = build_task(plan, Group(0, 1, torch.device("cpu"))).model
+        counted = sum(each.numel() for each in made.parameters())
+        assert KIND.sizes(plan.task, StepShape(12, "cpu", "fp32")).num_parameters == counted
+
+
+def test_logits_do_not_depend_on_the_batch(root):
+    one = task(root, model={"norm": "batch"})
+    one.model.eval()
+    alone = torch.cat([one.model(one._evaluated(np.array([graph]))) for graph in range(9)])
+    torch.testing.assert_close(alone, one.model(one._evaluated(np.arange(9))), rtol=1e-5, atol=1e-5)
+
+
+def test_a_trained_model_leaves_as_plain_pytorch(root):
+    one = task(root, dataset={"features": "standardised"})
+    weights = Weights.of(one.model.state_dict(), ORIGIN)
+    loaded = GraphClassification.inference_model(one.plan, weights).eval()
+    one.model.eval()
+    batch = one._evaluated(np.arange(7))
+    torch.testing.assert_close(loaded(**arguments(batch)), one.model(batch), rtol=1e-5, atol=1e-5)
+    with pytest.raises(ValueError, match="ascending"):
+        loaded(torch.ones(2, 2), torch.zeros(2, 0, dtype=torch.int64), torch.tensor([1, 0]))
+
+
+def test_standardised_by_the_training_graphs_alone(root):
+    one = task(root, dataset={"features": "standardised", "fold": 2, "folds": 5})
+    graphs = one.collector.graphs
+    is_train = np.repeat(one.codes == 0, np.diff(graphs.node_offsets))
+    np.testing.assert_allclose(one.model.standardise.mean.numpy(), graphs.x[is_train].mean(axis=0), rtol=1e-5)
+
+
+OWN = """
+import torch
+from torch import nn
+from torch_geometric.nn import GINConv
+
+
+class Own(nn.Module):
+    def __init__(self, in_channels, out_channels):
+        super().__init__()
+        self.conv = GINConv(nn.Linear(in_channels, out_channels))
+
+    def forward(self, x, edge_index, batch):
+        h = self.conv(x, edge_index)
+        return torch.zeros(int(batch.max()) + 1, h.shape[1]).index_add(0, batch, h)
+
+
+class Nodes(Own):
+    def forward(self, x, edge_index, batch):
+        return self.conv(x, edge_index)
+"""
+
+
+@pytest.mark.parametrize(("name", "says"), [("Own", None), ("Nodes", r"makes \[5, 3\]")])
+def test_a_model_of_ones_own(root, tmp_path, monkeypatch, name, says):
+    (tmp_path / "own_graphs.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "own_graphs", raising=False)
+    plan = plan_of(root, model={"kind": "custom", "target": f"own_graphs.{name}"})
+    if says is None:
+        GraphClassification.check_model(plan, plan.task)
+        found = build_task(plan, Group(0, 1, torch.device("cpu"))).evaluate("val")
+        assert 0 <= found.values["accuracy"] <= 1
+    else:
+        with pytest.raises(UserError, match=says):
+            GraphClassification.check_model(plan, plan.task)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "says"),
+    [({"fold": 10}, "folds are counted from 0"), ({"fold": 0, "folds": 3}, None)],
+)
+def test_folds_that_are_not_there(root, dataset, says):
+    if says is None:
+        assert plan_of(root, dataset=dataset).dataset.num_train == 30
+    else:
+        with pytest.raises(UserError, match=says):
+            plan_of(root, dataset=dataset)
