@@ -1,0 +1,23 @@
+"""docs/howto/own-graphs.md as a person would follow it: the file is made, prepared and trained on."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+PAGE = Path(__file__).parents[2] / "docs" / "howto" / "own-graphs.md"
+
+
+def test_from_arrays_to_a_classifier(source_environ, tmp_path):
+    text = PAGE.read_text(encoding="utf-8").split("## From arrays")[1]
+    (code,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    commands = re.findall(r"^```bash\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[0]
+    for line in commands.splitlines():
+        words = line.removeprefix("graphmill ").split()
+        done = subprocess.run(
+            [sys.executable, "-m", "graphmill.cli", *words], cwd=tmp_path, env=source_environ, capture_output=True,
+            text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert "test accuracy" in done.stdout
