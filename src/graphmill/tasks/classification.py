@@ -1,10 +1,15 @@
 """What tasks that tell classes apart have in common: what is trained on, and measures that ranks can add up."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
+from graphmill.graph.batch import AnySeeds
+from graphmill.sample.schedule import SeedSchedule
 from graphmill.spec.classification import ClassifierLossSpec, CrossEntropySpec
 from graphmill.spec.experiment import CustomLossSpec
 from graphmill.spec.plan import Plan
@@ -74,6 +79,47 @@ def custom_loss(plan: Plan, loss: ClassifierLossSpec, group: Group) -> CustomLos
     if not isinstance(loss, CustomLossSpec):
         return None
     return CustomLoss.of(loss, seed=plan.seed, rank=group.rank, device=group.device)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifierLoss:
+    """What a classification is trained on: cross-entropy by the weights of classes, in nats, or the user's own."""
+
+    asked: ClassifierLossSpec
+    class_weights: Tensor | None  # float32 [num_classes], on the device; None: every seed counts 1
+    custom: CustomLoss | None  # None: cross-entropy
+
+    @classmethod
+    def of(
+        cls, plan: Plan, asked: ClassifierLossSpec, group: Group, *, num_classes: int, labels: Tensor
+    ) -> "ClassifierLoss":
+        """`labels` [num_seeds]: of all seeds that are trained on."""
+        return cls(asked, class_weights(asked, num_classes, labels, group.device), custom_loss(plan, asked, group))
+
+    def weights(self, schedule: SeedSchedule, labels: NDArray[np.int64], epoch: int, step: int) -> tuple[float, ...]:
+        """What the seeds of every rank count together at a step: sums of their classes' weights, or their number.
+
+        `labels` [n]: of all there are, by the ids of seeds.
+        """
+        if self.class_weights is None:
+            return schedule.counts(epoch, step)
+        of_class = self.class_weights.double().cpu().numpy()
+        return tuple(float(of_class[labels[ids]].sum()) for ids in schedule.shares(epoch, step))
+
+    def sum(self, seeds: AnySeeds, logits: Tensor, labels: Tensor) -> Tensor:
+        """Of logits [num_seeds, num_classes] in float32 and labels [num_seeds]."""
+        if isinstance(self.asked, CrossEntropySpec):
+            smoothing, weight = self.asked.label_smoothing, self.class_weights
+            return F.cross_entropy(logits, labels, weight=weight, label_smoothing=smoothing, reduction="sum")
+        assert self.custom is not None
+        return self.custom.sum(seeds, logits, labels)
+
+    @torch.no_grad()
+    def of_split(self, seeds: AnySeeds, logits: Tensor, labels: Tensor, cross_entropy: Tensor) -> Tensor:
+        """The loss of a rank's share of a split: the user's own, or `cross_entropy` [], which knows no weights."""
+        if self.custom is None or not len(labels):
+            return cross_entropy if self.custom is None else torch.zeros_like(cross_entropy)
+        return self.custom.sum(seeds, logits.float(), labels).double().to(cross_entropy)
 
 
 def check_judgement(plan: Plan, loss: ClassifierLossSpec, num_classes: int) -> None:

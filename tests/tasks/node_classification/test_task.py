@@ -260,7 +260,7 @@ def test_weights_of_ranks_are_those_of_their_seeds(planned):
     )
     tasks = [build_task(plan, Group(rank, 2, torch.device("cpu"))) for rank in (0, 1)]
     for step, parts in enumerate(zip(*(task.batches(0, 0) for task in tasks), strict=True)):
-        own = tuple(float(tasks[0].class_weights.double()[part.labels].sum()) for part in parts)
+        own = tuple(float(tasks[0].loss.class_weights.double()[part.labels].sum()) for part in parts)
         assert tasks[0].weights(0, step) == tasks[1].weights(0, step) == own
 
 

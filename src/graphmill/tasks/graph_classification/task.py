@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -21,12 +20,10 @@ from graphmill.sample.feed import feed
 from graphmill.sample.graphs import GraphCollector
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule, drawn
-from graphmill.spec.classification import CrossEntropySpec
 from graphmill.spec.kinds.graph_classification import KIND, GraphClassificationPlan, GraphSetDatasetSpec, GraphSetInfo
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
-from graphmill.tasks.classification import check_judgement, class_weights, custom_loss, measures, tally
-from graphmill.tasks.custom_loss import CustomLoss
+from graphmill.tasks.classification import ClassifierLoss, check_judgement, measures, tally
 from graphmill.tasks.custom_measures import CustomMeasures
 from graphmill.tasks.graph_classification.model import GraphModel, build_model, check_model, standardised
 from graphmill.tasks.graph_classification.portable import GraphClassifier, OnStandardised
@@ -49,8 +46,7 @@ class GraphClassification:
     schedule: SeedSchedule = field(init=False)
     codes: NDArray[np.int8] = field(init=False)  # [num_graphs]: split of each
     labels: NDArray[np.int64] = field(init=False)  # [num_graphs], mapped: ranks of a host share it
-    class_weights: Tensor | None = field(init=False)  # float32 [num_classes], on the device; None: every graph counts 1
-    custom_loss: CustomLoss | None = field(init=False)  # None: cross-entropy
+    loss: ClassifierLoss = field(init=False)
     custom_measures: CustomMeasures = field(init=False)
     collector: GraphCollector = field(init=False)
 
@@ -62,8 +58,8 @@ class GraphClassification:
         self.model = build_model(plan, own, rank=self.group.rank, standardise=scale).to(self.group.device)
         ids = drawn(ids_in(self.codes, "train"), own.dataset.num_train, plan.seed)
         self.schedule = SeedSchedule.equal(ids, plan.batches, plan.seed)
-        self.class_weights = class_weights(own.loss, own.dataset.num_classes, self._labels_of(ids), self.group.device)
-        self.custom_loss = custom_loss(plan, own.loss, self.group)
+        num_classes, labels = own.dataset.num_classes, self._labels_of(ids)
+        self.loss = ClassifierLoss.of(plan, own.loss, self.group, num_classes=num_classes, labels=labels)
         self.custom_measures = CustomMeasures.of(plan)
         # One thread cuts while others compute: a batch is a millisecond's work, and waking helpers takes a share.
         is_cuda = self.group.device.type == "cuda"
@@ -78,19 +74,11 @@ class GraphClassification:
 
     def weights(self, epoch: int, step: int) -> tuple[float, ...]:
         """Sums of the class weights of every rank's graphs; their number if each counts 1."""
-        if self.class_weights is None:
-            return self.schedule.counts(epoch, step)
-        of_class = self.class_weights.double().cpu()
-        return tuple(float(of_class[self._labels_of(ids)].sum()) for ids in self.schedule.shares(epoch, step))
+        return self.loss.weights(self.schedule, self.labels, epoch, step)
 
     def loss_sum(self, batch: GraphBatch) -> Tensor:
         """The plan's loss summed over the graphs of a batch; cross-entropy by the weights of their classes, nats."""
-        logits, loss = self.model(batch).float(), self.own.loss
-        if isinstance(loss, CrossEntropySpec):
-            smoothing, weight = loss.label_smoothing, self.class_weights
-            return F.cross_entropy(logits, batch.labels, weight=weight, label_smoothing=smoothing, reduction="sum")
-        assert self.custom_loss is not None
-        return self.custom_loss.sum(batch.seeds, logits, batch.labels)
+        return self.loss.sum(batch.seeds, self.model(batch).float(), batch.labels)
 
     def evaluate(self, split: Split, pause: Pause = never_pause) -> Measures:
         """Measures of a split, the same on every rank; all ranks must call it."""
@@ -100,8 +88,8 @@ class GraphClassification:
         logits = self._outputs(mine, pause, num_pauses=-(-len(shares[0]) // _EVALUATED_AT_ONCE))
         labels = self._labels_of(mine)
         total = tally(logits, labels)
-        if self.custom_loss is not None:
-            total[0] = self._custom_loss_of(mine, logits, labels)
+        seeds, device = EvaluationSeeds(SeedIds(mine)), self.group.device
+        total[0] = self.loss.of_split(seeds, logits.to(device), labels.to(device), total[0])
         found = measures(self.group.sum_numbers(total), self.own.dataset.num_classes)
         values = by_name(found.values) | self._custom_measures_of(ids, split, logits, [len(share) for share in shares])
         return replace(found, values=values)
@@ -191,14 +179,6 @@ class GraphClassification:
         found = [inner.embed(standardised(self._evaluated(part), self.model.standardise)).cpu() for part in parts]
         self.model.train()
         return torch.cat(found).numpy()
-
-    @torch.no_grad()
-    def _custom_loss_of(self, ids: NDArray[np.int64], logits: Tensor, labels: Tensor) -> float:
-        """Added up over this rank's share of a split."""
-        if self.custom_loss is None or not len(ids):
-            return 0.0
-        seeds, device = EvaluationSeeds(SeedIds(ids)), self.group.device
-        return float(self.custom_loss.sum(seeds, logits.to(device), labels.to(device)).double())
 
     def _custom_measures_of(
         self, ids: NDArray[np.int64], split: Split, logits: Tensor, counts: list[int]

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -23,7 +22,6 @@ from graphmill.sample.feed import feed
 from graphmill.sample.neighbor import NeighborSampler
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule, drawn
-from graphmill.spec.classification import CrossEntropySpec
 from graphmill.spec.kinds.node_classification import (
     GraphDatasetSpec,
     GraphInfo,
@@ -32,8 +30,7 @@ from graphmill.spec.kinds.node_classification import (
 )
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
-from graphmill.tasks.classification import check_judgement, class_weights, custom_loss, measures, tally
-from graphmill.tasks.custom_loss import CustomLoss
+from graphmill.tasks.classification import ClassifierLoss, check_judgement, measures, tally
 from graphmill.tasks.custom_measures import CustomMeasures
 from graphmill.tasks.node_classification.inference import LayerwiseInference
 from graphmill.tasks.node_classification.model import DTYPE_OF, EdgeIndexModel, build_model, check_model
@@ -59,8 +56,7 @@ class NodeClassification:
     store: LabelledGraphStore = field(init=False)
     features: Features = field(init=False)
     labels: NDArray[np.int64] = field(init=False)  # [num_nodes], mapped: ranks of a host share it
-    class_weights: Tensor | None = field(init=False)  # float32 [num_classes], on the device; None: every seed counts 1
-    custom_loss: CustomLoss | None = field(init=False)  # None: cross-entropy
+    loss: ClassifierLoss = field(init=False)
     custom_measures: CustomMeasures = field(init=False)
     sampler: NeighborSampler = field(init=False)
     collector: Collector = field(init=False)
@@ -74,10 +70,8 @@ class NodeClassification:
         self.model = build_model(plan, own, rank=self.group.rank, standardise=scale).to(self.group.device)
         train_ids = drawn(self.store.nodes_in("train"), own.dataset.num_train, plan.seed)
         self.schedule = SeedSchedule.equal(train_ids, plan.batches, plan.seed)
-        self.class_weights = class_weights(
-            own.loss, own.dataset.num_classes, self._labels_of(train_ids), self.group.device
-        )
-        self.custom_loss = custom_loss(plan, own.loss, self.group)
+        num_classes, labels = own.dataset.num_classes, self._labels_of(train_ids)
+        self.loss = ClassifierLoss.of(plan, own.loss, self.group, num_classes=num_classes, labels=labels)
         self.custom_measures = CustomMeasures.of(plan)
         topology = self.store.topology(undirected=own.undirected)
         resample = isinstance(self.model, GraphSage)
@@ -109,19 +103,11 @@ class NodeClassification:
 
     def weights(self, epoch: int, step: int) -> tuple[float, ...]:
         """Sums of the class weights of every rank's seeds; their number if each counts 1."""
-        if self.class_weights is None:
-            return self.schedule.counts(epoch, step)
-        of_class = self.class_weights.double().cpu()
-        return tuple(float(of_class[self._labels_of(ids)].sum()) for ids in self.schedule.shares(epoch, step))
+        return self.loss.weights(self.schedule, self.labels, epoch, step)
 
     def loss_sum(self, batch: MiniBatch) -> Tensor:
         """The plan's loss summed over the seeds of a batch; cross-entropy by the weights of their classes, nats."""
-        logits, loss = self.model(batch).float(), self.own.loss
-        if isinstance(loss, CrossEntropySpec):
-            smoothing, weight = loss.label_smoothing, self.class_weights
-            return F.cross_entropy(logits, batch.labels, weight=weight, label_smoothing=smoothing, reduction="sum")
-        assert self.custom_loss is not None
-        return self.custom_loss.sum(batch.seeds, logits, batch.labels)
+        return self.loss.sum(batch.seeds, self.model(batch).float(), batch.labels)
 
     def evaluate(self, split: Split, pause: Pause = never_pause) -> Measures:
         """Measures of a split by exact inference, the same on every rank; all ranks must call it."""
@@ -129,8 +115,8 @@ class NodeClassification:
         nodes, logits = self._exact_logits(self.store.nodes_in(split), pause)
         labels = self._labels_of(nodes)
         total = tally(logits, labels)
-        if self.custom_loss is not None:
-            total[0] = self._custom_loss_of(nodes, logits, labels)
+        seeds, device = EvaluationSeeds(SeedIds(nodes)), self.group.device
+        total[0] = self.loss.of_split(seeds, logits.to(device), labels.to(device), total[0])
         self.model.train()
         found = measures(self.group.sum_numbers(total), self.own.dataset.num_classes)
         return replace(found, values=found.values | self._custom_measures_of(split, logits))
@@ -195,14 +181,6 @@ class NodeClassification:
         if isinstance(model, EdgeIndexModel):
             return model.inner if model.standardise is None else OnStandardised(model.standardise, model.inner)
         return NodeClassifier(model, own.features)
-
-    @torch.no_grad()
-    def _custom_loss_of(self, nodes: np.ndarray, logits: Tensor, labels: Tensor) -> float:
-        """Added up over this rank's share of a split."""
-        if self.custom_loss is None or not len(nodes):
-            return 0.0
-        seeds, device = EvaluationSeeds(SeedIds(nodes)), self.group.device
-        return float(self.custom_loss.sum(seeds, logits.float().to(device), labels.to(device)).double())
 
     def _custom_measures_of(self, split: Split, logits: Tensor) -> dict[str, float]:
         """By rank 0, of all ranks' logits in the order of the split; `logits`: of this rank's share."""
