@@ -1,4 +1,4 @@
-"""The C++ core: sampling, gathering, products, a recurrent cell on a graph, attention. Arrays are C-contiguous, on the CPU."""
+"""The C++ core: sampling, gathering, products, a recurrent cell, attention. Arrays are C-contiguous, on the CPU."""
 
 from collections.abc import Sequence
 from typing import Any
