@@ -247,6 +247,10 @@ void relu_dropout_backward(float* grad_in, const float* grad_out, const float* o
 #include "product_kernels.inc"
 #include "recurrent_kernels.inc"
 
+#include "attention_tiles.inc"  // reads the last one
+
+#include "attention_kernels.inc"  // reads the last one
+
 }  // namespace
 
 #define GRAPHMILL_TEXT2(x) #x
@@ -275,6 +279,10 @@ const Kernels GRAPHMILL_JOIN(kernels_, GRAPHMILL_ISA) = {
     gru_update,
     gru_update_backward,
     gru_reset_backward,
+    {attention_forward<float>, attention_weights_of<float>, attention_backward_targets<float>,
+     attention_backward_sources<float>},
+    {attention_forward<double>, attention_weights_of<double>, attention_backward_targets<double>,
+     attention_backward_sources<double>},
 };
 
 }  // namespace graphmill

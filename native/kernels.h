@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 
+#include "attention.h"
+
 namespace graphmill {
 
 enum class RowType : int { kFloat32, kFloat16, kBfloat16 };
@@ -88,6 +90,8 @@ struct Kernels {
                               float* grad_before, float* grad_h, int64_t m, int64_t units);
   void (*gru_reset_backward)(const float* grad_reset_h, const float* gates, const float* h, float* grad_before,
                              float* grad_h, int64_t m, int64_t units);
+  AttentionKernels<float> attention;
+  AttentionKernels<double> attention_double;
 };
 
 // The best that this processor runs; GRAPHMILL_ISA=generic|avx2|avx512 asks for one.

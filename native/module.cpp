@@ -15,7 +15,9 @@ bool keep_freed_memory() { return mallopt(M_MMAP_THRESHOLD, 32 << 20) == 1 && ma
 NB_MODULE(_native, m) {
   using namespace graphmill;
   nb::set_leak_warnings(false);  // a model that a script still holds when the interpreter ends is not a leak
-  m.doc() = "Graphmill's core: sampling, gathering, segment and matrix operators, a recurrent cell. No torch needed.";
+  m.doc() =
+      "Graphmill's core: sampling, gathering, segment and matrix operators, a recurrent cell, attention. No torch "
+      "needed.";
   m.def("keep_freed_memory", &keep_freed_memory,
         "Keep what is freed (up to 1 GiB, in pieces of up to 32 MiB) for the next step instead of handing it to the "
         "system and faulting it in again.");
@@ -25,4 +27,5 @@ NB_MODULE(_native, m) {
   bind_segments(m);
   bind_products(m);
   bind_recurrent(m);
+  bind_attention(m);
 }

@@ -1,4 +1,4 @@
-"""The C++ core: sampling, gathering, products, a recurrent cell on a graph. Arrays are C-contiguous, on the CPU."""
+"""The C++ core: sampling, gathering, products, a recurrent cell, attention. Arrays are C-contiguous, on the CPU."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -69,6 +69,55 @@ class DcgruWeights:
         self, gate_weight: Array, gate_bias: Array, candidate_weight: Array, candidate_bias: Array, num_slots: int
     ) -> None: ...
 
+class EdgeGroups:
+    def __init__(
+        self,
+        indptr: Array,
+        sources: Array,
+        edge_ids: Array,
+        out_indptr: Array | None,
+        targets: Array | None,
+        slots: Array | None,
+        num_sources: int,
+        num_loops: int,
+    ) -> None: ...
+
+class Attention:
+    def __init__(
+        self,
+        groups: EdgeGroups,
+        heads: int,
+        x: Array,
+        source_scores: Array | None,
+        target_scores: Array,
+        edge_attr: Array | None,
+        loop_attr: Array | None,
+        edge_weight: Array | None,
+        att: Array | None,
+        negative_slope: float,
+        p: float,
+        key: int | None,
+    ) -> None: ...
+    def forward(self, out: Array, lse: Array, num_threads: int) -> None: ...
+    def weights(self, lse: Array, alpha: Array, num_threads: int) -> None: ...
+    def backward(
+        self,
+        grad_out: Array,
+        out: Array,
+        lse: Array,
+        pairs: Array,
+        x: Array,
+        source_scores: Array | None,
+        target_scores: Array,
+        edge_attr: Array | None,
+        loop_attr: Array | None,
+        edge_weight: Array | None,
+        att: Array | None,
+        num_threads: int,
+    ) -> None: ...
+
+class AttentionDouble(Attention): ...
+
 def isa() -> str: ...
 def keep_freed_memory() -> bool: ...
 def subkey(key: int, coordinate: int) -> int: ...
@@ -138,4 +187,17 @@ def dcgru_backward(
     grad_candidate_weight: Array,
     grad_candidate_bias: Array,
     num_threads: int,
+) -> None: ...
+def group_edges(
+    sources: Array,
+    targets: Array,
+    num_sources: int,
+    num_targets: int,
+    num_loops: int,
+    indptr: Array,
+    by_target: Array,
+    edge_ids: Array,
+    out_indptr: Array | None,
+    by_source: Array | None,
+    slots: Array | None,
 ) -> None: ...

@@ -53,6 +53,15 @@ def test_sampler(bench):
 
 
 @pytest.mark.slow
+def test_attention(bench):
+    found = bench("attention", "--kinds", "gatv2", "--edges", "2000", "--rounds", "2", "--no-compile")
+    contenders = found["gatv2-2000"]["result"]["contenders"]
+    assert contenders["graphmill"]["ratio_to_graphmill"]["median"] == 1
+    assert contenders["graphmill"]["extra_mib"] >= 0
+    assert contenders["PyG"]["seconds"]["median"] > 0
+
+
+@pytest.mark.slow
 def test_step(bench):
     words = ("--graph", "tiny", "--rounds", "2", "--threads", "1", "--without", "tutorial", "trimmed")
     found = bench("step", *words)["all"]["result"]

@@ -1,0 +1,188 @@
+"""`graphmill::attention`: attention over the edges that point to each node, GAT and GATv2 alike, with its gradient.
+
+For an edge e from j to i, with features eₑ, and head h:
+
+    zₑₕ = sourceⱼₕ + targetᵢₕ + eₑ · Wₕ                    scores: one a head (GAT), or as many as channels (GATv2)
+    ℓₑₕ = ⟨aₕ, leaky(zₑₕ)⟩                                 GAT: leaky(zₑₕ)
+    αₑₕ = exp(ℓₑₕ − mᵢₕ) / Σ_{f → i} exp(ℓ_fₕ − mᵢₕ)       then dropout, keyed by (key, id of the edge, head)
+    outᵢₕ = Σ_{e: j → i} αₑₕ xⱼₕ
+
+GAT: Veličković et al. 2018, eq. 1-4 (arXiv 1710.10903). Its scores are linear in x and e, so they are made before:
+⟨a_src, Θxⱼ⟩, ⟨a_dst, Θxᵢ⟩, and ⟨a_edge, Wₑ e⟩ by a matrix of [edge_dim, heads]. GATv2: Brody, Alon & Yahav 2022,
+eq. 7 (arXiv 2105.14491): the source's scores are x itself. The softmax runs over tiles of edges with a running maximum
+and sum (Milakov & Gimelshein 2018, arXiv 1805.02867).
+
+No tensor of edges × heads × channels is made, forward or backward: features of edges are projected where they are
+used. Forward saves out and the log-sum-exp [num_targets, heads]; backward computes the rest again. For the gradient of
+the logits only Σ_e αₑ ∂αₑ = ⟨∂outᵢₕ, outᵢₕ⟩ is needed of a node's other edges. Each result is a function of its inputs
+alone: gradients of sources are gathered by source, those of weights summed over fixed shares of the edges.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from graphmill import _native
+from graphmill.nn.attention.edges import EdgeGroups
+from graphmill.nn.native import define, differentiate
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What the logits of edges are made of; scores = 1 without `att`, and channels with it."""
+
+    target: Tensor  # [num_targets, heads * scores]
+    source: Tensor | None  # [num_sources, heads]; None: x itself
+    att: Tensor | None  # [heads * channels]; None: the score is the logit
+    negative_slope: float
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeFeatures:
+    """Features of edges and of the loops beside them, and what makes scores of them."""
+
+    attr: Tensor  # [num_edges, edge_dim], in the caller's order
+    loop_attr: Tensor  # [num_loops, edge_dim]
+    weight: Tensor  # [edge_dim, heads * scores]
+
+
+@dataclass(frozen=True, slots=True)
+class Dropout:
+    """Of alpha: whether an edge's head is dropped depends on (key, id of the edge, head) alone."""
+
+    key: Tensor  # int64 [1], on the CPU
+    p: float
+
+
+def attention(
+    x: Tensor, heads: int, scores: Scores, features: EdgeFeatures | None, dropout: Dropout | None, groups: EdgeGroups
+) -> tuple[Tensor, Tensor]:
+    """(out [num_targets, heads * channels], log-sum-exp [num_targets, heads]) for x [num_sources, heads * channels].
+
+    The log-sum-exp carries no gradient. float32 or float64, on the CPU.
+    """
+    return _attention(*_arguments(x, heads, scores, features, dropout, groups))
+
+
+def attention_weights(
+    lse: Tensor,
+    x: Tensor,
+    heads: int,
+    scores: Scores,
+    features: EdgeFeatures | None,
+    dropout: Dropout | None,
+    groups: EdgeGroups,
+) -> Tensor:
+    """Alpha [num_edges + num_loops, heads] in the caller's order, loops last, without a gradient.
+
+    0 where an edge from a node to itself gave way to the node's loop.
+    """
+    with torch.no_grad():
+        return _attention_weights(*_arguments(x, heads, scores, features, dropout, groups), lse)
+
+
+def _arguments(
+    x: Tensor, heads: int, scores: Scores, features: EdgeFeatures | None, dropout: Dropout | None, groups: EdgeGroups
+) -> tuple[Any, ...]:
+    def dense(tensor: Tensor | None) -> Tensor | None:
+        return None if tensor is None else tensor.contiguous()
+
+    attr, loop_attr, weight = (None,) * 3 if features is None else (features.attr, features.loop_attr, features.weight)
+    key, p = (None, 0.0) if dropout is None else (dropout.key, dropout.p)
+    tensors = map(dense, (x, scores.source, scores.target, attr, loop_attr, weight, scores.att))
+    return *tensors, *groups.tensors, groups.num_loops, heads, scores.negative_slope, p, key
+
+
+_INPUTS = (
+    "Tensor x, Tensor? source, Tensor target, Tensor? edge_attr, Tensor? loop_attr, Tensor? edge_weight, Tensor? att, "
+    "Tensor indptr, Tensor sources, Tensor edge_ids, Tensor out_indptr, Tensor targets, Tensor slots, "
+    "SymInt num_loops, int heads, float negative_slope, float p, Tensor? key"
+)
+_NUM_GRADIENTS = 7  # of the inputs that have one, which come first
+
+
+def _call(*inputs: Any) -> Any:  # noqa: ANN401
+    tensors: list[Any] = [None if tensor is None else tensor.detach() for tensor in inputs[:_NUM_GRADIENTS]]
+    x, source, target, edge_attr, loop_attr, edge_weight, att = tensors
+    indptr, sources, edge_ids, *by_source, num_loops, heads, negative_slope, p, key = inputs[_NUM_GRADIENTS:]
+    out_indptr, targets, slots = by_source if len(by_source[0]) else (None, None, None)
+    groups = _native.EdgeGroups(indptr, sources, edge_ids, out_indptr, targets, slots, len(x), num_loops)
+    call = _native.Attention if x.dtype == torch.float32 else _native.AttentionDouble
+    drawn = None if key is None else int(key) % 2**64
+    return call(
+        groups, heads, x, source, target, edge_attr, loop_attr, edge_weight, att, negative_slope, p, drawn
+    )  # fmt: skip
+
+
+def _out_and_lse(*inputs: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+    x, target, heads = inputs[0], inputs[2], inputs[14]
+    return x.new_empty(target.shape[0], x.shape[1]), x.new_empty(target.shape[0], heads)
+
+
+def _forward(*inputs: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+    out, lse = _out_and_lse(*inputs)
+    _call(*inputs).forward(out, lse, torch.get_num_threads())
+    return out, lse
+
+
+def _alpha(*inputs: Any) -> Tensor:  # noqa: ANN401
+    x: Tensor = inputs[0]
+    sources, num_loops, heads = inputs[8], inputs[13], inputs[14]
+    return x.new_zeros(sources.shape[0] + num_loops, heads)
+
+
+def _weights(*inputs: Any) -> Tensor:  # noqa: ANN401
+    *of_call, lse = inputs
+    alpha = _alpha(*of_call)
+    _call(*of_call).weights(lse.detach(), alpha, torch.get_num_threads())
+    return alpha
+
+
+def _gradients_like(*inputs: Any) -> list[Tensor]:  # noqa: ANN401
+    """Of the first inputs, empty where there is nothing to write: an input is None, or features need no gradient."""
+    x, source, target, edge_attr, loop_attr, edge_weight, att = inputs[:_NUM_GRADIENTS]
+    of_features = inputs[-1]
+    wanted = (x, source, target, *((edge_attr, loop_attr) if of_features else (None, None)), edge_weight, att)
+    return [x.new_empty(0) if tensor is None else torch.empty_like(tensor) for tensor in wanted]
+
+
+def _backward(*inputs: Any) -> list[Tensor]:  # noqa: ANN401
+    *of_call, grad, out, lse, of_features = inputs
+    gradients = _gradients_like(*inputs)
+    if of_features:
+        gradients[3].zero_()  # rows of edges that gave way to a loop are not written
+    present = [None if tensor is None else gradient for gradient, tensor in zip(gradients, of_call, strict=False)]
+    if not of_features:
+        present[3] = present[4] = None
+    x, sources, num_loops, heads = of_call[0], of_call[8], of_call[13], of_call[14]
+    pairs = x.new_empty(sources.shape[0] + num_loops, 2 * heads)
+    _call(*of_call).backward(grad.detach(), out.detach(), lse.detach(), pairs, *present, torch.get_num_threads())
+    return gradients
+
+
+_attention = define(f"attention({_INPUTS}) -> (Tensor, Tensor)", _forward, _out_and_lse)
+_attention_weights = define(f"attention_weights({_INPUTS}, Tensor lse) -> Tensor", _weights, lambda *i: _alpha(*i[:-1]))
+_attention_backward = define(
+    f"attention_backward({_INPUTS}, Tensor grad, Tensor out, Tensor lse, bool of_features) -> Tensor[]",
+    _backward,
+    _gradients_like,
+)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:  # noqa: ANN401
+    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(*inputs[:13], inputs[17], *output)
+    ctx.numbers = inputs[13:17]
+
+
+def _gradients(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    *tensors, key, out, lse = ctx.saved_tensors
+    of_features = tensors[3] is not None and (ctx.needs_input_grad[3] or ctx.needs_input_grad[4])
+    gradients = _attention_backward(*tensors, *ctx.numbers, key, grad.contiguous(), out, lse, of_features)
+    needed = ctx.needs_input_grad[:_NUM_GRADIENTS]
+    return *(gradient if need else None for gradient, need in zip(gradients, needed, strict=True)), *([None] * 11)
+
+
+differentiate(_attention, _save, _gradients)
