@@ -195,6 +195,14 @@ class GraphBatch:
         """Graphs to classify; 0 if the rank has no share of the step."""
         return len(self.seeds.ids)
 
+    @property
+    def edge_index(self) -> Tensor:
+        """The edges as PyG writes them: int64 [2, e], row 0 the source, row 1 the target."""
+        degrees = self.block.indptr.diff()
+        nodes = torch.arange(len(degrees), device=degrees.device)
+        targets = torch.repeat_interleave(nodes, degrees, output_size=len(self.block.indices))
+        return torch.stack([self.block.indices.long(), targets])
+
     def to(self, device: torch.device) -> "GraphBatch":
         """The same on `device`, copied without waiting if the memory allows it."""
         if device.type == "cpu":

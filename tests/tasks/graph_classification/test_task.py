@@ -18,7 +18,7 @@ from graphmill.spec.kinds.kind import StepShape
 from graphmill.spec.plan import MachineInfo, Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
-from graphmill.tasks.graph_classification.model import arguments
+from graphmill.tasks.graph_classification.model import arguments, edge_arguments
 from graphmill.tasks.graph_classification.prepare import GENERATED, prepare_asked
 from graphmill.tasks.graph_classification.task import GraphClassification
 from graphmill.tasks.planning import plan_experiment
@@ -33,14 +33,31 @@ MACHINE = MachineInfo(num_cores=2, num_gpus=0)
 def root(tmp_path_factory) -> Path:
     root = tmp_path_factory.mktemp("graphs")
     prepare_asked(Preparation(GENERATED, root, GraphSetPrepareOptions(num_graphs=90)))
+    rng = np.random.default_rng(0)
+    num_nodes, num_edges = rng.integers(1, 9, 60), rng.integers(0, 30, 60)
+    np.savez(
+        root / "edges.npz",
+        num_nodes=num_nodes,
+        num_edges=num_edges,
+        edge_index=rng.integers(0, np.repeat(num_nodes, num_edges), (2, num_edges.sum())),
+        x=rng.normal(size=(num_nodes.sum(), 3)).astype(np.float32),
+        edge_attr=rng.normal(size=(num_edges.sum(), 5)).astype(np.float32),
+        y=np.arange(60) % 3,
+    )
+    prepare_asked(Preparation("edges", root, GraphSetPrepareOptions(), from_path=root / "edges.npz"))
     return root
+
+
+def small(model: dict) -> dict:
+    of_attention = {"dropout": 0.0, "hidden_channels": 4, "num_layers": 3}
+    return {**(SMALL if model.get("kind", "gin") == "gin" else of_attention), **model}
 
 
 def plan_of(root: Path, *, ranks: int = 1, model=None, dataset=None, **train) -> Plan:
     experiment = GraphClassificationExperiment.model_validate(
         {
             "dataset": {"name": GENERATED, **(dataset or {})},
-            "model": model if "target" in (model or {}) else {**SMALL, **(model or {})},
+            "model": model if "target" in (model or {}) else small(model or {}),
             "train": {"epochs": 2, "batch_size": 12, "seed": 3, "ranks": ranks, "threads": 1, "device": "cpu", **train},
         }
     )
@@ -56,15 +73,17 @@ def task(root: Path, *, rank: int = 0, ranks: int = 1, **more) -> GraphClassific
 def gradient(one: GraphClassification, batch: GraphBatch) -> torch.Tensor:
     """In float64, so that what is left of a difference is no rounding."""
     one.model.double().zero_grad()
-    one.loss_sum(replace(batch, x=batch.x.double())).backward()
+    one.loss_sum(replace(batch, x=batch.x.double(), edge_attr=batch.edge_attr.double())).backward()
     return torch.cat([each.grad.flatten() for each in one.model.parameters() if each.grad is not None])
 
 
+@pytest.mark.parametrize("model", [{}, {"kind": "gat"}, {"kind": "gatv2", "heads": 2}], ids=["gin", "gat", "gatv2"])
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_gradients_of_ranks_add_up(root, ranks):
-    one = task(root)
+def test_gradients_of_ranks_add_up(root, ranks, model):
+    more = {"model": model, "dataset": {"name": "edges"}}
+    one = task(root, **more)
     alone = gradient(one, next(iter(one.batches(1, 0))))
-    shares = [task(root, rank=rank, ranks=ranks, batch_size=12 // ranks) for rank in range(ranks)]
+    shares = [task(root, rank=rank, ranks=ranks, batch_size=12 // ranks, **more) for rank in range(ranks)]
     found = sum(gradient(share, next(iter(share.batches(1, 0)))) for share in shares)
     # Losses are made in float32: 2⁻²⁴ of each of 12 graphs' logits, through to the gradient of their sum.
     assert float((found - alone).norm()) <= 12 * 2**-24 * 100 * float(alone.norm())
@@ -88,11 +107,14 @@ def test_gin_is_that_of_pyg(root):
 
 
 def test_a_formula_counts_the_parameters(root):
-    for model in ({}, {"hidden_channels": 5, "num_layers": 1, "train_eps": False}, {"norm": "batch"}):
-        plan = plan_of(root, model=model)
-        made = build_task(plan, Group(0, 1, torch.device("cpu"))).model
-        counted = sum(each.numel() for each in made.parameters())
-        assert KIND.sizes(plan.task, StepShape(12, "cpu", "fp32")).num_parameters == counted
+    models = [{}, {"hidden_channels": 5, "num_layers": 1, "train_eps": False}, {"norm": "batch"}]
+    models += [{"kind": "gat", "heads": 3}, {"kind": "gatv2", "num_layers": 1}]
+    for name in (GENERATED, "edges"):
+        for model in models:
+            plan = plan_of(root, model=model, dataset={"name": name})
+            made = build_task(plan, Group(0, 1, torch.device("cpu"))).model
+            counted = sum(each.numel() for each in made.parameters())
+            assert KIND.sizes(plan.task, StepShape(12, "cpu", "fp32")).num_parameters == counted
 
 
 def test_logits_do_not_depend_on_the_batch(root):
@@ -102,13 +124,29 @@ def test_logits_do_not_depend_on_the_batch(root):
     torch.testing.assert_close(alone, one.model(one._evaluated(np.arange(9))), rtol=1e-5, atol=1e-5)
 
 
-def test_a_trained_model_leaves_as_plain_pytorch(root):
-    one = task(root, dataset={"features": "standardised"})
+@pytest.mark.parametrize("kind", ["gat", "gatv2"])
+def test_fused_attention_is_the_reference(root, kind):
+    """Sums of float32 in another order: of no more than 30 edges and 5 features, over 3 layers."""
+    forms = {}
+    for form in ("fused", "reference"):
+        one = task(root, model={"kind": kind, "attention": form}, dataset={"name": "edges"})
+        batch = next(iter(one.batches(0, 0)))
+        loss = one.loss_sum(batch)
+        loss.backward()
+        forms[form] = [loss.detach(), *(each.grad for each in one.model.parameters())]
+    for one, other in zip(forms["fused"], forms["reference"], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("model", [{}, {"kind": "gat"}, {"kind": "gatv2"}], ids=["gin", "gat", "gatv2"])
+def test_a_trained_model_leaves_as_plain_pytorch(root, model):
+    one = task(root, model=model, dataset={"name": "edges", "features": "standardised"})
     weights = Weights.of(one.model.state_dict(), ORIGIN)
     loaded = GraphClassification.inference_model(one.plan, weights).eval()
     one.model.eval()
     batch = one._evaluated(np.arange(7))
-    torch.testing.assert_close(loaded(**arguments(batch)), one.model(batch), rtol=1e-5, atol=1e-5)
+    given = {**arguments(batch), **edge_arguments(batch)}
+    torch.testing.assert_close(loaded(**given), one.model(batch), rtol=1e-5, atol=1e-5)
     with pytest.raises(ValueError, match="ascending"):
         loaded(torch.ones(2, 2), torch.zeros(2, 0, dtype=torch.int64), torch.tensor([1, 0]))
 

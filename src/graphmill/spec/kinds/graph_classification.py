@@ -66,7 +66,27 @@ class GinSpec(Spec):
     train_eps: bool = Field(True, description="learn how much a node counts beside its neighbours, in every layer")
 
 
-GraphModelSpec = Annotated[GinSpec | CustomModelSpec, Field(discriminator="kind")]
+class GraphAttentionSpec(Spec):
+    """Attention over neighbours, with features of edges where the data have some; a readout of every layer.
+
+    gat: Velickovic et al. 2018, arXiv 1710.10903; gatv2: Brody et al. 2022, arXiv 2105.14491; the readout: jumping
+    knowledge (Xu et al. 2018, arXiv 1806.03536).
+    """
+
+    also_called: ClassVar[Mapping[str, str]] = dict.fromkeys(HIDDEN_WIDTH, "model.hidden_channels")
+
+    kind: Literal["gat", "gatv2"]
+    hidden_channels: PositiveInt = Field(16, description="width of every head")
+    heads: PositiveInt = Field(4, description="of every layer, one beside the other")
+    num_layers: PositiveInt = Field(3, description="layers, each over neighbours and the node itself")
+    dropout: Fraction = Field(0.2, description="probability of dropping a channel of what is classified")
+    attention_dropout: Fraction = Field(0.0, description="probability of dropping an edge's share of the attention")
+    attention: Literal["fused", "reference"] = Field(
+        "fused", description="one operator, or plain PyTorch, which holds edges x heads x channels"
+    )
+
+
+GraphModelSpec = Annotated[GinSpec | GraphAttentionSpec | CustomModelSpec, Field(discriminator="kind")]
 
 
 class GraphTrainSpec(TrainSpec):
@@ -113,7 +133,7 @@ class GraphClassificationPlan(TaskPlan):
     @property
     def unused(self) -> str:
         """What the data hold and the model does not read, in words; "": nothing."""
-        if not self.dataset.num_edge_features or isinstance(self.model, CustomModelSpec):
+        if not self.dataset.num_edge_features or not isinstance(self.model, GinSpec):
             return ""
         return f"the {self.dataset.num_edge_features} edge features of {self.dataset.name}"
 
@@ -170,12 +190,37 @@ def sizes(plan: GraphClassificationPlan, step: StepShape) -> Sizes:
     batch = graphs * 16 + nodes * (16 + 4 * known.num_features) + edges * (8 + 4 * known.num_edge_features)
     data = known.num_graphs * 25 + known.num_nodes * (8 + 4 * known.num_features)
     data += known.num_edges * (8 + 4 * known.num_edge_features)
-    if not isinstance(plan.model, GinSpec):
+    if isinstance(plan.model, CustomModelSpec):
         return Sizes(None, batch, data_bytes=data)
+    if isinstance(plan.model, GraphAttentionSpec):
+        activations = _attention_bytes(plan.model, nodes, edges + nodes)
+        return Sizes(_attention_parameters(plan.model, known), batch, activations, data_bytes=data)
     width, depth = plan.model.hidden_channels, plan.model.num_layers
     # Of a node in a layer: what is summed and the mean beside it, two products, two norms, what ReLU let through.
     activations = 4 * nodes * (2 * known.num_features + (depth - 1) * 2 * width + depth * 6 * width)
     return Sizes(_gin_parameters(plan.model, known), batch, activations, data_bytes=data)
+
+
+def _attention_parameters(model: GraphAttentionSpec, known: GraphSetInfo) -> int:
+    """Per layer the projections, of edges too, the attention vectors and a bias; one linear layer on all of them."""
+    width, features = model.hidden_channels * model.heads, known.num_edge_features
+    total = 0
+    for inner in [known.num_features, *[width] * (model.num_layers - 1)]:
+        if model.kind == "gat":
+            vectors = 2 + (features > 0)
+            total += inner * width + features * width + vectors * width + width
+        else:
+            total += 2 * (inner + 1) * width + features * width + width + width
+    return total + (known.num_features + model.num_layers * width + 1) * known.num_classes
+
+
+def _attention_bytes(model: GraphAttentionSpec, nodes: int, edges: int) -> int:
+    """Of a node in a layer: both projections, the result, what ELU let through, scores of the heads; of an edge where
+    attention is not fused: its scores, and the messages, forward and backward.
+    """
+    width = model.hidden_channels * model.heads
+    per_edge = 0 if model.attention == "fused" else 4 * (3 * width + 6 * model.heads)
+    return model.num_layers * (nodes * 4 * (5 * width + 3 * model.heads) + edges * per_edge)
 
 
 def _gin_parameters(model: GinSpec, known: GraphSetInfo) -> int:

@@ -1,4 +1,4 @@
-"""The models of graph classification: GIN, or a user-defined model by dotted path."""
+"""The models of graph classification: GIN, GAT, GATv2, or a user-defined model by dotted path."""
 
 from typing import assert_never
 
@@ -8,9 +8,10 @@ from torch import Tensor, nn
 from graphmill.graph.batch import GraphBatch
 from graphmill.graph.keys import Purpose, key_of
 from graphmill.nn.gin import Gin
+from graphmill.nn.graph_attention import GraphAttention
 from graphmill.nn.standardise import Standardise
 from graphmill.spec.experiment import CustomModelSpec
-from graphmill.spec.kinds.graph_classification import GinSpec, GraphClassificationPlan
+from graphmill.spec.kinds.graph_classification import GinSpec, GraphAttentionSpec, GraphClassificationPlan
 from graphmill.spec.plan import Plan
 from graphmill.tasks.custom_model import construct, try_out
 
@@ -38,7 +39,7 @@ class GraphModel(nn.Module):
         batch = standardised(batch, self.standardise)
         is_mixed = self.training and self.dtype != torch.float32
         with torch.autocast(batch.x.device.type, self.dtype, enabled=is_mixed):
-            if isinstance(self.inner, Gin):
+            if isinstance(self.inner, Gin | GraphAttention):
                 return self.inner(batch)  # type: ignore[no-any-return]
             out: Tensor = self.inner(*arguments(batch).values(), **edge_arguments(batch))
         return out
@@ -60,6 +61,18 @@ def build_model(
                 dropout=spec.dropout,
                 norm=spec.norm,
                 train_eps=spec.train_eps,
+            )
+        case GraphAttentionSpec() as spec:
+            inner = GraphAttention(
+                **channels,
+                kind=spec.kind,
+                hidden_channels=spec.hidden_channels,
+                heads=spec.heads,
+                num_layers=spec.num_layers,
+                dropout=spec.dropout,
+                attention_dropout=spec.attention_dropout,
+                edge_dim=own.dataset.num_edge_features or None,
+                attention=spec.attention,
             )
         case CustomModelSpec() as spec:
             inner = construct(spec, channels)
@@ -85,14 +98,12 @@ def standardised(batch: GraphBatch, standardise: Standardise | None) -> GraphBat
 
 def arguments(batch: GraphBatch) -> dict[str, Tensor]:
     """What a model by dotted path is called with, as PyG's are: x, edge_index, and the graph of each node."""
-    counts, degrees = batch.node_offsets.diff(), batch.block.indptr.diff()
+    counts, num_nodes = batch.node_offsets.diff(), len(batch.x)
     graphs = torch.arange(len(counts), device=counts.device)
-    nodes = torch.arange(len(degrees), device=counts.device)
-    targets = torch.repeat_interleave(nodes, degrees, output_size=len(batch.block.indices))
     return {
         "x": batch.x,
-        "edge_index": torch.stack([batch.block.indices.long(), targets]),
-        "batch": torch.repeat_interleave(graphs, counts, output_size=len(degrees)),
+        "edge_index": batch.edge_index,
+        "batch": torch.repeat_interleave(graphs, counts, output_size=num_nodes),
     }
 
 

@@ -6,34 +6,36 @@ from torch import Tensor, nn
 
 from graphmill.graph.batch import Block, EvaluationSeeds, GraphBatch, SeedIds
 from graphmill.nn.gin import Gin
+from graphmill.nn.graph_attention import GraphAttention
 from graphmill.nn.standardise import Standardise
 
 
 class GraphClassifier(nn.Module):
-    """GIN with its inputs standardised as in training, if they were."""
+    """A built-in model with its inputs standardised as in training, if they were."""
 
-    def __init__(self, model: Gin, standardise: Standardise | None) -> None:
+    def __init__(self, model: Gin | GraphAttention, standardise: Standardise | None) -> None:
         super().__init__()
         self.model, self.standardise = model, standardise
 
-    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         """Logits [num_graphs, num_classes].
 
         Args:
             x: features of nodes [num_nodes, num_features], as they were prepared.
             edge_index: int64 [2, num_edges], sources in row 0, targets in row 1.
             batch: int64 [num_nodes]: the graph of each node, ascending.
+            edge_attr: features of edges [num_edges, num_edge_features], if the model was trained with some.
 
         Raises:
             ValueError: `batch` is not ascending, or an edge names a node that is not there.
         """
-        return self.model(self._batch(x, edge_index, batch))  # type: ignore[no-any-return]
+        return self.model(self._batch(x, edge_index, batch, edge_attr))  # type: ignore[no-any-return]
 
-    def embed(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> Tensor:
+    def embed(self, x: Tensor, edge_index: Tensor, batch: Tensor, edge_attr: Tensor | None = None) -> Tensor:
         """What is classified [num_graphs, num_channels]: `graphmill predict --embeddings`."""
-        return self.model.embed(self._batch(x, edge_index, batch))
+        return self.model.embed(self._batch(x, edge_index, batch, edge_attr))
 
-    def _batch(self, x: Tensor, edge_index: Tensor, batch: Tensor) -> GraphBatch:
+    def _batch(self, x: Tensor, edge_index: Tensor, batch: Tensor, edge_attr: Tensor | None) -> GraphBatch:
         if len(batch) != len(x) or bool((batch.diff() < 0).any()):
             raise ValueError(f"batch is {list(batch.shape)}; it holds the graph of each of {len(x)} nodes, ascending")
         if edge_index.numel() and (int(edge_index.min()) < 0 or int(edge_index.max()) >= len(x)):
@@ -49,7 +51,7 @@ class GraphClassifier(nn.Module):
             block=block,
             by_source=Block(nothing, nothing),
             x=rows,
-            edge_attr=x.new_empty(edge_index.shape[1], 0),
+            edge_attr=x.new_empty(edge_index.shape[1], 0) if edge_attr is None else edge_attr[order],
             labels=nothing,
         )
 

@@ -14,6 +14,7 @@ from graphmill.base.errors import UserError
 from graphmill.graph.batch import EvaluationSeeds, GraphBatch, SeedIds
 from graphmill.graph.features import DenseFeatures
 from graphmill.nn.gin import Gin
+from graphmill.nn.graph_attention import GraphAttention
 from graphmill.nn.standardise import Standardise
 from graphmill.nn.weights import Weights
 from graphmill.sample.feed import feed
@@ -144,7 +145,7 @@ class GraphClassification:
         scale = Standardise.unknown(own.dataset.num_features) if own.features == "standardised" else None
         model = build_model(plan, own, rank=0, standardise=scale)
         weights.load_all_into(model, name=f"the model of {plan.run_id}")
-        if isinstance(model.inner, Gin):
+        if isinstance(model.inner, Gin | GraphAttention):
             return GraphClassifier(model.inner, scale)
         return model.inner if scale is None else OnStandardised(scale, model.inner)
 
@@ -169,7 +170,7 @@ class GraphClassification:
     @torch.no_grad()
     def _embeddings(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         inner = self.model.inner
-        if not isinstance(inner, Gin):
+        if not isinstance(inner, Gin | GraphAttention):
             raise UserError(
                 "only built-in models have embeddings that are known to be such",
                 fix="leave --embeddings out; of a model by dotted path take them in Python: graphmill.load(RUN)",
