@@ -151,7 +151,7 @@ def report(
     for form in forms:
         extra = memory[form]
         if extra is None:
-            table.append([form, "out of memory", "", "", ""])
+            table.append([form, "over the memory limit", "", "", ""])
             continue
         times = [str(timed.spread(form)), str(timed.ratio(form, OURS))]
         table.append([form, *times, f"{extra:.0f}", f"{extra / ours:.1f}"])
