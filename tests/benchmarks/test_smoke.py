@@ -52,6 +52,12 @@ def test_sampler(bench):
     assert contenders["graphmill 2 threads"]["ratio_to_graphmill_threads"]["median"] == 1
 
 
+def test_collate(bench):
+    found = bench("collate", "--graphs", "60", "--batch", "20", "--rounds", "2")["all"]["result"]
+    assert found["ratio_to_graphmill"]["graphmill"]["median"] == 1
+    assert found["ratio_to_graphmill"]["PyG"]["median"] > 0
+
+
 @pytest.mark.slow
 def test_attention(bench):
     found = bench("attention", "--kinds", "gatv2", "--edges", "2000", "--rounds", "2", "--no-compile")

@@ -41,12 +41,19 @@ def import_named(key: str, target: str, module_name: str, *, fix: str, refused: 
             fix=f"{_where_to_put_it()}; {fix}",
         ) from None
     except Exception as error:  # noqa: BLE001  # the user's code runs here: whatever it raises is told with its line
-        where = traceback.extract_tb(error.__traceback__)[-1]
+        where = _users_frame(traceback.extract_tb(error.__traceback__))
         raise UserError(
             f"{key} {target!r}: {module_name!r} cannot be imported: {where.filename}, line {where.lineno}:"
             f" {type(error).__name__}: {error}",
             fix="correct that line",
         ) from None
+
+
+def _users_frame(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary:
+    """The innermost frame that is neither of Python, nor of an installed package, nor of this module."""
+    others = ("<frozen", str(Path(os.__file__).parent), __file__)
+    own = [each for each in frames if not each.filename.startswith(others) and "site-packages" not in each.filename]
+    return (own or frames)[-1]
 
 
 def _where_to_put_it() -> str:

@@ -7,6 +7,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
+from graphmill.spec.attention import AttentionSpec, refuse_fused
 from graphmill.spec.classification import ClassifierLossSpec, CrossEntropySpec, refuse_other_classes
 from graphmill.spec.columns import Baseline, Measure
 from graphmill.spec.experiment import CustomModelSpec, DatasetSpec, Experiment, Fraction, TaskSpec, TrainSpec
@@ -66,24 +67,15 @@ class GinSpec(Spec):
     train_eps: bool = Field(True, description="learn how much a node counts beside its neighbours, in every layer")
 
 
-class GraphAttentionSpec(Spec):
+class GraphAttentionSpec(AttentionSpec):
     """Attention over neighbours, with features of edges where the data have some; a readout of every layer.
 
     gat: Velickovic et al. 2018, arXiv 1710.10903; gatv2: Brody et al. 2022, arXiv 2105.14491; the readout: jumping
     knowledge (Xu et al. 2018, arXiv 1806.03536).
     """
 
-    also_called: ClassVar[Mapping[str, str]] = dict.fromkeys(HIDDEN_WIDTH, "model.hidden_channels")
-
-    kind: Literal["gat", "gatv2"]
-    hidden_channels: PositiveInt = Field(16, description="width of every head")
-    heads: PositiveInt = Field(4, description="of every layer, one beside the other")
     num_layers: PositiveInt = Field(3, description="layers, each over neighbours and the node itself")
     dropout: Fraction = Field(0.2, description="probability of dropping a channel of what is classified")
-    attention_dropout: Fraction = Field(0.0, description="probability of dropping an edge's share of the attention")
-    attention: Literal["fused", "reference"] = Field(
-        "fused", description="one operator, or plain PyTorch, which holds edges x heads x channels"
-    )
 
 
 GraphModelSpec = Annotated[GinSpec | GraphAttentionSpec | CustomModelSpec, Field(discriminator="kind")]
@@ -141,6 +133,7 @@ class GraphClassificationPlan(TaskPlan):
 def resolve(experiment: GraphClassificationExperiment, dataset: GraphSetInfo) -> GraphClassificationPlan:
     """Its part of a plan."""
     refuse_other_classes(experiment.train.loss, dataset.num_classes, dataset.name)
+    refuse_fused(experiment.model, experiment.train)
     asked = experiment.dataset
     return GraphClassificationPlan(
         dataset=dataset,
@@ -202,23 +195,17 @@ def sizes(plan: GraphClassificationPlan, step: StepShape) -> Sizes:
 
 
 def _attention_parameters(model: GraphAttentionSpec, known: GraphSetInfo) -> int:
-    """Per layer the projections, of edges too, the attention vectors and a bias; one linear layer on all of them."""
-    width, features = model.hidden_channels * model.heads, known.num_edge_features
-    total = 0
-    for inner in [known.num_features, *[width] * (model.num_layers - 1)]:
-        if model.kind == "gat":
-            vectors = 2 + (features > 0)
-            total += inner * width + features * width + vectors * width + width
-        else:
-            total += 2 * (inner + 1) * width + features * width + width + width
-    return total + (known.num_features + model.num_layers * width + 1) * known.num_classes
+    """Of all layers, and of one linear layer on all of them."""
+    widths = [known.num_features, *[model.width] * model.num_layers]
+    of_layers = (model.parameters_of_layer(w, model.hidden_channels, known.num_edge_features) for w in widths[:-1])
+    return sum(of_layers) + (sum(widths) + 1) * known.num_classes
 
 
 def _attention_bytes(model: GraphAttentionSpec, nodes: int, edges: int) -> int:
     """Of a node in a layer: both projections, the result, what ELU let through, scores of the heads; of an edge where
     attention is not fused: its scores, and the messages, forward and backward.
     """
-    width = model.hidden_channels * model.heads
+    width = model.width
     per_edge = 0 if model.attention == "fused" else 4 * (3 * width + 6 * model.heads)
     return model.num_layers * (nodes * 4 * (5 * width + 3 * model.heads) + edges * per_edge)
 

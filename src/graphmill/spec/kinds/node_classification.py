@@ -8,6 +8,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
+from graphmill.spec.attention import AttentionSpec, refuse_fused
 from graphmill.spec.classification import ClassifierLossSpec, CrossEntropySpec, refuse_other_classes
 from graphmill.spec.columns import COMM_MB, Baseline, Layout, Measure
 from graphmill.spec.experiment import (
@@ -72,7 +73,18 @@ class GraphSageSpec(Spec):
     input_dropout: Fraction = Field(0.0, description="probability of dropping an input feature")
 
 
-ModelSpec = Annotated[GraphSageSpec | CustomModelSpec, Field(discriminator="kind")]
+class NodeAttentionSpec(AttentionSpec):
+    """Attention over sampled neighbours and the node itself, with features of edges if dataset.edge_features asks so.
+
+    gat: Velickovic et al. 2018, arXiv 1710.10903; gatv2: Brody et al. 2022, arXiv 2105.14491. The last layer takes the
+    mean over its heads.
+    """
+
+    num_layers: PositiveInt = Field(2, description="layers; each reads one hop, so as many as there are fan-outs")
+    dropout: Fraction = Field(0.5, description="probability of dropping a channel of what a layer reads")
+
+
+ModelSpec = Annotated[GraphSageSpec | NodeAttentionSpec | CustomModelSpec, Field(discriminator="kind")]
 
 
 class SampledTrainSpec(TrainSpec):
@@ -145,7 +157,7 @@ class NodeClassificationPlan(TaskPlan):
         rest = [name for number, name in enumerate(names) if number not in self.edge_columns]
         if not rest:
             return ""
-        return f"edge features {', '.join(rest)} of {self.dataset.name} (dataset.edge_features, model.kind=custom)"
+        return f"edge features {', '.join(rest)} of {self.dataset.name} (dataset.edge_features)"
 
 
 def weight_column(names: Sequence[str]) -> int:
@@ -158,13 +170,14 @@ def weight_column(names: Sequence[str]) -> int:
 def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> NodeClassificationPlan:
     """Its part of a plan."""
     model, fanouts, features = experiment.model, experiment.train.num_neighbors, experiment.dataset.features
-    if isinstance(model, GraphSageSpec) and len(fanouts) != model.num_layers:
+    if not isinstance(model, CustomModelSpec) and len(fanouts) != model.num_layers:
         raise UserError(
             f"train.num_neighbors has {len(fanouts)} fan-outs, but model.num_layers is {model.num_layers},"
             " and each layer reads one hop",
             fix=f"give {model.num_layers} fan-outs, or set model.num_layers={len(fanouts)}",
         )
     refuse_other_form(features, dataset)
+    refuse_fused(model, experiment.train)
     _refuse_edge_features(experiment, dataset)
     refuse_other_classes(experiment.train.loss, dataset.num_classes, dataset.name)
     return NodeClassificationPlan(
@@ -196,10 +209,15 @@ def _refuse_edge_features(experiment: NodeClassificationExperiment, dataset: Gra
     if asked is None:
         return
     key = f"dataset.edge_features is {asked}"
-    if not isinstance(experiment.model, CustomModelSpec):
+    if isinstance(experiment.model, GraphSageSpec):
         raise UserError(
             f"{key}, but model.kind {experiment.model.kind} reads no edge features",
-            fix="leave dataset.edge_features out, or name a model by dotted path: model.kind=custom",
+            fix="leave dataset.edge_features out, or set model.kind=gat or gatv2, or custom for a model by dotted path",
+        )
+    if asked == "edge_weight" and isinstance(experiment.model, NodeAttentionSpec):
+        raise UserError(
+            f"{key}, but model.kind {experiment.model.kind} reads features of edges and no weights",
+            fix="set dataset.edge_features=edge_attr",
         )
     if not names:
         raise UserError(
@@ -233,16 +251,24 @@ def sizes(plan: NodeClassificationPlan, step: StepShape) -> Sizes:
     """Parameters of GraphSAGE; nodes and bytes of a sampled neighbourhood, at most."""
     hops = _nodes_per_hop(plan, step.batch_size)
     batch, activations = _sampled_bytes(plan, hops)
-    return Sizes(_graphsage_parameters(plan), batch, activations, nodes_per_batch=sum(hops))
+    return Sizes(_parameters(plan), batch, activations, nodes_per_batch=sum(hops))
 
 
-def _graphsage_parameters(plan: NodeClassificationPlan) -> int | None:
-    """Per layer a weight for the node, one for the mean of its neighbours, and a bias."""
-    if not isinstance(plan.model, GraphSageSpec):
+def _parameters(plan: NodeClassificationPlan) -> int | None:
+    """GraphSAGE: per layer a weight for the node, one for the mean of its neighbours, and a bias."""
+    if isinstance(plan.model, CustomModelSpec):
         return None
+    if isinstance(plan.model, NodeAttentionSpec):
+        return _attention_parameters(plan.model, plan)
     hidden = [plan.model.hidden_channels] * (plan.model.num_layers - 1)
     widths = [plan.dataset.num_features, *hidden, plan.dataset.num_classes]
     return sum(2 * inner * outer + outer for inner, outer in itertools.pairwise(widths))
+
+
+def _attention_parameters(model: NodeAttentionSpec, plan: NodeClassificationPlan) -> int:
+    inner, edges = [plan.dataset.num_features, *[model.width] * (model.num_layers - 1)], len(plan.edge_columns)
+    hidden = sum(model.parameters_of_layer(width, model.hidden_channels, edges) for width in inner[:-1])
+    return hidden + model.parameters_of_layer(inner[-1], plan.dataset.num_classes, edges, concat=False)
 
 
 def _nodes_per_hop(plan: NodeClassificationPlan, batch_size: int) -> list[int]:
@@ -260,6 +286,11 @@ def _sampled_bytes(plan: NodeClassificationPlan, hops: Sequence[int]) -> tuple[i
     of_edge = 4 + (8 + 4 * len(plan.edge_columns) if plan.edge_columns else 0)
     rows = sum(hops[:-1])
     inputs = 0 if plan.dataset.has_sparse_features else rows * 2 * plan.dataset.num_features * 4
+    if isinstance(plan.model, NodeAttentionSpec):  # every layer is computed for all nodes of the neighbourhood
+        per_edge = 0 if plan.model.attention == "fused" else 4 * (3 * plan.model.width + 6 * plan.model.heads)
+        per_node = 4 * (6 * plan.model.width + 3 * plan.model.heads) + 4 * plan.dataset.num_features
+        activations = plan.model.num_layers * (sum(hops) * per_node + (edges + sum(hops)) * per_edge)
+        return sum(hops) * 8 + rows * 8 + edges * of_edge + sum(hops) * plan.dataset.num_features * 4, activations
     hidden = plan.model.hidden_channels if isinstance(plan.model, GraphSageSpec) else 0
     activations = 3 * 4 * sum(sum(hops[:-depth]) * 2 * hidden for depth in range(1, len(hops)))
     return sum(hops) * 8 + rows * 8 + edges * of_edge + inputs, activations

@@ -1,4 +1,4 @@
-"""The models of node classification: GraphSAGE, or a user-defined model by dotted path."""
+"""The models of node classification: GraphSAGE, GAT, GATv2, or a user-defined model by dotted path."""
 
 from typing import assert_never
 
@@ -9,9 +9,15 @@ from graphmill.base.errors import UserError
 from graphmill.graph.batch import DenseRows, InputForm, MiniBatch, SelfAndMean, SparseRows
 from graphmill.graph.keys import Purpose, key_of
 from graphmill.nn.graphsage import GraphSage
+from graphmill.nn.node_attention import NodeAttention
 from graphmill.nn.standardise import Standardise
 from graphmill.spec.experiment import CustomModelSpec
-from graphmill.spec.kinds.node_classification import EdgeArgument, GraphSageSpec, NodeClassificationPlan
+from graphmill.spec.kinds.node_classification import (
+    EdgeArgument,
+    GraphSageSpec,
+    NodeAttentionSpec,
+    NodeClassificationPlan,
+)
 from graphmill.spec.plan import Plan
 from graphmill.tasks.custom_model import construct, try_out
 
@@ -76,6 +82,22 @@ def build_model(
                 training_dtype=DTYPE_OF[plan.precision],
                 standardise=standardise,
             )
+        case NodeAttentionSpec() as spec:
+            torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS) >> 1)
+            attention = NodeAttention(
+                kind=spec.kind,
+                in_channels=own.dataset.num_features,
+                hidden_channels=spec.hidden_channels,
+                out_channels=own.dataset.num_classes,
+                heads=spec.heads,
+                num_layers=spec.num_layers,
+                dropout=spec.dropout,
+                attention_dropout=spec.attention_dropout,
+                edge_dim=len(own.edge_columns) or None,
+                attention=spec.attention,
+            )
+            edges = own.edge_features
+            return EdgeIndexModel(attention, seed=plan.seed, rank=rank, standardise=standardise, edges=edges)
         case CustomModelSpec() as spec:
             torch.manual_seed(key_of(plan.seed, Purpose.INITIAL_WEIGHTS) >> 1)
             channels = {"in_channels": own.dataset.num_features, "out_channels": own.dataset.num_classes}

@@ -1,0 +1,50 @@
+"""What models that attend to neighbours have in common."""
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from pydantic import Field, PositiveInt
+
+from graphmill.base.errors import UserError
+from graphmill.config.frozen import Spec
+from graphmill.spec.experiment import Fraction, TrainSpec
+from graphmill.spec.synonyms import HIDDEN_WIDTH
+
+
+class AttentionSpec(Spec):
+    """gat: Velickovic et al. 2018, arXiv 1710.10903; gatv2: Brody et al. 2022, arXiv 2105.14491."""
+
+    also_called: ClassVar[Mapping[str, str]] = dict.fromkeys(HIDDEN_WIDTH, "model.hidden_channels")
+
+    kind: Literal["gat", "gatv2"]
+    hidden_channels: PositiveInt = Field(16, description="width of every head")
+    heads: PositiveInt = Field(4, description="of every layer, one beside the other")
+    attention_dropout: Fraction = Field(0.0, description="probability of dropping an edge's share of the attention")
+    attention: Literal["fused", "reference"] = Field(
+        "fused", description="one operator, on CPUs in fp32; or plain PyTorch, which holds edges x heads x channels"
+    )
+
+    @property
+    def width(self) -> int:
+        """Of all heads of a hidden layer."""
+        return self.hidden_channels * self.heads
+
+    def parameters_of_layer(self, in_channels: int, channels: int, edge_features: int, *, concat: bool = True) -> int:
+        """Projections of nodes and edges, attention vectors and the bias; `channels` of a head."""
+        width = channels * self.heads
+        bias = width if concat else channels
+        if self.kind == "gat":
+            return (in_channels + edge_features + 2 + (edge_features > 0)) * width + bias
+        return (2 * (in_channels + 1) + edge_features + 1) * width + bias
+
+
+def refuse_fused(model: object, train: TrainSpec) -> None:
+    """Raise a `UserError` if attention is to be fused where there is no such operator yet."""
+    if not isinstance(model, AttentionSpec) or model.attention != "fused":
+        return
+    for key, value, here in (("train.device", train.device, "cuda"), ("train.precision", train.precision, "bf16")):
+        if value == here:
+            raise UserError(
+                f"model.attention is fused, which runs on CPUs in fp32, and {key} is {value}",
+                fix="set model.attention=reference, or train.device=cpu and train.precision=fp32",
+            )
