@@ -1,0 +1,156 @@
+"""Read captures: which layout a file has, its frames a block at a time, and what was wrong with the other lines."""
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.base.errors import UserError
+from graphmill.tasks.intrusion.decode import hex_bytes
+from graphmill.tasks.intrusion.frames import EXTENDED, LATE, Frames, Problems, joined
+from graphmill.tasks.intrusion.layouts import LAYOUTS
+from graphmill.tasks.intrusion.lines import BLOCK_BYTES, Fields, Lines, read_lines
+
+_HEADER: Final = "timestamp,arbitration_id,data_field,attack"
+_TRIED: Final = 200  # lines from which the layout is told
+_MOST_BAD: Final = 0.5  # share of lines without a frame from which on a file is not a capture
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """Which frames of an unlabelled capture are attacks, as ROAD's metadata say it."""
+
+    begin_s: float
+    """Seconds after the first frame."""
+    end_s: float
+    id: int | None
+    """None: frames of any id (fuzzing)."""
+    data: str
+    """16 hexadecimal digits, X where any digit is an attack."""
+
+    def labels(self, frames: Frames, first_time: float) -> NDArray[np.int8]:
+        """1 for each of `frames` that is an attack."""
+        elapsed = frames.time - first_time
+        is_attack = (elapsed >= self.begin_s) & (elapsed <= self.end_s)
+        if self.id is not None:
+            is_attack &= (frames.id & ~EXTENDED) == self.id
+        value, mask = _pattern(self.data)
+        is_attack &= ((frames.payload & mask) == value).all(axis=1)
+        return is_attack.astype(np.int8)
+
+
+def read_capture(path: Path, layout: str = "auto", attack: Attack | None = None) -> tuple[Frames, Problems]:
+    """The whole capture at `path`; `iterate` needs no memory for all of it."""
+    problems = Problems()
+    return joined(list(iterate(path, problems, layout, attack))), problems
+
+
+def iterate(
+    path: Path, problems: Problems, layout: str = "auto", attack: Attack | None = None, block_bytes: int = BLOCK_BYTES
+) -> Iterator[Frames]:
+    """Frames of `path` (may end in .gz) a block at a time; lines that give none are noted in `problems`.
+
+    Times that fall are kept in the order of the file, and noted. `attack` gives the labels of a capture without.
+
+    Raises:
+        UserError: the file cannot be read, is of no known layout, or most of its lines give no frame.
+    """
+    name = layout if layout != "auto" else layout_of(path)
+    if name not in LAYOUTS:
+        raise UserError(f"no layout is called {name!r}", fix=f"one of {', '.join(LAYOUTS)}, or auto")
+    num_lines, last_time, first_time = 0, -np.inf, None
+    with _opened(path) as file:
+        for lines in read_lines(file, block_bytes):
+            body = lines[1:] if lines.numbers[0] == 1 and _is_header(lines) else lines
+            frames, numbers = LAYOUTS[name](body, problems)
+            num_lines += len(body)
+            if len(frames):
+                before = np.concatenate([[last_time], frames.time[:-1]])
+                problems.add(LATE, numbers[frames.time < before])
+                last_time = frames.time[-1]
+                first_time = frames.time[0] if first_time is None else first_time
+                yield frames if attack is None else _labelled(frames, attack, float(first_time))
+    if problems.num_lines > _MOST_BAD * num_lines or not num_lines:
+        raise UserError(
+            f"{path}: {problems.num_lines:,} of {num_lines:,} lines are no frames of the layout {name} ({problems})",
+            fix=f"name its layout ({', '.join(LAYOUTS)}), or mend the file",
+        )
+
+
+def layout_of(path: Path) -> str:
+    """The layout whose frames most of the first lines are. `UserError` if no line is of any."""
+    with _opened(path) as file:
+        lines = next(read_lines(file, 2**16), None)
+    if lines is not None:
+        head = lines[:_TRIED]
+        counts = {name: len(parse(head, Problems())[0]) for name, parse in LAYOUTS.items()}
+        best = max(counts, key=counts.__getitem__)
+        if counts[best]:
+            return best
+    raise UserError(
+        f"{path}: none of its first lines (from line 1) is a frame of a layout that is known: {', '.join(LAYOUTS)}",
+        fix="name its layout if the capture begins with other text, or convert it to a log of candump",
+    )
+
+
+def road_attacks(path: Path) -> dict[str, Attack | None]:
+    """By capture, what ROAD's `capture_metadata.json` says of its attack; None: attacked without a frame to name.
+
+    `UserError` if it is not such a file.
+    """
+    try:
+        captures = json.loads(path.read_text(encoding="utf-8"))
+        return {str(name): _attack(facts) for name, facts in cast("dict[str, dict[str, Any]]", captures).items()}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise UserError(
+            f"{path} is not a metadata file of ROAD: {type(error).__name__}: {error}",
+            fix="give the capture_metadata.json that lies beside the captures",
+        ) from error
+
+
+def _attack(facts: dict[str, Any]) -> Attack | None:
+    interval = facts.get("injection_interval")
+    if interval is None:
+        return None
+    begin, end = (float(each) for each in interval)
+    name, data = str(facts["injection_id"]), str(facts.get("injection_data_str") or "X" * 16)
+    identity = None if set(name.upper().removeprefix("0X")) <= {"X"} else int(name, 16)
+    _pattern(data)
+    return Attack(begin, end, identity, data)
+
+
+def _pattern(data: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    digits = data.upper().ljust(16, "X")
+    if len(digits) != 16 or set(digits) - set("0123456789ABCDEFX"):
+        raise ValueError(f"{data!r} is not 16 hexadecimal digits or X")
+    fixed = "".join("0" if digit == "X" else "F" for digit in digits)
+    texts = np.frombuffer((digits.replace("X", "0") + fixed).encode(), np.uint8)
+    both, _ = hex_bytes(Fields(texts, np.array([0, 16]), np.array([16, 32])))
+    return both[0], both[1]
+
+
+def _labelled(frames: Frames, attack: Attack, first_time: float) -> Frames:
+    return Frames(frames.time, frames.id, frames.payload, frames.length, attack.labels(frames, first_time))
+
+
+def _is_header(lines: Lines) -> bool:
+    first = lines.data[lines.begins[0] : lines.ends[0]].tobytes().removeprefix(b"\xef\xbb\xbf")
+    return first.decode("latin-1").strip().lower().replace(" ", "_") == _HEADER
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            yield cast("IO[bytes]", file)
+    except (OSError, EOFError, zlib.error) as error:
+        raise UserError(
+            f"{path} cannot be read: {error}", fix="give a whole capture, and the right to read it"
+        ) from error

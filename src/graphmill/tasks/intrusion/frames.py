@@ -1,0 +1,82 @@
+"""Frames of a capture in columns, and what was wrong with the lines that gave none."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+EXTENDED: Final = np.uint32(1 << 31)  # flag of a 29-bit id in the `id` column, as SocketCAN has it
+NO_LABEL: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """Frames in the order of the capture.
+
+    `id` has bit 31 set where the id has 29 bits, so `123` and `00000123` are two ids. Bytes past `length` are 0.
+    """
+
+    time: NDArray[np.float64]
+    """Seconds [num_frames], as the capture has them; they need not rise."""
+    id: NDArray[np.uint32]
+    """[num_frames], with `EXTENDED`."""
+    payload: NDArray[np.uint8]
+    """[num_frames, 8]."""
+    length: NDArray[np.uint8]
+    """Bytes of the payload [num_frames], 0 to 8."""
+    label: NDArray[np.int8]
+    """1: attack, 0: none, `NO_LABEL`: the capture does not say [num_frames]."""
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+    def __getitem__(self, rows: slice | NDArray[np.bool_] | NDArray[np.int64]) -> "Frames":
+        return Frames(self.time[rows], self.id[rows], self.payload[rows], self.length[rows], self.label[rows])
+
+
+def joined(parts: Sequence[Frames]) -> Frames:
+    """All frames of `parts`, in order."""
+    if not parts:
+        return empty_frames()
+    return Frames(
+        np.concatenate([part.time for part in parts]),
+        np.concatenate([part.id for part in parts]),
+        np.concatenate([part.payload for part in parts]),
+        np.concatenate([part.length for part in parts]),
+        np.concatenate([part.label for part in parts]),
+    )
+
+
+def empty_frames() -> Frames:
+    """No frames."""
+    return Frames(
+        np.empty(0), np.empty(0, np.uint32), np.empty((0, 8), np.uint8), np.empty(0, np.uint8), np.empty(0, np.int8)
+    )
+
+
+@dataclass(slots=True)
+class Problems:
+    """How many lines had which problem, and the first line of each. Such a line gives no frame, but for late times."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    first_lines: dict[str, int] = field(default_factory=dict)
+
+    def add(self, kind: str, lines: NDArray[np.int64]) -> None:
+        """Note the line numbers (from 1, rising) that have the problem `kind`."""
+        if len(lines):
+            self.counts[kind] = self.counts.get(kind, 0) + len(lines)
+            self.first_lines.setdefault(kind, int(lines[0]))
+
+    @property
+    def num_lines(self) -> int:
+        """Lines that gave no frame."""
+        return sum(count for kind, count in self.counts.items() if kind != LATE)
+
+    def __str__(self) -> str:
+        lines = self.first_lines
+        return "; ".join(f"{kind}: {count:,}, first in line {lines[kind]}" for kind, count in self.counts.items())
+
+
+LATE: Final = "time before that of the line before (kept)"
