@@ -28,4 +28,5 @@ NB_MODULE(_native, m) {
   bind_products(m);
   bind_recurrent(m);
   bind_attention(m);
+  bind_edges(m);
 }

@@ -115,6 +115,7 @@ def test_a_section_is_replaced_as_a_whole(file):
             "{f}:2: model.target belongs to model.kind=custom, but model.kind is graphsage",
             None,
         ),
+        ("model:\n  kind: gatv2\n  headss: 2\n", "{f}:3: model.headss is not a known key", "write model.heads"),
         ("model:\n  kind: custom\n", "{f}:1: model.target is missing; it takes text", None),
         (
             "train:\n  num_neighbors: [5, x]\n",

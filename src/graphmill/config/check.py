@@ -18,7 +18,7 @@ from graphmill.config.keys import (
     keys_of,
     mapped_model,
     section_members,
-    tag_of,
+    tags_of,
     takes,
     takes_each,
 )
@@ -84,7 +84,7 @@ def _with_default_tags(model: Model, value: Mapping[str, Any]) -> dict[str, Any]
         else:
             tag = str(field.discriminator)
             tagged = {tag: default_tag(field), **section}
-            chosen = [member for member in members if tag_of(member, tag) == tagged[tag]]
+            chosen = [member for member in members if tagged[tag] in tags_of(member, tag)]
             filled[name] = _with_default_tags(chosen[0], tagged) if chosen else tagged
     return filled
 
@@ -118,7 +118,7 @@ def _place(model: Model, loc: tuple[int | str, ...]) -> _Place:
         if field and field.discriminator is not None:
             tag, union = str(rest.pop(0)), (dotted(path), members)
             only_with = f"{dotted(path)}.{field.discriminator}={tag}"
-            section = next(member for member in members if tag_of(member, str(field.discriminator)) == tag)
+            section = next(member for member in members if tag in tags_of(member, str(field.discriminator)))
             field = None if rest else field
     if field is not None and get_origin(field.annotation) is dict and rest and isinstance(rest[0], str):
         path, field = (*path, rest.pop(0)), FieldInfo.from_annotation(get_args(field.annotation)[1])
@@ -180,7 +180,8 @@ def _unknown_key(family: _Family, key: str, place: _Place) -> tuple[str, str]:
         owners = [member for member in place.union[1] if name in member.model_fields]
         section, tag = place.only_with.rpartition("=")[::2]
         if owners:
-            tags = " or ".join(tag_of(owner, section.rpartition(".")[2]) for owner in owners)
+            of_section = section.rpartition(".")[2]
+            tags = " or ".join(each for owner in owners for each in tags_of(owner, of_section))
             whole = section.rpartition(".")[0]
             return (
                 f"{key} belongs to {section}={tags}, but {section} is {tag}",
@@ -208,7 +209,7 @@ def _sections_and_keys(model: Model) -> set[str]:
 
 def _unknown_tag(detail: ErrorDetails, key: str, field: FieldInfo, family: _Family) -> tuple[str, str]:
     tag = str(field.discriminator)
-    known = [tag_of(member, tag) for member in section_members(field)]
+    known = [each for member in section_members(field) for each in tags_of(member, tag)]
     given = detail["input"].get(tag) if isinstance(detail["input"], Mapping) else None
     section = key.rpartition(".")[0]
     owners = [choice for choice, model in family.others().items() if given in _tags(model, section)]
@@ -224,7 +225,8 @@ def _tags(model: Model, section: str) -> list[str]:
     field = model.model_fields.get(section)
     if field is None or field.discriminator is None:
         return []
-    return [tag_of(member, str(field.discriminator)) for member in section_members(field)]
+    tag = str(field.discriminator)
+    return [each for member in section_members(field) for each in tags_of(member, tag)]
 
 
 def _wrong_value(detail: ErrorDetails, key: str, field: FieldInfo) -> tuple[str, str]:

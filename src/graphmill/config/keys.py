@@ -39,7 +39,7 @@ def keys_of(model: Model, prefix: str = "", only_with: str = "") -> Iterator[Key
 
 def _union_keys(field: FieldInfo, members: Sequence[Model], key: str) -> Iterator[Key]:
     tag = str(field.discriminator)
-    choices = ", ".join(tag_of(member, tag) for member in members)
+    choices = ", ".join(each for member in members for each in tags_of(member, tag))
     yield Key(
         f"{key}.{tag}", f"one of {choices}", default_tag(field), False, "chooses which of the keys below apply", ""
     )
@@ -52,7 +52,7 @@ def _union_keys(field: FieldInfo, members: Sequence[Model], key: str) -> Iterato
                 if member is members[0]:
                     yield inner
             else:
-                yield replace(inner, only_with=inner.only_with or f"{key}.{tag}={tag_of(member, tag)}")
+                yield replace(inner, only_with=inner.only_with or f"{key}.{tag}={'|'.join(tags_of(member, tag))}")
 
 
 def section_members(field: FieldInfo) -> tuple[Model, ...]:
@@ -75,9 +75,9 @@ def mapped_model(field: FieldInfo) -> Model | None:
     return values if isinstance(values, type) and issubclass(values, BaseModel) else None
 
 
-def tag_of(member: Model, discriminator: str) -> str:
-    """The value of the discriminator that chooses `member`."""
-    return str(get_args(member.model_fields[discriminator].annotation)[0])
+def tags_of(member: Model, discriminator: str) -> tuple[str, ...]:
+    """The values of the discriminator that choose `member`."""
+    return tuple(str(each) for each in get_args(member.model_fields[discriminator].annotation))
 
 
 def default_tag(field: FieldInfo) -> str | None:
