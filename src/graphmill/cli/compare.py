@@ -65,6 +65,7 @@ def compare(
 def show_comparison(table: "Comparison") -> None:
     """Print a table, and what it leaves out."""
     from graphmill.report.configurations import short_names
+    from graphmill.spec.kinds import find_kind
 
     best = table.best
     columns = ["", *short_names(table.varied), "runs", f"val {table.measure}", f"test {table.measure}"]
@@ -82,7 +83,8 @@ def show_comparison(table: "Comparison") -> None:
         columns.append("begins with")
         rows = [[*cells, row.whence or None] for cells, row in zip(rows, table.rows, strict=True)]
     synthetic = ", synthetic data" if table.synthetic else ""
-    print_line(f"{table.dataset} ({table.task}{synthetic}): mean ± s.d. over runs with different rng seeds")
+    over = find_kind(table.task).repeated_over
+    print_line(f"{table.dataset} ({table.task}{synthetic}): mean ± s.d. over runs with different {over}")
     if rows:
         print_table(columns, rows)
     if best is not None:

@@ -16,7 +16,7 @@ from graphmill.record.documents import Outcome
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.measured_cells import Spread
 from graphmill.report.table import Value, sort_key
-from graphmill.spec.differences import configuration, varied_keys
+from graphmill.spec.differences import configuration, flat, varied_keys
 from graphmill.spec.kinds.kind import AnyKind
 from graphmill.spec.measures import judged_kind
 from graphmill.spec.plan import Plan
@@ -31,6 +31,7 @@ class Configuration:
     values: dict[str, Any]  # of the keys that vary in the table, by dotted name
     runs: tuple[str, ...]
     seeds: tuple[int, ...]  # rng seed of each run
+    repetitions: tuple[tuple[Any, ...], ...]  # what each run differs in from the others: its rng seed, its fold
     whence: str  # the runs that they extend, or whose weights they began with
     val: Spread | None  # of the best epoch of each run
     test: Spread | None  # of the checkpoint of that epoch
@@ -71,7 +72,10 @@ class Comparison:
     def same_seeds(self) -> tuple[str, ...]:
         """Runs that share configuration and rng seed with another: no independent repetitions."""
         return tuple(
-            run for row in self.rows for run, seed in zip(row.runs, row.seeds, strict=True) if row.seeds.count(seed) > 1
+            run
+            for row in self.rows
+            for run, repetition in zip(row.runs, row.repetitions, strict=True)
+            if row.repetitions.count(repetition) > 1
         )
 
 
@@ -154,6 +158,9 @@ def _row(runs: Sequence[_Run], varied: Sequence[str], measure: str) -> Configura
         values={key: chosen.get(key) for key in varied},
         runs=tuple(run.plan.run_id for run in runs),
         seeds=tuple(run.plan.seed for run in runs),
+        repetitions=tuple(
+            (run.plan.seed, *(flat(run.plan).get(key) for key in run.plan.kind.repetitions)) for run in runs
+        ),
         whence="; ".join(dict.fromkeys(run.plan.whence for run in runs if run.plan.whence)),
         val=Spread.of(run.score("val", measure) for run in runs),
         test=Spread.of(run.score("test", measure) for run in runs),

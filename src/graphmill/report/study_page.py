@@ -16,6 +16,7 @@ from graphmill.report.run_record import RunRecord
 from graphmill.report.sections import curves_section, plain, plan_section, provenance_section, told, verified
 from graphmill.spec.columns import Measure
 from graphmill.spec.differences import configuration, varied_keys
+from graphmill.spec.kinds import find_kind
 from graphmill.spec.measures import judged_kind
 
 
@@ -44,7 +45,8 @@ def comparison_blocks(found: Comparison) -> list[Block]:
     ]
     best = found.best
     synthetic = ", synthetic data" if found.synthetic else ""
-    caption = f"{found.dataset} ({found.task}{synthetic}): mean ± s.d. over runs with different rng seeds"
+    over = find_kind(found.task).repeated_over
+    caption = f"{found.dataset} ({found.task}{synthetic}): mean ± s.d. over runs with different {over}"
     blocks: list[Block] = []
     if rows:
         marked = None if best is None else found.rows.index(best)

@@ -22,7 +22,8 @@ def plan_differences(one: Plan, other: Plan) -> list[str]:
 
 
 def configuration(plan: Plan) -> dict[str, Any]:
-    """What was run, by dotted name: all choices but the run's name and id, the rng seed, and where files lie.
+    """What was run, by dotted name: all choices but the run's name and id, the rng seed, and where files lie; and
+    but for what the task repeats itself over (`Kind.repetitions`), such as folds.
 
     Runs that agree in it are repetitions; of others, no average is ever taken. A run that extends another computes what
     one of so many epochs does: that it does is no choice, either.
@@ -30,7 +31,10 @@ def configuration(plan: Plan) -> dict[str, Any]:
     return {
         key: value
         for key, value in flat(plan).items()
-        if key not in _OF_ONE_RUN and not _is_path_of_source(key) and key.partition(".")[0] != "extends"
+        if key not in _OF_ONE_RUN
+        and key not in plan.kind.repetitions
+        and not _is_path_of_source(key)
+        and key.partition(".")[0] != "extends"
     }
 
 

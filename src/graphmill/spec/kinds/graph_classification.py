@@ -276,5 +276,6 @@ KIND: Final = Kind(
     task="graphmill.tasks.graph_classification.task:GraphClassification",
     predictions=PredictsClasses("label", "prediction", names="class_names"),
     baselines=(MAJORITY,),
+    repetitions={"fold": "folds"},
     score_baselines="graphmill.tasks.graph_classification.baselines:score",
 )

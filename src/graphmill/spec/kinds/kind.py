@@ -156,12 +156,18 @@ class Kind(Generic[E, I, P]):
     old_formats: tuple[int | str, ...] = ()  # format_version of data prepared before their header named the kind
     layouts: tuple[Layout, ...] = ()  # headers of programs that the task comes from
     former_names: Mapping[str, str] = field(default_factory=dict)  # of columns, in runs of version 0.1.0
+    repetitions: Mapping[str, str] = field(default_factory=dict)  # keys in which repetitions differ, as rng seeds do
     takes_measures: bool = False  # whether its ranks compute those of train.measures
     measures_since_0_1: tuple[str, ...] = ()  # names of measures that runs of version 0.1.0 lack
     columns: Mapping[str, Column] = field(init=False)  # of metrics.csv, in order
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", columns_for(self.measures, self.seeds_are, self.loss_unit))
+
+    @property
+    def repeated_over(self) -> str:
+        """What runs of one configuration differ in, in words."""
+        return " and ".join(["rng seeds", *self.repetitions.values()])
 
     @property
     def primary(self) -> Measure:
