@@ -1,8 +1,6 @@
 """A suggested name is the one that was meant: typos find their key or none, and foreign names are known by heart."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import nearest
@@ -21,20 +19,27 @@ def sections(kind) -> dict[str, list[str]]:
     return {section: sorted(names) for section, names in found.items()}
 
 
-KEYS = [(name, names) for kind in all_kinds() for names in sections(kind).values() for name in names]
+KEYS = sorted({tuple(names) for kind in all_kinds() for names in sections(kind).values()})
 
 
-@given(st.sampled_from(KEYS), st.integers(0, 40), st.sampled_from(["left out", "doubled", "swapped", "added"]))
-def test_one_wrong_letter_finds_the_key_or_nothing(of, place, what):
-    name, names = of
-    at = place % len(name)
-    typo = {
-        "left out": name[:at] + name[at + 1 :],
-        "doubled": name[:at] + name[at] + name[at:],
-        "swapped": name[:at] + name[at + 1 : at + 2] + name[at] + name[at + 2 :],
-        "added": name[:at] + "x" + name[at:],
-    }[what]
-    assert typo in names or nearest(typo, names) in (name, None)
+def typos(name: str) -> set[str]:
+    """Every way to leave out, double, swap or add one letter."""
+    return {
+        typo
+        for at in range(len(name))
+        for typo in (
+            name[:at] + name[at + 1 :],
+            name[:at] + name[at] + name[at:],
+            name[:at] + name[at + 1 : at + 2] + name[at] + name[at + 2 :],
+            name[:at] + "x" + name[at:],
+        )
+    }
+
+
+@pytest.mark.parametrize("names", KEYS, ids=lambda names: names[0])
+def test_one_wrong_letter_finds_the_key_or_nothing(names):
+    found = {(name, typo): nearest(typo, names) for name in names for typo in typos(name) - set(names)}
+    assert not {typo: near for (name, typo), near in found.items() if near not in (name, None)}
 
 
 @pytest.mark.parametrize(

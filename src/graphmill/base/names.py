@@ -11,10 +11,13 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
     >>> nearest("lerning_rate", ["learning_rate", "dropout"])
     'learning_rate'
+    >>> nearest("folsd", ["fold", "folds"])
+    'folds'
     >>> nearest("--optimizer", ["--batch_size", "--epochs"])
     """
     by_form = {_form(each): each for each in known}
-    matches = difflib.get_close_matches(_form(name), by_form, n=2, cutoff=_ALIKE)
+    swapped = [form for form in by_form if sorted(form) == sorted(_form(name))]  # two letters in the wrong order
+    matches = swapped or difflib.get_close_matches(_form(name), by_form, n=2, cutoff=_ALIKE)
     if not matches or (len(matches) > 1 and _alike(matches[0], name) == _alike(matches[1], name)):
         return None
     return by_form[matches[0]]
