@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphmill.base.errors import UserError
-from graphmill.sample.budget import Budget, BudgetSchedule, pack
+from graphmill.sample.budget import Budget, pack
+from graphmill.sample.schedule import BudgetSchedule
 
 
 @st.composite

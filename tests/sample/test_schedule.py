@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphmill.sample.schedule import SeedSchedule, drawn
+from graphmill.graph.keys import drawn
+from graphmill.sample.schedule import SeedSchedule
 from graphmill.spec.calendar import EqualBatches
 
 train_sets = st.sets(st.integers(0, 2000), min_size=1, max_size=300).map(

@@ -37,3 +37,14 @@ def keys_below(key: int, ids: NDArray[np.int64]) -> NDArray[np.uint64]:
     keys = np.empty(len(ids), dtype=np.uint64)
     _native.keys_of(key, ids, keys)
     return keys
+
+
+def drawn(ids: NDArray[np.int64], count: int, rng_seed: int) -> NDArray[np.int64]:
+    """`count` of the ascending `ids`, in their order → [count]: those with the smallest keyed hashes.
+
+    A larger draw with the same `rng_seed` holds every smaller one, so a run on more data has seen what the other saw.
+    """
+    if count >= len(ids):
+        return ids
+    keys = keys_below(key_of(rng_seed, Purpose.TRAINING_SUBSET), ids)
+    return np.sort(ids[np.argsort(keys, kind="stable")[:count]])

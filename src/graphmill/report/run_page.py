@@ -55,8 +55,14 @@ def about(plan: Plan) -> str:
     """What a run is, in a line."""
     words = f"{plan.task.kind.replace('_', ' ')} on {plan.dataset.name}, {plan.ranks} rank{'s' * (plan.ranks > 1)}"
     words += f" on {plan.hosts} hosts" if plan.hosts > 1 else ""
-    words += f", {plan.device}, {plan.precision}, batches of {plan.batch_size:,}"
+    words += f", {plan.device}, {plan.precision}, {_batches(plan)}"
     return words + (f", {scheme_words(plan.sync.scheme)} every {plan.sync.every}" if plan.ranks > 1 else "")
+
+
+def _batches(plan: Plan) -> str:
+    if plan.budget is None:
+        return f"batches of {plan.batch_size:,}"
+    return f"batches of up to {plan.budget.max_nodes:,} nodes and {plan.budget.max_edges:,} edges"
 
 
 def _headlines(record: RunRecord) -> tuple[Headline, ...]:

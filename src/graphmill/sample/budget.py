@@ -13,15 +13,13 @@ Batches are flat: nothing is padded, so graphs of like size gain nothing by bein
 """
 
 import heapq
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import SeedIds, Seeds
-from graphmill.graph.keys import Purpose, key_of, keys_below
 
 Ids = NDArray[np.int64]
 Costs = NDArray[np.float64]
@@ -29,7 +27,6 @@ Costs = NDArray[np.float64]
 _LARGE: Final = 0.1  # of the budget
 _LARGE_SHARE: Final = 0.25  # of what a batch holds: several small ones are in each
 _ROUNDING: Final = 1e-9  # of sums of costs
-_BATCH_ORDER: Final = 1  # coordinate of the key that puts an epoch's batches in order; the graphs' is 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +36,8 @@ class Budget:
     num_nodes: int
     num_edges: int
 
-    def costs(self, num_nodes: Ids, num_edges: Ids) -> Costs:
-        """Of graphs of these sizes [n]: shares of the budget, the larger of two.
+    def costs(self, num_nodes: Ids, num_edges: Ids, ids: Ids | None = None) -> Costs:
+        """Of graphs of these sizes [n]: shares of the budget, the larger of two. `ids` [n]: for messages; None: 0, 1, …
 
         Raises `UserError` if a graph does not fit by itself.
         """
@@ -48,7 +45,8 @@ class Budget:
         if len(costs) and costs.max() > 1:
             worst = int(costs.argmax())
             raise UserError(
-                f"graph {worst} has {num_nodes[worst]:,} nodes and {num_edges[worst]:,} edges, and a batch may hold"
+                f"graph {worst if ids is None else ids[worst]} has {num_nodes[worst]:,} nodes and"
+                f" {num_edges[worst]:,} edges, and a batch may hold"
                 f" {self.num_nodes:,} and {self.num_edges:,} ({np.count_nonzero(costs > 1):,} graphs are too large)",
                 fix="raise the budget, or leave such graphs out when the data are prepared",
             )
@@ -116,72 +114,3 @@ def _level(loads: Costs, more: float) -> float:
     levels = (np.cumsum(ascending) + more) / counts  # if the lowest 1, 2, … take it all
     is_level = np.append(levels[:-1] <= ascending[1:], True)  # it does not reach the next one
     return float(levels[is_level.argmax()])
-
-
-@dataclass(frozen=True, slots=True)
-class BudgetSchedule:
-    """Which graphs each rank learns from at each step: a pure function of (rng seed, epoch, step, rank, world size)."""
-
-    ids: Ids  # [n], ascending: the graphs of an epoch
-    costs: Costs  # [n], of each: shares of the budget
-    rng_seed: int
-    ranks: int
-    packing: Packing
-    _latest: dict[int, tuple[Ids, Ids]] = field(default_factory=dict, repr=False)  # of the latest epoch asked for
-
-    @classmethod
-    def of(cls, ids: Ids, costs: Costs, *, rng_seed: int, ranks: int) -> "BudgetSchedule":
-        """For graphs `ids` [n] of `costs` [n] (`Budget.costs`)."""
-        return cls(ids, costs, rng_seed, ranks, pack(costs, ranks))
-
-    @property
-    def num_seeds(self) -> int:
-        """Graphs of a whole epoch, over all ranks."""
-        return len(self.ids)
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Of each rank, in every epoch."""
-        return self.packing.num_batches // self.ranks
-
-    def batch(self, epoch: int, number: int) -> Ids:
-        """The graphs of batch `number` of an epoch, ascending: so they are read in the order in which they lie."""
-        ordered, ends = self._epoch(epoch)
-        return np.sort(ordered[ends[number] : ends[number + 1]])
-
-    def shares(self, epoch: int, step: int) -> tuple[Ids, ...]:
-        """Those of every rank at one step of an epoch."""
-        return tuple(self.batch(epoch, step * self.ranks + rank) for rank in range(self.ranks))
-
-    def seeds(self, epoch: int, step: int, rank: int) -> Seeds:
-        """Those of one rank at one step of an epoch."""
-        return Seeds(epoch, step, SeedIds(self.batch(epoch, step * self.ranks + rank)))
-
-    def counts(self, epoch: int, step: int) -> tuple[int, ...]:
-        """Graphs of every rank at one step of an epoch."""
-        _, ends = self._epoch(epoch)
-        return tuple(int(n) for n in np.diff(ends[step * self.ranks : (step + 1) * self.ranks + 1]))
-
-    def _epoch(self, epoch: int) -> tuple[Ids, Ids]:
-        """All graphs, batch after batch [n], and where each batch begins [num_batches + 1]."""
-        if epoch not in self._latest:
-            self._latest.clear()
-            self._latest[epoch] = self._laid_out(epoch)
-        return self._latest[epoch]
-
-    def _laid_out(self, epoch: int) -> tuple[Ids, Ids]:
-        packing, num_batches = self.packing, self.packing.num_batches
-        small = _shuffled(packing.small, key_of(self.rng_seed, Purpose.SEED_ORDER, epoch, 0))
-        middles = np.cumsum(self.costs[small]) - self.costs[small] / 2
-        batch_of_small = np.searchsorted(np.cumsum(packing.rooms), middles, side="right").clip(max=num_batches - 1)
-        places = _shuffled(
-            np.arange(num_batches, dtype=np.int64), key_of(self.rng_seed, Purpose.SEED_ORDER, epoch, _BATCH_ORDER)
-        )
-        batch = places[np.concatenate([batch_of_small, packing.batch_of_large])]
-        order = np.argsort(batch, kind="stable")
-        ends = np.concatenate([[0], np.cumsum(np.bincount(batch, minlength=num_batches))])
-        return self.ids[np.concatenate([small, packing.large])[order]], ends
-
-
-def _shuffled(numbers: Ids, key: int) -> Ids:
-    return numbers[np.argsort(keys_below(key, numbers), kind="stable")]

@@ -8,13 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.graph.batch import SeedIds, Seeds
 from graphmill.graph.keys import Purpose, key_of, keys_below
-from graphmill.spec.calendar import EqualBatches
+from graphmill.sample.budget import Costs, Packing, pack
+from graphmill.spec.calendar import Batches, EqualBatches
 
 Ids = NDArray[np.int64]
 Order = Callable[[int], Ids]
@@ -23,17 +25,7 @@ Cut = Callable[[Ids, int], Ids]
 """(ordered ids, step) → those of the step's global batch [num_seeds of all ranks]."""
 Assign = Callable[[Ids], tuple[Ids, ...]]
 """ids of a global batch → those of each rank; a rank may have none."""
-
-
-def drawn(ids: Ids, count: int, rng_seed: int) -> Ids:
-    """`count` of the ascending `ids`, in their order → [count]: those with the smallest keyed hashes.
-
-    A larger draw with the same `rng_seed` holds every smaller one, so a run on more data has seen what the other saw.
-    """
-    if count >= len(ids):
-        return ids
-    keys = keys_below(key_of(rng_seed, Purpose.TRAINING_SUBSET), ids)
-    return np.sort(ids[np.argsort(keys, kind="stable")[:count]])
+_BATCH_ORDER: Final = 1  # coordinate of the key that puts an epoch's batches in order; the graphs' is 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +70,14 @@ class SeedSchedule:
     assign: Assign
 
     @classmethod
-    def equal(cls, ids: Ids, batches: EqualBatches, rng_seed: int) -> "SeedSchedule":
+    def equal(cls, ids: Ids, batches: Batches, rng_seed: int) -> "SeedSchedule":
         """`ids` [num_seeds] in an order of their own in every epoch, in equal batches of contiguous shares.
 
         A global batch does not depend on how it is shared: w ranks with batches of b see what one rank with batches of
         w × b sees. A rank may have no seed at the last step of an epoch.
         """
+        if not isinstance(batches, EqualBatches):
+            raise TypeError(f"{batches} are not of equal size")
         if len(ids) != batches.num_seeds:
             raise ValueError(f"{len(ids)} seeds are not the {batches.num_seeds} that were planned with")
         return cls(
@@ -104,3 +98,72 @@ class SeedSchedule:
     def counts(self, epoch: int, step: int) -> tuple[int, ...]:
         """Seeds of every rank at one step of an epoch."""
         return tuple(len(share) for share in self.shares(epoch, step))
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSchedule:
+    """Which graphs each rank learns from at each step: a pure function of (rng seed, epoch, step, rank, world size)."""
+
+    ids: Ids  # [n], ascending: the graphs of an epoch
+    costs: Costs  # [n], of each: shares of the budget
+    rng_seed: int
+    ranks: int
+    packing: Packing
+    _latest: dict[int, tuple[Ids, Ids]] = field(default_factory=dict, repr=False)  # of the latest epoch asked for
+
+    @classmethod
+    def of(cls, ids: Ids, costs: Costs, *, rng_seed: int, ranks: int) -> "BudgetSchedule":
+        """For graphs `ids` [n] of `costs` [n] (`Budget.costs`)."""
+        return cls(ids, costs, rng_seed, ranks, pack(costs, ranks))
+
+    @property
+    def num_seeds(self) -> int:
+        """Graphs of a whole epoch, over all ranks."""
+        return len(self.ids)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Of each rank, in every epoch."""
+        return self.packing.num_batches // self.ranks
+
+    def batch(self, epoch: int, number: int) -> Ids:
+        """The graphs of batch `number` of an epoch, ascending: so they are read in the order in which they lie."""
+        ordered, ends = self._epoch(epoch)
+        return np.sort(ordered[ends[number] : ends[number + 1]])
+
+    def shares(self, epoch: int, step: int) -> tuple[Ids, ...]:
+        """Those of every rank at one step of an epoch."""
+        return tuple(self.batch(epoch, step * self.ranks + rank) for rank in range(self.ranks))
+
+    def seeds(self, epoch: int, step: int, rank: int) -> Seeds:
+        """Those of one rank at one step of an epoch."""
+        return Seeds(epoch, step, SeedIds(self.batch(epoch, step * self.ranks + rank)))
+
+    def counts(self, epoch: int, step: int) -> tuple[int, ...]:
+        """Graphs of every rank at one step of an epoch."""
+        _, ends = self._epoch(epoch)
+        return tuple(int(n) for n in np.diff(ends[step * self.ranks : (step + 1) * self.ranks + 1]))
+
+    def _epoch(self, epoch: int) -> tuple[Ids, Ids]:
+        """All graphs, batch after batch [n], and where each batch begins [num_batches + 1]."""
+        if epoch not in self._latest:
+            self._latest.clear()
+            self._latest[epoch] = self._laid_out(epoch)
+        return self._latest[epoch]
+
+    def _laid_out(self, epoch: int) -> tuple[Ids, Ids]:
+        packing, num_batches = self.packing, self.packing.num_batches
+        small = _shuffled(packing.small, key_of(self.rng_seed, Purpose.SEED_ORDER, epoch, 0))
+        middles = np.cumsum(self.costs[small]) - self.costs[small] / 2
+        batch_of_small = np.searchsorted(np.cumsum(packing.rooms), middles, side="right").clip(max=num_batches - 1)
+        places = _shuffled(
+            np.arange(num_batches, dtype=np.int64), key_of(self.rng_seed, Purpose.SEED_ORDER, epoch, _BATCH_ORDER)
+        )
+        batch = places[np.concatenate([batch_of_small, packing.batch_of_large])]
+        order = np.argsort(batch, kind="stable")
+        ends = np.concatenate([[0], np.cumsum(np.bincount(batch, minlength=num_batches))])
+        return self.ids[np.concatenate([small, packing.large])[order]], ends
+
+
+def _shuffled(numbers: Ids, key: int) -> Ids:
+    return numbers[np.argsort(keys_below(key, numbers), kind="stable")]

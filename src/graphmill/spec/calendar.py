@@ -169,7 +169,31 @@ class EqualBatches:
         return slice(self.seeds_in(step), self.seeds_in(step + 1))
 
 
-def planned_end(batches: EqualBatches, *, epochs: int | None, max_steps: int | None) -> tuple[EpochLengths, int]:
+@dataclass(frozen=True, slots=True)
+class BudgetBatches:
+    """An epoch of `num_seeds` seeds of unequal size in `num_batches` batches, as many for each rank.
+
+    How many seeds a batch has depends on their sizes, which only the data tell.
+    """
+
+    num_seeds: int
+    num_batches: int  # of an epoch, over all ranks; a multiple of them
+    ranks: int
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of each rank in an epoch."""
+        return self.num_batches // self.ranks
+
+    def seeds_in(self, num_steps: int) -> int | None:
+        """Seeds of a whole epoch; None: of a part of one, which is not known here."""
+        return self.num_seeds if num_steps == self.num_steps else None
+
+
+Batches = EqualBatches | BudgetBatches
+
+
+def planned_end(batches: Batches, *, epochs: int | None, max_steps: int | None) -> tuple[EpochLengths, int]:
     """Lengths of all epochs, and the last step of each rank.
 
     `max_steps` counts over all ranks; None: no such limit. Raises `UserError` if neither limit is given, or the

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, PositiveInt, model_validator
 
 from graphmill.config.frozen import Spec
+from graphmill.spec.batch import BatchSpec
 from graphmill.spec.early_stopping import EarlyStoppingSpec
 from graphmill.spec.job.options import SlurmSpec, StagingSpec
 from graphmill.spec.optimizer import RENAMED, AdamSpec, OptimizerSpec
@@ -17,6 +18,7 @@ from graphmill.spec.synonyms import ALSO_CALLED
 from graphmill.spec.weights import InitFromSpec
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
+BatchSize = PositiveInt | Literal["auto"]
 Payload = Literal["fp32", "fp16", "bf16"]
 
 
@@ -106,7 +108,8 @@ class TrainSpec(Spec):
     ranks: PositiveInt | Literal["auto"] = Field("auto", description="processes; auto: one per GPU, one on a CPU")
     epochs: PositiveInt | None = Field(None, description="stop after this many passes over the training set")
     max_steps: PositiveInt | None = Field(None, description="stop after this many steps, counted over all ranks")
-    batch_size: PositiveInt = Field(1024, description="seeds per rank and step")
+    batch_size: BatchSize = Field(1024, description="seeds per rank and step; auto: see train.batch")
+    batch: BatchSpec = BatchSpec()
     optimizer: OptimizerSpec = AdamSpec()
     seed: int = Field(1234, ge=0, lt=2**63, description="of weights, order of seeds, sampling and dropout")
     precision: Literal["fp32", "bf16"] = Field(

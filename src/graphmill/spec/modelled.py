@@ -47,7 +47,7 @@ class Modelled(Spec):
 
 def modelled(plan: Plan) -> Modelled:
     """All figures of `plan`."""
-    sizes = plan.kind.sizes(plan.task, StepShape(plan.batch_size, plan.device, plan.precision))
+    sizes = plan.kind.sizes(plan.task, StepShape(plan.batch_size, plan.device, plan.precision, plan.budget))
     # Which parameters a pattern freezes is known only once the model is built.
     parameters = None if plan.optimizer.frozen else sizes.num_parameters
     memory = _memory(plan, sizes, parameters)
@@ -79,7 +79,11 @@ def _num_syncs(plan: Plan) -> int:
 def _seeds_seen(plan: Plan) -> int:
     """All of every epoch, but for the last, which may be cut short."""
     last = plan.calendar.num_epochs - 1
-    return last * plan.batches.num_seeds + plan.batches.seeds_in(plan.calendar.steps_in(last))
+    batches, steps = plan.batches, plan.calendar.steps_in(last)
+    of_last = batches.seeds_in(steps)
+    if of_last is None:  # of batches of unequal numbers of seeds
+        of_last = round(batches.num_seeds * steps / plan.calendar.length(last))
+    return last * batches.num_seeds + of_last
 
 
 def _memory(plan: Plan, sizes: Sizes, parameters: int | None) -> MemoryParts:

@@ -1,22 +1,26 @@
 """The plan: an experiment with every choice made. Pure: no clock, no file, no environment (house rule 1)."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, SerializeAsAny, ValidatorFunctionWrapHandler, WrapValidator
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
-from graphmill.spec.calendar import Calendar, EpochLengths, EqualBatches, planned_end
+from graphmill.spec.batch import BatchBudget, GraphBatchSpec
+from graphmill.spec.calendar import Batches, BudgetBatches, Calendar, EpochLengths, EqualBatches, planned_end
 from graphmill.spec.early_stopping import EarlyStoppingSpec
-from graphmill.spec.experiment import CheckpointSpec, Experiment, MeasureSpec, SyncSpec
+from graphmill.spec.experiment import CheckpointSpec, Experiment, MeasureSpec, SyncSpec, TrainSpec
 from graphmill.spec.kinds import find_kind
 from graphmill.spec.kinds.kind import AnyKind, DatasetInfo, TaskPlan
 from graphmill.spec.measures import judged_kind, refuse_unfit_measures
+from graphmill.spec.memory_budget import MemoryBudget
 from graphmill.spec.optimizer import OptimizerSpec, planned_optimizer
 from graphmill.spec.weights import Ancestor, InitialWeights
 
+NumBatches = Callable[[int, int, int], int]
+"""(max nodes, max edges, ranks) → batches of an epoch over all ranks, a multiple of them."""
 _KEY_OF: Final = {"model": "model.target", "loss": "train.loss.target"}
 RANK_MIB_AT_LEAST = 150  # not shared with others: an interpreter that has imported torch (157 seen: 2.13, CPU build)
 
@@ -55,7 +59,7 @@ class Plan(Spec):
         description="(so many epochs, steps of each rank in each of them), in order; [[4, 29]]: four epochs of 29 steps"
     )
     last_step: int = Field(description="steps of each rank in the whole run; they may cut the last epoch short")
-    batch_size: int
+    batch_size: int = Field(description="seeds of a rank at each step; with a budget the mean, rounded")
     optimizer: OptimizerSpec
     seed: int
     precision: Literal["fp32", "bf16"]
@@ -74,6 +78,9 @@ class Plan(Spec):
     extends: Ancestor | None = Field(None, description="absent: it begins with step 0")
 
     sources: dict[str, InitialWeights] = Field({}, description="weights that the task uses while it trains, by name")
+    budget: BatchBudget | None = Field(None, description="absent: batches are `batch_size` seeds")
+    memory_budget: MemoryBudget | None = Field(None, exclude=True)
+    """How the size of its batches was found; a record beside the plan, and no part of it. None: it was given."""
 
     @property
     def calendar(self) -> Calendar:
@@ -81,8 +88,10 @@ class Plan(Spec):
         return Calendar(self.epoch_lengths, self.sync.every, self.last_step)
 
     @property
-    def batches(self) -> EqualBatches:
+    def batches(self) -> Batches:
         """How the seeds of an epoch are cut into steps."""
+        if self.budget is not None:
+            return BudgetBatches(self.dataset.num_train, self.budget.num_batches, self.ranks)
         return EqualBatches(self.dataset.num_train, self.batch_size, self.ranks)
 
     def ending_at(self, last_step: int) -> "Plan":
@@ -135,8 +144,12 @@ def resolve(
     hosts: int = 1,
     init_from: InitialWeights | None = None,
     sources: Mapping[str, InitialWeights] | None = None,
+    num_batches: NumBatches | None = None,
 ) -> Plan:
-    """Make every choice, or refuse with a `UserError` that says what clashes. `machine`: of each of the `hosts`."""
+    """Make every choice, or refuse with a `UserError` that says what clashes. `machine`: of each of the `hosts`.
+
+    `num_batches`: asked where batches have a budget; None: the data cannot tell.
+    """
     train = experiment.train
     dataset = _limited(dataset, experiment.dataset.train_limit)
     kind = find_kind(experiment.task.kind)
@@ -145,7 +158,7 @@ def resolve(
     task = _task_plan(experiment, dataset)
     device = _device(train.device, machine)
     ranks = _ranks(train.ranks, device, machine, hosts)
-    batches = EqualBatches(dataset.num_train, train.batch_size, ranks)
+    batches, budget = _batches(train, dataset, ranks, num_batches)
     epoch_lengths, last_step = planned_end(batches, epochs=train.epochs, max_steps=train.max_steps)
     return Plan(
         name=experiment.name,
@@ -155,7 +168,7 @@ def resolve(
         ranks=ranks,
         epoch_lengths=epoch_lengths,
         last_step=last_step,
-        batch_size=train.batch_size,
+        batch_size=_seeds_of_a_batch(batches),
         optimizer=planned_optimizer(train.optimizer, last_step),
         seed=train.seed,
         precision=train.precision,
@@ -172,7 +185,38 @@ def resolve(
         hang_timeout_s=train.hang_timeout_s,
         init_from=init_from,
         sources=dict(sources or {}),
+        budget=budget,
     )
+
+
+def _batches(
+    train: TrainSpec, dataset: DatasetInfo, ranks: int, num_batches: NumBatches | None
+) -> tuple[Batches, BatchBudget | None]:
+    """How an epoch is cut, and the budget of a batch, if it has one."""
+    asked = train.batch
+    if not isinstance(asked, GraphBatchSpec) or asked.mode != "budget":
+        if train.batch_size == "auto" or asked.mode != "count":
+            raise UserError(
+                "the size of a batch is to be found, and nothing here can look for it",
+                fix="`graphmill batch-size` finds it; or set train.batch_size",
+            )
+        return EqualBatches(dataset.num_train, train.batch_size, ranks), None
+    if num_batches is None:
+        raise UserError(
+            f"train.batch.mode is budget, and only the prepared graphs tell how many batches {dataset.name} makes",
+            fix=f"prepare {dataset.name} first, or give train.batch_size",
+        )
+    assert asked.max_nodes is not None  # the section has checked both
+    assert asked.max_edges is not None
+    count = num_batches(asked.max_nodes, asked.max_edges, ranks)
+    budget = BatchBudget(max_nodes=asked.max_nodes, max_edges=asked.max_edges, num_batches=count)
+    return BudgetBatches(dataset.num_train, count, ranks), budget
+
+
+def _seeds_of_a_batch(batches: Batches) -> int:
+    if isinstance(batches, EqualBatches):
+        return batches.batch_size
+    return max(1, round(batches.num_seeds / batches.num_batches))
 
 
 def refuse_unused_sources(kind: AnyKind, sources: Iterable[str]) -> None:

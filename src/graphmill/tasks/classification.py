@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill.graph.batch import AnySeeds
-from graphmill.sample.schedule import SeedSchedule
+from graphmill.sample.schedule import BudgetSchedule, SeedSchedule
 from graphmill.spec.classification import ClassifierLossSpec, CrossEntropySpec
 from graphmill.spec.experiment import CustomLossSpec
 from graphmill.spec.plan import Plan
@@ -96,7 +96,9 @@ class ClassifierLoss:
         """`labels` [num_seeds]: of all seeds that are trained on."""
         return cls(asked, class_weights(asked, num_classes, labels, group.device), custom_loss(plan, asked, group))
 
-    def weights(self, schedule: SeedSchedule, labels: NDArray[np.int64], epoch: int, step: int) -> tuple[float, ...]:
+    def weights(
+        self, schedule: SeedSchedule | BudgetSchedule, labels: NDArray[np.int64], epoch: int, step: int
+    ) -> tuple[float, ...]:
         """What the seeds of every rank count together at a step: sums of their classes' weights, or their number.
 
         `labels` [n]: of all there are, by the ids of seeds.

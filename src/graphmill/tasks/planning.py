@@ -9,8 +9,17 @@ from graphmill.runtime.machine import machine_info
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.kinds import find_kind
 from graphmill.spec.kinds.kind import AnyKind, DatasetInfo
-from graphmill.spec.plan import MachineInfo, Plan, resolve
-from graphmill.tasks.stores import Preparation, find_store, known_dataset, not_prepared, prepare_store, store_path
+from graphmill.spec.plan import MachineInfo, NumBatches, Plan, resolve
+from graphmill.tasks.stores import (
+    CutsByBudget,
+    Preparation,
+    Store,
+    find_store,
+    known_dataset,
+    not_prepared,
+    prepare_store,
+    store_path,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +42,8 @@ def plan_experiment(
     def passed_over(name: str, problem: str) -> None:
         _log.warning(f"{name} is damaged and passed over: {problem}")
 
-    dataset = _dataset_info(kind, experiment, dataset_root)
+    store = find_store(kind, experiment.dataset.name, dataset_root)
+    dataset = _published(kind, experiment, dataset_root) if store is None else store.info(experiment.dataset)
     plan = resolve(
         experiment,
         machine=machine or _this_machine(),
@@ -42,7 +52,10 @@ def plan_experiment(
         hosts=hosts,
         init_from=find_initial_weights(experiment.init_from, passed_over),
         sources=find_sources(experiment.sources, passed_over),
+        num_batches=_num_batches(experiment, store),
     )
+    if plan.budget is not None and "batch_size" in experiment.train.model_fields_set:
+        _tell_once(f"not used: train.batch_size={experiment.train.batch_size}, since train.batch has a budget")
     if plan.task.unused:
         _tell_once(f"not used: {plan.task.unused}")
     return plan
@@ -59,12 +72,22 @@ def _this_machine() -> MachineInfo:
     return MachineInfo(num_cores=facts.num_cores, num_gpus=facts.num_gpus, memory_mib=facts.memory_bytes / (1 << 20))
 
 
-def _dataset_info(kind: AnyKind, experiment: Experiment, root: Path) -> DatasetInfo:
-    """Of the prepared data; else of the published ones, if the catalogue knows enough of them."""
+def _num_batches(experiment: Experiment, store: Store | None) -> NumBatches | None:
+    """How batches by budget are counted; None: not without prepared data of such a kind."""
+    if not isinstance(store, CutsByBudget):
+        return None
+
+    def count(max_nodes: int, max_edges: int, ranks: int) -> int:
+        return store.num_batches(
+            experiment.dataset, rng_seed=experiment.train.seed, max_nodes=max_nodes, max_edges=max_edges, ranks=ranks
+        )
+
+    return count
+
+
+def _published(kind: AnyKind, experiment: Experiment, root: Path) -> DatasetInfo:
+    """What the catalogue knows of data that are not prepared, if that is enough."""
     name = experiment.dataset.name
-    store = find_store(kind, name, root)
-    if store is not None:
-        return store.info(experiment.dataset)
     known = known_dataset(kind, name)
     info: DatasetInfo | None = None
     if known is not None:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import nearest
@@ -36,6 +36,22 @@ class Store(Protocol):
 
     def described(self) -> Sequence[tuple[str, Any]]:
         """What `graphmill inspect` shows of its own part."""
+
+
+@runtime_checkable
+class CutsByBudget(Protocol):
+    """A store of graphs of many sizes, which knows how many batches they make."""
+
+    def num_batches(
+        self,
+        asked: Any,  # noqa: ANN401  # the dataset section of the task's experiment
+        *,
+        rng_seed: int,
+        max_nodes: int,
+        max_edges: int,
+        ranks: int,
+    ) -> int:
+        """Batches of an epoch over all ranks, a multiple of them. `UserError` if a graph exceeds the budget."""
 
 
 @dataclass(frozen=True, slots=True)

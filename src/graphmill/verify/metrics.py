@@ -59,7 +59,10 @@ def _seeds(plan: Plan, rows: list[Row]) -> Iterator[str]:
     for row in rows:
         seen = row["num_seeds"]
         wanted = plan.batches.seeds_in(_whole(row, "epoch_steps"))
-        if seen != wanted:
+        if wanted is None:  # a part of an epoch, in batches of unequal numbers of seeds
+            if not 0 < _whole(row, "num_seeds") < plan.batches.num_seeds:
+                yield f"epoch {row['epoch']} was cut short, and saw {seen} seeds of {plan.batches.num_seeds}"
+        elif seen != wanted:
             yield f"epoch {row['epoch']} saw {seen} seeds of {wanted}"
 
 

@@ -89,6 +89,36 @@ def test_gradients_of_ranks_add_up(root, ranks, model):
     assert float((found - alone).norm()) <= 12 * 2**-24 * 100 * float(alone.norm())
 
 
+BUDGET = {"mode": "budget", "max_nodes": 30, "max_edges": 120}
+
+
+def test_gradients_of_batches_by_budget_add_up(root):
+    """All graphs of an epoch once, whatever the batches: the sum of all losses has one gradient."""
+    sums = []
+    for ranks in (1, 3):
+        shares = [
+            task(root, rank=rank, ranks=ranks, dataset={"name": "edges"}, batch=BUDGET, epochs=1)
+            for rank in range(ranks)
+        ]
+        parts = [[batch for batch in share.batches(0, 0)] for share in shares]
+        steps = {len(batches) for batches in parts}
+        assert steps == {shares[0].plan.last_step}
+        for batch in (batch for batches in parts for batch in batches):
+            assert len(batch.x) <= 30
+            assert len(batch.edge_attr) <= 120
+        weights = [shares[0].weights(0, step) for step in range(shares[0].plan.last_step)]
+        assert np.array_equal(weights, [[part[step].num_seeds for part in parts] for step in range(len(weights))])
+        sums.append(sum(gradient(share, batch) for share in shares for batch in share.batches(0, 0)))
+    one, other = sums
+    # Losses are made in float32: 2⁻²⁴ of each of 48 graphs' logits, through to the gradient of their sum.
+    assert float((one - other).norm()) <= 48 * 2**-24 * 100 * float(one.norm())
+
+
+def test_a_graph_above_the_budget_is_named(root):
+    with pytest.raises(UserError, match=r"graph \d+ has 8 nodes and \d+ edges, and a batch may hold 7"):
+        plan_of(root, dataset={"name": "edges"}, batch={**BUDGET, "max_nodes": 7})
+
+
 def test_gin_is_that_of_pyg(root):
     one = task(root, dataset={"features": "standardised"})
     one.model.eval()

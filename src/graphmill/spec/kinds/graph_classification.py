@@ -8,9 +8,10 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
 from graphmill.spec.attention import AttentionSpec, refuse_fused
+from graphmill.spec.batch import GraphBatchSpec
 from graphmill.spec.classification import ClassifierLossSpec, CrossEntropySpec, refuse_other_classes
 from graphmill.spec.columns import Baseline, Measure
-from graphmill.spec.experiment import CustomModelSpec, DatasetSpec, Experiment, Fraction, TaskSpec, TrainSpec
+from graphmill.spec.experiment import BatchSize, CustomModelSpec, DatasetSpec, Experiment, Fraction, TaskSpec, TrainSpec
 from graphmill.spec.kinds.kind import (
     DatasetInfo,
     FromCatalogue,
@@ -85,7 +86,8 @@ class GraphTrainSpec(TrainSpec):
     """How to train on whole graphs."""
 
     loss: ClassifierLossSpec = CrossEntropySpec()
-    batch_size: PositiveInt = Field(32, description="graphs per rank and step")
+    batch_size: BatchSize = Field(32, description="graphs per rank and step; auto: see train.batch")
+    batch: GraphBatchSpec = GraphBatchSpec()
 
 
 class GraphClassificationExperiment(Experiment):
@@ -179,7 +181,10 @@ def sizes(plan: GraphClassificationPlan, step: StepShape) -> Sizes:
     """Parameters of GIN; bytes of a batch of the largest graphs, and of what its backward pass needs."""
     known = plan.dataset
     graphs = min(step.batch_size, known.num_train)
-    nodes, edges = min(graphs * known.max_nodes, known.num_nodes), min(graphs * known.max_edges, known.num_edges)
+    nodes, edges = graphs * known.max_nodes, graphs * known.max_edges
+    if step.budget is not None:
+        nodes, edges = step.budget.max_nodes, step.budget.max_edges
+    nodes, edges = min(nodes, known.num_nodes), min(edges, known.num_edges)
     batch = graphs * 16 + nodes * (16 + 4 * known.num_features) + edges * (8 + 4 * known.num_edge_features)
     data = known.num_graphs * 25 + known.num_nodes * (8 + 4 * known.num_features)
     data += known.num_edges * (8 + 4 * known.num_edge_features)

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
+from graphmill.spec.batch import BatchBudget
 from graphmill.spec.columns import Baseline, Column, Layout, Measure, columns_for
 from graphmill.spec.experiment import Experiment
 
@@ -66,6 +67,7 @@ class StepShape:
     batch_size: int  # of a rank
     device: Literal["cpu", "cuda"]
     precision: Literal["fp32", "bf16"]
+    budget: BatchBudget | None = None  # None: batches are `batch_size` seeds
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,15 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
 from graphmill.spec.columns import BUSY, DATA_UNIT, Baseline, Layout, Measure
-from graphmill.spec.experiment import CustomLossSpec, CustomModelSpec, DatasetSpec, Experiment, TaskSpec, TrainSpec
+from graphmill.spec.experiment import (
+    BatchSize,
+    CustomLossSpec,
+    CustomModelSpec,
+    DatasetSpec,
+    Experiment,
+    TaskSpec,
+    TrainSpec,
+)
 from graphmill.spec.kinds.kind import (
     DatasetInfo,
     FromCatalogue,
@@ -126,7 +134,7 @@ class TrafficTrainSpec(TrainSpec):
     """How to train a forecaster; its defaults are DCRNN's."""
 
     loss: ForecastLossSpec = MaeSpec()
-    batch_size: PositiveInt = Field(64, description="windows per rank and step")
+    batch_size: BatchSize = Field(64, description="windows per rank and step; auto: see train.batch")
     optimizer: DcrnnOptimizerSpec = DcrnnAdamSpec()
     prefetch: int = Field(
         0, ge=0, description="batches made ahead by a background thread; 0: none, for a window is cheaply copied"

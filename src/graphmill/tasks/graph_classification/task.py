@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from graphmill.base.errors import UserError
 from graphmill.graph.batch import EvaluationSeeds, GraphBatch, SeedIds
 from graphmill.graph.features import DenseFeatures
+from graphmill.graph.keys import drawn
 from graphmill.nn.gin import Gin
 from graphmill.nn.graph_attention import GraphAttention
 from graphmill.nn.standardise import Standardise
@@ -20,7 +21,7 @@ from graphmill.nn.weights import Weights
 from graphmill.sample.feed import feed
 from graphmill.sample.graphs import GraphCollector
 from graphmill.sample.prefetch import prefetch
-from graphmill.sample.schedule import SeedSchedule, drawn
+from graphmill.sample.schedule import BudgetSchedule, SeedSchedule
 from graphmill.spec.kinds.graph_classification import KIND, GraphClassificationPlan, GraphSetDatasetSpec, GraphSetInfo
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
@@ -44,7 +45,7 @@ class GraphClassification:
     own: GraphClassificationPlan
     group: Group
     model: GraphModel = field(init=False)
-    schedule: SeedSchedule = field(init=False)
+    schedule: SeedSchedule | BudgetSchedule = field(init=False)
     codes: NDArray[np.int8] = field(init=False)  # [num_graphs]: split of each
     labels: NDArray[np.int64] = field(init=False)  # [num_graphs], mapped: ranks of a host share it
     loss: ClassifierLoss = field(init=False)
@@ -58,7 +59,7 @@ class GraphClassification:
         scale = _scale(own, store, self.codes)
         self.model = build_model(plan, own, rank=self.group.rank, standardise=scale).to(self.group.device)
         ids = drawn(ids_in(self.codes, "train"), own.dataset.num_train, plan.seed)
-        self.schedule = SeedSchedule.equal(ids, plan.batches, plan.seed)
+        self.schedule = _schedule(plan, store, ids)
         num_classes, labels = own.dataset.num_classes, self._labels_of(ids)
         self.loss = ClassifierLoss.of(plan, own.loss, self.group, num_classes=num_classes, labels=labels)
         self.custom_measures = CustomMeasures.of(plan)
@@ -212,6 +213,20 @@ def by_name(values: Mapping[str, float]) -> dict[str, float]:
 def asked_of(own: GraphClassificationPlan) -> GraphSetDatasetSpec:
     """The dataset section that a plan was made of, as far as it divides the graphs."""
     return GraphSetDatasetSpec(name=own.dataset.name, fold=own.fold, folds=own.folds, fold_seed=own.fold_seed)
+
+
+def _schedule(plan: Plan, store: GraphSetStore, ids: NDArray[np.int64]) -> SeedSchedule | BudgetSchedule:
+    """Batches of so many graphs, or of as many as the plan's budget holds."""
+    if plan.budget is None:
+        return SeedSchedule.equal(ids, plan.batches, plan.seed)
+    costs = store.costs(ids, plan.budget.max_nodes, plan.budget.max_edges)
+    made = BudgetSchedule.of(ids, costs, rng_seed=plan.seed, ranks=plan.ranks)
+    if made.packing.num_batches != plan.budget.num_batches:
+        raise UserError(
+            f"an epoch has {made.packing.num_batches} batches, and the plan says {plan.budget.num_batches}",
+            fix="start a new run",
+        )
+    return made
 
 
 def _scale(own: GraphClassificationPlan, store: GraphSetStore, codes: NDArray[np.int8]) -> Standardise | None:

@@ -14,6 +14,7 @@ from graphmill.base.errors import UserError
 from graphmill.graph.batch import EvaluationSeeds, MiniBatch, SeedIds
 from graphmill.graph.edge_features import EdgeFeatures
 from graphmill.graph.features import Features
+from graphmill.graph.keys import drawn
 from graphmill.nn.graphsage import GraphSage
 from graphmill.nn.standardise import Standardise
 from graphmill.nn.weights import Weights
@@ -21,7 +22,7 @@ from graphmill.sample.collect import Collector
 from graphmill.sample.feed import feed
 from graphmill.sample.neighbor import NeighborSampler
 from graphmill.sample.prefetch import prefetch
-from graphmill.sample.schedule import SeedSchedule, drawn
+from graphmill.sample.schedule import SeedSchedule
 from graphmill.spec.kinds.node_classification import (
     GraphDatasetSpec,
     GraphInfo,

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from graphmill.base.errors import UserError
 from graphmill.graph.batch import EvaluationSeeds, SeedIds, Seeds
+from graphmill.graph.keys import drawn
 from graphmill.nn.weights import Weights
 from graphmill.sample.feed import feed
 from graphmill.sample.prefetch import prefetch
-from graphmill.sample.schedule import SeedSchedule, drawn
+from graphmill.sample.schedule import SeedSchedule
 from graphmill.spec.experiment import CustomLossSpec
 from graphmill.spec.kinds.traffic import (
     HuberSpec,

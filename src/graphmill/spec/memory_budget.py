@@ -1,0 +1,104 @@
+"""Which batch is the largest that fits into memory: where to try next, and the record of what was tried. Pure."""
+
+import math
+from collections.abc import Sequence
+from typing import Final, Literal
+
+from pydantic import Field
+
+from graphmill.config.frozen import Spec
+from graphmill.spec.batch import Sizing
+
+MOST_ATTEMPTS: Final = 12
+CLOSE: Final = 1.03  # sizes whose ratio is less are not told apart
+_GROWTHS: Final = 4  # from the least size to the most, if all fit
+_ABOUT: Final = 1.015  # a guess so close to a bound asks for the other bound
+
+
+class Attempt(Spec):
+    """One size that was tried: training steps on its largest batches, and an evaluation, in a process of its own."""
+
+    size: int = Field(description="seeds, or graphs of mean size, of a batch of a rank")
+    max_nodes: int | None = None
+    max_edges: int | None = None
+    peak_mib: float | None = Field(description="most that the process held at once; null: it ran out of memory")
+    fits: bool
+    largest_nodes: int | None = Field(None, description="nodes of the largest batch that was tried")
+    largest_edges: int | None = None
+    num_steps: int = 0
+    wall_s: float = 0.0
+
+
+class MemoryBudget(Spec):
+    """How the size of a run's batches was found: what was assumed, predicted and measured."""
+
+    mode: Sizing
+    unit: Literal["seeds", "graphs of mean size"]
+    device: str
+    limit_mib: float = Field(description="what each rank may use")
+    target: float
+    min: int
+    max: int
+    assumed: dict[str, float] = Field(description="MiB by name: what was not measured")
+    attempts: tuple[Attempt, ...] = ()
+    max_fit: int = Field(description="the largest size that fits")
+    safe: int = Field(description="`target` of it: what is used")
+    max_nodes: int | None = Field(None, description="of the budget that is used; null: seeds are counted")
+    max_edges: int | None = None
+    predicted_mib: float = Field(description="most that a rank holds at once with batches of the size `safe`")
+
+
+def next_size(attempts: Sequence[Attempt], least: int, most: int, limit_mib: float) -> int | None:
+    """Which size to try after `attempts`; None: the largest that fits is known, to 3 % or to 1.
+
+    The first sizes grow by a constant factor; then the bracket of the limit is halved (in the ratio of its ends), or
+    cut where a line through the measured peaks meets the limit, if enough attempts are left to halve it afterwards.
+    """
+    if not attempts:
+        return least
+    low = max((attempt.size for attempt in attempts if attempt.fits), default=None)
+    high = min((attempt.size for attempt in attempts if not attempt.fits), default=None)
+    if low is None or low >= most or len(attempts) >= MOST_ATTEMPTS:
+        return None
+    guess = _where_it_meets(attempts, limit_mib)
+    if high is None:
+        bound = min(most, math.ceil(low * max(2.0, (most / least) ** (1 / _GROWTHS))))
+        return bound if guess is None or guess >= bound else _beside(guess, low, bound + 1)
+    if high <= max(low + 1, low * CLOSE):
+        return None
+    halvings = math.ceil(math.log2(math.log(high / low) / math.log(CLOSE)))
+    if guess is None or len(attempts) + max(1, halvings) >= MOST_ATTEMPTS:
+        guess = math.sqrt(low * high)
+    return _beside(guess, low, high)
+
+
+def _beside(guess: float, low: int, high: int) -> int:
+    """A size between the two; of a guess at one of them, one that is told apart from it and no more."""
+    if guess <= low * _ABOUT:
+        guess = low * CLOSE
+    elif guess >= high / _ABOUT:
+        guess = high / CLOSE
+    return min(high - 1, max(low + 1, round(guess)))
+
+
+def _where_it_meets(attempts: Sequence[Attempt], limit_mib: float) -> float | None:
+    """The size at which a line through the two measured peaks nearest the limit meets it."""
+    known = [(attempt.peak_mib, attempt.size) for attempt in attempts if attempt.peak_mib is not None]
+    if len(known) < 2:
+        return None
+    (peak, size), (other, other_size) = sorted(known, key=lambda point: abs(point[0] - limit_mib))[:2]
+    if size == other_size or (peak - other) * (size - other_size) <= 0:
+        return None
+    return size + (limit_mib - peak) * (size - other_size) / (peak - other)
+
+
+def predicted_mib(attempts: Sequence[Attempt], size: int) -> float | None:
+    """What a batch of `size` would hold, by a straight line between the nearest measured sizes; None: too few."""
+    known = sorted({attempt.size: attempt.peak_mib for attempt in attempts if attempt.peak_mib is not None}.items())
+    if not known:
+        return None
+    if len(known) == 1 or any(each == size for each, _ in known):
+        return next(peak for each, peak in known if each == size or len(known) == 1)
+    above = next((index for index, (each, _) in enumerate(known) if each > size), len(known) - 1)
+    (low, low_peak), (high, high_peak) = known[max(0, above - 1)], known[max(1, above)]
+    return low_peak + (size - low) * (high_peak - low_peak) / (high - low)

@@ -1,0 +1,62 @@
+"""The search for the largest batch that fits: few attempts, whatever memory does with size."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from graphmill.spec.memory_budget import CLOSE, MOST_ATTEMPTS, Attempt, next_size, predicted_mib
+
+
+def search(peak_of, least, most, limit):
+    """All attempts; a size whose peak is far above the limit runs out of memory, and tells no peak."""
+    attempts = []
+    while (size := next_size(attempts, least, most, limit)) is not None:
+        assert least <= size <= most
+        assert size not in {attempt.size for attempt in attempts}
+        peak = peak_of(size)
+        known = peak if peak <= 1.25 * limit else None
+        attempts.append(Attempt(size=size, peak_mib=known, fits=peak <= limit))
+    return attempts
+
+
+@given(
+    st.floats(100, 600),
+    st.floats(1e-3, 50),
+    st.sampled_from([0.5, 0.8, 1, 1.2, 2]),
+    st.floats(0.999, 1.001),
+    st.sampled_from([(8, 8192), (1, 8192), (8, 8), (17, 300), (1, 1)]),
+    st.sampled_from([1024.0, 2048.0, 700.0]),
+)
+def test_the_largest_that_fits_is_found(base, slope, power, noise, bounds, limit):
+    least, most = bounds
+
+    def peak_of(size):
+        return base + slope * size**power * (noise if size % 2 else 1 / noise)
+
+    attempts = search(peak_of, least, most, limit)
+    assert len(attempts) <= MOST_ATTEMPTS
+    fitting = [attempt.size for attempt in attempts if attempt.fits]
+    if not fitting:
+        assert peak_of(least) > limit
+        return
+    found = max(fitting)
+    failed = min((attempt.size for attempt in attempts if not attempt.fits), default=None)
+    assert found == most if failed is None else found < failed <= max(found + 1, found * CLOSE)
+
+
+def test_a_straight_line_takes_few_attempts():
+    assert len(search(lambda size: 300 + 0.5 * size, 8, 8192, 1024.0)) <= 7
+
+
+def test_a_step_is_found_without_peaks():
+    attempts = search(lambda size: 100.0 if size <= 777 else math.inf, 8, 8192, 1024.0)
+    assert max(attempt.size for attempt in attempts if attempt.fits) == pytest.approx(777, rel=CLOSE - 1)
+
+
+def test_a_prediction_lies_on_the_line_between_its_neighbours():
+    attempts = [Attempt(size=10, peak_mib=100, fits=True), Attempt(size=20, peak_mib=200, fits=True)]
+    assert [predicted_mib(attempts, size) for size in (5, 10, 15, 20, 30)] == [50, 100, 150, 200, 300]
+    assert predicted_mib([], 3) is None
+    assert predicted_mib(attempts[:1], 3) == 100
