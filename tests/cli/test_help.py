@@ -7,7 +7,19 @@ from graphmill.cli.reference import help_texts
 TEXTS = dict(help_texts())
 
 COMMANDS = [  # in the order in which a person meets them
-    *("datasets", "prepare", "inspect", "recipes", "baseline", "stage", "plan", "train", "launch", "evaluate"),
+    *(
+        "datasets",
+        "prepare",
+        "inspect",
+        "recipes",
+        "baseline",
+        "stage",
+        "plan",
+        "batch-size",
+        "train",
+        "launch",
+        "evaluate",
+    ),
     *("predict", "study", "pipeline", "script", "submit", "watch", "logs", "shell", "stop", "list", "pull", "merge"),
     *(
         "pareto",

@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "baseline": "baseline",
     "stage": "stage",
     "plan": "plan",
+    "batch-size": "batch_size",
     "train": "train",
     "launch": "launch",
     **dict.fromkeys(("evaluate", "predict"), "predict"),

@@ -84,19 +84,24 @@ def launch(
     name = "" if asked is None else checked_run_id(run_id or default_run_id(asked.name))
 
     def make_plan(machine: "MachineInfo") -> "Plan":
+        from graphmill.cluster.launch.batch_size import BatchSizes
         from graphmill.cluster.launch.check_model import refuse_unfit_model
         from graphmill.tasks.planning import plan_experiment, prepare_embedded
 
         assert asked is not None, "a new run"
         if not dry_run:
             prepare_embedded(asked, resolved_dataset_root(root))
-        plan = plan_experiment(
-            asked,
-            dataset_root=resolved_dataset_root(root),
-            run_id=name,
-            machine=machine,
-            hosts=len(listed.hosts),
-        )
+
+        def plan_of(experiment: "Experiment") -> "Plan":
+            return plan_experiment(
+                experiment,
+                dataset_root=resolved_dataset_root(root),
+                run_id=name,
+                machine=machine,
+                hosts=len(listed.hosts),
+            )
+
+        plan = BatchSizes(logs_root, may_try=False).plan(asked, plan_of)
         refuse_unfit_model(plan.model_copy(update={"device": "cpu"}))  # this machine need not be one of the hosts
         return plan
 

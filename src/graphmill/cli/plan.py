@@ -75,13 +75,33 @@ def load(experiment: str | None, overrides: list[str], ranks: int | None) -> "Ex
     return load_experiment(experiment, [*overrides, *([] if ranks is None else [f"train.ranks={ranks}"])])
 
 
-def make_plan(experiment: "Experiment", root: Path | None, run_id: str, *, to_train: bool = False) -> "Plan":
-    """Resolve an experiment on this machine. `to_train`: prepare its data first, if they come with the package."""
+def make_plan(
+    experiment: "Experiment",
+    root: Path | None,
+    run_id: str,
+    *,
+    to_train: bool = False,
+    logs_root: Path = Path("logs"),
+) -> "Plan":
+    """Resolve an experiment on this machine.
+
+    `to_train`: prepare its data first, if they come with the package, and look for the size of its batches, if that is
+    to be found; else one that was found before in the `logs_root` is taken.
+    """
     from graphmill.tasks.planning import plan_experiment, prepare_embedded
 
+    dataset_root = resolved_dataset_root(root)
+
+    def plan_of(asked: "Experiment") -> "Plan":
+        return plan_experiment(asked, dataset_root=dataset_root, run_id=run_id)
+
     if to_train:
-        prepare_embedded(experiment, resolved_dataset_root(root))
-    return plan_experiment(experiment, dataset_root=resolved_dataset_root(root), run_id=run_id)
+        prepare_embedded(experiment, dataset_root)
+    if experiment.train.sizing is None:
+        return plan_of(experiment)
+    from graphmill.cluster.launch.batch_size import BatchSizes
+
+    return BatchSizes(logs_root, may_try=to_train).plan(experiment, plan_of)
 
 
 def show_plan(resolved: "Plan", *, json: bool, trial: "Trial | None" = None) -> None:

@@ -71,7 +71,7 @@ def run(
     code = run_study(
         loaded,
         logs_root=logs_root,
-        planner=lambda experiment, run_id: make_plan(experiment, root, run_id, to_train=True),
+        planner=lambda experiment, run_id: make_plan(experiment, root, run_id, to_train=True, logs_root=logs_root),
     )
     if code:
         raise typer.Exit(code)

@@ -80,7 +80,7 @@ def train(
         return
     asked = load(experiment, overrides, ranks)
     name = default_run_id(asked.name) if run_id is None else run_id
-    plan = make_plan(asked, root, name, to_train=not dry_run)
+    plan = make_plan(asked, root, name, to_train=not dry_run, logs_root=logs_root)
     _start(plan, logs_root, dry_run=dry_run)
 
 
@@ -144,7 +144,9 @@ def _resume(
     folder, is_run = run_to_resume(experiment, run_id, logs_root, changes=says_more, verb="train")
     planned = folder.read_plan()
     if not is_run and (experiment is not None or says_more):
-        refuse_other_plan(folder, planned, make_plan(load(experiment, overrides, ranks), root, planned.run_id))
+        refuse_other_plan(
+            folder, planned, make_plan(load(experiment, overrides, ranks), root, planned.run_id, logs_root=logs_root)
+        )
     if dry_run:
         show_plan(planned, json=False)
         return

@@ -65,6 +65,8 @@ class RunFolder:
             copy_initial_weights(plan.init_from, folder.initial_weights_path)
         for name, source in plan.sources.items():
             copy_initial_weights(source, folder.source_path(name))
+        if plan.memory_budget is not None:
+            write_json(folder.memory_budget_path, plan.memory_budget.model_dump(mode="json"))
         write_text(folder.plan_path, plan_text(plan))
         return folder
 
@@ -86,6 +88,11 @@ class RunFolder:
     def provenance_path(self) -> Path:
         """Where, when and with what the run began."""
         return self.path / "provenance.json"
+
+    @property
+    def memory_budget_path(self) -> Path:
+        """How the size of the batches was found, where it was not given (`spec.memory_budget.MemoryBudget`)."""
+        return self.path / "memory_budget.json"
 
     @property
     def attempts_path(self) -> Path:

@@ -1,5 +1,6 @@
 """How large a mini-batch is: a number of seeds, a budget of nodes and edges, or as large as the memory allows."""
 
+import math
 from typing import Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
@@ -62,6 +63,27 @@ class GraphBatchSpec(BatchSpec):
     def sizing(self) -> Sizing | None:
         """How a size is to be found; None: it is given."""
         return None if self.mode in ("count", "budget") else self.mode  # type: ignore[return-value]  # the rest
+
+
+class GraphSizes(Spec):
+    """How large the graphs of a set are, as far as a planner must know."""
+
+    num_graphs: int
+    num_nodes: int = Field(description="of all graphs")
+    num_edges: int = Field(description="of all graphs, directed")
+    max_nodes: int = Field(description="of one graph")
+    max_edges: int = Field(description="of one graph")
+
+    def budget_of(self, graphs: int) -> tuple[int, int]:
+        """Nodes and edges of so many graphs of mean size; at least those of the largest graph."""
+        nodes, edges = (-(-graphs * total // self.num_graphs) for total in (self.num_nodes, self.num_edges))
+        return max(nodes, self.max_nodes, 1), max(edges, self.max_edges, 1)
+
+    @property
+    def largest(self) -> int:
+        """The largest graph in graphs of mean size, rounded up."""
+        mean_nodes, mean_edges = (max(1, total) / self.num_graphs for total in (self.num_nodes, self.num_edges))
+        return math.ceil(max(self.max_nodes / mean_nodes, self.max_edges / mean_edges))
 
 
 class BatchBudget(Spec):

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, PositiveInt, model_validator
 
 from graphmill.config.frozen import Spec
-from graphmill.spec.batch import BatchSpec
+from graphmill.spec.batch import BatchSpec, Sizing
 from graphmill.spec.early_stopping import EarlyStoppingSpec
 from graphmill.spec.job.options import SlurmSpec, StagingSpec
 from graphmill.spec.optimizer import RENAMED, AdamSpec, OptimizerSpec
@@ -138,6 +138,13 @@ class TrainSpec(Spec):
     hang_timeout_s: float = Field(
         45.0, ge=5, le=3600, description="a rank that sends no heartbeat for so long is lost, and ends the attempt"
     )
+
+    @property
+    def sizing(self) -> Sizing | None:
+        """How the size of a batch is to be found; None: it is given."""
+        if self.batch_size == "auto" and self.batch.mode == "count":
+            return "trial"
+        return self.batch.sizing
 
     @model_validator(mode="after")
     def _stopping_early_needs_evaluations(self) -> Self:

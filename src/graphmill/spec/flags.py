@@ -26,6 +26,7 @@ SHORT_FLAGS: Final = {
     "sync_every": "train.sync.every",
     "sync_scheme": "train.sync.scheme",
     "max_steps": "train.max_steps",
+    "memory_budget": "train.batch.memory",
 }
 _WITH_VALUE: Final = ("dataset_root", "logs_root", "run_id")
 _LIMITS: Final = {"max_steps": "train.epochs", "epochs": "train.max_steps"}

@@ -23,8 +23,6 @@ class Attempt(Spec):
     max_edges: int | None = None
     peak_mib: float | None = Field(description="most that the process held at once; null: it ran out of memory")
     fits: bool
-    largest_nodes: int | None = Field(None, description="nodes of the largest batch that was tried")
-    largest_edges: int | None = None
     num_steps: int = 0
     wall_s: float = 0.0
 

@@ -195,7 +195,7 @@ def _batches(
     """How an epoch is cut, and the budget of a batch, if it has one."""
     asked = train.batch
     if not isinstance(asked, GraphBatchSpec) or asked.mode != "budget":
-        if train.batch_size == "auto" or asked.mode != "count":
+        if train.batch_size == "auto" or train.sizing is not None:
             raise UserError(
                 "the size of a batch is to be found, and nothing here can look for it",
                 fix="`graphmill batch-size` finds it; or set train.batch_size",

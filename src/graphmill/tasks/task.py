@@ -113,6 +113,14 @@ class EvaluatesSets(Protocol):
 
 
 @runtime_checkable
+class KnowsLargestBatches(Protocol):
+    """A task whose batches differ much, and that can say which of the first epochs' are the largest."""
+
+    def largest_batches(self) -> Sequence[tuple[int, int]]:
+        """Epoch and step of some: at least one. What fits into memory is tried on these."""
+
+
+@runtime_checkable
 class UsesSources(Protocol):
     """A task that uses weights of other runs while it trains, such as a teacher's; its kind names them (`sources`)."""
 

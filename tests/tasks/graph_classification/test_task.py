@@ -100,7 +100,7 @@ def test_gradients_of_batches_by_budget_add_up(root):
             task(root, rank=rank, ranks=ranks, dataset={"name": "edges"}, batch=BUDGET, epochs=1)
             for rank in range(ranks)
         ]
-        parts = [[batch for batch in share.batches(0, 0)] for share in shares]
+        parts = [list(share.batches(0, 0)) for share in shares]
         steps = {len(batches) for batches in parts}
         assert steps == {shares[0].plan.last_step}
         for batch in (batch for batches in parts for batch in batches):

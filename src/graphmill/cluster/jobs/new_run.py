@@ -22,10 +22,12 @@ def find_or_make(arguments: Arguments, environ: Mapping[str, str]) -> RunFolder:
     folder = RunFolder(new.logs_root / new.run_id)
     if folder.plan_path.exists():
         return folder
+    from graphmill.cluster.launch.batch_size import BatchSizes
     from graphmill.runtime.machine import machine_info
     from graphmill.runtime.roots import dataset_root
+    from graphmill.spec.experiment import Experiment
     from graphmill.spec.load import load_experiment
-    from graphmill.spec.plan import MachineInfo
+    from graphmill.spec.plan import MachineInfo, Plan
     from graphmill.tasks.planning import plan_experiment, prepare_embedded
 
     here = machine_info(environ)
@@ -38,14 +40,12 @@ def find_or_make(arguments: Arguments, environ: Mapping[str, str]) -> RunFolder:
         experiment = experiment.model_copy(update={"train": experiment.train.model_copy(update={"seed": seed})})
         _log.info(f"task {index} of the array: train.seed={seed}")
     prepare_embedded(experiment, root)
-    plan = plan_experiment(
-        experiment,
-        dataset_root=root,
-        run_id=new.run_id,
-        machine=MachineInfo(num_cores=count(environ, "SLURM_CPUS_ON_NODE", here.num_cores), num_gpus=here.num_gpus),
-        hosts=hosts,
-    )
-    folder = RunFolder.create(plan, new.logs_root)
+    machine = MachineInfo(num_cores=count(environ, "SLURM_CPUS_ON_NODE", here.num_cores), num_gpus=here.num_gpus)
+
+    def plan_of(asked: Experiment) -> Plan:
+        return plan_experiment(asked, dataset_root=root, run_id=str(new.run_id), machine=machine, hosts=hosts)
+
+    folder = RunFolder.create(BatchSizes(new.logs_root).plan(experiment, plan_of), new.logs_root)
     if new.script is not None:
         write_text(folder.script_path, new.script.read_text(encoding="utf-8"))
     return folder

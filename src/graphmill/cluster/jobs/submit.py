@@ -110,19 +110,26 @@ def plan_request(
 
     `to_train`: prepare the data first, if they come with the package; else nothing is written.
     """
+    from graphmill.cluster.launch.batch_size import BatchSizes
     from graphmill.tasks.planning import plan_experiment, prepare_embedded
 
     if to_train:
         prepare_embedded(experiment, dataset_root.absolute())
     size = resolve_job(experiment, site)
     train = experiment.train.model_copy(update={"ranks": size.ranks})
-    plan = plan_experiment(
-        experiment.model_copy(update={"train": train}),
-        dataset_root=dataset_root.absolute(),
-        run_id=str(folder.path.relative_to(logs_root)),
-        machine=MachineInfo(num_cores=size.cpus_per_host, num_gpus=size.gpus_per_host),
-        hosts=size.hosts,
-    )
+    machine = MachineInfo(num_cores=size.cpus_per_host, num_gpus=size.gpus_per_host)
+
+    def plan_of(asked: Experiment) -> Plan:
+        return plan_experiment(
+            asked,
+            dataset_root=dataset_root.absolute(),
+            run_id=str(folder.path.relative_to(logs_root)),
+            machine=machine,
+            hosts=size.hosts,
+        )
+
+    sizes = BatchSizes(logs_root, may_try=False)
+    plan = sizes.plan(experiment.model_copy(update={"train": train}), plan_of)
     job = resolve_job(
         experiment, site, plan, run_folders=[str(folder.path)], python=python_here(), called_in=str(Path.cwd())
     )

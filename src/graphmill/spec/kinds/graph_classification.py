@@ -8,7 +8,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
 from graphmill.spec.attention import AttentionSpec, refuse_fused
-from graphmill.spec.batch import GraphBatchSpec
+from graphmill.spec.batch import GraphBatchSpec, GraphSizes
 from graphmill.spec.classification import ClassifierLossSpec, CrossEntropySpec, refuse_other_classes
 from graphmill.spec.columns import Baseline, Measure
 from graphmill.spec.experiment import BatchSize, CustomModelSpec, DatasetSpec, Experiment, Fraction, TaskSpec, TrainSpec
@@ -99,14 +99,9 @@ class GraphClassificationExperiment(Experiment):
     train: GraphTrainSpec = GraphTrainSpec()
 
 
-class GraphSetInfo(DatasetInfo):
+class GraphSetInfo(GraphSizes, DatasetInfo):
     """What the planner must know about prepared graphs, for one division into splits."""
 
-    num_graphs: int
-    num_nodes: int = Field(description="of all graphs")
-    num_edges: int = Field(description="of all graphs, directed")
-    max_nodes: int = Field(description="of one graph")
-    max_edges: int = Field(description="of one graph")
     num_features: int
     num_edge_features: int
     num_classes: int

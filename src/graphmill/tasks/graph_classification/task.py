@@ -35,6 +35,7 @@ from graphmill.tasks.standardise import statistics
 from graphmill.tasks.task import SPLITS, Measures, Pause, Predictions, Split, never_pause
 
 _EVALUATED_AT_ONCE = 256  # graphs
+_EPOCHS_LOOKED_AT = 10  # for the largest batches
 
 
 @dataclass(slots=True)
@@ -77,6 +78,19 @@ class GraphClassification:
     def weights(self, epoch: int, step: int) -> tuple[float, ...]:
         """Sums of the class weights of every rank's graphs; their number if each counts 1."""
         return self.loss.weights(self.schedule, self.labels, epoch, step)
+
+    def largest_batches(self) -> tuple[tuple[int, int], ...]:
+        """Of the first epochs, of this rank: the batch with the most nodes, and the one with the most edges."""
+        sizes = [
+            np.diff(offsets) for offsets in (self.collector.graphs.node_offsets, self.collector.graphs.edge_offsets)
+        ]
+        found: dict[tuple[int, int], list[int]] = {}
+        for epoch in range(min(_EPOCHS_LOOKED_AT, self.plan.calendar.num_epochs)):
+            for step in range(self.plan.calendar.steps_in(epoch)):
+                ids = self.schedule.seeds(epoch, step, self.group.rank).ids
+                found[epoch, step] = [int(each[ids].sum()) for each in sizes]
+        most = (max(found, key=lambda position, by=by: found[position][by]) for by in (0, 1))  # type: ignore[misc]
+        return tuple(dict.fromkeys(most))
 
     def loss_sum(self, batch: GraphBatch) -> Tensor:
         """The plan's loss summed over the graphs of a batch; cross-entropy by the weights of their classes, nats."""

@@ -1,0 +1,83 @@
+"""`batch-size`: how large a batch fits into memory."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from graphmill.cli.options import DatasetRoot, ExperimentName, Json, LogsRoot, Overrides, Ranks, resolved_dataset_root
+from graphmill.cli.plan import load
+from graphmill.cli.show import Cell, print_facts, print_json, print_line, print_table
+from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
+
+if TYPE_CHECKING:
+    from graphmill.spec.experiment import Experiment
+    from graphmill.spec.memory_budget import MemoryBudget
+    from graphmill.spec.plan import Plan
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    epilog = f"Short for -O, docs/coming-from.md: {short_flags_text()}"
+    app.command("batch-size", cls=ShortFlagsCommand, epilog=epilog)(batch_size)
+
+
+def batch_size(
+    ctx: typer.Context,
+    experiment: ExperimentName = None,
+    *,
+    ranks: Ranks = None,
+    override: Overrides = None,
+    root: DatasetRoot = None,
+    logs_root: LogsRoot = Path("logs"),
+    json: Json = False,
+) -> None:
+    """Find the largest batch that fits into memory, by trying whole training steps.
+
+    Each size is tried in a process of its own: real steps on the largest batches, with the experiment's model, loss,
+    precision and optimizer, and an evaluation. What is found is kept in the logs root, and taken by `train` and
+    `submit` with the same options. `-O train.batch.mode=static` or `measured` needs fewer attempts, and is less exact.
+
+    \b
+    Example:
+      graphmill batch-size enzymes-gin --memory-budget 2G
+      graphmill train enzymes-gin -O train.batch.mode=trial --memory-budget 2G
+    """
+    from graphmill.cluster.launch.batch_size import BatchSizes
+    from graphmill.tasks.planning import plan_experiment, prepare_embedded
+
+    asked = load(experiment, with_short_flags(ctx, override or []), ranks)
+    if asked.train.sizing is None:
+        batch = asked.train.batch.model_copy(update={"mode": "trial", "max_nodes": None, "max_edges": None})
+        asked = asked.model_copy(update={"train": asked.train.model_copy(update={"batch": batch})})
+    dataset_root = resolved_dataset_root(root)
+    prepare_embedded(asked, dataset_root)
+
+    def plan_of(experiment: "Experiment") -> "Plan":
+        return plan_experiment(experiment, dataset_root=dataset_root, run_id="batch-size")
+
+    found, _ = BatchSizes(logs_root).find(asked, plan_of)
+    if json:
+        print_json(found)
+    else:
+        _show(found)
+
+
+def _show(found: "MemoryBudget") -> None:
+    rows: list[list[Cell]] = [
+        [attempt.size, attempt.max_nodes, attempt.max_edges, attempt.peak_mib, "yes" if attempt.fits else "no"]
+        for attempt in found.attempts
+    ]
+    if rows:
+        print_table(["size", "nodes", "edges", "peak MiB", "fits"], rows)
+        print_line("")
+    facts: list[tuple[str, Cell]] = [
+        ("a rank may use, MiB", found.limit_mib),
+        (f"largest that fits, {found.unit}", found.max_fit),
+        (f"used: {found.target:.0%} of it", found.safe),
+    ]
+    if found.max_nodes is not None:
+        facts += [("  nodes of a batch, at most", found.max_nodes), ("  edges of a batch, at most", found.max_edges)]
+    facts += [("predicted peak, MiB", found.predicted_mib)]
+    facts += [(f"  assumed: {name}, MiB", value) for name, value in found.assumed.items()]
+    print_facts(facts)

@@ -1,0 +1,310 @@
+"""How large may a batch be? Looked for by formula, by measuring a step, or by trying whole steps in child processes."""
+
+import hashlib
+import json
+import logging
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from graphmill.base.amounts import gib, mib_of
+from graphmill.base.errors import UserError
+from graphmill.base.files import write_json
+from graphmill.record.run_folder import plan_text
+from graphmill.spec.batch import BatchSpec, GraphBatchSpec, GraphSizes, Sizing
+from graphmill.spec.experiment import Experiment
+from graphmill.spec.memory_budget import Attempt, MemoryBudget, next_size, predicted_mib
+from graphmill.spec.modelled import modelled
+from graphmill.spec.plan import Plan
+
+_log = logging.getLogger(__name__)
+
+FOLDER: Final = ".batch-sizes"
+"""In the logs root: what was found, by the content that it depends on."""
+_MEASURED_WITH: Final = 64  # seeds, or graphs of mean size
+_EPOCHS: Final = 10  # of a trial's plan: so many may be looked through for the largest batches
+_OUT_OF_MEMORY: Final = (-signal.SIGKILL, -signal.SIGABRT)  # the kernel ended it, or an allocation in C++ failed
+
+PlanOf = Callable[[Experiment], Plan]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSizes:
+    """Finds sizes, and remembers them in the logs root. `may_try`: whether steps may be made here."""
+
+    logs_root: Path
+    may_try: bool = True
+
+    def plan(self, experiment: Experiment, plan_of: PlanOf) -> Plan:
+        """The plan of an experiment, with the size of its batches found if it asks for that.
+
+        Raises `UserError` if not even the least size fits, or the size would have to be tried where that is not done.
+        """
+        if experiment.train.sizing is None:
+            return plan_of(experiment)
+        found, sizes = self.find(experiment, plan_of)
+        plan = plan_of(sized(experiment, found.safe, sizes))
+        return plan.model_copy(update={"memory_budget": found})
+
+    def find(self, experiment: Experiment, plan_of: PlanOf) -> tuple[MemoryBudget, GraphSizes | None]:
+        """What was found before for the same content, or is found now, and kept; sizes of graphs, if counted."""
+        search = _Search.of(experiment, plan_of)
+        path = self.logs_root / FOLDER / f"{search.key}.json"
+        known = _known(path)
+        if known is not None:
+            _log.info(f"batch size: safe={known.safe} {known.unit}, found before ({path})")
+            return known, search.sizes
+        if search.mode != "static" and not self.may_try:
+            raise UserError(
+                f"train.batch.mode is {search.mode}, and no steps are tried here to find the size",
+                fix="find it first, on such a machine, with the same options and logs root: `graphmill batch-size"
+                " EXPERIMENT`; or give train.batch_size",
+            )
+        found = search.run()
+        if self.may_try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(path, found.model_dump(mode="json"))
+        return found, search.sizes
+
+
+def sized(experiment: Experiment, size: int, sizes: GraphSizes | None, *, epochs: int | None = None) -> Experiment:
+    """The experiment with batches of `size` seeds; where there are `sizes`, of a budget of as many graphs of mean size.
+
+    `epochs`: for a trial in one process; None: as long, and on as many ranks, as it was.
+    """
+    update: dict[str, Any] = {"batch_size": size, "batch": BatchSpec()}
+    if sizes is not None:
+        max_nodes, max_edges = sizes.budget_of(size)
+        update = {"batch": GraphBatchSpec(mode="budget", max_nodes=max_nodes, max_edges=max_edges)}
+    if epochs is not None:
+        update |= {"ranks": 1, "epochs": epochs, "max_steps": None}
+    given = experiment.train.model_copy(update=update)
+    return experiment.model_copy(update={"train": given})
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """The search of one experiment, in one process at a time."""
+
+    experiment: Experiment
+    plan_of: PlanOf
+    asked: BatchSpec
+    mode: Sizing
+    sizes: GraphSizes | None  # None: seeds are counted
+    whole: Plan  # with the least size
+    least: int
+    most: int
+
+    @classmethod
+    def of(cls, experiment: Experiment, plan_of: PlanOf) -> "_Search":
+        asked = experiment.train.batch
+        one = experiment.model_copy(
+            update={"train": experiment.train.model_copy(update={"batch_size": asked.min, "batch": type(asked)()})}
+        )
+        dataset = plan_of(one).dataset
+        sizes = dataset if isinstance(dataset, GraphSizes) and isinstance(asked, GraphBatchSpec) else None
+        least = asked.min if sizes is None else max(asked.min, sizes.largest)
+        most = min(asked.max, dataset.num_train)
+        whole = plan_of(sized(experiment, least, sizes))
+        return cls(
+            experiment, plan_of, asked, experiment.train.sizing or "trial", sizes, whole, least, max(least, most)
+        )
+
+    @property
+    def key(self) -> str:
+        """Of all that the result depends on, as far as it is known before: not how long the run is, nor its rng seed."""
+        tried = self._tried(self.least).model_copy(update={"run_id": "", "name": "", "seed": 0, "init_from": None})
+        bounds = [self.mode, self.least, self.most, self.asked.target, self.asked.memory]
+        versions = [version(name) for name in ("graphmill", "torch")]
+        text = json.dumps([plan_text(tried), bounds, self.whole.ranks > 1, versions])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def limit_mib(self) -> float | None:
+        """What a rank may use; None: what is free on its GPU, which only a rank can tell."""
+        if self.asked.memory is None:
+            if self.whole.device == "cuda" and self.mode != "static":
+                return None
+            raise UserError(
+                f"train.batch.mode is {self.mode}, and it is not said how much memory a rank may use",
+                fix="--memory-budget 2G, or train.batch.memory=2G",
+            )
+        found = mib_of(self.asked.memory)
+        if not found:
+            raise UserError(f"train.batch.memory is {self.asked.memory!r}", fix="write it as 2G, or 1500M")
+        return found
+
+    def run(self) -> MemoryBudget:
+        """By the mode that was asked for."""
+        return {"static": self._by_formula, "measured": self._by_a_step, "trial": self._by_trial}[self.mode]()
+
+    def _by_formula(self) -> MemoryBudget:
+        limit = self.limit_mib
+        assert limit is not None
+
+        def peak_mib(size: int) -> float:
+            plan = self.plan_of(sized(self.experiment, size, self.sizes))
+            figures = modelled(plan)
+            if figures.memory_per_rank_mib is None:
+                raise UserError(
+                    "train.batch.mode is static, and no formula knows the size of a model by dotted path",
+                    fix="set train.batch.mode=trial",
+                )
+            return figures.memory_per_rank_mib
+
+        low, high = self.least, self.most + 1
+        if peak_mib(low) > limit:
+            raise self._too_little(limit, peak_mib(low))
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if peak_mib(middle) <= limit else (low, middle)
+        safe = self._safe(low)
+        return self._budget(
+            limit, low, safe, peak_mib(safe), (), {"activations": modelled(self.whole).memory.activations_mib}
+        )
+
+    def _by_a_step(self) -> MemoryBudget:
+        size = min(self.most, max(self.least, _MEASURED_WITH))
+        limit = self.limit_mib
+        found = self._child(size, limit, "--step")
+        if limit is None:
+            raise UserError("train.batch.mode=measured needs train.batch.memory", fix="--memory-budget 40G")
+        before, step = found["before_mib"] + self._of_others_mib, found["step_mib"] / size
+        if before + step * self.least > limit:
+            raise self._too_little(limit, before + step * self.least)
+        fits = min(self.most, int((limit - before) / step)) if step > 0 else self.most
+        safe = self._safe(fits)
+        assumed = self._assumed | {"a step, in proportion to its size": found["step_mib"], "saved": found["saved_mib"]}
+        return self._budget(limit, fits, safe, before + step * safe, (), assumed)
+
+    def _by_trial(self) -> MemoryBudget:
+        limit, attempts = self.limit_mib, list[Attempt]()
+        while (size := next_size(attempts, self.least, self.most, limit or 0.0)) is not None:
+            found = self._child(size, limit)
+            limit = limit or float(found["limit_mib"])
+            attempts.append(self._attempt(size, limit, found))
+            _log.info(_told(attempts[-1], limit))
+        assert limit is not None
+        fitting = [attempt.size for attempt in attempts if attempt.fits]
+        if not fitting:
+            raise self._too_little(limit, attempts[0].peak_mib)
+        fits = max(fitting)
+        safe = self._safe(fits)
+        _log.info(f"Trial batch size: max_fit={fits}, safe={safe}")
+        predicted = predicted_mib(attempts, safe)
+        assert predicted is not None  # the one that fits was measured
+        return self._budget(limit, fits, safe, predicted, tuple(attempts), self._assumed)
+
+    def _attempt(self, size: int, limit: float, found: Mapping[str, Any]) -> Attempt:
+        peak = None if found["peak_mib"] is None else float(found["peak_mib"]) + self._of_others_mib
+        max_nodes, max_edges = (None, None) if self.sizes is None else self.sizes.budget_of(size)
+        return Attempt(
+            size=size,
+            max_nodes=max_nodes,
+            max_edges=max_edges,
+            peak_mib=None if peak is None else round(peak, 2),
+            fits=peak is not None and peak <= limit,
+            num_steps=found["num_steps"],
+            wall_s=found["wall_s"],
+        )
+
+    @property
+    def _of_others_mib(self) -> float:
+        return sum(self._assumed.values())
+
+    @property
+    def _assumed(self) -> dict[str, float]:
+        """What a trial in one process does not hold: the scheme's exchange of gradients."""
+        parameters = modelled(self.whole).num_parameters
+        if self.whole.ranks == 1 or parameters is None:
+            return {}
+        return {"exchange between ranks": 2 * parameters * 4 / 2**20}
+
+    def _safe(self, fits: int) -> int:
+        return max(self.least, int(fits * self.asked.target))
+
+    def _child(self, size: int, limit_mib: float | None, *more: str) -> dict[str, Any]:
+        """What `graphmill.train.try_batch` found with such batches, in a process of its own."""
+        plan = self._tried(size)
+        with tempfile.NamedTemporaryFile("w", suffix=".json", prefix="graphmill-plan-") as file:
+            file.write(plan_text(plan))
+            file.flush()
+            command = [sys.executable, "-m", "graphmill.train.try_batch", file.name, str(limit_mib or 0), *more]
+            child = subprocess.run(command, capture_output=True, text=True, check=False)
+        if child.returncode in _OUT_OF_MEMORY:
+            return {"peak_mib": None, "limit_mib": limit_mib, "num_steps": 0, "wall_s": 0.0}
+        last = child.stdout.splitlines()[-1] if child.stdout.strip() else ""
+        found: dict[str, Any] = json.loads(last) if last.startswith("{") else {}
+        if "error" in found:
+            raise UserError(**found["error"])
+        if not found:
+            sys.stderr.write(child.stderr)
+            raise UserError(
+                f"batches of {size} could not be tried (exit status {child.returncode}); the error is above",
+                fix="correct it, or give train.batch_size",
+            )
+        return found
+
+    def _tried(self, size: int) -> Plan:
+        """What one process tries."""
+        return self.plan_of(sized(self.experiment, size, self.sizes, epochs=_EPOCHS))
+
+    def _too_little(self, limit: float, peak: float | None) -> UserError:
+        needs = "more than that" if peak is None else f"{gib(peak)} GiB"
+        what = f"batches of {self.least} seeds"
+        if self.sizes is not None:
+            what = f"batches of {self.sizes.budget_of(self.least)[0]:,} nodes"
+            if self.sizes.largest > self.asked.min:
+                what += f" (the largest graph has {self.sizes.max_nodes:,} nodes and {self.sizes.max_edges:,} edges)"
+        return UserError(
+            f"a rank may use {gib(limit)} GiB, and {what} take {needs}",
+            fix="allow more (--memory-budget), a smaller model, a lower train.batch.min, or data without such graphs",
+        )
+
+    def _budget(
+        self,
+        limit: float,
+        fits: int,
+        safe: int,
+        predicted: float,
+        attempts: tuple[Attempt, ...],
+        assumed: dict[str, float],
+    ) -> MemoryBudget:
+        max_nodes, max_edges = (None, None) if self.sizes is None else self.sizes.budget_of(safe)
+        return MemoryBudget(
+            mode=self.mode,
+            unit="seeds" if self.sizes is None else "graphs of mean size",
+            device=self.whole.device,
+            limit_mib=limit,
+            target=self.asked.target,
+            min=self.asked.min,
+            max=self.asked.max,
+            assumed=assumed,
+            attempts=attempts,
+            max_fit=fits,
+            safe=safe,
+            max_nodes=max_nodes,
+            max_edges=max_edges,
+            predicted_mib=round(predicted, 2),
+        )
+
+
+def _told(attempt: Attempt, limit_mib: float) -> str:
+    held = "ran out of memory" if attempt.peak_mib is None else f"{attempt.peak_mib:,.0f} MiB"
+    return f"batch size {attempt.size}: {held} of {limit_mib:,.0f} MiB, {'fits' if attempt.fits else 'too large'}"
+
+
+def _known(path: Path) -> MemoryBudget | None:
+    """What was found before; None: nothing, or by another version."""
+    try:
+        return MemoryBudget.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None
