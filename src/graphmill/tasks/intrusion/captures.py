@@ -3,7 +3,7 @@
 import gzip
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,7 +66,7 @@ def iterate(
     if name not in LAYOUTS:
         raise UserError(f"no layout is called {name!r}", fix=f"one of {', '.join(LAYOUTS)}, or auto")
     num_lines, last_time, first_time = 0, -np.inf, None
-    with _opened(path) as file:
+    with _opened(path, lambda: f" behind line {num_lines:,}") as file:
         for lines in read_lines(file, block_bytes):
             body = lines[1:] if lines.numbers[0] == 1 and _is_header(lines) else lines
             frames, numbers = LAYOUTS[name](body, problems)
@@ -146,11 +146,11 @@ def _is_header(lines: Lines) -> bool:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
+def _opened(path: Path, where: Callable[[], str] = str) -> Iterator[IO[bytes]]:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             yield cast("IO[bytes]", file)
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(
-            f"{path} cannot be read: {error}", fix="give a whole capture, and the right to read it"
+            f"{path} cannot be read{where()}: {error}", fix="give a whole capture, and the right to read it"
         ) from error
