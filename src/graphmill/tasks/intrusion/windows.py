@@ -107,9 +107,18 @@ def joined_graphs(parts: list[WindowGraphs]) -> WindowGraphs:
 
 
 def graphs_of(
-    blocks: Iterable[Frames], leftover: Leftover, *, size: int = 100, stride: int = 100, keep_short: bool = False
+    blocks: Iterable[Frames],
+    leftover: Leftover,
+    *,
+    size: int = 100,
+    stride: int = 100,
+    keep_short: bool = False,
+    held_frames: int = _FRAMES_AT_ONCE // 2,
 ) -> Iterator[WindowGraphs]:
     """Graphs of the windows of one capture that comes in blocks, some windows at a time.
+
+    Blocks are held until they have `held_frames` frames: many windows at once are faster; 1 gives each window as soon
+    as the frame behind it is there.
 
     Window w begins at frame w · stride. The frames after the last whole window are counted in `leftover`; with
     `keep_short` they are a window of their own, if they are two at least.
@@ -123,7 +132,7 @@ def graphs_of(
         held.append(block)
         num_held += len(block)
         num_frames += len(block)
-        if num_held - skip < max(size + 1, _FRAMES_AT_ONCE // 2):
+        if num_held - skip < max(size + 1, held_frames):
             continue
         frames = joined(held)[skip:]
         count = max(0, (len(frames) - 1 - size) // stride + 1)  # one frame behind the end of each
