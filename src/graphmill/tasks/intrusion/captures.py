@@ -4,7 +4,7 @@ import gzip
 import itertools
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,13 +70,16 @@ def iterate(
         yield from _frames(read_lines(file, block_bytes), str(path), problems, name, attack, reached)
 
 
-def iterate_arriving(file: IO[bytes], source: str, problems: Problems, layout: str = "auto") -> Iterator[Frames]:
+def iterate_arriving(
+    file: IO[bytes], source: str, problems: Problems, layout: str = "auto", num_missing: Callable[[], int] = lambda: 1
+) -> Iterator[Frames]:
     """As `iterate`, of a pipe: frames are given as soon as the ends of their lines have arrived.
 
-    `file` has a method `read1`, as what `open` gives in binary mode; `source` names it in messages.
+    `file` has a method `read1`, as what `open` gives in binary mode; `source` names it in messages. `num_missing`: how
+    many frames it takes before anything can be done with them; reading them one by one would cost more than the rest.
     """
     reached = _Reached()
-    blocks = read_lines(cast("IO[bytes]", _Arriving(file, source, reached)))
+    blocks = read_lines(cast("IO[bytes]", _Arriving(file, source, reached, num_missing)))
     if layout == "auto":
         layout, blocks = _told(blocks, source)
     yield from _frames(blocks, source, problems, layout, None, reached)
@@ -91,17 +94,26 @@ class _Reached:
 
 @dataclass(frozen=True, slots=True)
 class _Arriving:
-    """A file whose `read` waits for some bytes, and not for as many as there may be."""
+    """A file whose `read` waits for so many ends of lines, and not for as many bytes as there may be."""
 
     file: Any
     source: str
     reached: _Reached
+    num_missing: Callable[[], int]
 
     def read(self, size: int) -> bytes:
-        try:
-            return bytes(self.file.read1(size))
-        except _UNREADABLE as error:
-            raise _unreadable(self.source, self.reached, error) from error
+        parts: list[bytes] = []
+        wanted, num_bytes = self.num_missing(), 0
+        while wanted > 0 and num_bytes < size:  # an end may never come
+            try:
+                parts.append(self.file.read1(size - num_bytes))
+            except _UNREADABLE as error:
+                raise _unreadable(self.source, self.reached, error) from error
+            if not parts[-1]:
+                break
+            wanted -= parts[-1].count(b"\n")
+            num_bytes += len(parts[-1])
+        return b"".join(parts)
 
 
 def _frames(

@@ -45,11 +45,13 @@ class LiveWindows:
     _scores: list[float] = field(default_factory=list, init=False)
     _truths: list[bool | None] = field(default_factory=list, init=False)
     _used: float = field(default=0.0, init=False)
+    _num_frames: int = field(default=0, init=False)
 
     def verdicts(self, arriving: IO[bytes], source: str, *, layout: str, threshold: float) -> Iterator[Verdict]:
         """One for each window that is whole; the window after the last of them is not judged."""
         self._used = threshold
-        frames = self._telling(iterate_arriving(arriving, source, self._problems, layout), source)
+        blocks = iterate_arriving(arriving, source, self._problems, layout, self._num_missing)
+        frames = self._telling(blocks, source)
         for graphs in graphs_of(frames, self._leftover, size=self.size, stride=self.stride, held_frames=1):
             if len(graphs):
                 yield from self._judged(graphs, threshold)
@@ -74,10 +76,15 @@ class LiveWindows:
         """`blocks`; each sort of problem is told when it first occurs, for a stream may never end."""
         told: set[str] = set()
         for frames in blocks:
+            self._num_frames += len(frames)
             for kind in self._problems.counts.keys() - told:
                 told.add(kind)
                 _log.warning(f"{source}, line {self._problems.first_lines[kind]}: {kind}; further ones are counted")
             yield frames
+
+    def _num_missing(self) -> int:
+        """Frames until the next window can be judged: to its end, and one behind it."""
+        return max(1, len(self._scores) * self.stride + self.size + 1 - self._num_frames)
 
     def _judged(self, graphs: WindowGraphs, threshold: float) -> Iterator[Verdict]:
         scored = self.score(graphs)
