@@ -8,7 +8,21 @@ TEXTS = dict(help_texts())
 
 COMMANDS = [  # in the order in which a person meets them
     *("datasets", "prepare", "inspect", "recipes", "baseline", "stage", "plan", "train", "launch", "evaluate"),
-    *("predict", "study", "pipeline", "script", "submit", "watch", "logs", "shell", "stop", "list", "pull", "merge"),
+    *(
+        "predict",
+        "detect",
+        "study",
+        "pipeline",
+        "script",
+        "submit",
+        "watch",
+        "logs",
+        "shell",
+        "stop",
+        "list",
+        "pull",
+        "merge",
+    ),
     *(
         "pareto",
         "figures",
