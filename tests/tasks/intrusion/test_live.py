@@ -10,20 +10,24 @@ import pytest
 from graphmill.base.errors import UserError
 from graphmill.tasks.intrusion.captures import iterate, iterate_arriving, read_capture
 from graphmill.tasks.intrusion.frames import EXTENDED, Problems
-from graphmill.tasks.intrusion.live import LiveWindows, Scored, id_text
+from graphmill.tasks.intrusion.live import LiveWindows, Weights, id_text
 from graphmill.tasks.intrusion.statistic import Frequencies
 from graphmill.tasks.intrusion.windows import Leftover, graphs_of, joined_graphs
 
 LINES = [f"({place}.5) can0 {place % 7:03X}#{place % 251:02X}" for place in range(45)]
 
 
-def by_count(graphs):
-    """A made-up model: a window's score is its number of nodes, a node weighs its id, an edge its count."""
-    return Scored(graphs.num_nodes.astype(float), graphs.node_ids.astype(float), graphs.edge_attr[:, 0])
+def num_nodes(graphs):
+    """A made-up model: a window's score is its number of nodes; a node weighs its id, an edge its count."""
+    return graphs.num_nodes
+
+
+def weigh(graphs):
+    return Weights(graphs.node_ids.astype(float), graphs.edge_attr[:, 0])
 
 
 def judged(file, **choices):
-    live = LiveWindows(by_count, None, size=10, stride=10)
+    live = LiveWindows(num_nodes, weigh, None, size=10, stride=10)
     given = {"layout": "auto", "threshold": 6.0} | choices
     return list(live.verdicts(file, "the bus", **given)), live
 
@@ -31,7 +35,7 @@ def judged(file, **choices):
 def test_each_window_is_judged_when_the_frame_behind_it_arrives():
     read, write = os.pipe()
     with os.fdopen(read, "rb") as arriving, os.fdopen(write, "wb", buffering=0) as bus:
-        live = LiveWindows(by_count, None, size=10, stride=10)
+        live = LiveWindows(num_nodes, weigh, None, size=10, stride=10)
         verdicts = live.verdicts(arriving, "the bus", layout="auto", threshold=6.0)
         bus.write(f"{LINES[0]}\n".encode())
         for number in range(4):
@@ -76,6 +80,17 @@ def test_what_weighs_most_is_named_with_its_share():
     assert any("1 frames" in remark for remark in live.remarks())
 
 
+def test_causes_are_told_of_alarms_alone_and_are_those_of_their_window():
+    lines = [f"({place}.5) can0 {identity:03X}#00" for place, identity in enumerate([1] * 10 + [2, 3] * 10 + [4] * 11)]
+    verdicts, _ = judged(io.BytesIO("\n".join(lines).encode()), threshold=2.0)
+    assert [[name for name, _ in verdict.causes.get("ids", [])] for verdict in verdicts] == [
+        ["002", "001"],  # the id behind a window is a node of it
+        ["003", "002"],
+        ["004", "003", "002"],
+        [],
+    ]
+
+
 def test_alarms_are_compared_with_the_labels_of_a_capture():
     rows = [f"{place}.5,{place % 7:03X},01,{int(place < 10)}" for place in range(30)]
     verdicts, live = judged(io.BytesIO("\n".join(rows).encode()), threshold=7.0)
@@ -109,7 +124,7 @@ def test_what_is_no_capture_is_refused(content, where):
 
 def test_a_torn_file_is_refused_behind_the_verdicts_of_what_was_whole():
     whole = gzip.compress("\n".join(LINES * 200).encode())
-    live = LiveWindows(by_count, None, size=10, stride=10)
+    live = LiveWindows(num_nodes, weigh, None, size=10, stride=10)
     seen = []
     with gzip.open(io.BytesIO(whole[:-30])) as torn, pytest.raises(UserError, match="behind line"):
         seen.extend(live.verdicts(torn, "a.gz", layout="auto", threshold=1.0))
@@ -126,11 +141,7 @@ def test_the_statistic_watches_the_real_capture(shared_data):
     path = shared_data("can/can-train-and-test/set_01/train_01/DoS-1.csv.gz")
     graphs = joined_graphs(list(graphs_of([read_capture(path)[0]], Leftover())))
     known = Frequencies.fit(graphs, (graphs.labels == 0) & (np.arange(len(graphs)) > 450))
-
-    def score(some):
-        return Scored(known.score(some), np.ones(len(some.node_ids)), some.edge_attr[:, 0])
-
-    live = LiveWindows(score, None, size=100, stride=100)
+    live = LiveWindows(known.score, weigh, None, size=100, stride=100)
     with gzip.open(path) as file:
         verdicts = list(live.verdicts(file, "DoS-1", layout="auto", threshold=10.0))
     assert len(verdicts) == len(graphs) == 901

@@ -21,11 +21,9 @@ MOST_CAUSES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
-    """What a model says of graphs of windows. Weights are zero or more; only their shares within a graph mean much."""
+class Weights:
+    """What weighs in the scores of graphs: zero or more each; only shares within a graph are told."""
 
-    score: NDArray[np.floating[Any]]
-    """[num_graphs]"""
     of_nodes: NDArray[np.floating[Any]]
     """[n], in the order of `WindowGraphs`."""
     of_edges: NDArray[np.floating[Any]]
@@ -34,9 +32,12 @@ class Scored:
 
 @dataclass(slots=True)
 class LiveWindows:
-    """A detector (`tasks.task.Detector`) of windows of frames, whatever scores them."""
+    """A detector (`tasks.task.Detector`) of windows of frames, whatever scores them. Causes are told of alarms."""
 
-    score: Callable[[WindowGraphs], Scored]
+    score: Callable[[WindowGraphs], NDArray[np.floating[Any]]]
+    """Of each graph [num_graphs]."""
+    weigh: Callable[[WindowGraphs], Weights]
+    """Asked of alarms alone: it may take longer than the score."""
     threshold: float | None
     size: int
     stride: int
@@ -87,31 +88,37 @@ class LiveWindows:
         return max(1, len(self._scores) * self.stride + self.size + 1 - self._num_frames)
 
     def _judged(self, graphs: WindowGraphs, threshold: float) -> Iterator[Verdict]:
-        scored = self.score(graphs)
-        nodes = np.concatenate([[0], np.cumsum(graphs.num_nodes)])
-        edges = np.concatenate([[0], np.cumsum(graphs.num_edges)])
+        scores = np.asarray(self.score(graphs), np.float64)
+        is_alarm = scores >= threshold
+        causes = self._causes(graphs.chosen(is_alarm)) if is_alarm.any() else iter(())
         for row, truth in enumerate(graphs.labels.tolist()):
-            ids = graphs.node_ids[nodes[row] : nodes[row + 1]]
-            ends = ids[graphs.edge_index[:, edges[row] : edges[row + 1]]]
-            score = float(scored.score[row])
             number = len(self._scores)
-            self._scores.append(score)
+            self._scores.append(float(scores[row]))
             self._truths.append(bool(truth) if truth >= 0 else None)
             yield Verdict(
                 number=number,
                 begin_s=float(graphs.times[row, 0]),
                 end_s=float(graphs.times[row, 1]),
-                score=score,
-                is_alarm=score >= threshold,
+                score=self._scores[-1],
+                is_alarm=bool(is_alarm[row]),
                 is_attack=self._truths[-1],
-                causes={
-                    "ids": [(id_text(ids[at]), share) for at, share in _heaviest(scored.of_nodes, nodes, row)],
-                    "edges": [
-                        (f"{id_text(ends[0, at])}>{id_text(ends[1, at])}", share)
-                        for at, share in _heaviest(scored.of_edges, edges, row)
-                    ],
-                },
+                causes=next(causes) if is_alarm[row] else {},
             )
+
+    def _causes(self, graphs: WindowGraphs) -> Iterator[dict[str, list[tuple[str, float]]]]:
+        weights = self.weigh(graphs)
+        nodes = np.concatenate([[0], np.cumsum(graphs.num_nodes)])
+        edges = np.concatenate([[0], np.cumsum(graphs.num_edges)])
+        for row in range(len(graphs)):
+            ids = graphs.node_ids[nodes[row] : nodes[row + 1]]
+            ends = ids[graphs.edge_index[:, edges[row] : edges[row + 1]]]
+            yield {
+                "ids": [(id_text(ids[at]), share) for at, share in _heaviest(weights.of_nodes, nodes, row)],
+                "edges": [
+                    (f"{id_text(ends[0, at])}>{id_text(ends[1, at])}", share)
+                    for at, share in _heaviest(weights.of_edges, edges, row)
+                ],
+            }
 
 
 def id_text(identity: np.uint32) -> str:

@@ -74,6 +74,21 @@ class WindowGraphs:
     def __len__(self) -> int:
         return len(self.num_nodes)
 
+    def chosen(self, is_chosen: NDArray[np.bool_]) -> "WindowGraphs":
+        """The graphs that `is_chosen` [num_graphs] selects."""
+        of_nodes, of_edges = np.repeat(is_chosen, self.num_nodes), np.repeat(is_chosen, self.num_edges)
+        return WindowGraphs(
+            num_nodes=self.num_nodes[is_chosen],
+            num_edges=self.num_edges[is_chosen],
+            node_ids=self.node_ids[of_nodes],
+            x=self.x[of_nodes],
+            edge_index=self.edge_index[:, of_edges],
+            edge_attr=self.edge_attr[of_edges],
+            attack_share=self.attack_share[is_chosen],
+            times=self.times[is_chosen],
+            first_frames=self.first_frames[is_chosen],
+        )
+
     @property
     def labels(self) -> NDArray[np.int8]:
         """1 where any frame is an attack, `NO_LABEL` where the capture does not say [num_graphs]."""
