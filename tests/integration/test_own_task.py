@@ -51,7 +51,7 @@ def person(home: Path) -> SimpleNamespace:
 
     def start(*words: str) -> subprocess.Popen:
         command = [sys.executable, "-m", "graphmill.cli", *words]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen(command, cwd=home, env=environ, text=True, start_new_session=True, **pipes)
 
     def types(*words: str, code: int = 0) -> str:
@@ -135,6 +135,65 @@ stages:
     init_from: {stage: pupil}
     sources: {teacher: {stage: teacher}}
 """
+
+
+WATCHED = '''
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from graphmill.base.errors import UserError
+from graphmill.tasks.task import Verdict
+from rides import page
+from rides.task import Rides
+
+NAME = "rides.watched:KIND"
+
+
+class WatchedTaskSpec(page.RidesTaskSpec):
+    kind: str = NAME
+
+
+class WatchedExperiment(page.RidesExperiment):
+    task: WatchedTaskSpec = WatchedTaskSpec()
+
+
+def resolve(experiment, dataset):
+    return page.resolve(experiment, dataset).model_copy(update={"kind": NAME})
+
+
+class Watcher:
+    """A line is a ride: its numbers, and how long it took; the score is how far from that the model is."""
+
+    def __init__(self, model):
+        self.model, self.threshold, self.count = model, None, 0
+
+    def verdicts(self, arriving, source, *, layout, threshold):
+        for line in arriving:
+            try:
+                *x, y = map(float, line.split(b","))
+            except ValueError as error:
+                raise UserError(f"{source}, line {self.count + 1}: {error}", fix="give numbers") from error
+            score = abs(float(self.model(torch.tensor(x))) - y)
+            yield Verdict(self.count, 0.0, 1.0, score, score >= threshold, None, {"columns": [("x0", 1.0)]})
+            self.count += 1
+
+    def remarks(self):
+        yield f"{self.count} rides"
+
+
+class Watched(Rides):
+    @staticmethod
+    def detector(plan, weights):
+        model = nn.Linear(plan.task.dataset.num_features, 1, bias=plan.task.model.bias)
+        weights.load_all_into(model)
+        return Watcher(model.eval())
+
+
+changed = {"name": NAME, "experiment": WatchedExperiment, "resolve": resolve, "task": "rides.watched:Watched"}
+KIND = replace(page.KIND, **changed)
+'''
 
 
 def weights(run: Path) -> dict[str, bytes]:
@@ -306,3 +365,63 @@ def test_a_stage_is_measured_with_its_teacher_or_not_at_all(person):
     assert (pupil["is_recorded"], later["is_recorded"]) == (False, True), "the same work, whatever it begins with"
     assert len(json.loads((home / "logs" / "class" / "measured.json").read_text())) == 2
     assert "earlier" in person.types(*words)
+
+
+@pytest.fixture(scope="module")
+def watching(person) -> SimpleNamespace:
+    """Starts `detect` of a run of a task that judges streams, with pipes in binary."""
+    (person.home / "rides" / "watched.py").write_text(WATCHED)
+    person.types("train", "rides.yaml", "-O", "task.kind=rides.watched:KIND", "--run-id", "watched")
+
+    def start(*words: str) -> subprocess.Popen:
+        return person.start("detect", "watched", "--threshold", "100", *words)
+
+    return SimpleNamespace(start=start, home=person.home, types=person.types)
+
+
+def told(process: subprocess.Popen, line: str) -> dict:
+    """The verdict on a line: nothing further is written before it is there."""
+    process.stdin.write(f"{line}\n")
+    process.stdin.flush()
+    return json.loads(process.stdout.readline())
+
+
+def test_a_stream_is_judged_as_it_comes(watching):
+    with watching.start("--json") as process:
+        first, second = told(process, "1,2,3,18"), told(process, "1,2,3,1000")
+        process.stdin.close()
+        assert process.stdout.read() == ""
+        remarks = process.stderr.read()
+    assert process.returncode == 0
+    assert (first["window"], first["is_alarm"], second["window"], second["is_alarm"]) == (0, False, 1, True)
+    assert second["columns"] == [{"name": "x0", "share": 1.0}]
+    assert "2 rides" in remarks
+
+
+def test_ctrl_c_and_a_reader_that_leaves_end_it_without_a_traceback(watching):
+    with watching.start("--json") as process:
+        told(process, "1,2,3,18")
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait() == 130
+        remarks = process.stderr.read()
+        assert "1 rides" in remarks
+        assert "Traceback" not in remarks
+    with watching.start("--json") as process:
+        told(process, "1,2,3,18")
+        process.stdout.close()
+        process.stdin.write("1,2,3,18\n" * 10)
+        process.stdin.close()
+        assert process.wait() == 0
+        assert "Traceback" not in process.stderr.read()
+
+
+def test_what_cannot_be_detected_is_refused(watching, trained: Path):
+    assert "rides.page:KIND" in watching.types("detect", str(trained / "ranks-1"), "--input", "absent", code=2)
+    assert "absent" in watching.types("detect", "watched", "--input", "absent", "--threshold", "1", code=2)
+    assert "--threshold" in watching.types("detect", "watched", "--input", "rides.yaml", code=2)
+    assert "nan" in watching.types("detect", "watched", "--input", "rides.yaml", "--threshold", "nan", code=2)
+    said = watching.types("detect", "watched", "--input", "rides.yaml", "--threshold", "1", code=2)
+    assert "rides.yaml, line 1" in said
+    (watching.home / "rides.csv").write_text("1,2,3,18\n1,2,3,1000\n")
+    lines = watching.types("detect", "watched", "--input", "rides.csv", "--threshold", "100").splitlines()
+    assert [line.split()[4] for line in lines[1:]] == ["-", "ALARM"]

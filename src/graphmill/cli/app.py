@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "train": "train",
     "launch": "launch",
     **dict.fromkeys(("evaluate", "predict"), "predict"),
+    "detect": "detect",
     "study": "study",
     "pipeline": "pipeline",
     "script": "script",

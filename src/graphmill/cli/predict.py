@@ -60,7 +60,7 @@ def evaluate(
       graphmill evaluate logs/debian-packages-sage-20261121T081500Z --split val
       graphmill evaluate cora-sage-1 --weights last --dataset planetoid/cora --dataset-root /data
     """
-    _refuse_other(split, "--split", _SPLITS)
+    refuse_other(split, "--split", _SPLITS)
     facts = _in_a_process("evaluate", run, logs_root, _choices(split, weights, dataset, root, trust))
     _show(facts, json=json, title=f"{run}: {split}")
 
@@ -91,7 +91,7 @@ def predict(
       graphmill predict logs/debian-packages-sage-20261121T081500Z --output test.parquet
       graphmill predict cora-sage-1 --split all --embeddings --output all.npz
     """
-    _refuse_other(split, "--split", (*_SPLITS, "all"))
+    refuse_other(split, "--split", (*_SPLITS, "all"))
     if output.suffix not in _FORMATS:
         raise UserError(
             f"--output {output} does not end in {', '.join(_FORMATS)}", fix=f"--output {output.with_suffix('.parquet')}"
@@ -102,7 +102,7 @@ def predict(
 
 
 def _choices(split: str, weights: str, dataset: str | None, root: Path | None, trust: list[str] | None) -> list[str]:
-    _refuse_other(weights, "--weights", ("best", "last"))
+    refuse_other(weights, "--weights", ("best", "last"))
     return [
         *("--split", split, "--weights", weights),
         *(["--dataset", dataset] if dataset is not None else []),
@@ -111,7 +111,8 @@ def _choices(split: str, weights: str, dataset: str | None, root: Path | None, t
     ]
 
 
-def _refuse_other(given: str, option: str, known: tuple[str, ...]) -> None:
+def refuse_other(given: str, option: str, known: tuple[str, ...]) -> None:
+    """`UserError` if the option has a value that is not known."""
     if given not in known:
         raise UserError(f"{option} {given} is not one of {', '.join(known)}", fix=f"give {option} {known[-1]}")
 

@@ -4,9 +4,9 @@ A task is one rank's share of a problem that a plan describes. It makes batches,
 split; the loop steps, synchronises, saves and records without knowing what is learnt.
 """
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol, TypeVar, runtime_checkable
+from typing import IO, Any, Final, Literal, Protocol, TypeVar, runtime_checkable
 
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -154,6 +154,44 @@ class Predicts(Protocol):
 
         In one process. `embeddings`: with what the last layer reads; `UserError` if the model has no such thing.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a detector says of one window of a stream."""
+
+    number: int  # from 0
+    begin_s: float
+    end_s: float
+    score: float
+    is_alarm: bool
+    is_attack: bool | None  # as the stream itself says; None: it does not
+    causes: Mapping[str, Sequence[tuple[str, float]]]  # by sort, the heaviest first, as shares of all of the sort
+
+
+class Detector(Protocol):
+    """Judges a stream a window at a time: `graphmill detect`. Used for one stream."""
+
+    @property
+    def threshold(self) -> float | None:
+        """The score from which on a window is an alarm; None: none was chosen with the weights."""
+
+    def verdicts(self, arriving: IO[bytes], source: str, *, layout: str, threshold: float) -> Iterator[Verdict]:
+        """One for each window, as soon as its end has arrived; `UserError` for what is no such stream.
+
+        `source` names the stream in messages. What is wrong with single lines is logged once for each sort.
+        """
+
+    def remarks(self) -> Iterator[str]:
+        """What there is to say of the stream so far, when it has ended or is not read any further."""
+
+
+class Detects(Protocol):
+    """What a class of tasks may offer for the use of finished runs on streams."""
+
+    @staticmethod
+    def detector(plan: Plan, weights: Weights) -> Detector:
+        """With the plan's model and these weights, without prepared data."""
 
 
 class UsedLater(Protocol):

@@ -81,7 +81,8 @@ def test_graphs_are_as_defined_however_the_capture_is_cut(data):
     at_once = data.draw(st.sampled_from([1, 50, 2**16]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("graphmill.tasks.intrusion.windows._FRAMES_AT_ONCE", at_once)
-        parts = list(graphs_of(blocks, leftover, size=size, stride=stride, keep_short=keep))
+        held = {"held_frames": data.draw(st.sampled_from([1, 25, 2**15]))}
+        parts = list(graphs_of(blocks, leftover, size=size, stride=stride, keep_short=keep, **held))
     begins = list(range(0, count - size + 1, stride))
     sizes = [size] * len(begins)
     done = begins[-1] + size if begins else 0
@@ -94,6 +95,14 @@ def test_graphs_are_as_defined_however_the_capture_is_cut(data):
         assert not parts
         return
     check(frames, joined_graphs(parts), begins, sizes)
+
+
+def test_chosen_graphs_are_those_of_their_windows():
+    frames = made_frames(np.random.default_rng(3), 100, 9)
+    graphs = joined_graphs(list(graphs_of([frames], Leftover(), size=10, stride=10)))
+    chosen = graphs.chosen(np.arange(len(graphs)) % 3 == 1)
+    check(frames, chosen, [10, 40, 70], [10] * 3)
+    assert len(graphs.chosen(np.zeros(len(graphs), bool))) == 0
 
 
 def test_the_names_are_as_many_as_the_features():

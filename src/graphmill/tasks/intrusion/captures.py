@@ -1,9 +1,10 @@
 """Read captures: which layout a file has, its frames a block at a time, and what was wrong with the other lines."""
 
 import gzip
+import itertools
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from graphmill.tasks.intrusion.lines import BLOCK_BYTES, Fields, Lines, read_lin
 
 _HEADER: Final = "timestamp,arbitration_id,data_field,attack"
 _TRIED: Final = 200  # lines from which the layout is told
+_UNREADABLE: Final = (OSError, EOFError, zlib.error)
 _MOST_BAD: Final = 0.5  # share of lines without a frame from which on a file is not a capture
 
 
@@ -63,23 +65,82 @@ def iterate(
         UserError: the file cannot be read, is of no known layout, or most of its lines give no frame.
     """
     name = layout if layout != "auto" else layout_of(path)
-    if name not in LAYOUTS:
-        raise UserError(f"no layout is called {name!r}", fix=f"one of {', '.join(LAYOUTS)}, or auto")
-    num_lines, last_time, first_time = 0, -np.inf, None
-    with _opened(path) as file:
-        for lines in read_lines(file, block_bytes):
-            body = lines[1:] if lines.numbers[0] == 1 and _is_header(lines) else lines
-            frames, numbers = LAYOUTS[name](body, problems)
-            num_lines += len(body)
-            if len(frames):
-                before = np.concatenate([[last_time], frames.time[:-1]])
-                problems.add(LATE, numbers[frames.time < before])
-                last_time = frames.time[-1]
-                first_time = frames.time[0] if first_time is None else first_time
-                yield frames if attack is None else _labelled(frames, attack, float(first_time))
-    if problems.num_lines > _MOST_BAD * num_lines or not num_lines:
+    reached = _Reached()
+    with _opened(path, reached) as file:
+        yield from _frames(read_lines(file, block_bytes), str(path), problems, name, attack, reached)
+
+
+def iterate_arriving(
+    file: IO[bytes], source: str, problems: Problems, layout: str = "auto", num_missing: Callable[[], int] = lambda: 1
+) -> Iterator[Frames]:
+    """As `iterate`, of a pipe: frames are given as soon as the ends of their lines have arrived.
+
+    `file` has a method `read1`, as what `open` gives in binary mode; `source` names it in messages. `num_missing`: how
+    many frames it takes before anything can be done with them; reading them one by one would cost more than the rest.
+    """
+    reached = _Reached()
+    blocks = read_lines(cast("IO[bytes]", _Arriving(file, source, reached, num_missing)))
+    if layout == "auto":
+        layout, blocks = _told(blocks, source)
+    yield from _frames(blocks, source, problems, layout, None, reached)
+
+
+@dataclass(slots=True)
+class _Reached:
+    """How many lines of a capture were read, but for its header."""
+
+    num_lines: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Arriving:
+    """A file whose `read` waits for so many ends of lines, and not for as many bytes as there may be."""
+
+    file: Any
+    source: str
+    reached: _Reached
+    num_missing: Callable[[], int]
+
+    def read(self, size: int) -> bytes:
+        parts: list[bytes] = []
+        wanted, num_bytes = self.num_missing(), 0
+        while wanted > 0 and num_bytes < size:  # an end may never come
+            try:
+                parts.append(self.file.read1(size - num_bytes))
+            except _UNREADABLE as error:
+                raise _unreadable(self.source, self.reached, error) from error
+            if not parts[-1]:
+                break
+            wanted -= parts[-1].count(b"\n")
+            num_bytes += len(parts[-1])
+        return b"".join(parts)
+
+
+def _frames(
+    blocks: Iterable[Lines],
+    source: str,
+    problems: Problems,
+    layout: str,
+    attack: Attack | None,
+    reached: _Reached,
+) -> Iterator[Frames]:
+    if layout not in LAYOUTS:
+        raise UserError(f"no layout is called {layout!r}", fix=f"one of {', '.join(LAYOUTS)}, or auto")
+    last_time, first_time = -np.inf, None
+    for lines in blocks:
+        body = lines[1:] if lines.numbers[0] == 1 and _is_header(lines) else lines
+        frames, numbers = LAYOUTS[layout](body, problems)
+        reached.num_lines += len(body)
+        if len(frames):
+            before = np.concatenate([[last_time], frames.time[:-1]])
+            problems.add(LATE, numbers[frames.time < before])
+            last_time = frames.time[-1]
+            first_time = frames.time[0] if first_time is None else first_time
+            yield frames if attack is None else _labelled(frames, attack, float(first_time))
+    if problems.num_lines > _MOST_BAD * reached.num_lines or not reached.num_lines:
         raise UserError(
-            f"{path}: {problems.num_lines:,} of {num_lines:,} lines are no frames of the layout {name} ({problems})",
+            f"{source}: {problems.num_lines:,} of {reached.num_lines:,} lines are no frames of the layout {layout}"
+            f" ({problems})",
             fix=f"name its layout ({', '.join(LAYOUTS)}), or mend the file",
         )
 
@@ -87,15 +148,23 @@ def iterate(
 def layout_of(path: Path) -> str:
     """The layout whose frames most of the first lines are. `UserError` if no line is of any."""
     with _opened(path) as file:
-        lines = next(read_lines(file, 2**16), None)
-    if lines is not None:
+        return _told(itertools.islice(read_lines(file, 2**16), 1), str(path))[0]
+
+
+def _told(blocks: Iterator[Lines], source: str) -> tuple[str, Iterator[Lines]]:
+    """The layout of the first frames that arrive, and all blocks."""
+    held: list[Lines] = []
+    for lines in blocks:
+        held.append(lines)
         head = lines[:_TRIED]
         counts = {name: len(parse(head, Problems())[0]) for name, parse in LAYOUTS.items()}
         best = max(counts, key=counts.__getitem__)
         if counts[best]:
-            return best
+            return best, itertools.chain(held, blocks)
+        if lines.numbers[-1] >= _TRIED:
+            break
     raise UserError(
-        f"{path}: none of its first lines (from line 1) is a frame of a layout that is known: {', '.join(LAYOUTS)}",
+        f"{source}: none of its first lines (from line 1) is a frame of a layout that is known: {', '.join(LAYOUTS)}",
         fix="name its layout if the capture begins with other text, or convert it to a log of candump",
     )
 
@@ -146,11 +215,14 @@ def _is_header(lines: Lines) -> bool:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
+def _opened(path: Path, reached: _Reached | None = None) -> Iterator[IO[bytes]]:
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             yield cast("IO[bytes]", file)
-    except (OSError, EOFError, zlib.error) as error:
-        raise UserError(
-            f"{path} cannot be read: {error}", fix="give a whole capture, and the right to read it"
-        ) from error
+    except _UNREADABLE as error:
+        raise _unreadable(str(path), reached, error) from error
+
+
+def _unreadable(source: str, reached: _Reached | None, error: Exception) -> UserError:
+    where = "" if reached is None else f" behind line {reached.num_lines:,}"
+    return UserError(f"{source} cannot be read{where}: {error}", fix="give a whole capture, and the right to read it")

@@ -128,7 +128,8 @@ def _is_candump(cut: Split) -> Mask:
     stamp, name = cut.field(0), cut.field(2)
     data = cut.lines.data
     found: Mask = (data[stamp.begins] == ord("(")) & (data[stamp.ends - 1] == ord(")")) & (stamp.lengths > 2)
-    found &= (data[cut.field(1).begins - 1] == ord(" ")) & (data[name.ends] == ord("#"))
+    found &= (data[cut.field(1).begins - 1] == ord(" ")) & (data[name.begins - 1] == ord(" "))
+    found &= data[name.ends] == ord("#")
     return found
 
 

@@ -74,6 +74,21 @@ class WindowGraphs:
     def __len__(self) -> int:
         return len(self.num_nodes)
 
+    def chosen(self, is_chosen: NDArray[np.bool_]) -> "WindowGraphs":
+        """The graphs that `is_chosen` [num_graphs] selects."""
+        of_nodes, of_edges = np.repeat(is_chosen, self.num_nodes), np.repeat(is_chosen, self.num_edges)
+        return WindowGraphs(
+            num_nodes=self.num_nodes[is_chosen],
+            num_edges=self.num_edges[is_chosen],
+            node_ids=self.node_ids[of_nodes],
+            x=self.x[of_nodes],
+            edge_index=self.edge_index[:, of_edges],
+            edge_attr=self.edge_attr[of_edges],
+            attack_share=self.attack_share[is_chosen],
+            times=self.times[is_chosen],
+            first_frames=self.first_frames[is_chosen],
+        )
+
     @property
     def labels(self) -> NDArray[np.int8]:
         """1 where any frame is an attack, `NO_LABEL` where the capture does not say [num_graphs]."""
@@ -107,9 +122,18 @@ def joined_graphs(parts: list[WindowGraphs]) -> WindowGraphs:
 
 
 def graphs_of(
-    blocks: Iterable[Frames], leftover: Leftover, *, size: int = 100, stride: int = 100, keep_short: bool = False
+    blocks: Iterable[Frames],
+    leftover: Leftover,
+    *,
+    size: int = 100,
+    stride: int = 100,
+    keep_short: bool = False,
+    held_frames: int = _FRAMES_AT_ONCE // 2,
 ) -> Iterator[WindowGraphs]:
     """Graphs of the windows of one capture that comes in blocks, some windows at a time.
+
+    Blocks are held until they have `held_frames` frames: many windows at once are faster; 1 gives each window as soon
+    as the frame behind it is there.
 
     Window w begins at frame w · stride. The frames after the last whole window are counted in `leftover`; with
     `keep_short` they are a window of their own, if they are two at least.
@@ -123,7 +147,7 @@ def graphs_of(
         held.append(block)
         num_held += len(block)
         num_frames += len(block)
-        if num_held - skip < max(size + 1, _FRAMES_AT_ONCE // 2):
+        if num_held - skip < max(size + 1, held_frames):
             continue
         frames = joined(held)[skip:]
         count = max(0, (len(frames) - 1 - size) // stride + 1)  # one frame behind the end of each

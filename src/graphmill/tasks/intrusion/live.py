@@ -1,0 +1,138 @@
+"""Windows of a capture judged as their frames arrive, each with the ids and the edges that weigh most."""
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import IO, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.tasks.intrusion.captures import iterate_arriving
+from graphmill.tasks.intrusion.frames import EXTENDED, Frames, Problems
+from graphmill.tasks.intrusion.threshold import tells
+from graphmill.tasks.intrusion.windows import Leftover, WindowGraphs, graphs_of
+from graphmill.tasks.task import Verdict
+
+_log = logging.getLogger(__name__)
+
+MOST_CAUSES: Final = 5
+"""Ids, and edges, that a verdict names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What weighs in the scores of graphs: zero or more each; only shares within a graph are told."""
+
+    of_nodes: NDArray[np.floating[Any]]
+    """[n], in the order of `WindowGraphs`."""
+    of_edges: NDArray[np.floating[Any]]
+    """[e]"""
+
+
+@dataclass(slots=True)
+class LiveWindows:
+    """A detector (`tasks.task.Detector`) of windows of frames, whatever scores them. Causes are told of alarms."""
+
+    score: Callable[[WindowGraphs], NDArray[np.floating[Any]]]
+    """Of each graph [num_graphs]."""
+    weigh: Callable[[WindowGraphs], Weights]
+    """Asked of alarms alone: it may take longer than the score."""
+    threshold: float | None
+    size: int
+    stride: int
+    _problems: Problems = field(default_factory=Problems, init=False)
+    _leftover: Leftover = field(default_factory=Leftover, init=False)
+    _scores: list[float] = field(default_factory=list, init=False)
+    _truths: list[bool | None] = field(default_factory=list, init=False)
+    _used: float = field(default=0.0, init=False)
+    _num_frames: int = field(default=0, init=False)
+
+    def verdicts(self, arriving: IO[bytes], source: str, *, layout: str, threshold: float) -> Iterator[Verdict]:
+        """One for each window that is whole; the window after the last of them is not judged."""
+        self._used = threshold
+        blocks = iterate_arriving(arriving, source, self._problems, layout, self._num_missing)
+        frames = self._telling(blocks, source)
+        for graphs in graphs_of(frames, self._leftover, size=self.size, stride=self.stride, held_frames=1):
+            if len(graphs):
+                yield from self._judged(graphs, threshold)
+
+    def remarks(self) -> Iterator[str]:
+        """How many windows and alarms, how right they were where the capture says, and what was not judged."""
+        scores = np.array(self._scores)
+        yield f"{len(scores):,} windows, {int((scores >= self._used).sum()):,} alarms (score {self._used:.6g} or more)"
+        known = np.array([truth is not None for truth in self._truths], bool)
+        if known.any():
+            truths = np.array([bool(truth) for truth in self._truths])
+            measures = tells(scores[known], truths[known], self._used)
+            yield "by the labels of the capture: " + ", ".join(
+                f"{name} {value:.4f}" for name, value in measures.items()
+            )
+        if self._leftover.num_frames:
+            yield f"{self._leftover.num_frames} frames behind the last whole window of {self.size} are not judged"
+        if self._problems.counts:
+            yield f"lines with problems: {self._problems}"
+
+    def _telling(self, blocks: Iterator[Frames], source: str) -> Iterator[Frames]:
+        """`blocks`; each sort of problem is told when it first occurs, for a stream may never end."""
+        told: set[str] = set()
+        for frames in blocks:
+            self._num_frames += len(frames)
+            for kind in self._problems.counts.keys() - told:
+                told.add(kind)
+                _log.warning(f"{source}, line {self._problems.first_lines[kind]}: {kind}; further ones are counted")
+            yield frames
+
+    def _num_missing(self) -> int:
+        """Frames until the next window can be judged: to its end, and one behind it."""
+        return max(1, len(self._scores) * self.stride + self.size + 1 - self._num_frames)
+
+    def _judged(self, graphs: WindowGraphs, threshold: float) -> Iterator[Verdict]:
+        scores = np.asarray(self.score(graphs), np.float64)
+        is_alarm = scores >= threshold
+        causes = self._causes(graphs.chosen(is_alarm)) if is_alarm.any() else iter(())
+        for row, truth in enumerate(graphs.labels.tolist()):
+            number = len(self._scores)
+            self._scores.append(float(scores[row]))
+            self._truths.append(bool(truth) if truth >= 0 else None)
+            yield Verdict(
+                number=number,
+                begin_s=float(graphs.times[row, 0]),
+                end_s=float(graphs.times[row, 1]),
+                score=self._scores[-1],
+                is_alarm=bool(is_alarm[row]),
+                is_attack=self._truths[-1],
+                causes=next(causes) if is_alarm[row] else {},
+            )
+
+    def _causes(self, graphs: WindowGraphs) -> Iterator[dict[str, list[tuple[str, float]]]]:
+        weights = self.weigh(graphs)
+        nodes = np.concatenate([[0], np.cumsum(graphs.num_nodes)])
+        edges = np.concatenate([[0], np.cumsum(graphs.num_edges)])
+        for row in range(len(graphs)):
+            ids = graphs.node_ids[nodes[row] : nodes[row + 1]]
+            ends = ids[graphs.edge_index[:, edges[row] : edges[row + 1]]]
+            yield {
+                "ids": [(id_text(ids[at]), share) for at, share in _heaviest(weights.of_nodes, nodes, row)],
+                "edges": [
+                    (f"{id_text(ends[0, at])}>{id_text(ends[1, at])}", share)
+                    for at, share in _heaviest(weights.of_edges, edges, row)
+                ],
+            }
+
+
+def id_text(identity: np.uint32) -> str:
+    """As candump writes it: three digits, or eight of a 29-bit id."""
+    plain = int(identity & ~EXTENDED)
+    return f"{plain:08X}" if identity & EXTENDED else f"{plain:03X}"
+
+
+def _heaviest(
+    weights: NDArray[np.floating[Any]], offsets: NDArray[np.int64], row: int
+) -> Iterator[tuple[np.int64, float]]:
+    """Places of the largest weights of a graph, the first of equals first, and their shares; none where all are 0."""
+    own = np.asarray(weights[offsets[row] : offsets[row + 1]], np.float64)
+    total = own.sum()
+    if total > 0:
+        for at in np.argsort(-own, kind="stable")[:MOST_CAUSES]:
+            yield at, round(float(own[at] / total), 4)
