@@ -121,7 +121,8 @@ class _Search:
     @property
     def key(self) -> str:
         """Of all that the result depends on, as far as it is known before: not how long the run is, nor its rng seed."""
-        tried = self._tried(self.least).model_copy(update={"run_id": "", "name": "", "seed": 0, "init_from": None})
+        nothing_of_the_run = {"run_id": "", "name": "", "seed": 0, "init_from": None}
+        tried = self._tried(self.least).model_copy(update=nothing_of_the_run)
         bounds = [self.mode, self.least, self.most, self.asked.target, self.asked.memory]
         versions = [version(name) for name in ("graphmill", "torch")]
         text = json.dumps([plan_text(tried), bounds, self.whole.ranks > 1, versions])
