@@ -120,7 +120,7 @@ class _Search:
 
     @property
     def key(self) -> str:
-        """Of all that the result depends on, as far as it is known before: not how long the run is, nor its rng seed."""
+        """Of all that the result depends on and is known before: not how long the run is, nor the seed of its draws."""
         nothing_of_the_run = {"run_id": "", "name": "", "seed": 0, "init_from": None}
         tried = self._tried(self.least).model_copy(update=nothing_of_the_run)
         bounds = [self.mode, self.least, self.most, self.asked.target, self.asked.memory]
