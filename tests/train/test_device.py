@@ -11,11 +11,21 @@ from graphmill.base.errors import UserError
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.kinds.traffic import TrafficExperiment, TrafficInfo
 from graphmill.spec.plan import MachineInfo, resolve
-from graphmill.train.device import is_built_for, rank_device
+from graphmill.train.device import choose_allocator, is_built_for, rank_device
 
 
 def test_a_run_on_cpus_asks_for_nothing():
     assert rank_device("cpu", local_rank=3) == torch.device("cpu")
+
+
+def test_memory_of_gpus_grows_in_place_unless_somebody_chose_otherwise():
+    environ: dict[str, str] = {}
+    choose_allocator(environ)
+    assert list(environ.values()) == ["expandable_segments:True"]
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        chosen = {name: "max_split_size_mb:128"}
+        choose_allocator(chosen)
+        assert chosen == {name: "max_split_size_mb:128"}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")

@@ -1,7 +1,7 @@
 """`batch-size`: how large a batch fits into memory."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -47,9 +47,12 @@ def batch_size(
     from graphmill.tasks.planning import plan_experiment, prepare_embedded
 
     asked = load(experiment, with_short_flags(ctx, override or []), ranks)
+    update: dict[str, Any] = {}
     if asked.train.sizing is None:
-        batch = asked.train.batch.model_copy(update={"mode": "trial", "max_nodes": None, "max_edges": None})
-        asked = asked.model_copy(update={"train": asked.train.model_copy(update={"batch": batch})})
+        update["batch"] = asked.train.batch.model_copy(update={"mode": "trial", "max_nodes": None, "max_edges": None})
+    if asked.train.epochs is None and asked.train.max_steps is None:
+        update["epochs"] = 1  # how long the run is decides nothing here
+    asked = asked.model_copy(update={"train": asked.train.model_copy(update=update)})
     dataset_root = resolved_dataset_root(root)
     prepare_embedded(asked, dataset_root)
 

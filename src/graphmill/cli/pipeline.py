@@ -122,7 +122,7 @@ def plan(
 
     loaded, chosen, of = _loaded(name, stages, logs_root)
     limits = _limits(time_limit, memory_limit)
-    plans = checked_plans(of, chosen, of.planned_by(_planner(root, to_train=not dry_run)))  # a trial trains
+    plans = checked_plans(of, chosen, of.planned_by(_planner(root, logs_root, to_train=not dry_run)))  # a trial trains
     if dry_run:
         _show_states(of, json=json)
         return
@@ -178,7 +178,7 @@ def run(
     from graphmill.cluster.launch.pipeline import checked_plans, run_pipeline
 
     loaded, chosen, of = _loaded(name, stages, logs_root)
-    plan_of = of.planned_by(_planner(root, to_train=not dry_run))
+    plan_of = of.planned_by(_planner(root, logs_root, to_train=not dry_run))
     checked_plans(of, chosen, plan_of)
     if dry_run:
         _show_states(of, json=json)
@@ -303,8 +303,8 @@ def _loaded(name: str, stages: str | None, logs_root: Path) -> "tuple[Pipeline, 
     return loaded, chosen_stages(loaded, names), Stages(loaded, logs_root)
 
 
-def _planner(root: Path | None, *, to_train: bool) -> "Planner":
-    return lambda experiment, run_id: make_plan(experiment, root, run_id, to_train=to_train)
+def _planner(root: Path | None, logs_root: Path, *, to_train: bool) -> "Planner":
+    return lambda experiment, run_id: make_plan(experiment, root, run_id, to_train=to_train, logs_root=logs_root)
 
 
 def _limits(time_limit: str | None, memory_limit: str | None) -> "Limits | None":

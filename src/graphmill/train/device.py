@@ -1,11 +1,18 @@
 """The device that a rank trains on, checked before the rendezvous: a missing one is an error message, not a crash."""
 
+import logging
+import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
+from typing import Final
 
 import torch
 
 from graphmill.base.errors import UserError
+
+_log = logging.getLogger(__name__)
+
+_ALLOCATOR: Final = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")  # torch 2.9's name, and the one before
 
 
 def rank_device(planned: str, local_rank: int) -> torch.device:
@@ -22,6 +29,7 @@ def rank_device(planned: str, local_rank: int) -> torch.device:
             fix="install a CUDA build of torch that fits the driver (see graphmill doctor), or plan again with"
             " train.device=cpu",
         )
+    choose_allocator(os.environ)
     number = torch.cuda.device_count()
     index = 0 if number == 1 else local_rank
     if index >= number:
@@ -39,6 +47,20 @@ def rank_device(planned: str, local_rank: int) -> torch.device:
     device = torch.device("cuda", index)
     torch.cuda.set_device(device)  # the default where no device is named: peer copies, kernels of other libraries
     return device
+
+
+def choose_allocator(environ: MutableMapping[str, str]) -> None:
+    """Let torch's memory on GPUs grow in place, before the first of it is taken, unless `environ` says otherwise.
+
+    Batches of many sizes leave gaps in segments of fixed size, up to running out of memory that is free. See "CUDA
+    semantics, memory management" in PyTorch's manual.
+    """
+    for name in _ALLOCATOR:
+        if name in environ:
+            _log.info(f"expandable_segments is left to {name}={environ[name]}")
+            return
+    recent = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 9)
+    environ[_ALLOCATOR[0] if recent else _ALLOCATOR[1]] = "expandable_segments:True"
 
 
 def is_built_for(capability: tuple[int, int], architectures: Iterable[str]) -> bool:
