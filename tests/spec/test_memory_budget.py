@@ -9,13 +9,16 @@ from hypothesis import strategies as st
 from graphmill.spec.memory_budget import CLOSE, MOST_ATTEMPTS, Attempt, next_size, predicted_mib
 
 
-def search(peak_of, least, most, limit):
-    """All attempts; a size whose peak is far above the limit runs out of memory, and tells no peak."""
+def search(peak_of, least, most, limit, like=lambda size: size):
+    """All attempts; a size whose peak is far above the limit runs out of memory, and tells no peak.
+
+    Sizes of which `like` gives the same number are tried once.
+    """
     attempts = []
-    while (size := next_size(attempts, least, most, limit)) is not None:
+    while (size := next_size(attempts, len({like(each.size) for each in attempts}), least, most, limit)) is not None:
         assert least <= size <= most
         assert size not in {attempt.size for attempt in attempts}
-        peak = peak_of(size)
+        peak = peak_of(like(size))
         known = peak if peak <= 1.25 * limit else None
         attempts.append(Attempt(size=size, peak_mib=known, fits=peak <= limit))
     return attempts
@@ -55,8 +58,23 @@ def test_a_step_is_found_without_peaks():
     assert max(attempt.size for attempt in attempts if attempt.fits) == pytest.approx(777, rel=CLOSE - 1)
 
 
+@given(st.integers(600, 20_000), st.floats(0.01, 5), st.sampled_from([1024.0, 2048.0, 700.0]))
+def test_sizes_that_cut_the_data_alike_are_tried_once(num_seeds, slope, limit):
+    """As many batches of an epoch: they are as large, whatever they might hold."""
+
+    def of_batches(number):
+        return 300 + slope * num_seeds / number
+
+    attempts = search(of_batches, 8, num_seeds, limit, like=lambda size: -(-num_seeds // size))
+    tried = {-(-num_seeds // attempt.size) for attempt in attempts}
+    assert len(tried) <= MOST_ATTEMPTS
+    fitting = [attempt.size for attempt in attempts if attempt.fits]
+    if fitting and max(fitting) < num_seeds:
+        failed = min(attempt.size for attempt in attempts if not attempt.fits)
+        assert failed <= max(max(fitting) + 1, max(fitting) * CLOSE)
+
+
 def test_a_prediction_lies_on_the_line_between_its_neighbours():
-    attempts = [Attempt(size=10, peak_mib=100, fits=True), Attempt(size=20, peak_mib=200, fits=True)]
+    attempts = {size: Attempt(size=size, peak_mib=10 * size, fits=True) for size in (10, 20)}
     assert [predicted_mib(attempts, size) for size in (5, 10, 15, 20, 30)] == [50, 100, 150, 200, 300]
-    assert predicted_mib([], 3) is None
-    assert predicted_mib(attempts[:1], 3) == 100
+    assert predicted_mib({10: attempts[10]}, 3) == 100

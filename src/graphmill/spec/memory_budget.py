@@ -1,7 +1,7 @@
 """Which batch is the largest that fits into memory: where to try next, and the record of what was tried. Pure."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 from pydantic import Field
@@ -46,8 +46,10 @@ class MemoryBudget(Spec):
     predicted_mib: float = Field(description="most that a rank holds at once with batches of the size `safe`")
 
 
-def next_size(attempts: Sequence[Attempt], least: int, most: int, limit_mib: float) -> int | None:
+def next_size(attempts: Sequence[Attempt], num_tried: int, least: int, most: int, limit_mib: float) -> int | None:
     """Which size to try after `attempts`; None: the largest that fits is known, to 3 % or to 1.
+
+    So many of the attempts were tried, and the others are known to be as these: only the former are few.
 
     The first sizes grow by a constant factor; then the bracket of the limit is halved (in the ratio of its ends), or
     cut where a line through the measured peaks meets the limit, if enough attempts are left to halve it afterwards.
@@ -56,7 +58,7 @@ def next_size(attempts: Sequence[Attempt], least: int, most: int, limit_mib: flo
         return least
     low = max((attempt.size for attempt in attempts if attempt.fits), default=None)
     high = min((attempt.size for attempt in attempts if not attempt.fits), default=None)
-    if low is None or low >= most or len(attempts) >= MOST_ATTEMPTS:
+    if low is None or low >= most or num_tried >= MOST_ATTEMPTS:
         return None
     guess = _where_it_meets(attempts, limit_mib)
     if high is None:
@@ -65,7 +67,7 @@ def next_size(attempts: Sequence[Attempt], least: int, most: int, limit_mib: flo
     if high <= max(low + 1, low * CLOSE):
         return None
     halvings = math.ceil(math.log2(math.log(high / low) / math.log(CLOSE)))
-    if guess is None or len(attempts) + max(1, halvings) >= MOST_ATTEMPTS:
+    if guess is None or num_tried + max(1, halvings) >= MOST_ATTEMPTS:
         guess = math.sqrt(low * high)
     return _beside(guess, low, high)
 
@@ -90,13 +92,16 @@ def _where_it_meets(attempts: Sequence[Attempt], limit_mib: float) -> float | No
     return size + (limit_mib - peak) * (size - other_size) / (peak - other)
 
 
-def predicted_mib(attempts: Sequence[Attempt], size: int) -> float | None:
-    """What a batch of `size` would hold, by a straight line between the nearest measured sizes; None: too few."""
-    known = sorted({attempt.size: attempt.peak_mib for attempt in attempts if attempt.peak_mib is not None}.items())
-    if not known:
-        return None
-    if len(known) == 1 or any(each == size for each, _ in known):
-        return next(peak for each, peak in known if each == size or len(known) == 1)
-    above = next((index for index, (each, _) in enumerate(known) if each > size), len(known) - 1)
+def predicted_mib(attempts: Mapping[float, Attempt], size: float) -> float:
+    """What a batch of `size` would hold, by a straight line between the nearest sizes that were measured: at least one.
+
+    >>> tried = {size: Attempt(size=size, peak_mib=100 + size, fits=True) for size in (10, 20, 40)}
+    >>> predicted_mib(tried, 30), predicted_mib(tried, 20), predicted_mib(tried, 50)
+    (130.0, 120.0, 150.0)
+    """
+    known = sorted((each, attempt.peak_mib) for each, attempt in attempts.items() if attempt.peak_mib is not None)
+    if len(known) == 1:
+        return known[0][1]
+    above = next((index for index, (each, _) in enumerate(known) if each >= size), len(known) - 1)
     (low, low_peak), (high, high_peak) = known[max(0, above - 1)], known[max(1, above)]
     return low_peak + (size - low) * (high_peak - low_peak) / (high - low)

@@ -187,22 +187,34 @@ class _Search:
         return self._budget(limit, fits, safe, before + step * safe, (), assumed)
 
     def _by_trial(self) -> MemoryBudget:
-        limit, attempts = self.limit_mib, list[Attempt]()
-        while (size := next_size(attempts, self.least, self.most, limit or 0.0)) is not None:
-            found = self._child(size, limit)
-            limit = limit or float(found["limit_mib"])
-            attempts.append(self._attempt(size, limit, found))
-            _log.info(_told(attempts[-1], limit))
+        limit, known, by_batches = self.limit_mib, list[Attempt](), dict[int, Attempt]()
+        while (size := next_size(known, len(by_batches), self.least, self.most, limit or 0.0)) is not None:
+            batches = self._num_batches(size)
+            if batches not in by_batches:
+                found = self._child(size, limit)
+                limit = limit or float(found["limit_mib"])
+                by_batches[batches] = self._attempt(size, limit, found)
+                _log.info(_told(by_batches[batches], limit))
+            known.append(by_batches[batches].model_copy(update={"size": size}))
         assert limit is not None
-        fitting = [attempt.size for attempt in attempts if attempt.fits]
+        fitting = [attempt.size for attempt in known if attempt.fits]
         if not fitting:
-            raise self._too_little(limit, attempts[0].peak_mib)
+            raise self._too_little(limit, known[0].peak_mib)
         fits = max(fitting)
         safe = self._safe(fits)
         _log.info(f"Trial batch size: max_fit={fits}, safe={safe}")
-        predicted = predicted_mib(attempts, safe)
-        assert predicted is not None  # the one that fits was measured
-        return self._budget(limit, fits, safe, predicted, tuple(attempts), self._assumed)
+        held = {self._share(batches): attempt for batches, attempt in by_batches.items()}
+        predicted = predicted_mib(held, self._share(self._num_batches(safe)))
+        return self._budget(limit, fits, safe, predicted, tuple(by_batches.values()), self._assumed)
+
+    def _num_batches(self, size: int) -> int:
+        """Of an epoch with batches up to `size`: where as many are cut, the batches are as large."""
+        plan = self._tried(size)
+        return plan.budget.num_batches if plan.budget is not None else size
+
+    def _share(self, num_batches: int) -> float:
+        """What one batch holds, in any unit."""
+        return 1 / num_batches if self.sizes is not None else num_batches
 
     def _attempt(self, size: int, limit: float, found: Mapping[str, Any]) -> Attempt:
         peak = None if found["peak_mib"] is None else float(found["peak_mib"]) + self._of_others_mib
