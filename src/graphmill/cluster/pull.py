@@ -37,6 +37,7 @@ _KNOWN: Final = (
         "initial_weights.safetensors",
         "source_*.safetensors",
         "provenance.json",
+        "memory_budget.json",
         "attempts.jsonl",
         "outcome.json",
         "metrics.csv",

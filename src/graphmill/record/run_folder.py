@@ -28,6 +28,7 @@ from graphmill.runtime.snapshot import own_code
 from graphmill.spec.differences import plan_differences
 from graphmill.spec.dotted import PLAN_FILE
 from graphmill.spec.older import upgrade_plan
+from graphmill.spec.memory_budget import MemoryBudget
 from graphmill.spec.plan import Plan
 
 _log = logging.getLogger(__name__)
@@ -248,6 +249,12 @@ class RunFolder:
         if not is_there(self.provenance_path):
             return None
         return read_document(self.provenance_path, Provenance, "remove it; it only documents the run")
+
+    def read_memory_budget(self) -> MemoryBudget | None:
+        """How the size of the batches was found, or None if it was given."""
+        if not is_there(self.memory_budget_path):
+            return None
+        return read_document(self.memory_budget_path, MemoryBudget, "remove it; it only documents the run")
 
     def write_outcome(self, outcome: Outcome) -> None:
         """Record how the run ended."""

@@ -79,10 +79,21 @@ def _headlines(record: RunRecord) -> tuple[Headline, ...]:
     )
     if record.wall_s is not None:
         found.append(Headline("time", shown_clock(record.wall_s), "h:mm:ss, all attempts"))
+    found += _memory(record)
     rate = [row["seeds_per_s"] for row in record.rows[1:] or record.rows if row["seeds_per_s"]]
     if rate:
         found.append(Headline("throughput", f"{sum(rate) / len(rate):,.0f}", f"{record.plan.kind.seeds_are}/s"))
     return tuple(found)
+
+
+def _memory(record: RunRecord) -> list[Headline]:
+    """What a rank held at most, where its batches were to fill so much memory."""
+    budget = record.folder.read_memory_budget()
+    peak = record.last("peak_rss_mib")
+    if budget is None or peak is None or budget.device != "cpu":
+        return []
+    beside = f"MiB of {budget.limit_mib:,.0f}; {budget.predicted_mib:,.0f} predicted ({budget.mode})"
+    return [Headline("memory of a rank", f"{peak:,.0f}", beside)]
 
 
 def _why(record: RunRecord) -> str:

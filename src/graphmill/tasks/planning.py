@@ -54,7 +54,8 @@ def plan_experiment(
         sources=find_sources(experiment.sources, passed_over),
         num_batches=_num_batches(experiment, store),
     )
-    if plan.budget is not None and "batch_size" in experiment.train.model_fields_set:
+    given = "batch_size" in experiment.train.model_fields_set and experiment.train.batch_size != "auto"
+    if plan.budget is not None and given:
         _tell_once(f"not used: train.batch_size={experiment.train.batch_size}, since train.batch has a budget")
     if plan.task.unused:
         _tell_once(f"not used: {plan.task.unused}")

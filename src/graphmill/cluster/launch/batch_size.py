@@ -83,7 +83,8 @@ def sized(experiment: Experiment, size: int, sizes: GraphSizes | None, *, epochs
     update: dict[str, Any] = {"batch_size": size, "batch": BatchSpec()}
     if sizes is not None:
         max_nodes, max_edges = sizes.budget_of(size)
-        update = {"batch": GraphBatchSpec(mode="budget", max_nodes=max_nodes, max_edges=max_edges)}
+        budget = GraphBatchSpec(mode="budget", max_nodes=max_nodes, max_edges=max_edges)
+        update = {"batch_size": "auto", "batch": budget}
     if epochs is not None:
         update |= {"ranks": 1, "epochs": epochs, "max_steps": None}
     given = experiment.train.model_copy(update=update)
