@@ -98,7 +98,7 @@ def test_graphmills_commands_and_options_exist(command):
         "-h",
     }
     if isinstance(found, ShortFlagsCommand):
-        options |= {f"--{name}" for name in SHORT_FLAGS}
+        options |= {f"--{spelt}" for name in SHORT_FLAGS for spelt in (name, name.replace("_", "-"))}
     own = words[: words.index("--")] if "--" in words else words  # what follows is another program's
     given = {word.partition("=")[0] for word in own if re.match(r"--?[A-Za-z]", word)}
     assert given <= options, f"{command}: no such option"

@@ -27,8 +27,8 @@ from graphmill.runtime.code import code_checksum
 from graphmill.runtime.snapshot import own_code
 from graphmill.spec.differences import plan_differences
 from graphmill.spec.dotted import PLAN_FILE
-from graphmill.spec.older import upgrade_plan
 from graphmill.spec.memory_budget import MemoryBudget
+from graphmill.spec.older import upgrade_plan
 from graphmill.spec.plan import Plan
 
 _log = logging.getLogger(__name__)
