@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
+from graphmill.graph.graph_set import GraphSet
 
 Ids = NDArray[np.int64]
 Costs = NDArray[np.float64]
@@ -51,6 +52,11 @@ class Budget:
                 fix="raise the budget, or leave such graphs out when the data are prepared",
             )
         return costs
+
+    def costs_of(self, graphs: GraphSet, ids: Ids) -> Costs:
+        """Of the graphs `ids` [n] of a set. `UserError` if one of them does not fit by itself."""
+        nodes, edges = np.diff(graphs.node_offsets), np.diff(graphs.edge_offsets)
+        return self.costs(nodes[ids], edges[ids], ids)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from graphmill.graph.graph_set import GraphSet
 from graphmill.graph.header import FILE_NAME, ArrayRecord, Header, damaged, read_metadata, seal, write_metadata
 from graphmill.graph.keys import drawn
 from graphmill.graph.write import new_store
-from graphmill.sample.budget import Budget, Costs, pack
+from graphmill.sample.budget import Budget, pack
 from graphmill.spec.kinds.graph_classification import KIND, GraphSetDatasetSpec, GraphSetInfo, refuse_absent_fold
 from graphmill.tasks.graph_classification.folds import SPLIT_CODES, in_folds
 from graphmill.tasks.task import SPLITS, Split
@@ -120,18 +120,13 @@ class GraphSetStore:
             return in_folds(np.asarray(self.labels), asked.folds, asked.fold, asked.fold_seed)
         return np.asarray(map_array(self.path / "split.npy", self.metadata.arrays["split"]))
 
-    def costs(self, ids: NDArray[np.int64], max_nodes: int, max_edges: int) -> Costs:
-        """Shares of a batch's budget of the graphs `ids` [n]; `UserError` if one of them exceeds it."""
-        nodes, edges = np.diff(self.graphs.node_offsets), np.diff(self.graphs.edge_offsets)
-        return Budget(max_nodes, max_edges).costs(nodes[ids], edges[ids], ids)
-
     def num_batches(
         self, asked: GraphSetDatasetSpec, *, rng_seed: int, max_nodes: int, max_edges: int, ranks: int
     ) -> int:
         """`tasks.stores.CutsByBudget`."""
         ids = ids_in(self.split_codes(asked), "train")
         ids = drawn(ids, len(ids) if asked.train_limit is None else asked.train_limit, rng_seed)
-        return pack(self.costs(ids, max_nodes, max_edges), ranks).num_batches
+        return pack(Budget(max_nodes, max_edges).costs_of(self.graphs, ids), ranks).num_batches
 
     def info(self, asked: GraphSetDatasetSpec) -> GraphSetInfo:
         """What the planner must know. `UserError` if a split is empty, or there is no such fold."""

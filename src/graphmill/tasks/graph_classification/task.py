@@ -1,7 +1,6 @@
 """Graph classification as the loop sees it: batches, a loss, measures."""
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,9 +17,6 @@ from graphmill.nn.gin import Gin
 from graphmill.nn.graph_attention import GraphAttention
 from graphmill.nn.standardise import Standardise
 from graphmill.nn.weights import Weights
-from graphmill.sample.feed import feed
-from graphmill.sample.graphs import GraphCollector
-from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import BudgetSchedule, SeedSchedule
 from graphmill.spec.kinds.graph_classification import KIND, GraphClassificationPlan, GraphSetDatasetSpec, GraphSetInfo
 from graphmill.spec.plan import Plan
@@ -30,12 +26,10 @@ from graphmill.tasks.custom_measures import CustomMeasures
 from graphmill.tasks.graph_classification.model import GraphModel, build_model, check_model, standardised
 from graphmill.tasks.graph_classification.portable import GraphClassifier, OnStandardised
 from graphmill.tasks.graph_classification.store import GraphSetStore, ids_in
+from graphmill.tasks.graph_feed import GraphFeed
 from graphmill.tasks.same_data import refuse_other_data
 from graphmill.tasks.standardise import statistics
 from graphmill.tasks.task import SPLITS, Measures, Pause, Predictions, Split, never_pause
-
-_EVALUATED_AT_ONCE = 256  # graphs
-_EPOCHS_LOOKED_AT = 10  # for the largest batches
 
 
 @dataclass(slots=True)
@@ -46,12 +40,11 @@ class GraphClassification:
     own: GraphClassificationPlan
     group: Group
     model: GraphModel = field(init=False)
-    schedule: SeedSchedule | BudgetSchedule = field(init=False)
+    feed: GraphFeed = field(init=False)
     codes: NDArray[np.int8] = field(init=False)  # [num_graphs]: split of each
     labels: NDArray[np.int64] = field(init=False)  # [num_graphs], mapped: ranks of a host share it
     loss: ClassifierLoss = field(init=False)
     custom_measures: CustomMeasures = field(init=False)
-    collector: GraphCollector = field(init=False)
 
     def __post_init__(self) -> None:
         plan, own = self.plan, self.own
@@ -60,20 +53,19 @@ class GraphClassification:
         scale = _scale(own, store, self.codes)
         self.model = build_model(plan, own, rank=self.group.rank, standardise=scale).to(self.group.device)
         ids = drawn(ids_in(self.codes, "train"), own.dataset.num_train, plan.seed)
-        self.schedule = _schedule(plan, store, ids)
+        self.feed = GraphFeed.of(plan, self.group, store.graphs, self.labels, ids)
         num_classes, labels = own.dataset.num_classes, self._labels_of(ids)
         self.loss = ClassifierLoss.of(plan, own.loss, self.group, num_classes=num_classes, labels=labels)
         self.custom_measures = CustomMeasures.of(plan)
-        # One thread cuts while others compute: a batch is a millisecond's work, and waking helpers takes a share.
-        is_cuda = self.group.device.type == "cuda"
-        self.collector = GraphCollector(
-            store.graphs, self.labels, num_threads=1, prefetch=plan.prefetch, pinned=is_cuda
-        )
+
+    @property
+    def schedule(self) -> SeedSchedule | BudgetSchedule:
+        """Which graphs each rank learns from at each step."""
+        return self.feed.schedule
 
     def batches(self, epoch: int, first_step: int) -> Generator[GraphBatch]:
         """The batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
-        with closing(prefetch(lambda: self._make(epoch, first_step), self.plan.prefetch)) as batches:
-            yield from feed(batches, self.group.device)
+        return self.feed.batches(epoch, first_step)
 
     def weights(self, epoch: int, step: int) -> tuple[float, ...]:
         """Sums of the class weights of every rank's graphs; their number if each counts 1."""
@@ -81,16 +73,7 @@ class GraphClassification:
 
     def largest_batches(self) -> tuple[tuple[int, int], ...]:
         """Of the first epochs, of this rank: the batch with the most nodes, and the one with the most edges."""
-        sizes = [
-            np.diff(offsets) for offsets in (self.collector.graphs.node_offsets, self.collector.graphs.edge_offsets)
-        ]
-        found: dict[tuple[int, int], list[int]] = {}
-        for epoch in range(min(_EPOCHS_LOOKED_AT, self.plan.calendar.num_epochs)):
-            for step in range(self.plan.calendar.steps_in(epoch)):
-                ids = self.schedule.seeds(epoch, step, self.group.rank).ids
-                found[epoch, step] = [int(each[ids].sum()) for each in sizes]
-        most = (max(found, key=lambda position, by=by: found[position][by]) for by in (0, 1))  # type: ignore[misc]
-        return tuple(dict.fromkeys(most))
+        return self.feed.largest_batches()
 
     def loss_sum(self, batch: GraphBatch) -> Tensor:
         """The plan's loss summed over the graphs of a batch; cross-entropy by the weights of their classes, nats."""
@@ -101,7 +84,7 @@ class GraphClassification:
         ids = ids_in(self.codes, split)
         shares = np.array_split(ids, self.group.world_size)
         mine = shares[self.group.rank]
-        logits = self._outputs(mine, pause, num_pauses=-(-len(shares[0]) // _EVALUATED_AT_ONCE))
+        logits = self._outputs(mine, pause, most=len(shares[0]))
         labels = self._labels_of(mine)
         total = tally(logits, labels)
         seeds, device = EvaluationSeeds(SeedIds(mine)), self.group.device
@@ -165,22 +148,12 @@ class GraphClassification:
         return model.inner if scale is None else OnStandardised(scale, model.inner)
 
     @torch.no_grad()
-    def _outputs(self, ids: NDArray[np.int64], pause: Pause = never_pause, *, num_pauses: int = 0) -> Tensor:
+    def _outputs(self, ids: NDArray[np.int64], pause: Pause = never_pause, *, most: int = 0) -> Tensor:
         """Logits of graphs [n, num_classes], in float32; leaves the model in training mode."""
         self.model.eval()
-        logits = [torch.empty(0, self.own.dataset.num_classes)]
-        for number in range(max(num_pauses, -(-len(ids) // _EVALUATED_AT_ONCE))):
-            pause()
-            part = ids[number * _EVALUATED_AT_ONCE : (number + 1) * _EVALUATED_AT_ONCE]
-            if len(part):
-                batch = self._evaluated(part)
-                logits.append(self.model(batch).float().cpu())
+        logits = [self.model(batch).float().cpu() for batch in self.feed.in_order(ids, pause, most=most)]
         self.model.train()
-        return torch.cat(logits)
-
-    def _evaluated(self, ids: NDArray[np.int64]) -> GraphBatch:
-        collector = replace(self.collector, prefetch=0)
-        return collector.collect(EvaluationSeeds(SeedIds(ids))).to(self.group.device)
+        return torch.cat([torch.empty(0, self.own.dataset.num_classes), *logits])
 
     @torch.no_grad()
     def _embeddings(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -191,8 +164,8 @@ class GraphClassification:
                 fix="leave --embeddings out; of a model by dotted path take them in Python: graphmill.load(RUN)",
             )
         self.model.eval()
-        parts = [ids[begin : begin + _EVALUATED_AT_ONCE] for begin in range(0, len(ids), _EVALUATED_AT_ONCE)]
-        found = [inner.embed(standardised(self._evaluated(part), self.model.standardise)).cpu() for part in parts]
+        batches = self.feed.in_order(ids, never_pause)
+        found = [inner.embed(standardised(batch, self.model.standardise)).cpu() for batch in batches]
         self.model.train()
         return torch.cat(found).numpy()
 
@@ -211,12 +184,6 @@ class GraphClassification:
     def _labels_of(self, ids: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(self.labels[ids])  # of a copy: torch cannot hold what is mapped read-only
 
-    def _make(self, epoch: int, first_step: int) -> Iterator[GraphBatch]:
-        for step in range(first_step, self.plan.calendar.steps_in(epoch)):
-            with self.group.spans("gather"):
-                batch = self.collector.collect(self.schedule.seeds(epoch, step, self.group.rank))
-            yield batch
-
 
 def by_name(values: Mapping[str, float]) -> dict[str, float]:
     """Measures of a classification, as this task calls them."""
@@ -227,20 +194,6 @@ def by_name(values: Mapping[str, float]) -> dict[str, float]:
 def asked_of(own: GraphClassificationPlan) -> GraphSetDatasetSpec:
     """The dataset section that a plan was made of, as far as it divides the graphs."""
     return GraphSetDatasetSpec(name=own.dataset.name, fold=own.fold, folds=own.folds, fold_seed=own.fold_seed)
-
-
-def _schedule(plan: Plan, store: GraphSetStore, ids: NDArray[np.int64]) -> SeedSchedule | BudgetSchedule:
-    """Batches of so many graphs, or of as many as the plan's budget holds."""
-    if plan.budget is None:
-        return SeedSchedule.equal(ids, plan.batches, plan.seed)
-    costs = store.costs(ids, plan.budget.max_nodes, plan.budget.max_edges)
-    made = BudgetSchedule.of(ids, costs, rng_seed=plan.seed, ranks=plan.ranks)
-    if made.packing.num_batches != plan.budget.num_batches:
-        raise UserError(
-            f"an epoch has {made.packing.num_batches} batches, and the plan says {plan.budget.num_batches}",
-            fix="start a new run",
-        )
-    return made
 
 
 def _scale(own: GraphClassificationPlan, store: GraphSetStore, codes: NDArray[np.int8]) -> Standardise | None:
