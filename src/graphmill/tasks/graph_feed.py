@@ -66,12 +66,16 @@ class GraphFeed:
 
         `pause` is called before each of them, and as often as if there were `most` graphs: on all ranks equally often.
         """
-        collector = replace(self.collector, prefetch=0)
         for begin in range(0, max(most, len(ids)), _EVALUATED_AT_ONCE):
             pause()
             part = ids[begin : begin + _EVALUATED_AT_ONCE]
             if len(part):
-                yield collector.collect(EvaluationSeeds(SeedIds(part))).to(self.group.device)
+                yield self.chosen(part)
+
+    def chosen(self, ids: NDArray[np.int64]) -> GraphBatch:
+        """The graphs `ids` [n] as one batch, outside any step."""
+        collector = replace(self.collector, prefetch=0)
+        return collector.collect(EvaluationSeeds(SeedIds(ids))).to(self.group.device)
 
     def _make(self, epoch: int, first_step: int) -> Iterator[GraphBatch]:
         for step in range(first_step, self.plan.calendar.steps_in(epoch)):

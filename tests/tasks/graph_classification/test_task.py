@@ -123,7 +123,7 @@ def test_gin_is_that_of_pyg(root):
     one = task(root, dataset={"features": "standardised"})
     one.model.eval()
     inner = one.model.inner
-    batch = one._evaluated(np.arange(20))
+    batch = one.feed.chosen(np.arange(20))
     given = arguments(batch)
     h = one.model.standardise(given["x"])
     sums = []
@@ -150,8 +150,8 @@ def test_a_formula_counts_the_parameters(root):
 def test_logits_do_not_depend_on_the_batch(root):
     one = task(root, model={"norm": "batch"})
     one.model.eval()
-    alone = torch.cat([one.model(one._evaluated(np.array([graph]))) for graph in range(9)])
-    torch.testing.assert_close(alone, one.model(one._evaluated(np.arange(9))), rtol=1e-5, atol=1e-5)
+    alone = torch.cat([one.model(one.feed.chosen(np.array([graph]))) for graph in range(9)])
+    torch.testing.assert_close(alone, one.model(one.feed.chosen(np.arange(9))), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["gat", "gatv2"])
@@ -174,7 +174,7 @@ def test_a_trained_model_leaves_as_plain_pytorch(root, model):
     weights = Weights.of(one.model.state_dict(), ORIGIN)
     loaded = GraphClassification.inference_model(one.plan, weights).eval()
     one.model.eval()
-    batch = one._evaluated(np.arange(7))
+    batch = one.feed.chosen(np.arange(7))
     given = {**arguments(batch), **edge_arguments(batch)}
     torch.testing.assert_close(loaded(**given), one.model(batch), rtol=1e-5, atol=1e-5)
     with pytest.raises(ValueError, match="ascending"):
@@ -183,7 +183,7 @@ def test_a_trained_model_leaves_as_plain_pytorch(root, model):
 
 def test_standardised_by_the_training_graphs_alone(root):
     one = task(root, dataset={"features": "standardised", "fold": 2, "folds": 5})
-    graphs = one.collector.graphs
+    graphs = one.feed.collector.graphs
     is_train = np.repeat(one.codes == 0, np.diff(graphs.node_offsets))
     np.testing.assert_allclose(one.model.standardise.mean.numpy(), graphs.x[is_train].mean(axis=0), rtol=1e-5)
 
