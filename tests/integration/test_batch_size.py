@@ -37,8 +37,9 @@ def test_a_trial_finds_what_fits_and_the_run_stays_within(here: Path) -> None:
     sizes = {attempt["size"]: attempt for attempt in found["attempts"]}
     assert len(sizes) == len(found["attempts"]) <= 12
     assert found["max_fit"] < 1600
-    assert sizes[found["max_fit"]]["peak_mib"] <= 512
-    assert min(size for size, attempt in sizes.items() if not attempt["fits"]) <= 1.03 * found["max_fit"] + 1
+    assert max(attempt["peak_mib"] for attempt in sizes.values() if attempt["fits"]) <= 512
+    assert max(size for size, attempt in sizes.items() if attempt["fits"]) <= found["max_fit"]
+    assert min(size for size, attempt in sizes.items() if not attempt["fits"]) > found["max_fit"]
     assert found["safe"] == int(0.85 * found["max_fit"])
 
     trial = ["-O", "train.batch.mode=trial", "--memory-budget", "512M", "--epochs", "2"]

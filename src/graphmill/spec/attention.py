@@ -37,6 +37,15 @@ class AttentionSpec(Spec):
             return (in_channels + edge_features + 2 + (edge_features > 0)) * width + bias
         return (2 * (in_channels + 1) + edge_features + 1) * width + bias
 
+    def activation_bytes_of_layer(self, nodes: int, edges: int) -> int:
+        """What the backward pass of a layer keeps.
+
+        Of a node: both projections, the result, what the activation let through, scores of the heads; of an edge where
+        attention is not fused: its scores, and the messages, forward and backward.
+        """
+        per_edge = 0 if self.attention == "fused" else 4 * (3 * self.width + 6 * self.heads)
+        return nodes * 4 * (5 * self.width + 3 * self.heads) + edges * per_edge
+
 
 def refuse_fused(model: object, train: TrainSpec) -> None:
     """Raise a `UserError` if attention is to be fused where there is no such operator yet."""

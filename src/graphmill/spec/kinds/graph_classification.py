@@ -186,7 +186,7 @@ def sizes(plan: GraphClassificationPlan, step: StepShape) -> Sizes:
     if isinstance(plan.model, CustomModelSpec):
         return Sizes(None, batch, data_bytes=data)
     if isinstance(plan.model, GraphAttentionSpec):
-        activations = _attention_bytes(plan.model, nodes, edges + nodes)
+        activations = plan.model.num_layers * plan.model.activation_bytes_of_layer(nodes, edges + nodes)
         return Sizes(_attention_parameters(plan.model, known), batch, activations, data_bytes=data)
     width, depth = plan.model.hidden_channels, plan.model.num_layers
     # Of a node in a layer: what is summed and the mean beside it, two products, two norms, what ReLU let through.
@@ -199,15 +199,6 @@ def _attention_parameters(model: GraphAttentionSpec, known: GraphSetInfo) -> int
     widths = [known.num_features, *[model.width] * model.num_layers]
     of_layers = (model.parameters_of_layer(w, model.hidden_channels, known.num_edge_features) for w in widths[:-1])
     return sum(of_layers) + (sum(widths) + 1) * known.num_classes
-
-
-def _attention_bytes(model: GraphAttentionSpec, nodes: int, edges: int) -> int:
-    """Of a node in a layer: both projections, the result, what ELU let through, scores of the heads; of an edge where
-    attention is not fused: its scores, and the messages, forward and backward.
-    """
-    width = model.width
-    per_edge = 0 if model.attention == "fused" else 4 * (3 * width + 6 * model.heads)
-    return model.num_layers * (nodes * 4 * (5 * width + 3 * model.heads) + edges * per_edge)
 
 
 def _gin_parameters(model: GinSpec, known: GraphSetInfo) -> int:

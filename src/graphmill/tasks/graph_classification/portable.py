@@ -1,10 +1,9 @@
 """A trained model of whole graphs outside training: called as `model(x, edge_index, batch)`, as PyG's models are."""
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 
-from graphmill.graph.batch import Block, EvaluationSeeds, GraphBatch, SeedIds
+from graphmill.graph.batch import GraphBatch
+from graphmill.graph.flat_batch import flat_batch
 from graphmill.nn.gin import Gin
 from graphmill.nn.graph_attention import GraphAttention
 from graphmill.nn.standardise import Standardise
@@ -36,24 +35,7 @@ class GraphClassifier(nn.Module):
         return self.model.embed(self._batch(x, edge_index, batch, edge_attr))
 
     def _batch(self, x: Tensor, edge_index: Tensor, batch: Tensor, edge_attr: Tensor | None) -> GraphBatch:
-        if len(batch) != len(x) or bool((batch.diff() < 0).any()):
-            raise ValueError(f"batch is {list(batch.shape)}; it holds the graph of each of {len(x)} nodes, ascending")
-        if edge_index.numel() and (int(edge_index.min()) < 0 or int(edge_index.max()) >= len(x)):
-            raise ValueError(f"edge_index names a node that is none of {len(x)}")
-        order = torch.argsort(edge_index[1], stable=True)
-        num_graphs = int(batch[-1]) + 1 if len(batch) else 0
-        block = Block(_offsets(edge_index[1], len(x)), edge_index[0][order].to(torch.int32))
-        rows = x if self.standardise is None else self.standardise(x)
-        nothing = torch.empty(0, dtype=torch.int64)
-        return GraphBatch(
-            seeds=EvaluationSeeds(SeedIds(np.arange(num_graphs))),
-            node_offsets=_offsets(batch, num_graphs),
-            block=block,
-            by_source=Block(nothing, nothing),
-            x=rows,
-            edge_attr=x.new_empty(edge_index.shape[1], 0) if edge_attr is None else edge_attr[order],
-            labels=nothing,
-        )
+        return flat_batch(x if self.standardise is None else self.standardise(x), edge_index, batch, edge_attr)
 
 
 class OnStandardised(nn.Module):
@@ -66,7 +48,3 @@ class OnStandardised(nn.Module):
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor, **named: Tensor) -> Tensor:
         """What the model makes of the standardised x."""
         return self.inner(self.standardise(x), edge_index, batch, **named)  # type: ignore[no-any-return]
-
-
-def _offsets(ids: Tensor, number: int) -> Tensor:
-    return torch.cat([ids.new_zeros(1), torch.bincount(ids, minlength=number).cumsum(0)])

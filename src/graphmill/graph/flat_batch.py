@@ -1,0 +1,37 @@
+"""Graphs as PyG batches them, as a `GraphBatch`: for models outside training."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphmill.graph.batch import Block, EvaluationSeeds, GraphBatch, SeedIds
+
+
+def flat_batch(x: Tensor, edge_index: Tensor, batch: Tensor, edge_attr: Tensor | None) -> GraphBatch:
+    """Of features `x` [n, num_features], edges [2, e], the graph of each node [n], and features of edges, if any.
+
+    It has no labels and no order by source: nothing is trained on it.
+
+    Raises:
+        ValueError: `batch` is not ascending, or an edge names a node that is not there.
+    """
+    if len(batch) != len(x) or bool((batch.diff() < 0).any()):
+        raise ValueError(f"batch is {list(batch.shape)}; it holds the graph of each of {len(x)} nodes, ascending")
+    if edge_index.numel() and (int(edge_index.min()) < 0 or int(edge_index.max()) >= len(x)):
+        raise ValueError(f"edge_index names a node that is none of {len(x)}")
+    order = torch.argsort(edge_index[1], stable=True)
+    num_graphs = int(batch[-1]) + 1 if len(batch) else 0
+    nothing = torch.empty(0, dtype=torch.int64)
+    return GraphBatch(
+        seeds=EvaluationSeeds(SeedIds(np.arange(num_graphs))),
+        node_offsets=_offsets(batch, num_graphs),
+        block=Block(_offsets(edge_index[1], len(x)), edge_index[0][order].to(torch.int32)),
+        by_source=Block(nothing, nothing),
+        x=x,
+        edge_attr=x.new_empty(edge_index.shape[1], 0) if edge_attr is None else edge_attr[order],
+        labels=nothing,
+    )
+
+
+def _offsets(ids: Tensor, number: int) -> Tensor:
+    return torch.cat([ids.new_zeros(1), torch.bincount(ids, minlength=number).cumsum(0)])

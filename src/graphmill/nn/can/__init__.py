@@ -1,0 +1,1 @@
+"""Models of windows of CAN frames: a node is an id, an edge an id followed by another."""
