@@ -10,6 +10,8 @@ namespace {
 
 bool keep_freed_memory() { return mallopt(M_MMAP_THRESHOLD, 32 << 20) == 1 && mallopt(M_TRIM_THRESHOLD, 1 << 30) == 1; }
 
+bool release_freed_memory() { return malloc_trim(0) == 1; }
+
 }  // namespace
 
 NB_MODULE(_native, m) {
@@ -21,6 +23,7 @@ NB_MODULE(_native, m) {
   m.def("keep_freed_memory", &keep_freed_memory,
         "Keep what is freed (up to 1 GiB, in pieces of up to 32 MiB) for the next step instead of handing it to the "
         "system and faulting it in again.");
+  m.def("release_freed_memory", &release_freed_memory, "Hand all that is freed to the system. True: there was some.");
   m.def("isa", [] { return std::string(kernels().name); }, "The instruction set in use: generic, avx2 or avx512.");
   bind_sampling(m);
   bind_gathering(m);

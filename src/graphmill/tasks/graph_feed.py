@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from graphmill import _native
 from graphmill.base.errors import UserError
 from graphmill.graph.batch import EvaluationSeeds, GraphBatch, SeedIds
 from graphmill.graph.graph_set import GraphSet
@@ -71,6 +72,8 @@ class GraphFeed:
             part = ids[begin : begin + _EVALUATED_AT_ONCE]
             if len(part):
                 yield self.chosen(part)
+        if self.plan.budget is not None:  # batches are to fill the memory: what this took must not lie beside them
+            _native.release_freed_memory()
 
     def chosen(self, ids: NDArray[np.int64]) -> GraphBatch:
         """The graphs `ids` [n] as one batch, outside any step."""
