@@ -16,8 +16,11 @@ from graphmill.record.events import Checkpoint, Sync, events_in
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.kinds.graph_classification import GraphSetPrepareOptions
+from graphmill.spec.kinds.intrusion import CapturePrepareOptions
 from graphmill.spec.plan import Plan
 from graphmill.tasks.graph_classification.prepare import GENERATED, prepare_asked
+from graphmill.tasks.intrusion.prepare import GENERATED as CAPTURES
+from graphmill.tasks.intrusion.prepare import prepare_asked as prepare_captures
 from graphmill.tasks.stores import Preparation
 from graphmill.tasks.traffic.prepare import prepare_traffic
 
@@ -48,6 +51,20 @@ model: {kind: gin, hidden_channels: 16, norm: batch}
 train:
   epochs: 3
   batch_size: 8
+  ranks: 2
+  threads: 1
+  device: cpu
+  sync: {scheme: local_sgd, every: 2}
+  checkpoint: {every_steps: 6}
+"""
+
+WINDOWS = """
+task: intrusion
+dataset: {name: synthetic/can}
+model: {kind: gat, scale: small, heads: 2, hidden_channels: 4}
+train:
+  epochs: 3
+  batch_size: 36
   ranks: 2
   threads: 1
   device: cpu
@@ -352,8 +369,14 @@ def make_series(root: Path) -> None:
     prepare_traffic("synthetic/traffic", root=root, options={"num_sensors": 6, "num_steps": 400})
 
 
+def make_captures(root: Path) -> None:
+    prepare_captures(Preparation(CAPTURES, root, CapturePrepareOptions()))
+
+
 @pytest.mark.parametrize(
-    ("prepare", "experiment"), [(make_series, FORECAST), (make_graphs, GRAPHS)], ids=["traffic", "graphs"]
+    ("prepare", "experiment"),
+    [(make_series, FORECAST), (make_graphs, GRAPHS), (make_captures, WINDOWS)],
+    ids=["traffic", "graphs", "windows"],
 )
 def test_other_tasks_killed_in_the_middle(zygote, environ, tmp_path, prepare, experiment):
     """`graphmill train`, killed with all its ranks between two checkpoints: while DCRNN's decoder is fed by chance,
