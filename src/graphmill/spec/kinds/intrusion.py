@@ -77,7 +77,7 @@ class CanGatSpec(AttentionSpec):
     1709.03933): one that was never seen is told from others, and costs no row of its own.
     """
 
-    kind: Literal["gat", "gatv2"] = "gat"
+    kind: Literal["gat", "gatv2"] = Field("gat", description="how edges are scored")
     scale: Literal["large", "small"] = Field("large", description="sizes of all that is not given")
     num_layers: PositiveInt = Field(3, description="of attention; small: 2")
     hidden_channels: PositiveInt = Field(48, description="width of every head; small: 24")

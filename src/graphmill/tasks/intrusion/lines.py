@@ -108,7 +108,7 @@ def holds_junk(lines: Lines) -> Mask:
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class Cut:
     """Lines cut at separators: field i ends before separator i of its line and begins behind the one before.
 
     A separator is one byte, and two neighbours enclose an empty field; or it is a whole run of bytes.
@@ -123,8 +123,8 @@ class Split:
     """The number of the first separator of each line."""
     num_fields: Positions
 
-    def __getitem__(self, rows: Mask) -> "Split":
-        return Split(self.lines[rows], self.separators, self.last_bytes, self.first[rows], self.num_fields[rows])
+    def __getitem__(self, rows: Mask) -> "Cut":
+        return Cut(self.lines[rows], self.separators, self.last_bytes, self.first[rows], self.num_fields[rows])
 
     def field(self, number: int | Positions) -> Fields:
         """Field `number` (from 0) of every line; every line must have it."""
@@ -137,7 +137,7 @@ class Split:
         return Fields(lines.data, begins, ends)
 
 
-def split(lines: Lines, separators: bytes) -> Split:
+def split(lines: Lines, separators: bytes) -> Cut:
     """Cut every line at each of the bytes `separators`."""
     table = np.zeros(256, bool)
     table[list(separators)] = True
@@ -146,12 +146,12 @@ def split(lines: Lines, separators: bytes) -> Split:
     return _split(lines, places, places)
 
 
-def split_at_runs(lines: Lines, separator: int) -> Split:
+def split_at_runs(lines: Lines, separator: int) -> Cut:
     """Cut every line at each run of the byte `separator`."""
     is_one = lines.data == separator
     return _split(lines, np.flatnonzero(is_one[1:] & ~is_one[:-1]) + 1, np.flatnonzero(is_one[:-1] & ~is_one[1:]))
 
 
-def _split(lines: Lines, separators: Positions, last_bytes: Positions) -> Split:
+def _split(lines: Lines, separators: Positions, last_bytes: Positions) -> Cut:
     first = np.searchsorted(separators, lines.begins)
-    return Split(lines, separators, last_bytes, first, np.searchsorted(separators, lines.ends) - first + 1)
+    return Cut(lines, separators, last_bytes, first, np.searchsorted(separators, lines.ends) - first + 1)
