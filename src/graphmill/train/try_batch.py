@@ -61,6 +61,7 @@ def try_batch(plan: Plan, limit_mib: float | None) -> dict[str, Any]:
     try:
         num_steps = _on_the_largest(plan, device)
         gc.collect()
+        _native.release_freed_memory()  # the run that follows begins as any other
         short = plan.ending_at(min(plan.last_step, 2 * plan.calendar.length(0), _MOST_STEPS))
         ran_out = _train(short)
     except (MemoryError, RuntimeError) as error:  # torch.OutOfMemoryError is a RuntimeError

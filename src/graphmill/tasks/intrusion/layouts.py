@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from graphmill.tasks.intrusion.decode import decimal_numbers, hex_bytes, hex_numbers
 from graphmill.tasks.intrusion.frames import EXTENDED, NO_LABEL, Frames, Problems
-from graphmill.tasks.intrusion.lines import MAX_LINE, Fields, Lines, Mask, Cut, holds_junk, split, split_at_runs
+from graphmill.tasks.intrusion.lines import MAX_LINE, Cut, Fields, Lines, Mask, holds_junk, split, split_at_runs
 
 Layout = Callable[[Lines, Problems], tuple[Frames, NDArray[np.int64]]]
 """Frames of the good lines, and the numbers of those lines; the other lines are noted."""
