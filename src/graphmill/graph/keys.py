@@ -22,6 +22,7 @@ class Purpose(IntEnum):
     TRAINING_SUBSET = 6
     LOSS = 7
     SPLIT = 8
+    CURRICULUM = 9
 
 
 def key_of(seed: int, purpose: Purpose, *coordinates: int) -> int:

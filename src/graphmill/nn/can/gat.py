@@ -10,18 +10,9 @@ from torch import Tensor, nn
 from graphmill.graph.batch import GraphBatch
 from graphmill.nn.attention import GATConv, GATv2Conv, group_edges
 from graphmill.nn.attention.layers import Form
-from graphmill.nn.can.ids import HashedIds
+from graphmill.nn.can.ids import NUM_ID_COLUMNS, HashedIds, ids_of
 from graphmill.nn.graph_attention import mean_of_graphs
 from graphmill.nn.standardise import Standardise
-
-NUM_ID_COLUMNS = 2
-"""Of `x`: the lower and the upper 16 bits of an id, each exact in float32. The features follow."""
-
-
-def ids_of(x: Tensor) -> Tensor:
-    """The ids in the first columns of `x` [n, …], int64 [n]."""
-    halves = x[:, :NUM_ID_COLUMNS].long()
-    return halves[:, 0] + (halves[:, 1] << 16)
 
 
 class CanGat(nn.Module):
@@ -69,6 +60,10 @@ class CanGat(nn.Module):
             hidden = self.dropout(F.relu(layer(hidden)))
         return self.stack[-1](hidden)  # type: ignore[no-any-return]
 
+    def scores(self, batch: GraphBatch) -> Tensor:
+        """Log-odds of an attack [num_graphs], float64: a probability would be 1 long before they stop rising."""
+        return log_odds(self(batch))
+
     def embed(self, batch: GraphBatch) -> Tensor:
         """Means over the nodes of a window, of all layers [num_graphs, num_layers · heads · hidden_channels]."""
         num_nodes = len(batch.x)
@@ -80,3 +75,9 @@ class CanGat(nn.Module):
             h = self.dropout(F.relu(layer(h, groups, attr)))
             read_out.append(mean_of_graphs(h, batch.node_offsets))
         return torch.cat(read_out, dim=1)
+
+
+def log_odds(logits: Tensor) -> Tensor:
+    """Of the second of two classes: [n, 2] → [n], float64."""
+    wide = logits.double()
+    return wide[:, 1] - wide[:, 0]

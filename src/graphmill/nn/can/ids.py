@@ -5,6 +5,8 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
+NUM_ID_COLUMNS: Final = 2
+"""Of `x`: the lower and the upper 16 bits of an id, each exact in float32. The features follow."""
 _FACTORS: Final = (0x9E3779B1, 0x85EBCA77)  # odd, one for each probe
 _BITS: Final = 32
 
@@ -21,16 +23,23 @@ class HashedIds(nn.Module):
         super().__init__()
         if rows < 1 or rows & (rows - 1):
             raise ValueError(f"rows is {rows}, and must be a power of 2")
-        self.shift, self.hidden = _BITS - (rows.bit_length() - 1), hidden
+        self.hidden = hidden
         self.table = nn.Parameter(torch.zeros(rows, channels))
 
     def forward(self, ids: Tensor) -> Tensor:
         """[n] int64, of 32 bits → [n, channels]."""
-        embedded = sum((self.table[self.row_of(ids, factor)] for factor in _FACTORS), torch.zeros(()))
+        embedded = self.table[row_of(ids, len(self.table))] + self.table[row_of(ids, len(self.table), probe=1)]
         if self.training and self.hidden:
             embedded = embedded * (torch.rand(len(ids), 1, device=ids.device) >= self.hidden)
         return embedded
 
-    def row_of(self, ids: Tensor, factor: int) -> Tensor:
-        """Multiply-shift hashing (Dietzfelbinger et al. 1997): the upper bits of the lower half of a product."""
-        return (ids * factor & 0xFFFFFFFF) >> self.shift
+
+def ids_of(x: Tensor) -> Tensor:
+    """The ids in the first columns of `x` [n, …], int64 [n]."""
+    halves = x[:, :NUM_ID_COLUMNS].long()
+    return halves[:, 0] + (halves[:, 1] << 16)
+
+
+def row_of(ids: Tensor, rows: int, probe: int = 0) -> Tensor:
+    """Multiply-shift hashing (Dietzfelbinger et al. 1997): ids [n] of 32 bits → 0 … rows − 1, rows a power of 2."""
+    return (ids * _FACTORS[probe] & 0xFFFFFFFF) >> (_BITS - (rows.bit_length() - 1))

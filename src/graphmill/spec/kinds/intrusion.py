@@ -1,23 +1,31 @@
 """Intrusion detection on CAN buses: is there an attack in a window of frames?"""
 
-import itertools
-from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, Self
+from collections.abc import Iterable
+from typing import Final, Literal, Self
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
-from graphmill.spec.attention import AttentionSpec, refuse_fused
+from graphmill.spec.attention import refuse_fused
 from graphmill.spec.batch import GraphBatchSpec, GraphSizes
-from graphmill.spec.classification import ClassifierLossSpec, CrossEntropySpec, refuse_other_classes
+from graphmill.spec.can_models import (
+    NUM_CLASSES,
+    NUM_EDGE_FEATURES,
+    NUM_FEATURES,
+    CanGatSpec,
+    CanVgaeSpec,
+    CurriculumSpec,
+    DistillSpec,
+    FusionSpec,
+    IntrusionModelSpec,
+)
+from graphmill.spec.classification import CrossEntropySpec, refuse_other_classes
 from graphmill.spec.columns import Baseline, Measure
-from graphmill.spec.experiment import BatchSize, DatasetSpec, Experiment, Fraction, TaskSpec, TrainSpec
+from graphmill.spec.experiment import BatchSize, DatasetSpec, Experiment, TaskSpec, TrainSpec
 from graphmill.spec.kinds.kind import DatasetInfo, Kind, KnownDataset, PredictsClasses, Sizes, StepShape, TaskPlan
 
-NUM_FEATURES: Final = 10
-NUM_EDGE_FEATURES: Final = 11
-NUM_CLASSES: Final = 2
+TrainOn = Literal["all", "benign", "validation"]
 
 
 class IntrusionTaskSpec(TaskSpec):
@@ -61,66 +69,17 @@ class CaptureDatasetSpec(DivisionSpec, DatasetSpec):
     """Which prepared captures to learn from."""
 
     name: str = Field("synthetic/can", description="name of prepared captures, or a path to their folder")
-    train_on: Literal["all", "benign"] = Field("all", description="benign: training windows without any attack only")
-
-
-_SCALES: Final[Mapping[str, Mapping[str, Any]]] = {
-    "large": {"hidden_channels": 48, "heads": 8, "num_layers": 3, "id_channels": 16, "id_rows": 1024, "fc_layers": 3},
-    "small": {"hidden_channels": 24, "heads": 4, "num_layers": 2, "id_channels": 8, "id_rows": 256, "fc_layers": 2},
-}
-
-
-class CanGatSpec(AttentionSpec):
-    """Attention over the ids of a window, jumping knowledge by concatenation, mean over nodes, a linear stack.
-
-    Jumping knowledge: Xu et al. 2018, arXiv 1806.03536. Ids are embedded by hashing (Svenstrup et al. 2017, arXiv
-    1709.03933): one that was never seen is told from others, and costs no row of its own.
-    """
-
-    kind: Literal["gat", "gatv2"] = Field("gat", description="how edges are scored")
-    scale: Literal["large", "small"] = Field("large", description="sizes of all that is not given")
-    num_layers: PositiveInt = Field(3, description="of attention; small: 2")
-    hidden_channels: PositiveInt = Field(48, description="width of every head; small: 24")
-    heads: PositiveInt = Field(8, description="of every layer, one beside the other; small: 4")
-    id_channels: PositiveInt = Field(16, description="of an id's embedding; small: 8")
-    id_rows: PositiveInt = Field(1024, description="of the table that ids are hashed into, a power of 2; small: 256")
-    id_dropout: Fraction = Field(0.1, description="probability of hiding an id while training, as if it were unknown")
-    fc_layers: PositiveInt = Field(3, description="linear layers after the mean over nodes; small: 2")
-    dropout: Fraction = Field(0.2, description="probability of dropping a channel, after every layer")
-    edge_features: bool = Field(True, description="whether the 11 features of edges are read")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_scale(cls, given: Any) -> Any:  # noqa: ANN401  # whatever was written
-        if isinstance(given, Mapping) and given.get("scale", "large") in _SCALES:
-            return {**_SCALES[given.get("scale", "large")], **given}
-        return given
-
-    @model_validator(mode="after")
-    def _a_power_of_two(self) -> Self:
-        if self.id_rows & (self.id_rows - 1):
-            raise ValueError(f"id_rows is {self.id_rows}, and must be a power of 2")
-        return self
-
-    @property
-    def edge_dim(self) -> int:
-        """Features of edges that are read."""
-        return NUM_EDGE_FEATURES if self.edge_features else 0
-
-    @property
-    def num_parameters(self) -> int:
-        """Those that are trained: the table of ids, layers of attention, the linear stack."""
-        widths = [self.id_channels + NUM_FEATURES, *[self.width] * (self.num_layers - 1)]
-        layers = sum(self.parameters_of_layer(width, self.hidden_channels, self.edge_dim) for width in widths)
-        stack = [self.num_layers * self.width, *[self.hidden_channels] * (self.fc_layers - 1), NUM_CLASSES]
-        linear = sum((inner + 1) * outer for inner, outer in itertools.pairwise(stack))
-        return self.id_rows * self.id_channels + layers + linear
+    train_on: TrainOn = Field(
+        "all", description="benign: training windows without any attack only; validation: those of the validation split"
+    )
 
 
 class IntrusionTrainSpec(TrainSpec):
     """How to train on windows."""
 
-    loss: ClassifierLossSpec = CrossEntropySpec()
+    loss: CrossEntropySpec = CrossEntropySpec()
+    distill: DistillSpec | None = Field(None, description="null: learn from the labels alone")
+    curriculum: CurriculumSpec | None = Field(None, description="null: every training window counts in every epoch")
     batch_size: BatchSize = Field(64, description="windows per rank and step; auto: see train.batch")
     batch: GraphBatchSpec = GraphBatchSpec()
 
@@ -130,7 +89,7 @@ class IntrusionExperiment(Experiment):
 
     task: IntrusionTaskSpec = IntrusionTaskSpec()
     dataset: CaptureDatasetSpec = CaptureDatasetSpec()
-    model: Annotated[CanGatSpec, Field()] = CanGatSpec()
+    model: IntrusionModelSpec = CanGatSpec()
     train: IntrusionTrainSpec = IntrusionTrainSpec()
 
 
@@ -150,27 +109,26 @@ class IntrusionPlan(TaskPlan):
     kind: Literal["intrusion"] = "intrusion"
     dataset: CaptureInfo
     division: DivisionSpec
-    train_on: Literal["all", "benign"]
+    train_on: TrainOn
     threshold: float | None
-    model: CanGatSpec
-    loss: ClassifierLossSpec = CrossEntropySpec()
+    model: IntrusionModelSpec
+    loss: CrossEntropySpec = CrossEntropySpec()
+    distill: DistillSpec | None = None
+    curriculum: CurriculumSpec | None = None
 
 
 def resolve(experiment: IntrusionExperiment, dataset: CaptureInfo) -> IntrusionPlan:
     """Its part of a plan."""
-    refuse_other_classes(experiment.train.loss, NUM_CLASSES, dataset.name)
-    refuse_fused(experiment.model, experiment.train)
-    asked = experiment.dataset
-    if asked.train_on == "benign":
-        raise UserError(
-            f"dataset.train_on is benign, and model.kind={experiment.model.kind} learns to tell attacks from the rest",
-            fix="set dataset.train_on=all",
-        )
+    asked, train = experiment.dataset, experiment.train
+    refuse_other_classes(train.loss, NUM_CLASSES, dataset.name)
+    for model in (experiment.model, *([experiment.model.gat] if isinstance(experiment.model, FusionSpec) else [])):
+        refuse_fused(model, train)
+    _refuse_clashes(experiment)
     if experiment.task.threshold is None and dataset.num_val_attacked in (0, dataset.num_val):
         raise UserError(
             f"of {dataset.num_val:,} validation windows of {dataset.name} {dataset.num_val_attacked:,} are attacked,"
             " and no threshold can be chosen on windows of one kind",
-            fix="set dataset.val_captures or dataset.val_share otherwise, or give task.threshold",
+            fix="set dataset.blocks, dataset.val_captures or dataset.val_share otherwise, or give task.threshold",
         )
     return IntrusionPlan(
         dataset=dataset,
@@ -178,8 +136,63 @@ def resolve(experiment: IntrusionExperiment, dataset: CaptureInfo) -> IntrusionP
         train_on=asked.train_on,
         threshold=experiment.task.threshold,
         model=experiment.model,
-        loss=experiment.train.loss,
+        loss=train.loss,
+        distill=train.distill,
+        curriculum=train.curriculum,
     )
+
+
+_USED_BY: Final = {
+    **{"teacher": "set train.distill", "scorer": "set train.curriculum"},
+    **dict.fromkeys(("gat", "vgae"), "set model.kind=fusion"),
+}
+_LEARNS_FROM: Final = {"vgae": "benign", "fusion": "validation"}
+
+
+def _refuse_clashes(experiment: IntrusionExperiment) -> None:
+    """Raise a `UserError` where the model, what it is trained on, and the weights that it needs do not go together."""
+    kind, train, asked = experiment.model.kind, experiment.train, experiment.dataset
+    wanted = _LEARNS_FROM.get(kind, "all")
+    if asked.train_on != wanted:
+        why = {"vgae": "learns what is normal", "fusion": "is fitted on what nothing else was trained on"}
+        raise UserError(
+            f"dataset.train_on is {asked.train_on}, and model.kind={kind} {why.get(kind, 'learns to tell attacks')}",
+            fix=f"set dataset.train_on={wanted}",
+        )
+    is_classifier = isinstance(experiment.model, CanGatSpec)
+    for key, value in (
+        ("curriculum", train.curriculum),
+        ("loss", None if train.loss == CrossEntropySpec() else train.loss),
+    ):
+        if value is not None and not is_classifier:
+            raise UserError(f"train.{key} is for classifiers, and model.kind is {kind}", fix=f"leave train.{key} out")
+    if train.distill is not None and isinstance(train.distill.teacher, CanGatSpec) != is_classifier:
+        raise UserError(
+            f"train.distill.teacher.kind is {train.distill.teacher.kind}, and model.kind is {kind}",
+            fix="distil a classifier from a classifier, and an autoencoder from an autoencoder",
+        )
+    needed = {
+        "teacher": train.distill is not None,
+        "scorer": train.curriculum is not None and train.curriculum.score == "scorer",
+        "gat": kind == "fusion",
+        "vgae": kind == "fusion",
+    }
+    for name, is_needed in needed.items():
+        if not is_needed and name in experiment.sources:
+            raise UserError(
+                f"sources.{name} is given, and nothing uses it: model.kind is {kind}",
+                fix={"teacher": "set train.distill", "scorer": "set train.curriculum"}.get(
+                    name, "set model.kind=fusion"
+                ),
+            )
+
+
+def missing_sources(plan: IntrusionPlan, given: Iterable[str]) -> list[str]:
+    """Names of `sources` that the plan needs and that are not given."""
+    needed = ["teacher"] if plan.distill is not None else []
+    needed += ["scorer"] if plan.curriculum is not None and plan.curriculum.score == "scorer" else []
+    needed += ["gat", "vgae"] if isinstance(plan.model, FusionSpec) else []
+    return [name for name in needed if name not in set(given)]
 
 
 def sizes(plan: IntrusionPlan, step: StepShape) -> Sizes:
@@ -192,11 +205,25 @@ def sizes(plan: IntrusionPlan, step: StepShape) -> Sizes:
     nodes, edges = min(nodes, known.num_nodes), min(edges, known.num_edges)
     row, edge = 4 * (NUM_FEATURES + 2), 4 * NUM_EDGE_FEATURES
     return Sizes(
-        model.num_parameters,
+        model.num_parameters + _projection_parameters(plan),
         batch_bytes=graphs * 16 + nodes * (16 + row) + edges * (8 + edge),
-        activation_bytes=model.num_layers * model.activation_bytes_of_layer(nodes, edges + nodes),
+        activation_bytes=model.activation_bytes(nodes, edges + nodes),
         data_bytes=known.num_graphs * 60 + known.num_nodes * (8 + row) + known.num_edges * (8 + edge),
     )
+
+
+def latent_widths(plan: IntrusionPlan) -> tuple[int, int] | None:
+    """Of an autoencoder's latent vectors and of its teacher's; None: it has no teacher."""
+    teacher, model = plan.distill and plan.distill.teacher, plan.model
+    if not isinstance(teacher, CanVgaeSpec) or not isinstance(model, CanVgaeSpec):
+        return None
+    return model.latent_channels, teacher.latent_channels
+
+
+def _projection_parameters(plan: IntrusionPlan) -> int:
+    """Of the linear map between latent vectors of different widths."""
+    widths = latent_widths(plan)
+    return 0 if widths is None or widths[0] == widths[1] else (widths[0] + 1) * widths[1]
 
 
 class CapturePrepareOptions(Spec):
@@ -268,5 +295,6 @@ KIND: Final = Kind(
     task="graphmill.tasks.intrusion.task:Intrusion",
     predictions=PredictsClasses("label", "prediction", names="class_names"),
     baselines=(RATES,),
+    sources=("teacher", "scorer", "gat", "vgae"),
     score_baselines="graphmill.tasks.intrusion.baselines:score",
 )

@@ -8,7 +8,7 @@ import numpy as np
 from graphmill.spec.kinds.intrusion import IntrusionPlan
 from graphmill.spec.kinds.kind import TaskPlan
 from graphmill.tasks.baselines import BaselineScore
-from graphmill.tasks.intrusion.judge import judged
+from graphmill.tasks.intrusion.judge import measured
 from graphmill.tasks.intrusion.splits import SPLITS
 from graphmill.tasks.intrusion.statistic import Frequencies
 from graphmill.tasks.intrusion.store import CaptureStore
@@ -35,4 +35,4 @@ def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split]) -> Itera
         threshold = choose_threshold(scores[is_val], labels[is_val] == 1).value
         for split in splits:
             ids = np.flatnonzero(codes == SPLITS.index(split))
-            yield BaselineScore(name, split, judged(store, ids, scores[ids], threshold))
+            yield BaselineScore(name, split, measured(store, ids, scores[ids], threshold))

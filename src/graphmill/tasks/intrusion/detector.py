@@ -8,7 +8,7 @@ from graphmill.graph.batch import GraphBatch
 from graphmill.tasks.intrusion.causes import batch_of, weighed
 from graphmill.tasks.intrusion.live import LiveWindows
 from graphmill.tasks.intrusion.live import Weights as Weighing
-from graphmill.tasks.intrusion.model import Detecting, score_of
+from graphmill.tasks.intrusion.model import Detecting
 from graphmill.tasks.intrusion.store import id_columns
 from graphmill.tasks.intrusion.windows import WindowGraphs
 
@@ -19,10 +19,10 @@ def detector(model: Detecting, *, window: int, stride: int) -> LiveWindows:
 
     @torch.no_grad()
     def score(graphs: WindowGraphs) -> NDArray[np.float64]:
-        return score_of(model(_batch(graphs))).numpy()
+        return model.scores(_batch(graphs)).numpy()
 
     def weigh(graphs: WindowGraphs) -> Weighing:
-        return weighed(model, lambda batch: score_of(model(batch)), graphs, _batch(graphs))
+        return weighed(model, model.scores, graphs, _batch(graphs))
 
     return LiveWindows(score, weigh, None if np.isnan(threshold) else threshold, window, stride)
 

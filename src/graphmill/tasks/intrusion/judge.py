@@ -8,7 +8,7 @@ from graphmill.tasks.intrusion.store import CaptureStore
 from graphmill.tasks.intrusion.threshold import InTime, alarms_of, in_time, tells
 
 
-def judged(
+def measured(
     store: CaptureStore, ids: NDArray[np.int64], scores: NDArray[np.float64], threshold: float
 ) -> dict[str, float]:
     """Of the windows `ids` [n], rising, and their `scores` [n]. NaN: not measurable, or no threshold was chosen yet."""

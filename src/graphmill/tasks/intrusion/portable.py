@@ -4,18 +4,23 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.graph.flat_batch import flat_batch
-from graphmill.nn.can.gat import CanGat
+from graphmill.tasks.intrusion.model import Detecting
 
 
-class WindowClassifier(nn.Module):
-    """A model of windows; features are standardised as in training."""
+class WindowScores(nn.Module):
+    """Scores of windows; features are standardised as in training. `threshold`: from which on they are alarms."""
 
-    def __init__(self, model: CanGat) -> None:
+    def __init__(self, model: Detecting) -> None:
         super().__init__()
         self.model = model
 
+    @property
+    def threshold(self) -> float:
+        """NaN: none was chosen."""
+        return float(self.model.threshold)
+
     def forward(self, x: Tensor, edge_index: Tensor, batch: Tensor, edge_attr: Tensor, ids: Tensor) -> Tensor:
-        """Logits of no attack and of an attack [num_graphs, 2].
+        """The higher, the more like an attack [num_graphs], float64.
 
         Args:
             x: features of nodes [num_nodes, 10], as they were prepared.
@@ -29,4 +34,4 @@ class WindowClassifier(nn.Module):
         """
         halves = torch.stack([ids & 0xFFFF, (ids >> 16) & 0xFFFF], dim=1)
         rows = torch.cat([halves.to(x.dtype), x], dim=1)
-        return self.model(flat_batch(rows, edge_index, batch, edge_attr))  # type: ignore[no-any-return]
+        return self.model.scores(flat_batch(rows, edge_index, batch, edge_attr))

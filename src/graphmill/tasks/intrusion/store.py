@@ -17,14 +17,8 @@ from graphmill.graph.header import FILE_NAME, ArrayRecord, Header, damaged, read
 from graphmill.graph.keys import drawn
 from graphmill.graph.write import new_store
 from graphmill.sample.budget import Budget, pack
-from graphmill.spec.kinds.intrusion import (
-    KIND,
-    NUM_EDGE_FEATURES,
-    NUM_FEATURES,
-    CaptureDatasetSpec,
-    CaptureInfo,
-    DivisionSpec,
-)
+from graphmill.spec.can_models import NUM_EDGE_FEATURES, NUM_FEATURES
+from graphmill.spec.kinds.intrusion import KIND, CaptureDatasetSpec, CaptureInfo, DivisionSpec
 from graphmill.tasks.intrusion.splits import SPLITS, UNUSED, refuse_shared_captures, split_by_time
 from graphmill.tasks.intrusion.windows import WindowGraphs
 
@@ -229,7 +223,8 @@ class CaptureStore:
 
     def train_ids(self, asked: CaptureDatasetSpec) -> NDArray[np.int64]:
         """Ascending numbers of the windows that may be trained on."""
-        is_train = self.split_codes(asked) == SPLITS.index("train")
+        split = "val" if asked.train_on == "validation" else "train"
+        is_train = self.split_codes(asked) == SPLITS.index(split)
         if asked.train_on == "benign":
             is_train &= np.asarray(self.labels) == 0
         return np.flatnonzero(is_train).astype(np.int64, copy=False)

@@ -1,36 +1,37 @@
 """Intrusion detection as the loop sees it: batches of windows, a loss, measures of alarms."""
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import EvaluationSeeds, GraphBatch, SeedIds
+from graphmill.graph.batch import GraphBatch, Seeds
 from graphmill.graph.features import DenseFeatures
 from graphmill.graph.keys import drawn
+from graphmill.nn.can.fusion import CanFusion
+from graphmill.nn.can.gat import CanGat
+from graphmill.nn.can.vgae import CanVgae, Reconstruction
 from graphmill.nn.standardise import Standardise
 from graphmill.nn.weights import Weights
 from graphmill.sample.schedule import BudgetSchedule, SeedSchedule
-from graphmill.spec.kinds.intrusion import (
-    KIND,
-    NUM_CLASSES,
-    CaptureDatasetSpec,
-    CaptureInfo,
-    IntrusionPlan,
-)
+from graphmill.spec.can_models import NUM_CLASSES, CurriculumSpec, IntrusionModelSpec
+from graphmill.spec.kinds.intrusion import KIND, CaptureDatasetSpec, CaptureInfo, IntrusionPlan, missing_sources
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
-from graphmill.tasks.classification import ClassifierLoss, check_judgement
+from graphmill.tasks.classification import ClassifierLoss
 from graphmill.tasks.graph_feed import GraphFeed
 from graphmill.tasks.intrusion.detector import detector
-from graphmill.tasks.intrusion.judge import judged
-from graphmill.tasks.intrusion.model import Detecting, build_model, score_of
-from graphmill.tasks.intrusion.portable import WindowClassifier
+from graphmill.tasks.intrusion.fusion import Stacking
+from graphmill.tasks.intrusion.judge import measured
+from graphmill.tasks.intrusion.learn import Curriculum, Teacher
+from graphmill.tasks.intrusion.model import Detecting, Inner, Scales, build_model, inner_model
+from graphmill.tasks.intrusion.portable import WindowScores
 from graphmill.tasks.intrusion.splits import SPLITS
 from graphmill.tasks.intrusion.store import CaptureStore
 from graphmill.tasks.intrusion.threshold import alarms_of, choose_threshold
@@ -50,21 +51,21 @@ class Intrusion:
     model: Detecting = field(init=False)
     feed: GraphFeed = field(init=False)
     codes: NDArray[np.int8] = field(init=False)  # [num_graphs]: split of each
+    train_ids: NDArray[np.int64] = field(init=False)  # ascending
     labels: NDArray[np.int64] = field(init=False)  # [num_graphs], mapped: ranks of a host share it
     loss: ClassifierLoss = field(init=False)
+    teacher: Teacher | None = field(init=False, default=None)
+    curriculum: Curriculum | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         plan, own = self.plan, self.own
         self.store = _same_store(own.dataset)
-        asked = CaptureDatasetSpec(
-            name=own.dataset.name, train_on=own.train_on, **own.division.model_dump(exclude_unset=False)
-        )
+        asked = CaptureDatasetSpec(name=own.dataset.name, train_on=own.train_on, **own.division.model_dump())
         self.codes, self.labels = self.store.split_codes(own.division), self.store.labels
         ids = self.store.train_ids(asked)
-        nodes, edges = _scales(self.store, ids)
-        model = build_model(plan, own, rank=self.group.rank, nodes=nodes, edges=edges)
+        model = build_model(plan, own, rank=self.group.rank, scales=_scales(self.store, ids))
         self.model = model.to(self.group.device)
-        ids = drawn(ids, own.dataset.num_train, plan.seed)
+        ids = self.train_ids = drawn(ids, own.dataset.num_train, plan.seed)
         self.feed = GraphFeed.of(plan, self.group, self.store.graphs, self.labels, ids)
         self.loss = ClassifierLoss.of(
             plan, own.loss, self.group, num_classes=NUM_CLASSES, labels=torch.from_numpy(self.labels[ids])
@@ -77,19 +78,57 @@ class Intrusion:
 
     def batches(self, epoch: int, first_step: int) -> Generator[GraphBatch]:
         """The batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
+        self._refuse_missing(self.plan.sources)
         return self.feed.batches(epoch, first_step)
 
+    def use_sources(self, sources: Mapping[str, Weights]) -> None:
+        """`tasks.task.UsesSources`: a teacher, what scores the difficulty of windows, or the members of a fusion."""
+        self._refuse_missing(sources)
+        if self.own.distill is not None:
+            teacher = self._trained(self.own.distill.teacher, sources["teacher"])
+            assert isinstance(teacher, CanGat | CanVgae)
+            self.teacher = Teacher(self.own.distill, teacher)
+        if self.own.curriculum is not None:
+            self.curriculum = self._curriculum(self.own.curriculum, sources)
+        if isinstance(self.model.inner, CanFusion):
+            for name, member in (("gat", self.model.inner.gat), ("vgae", self.model.inner.vgae)):
+                _inner_of(sources[name]).load_all_into(member, name=f"model.{name}")
+            self._fit(self.model.inner)
+
     def weights(self, epoch: int, step: int) -> tuple[float, ...]:
-        """Sums of the class weights of every rank's windows; their number if each counts 1."""
-        return self.loss.weights(self.schedule, self.labels, epoch, step)
+        """Sums of the class weights of every rank's windows, or their number; of those that count in the epoch."""
+        if self.curriculum is None:
+            return self.loss.weights(self.schedule, self.labels, epoch, step)
+        counts = self.curriculum.counts(epoch)
+        classes = np.ones(NUM_CLASSES) if self.loss.class_weights is None else self.loss.class_weights.cpu().numpy()
+        return tuple(
+            float(classes[self.labels[ids[counts[ids]]]].sum(dtype=np.float64))
+            for ids in self.schedule.shares(epoch, step)
+        )
 
     def largest_batches(self) -> tuple[tuple[int, int], ...]:
         """Of the first epochs, of this rank: the batch with the most nodes, and the one with the most edges."""
         return self.feed.largest_batches()
 
     def loss_sum(self, batch: GraphBatch) -> Tensor:
-        """The plan's loss summed over the windows of a batch."""
-        return self.loss.sum(batch.seeds, self.model(batch).float(), batch.labels)
+        """Of the windows of a batch: cross-entropy by the weights of their classes, or what an autoencoder misses."""
+        made = self.model(batch)
+        if isinstance(self.model.inner, CanVgae):
+            assert isinstance(made, Reconstruction)
+            losses = self.model.inner.losses(batch, made)
+            if self.teacher is not None:
+                losses = self.teacher.of_reconstruction(batch, made, losses, self.model)
+            return losses.float().sum()
+        assert isinstance(made, Tensor)
+        logits, spec, weight = made.float(), self.own.loss, self.loss.class_weights
+        smoothing = spec.label_smoothing
+        losses = F.cross_entropy(logits, batch.labels, weight=weight, label_smoothing=smoothing, reduction="none")
+        if self.teacher is not None:
+            losses = self.teacher.of_logits(batch, logits, losses)
+        if self.curriculum is not None:
+            assert isinstance(batch.seeds, Seeds)
+            losses = losses * torch.from_numpy(self.curriculum.counts(batch.seeds.epoch)[batch.seeds.ids]).to(losses)
+        return losses.sum()
 
     def evaluate(self, split: Split, pause: Pause = never_pause) -> Measures:
         """Measures of a split, the same on every rank; all ranks must call it.
@@ -99,14 +138,9 @@ class Intrusion:
         ids = np.flatnonzero(self.codes == SPLITS.index(split))
         shares = np.array_split(ids, self.group.world_size)
         mine, counts = shares[self.group.rank], [len(share) for share in shares]
-        logits = self._outputs(mine, pause, most=counts[0])
-        labels = torch.from_numpy(self.labels[mine])
-        cross_entropy = nn.functional.cross_entropy(logits.double(), labels, reduction="sum")
-        device = self.group.device
-        seeds = EvaluationSeeds(SeedIds(mine))
-        loss = self.loss.of_split(seeds, logits.to(device), labels.to(device), cross_entropy)
-        total = self.group.sum_numbers(torch.stack([loss.double().cpu()]))
-        values = self._judged(ids, split, self.group.gather_rows(logits, counts))
+        found = self._judged(mine, pause, most=counts[0])
+        total = self.group.sum_numbers(found[:, :1].sum(dim=0))
+        values = self._measured(ids, split, self.group.gather_rows(found, counts))
         return Measures(loss=float(total[0]) / len(ids), values=values, num_seeds=len(ids))
 
     def predict(self, splits: Sequence[Split] | None, *, embeddings: bool) -> Predictions:
@@ -115,7 +149,7 @@ class Intrusion:
             raise ValueError("predictions are made in one process")
         wanted = [SPLITS.index(split) for split in splits or SPLITS]
         ids = np.arange(len(self.codes)) if splits is None else np.flatnonzero(np.isin(self.codes, wanted))
-        scores = score_of(self._outputs(ids)).numpy()
+        scores = self._judged(ids)[:, 1].numpy()
         names, captures = np.array([*SPLITS, "none"]), self.store.metadata.captures
         times = np.asarray(self.store.times)[ids]
         values: dict[str, np.ndarray] = {
@@ -130,11 +164,6 @@ class Intrusion:
         if embeddings:
             values["embedding"] = self._embeddings(ids)
         return Predictions({"window": ids}, values)
-
-    @staticmethod
-    def check_model(plan: Plan, own: IntrusionPlan) -> None:
-        """`UserError` if a user-defined loss does not fit the plan; without data, in a moment."""
-        check_judgement(plan, own.loss, NUM_CLASSES)
 
     @staticmethod
     def on_other_data(own: IntrusionPlan, store: CaptureStore) -> IntrusionPlan:
@@ -154,8 +183,8 @@ class Intrusion:
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:
-        """Called as model(x, edge_index, batch, edge_attr, ids), without prepared data."""
-        return WindowClassifier(_trained(plan, weights).inner)
+        """Called as model(x, edge_index, batch, edge_attr, ids), without prepared data: scores of windows."""
+        return WindowScores(_trained(plan, weights))
 
     @staticmethod
     def detector(plan: Plan, weights: Weights) -> Detector:
@@ -164,32 +193,84 @@ class Intrusion:
         assert isinstance(own, IntrusionPlan)
         return detector(_trained(plan, weights).eval(), window=own.dataset.window, stride=own.dataset.stride)
 
-    def _judged(self, ids: NDArray[np.int64], split: Split, logits: Tensor) -> dict[str, float]:
-        """By rank 0, of the logits of all windows of a split [n, 2]; told to the others. Sets the threshold."""
+    def _refuse_missing(self, sources: Iterable[str]) -> None:
+        if missing := missing_sources(self.own, sources):
+            raise UserError(
+                f"the run learns from other weights, and sources.{', sources.'.join(missing)} are not given",
+                fix=f"-O sources.{missing[0]}.run=RUN",
+            )
+
+    def _measured(self, ids: NDArray[np.int64], split: Split, judged: Tensor) -> dict[str, float]:
+        """By rank 0, of all windows of a split [n, 2]; told to the others. Sets the threshold."""
         values = torch.zeros(len(KIND.measures) + 1, dtype=torch.float64)
         if self.group.rank == 0:
-            scores, threshold = score_of(logits.cpu()).numpy(), float(self.model.threshold)
+            scores, threshold = judged[:, 1].cpu().numpy(), float(self.model.threshold)
             if split == "val" and self.own.threshold is None:
                 threshold = choose_threshold(scores, np.asarray(self.labels)[ids] == 1).value
-            found = judged(self.store, ids, scores, threshold)
+            found = measured(self.store, ids, scores, threshold)
             values = torch.tensor([*(found[measure.name] for measure in KIND.measures), threshold], dtype=torch.float64)
         values = self.group.sum_numbers(values)
         with torch.no_grad():
             self.model.threshold.fill_(float(values[-1]))
         return {measure.name: float(value) for measure, value in zip(KIND.measures, values[:-1], strict=True)}
 
-    @torch.no_grad()
-    def _outputs(self, ids: NDArray[np.int64], pause: Pause = never_pause, *, most: int = 0) -> Tensor:
-        """Logits of windows [n, 2], in float32; leaves the model in training mode."""
+    def _judged(self, ids: NDArray[np.int64], pause: Pause = never_pause, *, most: int = 0) -> Tensor:
+        """Loss and score of windows [n, 2], float64; leaves the model in training mode."""
         self.model.eval()
-        logits = [self.model(batch).float().cpu() for batch in self.feed.in_order(ids, pause, most=most)]
+        found = [self.model.judged(batch).cpu() for batch in self.feed.in_order(ids, pause, most=most)]
         self.model.train()
-        return torch.cat([torch.empty(0, NUM_CLASSES), *logits])
+        return torch.cat([torch.empty(0, 2, dtype=torch.float64), *found])
+
+    def _trained(self, spec: IntrusionModelSpec, weights: Weights) -> Inner:
+        """Another model, with weights of a run, on the rank's device; it is not trained any further."""
+        model = inner_model(spec, Scales.unknown())
+        _inner_of(weights).load_all_into(model, name=f"a {spec.kind} model of scale {getattr(spec, 'scale', '')}")
+        return model.to(self.group.device).eval().requires_grad_(requires_grad=False)
+
+    @torch.no_grad()
+    def _curriculum(self, asked: CurriculumSpec, sources: Mapping[str, Weights]) -> Curriculum:
+        ids = self.train_ids
+        benign = ids[np.asarray(self.labels)[ids] == 0]
+        difficulty = np.zeros(len(benign))
+        if asked.score == "scorer":
+            scorer = self._trained(asked.scorer, sources["scorer"])
+            assert isinstance(scorer, CanVgae)
+            scores = [scorer.scores(batch).cpu() for batch in self.feed.in_order(benign, never_pause)]
+            difficulty = torch.cat([torch.empty(0, dtype=torch.float64), *scores]).numpy()
+        return Curriculum(
+            asked=asked,
+            attacked=ids[np.asarray(self.labels)[ids] == 1],
+            benign=benign,
+            difficulty=difficulty,
+            num_graphs=len(self.codes),
+            num_epochs=self.plan.calendar.num_epochs,
+            seed=self.plan.seed,
+        )
+
+    @torch.no_grad()
+    def _fit(self, fusion: CanFusion) -> None:
+        """Begin where logistic regression on the windows that are trained on ends."""
+        ids = self.train_ids
+        rows = [fusion.of_members(batch).cpu() for batch in self.feed.in_order(ids, never_pause)]
+        scores = torch.cat(rows).numpy()
+        found = Stacking.fit({"gat": scores[:, 0], "vgae": scores[:, 1]}, np.asarray(self.labels)[ids] == 1)
+        for own, value in (
+            (fusion.scale.mean, found.mean),
+            (fusion.scale.sd, found.std),
+            (fusion.head.weight, found.weight),
+            (fusion.head.bias, found.bias),
+        ):
+            own.copy_(torch.as_tensor(value).reshape(own.shape))
 
     @torch.no_grad()
     def _embeddings(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
         self.model.eval()
-        found = [self.model.inner.embed(batch).cpu() for batch in self.feed.in_order(ids, never_pause)]
+        inner = self.model.inner
+        if isinstance(inner, CanFusion):
+            raise UserError(
+                "a fusion has no embeddings of its own", fix="leave --embeddings out, or name the run of a member"
+            )
+        found = [inner.embed(batch).cpu() for batch in self.feed.in_order(ids, never_pause)]
         self.model.train()
         return torch.cat(found).numpy()
 
@@ -202,8 +283,15 @@ def _trained(plan: Plan, weights: Weights) -> Detecting:
     return model
 
 
-def _scales(store: CaptureStore, ids: NDArray[np.int64]) -> tuple[Standardise, Standardise]:
-    """Of the features of nodes and of edges, by the training windows `ids` alone."""
+def _inner_of(weights: Weights) -> Weights:
+    """Those of the model itself, without its threshold."""
+    prefix = "inner."
+    own = {name.removeprefix(prefix): each for name, each in weights.tensors.items() if name.startswith(prefix)}
+    return replace(weights, tensors=own)
+
+
+def _scales(store: CaptureStore, ids: NDArray[np.int64]) -> Scales:
+    """By the training windows `ids` alone."""
     graphs = store.graphs
     is_train = np.zeros(graphs.num_graphs, bool)
     is_train[ids] = True
@@ -212,7 +300,7 @@ def _scales(store: CaptureStore, ids: NDArray[np.int64]) -> tuple[Standardise, S
         rows = np.flatnonzero(np.repeat(is_train, np.diff(offsets)))
         mean, sd = statistics(DenseFeatures(table, "float32"), rows)
         made.append(Standardise(torch.from_numpy(mean[first:]), torch.from_numpy(sd[first:])))
-    return made[0], made[1]
+    return Scales(*made)
 
 
 def _same_store(planned: CaptureInfo) -> CaptureStore:
