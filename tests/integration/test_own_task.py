@@ -175,9 +175,9 @@ class Watcher:
                 *x, y = map(float, line.split(b","))
             except ValueError as error:
                 raise UserError(f"{source}, line {self.count + 1}: {error}", fix="give numbers") from error
-            score = abs(float(self.model(torch.tensor(x))) - y)
-            yield Verdict(self.count, 0.0, 1.0, score, score >= threshold, None, {"columns": [("x0", 1.0)]})
-            self.count += 1
+            score = abs(float(self.model(torch.tensor(x)).detach()) - y)
+            self.count += 1  # before it is told: Ctrl-C may come as soon as it is
+            yield Verdict(self.count - 1, 0.0, 1.0, score, score >= threshold, None, {"columns": [("x0", 1.0)]})
 
     def remarks(self):
         yield f"{self.count} rides"

@@ -188,7 +188,7 @@ def _check_same_header(tables: Sequence[Table]) -> None:
             one, other = kind_of_header(first.header), kind_of_header(table.header)
             if one is not None and other is not None and one.name != other.name:
                 raise UserError(
-                    f"{first.path} is of a {one.name} run, {table.path} of a {other.name} run,"
+                    f"{first.path} is of a run of {one.name}, {table.path} of a run of {other.name},"
                     " and one table cannot hold both",
                     fix="merge each task's runs apart: --input-root FOLDER, or --glob, and another --output",
                 )

@@ -1,5 +1,7 @@
 """A trained model of whole graphs outside training: called as `model(x, edge_index, batch)`, as PyG's models are."""
 
+from dataclasses import replace
+
 from torch import Tensor, nn
 
 from graphmill.graph.batch import GraphBatch
@@ -35,7 +37,8 @@ class GraphClassifier(nn.Module):
         return self.model.embed(self._batch(x, edge_index, batch, edge_attr))
 
     def _batch(self, x: Tensor, edge_index: Tensor, batch: Tensor, edge_attr: Tensor | None) -> GraphBatch:
-        return flat_batch(x if self.standardise is None else self.standardise(x), edge_index, batch, edge_attr)
+        made = flat_batch(x, edge_index, batch, edge_attr)
+        return made if self.standardise is None else replace(made, x=self.standardise(x))
 
 
 class OnStandardised(nn.Module):

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from graphmill.tasks.intrusion.decode import decimal_numbers, hex_bytes, hex_numbers
 from graphmill.tasks.intrusion.frames import EXTENDED, NO_LABEL, Frames, Problems
-from graphmill.tasks.intrusion.lines import MAX_LINE, Cut, Fields, Lines, Mask, holds_junk, split, split_at_runs
+from graphmill.tasks.intrusion.lines import MAX_LINE, Fields, Lines, Mask, SplitLines, holds_junk, split, split_at_runs
 
 Layout = Callable[[Lines, Problems], tuple[Frames, NDArray[np.int64]]]
 """Frames of the good lines, and the numbers of those lines; the other lines are noted."""
@@ -41,7 +41,7 @@ def _plain(lines: Lines, problems: Problems) -> Lines:
     return lines if sieve.is_good.all() else lines[sieve.is_good]
 
 
-def _of_fields(cut: Cut, passes: Mask, problems: Problems) -> Cut:
+def _of_fields(cut: SplitLines, passes: Mask, problems: Problems) -> SplitLines:
     """Lines of the right number of fields."""
     sieve = _Sieve(cut.lines, problems)
     sieve.keep(passes, "another number of fields")
@@ -124,7 +124,7 @@ def candump(lines: Lines, problems: Problems) -> tuple[Frames, NDArray[np.int64]
 LAYOUTS: Final[Mapping[str, Layout]] = {"csv": csv, "car-hacking": car_hacking, "candump": candump, "crysys": crysys}
 
 
-def _is_candump(cut: Cut) -> Mask:
+def _is_candump(cut: SplitLines) -> Mask:
     stamp, name = cut.field(0), cut.field(2)
     data = cut.lines.data
     found: Mask = (data[stamp.begins] == ord("(")) & (data[stamp.ends - 1] == ord(")")) & (stamp.lengths > 2)
@@ -168,7 +168,7 @@ def _stated_length(stated: Fields, length: NDArray[np.int64], sieve: _Sieve) -> 
     sieve.keep((stated.lengths == 1) & (stated.left(1)[:, 0] == length + ord("0")), "dlc is not the number of bytes")
 
 
-def _separate_bytes(cut: Cut, first: int, length: NDArray[np.int64], sieve: _Sieve) -> NDArray[np.uint8]:
+def _separate_bytes(cut: SplitLines, first: int, length: NDArray[np.int64], sieve: _Sieve) -> NDArray[np.uint8]:
     payload = np.zeros((len(length), 8), np.uint8)
     is_byte = np.ones(len(length), bool)
     for place in range(8):

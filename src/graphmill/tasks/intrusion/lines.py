@@ -108,7 +108,7 @@ def holds_junk(lines: Lines) -> Mask:
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class SplitLines:
     """Lines cut at separators: field i ends before separator i of its line and begins behind the one before.
 
     A separator is one byte, and two neighbours enclose an empty field; or it is a whole run of bytes.
@@ -123,8 +123,8 @@ class Cut:
     """The number of the first separator of each line."""
     num_fields: Positions
 
-    def __getitem__(self, rows: Mask) -> "Cut":
-        return Cut(self.lines[rows], self.separators, self.last_bytes, self.first[rows], self.num_fields[rows])
+    def __getitem__(self, rows: Mask) -> "SplitLines":
+        return SplitLines(self.lines[rows], self.separators, self.last_bytes, self.first[rows], self.num_fields[rows])
 
     def field(self, number: int | Positions) -> Fields:
         """Field `number` (from 0) of every line; every line must have it."""
@@ -137,8 +137,8 @@ class Cut:
         return Fields(lines.data, begins, ends)
 
 
-def split(lines: Lines, separators: bytes) -> Cut:
-    """Cut every line at each of the bytes `separators`."""
+def split(lines: Lines, separators: bytes) -> SplitLines:
+    """SplitLines every line at each of the bytes `separators`."""
     table = np.zeros(256, bool)
     table[list(separators)] = True
     is_one = lines.data == separators[0] if len(separators) == 1 else table[lines.data]
@@ -146,12 +146,12 @@ def split(lines: Lines, separators: bytes) -> Cut:
     return _split(lines, places, places)
 
 
-def split_at_runs(lines: Lines, separator: int) -> Cut:
-    """Cut every line at each run of the byte `separator`."""
+def split_at_runs(lines: Lines, separator: int) -> SplitLines:
+    """SplitLines every line at each run of the byte `separator`."""
     is_one = lines.data == separator
     return _split(lines, np.flatnonzero(is_one[1:] & ~is_one[:-1]) + 1, np.flatnonzero(is_one[:-1] & ~is_one[1:]))
 
 
-def _split(lines: Lines, separators: Positions, last_bytes: Positions) -> Cut:
+def _split(lines: Lines, separators: Positions, last_bytes: Positions) -> SplitLines:
     first = np.searchsorted(separators, lines.begins)
-    return Cut(lines, separators, last_bytes, first, np.searchsorted(separators, lines.ends) - first + 1)
+    return SplitLines(lines, separators, last_bytes, first, np.searchsorted(separators, lines.ends) - first + 1)
