@@ -52,6 +52,16 @@ def test_sampler(bench):
     assert contenders["graphmill 2 threads"]["ratio_to_graphmill_threads"]["median"] == 1
 
 
+@pytest.mark.slow
+def test_intrusion(bench, tmp_path):
+    case = "generated dos, held out"
+    words = ("--captures", str(tmp_path), "--seeds", "0", "--cases", case, "--epochs", "1")
+    found = bench("intrusion", *words)[case]["result"]
+    assert 0 < found["num_attacked"] < found["num_test"]
+    assert len(found["models"]) == 5
+    assert all(0 <= each["f1"][0] <= 1 for each in [*found["models"].values()])
+
+
 def test_collate(bench):
     found = bench("collate", "--graphs", "60", "--batch", "20", "--rounds", "2")["all"]["result"]
     assert found["ratio_to_graphmill"]["graphmill"]["median"] == 1

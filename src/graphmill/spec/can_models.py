@@ -107,7 +107,7 @@ class CanVgaeSpec(ScaledSpec):
 
     family: ClassVar[str] = "vgae"
 
-    kind: Literal["vgae"]
+    kind: Literal["vgae"] = Field(description="a variational autoencoder")
     conv: Literal["gat", "gatv2"] = Field("gat", description="how edges are scored")
     hidden_channels: PositiveInt = Field(
         480, description="width of the first layer, half of it of the second; a multiple of twice the heads; small: 80"

@@ -12,7 +12,7 @@ from graphmill.spec.experiment import CustomLossSpec, Fraction
 class CrossEntropySpec(Spec):
     """The loss that is trained on. Validation and test losses are without weights and smoothing."""
 
-    kind: Literal["cross_entropy"] = "cross_entropy"
+    kind: Literal["cross_entropy"] = Field("cross_entropy", description="of the label's probability")
     class_weights: Literal["none", "balanced"] | tuple[NonNegativeFloat, ...] = Field(
         "none",
         description="how much a seed counts, by its class; balanced: each class the same, and 1 on average",
