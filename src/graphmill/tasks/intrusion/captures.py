@@ -4,7 +4,9 @@ import gzip
 import itertools
 import json
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +18,13 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.tasks.intrusion.decode import hex_bytes
 from graphmill.tasks.intrusion.frames import EXTENDED, LATE, Frames, Problems, joined
-from graphmill.tasks.intrusion.layouts import LAYOUTS
+from graphmill.tasks.intrusion.layouts import LAYOUTS, Layout
 from graphmill.tasks.intrusion.lines import BLOCK_BYTES, Fields, Lines, read_lines
 
 _HEADER: Final = "timestamp,arbitration_id,data_field,attack"
 _TRIED: Final = 200  # lines from which the layout is told
 _UNREADABLE: Final = (OSError, EOFError, zlib.error)
+_THREADS: Final = 2
 _MOST_BAD: Final = 0.5  # share of lines without a frame from which on a file is not a capture
 
 
@@ -67,7 +70,7 @@ def iterate(
     name = layout if layout != "auto" else layout_of(path)
     reached = _Reached()
     with _opened(path, reached) as file:
-        yield from _frames(read_lines(file, block_bytes), str(path), problems, name, attack, reached)
+        yield from _frames(read_lines(file, block_bytes), str(path), problems, name, attack, reached, _THREADS)
 
 
 def iterate_arriving(
@@ -123,14 +126,14 @@ def _frames(
     layout: str,
     attack: Attack | None,
     reached: _Reached,
+    threads: int = 0,
 ) -> Iterator[Frames]:
     if layout not in LAYOUTS:
         raise UserError(f"no layout is called {layout!r}", fix=f"one of {', '.join(LAYOUTS)}, or auto")
     last_time, first_time = -np.inf, None
-    for lines in blocks:
-        body = lines[1:] if lines.numbers[0] == 1 and _is_header(lines) else lines
-        frames, numbers = LAYOUTS[layout](body, problems)
-        reached.num_lines += len(body)
+    for num_lines, frames, numbers, found in _parsed(blocks, LAYOUTS[layout], threads):
+        reached.num_lines += num_lines
+        problems.include(found)
         if len(frames):
             before = np.concatenate([[last_time], frames.time[:-1]])
             problems.add(LATE, numbers[frames.time < before])
@@ -143,6 +146,32 @@ def _frames(
             f" ({problems})",
             fix=f"name its layout ({', '.join(LAYOUTS)}), or mend the file",
         )
+
+
+def _parsed(
+    blocks: Iterable[Lines], parse: Layout, threads: int
+) -> Iterator[tuple[int, Frames, NDArray[np.int64], Problems]]:
+    """Of each block the number of its lines, but for a header, its frames, their lines, and the problems of others.
+
+    `threads` blocks are parsed at once, and given in order; 0: each when it is asked for.
+    """
+
+    def one(lines: Lines) -> tuple[int, Frames, NDArray[np.int64], Problems]:
+        problems = Problems()
+        body = lines[1:] if lines.numbers[0] == 1 and _is_header(lines) else lines
+        return len(body), *parse(body, problems), problems
+
+    if threads == 0:
+        yield from map(one, blocks)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        under_way: deque[Future[tuple[int, Frames, NDArray[np.int64], Problems]]] = deque()
+        for lines in blocks:
+            under_way.append(pool.submit(one, lines))
+            if len(under_way) > threads:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
 
 
 def layout_of(path: Path) -> str:

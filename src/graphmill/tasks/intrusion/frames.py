@@ -69,6 +69,12 @@ class Problems:
             self.counts[kind] = self.counts.get(kind, 0) + len(lines)
             self.first_lines.setdefault(kind, int(lines[0]))
 
+    def include(self, later: "Problems") -> None:
+        """Note those of lines behind all that are noted."""
+        for kind, count in later.counts.items():
+            self.counts[kind] = self.counts.get(kind, 0) + count
+            self.first_lines.setdefault(kind, later.first_lines[kind])
+
     @property
     def num_lines(self) -> int:
         """Lines that gave no frame."""
