@@ -1,6 +1,7 @@
 """Portable weights: what is written comes back with its origin, goes into a model whole or in part, or clashes."""
 
 import json
+import math
 import os
 import struct
 
@@ -41,6 +42,14 @@ def test_what_is_written_comes_back(file):
     assert all(torch.equal(read.tensors[name], tensor) for name, tensor in source.state_dict().items())
     plain = load_file(path)  # any reader of safetensors
     assert all(torch.equal(plain[name], tensor) for name, tensor in source.state_dict().items())
+
+
+def test_a_measure_that_is_undefined_comes_back_as_such(tmp_path):
+    origin = ORIGIN.model_copy(update={"measures": {"false_alarms_per_hour": math.nan, "f1": 0.5}})
+    Weights.of(model().state_dict(), origin).write(tmp_path / "w.safetensors")
+    measures = Weights.read(tmp_path / "w.safetensors").origin.measures
+    assert math.isnan(measures.pop("false_alarms_per_hour"))
+    assert measures == {"f1": 0.5}
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])

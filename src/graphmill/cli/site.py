@@ -137,13 +137,27 @@ def _write(path: Path, profile: dict[str, Any]) -> None:
 
 
 def text_of(profile: dict[str, Any]) -> str:
-    """YAML in the order of the keys; quotes where an older reader would take text for a number or a switch."""
+    """YAML in the order of the keys; quotes where this reader, or an older one, would not take text for text."""
     import yaml
 
+    class Dumper(yaml.SafeDumper):
+        def represent_str(self, text: str) -> yaml.ScalarNode:
+            # YAML 1.2 reads 0E0 as a number; YAML 1.1, whose rules PyYAML's dumper knows, reads it as text
+            return self.represent_scalar("tag:yaml.org,2002:str", text, style="'" if _is_number(text) else None)
+
+    Dumper.add_representer(str, Dumper.represent_str)
     head = (
         "# Written by `graphmill site probe`. Add what Slurm does not know: modules, setup_lines, interface, account.\n"
     )
-    return head + yaml.safe_dump(profile, sort_keys=False, allow_unicode=True, width=120)
+    return head + yaml.dump(profile, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _tell_folders(folders: "list[Folder]") -> None:

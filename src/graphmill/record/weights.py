@@ -36,7 +36,8 @@ Report = Callable[[str, str], None]  # (checkpoint, what is wrong with it)
 class Origin(BaseModel):
     """The run and the moment that weights come from."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    # a measure may be undefined: false alarms an hour of captures without times
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, ser_json_inf_nan="strings")
 
     run_id: str
     task: str
@@ -129,7 +130,7 @@ class ContentDigest:
 
 def metadata_of(origin: Origin, checksum: str) -> dict[str, str]:
     """`__metadata__` of a file of weights; one key, because safetensors writes several in no fixed order."""
-    content = {"format": FORMAT, "checksum": checksum, "origin": origin.model_dump(mode="json")}
+    content = {"format": FORMAT, "checksum": checksum, "origin": json.loads(origin.model_dump_json())}
     return {METADATA_KEY: json.dumps(content, sort_keys=True, allow_nan=False)}
 
 

@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphmill.base.errors import UserError
+from graphmill.cli.site import text_of
 from graphmill.cluster.jobs.probe import Folder, profile_of
+from graphmill.config.yaml_text import read_document
 from graphmill.slurm.configuration import Cluster, Host, Qos, SlurmPartition
 from graphmill.spec.job.resolve import resolve_job
 from graphmill.spec.job.site import Site, load_site
@@ -138,8 +140,6 @@ def test_whatever_slurm_says_the_file_reads_back_as_the_profile(tmp_path_factory
         slurm_partitions=in_some.map(tuple),
     )
     cluster = replace(CLUSTER, slurm_partitions=tuple(found), hosts=tuple(data.draw(st.lists(hosts, max_size=5))))
-    from graphmill.cli.site import text_of
-
     made = profile_of(cluster, "ours", date="2026-11-22")
     path = tmp_path_factory.mktemp("site") / "ours.yaml"
     path.write_text(text_of(made))
@@ -149,6 +149,13 @@ def test_whatever_slurm_says_the_file_reads_back_as_the_profile(tmp_path_factory
     assert sum(kind.count or 0 for kind in site.hosts.values()) == sum(
         bool(usable & set(host.slurm_partitions)) for host in cluster.hosts
     )
+
+
+@pytest.mark.parametrize("text", ["0E0", "1e5", ".5", "1_0", "007", "0x1", "null", "yes", "1:30", "- a", "{"])
+def test_text_that_reads_like_something_else_is_quoted(tmp_path, text):
+    path = tmp_path / "site.yaml"
+    path.write_text(text_of({"key": text, text: "value"}))
+    assert read_document(path, holds="a profile").value == {"key": text, text: "value"}
 
 
 def test_a_real_cluster_is_written_down_as_it_is_configured(cluster, tmp_path):
