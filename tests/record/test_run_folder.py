@@ -1,4 +1,5 @@
 import json
+import math
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.record.documents import Outcome, SubmittedJob
+from graphmill.record.manifest import Best, Counters, Manifest, Position, SavedStats
 from graphmill.record.run_folder import RunFolder, find_runs, plan_text
 from graphmill.spec.kinds.node_classification import GraphInfo, NodeClassificationExperiment
 from graphmill.spec.plan import MachineInfo, Plan, resolve
@@ -83,6 +85,25 @@ def test_outcome(tmp_path):
         "status", "exit_code", "epochs", "steps_per_rank", "test", "baselines", "best", "wall_s", "message",
         "stopped_early",
     }  # fmt: skip
+
+
+def test_measures_that_are_undefined_come_back_as_such(tmp_path):
+    """Captures without times have no false alarms an hour."""
+    measures = {"f1": 0.5, "false_alarms_per_hour": math.nan}
+    folder = RunFolder.create(make_plan(), tmp_path)
+    folder.write_outcome(
+        Outcome(status="done", exit_code=0, epochs=2, steps_per_rank=8, test=measures, best=measures, wall_s=1.5)
+    )
+    outcome = folder.read_outcome()
+    for found in (outcome.test, outcome.best):
+        assert found["f1"] == 0.5
+        assert math.isnan(found["false_alarms_per_hour"])
+    books = SavedStats(loss_sum=1.0, epoch_s=1.0, counters=Counters(), before_epoch=Counters())
+    position = Position(epoch=1, step=0, steps_done=4, books=books, best=Best(step=4, epoch=1, values=measures))
+    Manifest(plan_hash="", world_size=1, parameter_hash="", positions=(position,), files={}, keep=False).write(tmp_path)
+    values = Manifest.read(tmp_path).positions[0].best.values
+    assert values["f1"] == 0.5
+    assert math.isnan(values["false_alarms_per_hour"])
 
 
 def test_a_new_attempt_takes_back_the_outcome_and_counts(tmp_path):

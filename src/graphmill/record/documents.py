@@ -1,5 +1,6 @@
 """What a run folder keeps as JSON of its starts, its jobs and its end, and how such a document is read."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -20,15 +21,16 @@ BaselineScores = dict[str, dict[str, dict[str, float]]]
 class Outcome(BaseModel):
     """How a run ended: outcome.json. A run without one is running, or was killed before it could write it."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    # a measure may be undefined, and null is not a number
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, ser_json_inf_nan="strings")
 
     status: EndingName
     exit_code: int
     epochs: int = Field(description="epochs completed")
     steps_per_rank: int = Field(description="steps of each rank completed, over all attempts")
-    test: dict[str, Any] | None = Field(None, description="measures on the test split, by the best checkpoint")
+    test: dict[str, float | int] | None = Field(None, description="measures on the test split, by the best checkpoint")
     baselines: BaselineScores = Field({}, description="measures of baselines on the validation and the test split")
-    best: dict[str, Any] | None = Field(None, description="measures on the validation split, and their epoch")
+    best: dict[str, float | int] | None = Field(None, description="measures on the validation split, and their epoch")
     wall_s: float = Field(description="of this attempt")
     message: str = ""
     stopped_early: bool = Field(False, description="done before the planned end: the measure no longer improved")
@@ -77,6 +79,11 @@ class Pulled(BaseModel):
 
     source: str = Field(description="[USER@]HOST:PATH of the run folder")
     checkpoints: bool = Field(description="whether checkpoints were asked for, once at least")
+
+
+def json_of(document: BaseModel) -> Any:  # noqa: ANN401  # any JSON value
+    """What JSON carries of it: a float that is no number as text, where the model says so."""
+    return json.loads(document.model_dump_json())
 
 
 def read_document(path: Path, model: type[M], fix: str, upgrade: Callable[[bytes], bytes] = bytes) -> M:

@@ -9,13 +9,15 @@ from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, Valid
 
 from graphmill.base.files import write_json
 from graphmill.base.reads import retried
+from graphmill.record.documents import json_of
 from graphmill.spec.early_stopping import Patience
 
 MANIFEST = "manifest.json"
 
 
 class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+    # a measure may be undefined, and null is not a number
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, ser_json_inf_nan="strings")
 
 
 class Counters(_Frozen):
@@ -107,8 +109,7 @@ class Manifest(_Frozen):
 
     def write(self, folder: Path) -> None:
         """Write it, with a checksum over everything it says."""
-        content = self.model_dump(mode="json")
-        write_json(folder / MANIFEST, {"content": content, "xxh3": self._checksum()})
+        write_json(folder / MANIFEST, {"content": json_of(self), "xxh3": self._checksum()})
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest":

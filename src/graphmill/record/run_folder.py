@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.files import fsync_folder, write_json, write_text
 from graphmill.base.reads import is_there, retried
-from graphmill.record.documents import Attempt, Outcome, SubmittedJob, read_document
+from graphmill.record.documents import Attempt, Outcome, SubmittedJob, json_of, read_document
 from graphmill.record.lines import append_line, complete_lines
 from graphmill.record.lock import Owner, hold
 from graphmill.record.manifest import hash_text, saved_steps
@@ -258,7 +258,7 @@ class RunFolder:
 
     def write_outcome(self, outcome: Outcome) -> None:
         """Record how the run ended."""
-        write_json(self.outcome_path, outcome.model_dump(mode="json"))
+        write_json(self.outcome_path, json_of(outcome))
 
     def note_provenance(self, command: Sequence[str]) -> None:
         """Record where the run begins, at its first start only."""

@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from graphmill.base.errors import UserError
 from graphmill.base.files import replacing
 from graphmill.base.reads import retried
+from graphmill.record.documents import json_of
 from graphmill.record.manifest import Manifest, checkpoint_folders, file_checksum, in_words
 from graphmill.spec.weights import InitialWeights
 
@@ -130,7 +131,7 @@ class ContentDigest:
 
 def metadata_of(origin: Origin, checksum: str) -> dict[str, str]:
     """`__metadata__` of a file of weights; one key, because safetensors writes several in no fixed order."""
-    content = {"format": FORMAT, "checksum": checksum, "origin": json.loads(origin.model_dump_json())}
+    content = {"format": FORMAT, "checksum": checksum, "origin": json_of(origin)}
     return {METADATA_KEY: json.dumps(content, sort_keys=True, allow_nan=False)}
 
 

@@ -24,6 +24,7 @@ from torch import Tensor
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.files import fsync_file, fsync_folder, write_json
 from graphmill.nn.weights import Weights, os_error, write_tensors
+from graphmill.record.documents import json_of
 from graphmill.record.manifest import Manifest, Position, checkpoint_folders, file_checksum, in_words
 from graphmill.record.weights import WEIGHTS_FILE, checkpoint_name, furthest_whole, read_checkpoint
 from graphmill.sync.group import Group
@@ -62,7 +63,7 @@ class CheckpointStore:
         if self.group.rank == 0:
             weights.write(making / WEIGHTS_FILE)
             fsync_file(making / WEIGHTS_FILE)
-        write_json(making / _position_of(self.group.rank), state.position.model_dump(mode="json"))
+        write_json(making / _position_of(self.group.rank), json_of(state.position))
         self.group.barrier()
         if self.group.rank == 0:
             self._seal(making, final, parameter_hash, keep=keep)
