@@ -129,3 +129,16 @@ def test_weights_alone_are_not_read(root):
         plan_experiment(
             NodeClassificationExperiment.model_validate({**asked, "train": train}), dataset_root=root, run_id="run"
         )
+
+
+def test_checkpointed_activations_are_planned_with_less_memory(root):
+    every, few = (
+        KIND.sizes(
+            plan_of(
+                root, kind="gat", num_layers=3, checkpoint_activations=is_on, train={"num_neighbors": [3, 3, 3]}
+            ).task,
+            StepShape(40, "cpu", "fp32"),
+        ).activation_bytes
+        for is_on in (False, True)
+    )
+    assert every / 3 < few < every * 0.75

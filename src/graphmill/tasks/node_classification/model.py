@@ -95,6 +95,7 @@ def build_model(
                 attention_dropout=spec.attention_dropout,
                 edge_dim=len(own.edge_columns) or None,
                 attention=spec.attention,
+                checkpoint_activations=spec.checkpoint_activations,
             )
             edges = own.edge_features
             return EdgeIndexModel(attention, seed=plan.seed, rank=rank, standardise=standardise, edges=edges)
