@@ -64,10 +64,11 @@ def main() -> None:
 
 def measured(name: str, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
     """Origin of the runs, and the accuracy of every fold."""
-    dataset = f"tu/{name.split('-')[0]}"
+    source = name.partition("-")[0]
+    dataset = f"tu/{source}"
     if not (options.dataset_root / dataset).exists():
-        source = options.tu / f"{name.split('-')[0].upper()}.zip"
-        graphmill("prepare", dataset, "--from", str(source), "--dataset-root", str(options.dataset_root))
+        archive = options.tu / f"{source.upper()}.zip"
+        graphmill("prepare", dataset, "--from", str(archive), "--dataset-root", str(options.dataset_root))
     study = load_study(f"study-{name}")
     with Ledger(options.logs_root / study.name) as ledger:
         roots = ("--dataset-root", str(options.dataset_root), "--logs-root", str(options.logs_root))
