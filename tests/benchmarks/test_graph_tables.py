@@ -1,4 +1,4 @@
-"""Tables of graphs: they name a case that the statistic wins, a form that was not measured, a limit that was not met."""
+"""Tables of graphs: they name a case that the statistic wins, a form not measured, a limit that was not met."""
 
 import graph_tables
 
