@@ -190,6 +190,11 @@ class RunFolder:
         return self.path / "epilog.txt"
 
     @property
+    def profile_dir(self) -> Path:
+        """Holds what `train.profile` recorded: traces of the ranks, and phases.json once all of them are whole."""
+        return self.path / "profiler_traces"
+
+    @property
     def stop_path(self) -> Path:
         """Exists while the run is asked to stop: a job that sees it does not requeue or resubmit itself."""
         return self.path / "stop"

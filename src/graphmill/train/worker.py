@@ -204,6 +204,8 @@ def _train(training: Training, *, resume: bool, began: float) -> int:
         status, test = _run_and_test(training)
     finally:
         progress.close()
+        if training.profile is not None:
+            training.profile.close()
     message = _why_early(training) if status == "done" else training.time_left.why()
     baselines = recorded_baselines(run_log.folder) if test and training.group.rank == 0 else {}
     if training.group.rank == 0:

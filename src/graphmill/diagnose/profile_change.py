@@ -1,0 +1,102 @@
+"""Two profiles beside each other: what became faster, what slower, and what differs no more than its steps do. Pure."""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from graphmill.base.errors import UserError
+from graphmill.diagnose.profile import STEP, Row, rows_of
+from graphmill.record.phases import Profile
+
+Verdict = Literal["faster", "slower", "within noise", "only in the first", "only in the second"]
+_SAME_WORK: Final = ("task", "dataset.name", "dataset.checksum")
+_OF_A_STEP: Final = ("batch_size", "budget.max_nodes", "budget.max_edges")
+_IGNORED: Final = (
+    "name",
+    "run_id",
+    "epochs",
+    "steps_per_epoch",
+    "steps_per_rank",
+    "dataset.path",
+    "evaluate_every_epochs",
+)
+_SECTIONS_IGNORED: Final = ("profile", "checkpoint", "early_stopping", "init_from", "extends", "sources")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One phase in both."""
+
+    phase: str
+    background: bool
+    before: Row | None
+    after: Row | None
+    verdict: Verdict
+
+    @property
+    def ratio(self) -> float | None:
+        """The median of the second by that of the first; None: one of them lacks the phase, or took no time."""
+        if self.before is None or self.after is None or not self.before.median_s:
+            return None
+        return self.after.median_s / self.before.median_s
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The phases of two profiles, the whole step among them, and what else differs."""
+
+    changes: tuple[Change, ...]
+    differences: tuple[str, ...]  # of the plans
+    seeds_per_s: tuple[float, float]
+    is_same_work: bool  # a step has as many seeds in both
+
+    @property
+    def step(self) -> Change:
+        """The whole step."""
+        return next(change for change in self.changes if change.phase == STEP)
+
+
+def compare(before: Profile, after: Profile) -> Comparison:
+    """Raises `UserError` if they are of different data: their steps have nothing in common."""
+    for key in _SAME_WORK:
+        if before.plan.get(key) != after.plan.get(key):
+            raise UserError(
+                f"{before.run_id} and {after.run_id} cannot be compared: {_differs(key, before.plan, after.plan)}",
+                fix="compare profiles of one dataset",
+            )
+    rows = [{(row.phase, row.background): row for row in rows_of(profile)} for profile in (before, after)]
+    keys = [*rows[0], *(key for key in rows[1] if key not in rows[0])]
+    keys.sort(key=lambda key: (key[1], key[0] == STEP))
+    return Comparison(
+        changes=tuple(_change(key, rows[0].get(key), rows[1].get(key)) for key in keys),
+        differences=tuple(_differences(before.plan, after.plan)),
+        seeds_per_s=(_seeds_per_s(before), _seeds_per_s(after)),
+        is_same_work=all(before.plan.get(key) == after.plan.get(key) for key in _OF_A_STEP),
+    )
+
+
+def _change(key: tuple[str, bool], before: Row | None, after: Row | None) -> Change:
+    if before is None or after is None:
+        return Change(*key, before, after, "only in the second" if before is None else "only in the first")
+    verdict: Verdict = "within noise"
+    if after.high_s < before.low_s:
+        verdict = "faster"
+    elif after.low_s > before.high_s:
+        verdict = "slower"
+    return Change(*key, before, after, verdict)
+
+
+def _differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    keys = [key for key in {**before, **after} if before.get(key) != after.get(key)]
+    told = [key for key in keys if key not in _IGNORED and key.partition(".")[0] not in _SECTIONS_IGNORED]
+    return [_differs(key, before, after) for key in told]
+
+
+def _differs(key: str, before: dict[str, Any], after: dict[str, Any]) -> str:
+    return f"{key} is {json.dumps(before.get(key))} and {json.dumps(after.get(key))}"
+
+
+def _seeds_per_s(profile: Profile) -> float:
+    """Of all ranks, by the mean step of the slowest."""
+    slowest = max(rank.step.mean_s for rank in profile.ranks)
+    return float(profile.plan["batch_size"] * profile.plan["ranks"] / slowest)
