@@ -159,14 +159,14 @@ def _show(folder: Path, *, json: bool) -> None:
     print_table(("phase", "thread", "median ms", "quartiles", "share %"), [_phase_cells(row) for row in rows_of(found)])
     _show_operators(found)
     print_line("")
+    for note in notes:
+        print_line(f"note: {note}")
     print_line(told.figure)
     print_line(f"  the one thing to change: {told.change or 'nothing'}")
     for each in told.then:
         print_line(f"  then: {each}")
     print_line("")
     print_facts(_whereabouts(found, folder))
-    for note in notes:
-        _log.info(f"note: {note}")
 
 
 def _phase_cells(row: "Row") -> list[Cell]:

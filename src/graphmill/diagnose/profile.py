@@ -5,23 +5,28 @@ step, by its phases and its operators.
 """
 
 import statistics
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from graphmill.diagnose.bottleneck import Clock, Measured, find_bottleneck, is_crowded
 from graphmill.diagnose.thresholds import (
+    BUSY,
     COPY_SHARE,
     MANY_CALLS,
     OPERATOR_SHARE,
     OPTIMIZER_SHARE,
     OTHER_SHARE,
+    OTHERS_CORES,
     SMALL_CALL_S,
 )
 from graphmill.record.phases import OTHER, Operator, Profile, RankPhases, Spread
 
 STEP: Final = "step"
 _MADE: Final = ("sample", "gather", "collate")
+_DENSE: Final = ("aten::mm", "aten::addmm", "aten::bmm", "graphmill::linear")
+_SLOWER: Final = 0.15
 _UNEVEN: Final = 1.5  # times the lower quartile of steps
 _COMPUTED: Final = ("forward", "backward")
 
@@ -96,7 +101,8 @@ def advice(profile: Profile) -> Advice:
 
 def measured_of(profile: Profile) -> Measured:
     """The clocks of the timed steps, as `bottleneck` judges those of whole epochs."""
-    plan = profile.plan
+    plan, first = profile.plan, profile.ranks[0]
+    ours = sum(rank.cores_busy for rank in profile.ranks if rank.host == first.host)
     return Measured(
         clocks=tuple(_clock(rank) for rank in profile.ranks),
         eval_s=0.0,
@@ -109,6 +115,8 @@ def measured_of(profile: Profile) -> Measured:
         device=plan["device"],
         batch_size=plan["batch_size"],
         cores_per_host=profile.num_cores,
+        ranks_cores=ours,
+        others_cores=max(0.0, first.host_cores_busy - ours),
     )
 
 
@@ -138,6 +146,9 @@ def notes_of(profile: Profile) -> list[str]:
             f"{measured.ranks_per_host} ranks of {measured.threads} threads share {profile.num_cores} cores: waiting"
             " for a core hides in every figure"
         )
+    others = measured.others_cores or 0.0
+    if others > OTHERS_CORES:
+        notes.append(f"other processes kept {others:.1f} cores busy meanwhile: the figures are not this run's alone")
     if first.step.high_s > _UNEVEN * first.step.low_s:
         low, high = 1e3 * first.step.low_s, 1e3 * first.step.high_s
         notes.append(
@@ -145,9 +156,10 @@ def notes_of(profile: Profile) -> list[str]:
             " are of many sizes"
         )
     slower = first.traced_step.median_s / first.step.median_s - 1
-    if slower > 0.1:
+    if slower > _SLOWER:
         notes.append(
-            f"torch's profiler slowed the traced steps by {100 * slower:.0f} %: operators seem longer than they are"
+            f"traced steps took {100 * slower:.0f} % longer than timed ones, by torch's profiler or other processes:"
+            " read operators as shares"
         )
     notes += [f"rank {rank.rank}: {note}" for rank in profile.ranks for note in rank.notes]
     if profile.not_merged:
@@ -158,7 +170,7 @@ def notes_of(profile: Profile) -> list[str]:
 def dominant(profile: Profile) -> list[tuple[Operator, float]]:
     """The operators of rank 0's traced steps, the longest first, with their shares of such a step."""
     first = profile.ranks[0]
-    return [(each, each.self_s / first.traced_step.mean_s) for each in first.operators]
+    return [(each, each.self_s / first.traced_step.median_s) for each in first.operators]
 
 
 Shares = dict[tuple[str, bool], float]
@@ -220,26 +232,42 @@ def _loops(profile: Profile, shares: Shares) -> Advice | None:
 
 
 def _idle(profile: Profile, shares: Shares) -> Advice | None:
+    """Cores without a thread; or threads without work, where nobody else has the cores."""
     measured = measured_of(profile)
     wanted, have = measured.threads * measured.ranks_per_host, profile.num_cores
-    if measured.device != "cpu" or wanted >= have:
+    if measured.device != "cpu":
         return None
     computing = sum(shares.get((name, False), 0.0) for name in _COMPUTED)
-    threads = have // measured.ranks_per_host
-    figure = f"{have - wanted} of {have} cores have no thread, and computing takes {100 * computing:.0f} % of a step"
-    return Advice("compute", figure, f"train.threads={threads}", ("or more ranks (--ranks)",))
+    if wanted < have:
+        threads = have // measured.ranks_per_host
+        figure = (
+            f"{have - wanted} of {have} cores have no thread, and computing takes {100 * computing:.0f} % of a step"
+        )
+        return Advice("compute", figure, f"train.threads={threads}", ("or more ranks (--ranks)",))
+    busy, reachable = measured.ranks_cores or 0.0, have - (measured.others_cores or 0.0)
+    if busy >= BUSY * reachable:
+        return None
+    figure = f"{busy:.1f} cores were busy of {reachable:.1f} that the steps could have: their operations are small"
+    return Advice("compute", figure, _larger(profile))
 
 
 def _dominates(profile: Profile, shares: Shares) -> Advice | None:
+    """An operator and its backward are one."""
     del shares
-    found = [(each, share) for each, share in dominant(profile) if each.phase in _COMPUTED and share > OPERATOR_SHARE]
-    if not found:
+    found: defaultdict[str, list[tuple[Operator, float]]] = defaultdict(list)
+    for each, share in dominant(profile):
+        if each.phase in _COMPUTED:
+            found[each.name.removesuffix("Backward").removesuffix("_backward")].append((each, share))
+    name, parts = max(found.items(), key=lambda item: sum(share for _, share in item[1]), default=("", []))
+    total = sum(share for _, share in parts)
+    if total <= OPERATOR_SHARE:
         return None
-    each, share = found[0]
-    figure = f"{each.name} took {100 * share:.0f} % of a step, in {each.phase}"
-    figure += f" ({each.calls:g} calls, {1e3 * each.self_s:.2f} ms)"
-    change = "look at what it is given: -O train.profiler.shapes=true, then at it in the trace"
-    return Advice("operator", figure, change, ("a smaller model, or train.precision=bf16 where it is a dense product",))
+    told = ", ".join(f"{1e3 * each.self_s:.2f} ms in {each.phase}" for each, _ in parts)
+    figure = f"{name} took {100 * total:.0f} % of a step: {told}"
+    look = "look at its shapes in the trace (-O train.profiler.shapes=true)"
+    if name in _DENSE and profile.plan["precision"] == "fp32":
+        return Advice("operator", figure, "train.precision=bf16, if the processor has it", (look,))
+    return Advice("operator", figure, f"{look}: a narrower model, or fewer neighbours, makes it smaller")
 
 
 def _dispatches(profile: Profile, shares: Shares) -> Advice | None:

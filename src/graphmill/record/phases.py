@@ -75,7 +75,7 @@ class Operator(_Document):
     phase: str
     device: bool = Field(description="a kernel: its time is the device's")
     calls: float = Field(description="per step")
-    self_s: float = Field(description="per step, without the operators that it called")
+    self_s: float = Field(description="of a step, without the operators that it called; the median of steps")
 
 
 class RankPhases(_Document):
@@ -90,6 +90,8 @@ class RankPhases(_Document):
     traced_step: Spread = Field(description="with torch's profiler on")
     operators: tuple[Operator, ...] = Field(description="the longest first, of those below so many")
     calls: float = Field(description="of operators, per step")
+    cores_busy: float = Field(description="by this rank, while steps were timed")
+    host_cores_busy: float = Field(description="by all processes of its host meanwhile")
     peaks_mib: dict[str, float] = Field(description="of memory, by what was looked at")
     trace: str = Field(description="file name; empty: left out, see notes")
     notes: tuple[str, ...] = Field(description="what was cut from the trace, and why")

@@ -220,32 +220,44 @@ def merge(paths: Sequence[Path], into: Path, *, max_mib: float, between: Callabl
     return left_out
 
 
-def operators_of(events: Sequence[Event], num_steps: int, *, thread: int) -> tuple[Operator, ...]:
-    """Self times of operators and kernels by the phase that `thread` was in meanwhile, per step; the longest."""
-    phases = sorted(
+def operators_of(events: Sequence[Event], *, thread: int) -> tuple[Operator, ...]:
+    """Self times of operators and kernels by the phase that `thread` was in meanwhile, of a step; the longest.
+
+    The median of the steps: where cores are shared, some operator of some step waits for one.
+    """
+    ours = sorted(
         (event["ts"], event["ts"] + event["dur"], event["name"].removeprefix(PREFIX))
         for event in events
         if event.get("cat") == _SPANS and event["tid"] == thread and event["name"].startswith(PREFIX)
-        if event["name"] != f"{PREFIX}step"
     )
-    begins = [begin for begin, _, _ in phases]
+    phases = [span for span in ours if span[2] != "step"]
+    begins, steps = [begin for begin, _, _ in phases], [begin for begin, _, name in ours if name == "step"]
 
     def phase_at(ts: float) -> str:
         place = bisect_right(begins, ts) - 1
         return phases[place][2] if place >= 0 and ts <= phases[place][1] else "step"
 
-    found: defaultdict[tuple[str, str, bool], list[float]] = defaultdict(list)
+    found: defaultdict[tuple[str, str, bool], defaultdict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+
+    def add(event: Event, name: str, took_us: float, *, device: bool) -> None:
+        step = bisect_right(steps, event["ts"])
+        found[name, phase_at(event["ts"]), device][step].append(took_us)
+
     for event, self_us in _self_times(event for event in events if event.get("cat") == _OPERATOR):
-        name = _OF_A_LIBRARY.sub(r"\1::\2", event["name"])
-        found[name, phase_at(event["ts"]), False].append(self_us)
+        add(event, _OF_A_LIBRARY.sub(r"\1::\2", event["name"]), self_us, device=False)
     for event in events:
         if event.get("cat") in _KERNELS:
-            found[event["name"], phase_at(event["ts"]), True].append(event["dur"])
-    operators = [
-        Operator(name=name, phase=phase, device=device, calls=len(us) / num_steps, self_s=sum(us) / num_steps / _US)
-        for (name, phase, device), us in found.items()
-    ]
+            add(event, event["name"], event["dur"], device=True)
+    operators = [_operator(key, by_step, len(steps)) for key, by_step in found.items()]
     return tuple(sorted(operators, key=lambda each: -each.self_s)[:_MOST_OPERATORS])
+
+
+def _operator(key: tuple[str, str, bool], by_step: Mapping[int, Sequence[float]], num_steps: int) -> Operator:
+    name, phase, device = key
+    sums = [sum(us) for us in by_step.values()]
+    sums += [0.0] * (num_steps - len(sums))
+    calls = sum(len(us) for us in by_step.values()) / num_steps
+    return Operator(name=name, phase=phase, device=device, calls=calls, self_s=statistics.median(sums) / _US)
 
 
 def num_operators(events: Iterable[Event]) -> int:

@@ -16,8 +16,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
+import psutil
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
@@ -51,6 +52,24 @@ _MERGED_MIB: Final = 1024.0  # before compression; browsers hold no larger trace
 _UNREAD: Final = 8  # times train.profiler.max_mib: a larger trace is not even read to be cut
 
 
+@dataclass(frozen=True, slots=True)
+class _Busy:
+    """Seconds of cores that were used so far."""
+
+    at: float
+    own_s: float  # by this process
+    host_s: float  # by all of the host
+
+    @classmethod
+    def now(cls) -> "_Busy":
+        times = psutil.cpu_times()  # type: ignore[no-untyped-call]  # psutil leaves it unannotated
+        return cls(time.perf_counter(), time.process_time(), sum(times) - times.idle - getattr(times, "iowait", 0.0))
+
+    def cores_until(self, later: "_Busy", whose: Literal["own_s", "host_s"]) -> float:
+        took_s = later.at - self.at
+        return float(getattr(later, whose) - getattr(self, whose)) / took_s if took_s else 0.0
+
+
 @dataclass(slots=True)
 class StepProfile:
     """The profile of one rank's attempt. `step_ended` is called after every step, by all ranks alike."""
@@ -65,7 +84,7 @@ class StepProfile:
     _spans: list[SpanRecord] = field(default_factory=list)
     _threads: dict[int, str] = field(default_factory=dict)
     _ends: list[float] = field(default_factory=list)  # of steps
-    _resumed_at: list[float] = field(default_factory=list)  # when the profiler had begun, or stepped
+    _busy: list["_Busy"] = field(default_factory=list)  # after the first step, and after the last that was timed
     _profiler: profile | None = None
     _snapshot: AbstractContextManager[None] | None = None
     _zero: float = 0.0
@@ -84,6 +103,8 @@ class StepProfile:
             return
         self._ends.append(time.perf_counter())
         num_steps = len(self._ends)
+        if num_steps in (1, self.asked.wait):
+            self._busy.append(_Busy.now())
         if num_steps == self.asked.wait:
             with self.paused():
                 self._begin_to_trace()
@@ -181,7 +202,7 @@ class StepProfile:
         traced_step, _ = summarised(self._spans, traced, thread=own)
         trace = self._trace(raw, rank=rank, host=host, thread=own)
         name = "" if trace is None else f"rank_{rank}.pt.trace.json.gz"
-        operators = () if trace is None else operators_of(trace.events, len(traced), thread=own)
+        operators = () if trace is None else operators_of(trace.events, thread=own)
         calls = 0.0 if trace is None else num_operators(trace.events) / len(traced)
         peaks = self._peaks_mib(trace)
         if trace is not None:
@@ -198,6 +219,8 @@ class StepProfile:
             traced_step=traced_step,
             operators=operators,
             calls=calls,
+            cores_busy=self._busy[0].cores_until(self._busy[-1], "own_s"),
+            host_cores_busy=self._busy[0].cores_until(self._busy[-1], "host_s"),
             peaks_mib=peaks,
             trace=name,
             notes=notes,
