@@ -86,6 +86,10 @@ def advice(profile: Profile) -> Advice:
     measured = measured_of(profile)
     verdict = find_bottleneck(measured)
     shares = {(row.phase, row.background): row.share for row in rows_of(profile)}
+    if verdict.bound == "loader" and profile.plan["steps_per_epoch"] == 1:
+        smaller = f"smaller batches (train.batch_size={max(1, profile.plan['batch_size'] // 4)})"
+        figure = f"{_waited(profile, verdict.shares)}; an epoch is one step, and begins with its batch"
+        return Advice("loader", figure, f"{smaller}: of an epoch's later steps they are made ahead")
     if verdict.bound in ("loader", "sync", "imbalance"):
         first, *then = verdict.suggestions
         figure = {"loader": _waited, "sync": _synced, "imbalance": _differs}[verdict.bound](profile, verdict.shares)
@@ -101,8 +105,7 @@ def advice(profile: Profile) -> Advice:
 
 def measured_of(profile: Profile) -> Measured:
     """The clocks of the timed steps, as `bottleneck` judges those of whole epochs."""
-    plan, first = profile.plan, profile.ranks[0]
-    ours = sum(rank.cores_busy for rank in profile.ranks if rank.host == first.host)
+    plan = profile.plan
     return Measured(
         clocks=tuple(_clock(rank) for rank in profile.ranks),
         eval_s=0.0,
@@ -115,9 +118,14 @@ def measured_of(profile: Profile) -> Measured:
         device=plan["device"],
         batch_size=plan["batch_size"],
         cores_per_host=profile.num_cores,
-        ranks_cores=ours,
-        others_cores=max(0.0, first.host_cores_busy - ours),
     )
+
+
+def _cores_busy(profile: Profile) -> tuple[float, float]:
+    """On rank 0's host while steps were timed: by the ranks, and by others."""
+    first = profile.ranks[0]
+    ours = sum(rank.cores_busy for rank in profile.ranks if rank.host == first.host)
+    return ours, max(0.0, first.host_cores_busy - ours)
 
 
 def _clock(rank: RankPhases) -> Clock:
@@ -146,7 +154,7 @@ def notes_of(profile: Profile) -> list[str]:
             f"{measured.ranks_per_host} ranks of {measured.threads} threads share {profile.num_cores} cores: waiting"
             " for a core hides in every figure"
         )
-    others = measured.others_cores or 0.0
+    _, others = _cores_busy(profile)
     if others > OTHERS_CORES:
         notes.append(f"other processes kept {others:.1f} cores busy meanwhile: the figures are not this run's alone")
     if first.step.high_s > _UNEVEN * first.step.low_s:
@@ -244,7 +252,8 @@ def _idle(profile: Profile, shares: Shares) -> Advice | None:
             f"{have - wanted} of {have} cores have no thread, and computing takes {100 * computing:.0f} % of a step"
         )
         return Advice("compute", figure, f"train.threads={threads}", ("or more ranks (--ranks)",))
-    busy, reachable = measured.ranks_cores or 0.0, have - (measured.others_cores or 0.0)
+    busy, others = _cores_busy(profile)
+    reachable = have - others
     if busy >= BUSY * reachable:
         return None
     figure = f"{busy:.1f} cores were busy of {reachable:.1f} that the steps could have: their operations are small"

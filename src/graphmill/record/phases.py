@@ -116,7 +116,7 @@ def summarised(spans: Iterable[SpanRecord], steps: Sequence[Step], *, thread: in
     behind: defaultdict[str, list[float]] = defaultdict(list)
     known = sorted(spans, key=lambda span: (span.began, -span.ended))
     for step in steps:
-        inside = [span for span in known if step.began <= span.ended <= step.ended]
+        inside = [span for span in known if step.began < span.ended <= step.ended]
         for span in inside:
             if span.thread != thread:
                 behind[span.name].append(span.ended - span.began)
