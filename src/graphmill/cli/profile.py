@@ -156,7 +156,10 @@ def _show(folder: Path, *, json: bool) -> None:
         f"{found.run_id}: {found.plan['dataset.name']}, {ranks} on {found.plan['device']}, batches of"
         f" {found.plan['batch_size']}; {first.num_steps} steps timed, {first.num_traced} traced"
     )
-    print_table(("phase", "thread", "median ms", "quartiles", "share %"), [_phase_cells(row) for row in rows_of(found)])
+    print_table(
+        ("phase", "thread", "ms a step", "median", "quartiles", "share %"),
+        [_phase_cells(row) for row in rows_of(found)],
+    )
     _show_operators(found)
     print_line("")
     for note in notes:
@@ -172,7 +175,8 @@ def _show(folder: Path, *, json: bool) -> None:
 def _phase_cells(row: "Row") -> list[Cell]:
     spread = f"{1e3 * row.low_s:.2f} to {1e3 * row.high_s:.2f}"
     thread = "behind it" if row.background else "step"
-    return [row.phase, thread, f"{1e3 * row.median_s:.2f}", spread, f"{100 * row.share:.1f}"]
+    means = [f"{1e3 * seconds:.2f}" for seconds in (row.mean_s, row.median_s)]
+    return [row.phase, thread, *means, spread, f"{100 * row.share:.1f}"]
 
 
 def _show_operators(found: "Profile") -> None:
@@ -221,7 +225,7 @@ def _show_comparison(names: tuple[str, str], logs_root: Path, *, json: bool) -> 
         print_json({"before": folders[0], "after": folders[1], **asdict(found), "changes": changes})
         return
     print_table(
-        ("phase", "thread", "A median ms", "A quartiles", "B median ms", "B quartiles", "B ÷ A", ""),
+        ("phase", "thread", "A ms", "median", "quartiles", "B ms", "median", "quartiles", "B ÷ A", ""),
         [_change_cells(change) for change in found.changes],
     )
     print_line("")
@@ -231,7 +235,7 @@ def _show_comparison(names: tuple[str, str], logs_root: Path, *, json: bool) -> 
 def _change_cells(change: "Change") -> list[Cell]:
     cells: list[Cell] = [change.phase, "behind it" if change.background else "step"]
     for row in (change.before, change.after):
-        cells += ["", ""] if row is None else _phase_cells(row)[2:4]
+        cells += ["", "", ""] if row is None else _phase_cells(row)[2:5]
     return [*cells, "" if change.ratio is None else f"{change.ratio:.2f}", change.verdict]
 
 
@@ -242,7 +246,7 @@ def _tell(found: "Comparison") -> None:
             print_line(f"{verdict}: {', '.join(named)}")
     step, (before, after) = found.step, found.seeds_per_s
     print_line(f"the step is {step.verdict}; {before:,.0f} seeds/s in A, {after:,.0f} in B")
-    print_line("within noise: the quartiles of the two overlap")
+    print_line("within noise: medians that differ by no more than their steps do, or by 3 %")
     for difference in found.differences:
         print_line(f"differs: {difference}")
     if not found.is_same_work:

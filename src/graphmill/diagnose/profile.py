@@ -33,10 +33,11 @@ _COMPUTED: Final = ("forward", "backward")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One phase, over ranks: the median of theirs; the share is of all timed steps, the mean over ranks."""
+    """One phase, over ranks: the medians of theirs. Means add up to the step; the share is theirs, mean over ranks."""
 
     phase: str
     background: bool
+    mean_s: float
     median_s: float
     low_s: float
     high_s: float
@@ -75,10 +76,11 @@ def _row(profile: Profile, name: str, background: bool) -> Row:
 
 
 def _over_ranks(name: str, background: bool, spreads: Sequence[Spread], share: float) -> Row:
-    median, low, high = (
-        statistics.median(getattr(spread, key) for spread in spreads) for key in ("median_s", "low_s", "high_s")
+    mean, median, low, high = (
+        statistics.median(getattr(spread, key) for spread in spreads)
+        for key in ("mean_s", "median_s", "low_s", "high_s")
     )
-    return Row(name, background, median, low, high, share)
+    return Row(name, background, mean, median, low, high, share)
 
 
 def advice(profile: Profile) -> Advice:
