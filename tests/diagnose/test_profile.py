@@ -152,7 +152,7 @@ def test_a_change_is_what_the_steps_do_not_explain():
     assert found["forward"].ratio == pytest.approx(0.75)
     assert found["wait"].verdict == "within noise", "±20 % over 29 steps: medians are known to ±12 %"
     assert found["sync"].verdict == "only in the second"
-    assert compare(profile_of(after), profile_of(before)).changes[1].verdict == "slower"
+    assert compare(profile_of(after), profile_of(before)).changes[0].verdict == "slower"
 
 
 @pytest.mark.parametrize(("change", "verdict"), [(0.02, "within noise"), (0.05, "slower")])
@@ -168,6 +168,12 @@ def test_differences_of_the_plans_are_named_and_other_work_is_marked():
     assert same.step.verdict == "within noise"
     larger = compare(profile_of(rank_of()), profile_of(rank_of(), batch_size=128))
     assert not larger.is_same_work
+    assert larger.notes == ()
+    assert (
+        compare(profile_of(rank_of()), profile_of(rank_of(host_busy=3.5)))
+        .notes[0]
+        .startswith("other processes kept 1.5 cores busy in B")
+    )
     assert larger.seeds_per_s == (pytest.approx(640), pytest.approx(1280))
 
 

@@ -247,6 +247,8 @@ def _tell(found: "Comparison") -> None:
     step, (before, after) = found.step, found.seeds_per_s
     print_line(f"the step is {step.verdict}; {before:,.0f} seeds/s in A, {after:,.0f} in B")
     print_line("within noise: medians that differ by no more than their steps do, or by 3 %")
+    for note in found.notes:
+        print_line(f"note: {note}")
     for difference in found.differences:
         print_line(f"differs: {difference}")
     if not found.is_same_work:

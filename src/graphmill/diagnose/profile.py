@@ -123,7 +123,7 @@ def measured_of(profile: Profile) -> Measured:
     )
 
 
-def _cores_busy(profile: Profile) -> tuple[float, float]:
+def cores_busy(profile: Profile) -> tuple[float, float]:
     """On rank 0's host while steps were timed: by the ranks, and by others."""
     first = profile.ranks[0]
     ours = sum(rank.cores_busy for rank in profile.ranks if rank.host == first.host)
@@ -156,14 +156,14 @@ def notes_of(profile: Profile) -> list[str]:
             f"{measured.ranks_per_host} ranks of {measured.threads} threads share {profile.num_cores} cores: waiting"
             " for a core hides in every figure"
         )
-    _, others = _cores_busy(profile)
+    _, others = cores_busy(profile)
     if others > OTHERS_CORES:
         notes.append(f"other processes kept {others:.1f} cores busy meanwhile: the figures are not this run's alone")
     if first.step.high_s > _UNEVEN * first.step.low_s:
         low, high = 1e3 * first.step.low_s, 1e3 * first.step.high_s
         notes.append(
-            f"steps differ much, {low:.1f} to {high:.1f} ms between quartiles: other processes work here, or batches"
-            " are of many sizes"
+            f"steps differ much, {low:.1f} to {high:.1f} ms between quartiles: other processes work here, batches are"
+            " of many sizes, or not every step synchronises"
         )
     slower = first.traced_step.median_s / first.step.median_s - 1
     if slower > _SLOWER:
@@ -254,7 +254,7 @@ def _idle(profile: Profile, shares: Shares) -> Advice | None:
             f"{have - wanted} of {have} cores have no thread, and computing takes {100 * computing:.0f} % of a step"
         )
         return Advice("compute", figure, f"train.threads={threads}", ("or more ranks (--ranks)",))
-    busy, others = _cores_busy(profile)
+    busy, others = cores_busy(profile)
     reachable = have - others
     if busy >= BUSY * reachable:
         return None

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from graphmill.base.errors import UserError
-from graphmill.diagnose.profile import STEP, Row, rows_of
+from graphmill.diagnose.profile import STEP, Row, cores_busy, rows_of
+from graphmill.diagnose.thresholds import OTHERS_CORES
 from graphmill.record.phases import Profile
 
 Verdict = Literal["faster", "slower", "within noise", "only in the first", "only in the second"]
@@ -57,6 +58,7 @@ class Comparison:
     differences: tuple[str, ...]  # of the plans
     seeds_per_s: tuple[float, float]
     is_same_work: bool  # a step has as many seeds in both
+    notes: tuple[str, ...]  # why a change may not be their own
 
     @property
     def step(self) -> Change:
@@ -80,6 +82,7 @@ def compare(before: Profile, after: Profile) -> Comparison:
         changes=tuple(_change(key, rows[0].get(key), rows[1].get(key), num_steps) for key in keys),
         differences=tuple(_differences(before.plan, after.plan)),
         seeds_per_s=(_seeds_per_s(before), _seeds_per_s(after)),
+        notes=tuple(_disturbed(before, "A") + _disturbed(after, "B")),
         is_same_work=all(before.plan.get(key) == after.plan.get(key) for key in _OF_A_STEP),
     )
 
@@ -107,6 +110,13 @@ def _differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
 
 def _differs(key: str, before: dict[str, Any], after: dict[str, Any]) -> str:
     return f"{key} is {json.dumps(before.get(key))} and {json.dumps(after.get(key))}"
+
+
+def _disturbed(profile: Profile, name: str) -> list[str]:
+    _, others = cores_busy(profile)
+    if others <= OTHERS_CORES:
+        return []
+    return [f"other processes kept {others:.1f} cores busy in {name}: what changed may be their doing"]
 
 
 def _seeds_per_s(profile: Profile) -> float:

@@ -211,6 +211,10 @@ class RunFolder:
         """What was copied to one host."""
         return self.staged_dir / f"{hostname}.json"
 
+    def trace_path(self, rank: int) -> Path:
+        """What torch's profiler recorded of one rank, with graphmill's spans."""
+        return self.profile_dir / f"rank_{rank}.pt.trace.json.gz"
+
     def events_path(self, rank: int) -> Path:
         """What one rank appended."""
         return self.events_dir / f"rank_{rank}.jsonl"

@@ -67,7 +67,7 @@ def build(context: RankContext, device: torch.device, alive: Callable[[], None])
     )
     profile = None
     if plan.profile is not None:
-        profile = StepProfile(plan.profile, plan, group, folder.profile_dir, context.stop, stats.paused, alive)
+        profile = StepProfile(plan.profile, plan, group, folder, context.stop, stats.paused, alive)
         profile.begin()
     return Training(
         plan=plan,

@@ -35,6 +35,7 @@ from graphmill.record.phases import (
     summarised,
     write_profile,
 )
+from graphmill.record.run_folder import RunFolder
 from graphmill.record.traces import PREFIX, Trace, bounded, merge, num_operators, operators_of, trace_of, write_trace
 from graphmill.runtime.machine import machine_info
 from graphmill.runtime.spans import Name
@@ -77,7 +78,7 @@ class StepProfile:
     asked: ProfilePlan
     plan: Plan
     group: Group
-    folder: Path
+    run: RunFolder
     stop: StopRequest
     paused: Callable[[], AbstractContextManager[None]]  # what is done within is no time of the epoch
     alive: Callable[[], None]
@@ -91,7 +92,7 @@ class StepProfile:
 
     def begin(self) -> None:
         """Listen to the rank's spans from here on, unless an earlier attempt has made the profile."""
-        made = [int(is_there(self.folder / PHASES_FILE))]
+        made = [int(is_there(self.run.profile_dir / PHASES_FILE))]
         if any(found[0] for found in self.group.gather_numbers(made)):
             return
         self.group.spans.listeners.append(self._heard)
@@ -115,7 +116,7 @@ class StepProfile:
             else:
                 self._profiler.step()
                 if num_steps == self.asked.wait + self.asked.warmup and self.asked.memory_snapshot:
-                    self._snapshot = memory_snapshot(self.folder / f"rank_{self.group.rank}.memory.pickle")
+                    self._snapshot = memory_snapshot(self.run.profile_dir / f"rank_{self.group.rank}.memory.pickle")
                     self._snapshot.__enter__()
 
     def close(self) -> None:
@@ -201,13 +202,13 @@ class StepProfile:
         step, phases = summarised(self._spans, timed, thread=own)
         traced_step, _ = summarised(self._spans, traced, thread=own)
         trace = self._trace(raw, rank=rank, host=host, thread=own)
-        name = "" if trace is None else f"rank_{rank}.pt.trace.json.gz"
+        path = self.run.trace_path(rank)
         operators = () if trace is None else operators_of(trace.events, thread=own)
         calls = 0.0 if trace is None else num_operators(trace.events) / len(traced)
         peaks = self._peaks_mib(trace)
         if trace is not None:
             lines = bounded(trace, self.asked.max_mib)
-            write_trace(self.folder / name, trace.header, lines)
+            write_trace(path, trace.header, lines)
         notes = (self._unread(raw),) if trace is None else tuple(trace.notes)
         return RankPhases(
             rank=rank,
@@ -222,7 +223,7 @@ class StepProfile:
             cores_busy=self._busy[0].cores_until(self._busy[-1], "own_s"),
             host_cores_busy=self._busy[0].cores_until(self._busy[-1], "host_s"),
             peaks_mib=peaks,
-            trace=name,
+            trace="" if trace is None else path.name,
             notes=notes,
         )
 
@@ -267,8 +268,8 @@ class StepProfile:
         traced = [part for part in parts if part.trace]
         left_out = []
         if traced:
-            paths = [self.folder / part.trace for part in traced]
-            left_out = merge(paths, self.folder / MERGED_FILE, max_mib=_MERGED_MIB, between=self.alive)
+            paths = [self.run.profile_dir / part.trace for part in traced]
+            left_out = merge(paths, self.run.profile_dir / MERGED_FILE, max_mib=_MERGED_MIB, between=self.alive)
         kind = self.plan.kind
         found = Profile(
             run_id=self.plan.run_id,
@@ -280,13 +281,13 @@ class StepProfile:
             ranks=tuple(parts),
             not_merged=tuple(traced[place].rank for place in left_out),
         )
-        write_profile(self.folder, found)
+        write_profile(self.run.profile_dir, found)
         for rank in range(self.group.world_size):
             self._part(rank).unlink(missing_ok=True)
 
     def _part(self, rank: int) -> Path:
         """What a rank hands to rank 0."""
-        return self.folder / f".rank_{rank}.phases.json"
+        return self.run.profile_dir / f".rank_{rank}.phases.json"
 
 
 def _held(event: dict[str, Any]) -> float:
