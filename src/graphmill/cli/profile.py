@@ -98,13 +98,14 @@ def _known(text: str, logs_root: Path) -> Path | None:
     from graphmill.cluster.launch.profile import FOLDER
     from graphmill.record.phases import profile_paths, read_profile
     from graphmill.spec.dotted import PLAN_FILE
+    from graphmill.spec.recipes import list_recipes
 
     for folder in (Path(text), logs_root / text, logs_root / FOLDER / text):
         found = next((path for path in profile_paths(folder) if path.is_file()), None)
         if found is not None:
             return found.parent
-        if folder.is_dir() and ((folder / PLAN_FILE).is_file() or folder != Path(text)):
-            read_profile(folder)  # a run without a profile: says so
+        if (folder / PLAN_FILE).is_file() and text not in {recipe.name for recipe in list_recipes()}:
+            read_profile(folder)  # says that it has none
     return None
 
 
@@ -132,11 +133,10 @@ def _make(asked: "Experiment", root: Path | None, logs_root: Path, steps: int | 
     code = profile_here(short_plan(plan, chosen), to)
     if (to / PHASES_FILE).is_file():
         return to
-    if code in (exits.DONE, exits.OUT_OF_TIME):
-        raise UserError(
-            "the run was stopped before its profile was complete", fix="give the same command again, or fewer --steps"
-        )
-    _log.error("the run failed before its profile was complete; its error is above")
+    if code == exits.OUT_OF_TIME:
+        _log.error("stopped before the profile was complete: nothing is kept; give the same command again")
+        raise typer.Exit(exits.INTERRUPTED)
+    _log.error("the run ended before its profile was complete; its error is above")
     raise typer.Exit(code)
 
 

@@ -110,8 +110,11 @@ def _added(
 
 def _name_threads(events: list[Event], threads: Mapping[int, str], pid: object, thread: int) -> None:
     """Threads that have spans of ours, with the one that computes on top."""
-    ours = dict.fromkeys(event["tid"] for event in events if event["name"].startswith(PREFIX) and event["ph"] == "X")
-    events[:] = [event for event in events if event["ph"] != "M" or event.get("tid") not in ours]
+    ours = dict.fromkeys(
+        event["tid"] for event in events if event.get("cat") == _SPANS and event["name"].startswith(PREFIX)
+    )
+    named = {(pid, number) for number in ours}
+    events[:] = [event for event in events if event["ph"] != "M" or (event["pid"], event.get("tid")) not in named]
     for number in ours:
         place = {"ph": "M", "pid": pid, "tid": number, "ts": 0}
         name = "step" if number == thread else threads.get(number, "thread")

@@ -21,7 +21,7 @@ def _blocks(profile: Profile) -> list[Block]:
     own = [(row.phase, row.share) for row in rows if not row.background and row.phase != STEP]
     what = f"{first.num_steps} steps that were timed, mean over ranks"
     blocks: list[Block] = [
-        Remark(f"{found.figure[:1].upper()}{found.figure[1:]}."),
+        Remark(f"{found.figure}."),
         *(Remark(f"Try: {text}.") for text in (found.change, *found.then) if text),
         Shares(f"Share of a step, {what}", tuple(own)),
         Table(
