@@ -14,10 +14,10 @@ def test_what_it_shows(new_run):
     write_profile(folder.profile_dir, profile_of(rank_of(operators=products, host_busy=3.0, wait=0.1)))
     blocks = profile_section(folder).blocks
     (shares,) = [block for block in blocks if isinstance(block, Shares)]
-    assert [name for name, _ in shares.parts] == ["forward", "wait", "backward"]
+    assert [name for name, _ in shares.parts] == ["wait", "forward", "backward"]
     assert sum(share for _, share in shares.parts) == pytest.approx(1)
     phases, operators = [block for block in blocks if isinstance(block, Table)]
-    assert [row[0] for row in phases.rows] == ["forward", "wait", "backward", "step"]
+    assert [row[0] for row in phases.rows] == ["wait", "forward", "backward", "step"]
     assert [row[0] for row in operators.rows] == ["aten::mm"]
     said = [block.text for block in blocks if isinstance(block, Remark)]
     assert said[0].startswith("aten::mm took 50 %")

@@ -278,7 +278,7 @@ def _dominates(profile: Profile, shares: Shares) -> Advice | None:
     look = "look at its shapes in the trace (-O train.profiler.shapes=true)"
     if name in _DENSE and profile.plan["precision"] == "fp32":
         return Advice("operator", figure, "train.precision=bf16, if the processor has it", (look,))
-    return Advice("operator", figure, f"{look}: a narrower model, or fewer neighbours, makes it smaller")
+    return Advice("operator", figure, f"{look}: a smaller model or neighbourhood makes it cheaper")
 
 
 def _dispatches(profile: Profile, shares: Shares) -> Advice | None:
