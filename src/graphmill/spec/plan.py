@@ -17,6 +17,7 @@ from graphmill.spec.kinds.kind import AnyKind, DatasetInfo, TaskPlan
 from graphmill.spec.measures import judged_kind, refuse_unfit_measures
 from graphmill.spec.memory_budget import MemoryBudget
 from graphmill.spec.optimizer import OptimizerSpec, planned_optimizer
+from graphmill.spec.profiler import ProfilePlan, planned_profile
 from graphmill.spec.weights import Ancestor, InitialWeights
 
 NumBatches = Callable[[int, int, int], int]
@@ -79,6 +80,7 @@ class Plan(Spec):
 
     sources: dict[str, InitialWeights] = Field({}, description="weights that the task uses while it trains, by name")
     budget: BatchBudget | None = Field(None, description="absent: batches are `batch_size` seeds")
+    profile: ProfilePlan | None = Field(None, description="absent: no step is profiled")
     memory_budget: MemoryBudget | None = Field(None, exclude=True)
     """How the size of its batches was found; a record beside the plan, and no part of it. None: it was given."""
 
@@ -186,7 +188,14 @@ def resolve(
         init_from=init_from,
         sources=dict(sources or {}),
         budget=budget,
+        profile=_profile(train, last_step, device),
     )
+
+
+def _profile(train: TrainSpec, last_step: int, device: str) -> ProfilePlan | None:
+    if not train.profile:
+        return None
+    return planned_profile(train.profiler, steps=train.profile_steps, last_step=last_step, device=device)
 
 
 def _batches(

@@ -204,6 +204,8 @@ def _train(training: Training, *, resume: bool, began: float) -> int:
         status, test = _run_and_test(training)
     finally:
         progress.close()
+        if training.profile is not None:
+            training.profile.close()
     message = _why_early(training) if status == "done" else training.time_left.why()
     baselines = recorded_baselines(run_log.folder) if test and training.group.rank == 0 else {}
     if training.group.rank == 0:
@@ -316,6 +318,9 @@ def _why_early(training: Training) -> str:
 
 
 def _closing(training: Training, test: Measures | None, baselines: BaselineScores) -> str:
+    profile = training.plan.profile
+    if profile is not None and profile.ends_run and training.time_left.stop.why:
+        return training.time_left.stop.why
     if test is None or training.best is None:
         return f"stopped after step {training.steps_done} of {training.calendar.last_step}; a checkpoint is there"
     kind = training.plan.kind
