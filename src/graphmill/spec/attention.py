@@ -1,6 +1,6 @@
 """What models that attend to neighbours have in common."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field, PositiveInt
@@ -24,6 +24,12 @@ class AttentionSpec(Spec):
         "fused", description="one operator, on CPUs in fp32; or plain PyTorch, which holds edges x heads x channels"
     )
 
+    checkpoint_activations: bool = Field(
+        False,
+        description="activation checkpointing: of each layer the backward pass keeps what it reads alone, and computes "
+        "the rest again; the same weights, less memory, more time",
+    )
+
     @property
     def width(self) -> int:
         """Of all heads of a hidden layer."""
@@ -45,6 +51,11 @@ class AttentionSpec(Spec):
         """
         per_edge = 0 if self.attention == "fused" else 4 * (3 * self.width + 6 * self.heads)
         return nodes * 4 * (5 * self.width + 3 * self.heads) + edges * per_edge
+
+
+def kept_bytes(of_layers: Sequence[int], of_inputs: int, *, checkpointed: bool) -> int:
+    """What the backward pass of layers keeps; checkpointed: what all of them read, the rest a layer at a time."""
+    return max(of_layers) + of_inputs if checkpointed else sum(of_layers)
 
 
 def refuse_fused(model: object, train: TrainSpec) -> None:

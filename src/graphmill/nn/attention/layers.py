@@ -12,6 +12,7 @@ from graphmill.base.errors import UserError
 from graphmill.nn.attention import operator, reference
 from graphmill.nn.attention.edges import REDUCTIONS, EdgeGroups, group_edges, loop_features
 from graphmill.nn.attention.operator import Dropout, EdgeFeatures, Scores
+from graphmill.nn.operators import is_native, linear
 
 Form = Literal["fused", "reference"]
 Pair = tuple[Tensor, Tensor | None]
@@ -26,6 +27,14 @@ def glorot(weight: Tensor) -> None:
 
 class Projection(nn.Linear):
     """A linear map that begins with Glorot's weights."""
+
+    fused = False  # with the project's own product, where it takes the inputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[…, in_features] → […, out_features]."""
+        if self.fused and x.dim() == 2 and len(x) and is_native(x) and is_native(self.weight) and not is_mixed(x):
+            return linear(x.contiguous(), self.weight, self.bias)
+        return super().forward(x)
 
     def reset_parameters(self) -> None:
         """Weights after Glorot, the bias uniform on ±1 / √in_features."""
@@ -63,6 +72,11 @@ class LazyProjection(nn.modules.lazy.LazyModuleMixin, Projection):
                 if self.bias is not None:
                     self.bias.materialize((self.out_features,))
                 self.reset_parameters()
+
+
+def is_mixed(x: Tensor) -> bool:
+    """Whether torch's products of `x` are made in another number format."""
+    return torch.is_autocast_enabled(x.device.type)
 
 
 def projection(in_channels: int, out_channels: int, *, bias: bool) -> Projection:
@@ -118,6 +132,9 @@ class AttentionConv(nn.Module):
         width = self.out_channels * (self.heads if self.concat else 1)
         in_channels = self.in_channels if isinstance(self.in_channels, int) else self.in_channels[1]
         self.res = projection(in_channels, width, bias=False) if residual else None
+        for module in self.children():
+            if isinstance(module, Projection):
+                module.fused = self.attention == "fused"
         self.bias = nn.Parameter(torch.empty(width)) if bias else None
 
     def reset_parameters(self) -> None:
