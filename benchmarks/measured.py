@@ -306,6 +306,8 @@ def pipeline(result: dict[str, Any]) -> str:
 
 def pipeline_kills(result: dict[str, Any], what: str = "Pipelines of jobs") -> str:
     ways = ", ".join(f"{count} {way}" for way, count in result["by_way"].items())
+    if stages := result.get("by_stage"):
+        ways += "; in the stage " + ", ".join(f"{name} {count}" for name, count in stages.items())
     return (
         f"**{what}, killed**: {result['kills']} kills at random moments ({ways}) of {result['pipelines']}"
         f" submitted pipelines: {result['equal']} ended with the weights of the undisturbed one, bit for bit;"

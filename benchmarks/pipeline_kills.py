@@ -118,16 +118,19 @@ def compare(subject: Subject, folder: Path, wanted: int, dice: random.Random) ->
     if child.returncode:
         raise SystemExit(f"the undisturbed pipeline failed:\n{out}{err}")
     ways: Counter[str] = Counter()
+    struck: Counter[str] = Counter()
     equal = number = run_twice = 0
     while ways.total() < wanted:
         number += 1
         pipeline = Pipeline(subject, folder, folder / f"killed-{number}")
         run_twice += disturb(pipeline, dice, ways, wanted)
+        struck += pipeline.struck
         same = pipeline.weights() == alone.weights()
         equal += same
         console.print(f"pipeline {number}: {'equal' if same else 'DIFFERENT'} after {ways.total()} kills in all")
     return {
-        "kills": ways.total(), "by_way": dict(ways), "pipelines": number, "equal": equal, "run_twice": run_twice
+        "kills": ways.total(), "by_way": dict(ways), "by_stage": dict(struck), "pipelines": number, "equal": equal,
+        "run_twice": run_twice,
     }  # fmt: skip
 
 
@@ -139,6 +142,8 @@ class Pipeline:
     folder: Path
     logs: Path
     attempts_when_done: dict[str, int] = field(default_factory=dict)
+    struck: Counter[str] = field(default_factory=Counter)
+    """Kills by the stage that had begun and was not done; "none": between two."""
 
     def start(self, verb: str, *words: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "graphmill.cli", "pipeline", verb, str(self.folder / "p.yaml"), *words]
@@ -156,6 +161,12 @@ class Pipeline:
             if folder.plan_path.exists() and folder.is_done():
                 self.attempts_when_done.setdefault(name, len(folder.attempts()))
         return set(self.attempts_when_done) == set(self.subject.stages)
+
+    def under_way(self) -> str:
+        """The stage that has begun and is not done."""
+        folders = {name: self.stage(name) for name in self.subject.stages}
+        begun = [name for name, folder in folders.items() if folder.plan_path.exists() and not folder.is_done()]
+        return begun[0] if begun else "none"
 
     def hands_over(self) -> bool:
         """Whether a stage that takes weights has begun and saved nothing yet."""
@@ -201,7 +212,7 @@ def disturb(pipeline: Pipeline, dice: random.Random, ways: Counter[str], wanted:
 
 def wait_for_moment(pipeline: Pipeline, dice: random.Random) -> None:
     """A random time; or until a stage that takes weights has begun, and up to two seconds more."""
-    if dice.random() < 2 / 3:
+    if dice.random() < 2 / 3 or pipeline.hands_over():  # a stage that was just struck there is to come further
         time.sleep(dice.uniform(0, 25))
         return
     while jobs("pending", "running") and not pipeline.hands_over():
@@ -213,7 +224,7 @@ def wait_for_moment(pipeline: Pipeline, dice: random.Random) -> None:
 
 def strike(pipeline: Pipeline, submit: subprocess.Popen[str], dice: random.Random, ways: Counter[str]) -> None:
     """End whatever is there to be ended now."""
-    is_handing_over = pipeline.hands_over()
+    is_handing_over, stage = pipeline.hands_over(), pipeline.under_way()
     if submit.poll() is None:
         with suppress(ProcessLookupError):
             os.killpg(submit.pid, signal.SIGKILL)
@@ -234,8 +245,8 @@ def strike(pipeline: Pipeline, submit: subprocess.Popen[str], dice: random.Rando
                 (drivers if way == "driver" else ranks)[0].kill()
     way += " while handing over" * is_handing_over
     ways[way] += 1
-    done = [name for name in pipeline.subject.stages if name in pipeline.attempts_when_done]
-    console.print(f"{time.strftime('%H:%M:%S')} kill {ways.total()}: {way}; done: {', '.join(done) or 'none'}")
+    pipeline.struck[stage] += 1
+    console.print(f"{time.strftime('%H:%M:%S')} kill {ways.total()}: {way}; stage: {stage}")
 
 
 def processes(pipeline: Pipeline, module: str) -> list[psutil.Process]:
