@@ -272,5 +272,7 @@ def _opened(path: Path, reached: _Reached | None = None) -> Iterator[IO[bytes]]:
 
 
 def _unreadable(source: str, reached: _Reached | None, error: Exception) -> UserError:
-    where = f" behind line {reached.num_lines:,}" if reached is not None and reached.num_lines else ""
+    where = "" if reached is None else f" behind line {reached.num_lines:,}"
+    if reached is not None and not reached.num_lines:
+        where = " within its first block of lines"
     return UserError(f"{source} cannot be read{where}: {error}", fix="give a whole capture, and the right to read it")
