@@ -302,10 +302,12 @@ def pipeline(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", source(result, "python benchmarks/pipeline.py")])
 
 
-def pipeline_kills(result: dict[str, Any]) -> str:
+def pipeline_kills(result: dict[str, Any], what: str = "Pipelines of jobs") -> str:
     ways = ", ".join(f"{count} {way}" for way, count in result["by_way"].items())
+    if stages := result.get("by_stage"):
+        ways += "; in the stage " + ", ".join(f"{name} {count}" for name, count in stages.items())
     return (
-        f"**Pipelines of jobs, killed**: {result['kills']} kills at random moments ({ways}) of {result['pipelines']}"
+        f"**{what}, killed**: {result['kills']} kills at random moments ({ways}) of {result['pipelines']}"
         f" submitted pipelines: {result['equal']} ended with the weights of the undisturbed one, bit for bit;"
         f" {result['run_twice']} stages ran twice. "
     ) + source(result, "python benchmarks/pipeline_kills.py")
@@ -378,6 +380,7 @@ TABLES = {
     "submit": submit,
     "pipeline": pipeline,
     "pipeline_kills": pipeline_kills,
+    "pipeline_kills_can": lambda r: pipeline_kills(r, "The five stages of `pipeline-can`, on generated captures"),
     "before_after": before_after,
     "mutations": mutations,
     "monitor": monitor,

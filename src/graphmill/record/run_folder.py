@@ -378,7 +378,7 @@ def refuse_other_plan(folder: RunFolder, plan: Plan, asked: Plan) -> None:
     if differences:
         raise UserError(
             f"{folder.path} was planned otherwise: {'; '.join(differences)}",
-            fix="leave the change out to continue that run, or give another --run-id to start a new one",
+            fix="leave the change out to continue that run, or give another --run-id, or --logs-root, for a new one",
         )
 
 

@@ -128,7 +128,8 @@ def resolve(experiment: IntrusionExperiment, dataset: CaptureInfo) -> IntrusionP
         raise UserError(
             f"of {dataset.num_val:,} validation windows of {dataset.name} {dataset.num_val_attacked:,} are attacked,"
             " and no threshold can be chosen on windows of one kind",
-            fix="set dataset.blocks, dataset.val_captures or dataset.val_share otherwise, or give task.threshold",
+            fix="-O dataset.blocks=20 divides each of 20 stretches of a capture by time; or name dataset.val_captures,"
+            " or give task.threshold",
         )
     return IntrusionPlan(
         dataset=dataset,
