@@ -4,7 +4,17 @@ import triton
 import triton.language as tl
 
 from graphmill.nn.attention.triton_forward import incoming, logits_of, scored, tile_of
-from graphmill.nn.attention.triton_tiles import add_features, columns_of, features, kept, places_of, row, rows, steep
+from graphmill.nn.attention.triton_tiles import (
+    add_features,
+    columns_of,
+    features,
+    kept,
+    places_of,
+    put,
+    row,
+    rows,
+    steep,
+)
 
 
 @triton.jit
@@ -33,9 +43,9 @@ def put_feature_gradients(
     for number in range(EDGE_DIM):
         weight = row(edge_weight, number, columns, is_column, WIDTH)
         grad = tl.sum(tl.sum(gz * weight[None, :, :], 2), 1)
-        tl.store(grad_edge_attr + ids * EDGE_DIM + number, grad.to(grad_edge_attr.dtype.element_ty), mask=is_stored)
+        put(grad_edge_attr + ids * EDGE_DIM + number, grad, is_stored)
         of_loop = grad_loop_attr + (ids - num_edges) * EDGE_DIM + number
-        tl.store(of_loop, grad.to(grad_loop_attr.dtype.element_ty), mask=is_loop)
+        put(of_loop, grad, is_loop)
 
 
 @triton.jit(do_not_specialize=["num_edges", "num_loops", "key_low", "key_high", "threshold"])
@@ -96,14 +106,16 @@ def attention_backward_targets(
             put_pairs(pairs, slots, is_edge, heads, is_head, alpha, of_logit, HEADS)
             of_target += tl.sum(gz, 0)
             if edge_attr is not None:
-                attr = features(edge_attr, loop_attr, ids, is_stored, is_loop, num_edges, EDGE_DIM, FEATURES)
-                of_weight += sum_of_products(attr, tl.reshape(gz, [BLOCK, GROUP * SCORES]), FEATURES, GROUP * SCORES)
+                of_weight += sum_of_products(
+                    features(edge_attr, loop_attr, ids, is_stored, is_loop, num_edges, EDGE_DIM, FEATURES),
+                    tl.reshape(gz, [BLOCK, GROUP * SCORES]), FEATURES, GROUP * SCORES,
+                )  # fmt: skip
             if grad_edge_attr is not None:
                 put_feature_gradients(
                     grad_edge_attr, grad_loop_attr, gz, edge_weight, ids, is_stored, is_loop, num_edges, columns,
                     is_column, EDGE_DIM, WIDTH,
                 )  # fmt: skip
-        tl.store(grad_target + target * WIDTH + columns, of_target.to(grad_target.dtype.element_ty), mask=is_column)
+        put(grad_target + target * WIDTH + columns, of_target, is_column)
     if att is not None:
         tl.store(att_partials + share.to(tl.int64) * WIDTH + columns, of_att, mask=is_column)
     if edge_attr is not None:
@@ -153,6 +165,6 @@ def attention_backward_sources(
                     EDGE_DIM, VALUES,
                 )  # fmt: skip
             of_x += tl.sum(of_logit[:, :, None] * steep(z, slope), 0) * weight_of_logit
-    tl.store(grad_x + node * VALUES + values, of_x.to(grad_x.dtype.element_ty), mask=is_value)
+    put(grad_x + node * VALUES + values, of_x, is_value)
     if att is None:
-        tl.store(grad_source + node * HEADS + heads, of_source.to(grad_source.dtype.element_ty), mask=is_head)
+        put(grad_source + node * HEADS + heads, of_source, is_head)

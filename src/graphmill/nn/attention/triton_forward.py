@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from graphmill.nn.attention.triton_tiles import add_features, columns_of, kept, places_of, row, rows, steep
+from graphmill.nn.attention.triton_tiles import add_features, columns_of, kept, places_of, put, row, rows, steep
 
 
 @triton.jit
@@ -93,7 +93,7 @@ def attention_forward(
         peak = most
     sums = tl.where(degree > 0, sums / total[:, None], 0.0)
     place = target * VALUES + values
-    tl.store(out + place, sums.to(out.dtype.element_ty), mask=is_value)
+    put(out + place, sums, is_value)
     if exact is not None:
         tl.store(exact + place, sums, mask=is_value)
     tl.store(lse + target * HEADS + heads, peak + tl.log(total), mask=is_head)
@@ -126,4 +126,4 @@ def attention_weights(
         if DROPS:
             powers *= kept(ids, heads, key_low, key_high, threshold, scale)
         places = alpha + (ids * HEADS)[:, None] + heads[None, :]
-        tl.store(places, powers.to(alpha.dtype.element_ty), mask=is_edge[:, None] & is_head[None, :])
+        put(places, powers, is_edge[:, None] & is_head[None, :])

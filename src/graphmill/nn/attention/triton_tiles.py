@@ -49,8 +49,16 @@ def places_of(group, HEADS: tl.constexpr, CHANNELS: tl.constexpr, GROUP: tl.cons
 def columns_of(att, heads, is_head, values, is_value):
     """The columns [GROUP, SCORES] of a group's scores, and which of them there are."""
     if att is None:
-        return heads[:, None], is_head[:, None]
-    return values, is_value
+        columns, is_column = heads[:, None], is_head[:, None]
+    else:
+        columns, is_column = values, is_value
+    return columns, is_column
+
+
+@triton.jit
+def put(pointer, value, mask):
+    """Store float32 values in the format of a tensor."""
+    tl.store(pointer, value.to(pointer.dtype.element_ty), mask=mask)
 
 
 @triton.jit
