@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     asked = parser.parse_args()
     frames, problems = read_capture(asked.capture)
-    print(f"{len(frames):,} frames; {problems or 'no bad line'}; {processor()}")
+    print(f"{len(frames):,} frames; {str(problems) or 'no bad line'}; {processor()}")
     ways: dict[str, Callable[[], object]] = {
         "read": lambda: [len(part) for part in iterate(asked.capture, Problems())],
         "windows": lambda: [len(part) for part in graphs_of([frames], Leftover())],

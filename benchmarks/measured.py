@@ -15,6 +15,8 @@ from typing import Any
 
 from entries import AGES, problems, read, source
 from fault_tables import faults, faults_ssh, preemption
+from graph_tables import TABLES as OF_GRAPHS
+from graph_tables import ratio
 from headlines import HEADLINES, graphs_of, road_graph
 
 ROOT = Path(__file__).parent.parent
@@ -59,10 +61,6 @@ def headlines() -> str:
     if in_doubt:
         lines += ["", f"Left out, with what is known against them in docs/measurements.md: {', '.join(in_doubt)}."]
     return "\n".join(lines) + "\n"
-
-
-def ratio(spread: dict[str, float]) -> str:
-    return f"{spread['median']:.3g} ({spread['q25']:.3g} to {spread['q75']:.3g})"
 
 
 def samplers(result: dict[str, Any], title: str, command: str, note: str) -> str:
@@ -304,10 +302,12 @@ def pipeline(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", source(result, "python benchmarks/pipeline.py")])
 
 
-def pipeline_kills(result: dict[str, Any]) -> str:
+def pipeline_kills(result: dict[str, Any], what: str = "Pipelines of jobs") -> str:
     ways = ", ".join(f"{count} {way}" for way, count in result["by_way"].items())
+    if stages := result.get("by_stage"):
+        ways += "; in the stage " + ", ".join(f"{name} {count}" for name, count in stages.items())
     return (
-        f"**Pipelines of jobs, killed**: {result['kills']} kills at random moments ({ways}) of {result['pipelines']}"
+        f"**{what}, killed**: {result['kills']} kills at random moments ({ways}) of {result['pipelines']}"
         f" submitted pipelines: {result['equal']} ended with the weights of the undisturbed one, bit for bit;"
         f" {result['run_twice']} stages ran twice. "
     ) + source(result, "python benchmarks/pipeline_kills.py")
@@ -368,6 +368,7 @@ TABLES = {
     "traffic_step": traffic_step,
     "dispatch": dispatch,
     "accuracy": accuracy,
+    **OF_GRAPHS,
     "schemes": schemes,
     "equality": equality,
     "kills": kills,
@@ -379,6 +380,7 @@ TABLES = {
     "submit": submit,
     "pipeline": pipeline,
     "pipeline_kills": pipeline_kills,
+    "pipeline_kills_can": lambda r: pipeline_kills(r, "The five stages of `pipeline-can`, on generated captures"),
     "before_after": before_after,
     "mutations": mutations,
     "monitor": monitor,

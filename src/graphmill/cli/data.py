@@ -169,7 +169,9 @@ def _kind_to_prepare(name: str, task: str | None, source: Path | None) -> "AnyKi
     known = next((kind for kind in all_kinds() if known_dataset(kind, name) is not None), None)
     if known is not None or source is None:
         return known or default_kind()
-    return next((kind for kind in all_kinds() if kind.recognise and load(kind.recognise)(source)), default_kind())
+    # The later look closer: a table with a column of times may be a series, and is a capture by its header.
+    latest_first = reversed(all_kinds())
+    return next((kind for kind in latest_first if kind.recognise and load(kind.recognise)(source)), default_kind())
 
 
 def _options(kind: "AnyKind", texts: Sequence[str]) -> "Spec":

@@ -1,6 +1,7 @@
 """`detect`: judge a stream by the weights of a run."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -62,4 +63,5 @@ def detect(
         *(["--json"] if json else []),
     ]
     sys.stdout.flush()
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until Python has started there, and can end quietly
     os.execv(sys.executable, command)  # the stream, Ctrl-C and the exit status are its own; no shell

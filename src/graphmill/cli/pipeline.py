@@ -1,7 +1,8 @@
 """`pipeline`: the stages of a pipeline planned, run and listed."""
 
 import logging
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +13,7 @@ from typer.core import TyperCommand
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.cli.job_options import joined_values, takes_job_options
-from graphmill.cli.options import CodeSnapshot, DatasetRoot, Json, LogsRoot
+from graphmill.cli.options import CodeSnapshot, DatasetRoot, Json, LogsRoot, Overrides
 from graphmill.cli.plan import make_plan
 from graphmill.cli.recipes import show_recipes
 from graphmill.cli.show import Cell, print_facts, print_json, print_line, print_table
@@ -96,6 +97,7 @@ def plan(
     name: PipelineName,
     *,
     stages: StageNames = None,
+    overrides: Overrides = None,
     trial: Trial = 20,
     time_limit: TimeLimit = None,
     memory_limit: MemoryLimit = None,
@@ -120,7 +122,7 @@ def plan(
     from graphmill.cluster.launch.predict import Measurements, predict
     from graphmill.spec.packing import pack
 
-    loaded, chosen, of = _loaded(name, stages, logs_root)
+    loaded, chosen, of = _loaded(name, stages, logs_root, overrides)
     limits = _limits(time_limit, memory_limit)
     plans = checked_plans(of, chosen, of.planned_by(_planner(root, logs_root, to_train=not dry_run)))  # a trial trains
     if dry_run:
@@ -145,6 +147,7 @@ def run(
     name: PipelineName,
     *,
     stages: StageNames = None,
+    overrides: Overrides = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check and plan every stage, list them, and stop before anything runs.")
     ] = False,
@@ -156,11 +159,13 @@ def run(
 
     A stage that is done is not run again; one that was interrupted resumes, also in the middle of an epoch; one whose
     definition has changed since it began is refused, with the difference. A stage that fails stops those that take its
-    weights (exit status 1). Ctrl-C stops the pipeline (75), and the same command resumes it.
+    weights (exit status 1). Ctrl-C stops the pipeline (75), and the same command resumes it. -O is laid over all
+    stages, also over what the file says of one of them.
 
     \b
     Example:
       graphmill pipeline run pipeline-neighbours --logs-root logs
+      graphmill pipeline run pipeline-can -O dataset.name=mine
       graphmill pipeline run pipeline-neighbours --stages few
 
     \b
@@ -177,7 +182,7 @@ def run(
     from graphmill.cluster.launch.evaluation_sets import evaluate_on_all
     from graphmill.cluster.launch.pipeline import checked_plans, run_pipeline
 
-    loaded, chosen, of = _loaded(name, stages, logs_root)
+    loaded, chosen, of = _loaded(name, stages, logs_root, overrides)
     plan_of = of.planned_by(_planner(root, logs_root, to_train=not dry_run))
     checked_plans(of, chosen, plan_of)
     if dry_run:
@@ -201,6 +206,7 @@ def submit(
     name: PipelineName,
     *,
     stages: StageNames = None,
+    overrides: Overrides = None,
     trial: Annotated[
         int,
         typer.Option(
@@ -254,7 +260,7 @@ def submit(
     memory = None if memory_limit is None else mib_of(memory_limit)
     if memory_limit is not None and not memory:
         raise UserError(f"--memory-limit {memory_limit} is not an amount of memory", fix="write, for example, 8G")
-    loaded, chosen, _ = _loaded(name, stages, logs_root)
+    loaded, chosen, _ = _loaded(name, stages, logs_root, overrides)
     submit_stages(
         loaded,
         chosen,
@@ -292,11 +298,13 @@ def list_(
     show_recipes("pipeline", json=json)
 
 
-def _loaded(name: str, stages: str | None, logs_root: Path) -> "tuple[Pipeline, list[StageSpec], Stages]":
+def _loaded(
+    name: str, stages: str | None, logs_root: Path, overrides: Sequence[str] | None = None
+) -> "tuple[Pipeline, list[StageSpec], Stages]":
     from graphmill.cluster.launch.pipeline import Stages
     from graphmill.spec.pipeline import chosen_stages, load_pipeline
 
-    loaded = load_pipeline(name)
+    loaded = replace(load_pipeline(name), laid_over=tuple(overrides or ()))
     names = (stages or "").replace(",", " ").split()
     if stages is not None and not names:
         raise UserError("--stages names no stage", fix="name some after it, or leave it out for all")

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from graphmill.base.errors import UserError
+from graphmill.base.names import nearest
 from graphmill.cli.options import DatasetRoot, Json, LogsRoot
 from graphmill.cli.show import Cell, print_facts, print_json
 
@@ -137,7 +138,10 @@ def _choices(split: str, weights: str, dataset: str | None, root: Path | None, t
 def refuse_other(given: str, option: str, known: tuple[str, ...]) -> None:
     """`UserError` if the option has a value that is not known."""
     if given not in known:
-        raise UserError(f"{option} {given} is not one of {', '.join(known)}", fix=f"give {option} {known[-1]}")
+        raise UserError(
+            f"{option} {given} is not one of {', '.join(known)}",
+            fix=f"give {option} {nearest(given, known) or known[-1]}",
+        )
 
 
 def _in_a_process(module: str, run: str, logs_root: Path, options: list[str]) -> dict[str, Cell]:

@@ -19,11 +19,15 @@ T = TypeVar("T")
 Backward = Callable[..., tuple[Tensor | None, ...]]
 
 
-def define(schema: str, compute: Callable[..., T], shape: Callable[..., Any]) -> Callable[..., T]:
+def define(
+    schema: str, compute: Callable[..., T], shape: Callable[..., Any], *, on_gpu: Callable[..., T] | None = None
+) -> Callable[..., T]:
     """The operator `schema`: `compute` on the CPU, `shape` gives results as empty tensors."""
     name = schema[: schema.index("(")]
     _LIBRARY.define(schema, tags=torch.Tag.pt2_compliant_tag)
     _LIBRARY.impl(name, compute, "CPU")
+    if on_gpu is not None:
+        _LIBRARY.impl(name, on_gpu, "CUDA")
     torch.library.register_fake(f"graphmill::{name}", shape, lib=_LIBRARY)
     operator: Callable[..., T] = getattr(torch.ops.graphmill, name).default
     return operator

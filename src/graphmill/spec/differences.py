@@ -41,18 +41,24 @@ def configuration(plan: Plan) -> dict[str, Any]:
 def varied_keys(plans: Sequence[Plan]) -> list[str]:
     """The dotted names in which the configurations of `plans` differ: enough of them to tell all apart.
 
-    Where some configurations cannot be told apart without them, also keys that only some have, such as an option of
-    one synchronisation scheme, and how many steps there are, which follows from batch size, ranks and epochs.
+    Where some configurations cannot be told apart without them, also keys that only some have, and alike, such as an
+    option of one synchronisation scheme (not all of them: a teacher that only some have brings many), and how many
+    steps there are, which follows from batch size, ranks and epochs.
     """
     found = [configuration(plan) for plan in plans]
     keys = list(dict.fromkeys(key for each in found for key in each))
     varied = [key for key in keys if len({json.dumps(each.get(key)) for each in found}) > 1]
     in_all = [key for key in varied if len({json.dumps(each[key]) for each in found if key in each}) > 1]
     asked = [key for key in in_all if key not in _NUM_STEPS]
-    num_different = len({_values(each, varied) for each in found})
-    return next(
-        some for some in (asked, in_all, varied) if len({_values(each, some) for each in found}) == num_different
-    )
+    chosen = asked
+    for key in [*(key for key in varied if key not in _NUM_STEPS), *_NUM_STEPS]:
+        if _num_told_apart(found, [*chosen, key]) > _num_told_apart(found, chosen):
+            chosen = [*chosen, key]
+    return [key for key in varied if key in chosen]
+
+
+def _num_told_apart(configured: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> int:
+    return len({_values(each, keys) for each in configured})
 
 
 def _values(configured: Mapping[str, Any], keys: Sequence[str]) -> tuple[str, ...]:

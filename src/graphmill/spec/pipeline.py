@@ -98,6 +98,7 @@ class Pipeline:
     shared: tuple[str, ...]  # overrides of all stages
     evaluate_on: Literal["own", "all"]
     stages: tuple[StageSpec, ...]  # at least one; each takes weights of earlier ones only
+    laid_over: tuple[str, ...] = ()  # overrides of all stages that win over those of a stage: of the command line
 
     def stage(self, name: str) -> StageSpec:
         """The stage called `name`; `UserError` if there is none."""
@@ -157,7 +158,8 @@ def load_stage(
     both are so. `UserError` if something in it is wrong, or its task does not use its sources.
     """
     overrides = [*pipeline.shared, *(_override(key, value) for key, value in stage.set.items())]
-    overrides += further
+    overrides = [text for text in overrides if not _is_replaced(text, pipeline.laid_over)]
+    overrides += [*pipeline.laid_over, *further]
     if stage.init_from is not None and stage.init_from.stage not in missing and logs_root is not None:
         overrides.append(_override("init_from", source_section(pipeline, stage.init_from, logs_root)))
     if stage.sources and not set(stage.needs_for_sources()) & set(missing) and logs_root is not None:
@@ -260,6 +262,13 @@ def _problems_of_sources(
 
 def _overlap(one: str, other: str) -> bool:
     return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
+
+
+def _is_replaced(override: str, later: Sequence[str]) -> bool:
+    """Whether one of `later` sets the same key, or the whole section that it is in."""
+    key = override.partition("=")[0]
+    others = [text.partition("=")[0].strip().replace("-", "_") for text in later]
+    return any(key == other or key.startswith(f"{other}.") for other in others)
 
 
 def _override(key: str, value: object) -> str:

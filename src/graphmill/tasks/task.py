@@ -78,8 +78,8 @@ class Task(Protocol[B]):
     def batches(self, epoch: int, first_step: int) -> Generator[B]:
         """This rank's batches from a step of an epoch to the epoch's end, one per step, even if it has no seeds.
 
-        An epoch ends where the plan's calendar says. What it costs is measured by the group's spans, `sample` and
-        `gather`; they may overlap the step.
+        An epoch ends where the plan's calendar says. What it costs is measured by the group's spans, `sample`, `gather`
+        and `collate`; they may overlap the step.
 
         Each is a function of (seed, epoch, step, rank, number of ranks) alone, whatever was drawn before (invariant 1).
         """

@@ -3,6 +3,14 @@
 One line for each window, written as soon as its end has arrived.
 """
 
+import signal
+
+from graphmill.runtime.stop import end_when_interrupted
+
+if __name__ == "__main__":  # before torch is imported
+    end_when_interrupted()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # which `graphmill detect` blocks
+
 import argparse
 import gzip
 import io
@@ -46,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
     show_messages()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # from here on there are sums to tell
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         detector = detector_of(RunFolder.open(options.run_folder), options.weights, trusted=options.trust)
         threshold = _threshold(detector, options.threshold)

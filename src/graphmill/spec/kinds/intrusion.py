@@ -121,14 +121,14 @@ def resolve(experiment: IntrusionExperiment, dataset: CaptureInfo) -> IntrusionP
     """Its part of a plan."""
     asked, train = experiment.dataset, experiment.train
     refuse_other_classes(train.loss, NUM_CLASSES, dataset.name)
-    for model in (experiment.model, *([experiment.model.gat] if isinstance(experiment.model, FusionSpec) else [])):
-        refuse_fused(model, train)
+    refuse_fused(experiment.model, train)
     _refuse_clashes(experiment)
     if experiment.task.threshold is None and dataset.num_val_attacked in (0, dataset.num_val):
         raise UserError(
             f"of {dataset.num_val:,} validation windows of {dataset.name} {dataset.num_val_attacked:,} are attacked,"
             " and no threshold can be chosen on windows of one kind",
-            fix="set dataset.blocks, dataset.val_captures or dataset.val_share otherwise, or give task.threshold",
+            fix="-O dataset.blocks=20 divides each of 20 stretches of a capture by time; or name dataset.val_captures,"
+            " or give task.threshold",
         )
     return IntrusionPlan(
         dataset=dataset,

@@ -25,6 +25,7 @@ _HEADER: Final = "timestamp,arbitration_id,data_field,attack"
 _TRIED: Final = 200  # lines from which the layout is told
 _UNREADABLE: Final = (OSError, EOFError, zlib.error)
 _THREADS: Final = 2
+_A_CAPTURE: Final = "give a capture: a line for each frame"
 _MOST_BAD: Final = 0.5  # share of lines without a frame from which on a file is not a capture
 
 
@@ -139,8 +140,11 @@ def _frames(
             problems.add(LATE, numbers[frames.time < before])
             last_time = frames.time[-1]
             first_time = frames.time[0] if first_time is None else first_time
-            yield frames if attack is None else _labelled(frames, attack, float(first_time))
-    if problems.num_lines > _MOST_BAD * reached.num_lines or not reached.num_lines:
+        # Also where there is none: whoever watches a stream is to hear of its problems before it ends.
+        yield frames if attack is None or first_time is None else _labelled(frames, attack, float(first_time))
+    if not reached.num_lines:
+        raise UserError(f"{source} holds no frame: there is no line in it, but perhaps a header", fix=_A_CAPTURE)
+    if problems.num_lines > _MOST_BAD * reached.num_lines:
         raise UserError(
             f"{source}: {problems.num_lines:,} of {reached.num_lines:,} lines are no frames of the layout {layout}"
             f" ({problems})",
@@ -174,6 +178,18 @@ def _parsed(
             yield under_way.popleft().result()
 
 
+def looks_like_capture(path: Path) -> bool:
+    """Whether the first line is a header of can-train-and-test, or a frame of any layout."""
+    try:
+        with _opened(path) as file:
+            lines = next(read_lines(file, 2**16), None)
+    except UserError:
+        return False
+    if lines is None:
+        return False
+    return _is_header(lines) or any(len(parse(lines[:1], Problems())[0]) for parse in LAYOUTS.values())
+
+
 def layout_of(path: Path) -> str:
     """The layout whose frames most of the first lines are. `UserError` if no line is of any."""
     with _opened(path) as file:
@@ -192,9 +208,12 @@ def _told(blocks: Iterator[Lines], source: str) -> tuple[str, Iterator[Lines]]:
             return best, itertools.chain(held, blocks)
         if lines.numbers[-1] >= _TRIED:
             break
+    if sum(len(lines) for lines in held) <= sum(_is_header(lines) for lines in held[:1]):
+        raise UserError(f"{source} holds no frame: there is no line in it, but perhaps a header", fix=_A_CAPTURE)
     raise UserError(
         f"{source}: none of its first lines (from line 1) is a frame of a layout that is known: {', '.join(LAYOUTS)}",
-        fix="name its layout if the capture begins with other text, or convert it to a log of candump",
+        fix="leave it out if it is no capture, name its layout if it begins with other text (prepare: -o layout=…;"
+        " detect: --layout), or convert it to a log of candump",
     )
 
 
@@ -254,4 +273,6 @@ def _opened(path: Path, reached: _Reached | None = None) -> Iterator[IO[bytes]]:
 
 def _unreadable(source: str, reached: _Reached | None, error: Exception) -> UserError:
     where = "" if reached is None else f" behind line {reached.num_lines:,}"
+    if reached is not None and not reached.num_lines:
+        where = " within its first block of lines"
     return UserError(f"{source} cannot be read{where}: {error}", fix="give a whole capture, and the right to read it")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.spec.kinds.intrusion import CapturePrepareOptions
-from graphmill.tasks.intrusion.captures import Attack, layout_of, read_capture, road_attacks
+from graphmill.tasks.intrusion.captures import Attack, looks_like_capture, read_capture, road_attacks
 from graphmill.tasks.intrusion.frames import NO_LABEL, Frames
 from graphmill.tasks.intrusion.generate import captures as generated
 from graphmill.tasks.intrusion.road import holds_frames, read_npz
@@ -24,6 +24,7 @@ _log = logging.getLogger(__name__)
 GENERATED: Final = "synthetic/can"
 _SECONDS: Final = 60
 _SUFFIXES: Final = (".csv", ".csv.gz", ".txt", ".txt.gz", ".log", ".log.gz", ".npz")
+_LOOKED_AT: Final = 20  # files of a folder
 _ROAD: Final = "capture_metadata.json"
 
 
@@ -32,6 +33,9 @@ def prepare_asked(asked: Preparation) -> CaptureStore:
     options = asked.options
     assert isinstance(options, CapturePrepareOptions)
     stored = asked.save_as or asked.name
+    is_generated = asked.name == GENERATED
+    if is_generated and asked.from_path is not None:
+        raise UserError(f"{GENERATED} is generated and reads nothing from {asked.from_path}", fix="leave --from out")
     path = store_path(stored, asked.root)
     if path.exists() and not asked.force:
         store = CaptureStore.open(path)
@@ -39,7 +43,6 @@ def prepare_asked(asked: Preparation) -> CaptureStore:
             raise UserError(f"{path} holds a prepared dataset", fix="rebuild it with --force, or choose another name")
         _log.info(f"{stored} is prepared already: {path}")
         return store
-    is_generated = asked.name == GENERATED
     _refuse_misfits(asked, options, is_generated=is_generated)
     frames: Iterator[tuple[str, Frames, str]]
     if asked.from_path is None:
@@ -52,22 +55,13 @@ def prepare_asked(asked: Preparation) -> CaptureStore:
 
 
 def holds_captures(path: Path) -> bool:
-    """Whether a file, or the first file in a folder that could be one, is a capture by its look."""
-    found = next(iter(_files(path)), None)
-    if found is None:
-        return False
-    if found.suffix == ".npz":
-        return holds_frames(found)
-    try:
-        return bool(layout_of(found))
-    except UserError:
-        return False
+    """Whether a file, or one of the first files in a folder that could be one, is a capture by its look."""
+    files = _files(path)[:_LOOKED_AT]
+    return any(holds_frames(file) if file.suffix == ".npz" else looks_like_capture(file) for file in files)
 
 
 def _refuse_misfits(asked: Preparation, options: CapturePrepareOptions, *, is_generated: bool) -> None:
     own = {"seconds", "seed"} & options.model_fields_set
-    if is_generated and asked.from_path is not None:
-        raise UserError(f"{GENERATED} is generated and reads nothing from {asked.from_path}", fix="leave --from out")
     if not is_generated and asked.from_path is None:
         raise UserError(f"{asked.name} needs --from", fix="give a capture, or a folder of captures")
     if not is_generated and own:

@@ -144,6 +144,8 @@ def graphs_of(
     num_held, num_frames, skip = 0, 0, 0
     begin = 0  # of the next window, counted in the whole capture
     for block in blocks:
+        if not len(block):
+            continue
         held.append(block)
         num_held += len(block)
         num_frames += len(block)

@@ -181,7 +181,10 @@ def _read_own(request: Request) -> LabelledGraph:
         return read_edge_list(path, request.stored_name, split_seed=_forced_seed(request))
     if path.suffix == ".npz":  # it lacks edge_index or y: let the reader report it
         return read_npz_graph(path, request.stored_name)
-    raise UserError(f"{path} is in no layout that graphmill reads for {request.name!r}", fix=f"give {OTHER_LAYOUTS}")
+    raise UserError(
+        f"{path} is in no layout that graphmill reads for {request.name!r}",
+        fix=f"give {OTHER_LAYOUTS}; where it is something else than one graph, say so with --task",
+    )
 
 
 def _folder_with(path: Path, files: tuple[str, ...], subfolders: tuple[str, ...], dataset: str) -> Path:

@@ -103,7 +103,7 @@ class NodeClassification:
     def batches(self, epoch: int, first_step: int) -> Generator[MiniBatch]:
         """The mini-batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
         with closing(prefetch(lambda: self._make(epoch, first_step), self.plan.prefetch)) as batches:
-            yield from feed(batches, self.group.device)
+            yield from feed(batches, self.group.device, self.group.spans)
 
     def weights(self, epoch: int, step: int) -> tuple[float, ...]:
         """Sums of the class weights of every rank's seeds; their number if each counts 1."""

@@ -1,0 +1,91 @@
+"""docs/howto/can-detector.md as a person would follow it, on generated captures and with an epoch instead of many."""
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from capture_text import csv_of
+
+from graphmill.spec.kinds.intrusion import KIND
+from graphmill.spec.pipeline import load_pipeline
+from graphmill.tasks.intrusion.generate import captures
+from graphmill.tasks.intrusion.layouts import LAYOUTS
+
+TEXT = (Path(__file__).parents[2] / "docs" / "howto" / "can-detector.md").read_text(encoding="utf-8")
+COMMANDS = {
+    part.partition("\n")[0]: [
+        line
+        for block in re.findall(r"^```bash\n(.*?)^```", part, re.MULTILINE | re.DOTALL)
+        for line in block.split("\n")
+    ]
+    for part in re.split(r"^## ", TEXT, flags=re.MULTILINE)
+}
+FIRST = ("Prepare", "Train a classifier, and judge it", "Watch a bus")
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory) -> Path:
+    """A folder with what the page has at hand: a capture with floods, the same as a log of candump, and two others."""
+    folder = tmp_path_factory.mktemp("desk")
+    made = dict(captures(40, 0))
+    with gzip.open(folder / "DoS-1.csv.gz", "wt") as file:
+        file.write(csv_of(made["dos"]))
+    lines = [line.split(",") for line in csv_of(made["dos"]).splitlines()[1:]]
+    (folder / "bus.log").write_text("".join(f"({time}) can0 {name}#{data}\n" for time, name, data, _ in lines))
+    (folder / "road").mkdir()
+    for name in ("spoofing", "fuzzing"):
+        (folder / "road" / f"{'max_speed' * (name == 'fuzzing')}{name}.csv").write_text(csv_of(made[name]))
+    return folder
+
+
+def follow(desk: Path, environ: dict[str, str], section: str) -> dict[str, str]:
+    """What each command of a section of the page printed, by the command."""
+    said = {}
+    (part,) = (name for name in COMMANDS if name.startswith(section))
+    for line in filter(None, COMMANDS[part]):
+        command = re.sub(r"--epochs \d+", "--epochs 1", line)
+        if re.search(r"pipeline (run|plan) ", line):
+            command += " -O train.epochs=1"
+        ours = command.replace("graphmill", f"{sys.executable} -m graphmill.cli", 1)
+        done = subprocess.run(["bash", "-c", ours], cwd=desk, env=environ, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        said[line] = done.stdout
+    return said
+
+
+def test_the_tables_name_what_there_is():
+    assert all(f"`{name}`" in TEXT for name in LAYOUTS)
+    assert all(f"`{measure.name}`" in TEXT for measure in KIND.measures)
+    assert all(f"| `{stage.name}` |" in TEXT for stage in load_pipeline("pipeline-can").stages)
+
+
+def test_from_a_capture_to_verdicts(source_environ, desk):
+    said: dict[str, str] = {}
+    for section in FIRST:
+        said |= follow(desk, source_environ, section)
+    assert re.search(r"\bf1 .*\n(.*\n)+.*\brates_f1 ", said["graphmill evaluate dos1-gat"])
+    verdicts = [json.loads(line) for line in (desk / "verdicts.jsonl").read_text().splitlines()]
+    live = said["graphmill detect dos1-gat < bus.log"].splitlines()[1:]
+    assert len(verdicts) == len(live) > 200
+    assert [each["is_alarm"] for each in verdicts] == ["ALARM" in line for line in live]
+    assert {each["is_attack"] for each in verdicts} == {True, False}
+    assert any(each["ids"] for each in verdicts if each["is_alarm"])
+
+
+def test_captures_that_were_not_trained_on(source_environ, desk):
+    said = follow(desk, source_environ, "When a statistic")
+    assert sum("id counts and inter-arrival times: F1" in each for each in said.values()) == 2
+
+
+@pytest.mark.slow
+def test_the_pipeline(source_environ, desk):
+    if not (desk / "data" / "dos1").exists():  # the test before made it
+        follow(desk, source_environ, "Prepare")
+    said = follow(desk, source_environ, "The pipeline")
+    listed = said["graphmill pipeline list pipeline-can"].splitlines()[1:]
+    assert [line.split()[1] for line in listed] == ["done"] * 5
+    assert (desk / "report.html").stat().st_size > 10_000
