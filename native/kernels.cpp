@@ -247,6 +247,7 @@ void relu_dropout_backward(float* grad_in, const float* grad_out, const float* o
 #include "product_kernels.inc"
 #include "recurrent_kernels.inc"
 
+#include "attention_lanes.inc"
 #include "attention_tiles.inc"  // reads the last one
 
 #include "attention_kernels.inc"  // reads the last one
