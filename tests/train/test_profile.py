@@ -147,3 +147,14 @@ def test_without_cuda_a_memory_snapshot_is_refused(tmp_path: Path):
     with pytest.raises(UserError, match="no CUDA device"), memory_snapshot(tmp_path / "snapshot.pickle"):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+def test_a_memory_snapshot_is_written_also_where_the_block_fails(tmp_path: Path):
+    path = tmp_path / "snapshot.pickle"
+    with pytest.raises(ZeroDivisionError), memory_snapshot(path):
+        kept = torch.ones(1000, device="cuda")
+        raise ZeroDivisionError
+    assert path.stat().st_size > 0
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+    del kept
