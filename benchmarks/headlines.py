@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from graph_tables import HEADLINES as OF_GRAPHS
+
 
 def graphs_of(result: dict[str, Any]) -> list[str]:
     return [name for name, value in result.items() if isinstance(value, dict) and "contenders" in value]
@@ -95,6 +97,7 @@ HEADLINES = {
     "step": step_headline,
     "traffic_step": traffic_headline,
     "accuracy": accuracy_headline,
+    **OF_GRAPHS,
     "kills": kills_headline,
     "limits": limits_headline,
     "faults": lambda r: faults_headline(r, "on Slurm"),

@@ -15,6 +15,8 @@ from typing import Any
 
 from entries import AGES, problems, read, source
 from fault_tables import faults, faults_ssh, preemption
+from graph_tables import TABLES as OF_GRAPHS
+from graph_tables import ratio
 from headlines import HEADLINES, graphs_of, road_graph
 
 ROOT = Path(__file__).parent.parent
@@ -59,10 +61,6 @@ def headlines() -> str:
     if in_doubt:
         lines += ["", f"Left out, with what is known against them in docs/measurements.md: {', '.join(in_doubt)}."]
     return "\n".join(lines) + "\n"
-
-
-def ratio(spread: dict[str, float]) -> str:
-    return f"{spread['median']:.3g} ({spread['q25']:.3g} to {spread['q75']:.3g})"
 
 
 def samplers(result: dict[str, Any], title: str, command: str, note: str) -> str:
@@ -370,6 +368,7 @@ TABLES = {
     "traffic_step": traffic_step,
     "dispatch": dispatch,
     "accuracy": accuracy,
+    **OF_GRAPHS,
     "schemes": schemes,
     "equality": equality,
     "kills": kills,

@@ -125,8 +125,12 @@ void attention_weights(const Attention<T>& in, const T* lse, T* alpha, int num_t
 }
 
 template <class T>
-void attention_backward(const Attention<T>& in, const AttentionGrads<T>& grads, int num_threads) {
+void attention_backward(const Attention<T>& in, AttentionGrads<T> grads, int num_threads) {
   const int64_t scores_width = in.heads * (in.att ? in.channels : 1);
+  // Sources need of an edge's scores no more than on which side of 0 they are: a bit each, and no edge is scored again.
+  grads.sign_bytes = in.att ? (scores_width + 7) / 8 : 0;
+  const std::unique_ptr<uint8_t[]> signs(new uint8_t[(in.edges.num_edges + in.edges.num_loops) * grads.sign_bytes]);
+  grads.signs = signs.get();
   const int64_t num_sums = (in.edge_channels + (in.att ? 1 : 0)) * scores_width;
   const std::vector<int64_t> by_target = shares(in.edges.indptr, in.edges.num_targets);
   std::vector<T> partials((by_target.size() - 1) * num_sums, T{0});
@@ -150,7 +154,7 @@ template void attention<float>(const Attention<float>&, float*, float*, int);
 template void attention<double>(const Attention<double>&, double*, double*, int);
 template void attention_weights<float>(const Attention<float>&, const float*, float*, int);
 template void attention_weights<double>(const Attention<double>&, const double*, double*, int);
-template void attention_backward<float>(const Attention<float>&, const AttentionGrads<float>&, int);
-template void attention_backward<double>(const Attention<double>&, const AttentionGrads<double>&, int);
+template void attention_backward<float>(const Attention<float>&, AttentionGrads<float>, int);
+template void attention_backward<double>(const Attention<double>&, AttentionGrads<double>, int);
 
 }  // namespace graphmill

@@ -48,6 +48,8 @@ struct AttentionGrads {
   const T *grad_out, *out;  // [num_targets, heads * channels]
   const T* lse;             // [num_targets, heads]: log of the sum of e^logit
   T* pairs;                 // [num_edges + num_loops, 2, heads]: alpha and the gradient of the logit, by slot; scratch
+  uint8_t* signs;           // [num_edges + num_loops, sign_bytes]: a bit a score, whether it is positive; scratch
+  int64_t sign_bytes;
   T* x;
   T* source_scores;  // null where there is `att`
   T* target_scores;
@@ -79,6 +81,6 @@ template <class T>
 void attention_weights(const Attention<T>& in, const T* lse, T* alpha, int num_threads);
 // The sums for weight and att are made over fixed shares of the edges, and added up in their order.
 template <class T>
-void attention_backward(const Attention<T>& in, const AttentionGrads<T>& grads, int num_threads);
+void attention_backward(const Attention<T>& in, AttentionGrads<T> grads, int num_threads);
 
 }  // namespace graphmill

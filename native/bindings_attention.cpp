@@ -149,6 +149,8 @@ void backward_py(Call<T>& call, const Rows<T>& grad_out, const Rows<T>& out, con
                                 out.data(),
                                 lse.data(),
                                 pairs.data(),
+                                nullptr,
+                                0,
                                 x.data(),
                                 data_or_null(source_scores),
                                 target_scores.data(),

@@ -111,12 +111,18 @@ void gather_sparse_rows(const SparseMatrix& table, const int64_t* ids, int64_t n
   });
 }
 
+constexpr int64_t kFetchedAhead = 16;  // rows of the next segment
+
 void segment_mean(const float* x, int64_t num_columns, const Segments& segments, float* out, int num_threads) {
   for_rows(segments.num_rows, kRowsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
     std::vector<int64_t> columns;
     for (int64_t row = begin; row < end; ++row) {
       float* to = out + row * num_columns;
       const int64_t first = segments.indptr[row], degree = segments.indptr[row + 1] - first;
+      if (row + 1 < end) {  // of narrow rows the processor would fetch the next segment's only when it comes to them
+        const int64_t next = first + degree, last = std::min(segments.indptr[row + 2], next + kFetchedAhead);
+        for (int64_t e = next; e < last; ++e) __builtin_prefetch(x + segments.indices[e] * num_columns);
+      }
       columns.assign(segments.indices + first, segments.indices + first + degree);
       std::fill_n(to, num_columns, 0.0f);
       kernels().add_rows(to, x, RowType::kFloat32, columns.data(), degree, num_columns);
@@ -225,10 +231,51 @@ void add_up(const float* sums, int64_t num_blocks, int64_t n, float* db) {
   for (int64_t block = 0; block < num_blocks; ++block) kernels().add_scaled(db, sums + block * n, 1.0f, n);
 }
 
+constexpr int64_t kBlock = 192;  // rows summed in registers before the result is touched
+
+// Rows [begin, end) of g and a: dw [n, k] += gᵀ · a, db [n] += the sum of g.
+void add_product(const float* g, const float* a, int64_t begin, int64_t end, int64_t n, int64_t k, float* dw,
+                 float* db) {
+  const Kernels& kernel = kernels();
+  const int64_t width = (n + kernel.tile_rows - 1) / kernel.tile_rows * kernel.tile_rows;
+  const Aligned<float> packed(kBlock * width), strip(kBlock * kernel.tile_columns), line(n + kernel.tile_rows);
+  for (int64_t row = begin; row < end; row += kBlock) {
+    const int64_t last = std::min(row + kBlock, end);
+    kernel.pack_gradients(packed.data.get(), g, row, last, n, db, line.data.get());
+    for (int64_t column = 0; column < k; column += kernel.tile_columns)
+      kernel.add_outer(dw, packed.data.get(), a, k, row, last, n, k, column, strip.data.get());
+  }
+}
+
+// Of few columns: a fixed number of shares of the rows, each with a sum of its own, added up in their order.
+void narrow_backward(const float* g, const float* a, int64_t m, int64_t n, int64_t k, float* dw, float* db,
+                     int num_threads) {
+  constexpr int64_t kMostShares = 16, kMostSums = 1 << 20;
+  const int64_t num_blocks = (m + kBlock - 1) / kBlock, num_sums = n * (k + 1);
+  const int64_t most =
+      std::clamp<int64_t>(std::min(kMostShares, kMostSums / num_sums), 1, std::max<int64_t>(1, num_blocks));
+  const int64_t rows = (num_blocks + most - 1) / most * kBlock, num_shares = rows ? (m + rows - 1) / rows : 0;
+  const Aligned<float> sums(num_shares * num_sums);
+  for_rows(num_shares, 1, num_threads, [&](int64_t begin, int64_t end) {
+    for (int64_t share = begin; share < end; ++share) {
+      float* own = sums.data.get() + share * num_sums;
+      std::fill_n(own, num_sums, 0.0f);
+      add_product(g, a, share * rows, std::min((share + 1) * rows, m), n, k, own, own + n * k);
+    }
+  });
+  std::fill_n(dw, n * k, 0.0f);
+  std::fill_n(db, n, 0.0f);
+  for (int64_t share = 0; share < num_shares; ++share) {
+    kernels().add_scaled(dw, sums.data.get() + share * num_sums, 1.0f, n * k);
+    kernels().add_scaled(db, sums.data.get() + share * num_sums + n * k, 1.0f, n);
+  }
+}
+
 void dense_backward(const float* g, const float* a, int64_t m, int64_t n, int64_t k, float* dw, float* db,
                     int num_threads) {
   const Kernels& kernel = kernels();
-  constexpr int64_t kBlock = 192;  // rows summed in registers before the result is touched
+  constexpr int64_t kFewStrips = 4;  // would be one thread's work
+  if (k <= kFewStrips * kernel.tile_columns) return narrow_backward(g, a, m, n, k, dw, db, num_threads);
   const int64_t num_panels = (n + kernel.tile_rows - 1) / kernel.tile_rows, width = num_panels * kernel.tile_rows;
   const int64_t num_blocks = (m + kBlock - 1) / kBlock;
   const Aligned<float> packed(m * width), sums(num_blocks * n);

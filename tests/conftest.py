@@ -8,6 +8,11 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+# Where there is no GPU, Triton's kernels run in its interpreter: chosen when triton is first imported, which torch does
+# as well.
+if not Path("/dev/nvidiactl").exists():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 # A loaded machine is slow, not wrong: no example has a deadline.
 hypothesis.settings.register_profile("graphmill", deadline=None)
 hypothesis.settings.load_profile("graphmill")

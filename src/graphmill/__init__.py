@@ -11,12 +11,14 @@ __version__ = "0.1.0"
 _LAZY: Final = {  # public name: the module that defines it. pyproject.toml lists each for import-linter.
     "NeighborLoader": "graphmill.sample.loader",
     "load": "graphmill.train.load",
+    "memory_snapshot": "graphmill.train.memory_snapshot",
 }
-__all__ = ["NeighborLoader", "__version__", "load"]
+__all__ = ["NeighborLoader", "__version__", "load", "memory_snapshot"]
 
 if TYPE_CHECKING:
     from graphmill.sample.loader import NeighborLoader
     from graphmill.train.load import load
+    from graphmill.train.memory_snapshot import memory_snapshot
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  # module attribute hook: the type is the attribute's own

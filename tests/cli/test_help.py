@@ -44,6 +44,7 @@ COMMANDS = [  # in the order in which a person meets them
         "export",
         "scaling",
         "bottleneck",
+        "profile",
         "verify",
         "devcluster",
         "site",
@@ -78,6 +79,7 @@ def test_help(path):
         "pareto",
         "schemes",
         "evaluate",
+        "profile",
     ],
 )
 def test_what_prints_facts_prints_json(command):

@@ -4,29 +4,14 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from command_line import start
 from waiting import HANG_S, wait_until
 
 from graphmill.cli.train import finish
 from graphmill.record.run_folder import RunFolder
-
-MAIN = "import sys; sys.argv[0] = 'graphmill'; from graphmill.cli import main; main()"
-
-
-def start(environ, folder: Path, *words: str) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-c", MAIN, *words],
-        env=environ,
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 def test_dry_run_shows_the_plan_and_writes_nothing(graphmill, toy, tmp_path):

@@ -5,12 +5,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "own-graphs.md"
 
 
-def test_from_arrays_to_a_classifier(source_environ, tmp_path):
-    text = PAGE.read_text(encoding="utf-8").split("## From arrays")[1]
-    (code,) = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+@pytest.mark.parametrize("section", ["From arrays", "From PyG"])
+def test_from_what_one_has_to_a_classifier(section, source_environ, tmp_path):
+    text = PAGE.read_text(encoding="utf-8").split(f"## {section}")[1]
+    code = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[0]
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
     commands = re.findall(r"^```bash\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[0]
     for line in commands.splitlines():

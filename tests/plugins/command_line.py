@@ -1,5 +1,7 @@
 """The commands in-process, and a small generated graph to work on."""
 
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +13,21 @@ dataset: {name: synthetic/sbm}
 model: {hidden_channels: 8}
 train: {epochs: 2, batch_size: 60, num_neighbors: [4, 4], threads: 1}
 """
+
+
+MAIN = "import sys; sys.argv[0] = 'graphmill'; from graphmill.cli import main; main()"
+
+
+def start(environ: dict[str, str], folder: Path, *words: str) -> subprocess.Popen[str]:
+    """The command as a process of its own, in `folder`: it may start ranks, and be sent signals."""
+    return subprocess.Popen(
+        [sys.executable, "-c", MAIN, *words],
+        env=environ,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from graphmill.graph.batch import Block, DenseRows, MiniBatch, SeedIds, Seeds, SparseRows
+from graphmill.runtime.spans import Spans
 from graphmill.sample.feed import feed, tensors_in
 
 CPU = torch.device("cpu")
@@ -41,11 +42,11 @@ def test_all_tensors_of_a_batch_are_found():
 
 def test_on_the_cpu_they_are_the_very_batches():
     batches = [batch_of(step, sparse=False) for step in range(3)]
-    assert all(fed is batch for fed, batch in zip(feed(iter(batches), CPU), batches, strict=True))
+    assert all(fed is batch for fed, batch in zip(feed(iter(batches), CPU, Spans()), batches, strict=True))
 
 
 def test_nothing_is_fed_from_nothing():
-    assert list(feed(iter([]), CPU)) == []
+    assert list(feed(iter([]), CPU, Spans())) == []
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
@@ -53,7 +54,7 @@ def test_nothing_is_fed_from_nothing():
 def test_on_a_gpu_they_are_equal_and_in_order(sparse):
     batches = [batch_of(step, sparse=sparse) for step in range(20)]
     device = torch.device("cuda")
-    for fed, batch in zip(feed(iter(batches), device), batches, strict=True):
+    for fed, batch in zip(feed(iter(batches), device, Spans()), batches, strict=True):
         assert fed.labels.device.type == "cuda"
         for ours, theirs in zip(tensors_of(fed), tensors_of(batch), strict=True):
             assert torch.equal(ours, theirs)

@@ -42,9 +42,7 @@ def test_one_wrong_letter_finds_the_key_or_nothing(names):
     assert not {typo: near for (name, typo), near in found.items() if near not in (name, None)}
 
 
-@pytest.mark.parametrize(
-    "word", ["optimizer", "hidden_dim", "master_port", "profile_steps", "amp", "log_dir", "verbose"]
-)
+@pytest.mark.parametrize("word", ["optimizer", "hidden_dim", "master_port", "amp", "log_dir", "verbose"])
 def test_what_is_not_ours_is_likened_to_nothing(word):
     assert nearest(f"--{word}", [f"--{flag}" for flag in SHORT_FLAGS]) is None
     assert not [names for kind in all_kinds() for names in sections(kind).values() if nearest(word, names)]

@@ -43,6 +43,7 @@ COMMANDS: Final = {
     "export": "export",
     "scaling": "scaling",
     "bottleneck": "bottleneck",
+    "profile": "profile",
     "verify": "verify",
     "devcluster": "devcluster",
     "site": "site",

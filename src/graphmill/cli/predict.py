@@ -15,6 +15,7 @@ from graphmill.cli.show import Cell, print_facts, print_json
 
 _SPLITS = ("train", "val", "test")
 _FORMATS = (".parquet", ".csv", ".npz")
+_STREAMED = (".parquet", ".csv")
 
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run id or a run folder.")]
 WeightsOption = Annotated[
@@ -70,12 +71,22 @@ def predict(
     run: Run,
     *,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Ends in .parquet, .csv or .npz.", show_default=False)
-    ],
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Ends in .parquet, .csv or .npz.", show_default=False),
+    ] = None,
     split: Annotated[str, typer.Option(metavar="SPLIT", help="train, val, test, or all there is.")] = "test",
     embeddings: Annotated[
         bool, typer.Option("--embeddings", help="Also what the last layer reads of every node.")
     ] = False,
+    attention: Annotated[
+        Path | None,
+        typer.Option(
+            "--attention",
+            metavar="FILE",
+            help="Also, or only, the attention of every edge, layer and head. Ends in .parquet or .csv.",
+            show_default=False,
+        ),
+    ] = None,
     weights: WeightsOption = "best",
     dataset: OtherData = None,
     root: DatasetRoot = None,
@@ -91,15 +102,27 @@ def predict(
     Example:
       graphmill predict logs/debian-packages-sage-20261121T081500Z --output test.parquet
       graphmill predict cora-sage-1 --split all --embeddings --output all.npz
+      graphmill predict cora-gat-1 --split all --attention attention.parquet
     """
     refuse_other(split, "--split", (*_SPLITS, "all"))
-    if output.suffix not in _FORMATS:
-        raise UserError(
-            f"--output {output} does not end in {', '.join(_FORMATS)}", fix=f"--output {output.with_suffix('.parquet')}"
-        )
-    options = [*_choices(split, weights, dataset, root, trust), "--output", str(output)]
+    options = [*_choices(split, weights, dataset, root, trust), *_files(output, attention)]
     facts = _in_a_process("predict", run, logs_root, [*options, *(["--embeddings"] if embeddings else [])])
     _show(facts, json=json, title=f"{run}: {split}")
+
+
+def _files(output: Path | None, attention: Path | None) -> list[str]:
+    if output is None and attention is None:
+        raise UserError("neither --output nor --attention names a file", fix="--output FILE.parquet")
+    words = []
+    for option, path, formats in (("--output", output, _FORMATS), ("--attention", attention, _STREAMED)):
+        if path is None:
+            continue
+        if path.suffix not in formats:
+            raise UserError(
+                f"{option} {path} does not end in {', '.join(formats)}", fix=f"{option} {path.with_suffix('.parquet')}"
+            )
+        words += [option, str(path)]
+    return words
 
 
 def _choices(split: str, weights: str, dataset: str | None, root: Path | None, trust: list[str] | None) -> list[str]:

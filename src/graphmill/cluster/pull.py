@@ -47,7 +47,7 @@ _KNOWN: Final = (
     ),
     *("job.json", "job.sbatch", "jobs.jsonl", "slurm-*.out", "monitor/*.csv", "staged/*.json"),
     *("sacct.json", "sacct_ended.json", "sacct_summary.txt", "epilog.json", "epilog.txt", "raw/*.log"),
-    "checksums.json",
+    *("checksums.json", "profiler_traces/*"),
 )
 # In the folder that holds the runs of a pipeline.
 _ABOVE: Final = (PIPELINE_FILE, "evaluations.csv", "job-*.sbatch", "jobs.jsonl", "slurm-*.out")

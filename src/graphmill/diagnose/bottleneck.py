@@ -154,7 +154,7 @@ def _loader(measured: Measured, share: float) -> tuple[str, tuple[str, ...]]:
     elif sample or gather:
         suggestions.append("keep the dataset near the host (staging.to=host_local)")
     cores, busy = measured.cores_per_host, measured.ranks_cores
-    if measured.prefetch and _is_crowded(measured):
+    if measured.prefetch and is_crowded(measured):
         suggestions.insert(0, "leave the loader a core: fewer ranks or threads on a host")
     elif cores and busy and busy > NEARLY_FULL * cores:
         more = math.ceil(1.5 * cores)
@@ -168,7 +168,7 @@ def _sync(measured: Measured, share: float) -> tuple[str, tuple[str, ...]]:
     """The rank that spends least in collectives: the slowest rank waits least, the others wait for it."""
     figure = f"even the rank that waits least spent {100 * share:.0f} % of the time in collectives"
     suggestions = [f"synchronise less often (train.sync.every={4 * measured.sync_every})", "train.sync.payload=fp16"]
-    if _is_crowded(measured):
+    if is_crowded(measured):
         suggestions.insert(0, f"fewer ranks: {_cores(measured.cores_per_host)} cannot run all threads at once")
     if measured.num_ranks > measured.ranks_per_host:
         suggestions.append("name a faster network interface (slurm.interface)")
@@ -206,7 +206,8 @@ def _memory(measured: Measured, share: float) -> tuple[str, tuple[str, ...]]:
     )
 
 
-def _is_crowded(measured: Measured) -> bool:
+def is_crowded(measured: Measured) -> bool:
+    """Whether the ranks of a host have more threads than it has cores."""
     cores = measured.cores_per_host
     return cores is not None and measured.ranks_per_host * measured.threads > cores
 
@@ -221,7 +222,7 @@ def _cores(count: int | None) -> str:
 
 def _caveats(measured: Measured) -> Sequence[str]:
     caveats = []
-    if _is_crowded(measured):
+    if is_crowded(measured):
         caveats.append(
             f"oversubscribed: {measured.ranks_per_host} ranks of {_threads(measured.threads)} each share"
             f" {_cores(measured.cores_per_host)}, so that waiting for a core hides in every other figure"

@@ -14,6 +14,15 @@ SYNC_SHARE: Final = 0.25
 EVALUATION_SHARE: Final = 0.3
 IMBALANCE_SHARE: Final = 0.1
 """Of the time: what the average rank loses by waiting for the slowest one."""
+OPTIMIZER_SHARE: Final = 0.2
+COPY_SHARE: Final = 0.1
+OTHER_SHARE: Final = 0.15
+"""Of a step: the update, the start of copies to the GPU, and what lies in no phase."""
+OPERATOR_SHARE: Final = 0.4
+"""Of a step: one operator in one phase takes more, and it is the one to look at."""
+SMALL_CALL_S: Final = 20e-6
+MANY_CALLS: Final = 300
+"""More operators than this a step that take less than this each: their dispatch is what the step does."""
 BUSY: Final = 0.7
 """Of a rank's threads: fewer busy cores than this while it computes, and its operations are too small for them."""
 OTHERS_CORES: Final = 0.25

@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphmill.graph.batch import GraphBatch
-from graphmill.nn.attention import GATConv, GATv2Conv, group_edges
+from graphmill.nn.attention import EdgeGroups, GATConv, GATv2Conv, group_edges
 from graphmill.nn.attention.layers import Form
+from graphmill.nn.checkpointed import call
 
 
 class GraphAttention(nn.Module):
@@ -31,8 +32,10 @@ class GraphAttention(nn.Module):
         attention_dropout: float,
         edge_dim: int | None,
         attention: Form,
+        checkpoint_activations: bool = False,
     ) -> None:
         super().__init__()
+        self.checkpoint_activations = checkpoint_activations
         widths = [in_channels, *[heads * hidden_channels] * num_layers]
         conv: type[GATConv | GATv2Conv] = {"gat": GATConv, "gatv2": GATv2Conv}[kind]
         self.layers = nn.ModuleList(
@@ -53,9 +56,13 @@ class GraphAttention(nn.Module):
         groups = group_edges(batch.edge_index, num_nodes, num_nodes, num_nodes, by_source=torch.is_grad_enabled())
         edge_attr = batch.edge_attr if batch.edge_attr.shape[1] else None
         hidden = [batch.x]
-        for layer in self.layers:
-            hidden.append(F.elu(layer(hidden[-1], groups, edge_attr)))
+        for depth in range(len(self.layers)):
+            h = call(self._layer, depth, hidden[-1], groups, edge_attr, checkpointed=self.checkpoint_activations)
+            hidden.append(h)
         return torch.cat([mean_of_graphs(h, batch.node_offsets) for h in hidden], dim=1)
+
+    def _layer(self, depth: int, h: Tensor, groups: EdgeGroups, edge_attr: Tensor | None) -> Tensor:
+        return F.elu(self.layers[depth](h, groups, edge_attr))
 
 
 def mean_of_graphs(h: Tensor, node_offsets: Tensor) -> Tensor:

@@ -19,11 +19,15 @@ T = TypeVar("T")
 Backward = Callable[..., tuple[Tensor | None, ...]]
 
 
-def define(schema: str, compute: Callable[..., T], shape: Callable[..., Any]) -> Callable[..., T]:
+def define(
+    schema: str, compute: Callable[..., T], shape: Callable[..., Any], *, on_gpu: Callable[..., T] | None = None
+) -> Callable[..., T]:
     """The operator `schema`: `compute` on the CPU, `shape` gives results as empty tensors."""
     name = schema[: schema.index("(")]
     _LIBRARY.define(schema, tags=torch.Tag.pt2_compliant_tag)
     _LIBRARY.impl(name, compute, "CPU")
+    if on_gpu is not None:
+        _LIBRARY.impl(name, on_gpu, "CUDA")
     torch.library.register_fake(f"graphmill::{name}", shape, lib=_LIBRARY)
     operator: Callable[..., T] = getattr(torch.ops.graphmill, name).default
     return operator
@@ -42,13 +46,15 @@ def _unsigned(keys: Tensor | None) -> Tensor | None:
 # ---- linear: dropout(relu(x · weightᵀ + bias)), in one pass for float32, by torch's product for bfloat16 -------------
 
 
-def _linear(x: Tensor, weight: Tensor, bias: Tensor, keys: Tensor | None, relu: bool, p: float) -> Tensor:
-    a, w, b = x.detach(), weight.detach(), bias.detach()
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None, keys: Tensor | None, relu: bool, p: float) -> Tensor:
+    a, w, b = x.detach(), weight.detach(), None if bias is None else bias.detach()
     if x.dtype == torch.float32:
         out = x.new_empty(x.shape[0], weight.shape[0])
         _native.linear(a, w, b, out, relu, _unsigned(keys), p, torch.get_num_threads())
         return out
-    out = F.linear(a, w.to(x.dtype)).float().add_(b)
+    out = F.linear(a, w.to(x.dtype)).float()
+    if b is not None:
+        out.add_(b)
     if keys is not None:
         _native.relu_dropout(out, _unsigned(keys), p, out, torch.get_num_threads())
     elif relu:
@@ -66,7 +72,7 @@ def _linear_backward(grad: Tensor, x: Tensor, weight: Tensor, activated: Tensor 
 
 
 linear = define(
-    "linear(Tensor x, Tensor weight, Tensor bias, Tensor? keys, bool relu, float p) -> Tensor",
+    "linear(Tensor x, Tensor weight, Tensor? bias, Tensor? keys, bool relu, float p) -> Tensor",
     _linear,
     lambda x, weight, bias, keys, relu, p: weight.new_empty(x.shape[0], weight.shape[0]),
 )
@@ -91,7 +97,7 @@ def _linear_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # n
     if ctx.needs_input_grad[0]:
         before = grad if activated is None else relu_dropout_backward(grad, activated, ctx.p)
         grad_x = before.to(x.dtype) @ weight.to(x.dtype)
-    return grad_x, grad_weight, grad_bias, None, None, None
+    return grad_x, grad_weight, grad_bias if ctx.needs_input_grad[2] else None, None, None, None
 
 
 differentiate(linear, _save_linear, _linear_gradients)

@@ -6,8 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from graphmill.nn.attention import GATConv, GATv2Conv, group_edges
+from graphmill.nn.attention import EdgeGroups, GATConv, GATv2Conv, group_edges
 from graphmill.nn.attention.layers import Form
+from graphmill.nn.checkpointed import call
 
 
 class NodeAttention(nn.Module):
@@ -26,8 +27,10 @@ class NodeAttention(nn.Module):
         attention_dropout: float,
         edge_dim: int | None,
         attention: Form,
+        checkpoint_activations: bool = False,
     ) -> None:
         super().__init__()
+        self.checkpoint_activations = checkpoint_activations
         conv: type[GATConv | GATv2Conv] = {"gat": GATConv, "gatv2": GATv2Conv}[kind]
         inner = [in_channels, *[heads * hidden_channels] * (num_layers - 1)]
         self.layers = nn.ModuleList(
@@ -53,6 +56,10 @@ class NodeAttention(nn.Module):
         # Once for all layers; each node attends to itself as well.
         groups = group_edges(edge_index, len(x), len(x), len(x), by_source=torch.is_grad_enabled())
         h = x
-        for depth, layer in enumerate(self.layers):
-            h = layer(self.dropout(h if depth == 0 else F.elu(h)), groups, edge_attr)
+        for depth in range(len(self.layers)):
+            h = call(self._layer, depth, h, groups, edge_attr, checkpointed=self.checkpoint_activations)
         return h
+
+    def _layer(self, depth: int, h: Tensor, groups: EdgeGroups, edge_attr: Tensor | None) -> Tensor:
+        read = self.dropout(h if depth == 0 else F.elu(h))
+        return self.layers[depth](read, groups, edge_attr)  # type: ignore[no-any-return]

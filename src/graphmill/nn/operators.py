@@ -35,7 +35,7 @@ def is_native(x: Tensor) -> bool:
     return x.device.type == "cpu" and x.dtype == torch.float32
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor, activation: Activation | None = None) -> Tensor:
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None, activation: Activation | None = None) -> Tensor:
     """activation(x · weightᵀ + bias) → float32 [n, num_out] for x [n, num_in] and weight [num_out, num_in].
 
     The product is made in the number format of `x`.
@@ -43,7 +43,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor, activation: Activation | Non
     if (is_native(x) or (x.device.type == "cpu" and x.dtype == torch.bfloat16)) and x.shape[0]:
         keys, p = (None, 0.0) if activation is None else (activation.keys, activation.p)
         return native.linear(x, weight, bias, keys, activation is not None, p)
-    out = F.linear(x, weight.to(x.dtype)).float() + bias
+    out = F.linear(x, weight.to(x.dtype)).float()
+    out = out if bias is None else out + bias
     return out if activation is None else activate(out, activation)
 
 

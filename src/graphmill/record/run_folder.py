@@ -190,6 +190,11 @@ class RunFolder:
         return self.path / "epilog.txt"
 
     @property
+    def profile_dir(self) -> Path:
+        """Holds what `train.profile` recorded: traces of the ranks, and phases.json once all of them are whole."""
+        return self.path / "profiler_traces"
+
+    @property
     def stop_path(self) -> Path:
         """Exists while the run is asked to stop: a job that sees it does not requeue or resubmit itself."""
         return self.path / "stop"
@@ -205,6 +210,10 @@ class RunFolder:
     def staged_path(self, hostname: str) -> Path:
         """What was copied to one host."""
         return self.staged_dir / f"{hostname}.json"
+
+    def trace_path(self, rank: int) -> Path:
+        """What torch's profiler recorded of one rank, with graphmill's spans."""
+        return self.profile_dir / f"rank_{rank}.pt.trace.json.gz"
 
     def events_path(self, rank: int) -> Path:
         """What one rank appended."""

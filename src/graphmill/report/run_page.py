@@ -13,6 +13,7 @@ from graphmill.report.figures import prediction_charts
 from graphmill.report.page import Block, Figures, Headline, Page, PageCell, Remark, Section, Shown, Table, filled
 from graphmill.report.page import table as table_of
 from graphmill.report.predictions import open_predictions
+from graphmill.report.profile_section import profile_section
 from graphmill.report.run_record import RunRecord
 from graphmill.report.sections import (
     curves_section,
@@ -41,6 +42,7 @@ def run_page(folder: RunFolder, *, written: str) -> Page:
         Section("Measures", told(lambda: _measures(record))),
         Section("Predictions", told(lambda: _predictions(folder))),
         time_section(folder),
+        profile_section(folder),
         Section("What it used", told(lambda: _used(folder))),
         *verified_sections(folder),
         provenance_section([folder]),

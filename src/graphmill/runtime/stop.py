@@ -28,7 +28,12 @@ class StopRequest:
         self.asked = False
         self.warned = False
         self.signal: signal.Signals | None = None  # the first one that came
+        self.why = ""  # this process stops itself for a reason of its own
         self._interrupts = 0
+
+    def ask(self, why: str) -> None:
+        """This process asks itself to stop."""
+        self.asked, self.why = True, why
 
     def install(self) -> None:
         """Take over SIGTERM, SIGINT and USR2. Only the main thread can. An interrupt that waited arrives here."""

@@ -7,6 +7,8 @@ from typing import Protocol, Self, TypeVar
 import torch
 from torch import Tensor
 
+from graphmill.runtime.spans import Spans
+
 
 class Movable(Protocol):
     """A batch of any task: a dataclass of tensors, and of dataclasses and tuples of them."""
@@ -18,19 +20,20 @@ class Movable(Protocol):
 B = TypeVar("B", bound=Movable)
 
 
-def feed(batches: Iterator[B], device: torch.device) -> Generator[B]:
+def feed(batches: Iterator[B], device: torch.device, spans: Spans) -> Generator[B]:
     """The same batches on `device`, in order. On the CPU nothing is copied.
 
-    Three exist at once: the previous one, until the caller releases it, the current one, and the next.
+    Three exist at once: the previous one, until the caller releases it, the current one, and the next. A span `copy` is
+    the start of a copy, not the copy itself: that overlaps the step.
     """
     if device.type == "cpu":
         yield from batches
         return
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]  # torch leaves it unannotated
-    ahead = _copied(next(batches, None), device, stream)
+    ahead = _copied(next(batches, None), device, stream, spans)
     while ahead is not None:
         batch, copied = ahead
-        ahead = _copied(next(batches, None), device, stream)
+        ahead = _copied(next(batches, None), device, stream, spans)
         computing = torch.cuda.current_stream(device)
         computing.wait_event(copied)
         for tensor in tensors_in(batch):
@@ -42,11 +45,13 @@ def feed(batches: Iterator[B], device: torch.device) -> Generator[B]:
         copied.synchronize()
 
 
-def _copied(batch: B | None, device: torch.device, stream: torch.cuda.Stream) -> tuple[B, torch.cuda.Event] | None:
+def _copied(
+    batch: B | None, device: torch.device, stream: torch.cuda.Stream, spans: Spans
+) -> tuple[B, torch.cuda.Event] | None:
     """Start the copy of a batch; the event completes when it has arrived."""
     if batch is None:
         return None
-    with torch.cuda.stream(stream):
+    with spans("copy"), torch.cuda.stream(stream):
         return batch.to(device), stream.record_event()
 
 

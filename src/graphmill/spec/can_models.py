@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveInt, model_validator
 
 from graphmill.config.frozen import Spec
-from graphmill.spec.attention import AttentionSpec
+from graphmill.spec.attention import AttentionSpec, kept_bytes
 from graphmill.spec.experiment import Fraction
 
 NUM_FEATURES: Final = 10
@@ -95,7 +95,9 @@ class CanGatSpec(ScaledSpec, AttentionSpec):
 
     def activation_bytes(self, nodes: int, edges: int) -> int:
         """What the backward pass keeps."""
-        return self.num_layers * self.activation_bytes_of_layer(nodes, edges)
+        layers = [self.activation_bytes_of_layer(nodes, edges)] * self.num_layers
+        inputs = 4 * nodes * (self.id_channels + NUM_FEATURES + self.num_layers * self.width)
+        return kept_bytes(layers, inputs, checkpointed=self.checkpoint_activations)
 
 
 class CanVgaeSpec(ScaledSpec):
@@ -124,6 +126,9 @@ class CanVgaeSpec(ScaledSpec):
     edge_features: bool = Field(True, description="whether the 11 features of edges are read")
     attention: Literal["fused", "reference"] = Field(
         "fused", description="one operator, on CPUs in fp32; or plain PyTorch"
+    )
+    checkpoint_activations: bool = Field(
+        False, description="keep what each layer of attention reads, and compute the rest again in the backward pass"
     )
     id_weight: NonNegativeFloat = Field(0.1, description="of the cross-entropy of ids, beside the squared error")
     neighbour_weight: NonNegativeFloat = Field(0.05, description="of the binary cross-entropy of the ids that follow")
@@ -169,7 +174,9 @@ class CanVgaeSpec(ScaledSpec):
 
     def activation_bytes(self, nodes: int, edges: int) -> int:
         """What the backward pass keeps; logits of ids and of those that follow among it."""
-        layers = sum(self._attention(out).activation_bytes_of_layer(nodes, edges) for _, out in self._layers)
+        of_layers = [self._attention(out).activation_bytes_of_layer(nodes, edges) for _, out in self._layers]
+        inputs = 4 * nodes * sum(inner for inner, _ in self._layers)
+        layers = kept_bytes(of_layers, inputs, checkpointed=self.checkpoint_activations)
         return layers + nodes * 4 * (6 * self.id_buckets + 4 * self.latent_channels + self.hidden_channels)
 
 

@@ -14,6 +14,7 @@ from graphmill.spec.batch import BatchSpec, Sizing
 from graphmill.spec.early_stopping import EarlyStoppingSpec
 from graphmill.spec.job.options import SlurmSpec, StagingSpec
 from graphmill.spec.optimizer import RENAMED, AdamSpec, OptimizerSpec
+from graphmill.spec.profiler import ProfilerSpec
 from graphmill.spec.synonyms import ALSO_CALLED
 from graphmill.spec.weights import InitFromSpec
 
@@ -138,6 +139,10 @@ class TrainSpec(Spec):
     hang_timeout_s: float = Field(
         45.0, ge=5, le=3600, description="a rank that sends no heartbeat for so long is lost, and ends the attempt"
     )
+
+    profile: bool = Field(False, description="time and trace the phases of some steps: see `graphmill profile`")
+    profile_steps: PositiveInt = Field(5, description="steps of each rank that are traced, with train.profile=true")
+    profiler: ProfilerSpec = ProfilerSpec()
 
     @property
     def sizing(self) -> Sizing | None:

@@ -8,6 +8,8 @@ from pydantic import Field, SerializeAsAny, ValidatorFunctionWrapHandler, WrapVa
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
+from graphmill.runtime.gpus import capability_of
+from graphmill.spec.attention import refuse_gpus
 from graphmill.spec.batch import BatchBudget, GraphBatchSpec
 from graphmill.spec.calendar import Batches, BudgetBatches, Calendar, EpochLengths, EqualBatches, planned_end
 from graphmill.spec.early_stopping import EarlyStoppingSpec
@@ -17,6 +19,7 @@ from graphmill.spec.kinds.kind import AnyKind, DatasetInfo, TaskPlan
 from graphmill.spec.measures import judged_kind, refuse_unfit_measures
 from graphmill.spec.memory_budget import MemoryBudget
 from graphmill.spec.optimizer import OptimizerSpec, planned_optimizer
+from graphmill.spec.profiler import ProfilePlan, planned_profile
 from graphmill.spec.weights import Ancestor, InitialWeights
 
 NumBatches = Callable[[int, int, int], int]
@@ -31,6 +34,7 @@ class MachineInfo(Spec):
     num_cores: int
     num_gpus: int
     memory_mib: float | None = None  # None: unknown before the job has its hosts
+    gpu_names: tuple[str, ...] = ()  # as the driver calls them; none: unknown before the job has its hosts
 
 
 def _of_its_kind(value: object, handler: ValidatorFunctionWrapHandler) -> TaskPlan:
@@ -79,6 +83,7 @@ class Plan(Spec):
 
     sources: dict[str, InitialWeights] = Field({}, description="weights that the task uses while it trains, by name")
     budget: BatchBudget | None = Field(None, description="absent: batches are `batch_size` seeds")
+    profile: ProfilePlan | None = Field(None, description="absent: no step is profiled")
     memory_budget: MemoryBudget | None = Field(None, exclude=True)
     """How the size of its batches was found; a record beside the plan, and no part of it. None: it was given."""
 
@@ -155,8 +160,12 @@ def resolve(
     kind = find_kind(experiment.task.kind)
     refuse_unused_sources(kind, experiment.sources)
     refuse_unfit_measures(kind, train.measures, train.best_by)
-    task = _task_plan(experiment, dataset)
     device = _device(train.device, machine)
+    train = train.model_copy(update={"device": device})
+    task = _task_plan(experiment.model_copy(update={"train": train}), dataset)
+    if device == "cuda":
+        named = [(name, capability_of(name)) for name in machine.gpu_names]
+        refuse_gpus(getattr(task, "model", None), train.precision, named)
     ranks = _ranks(train.ranks, device, machine, hosts)
     batches, budget = _batches(train, dataset, ranks, num_batches)
     epoch_lengths, last_step = planned_end(batches, epochs=train.epochs, max_steps=train.max_steps)
@@ -186,7 +195,14 @@ def resolve(
         init_from=init_from,
         sources=dict(sources or {}),
         budget=budget,
+        profile=_profile(train, last_step, device),
     )
+
+
+def _profile(train: TrainSpec, last_step: int, device: str) -> ProfilePlan | None:
+    if not train.profile:
+        return None
+    return planned_profile(train.profiler, steps=train.profile_steps, last_step=last_step, device=device)
 
 
 def _batches(

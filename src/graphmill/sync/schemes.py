@@ -102,7 +102,8 @@ class DeferredAllreduce:
         grads = self.replica.grads
         grads /= self.weight_in_round or 1
         _all_reduce_as(grads, self.payload, self.group)
-        self.optimizer.step()
+        with self.group.spans("optimizer"):
+            self.optimizer.step()
         grads.zero_()
         self.weight_in_round = 0
         _agree_on_buffers(self.replica, self.group)
@@ -192,7 +193,8 @@ class LocalSgd:
             return True
         if step.weight:
             self.replica.grads /= step.weight
-            self.optimizer.step()
+            with self.group.spans("optimizer"):
+                self.optimizer.step()
             self.replica.grads.zero_()
         if step.closes_round:
             self._synchronise()

@@ -46,7 +46,7 @@ class GraphFeed:
     def batches(self, epoch: int, first_step: int) -> Generator[GraphBatch]:
         """`tasks.task.Task.batches`."""
         with closing(prefetch(lambda: self._make(epoch, first_step), self.plan.prefetch)) as batches:
-            yield from feed(batches, self.group.device)
+            yield from feed(batches, self.group.device, self.group.spans)
 
     def largest_batches(self) -> tuple[tuple[int, int], ...]:
         """Of the first epochs, of this rank: the batch with the most nodes, and the one with the most edges."""
@@ -82,7 +82,7 @@ class GraphFeed:
 
     def _make(self, epoch: int, first_step: int) -> Iterator[GraphBatch]:
         for step in range(first_step, self.plan.calendar.steps_in(epoch)):
-            with self.group.spans("gather"):
+            with self.group.spans("collate"):
                 batch = self.collector.collect(self.schedule.seeds(epoch, step, self.group.rank))
             yield batch
 

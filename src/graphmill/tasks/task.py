@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from graphmill.nn.weights import Weights
 from graphmill.spec.plan import Plan
+from graphmill.tasks.attended import Attention
 
 Split = Literal["train", "val", "test"]
 SPLITS: Final[tuple[Split, ...]] = ("train", "val", "test")
@@ -77,8 +78,8 @@ class Task(Protocol[B]):
     def batches(self, epoch: int, first_step: int) -> Generator[B]:
         """This rank's batches from a step of an epoch to the epoch's end, one per step, even if it has no seeds.
 
-        An epoch ends where the plan's calendar says. What it costs is measured by the group's spans, `sample` and
-        `gather`; they may overlap the step.
+        An epoch ends where the plan's calendar says. What it costs is measured by the group's spans, `sample`, `gather`
+        and `collate`; they may overlap the step.
 
         Each is a function of (seed, epoch, step, rank, number of ranks) alone, whatever was drawn before (invariant 1).
         """
@@ -153,6 +154,17 @@ class Predicts(Protocol):
         """Predictions for the items of `splits`, None: for all there are, by the same inference as `evaluate`.
 
         In one process. `embeddings`: with what the last layer reads; `UserError` if the model has no such thing.
+        """
+
+
+@runtime_checkable
+class Attends(Protocol):
+    """A task whose models may attend to neighbours: `graphmill predict --attention`."""
+
+    def attention(self, splits: Sequence[Split] | None) -> Attention:
+        """What every layer gives the edges to the items of `splits`, None: of all there are, without any dropout.
+
+        In one process; `UserError` if the model has no attention.
         """
 
 

@@ -28,6 +28,7 @@ from graphmill.train.checkpoint import CheckpointStore
 from graphmill.train.epoch_stats import EpochStats
 from graphmill.train.learner import Learner
 from graphmill.train.loop import Training
+from graphmill.train.profile import StepProfile
 from graphmill.train.progress import Progress
 from graphmill.train.run_log import RunLog
 from graphmill.train.time_left import TimeLeft
@@ -64,6 +65,10 @@ def build(context: RankContext, device: torch.device, alive: Callable[[], None])
         num_hosts=rank.num_hosts,
         utilisation=MonitorFolder(folder.monitor_dir).summarise if rank.rank == 0 else None,
     )
+    profile = None
+    if plan.profile is not None:
+        profile = StepProfile(plan.profile, plan, group, folder, context.stop, stats.paused, alive)
+        profile.begin()
     return Training(
         plan=plan,
         group=group,
@@ -74,8 +79,9 @@ def build(context: RankContext, device: torch.device, alive: Callable[[], None])
         run_log=RunLog(folder, rank.rank, context.events, Progress(plan, shown=rank.rank == 0), plan.kind),
         time_left=_time_left(context),
         alive=alive,
+        profile=profile,
         data=str(staged or plan.dataset.path),
-        baselines=score_beside_runs(plan.task),
+        baselines=() if plan.profile is not None and plan.profile.ends_run else score_beside_runs(plan.task),
         initial=initial,
     )
 

@@ -69,6 +69,17 @@ class EpochStats:
         finally:  # an aborted evaluation has used it, too
             self._interface_zero += self._crossed() - before
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Exclude this block from training: its time, its collectives and their bytes."""
+        began, synced = time.perf_counter(), self.group.spans.seconds["sync"]
+        try:
+            with self.aside():
+                yield
+        finally:
+            self._began += time.perf_counter() - began
+            self.group.spans.seconds["sync"] = synced
+
     def _crossed(self) -> int:
         return interface_bytes(self.interface) if self.interface else 0
 
@@ -105,7 +116,7 @@ class EpochStats:
         """Seconds of this epoch by what they were spent on, earlier attempts included."""
         now = {
             "sample_s": self._spent_s("sample"),
-            "gather_s": self._spent_s("gather"),
+            "gather_s": self._spent_s("gather") + self._spent_s("collate"),
             "wait_s": self._spent_s("wait"),
             "compute_s": self._spent_s("step") - self._synced_in_steps,
             "sync_s": self._spent_s("sync"),

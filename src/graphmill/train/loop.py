@@ -23,6 +23,7 @@ from graphmill.tasks.task import SPLITS, AnyTask, Batch, EvaluatesSets, Evaluati
 from graphmill.train.checkpoint import CheckpointStore, ResumeState
 from graphmill.train.epoch_stats import EpochStats, evaluation_facts
 from graphmill.train.learner import Learner
+from graphmill.train.profile import StepProfile
 from graphmill.train.run_log import RunLog
 from graphmill.train.time_left import TimeLeft
 
@@ -48,6 +49,7 @@ class Training:
     run_log: RunLog
     time_left: TimeLeft
     alive: Callable[[], None]  # called at every step; feeds the watchdog
+    profile: StepProfile | None = None  # None: no step is profiled
     data: str = ""  # the folder that the task's data are read from
     baselines: Iterable[BaselineScore] = ()  # scored while they are taken, before the first step of the run
     epoch: int = 0
@@ -117,13 +119,17 @@ class Training:
                 self.alive()
                 if synchronised and not self._go_on():
                     return False
+                if self.profile is not None:
+                    self.profile.step_ended()
         return True
 
     def _forward_and_backward(self, batch: Batch) -> None:
         """Add the loss and the gradients of a batch. The model never sees a batch without seeds."""
         if batch.num_seeds:
-            loss = self.task.loss_sum(batch)
-            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+            with self.group.spans("forward"):
+                loss = self.task.loss_sum(batch)
+            with self.group.spans("backward"):
+                loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
             self.stats.loss_sum += float(loss.detach())
 
     def _after_backward(self) -> bool:

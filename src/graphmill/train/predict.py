@@ -1,5 +1,7 @@
 """Write predictions of a run: `python -m graphmill.train.predict RUN_FOLDER --output FILE.parquet|.csv|.npz`.
 
+With `--attention FILE.parquet|.csv` also, or only, what its layers of attention give every edge.
+
 The inference is that of `graphmill.train.evaluate`, so measures computed from the file are those reported.
 """
 
@@ -21,7 +23,8 @@ from graphmill.base.files import replacing
 from graphmill.base.messages import show_messages
 from graphmill.graph.header import read_header
 from graphmill.spec.kinds.kind import ORIGIN, PredictsClasses, PredictsSeries
-from graphmill.tasks.task import SPLITS, Predictions, Predicts
+from graphmill.tasks.task import SPLITS, Attends, Predictions, Predicts, Split
+from graphmill.train.attention_file import STREAMED, write_attention
 from graphmill.train.evaluate import Facts, Judged, add_choices, judged
 
 _log = logging.getLogger(__name__)
@@ -33,21 +36,54 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write the file; print a JSON summary of it on standard output."""
     parser = argparse.ArgumentParser(prog="python -m graphmill.train.predict", description=__doc__)
     add_choices(parser, splits=(*SPLITS, "all"))
-    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--attention", type=Path)
     parser.add_argument("--embeddings", action="store_true")
     options = parser.parse_args(arguments)
     show_messages()
     try:
-        facts = predict(judged(options), options.split, options.output, embeddings=options.embeddings)
+        facts = written(options)
     except UserError as error:
         _log.error(f"{error}")
         return exits.BAD_REQUEST
     except OSError as error:
-        what = f"{options.output} cannot be written: {error.strerror or error}"
+        what = f"{options.output or options.attention} cannot be written: {error.strerror or error}"
         _log.error(f"{UserError(what, fix='name a place that you may write to, with free space on it')}")
         return exits.BAD_REQUEST
     sys.stdout.write(json.dumps(facts, indent=2) + "\n")
     return exits.DONE
+
+
+def written(options: argparse.Namespace) -> Facts:
+    """The files that the arguments ask for, and what is in them."""
+    refuse_no_file(options.output, options.attention)
+    run, facts = judged(options), {}
+    if options.attention is not None:
+        facts = attend(run, options.split, options.attention)
+    if options.output is not None:
+        facts |= predict(run, options.split, options.output, embeddings=options.embeddings)
+    return facts
+
+
+def refuse_no_file(output: Path | None, attention: Path | None) -> None:
+    """Raise a `UserError` unless something is to be written, and it can be."""
+    if output is None and attention is None:
+        raise UserError("neither --output nor --attention names a file", fix="give --output FILE.parquet")
+    if output is not None:
+        check_format(output)
+    if attention is not None:
+        check_format(attention, "--attention", STREAMED)
+
+
+def attend(run: Judged, split: str, path: Path) -> Facts:
+    """Write the attention paid by the items of a split, or by `all` of them: whole, or not at all."""
+    if not isinstance(run.task, Attends):
+        raise UserError(
+            f"models of the task {run.plan.task.kind} have no attention",
+            fix="leave --attention out; a task of one's own offers a method attention, as tasks/task.py's Attends says",
+        )
+    rows = write_attention(run.task.attention(_wanted(split)), path, _origin(run, split))
+    return {**run.facts(split), "attention": str(path), "attention_rows": rows}
 
 
 def predict(run: Judged, split: str, output: Path, *, embeddings: bool) -> Facts:
@@ -58,9 +94,12 @@ def predict(run: Judged, split: str, output: Path, *, embeddings: bool) -> Facts
             f"the task {run.plan.task.kind} cannot write down its predictions",
             fix="give its class a method predict, as tasks/task.py's Predicts says",
         )
-    wanted = None if split == "all" else [known for known in SPLITS if known == split]
-    found = run.task.predict(wanted, embeddings=embeddings)
+    found = run.task.predict(_wanted(split), embeddings=embeddings)
     return {**run.facts(split), "output": str(output), "rows": write_predictions(found, output, _origin(run, split))}
+
+
+def _wanted(split: str) -> list[Split] | None:
+    return None if split == "all" else [known for known in SPLITS if known == split]
 
 
 def _origin(run: Judged, split: str) -> dict[str, Any]:
@@ -76,12 +115,12 @@ def _origin(run: Judged, split: str) -> dict[str, Any]:
     return about
 
 
-def check_format(output: Path) -> None:
+def check_format(output: Path, option: str = "--output", formats: Sequence[str] = FORMATS) -> None:
     """Raise a `UserError` if a file of that name cannot be written."""
-    if output.suffix not in FORMATS:
+    if output.suffix not in formats:
         raise UserError(
-            f"--output {output} ends in {output.suffix or 'nothing'}, which is not one of {', '.join(FORMATS)}",
-            fix=f"write --output {output.with_suffix('.parquet')}",
+            f"{option} {output} ends in {output.suffix or 'nothing'}, which is not one of {', '.join(formats)}",
+            fix=f"write {option} {output.with_suffix('.parquet')}",
         )
 
 

@@ -65,12 +65,14 @@ class TimeLeft:
         """The ending when the ranks decide to stop: out of time by this rank's clock, else stopped on request."""
         by_signal = self.stop.signal is not None
         by_clock = self.stop.asked or self.deadline.remaining_s() < self.reserve.needed_s
-        return "out_of_time" if by_clock and not by_signal else "stopped"
+        return "out_of_time" if by_clock and not by_signal and not self.stop.why else "stopped"
 
     def why(self) -> str:
         """Why this rank stopped, or that another one did."""
         if self.stop.signal is not None:
             return f"stopped on {self.stop.signal.name}"
+        if self.stop.why:
+            return self.stop.why
         if self.stop.asked:
             return f"stopped on SIGUSR2, and the end of the job is unknown ({self.deadline.source})"
         if self.deadline.remaining_s() < self.reserve.needed_s:

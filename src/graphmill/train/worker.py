@@ -47,7 +47,7 @@ from graphmill.runtime.stop import SIGNALS, StopRequest
 from graphmill.spec.kinds.kind import AnyKind
 from graphmill.tasks.task import EvaluationStopped, Measures
 from graphmill.train.assemble import RankContext, build
-from graphmill.train.device import rank_device
+from graphmill.train.device import device_of
 from graphmill.train.loop import Training
 from graphmill.train.peers import PortBusyError, choose_interface, exchange_peer_info, open_store
 from graphmill.train.watchdog import STALL_S, Watchdog
@@ -167,7 +167,7 @@ def _run_training(context: RankContext, *, resume: bool) -> int:
         return _failed(context, training, status, message, began)
 
     try:
-        device = rank_device(context.plan.device, context.rank.local_rank)
+        device = device_of(context.plan, context.rank.local_rank)
         with _together(context) as alive:
             training = build(context, device, alive)
             return _train(training, resume=resume, began=began)
@@ -204,6 +204,8 @@ def _train(training: Training, *, resume: bool, began: float) -> int:
         status, test = _run_and_test(training)
     finally:
         progress.close()
+        if training.profile is not None:
+            training.profile.close()
     message = _why_early(training) if status == "done" else training.time_left.why()
     baselines = recorded_baselines(run_log.folder) if test and training.group.rank == 0 else {}
     if training.group.rank == 0:
@@ -316,6 +318,9 @@ def _why_early(training: Training) -> str:
 
 
 def _closing(training: Training, test: Measures | None, baselines: BaselineScores) -> str:
+    profile = training.plan.profile
+    if profile is not None and profile.ends_run and training.time_left.stop.why:
+        return training.time_left.stop.why
     if test is None or training.best is None:
         return f"stopped after step {training.steps_done} of {training.calendar.last_step}; a checkpoint is there"
     kind = training.plan.kind

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch_geometric.nn import GINConv
+from torch_geometric.nn import GATConv, GATv2Conv, GINConv
 
 from graphmill.base.errors import UserError
 from graphmill.graph.batch import GraphBatch
@@ -179,6 +179,35 @@ def test_a_trained_model_leaves_as_plain_pytorch(root, model):
     torch.testing.assert_close(loaded(**given), one.model(batch), rtol=1e-5, atol=1e-5)
     with pytest.raises(ValueError, match="ascending"):
         loaded(torch.ones(2, 2), torch.zeros(2, 0, dtype=torch.int64), torch.tensor([1, 0]))
+
+
+@pytest.mark.parametrize(("kind", "conv"), [("gat", GATConv), ("gatv2", GATv2Conv)])
+def test_attention_is_that_of_pyg(root, kind, conv):
+    """Of graphs with parallel edges, and with edges from a node to itself, which give way to its own."""
+    one = task(root, model={"kind": kind, "heads": 2, "num_layers": 2}, dataset={"name": "edges"})
+    ids = np.flatnonzero(one.codes == 1)
+    batch = one.feed.chosen(ids)
+    x, expected = batch.x, []
+    graph = np.searchsorted(batch.node_offsets.numpy(), np.arange(len(x)), side="right") - 1
+    with torch.no_grad():
+        for layer in one.model.inner.layers:
+            theirs = conv(x.shape[1], 4, 2, edge_dim=5)
+            theirs.load_state_dict(layer.state_dict())
+            out, (edges, alpha) = theirs(x, batch.edge_index, batch.edge_attr, return_attention_weights=True)
+            place = graph[edges[1].numpy()]
+            expected.append(np.column_stack([ids[place], *(edges - batch.node_offsets[place]).numpy(), alpha.numpy()]))
+            x = torch.nn.functional.elu(out)
+    found = one.attention(["val"])
+    assert (found.names, found.heads) == (("graph", "source", "target"), 2)
+    parts = list(found.parts)
+    assert [part.layer for part in parts] == [0, 1]
+    for part, table in zip(parts, expected, strict=True):
+        mine = np.column_stack([*part.ids, part.alpha])
+        in_order = [each[np.lexsort((*each[:, 3:].round(5).T, *each[:, :3].T))] for each in (mine, table)]
+        np.testing.assert_allclose(*in_order, rtol=1e-4, atol=1e-5)
+    assert one.model.training
+    with pytest.raises(UserError, match=r"model\.kind gin has no layers of attention"):
+        task(root).attention(None)
 
 
 def test_standardised_by_the_training_graphs_alone(root):

@@ -107,6 +107,51 @@ def test_the_model_is_that_of_pyg(root):
     torch.testing.assert_close(one.model(batch), inner.stack[-1](found), rtol=1e-4, atol=1e-4)
 
 
+def test_attention_of_the_ids_of_a_window(root):
+    """As PyG's layers give it on the same weights; of an autoencoder all layers are written, of a fusion none."""
+    one = task_of(root)
+    inner, batch = one.model.inner, one.feed.chosen(np.array([5]))
+    ids = ids_of(batch.x)
+    h = torch.cat([inner.ids(ids), inner.nodes(batch.x[:, NUM_ID_COLUMNS:])], dim=1)
+    expected = []
+    for layer in inner.layers:
+        theirs = TheirGAT(h.shape[1], 4, 2, edge_dim=11)
+        theirs.load_state_dict(layer.state_dict())
+        attr = inner.edges(batch.edge_attr)
+        h, (edges, alpha) = theirs(h, batch.edge_index, attr, return_attention_weights=True)
+        expected.append(dict(zip(map(tuple, ids[edges].t().tolist()), alpha.tolist(), strict=True)))
+        h = h.relu()
+    found = one.attention(None)
+    assert (found.names, found.heads) == (("window", "source", "target"), 2)
+    windows = set()
+    for part in found.parts:
+        windows |= set(part.ids[0].tolist())
+        at = part.ids[0] == 5
+        rows = zip(part.ids[1][at].tolist(), part.ids[2][at].tolist(), part.alpha[at], strict=True)
+        for source, target, alpha in rows:
+            assert alpha.tolist() == pytest.approx(expected[part.layer].pop((source, target)), abs=1e-4)
+    assert not any(expected)
+    assert windows == set(range(len(one.codes)))
+    vgae = {"kind": "vgae", "scale": "small", "hidden_channels": 16, "heads": 2}
+    of_vgae = build_task(plan_of_model(root, vgae, "benign"), Group(0, 1, torch.device("cpu"))).attention(["val"])
+    assert {part.layer for part in of_vgae.parts} == {0, 1, 2, 3}
+    fusion = build_task(plan_of_model(root, {"kind": "fusion"}, "validation"), Group(0, 1, torch.device("cpu")))
+    with pytest.raises(UserError, match="fusion has no attention"):
+        fusion.attention(None)
+
+
+def plan_of_model(root: Path, model: dict, train_on: str) -> Plan:
+    experiment = IntrusionExperiment.model_validate(
+        {
+            "task": {"kind": "intrusion"},
+            "dataset": {"name": GENERATED, "train_on": train_on},
+            "model": model,
+            "train": {"epochs": 1, "threads": 1, "device": "cpu", "ranks": 1},
+        }
+    )
+    return plan_experiment(experiment, dataset_root=root, run_id="run", machine=MachineInfo(num_cores=2, num_gpus=0))
+
+
 def test_features_are_standardised_by_the_training_windows_alone(root):
     one = task_of(root, dataset={"test_captures": ["fuzzing"], "val_captures": ["dos"]})
     graphs = one.feed.collector.graphs

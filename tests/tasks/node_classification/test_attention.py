@@ -14,6 +14,7 @@ from graphmill.spec.kinds.kind import StepShape
 from graphmill.spec.kinds.node_classification import KIND, NodeClassificationExperiment
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
+from graphmill.tasks.node_classification import attended
 from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.store import write_store
 from graphmill.tasks.node_classification.task import NodeClassification
@@ -129,3 +130,60 @@ def test_weights_alone_are_not_read(root):
         plan_experiment(
             NodeClassificationExperiment.model_validate({**asked, "train": train}), dataset_root=root, run_id="run"
         )
+
+
+def test_checkpointed_activations_are_planned_with_less_memory(root):
+    every, few = (
+        KIND.sizes(
+            plan_of(
+                root, kind="gat", num_layers=3, checkpoint_activations=is_on, train={"num_neighbors": [3, 3, 3]}
+            ).task,
+            StepShape(40, "cpu", "fp32"),
+        ).activation_bytes
+        for is_on in (False, True)
+    )
+    assert every / 3 < few < every * 0.75
+
+
+def whole_graph(one):
+    """x, edge_index and edge_attr as a user of PyG has them."""
+    topology, features = one.store.topology(undirected=True), one.store.edge_features(undirected=True)
+    targets = np.repeat(np.arange(NUM_NODES), np.diff(topology.indptr))
+    edge_index = torch.from_numpy(np.stack([topology.indices, targets]).astype(np.int64))
+    attr = torch.from_numpy(features.values[features.rows_of(np.arange(topology.num_edges))])
+    return torch.from_numpy(np.array(one.store.features.x)), edge_index, attr
+
+
+@pytest.mark.parametrize("rows_at_a_time", [7, 10_000])
+@pytest.mark.parametrize(("kind", "conv"), [("gat", GATConv), ("gatv2", GATv2Conv)])
+def test_attention_is_that_of_pyg(root, kind, conv, rows_at_a_time, monkeypatch):
+    monkeypatch.setattr(attended, "_ROWS_AT_A_TIME", rows_at_a_time)
+    one = task(root, kind=kind, attention_dropout=0.5)
+    x, edge_index, attr = whole_graph(one)
+    layers = [conv(6, 5, HEADS, edge_dim=3), conv(5 * HEADS, 4, HEADS, concat=False, edge_dim=3)]
+    expected = []
+    with torch.no_grad():
+        for layer, ours in zip(layers, one.model.inner.layers, strict=True):
+            layer.load_state_dict(ours.state_dict())
+            out, (edges, alpha) = layer(x, edge_index, attr, return_attention_weights=True)
+            expected.append(dict(zip(map(tuple, edges.t().tolist()), alpha.numpy(), strict=True)))
+            x = F.elu(out)
+    for splits in (None, ["val"]):
+        found = one.attention(splits)
+        assert (found.names, found.heads) == (("source", "target"), HEADS)
+        asked = np.arange(NUM_NODES) if splits is None else one.store.nodes_in("val")
+        seen = [set(), set()]
+        for part in found.parts:
+            for source, target, alpha in zip(*part.ids, part.alpha, strict=True):
+                np.testing.assert_allclose(alpha, expected[part.layer][source, target], rtol=1e-4, atol=1e-6)
+                seen[part.layer].add((source, target))
+        for layer, pairs in enumerate(expected):
+            assert seen[layer] == {pair for pair in pairs if pair[1] in set(asked)}
+    assert one.model.training
+
+
+def test_models_without_attention_are_told(root):
+    experiment = {"dataset": {"name": "edgy"}, "model": {"kind": "graphsage"}, "train": {"epochs": 1, "threads": 1}}
+    plan = plan_experiment(NodeClassificationExperiment.model_validate(experiment), dataset_root=root, run_id="run")
+    with pytest.raises(UserError, match=r"model\.kind graphsage has no layers of attention"):
+        build_task(plan, ALONE).attention(None)

@@ -69,7 +69,7 @@ def try_out(plan: Plan, steps: int) -> Trial:
     if steps < FEWEST_STEPS:
         raise UserError(f"{steps} steps say nothing", fix=f"--trial {FEWEST_STEPS} or more, and as many in the plan")
     short = plan.ending_at(steps).model_copy(update={"run_id": "trial", "early_stopping": EarlyStoppingSpec()})
-    with tempfile.TemporaryDirectory(prefix="graphmill-trial-") as root, _stdout_is_stderr():
+    with tempfile.TemporaryDirectory(prefix="graphmill-trial-") as root, stdout_is_stderr():
         code = start_run(short, logs_root=Path(root))
         if code != exits.DONE:
             raise UserError(
@@ -169,7 +169,7 @@ def main(words: Sequence[str]) -> int:
 
 
 @contextmanager
-def _stdout_is_stderr() -> Iterator[None]:
+def stdout_is_stderr() -> Iterator[None]:
     """For the processes started inside, too: what a program reads from standard output is the result alone."""
     sys.stdout.flush()
     kept = os.dup(1)

@@ -63,11 +63,39 @@ def _empty_groups(
     ]  # fmt: skip
 
 
+def _sorted_groups(
+    edge_index: Tensor, num_sources: int, num_targets: int, num_loops: int, by_source: bool
+) -> list[Tensor]:
+    """The same by stable sorts, on the device of `edge_index`, without waiting for it."""
+    sources, targets = edge_index
+    inside = (sources >= 0) & (sources < num_sources) & (targets >= 0) & (targets < num_targets)
+    torch._assert_async(inside.all(), f"an edge leads beyond {num_sources} sources or {num_targets} targets")
+    if num_loops:
+        targets = torch.where(sources == targets, num_targets, targets)  # left out: beyond all rows
+    indptr, order, by_target = _rows_of(targets, num_targets)
+    is_used = torch.arange(len(order), device=order.device) < indptr[-1]
+    edge_ids, incoming = (torch.where(is_used, each, 0) for each in (order, sources[order]))
+    made = [indptr, incoming.int(), edge_ids.int()]
+    if not by_source:
+        return [*made, *_empty_groups(edge_index, num_sources, num_targets, num_loops, by_source)[3:]]
+    out_indptr, slots, _ = _rows_of(torch.where(is_used, incoming, num_sources), num_sources)
+    outgoing = (torch.where(is_used, each, 0).int() for each in (by_target[slots], slots))
+    return [*made, out_indptr, *outgoing]
+
+
+def _rows_of(rows: Tensor, num_rows: int) -> tuple[Tensor, Tensor, Tensor]:
+    """(where each row begins [num_rows + 1], entries in the order of their rows, rows in that order)."""
+    in_order, order = torch.sort(rows.int(), stable=True)
+    begins = torch.arange(num_rows + 1, dtype=torch.int32, device=rows.device)
+    return torch.searchsorted(in_order, begins), order, in_order
+
+
 _grouped = define(
     "group_edges(Tensor edge_index, SymInt num_sources, SymInt num_targets, SymInt num_loops, bool by_source) "
     "-> Tensor[]",
     _group_edges,
     _empty_groups,
+    on_gpu=_sorted_groups,
 )
 
 
@@ -92,8 +120,21 @@ def loop_features(edge_attr: Tensor, fill_value: float | Tensor | str, groups: E
     if not isinstance(fill_value, str):
         return edge_attr.new_full(shape, fill_value)
     if fill_value == "mean" and groups.num_loops:
-        return segment_mean(edge_attr, groups.indptr[: groups.num_loops + 1], groups.edge_ids)
+        if edge_attr.device.type == "cpu":
+            return segment_mean(edge_attr, groups.indptr[: groups.num_loops + 1], groups.edge_ids)
+        return summed_mean(edge_attr, groups)
     return reduced_features(edge_attr, fill_value, groups.edge_index, groups.num_targets)[: groups.num_loops]
+
+
+def summed_mean(edge_attr: Tensor, groups: EdgeGroups) -> Tensor:
+    """Means [num_loops, edge_dim] over the edges to each node, by one sum over segments: the same in every run.
+
+    An embedding bag would take the unused room at the end of `edge_ids` for the last node's.
+    """
+    begins = groups.indptr[: groups.num_loops + 1]
+    rows = edge_attr[groups.edge_ids.long()].float()
+    sums = torch.segment_reduce(rows, "sum", offsets=begins, axis=0, initial=0.0)
+    return (sums / begins.diff().clamp(min=1).unsqueeze(1)).to(edge_attr.dtype)
 
 
 def reduced_features(edge_attr: Tensor, fill_value: str, edge_index: Tensor, num_targets: int) -> Tensor:

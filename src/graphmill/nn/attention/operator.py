@@ -16,8 +16,15 @@ No tensor of edges × heads × channels is made, forward or backward: features o
 used. Forward saves out and the log-sum-exp [num_targets, heads]; backward computes the rest again. For the gradient of
 the logits only Σ_e αₑ ∂αₑ = ⟨∂outᵢₕ, outᵢₕ⟩ is needed of a node's other edges. Each result is a function of its inputs
 alone: gradients of sources are gathered by source, those of weights summed over fixed shares of the edges.
+
+On CPUs the kernels are native (native/attention.h), in float32 and float64. On NVIDIA GPUs they are Triton's
+(`triton_launch`), of any mix of float32, float16 and bfloat16: results have the format of x, gradients that of their
+inputs, and sums are float32. There out is saved in float32 besides: the gradient of a sharp softmax is a difference of
+near-equal numbers, ⟨∂outᵢₕ, xⱼₕ⟩ − ⟨∂outᵢₕ, outᵢₕ⟩, to which a rounded out would add its whole rounding error. Both
+draw the same bits of dropout.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,9 +68,10 @@ def attention(
 ) -> tuple[Tensor, Tensor]:
     """(out [num_targets, heads * channels], log-sum-exp [num_targets, heads]) for x [num_sources, heads * channels].
 
-    The log-sum-exp carries no gradient. float32 or float64, on the CPU.
+    The log-sum-exp carries no gradient, and is float32 at least.
     """
-    return _attention(*_arguments(x, heads, scores, features, dropout, groups))
+    out, lse, _ = _attention(*_arguments(x, heads, scores, features, dropout, groups))
+    return out, lse
 
 
 def attention_weights(
@@ -116,15 +124,19 @@ def _call(*inputs: Any) -> Any:  # noqa: ANN401
     )  # fmt: skip
 
 
-def _out_and_lse(*inputs: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
+def _results(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ANN401
+    """Out, the log-sum-exp, and out in float32 where the format of x is shorter, else empty: out itself is saved."""
     x, target, heads = inputs[0], inputs[2], inputs[14]
-    return x.new_empty(target.shape[0], x.shape[1]), x.new_empty(target.shape[0], heads)
+    num_targets, sums = target.shape[0], torch.promote_types(x.dtype, torch.float32)
+    exact = (0, 0) if x.dtype == sums else (num_targets, x.shape[1])
+    out, lse = x.new_empty(num_targets, x.shape[1]), x.new_empty(num_targets, heads, dtype=sums)
+    return out, lse, x.new_empty(exact, dtype=sums)
 
 
-def _forward(*inputs: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401
-    out, lse = _out_and_lse(*inputs)
+def _forward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ANN401
+    out, lse, exact = _results(*inputs)
     _call(*inputs).forward(out, lse, torch.get_num_threads())
-    return out, lse
+    return out, lse, exact
 
 
 def _alpha(*inputs: Any) -> Tensor:  # noqa: ANN401
@@ -148,36 +160,83 @@ def _gradients_like(*inputs: Any) -> list[Tensor]:  # noqa: ANN401
     return [x.new_empty(0) if tensor is None else torch.empty_like(tensor) for tensor in wanted]
 
 
-def _backward(*inputs: Any) -> list[Tensor]:  # noqa: ANN401
-    *of_call, grad, out, lse, of_features = inputs
-    gradients = _gradients_like(*inputs)
+def _begun(gradients: list[Tensor], of_call: Iterable[Any], of_features: bool) -> list[Tensor | None]:
+    """The gradients that are asked for, else None."""
     if of_features:
         gradients[3].zero_()  # rows of edges that gave way to a loop are not written
     present = [None if tensor is None else gradient for gradient, tensor in zip(gradients, of_call, strict=False)]
     if not of_features:
         present[3] = present[4] = None
+    return present
+
+
+def _backward(*inputs: Any) -> list[Tensor]:  # noqa: ANN401
+    *of_call, grad, out, lse, of_features = inputs
+    gradients = _gradients_like(*inputs)
+    present = _begun(gradients, of_call, of_features)
     x, sources, num_loops, heads = of_call[0], of_call[8], of_call[13], of_call[14]
     pairs = x.new_empty(sources.shape[0] + num_loops, 2 * heads)
     _call(*of_call).backward(grad.detach(), out.detach(), lse.detach(), pairs, *present, torch.get_num_threads())
     return gradients
 
 
-_attention = define(f"attention({_INPUTS}) -> (Tensor, Tensor)", _forward, _out_and_lse)
-_attention_weights = define(f"attention_weights({_INPUTS}, Tensor lse) -> Tensor", _weights, lambda *i: _alpha(*i[:-1]))
+# ---- on GPUs: Triton is imported where a tensor of one arrives -------------------------------------------------------
+
+
+def _triton_call(*inputs: Any) -> Any:  # noqa: ANN401
+    from graphmill.nn.attention import triton_launch
+
+    call = triton_launch.Call(*inputs)
+    call.check()
+    return triton_launch, call
+
+
+def _triton_forward(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ANN401
+    launch, call = _triton_call(*inputs)
+    out, lse, exact = _results(*inputs)
+    launch.forward(call, out, lse, exact if exact.numel() else None)
+    return out, lse, exact
+
+
+def _triton_weights(*inputs: Any) -> Tensor:  # noqa: ANN401
+    launch, call = _triton_call(*inputs[:-1])
+    alpha = _alpha(*inputs[:-1])
+    launch.weights(call, inputs[-1], alpha)
+    return alpha
+
+
+def _triton_backward(*inputs: Any) -> list[Tensor]:  # noqa: ANN401
+    *of_call, grad, out, lse, of_features = inputs
+    launch, call = _triton_call(*of_call)
+    gradients = _gradients_like(*inputs)
+    launch.backward(call, grad, out, lse, _begun(gradients, of_call, of_features))
+    return gradients
+
+
+_attention = define(f"attention({_INPUTS}) -> (Tensor, Tensor, Tensor)", _forward, _results, on_gpu=_triton_forward)
+_attention_weights = define(
+    f"attention_weights({_INPUTS}, Tensor lse) -> Tensor",
+    _weights,
+    lambda *inputs: _alpha(*inputs[:-1]),
+    on_gpu=_triton_weights,
+)
 _attention_backward = define(
     f"attention_backward({_INPUTS}, Tensor grad, Tensor out, Tensor lse, bool of_features) -> Tensor[]",
     _backward,
     _gradients_like,
+    on_gpu=_triton_backward,
 )
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:  # noqa: ANN401
-    ctx.mark_non_differentiable(output[1])
-    ctx.save_for_backward(*inputs[:13], inputs[17], *output)
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:  # noqa: ANN401
+    out, lse, exact = output
+    ctx.mark_non_differentiable(lse, exact)
+    is_rounded = out.dtype != exact.dtype
+    ctx.save_for_backward(*inputs[:13], inputs[17], exact if is_rounded else out, lse)
     ctx.numbers = inputs[13:17]
 
 
-def _gradients(ctx: Any, grad: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+def _gradients(ctx: Any, grad: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: ANN401
     *tensors, key, out, lse = ctx.saved_tensors
     of_features = tensors[3] is not None and (ctx.needs_input_grad[3] or ctx.needs_input_grad[4])
     gradients = _attention_backward(*tensors, *ctx.numbers, key, grad.contiguous(), out, lse, of_features)

@@ -8,9 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphmill.graph.batch import GraphBatch
-from graphmill.nn.attention import GATConv, GATv2Conv, group_edges
+from graphmill.nn.attention import EdgeGroups, GATConv, GATv2Conv, group_edges
 from graphmill.nn.attention.layers import Form
 from graphmill.nn.can.ids import NUM_ID_COLUMNS, HashedIds, ids_of
+from graphmill.nn.checkpointed import call
 from graphmill.nn.graph_attention import mean_of_graphs
 from graphmill.nn.standardise import Standardise
 
@@ -37,9 +38,11 @@ class CanGat(nn.Module):
         dropout: float,
         attention_dropout: float,
         attention: Form,
+        checkpoint_activations: bool = False,
     ) -> None:
         """`edges`: None if features of edges are not read."""
         super().__init__()
+        self.checkpoint_activations = checkpoint_activations
         self.nodes, self.edges = nodes, edges
         self.ids = HashedIds(id_rows, id_channels, hidden=id_dropout)
         conv: type[GATConv | GATv2Conv] = {"gat": GATConv, "gatv2": GATv2Conv}[kind]
@@ -71,10 +74,14 @@ class CanGat(nn.Module):
         attr = None if self.edges is None else self.edges(batch.edge_attr)
         h = torch.cat([self.ids(ids_of(batch.x)), self.nodes(batch.x[:, NUM_ID_COLUMNS:])], dim=1)
         read_out = []
-        for layer in self.layers:
-            h = self.dropout(F.relu(layer(h, groups, attr)))
+        for depth in range(len(self.layers)):
+            h = call(self._layer, depth, h, groups, attr, checkpointed=self.checkpoint_activations)
             read_out.append(mean_of_graphs(h, batch.node_offsets))
         return torch.cat(read_out, dim=1)
+
+    def _layer(self, depth: int, h: Tensor, groups: EdgeGroups, attr: Tensor | None) -> Tensor:
+        dropped: Tensor = self.dropout(F.relu(self.layers[depth](h, groups, attr)))
+        return dropped
 
 
 def log_odds(logits: Tensor) -> Tensor:

@@ -8,9 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphmill.graph.batch import GraphBatch
-from graphmill.nn.attention import GATConv, GATv2Conv, group_edges
+from graphmill.nn.attention import EdgeGroups, GATConv, GATv2Conv, group_edges
 from graphmill.nn.attention.layers import Form
 from graphmill.nn.can.ids import HashedIds, ids_of, row_of
+from graphmill.nn.checkpointed import call
 from graphmill.nn.graph_attention import mean_of_graphs
 from graphmill.nn.standardise import Standardise
 
@@ -62,9 +63,11 @@ class CanVgae(nn.Module):
         attention: Form,
         weights: ErrorWeights,
         score: Literal["mean", "max"],
+        checkpoint_activations: bool = False,
     ) -> None:
         """`edges`: None if features of edges are not read."""
         super().__init__()
+        self.checkpoint_activations = checkpoint_activations
         self.nodes, self.edges, self.weights, self.score, self.id_buckets = nodes, edges, weights, score, id_buckets
         self.ids = HashedIds(id_rows, id_channels, hidden=id_dropout)
         conv: type[GATConv | GATv2Conv] = {"gat": GATConv, "gatv2": GATv2Conv}[kind]
@@ -93,13 +96,13 @@ class CanVgae(nn.Module):
         attr = None if self.edges is None else self.edges(batch.edge_attr)
         h = torch.cat([self.ids(ids_of(batch.x)), self.nodes(features_of(batch))], dim=1)
         for layer in self.encoder:
-            h = self._after(layer(h, groups, attr))
+            h = call(self._layer, layer, h, groups, attr, checkpointed=self.checkpoint_activations)
         mean = self.to_mean(h)
         logvar = self.to_logvar(h).clamp(-_MOST_LOGVAR, _MOST_LOGVAR)
         z = mean + torch.randn_like(mean) * torch.exp(logvar / 2) if self.training else mean
         h = z
         for layer in self.decoder:
-            h = self._after(layer(h, groups, attr))
+            h = call(self._layer, layer, h, groups, attr, checkpointed=self.checkpoint_activations)
         return Reconstruction(mean, logvar, self.to_features(h).sigmoid(), self.to_ids(z), self.to_following(z))
 
     def losses(self, batch: GraphBatch, made: Reconstruction) -> Tensor:
@@ -130,7 +133,8 @@ class CanVgae(nn.Module):
         """Means over the nodes of a window of what is known of them [num_graphs, latent_channels]."""
         return mean_of_graphs(self(batch).mean, batch.node_offsets)
 
-    def _after(self, h: Tensor) -> Tensor:
+    def _layer(self, layer: nn.Module, h: Tensor, groups: EdgeGroups, attr: Tensor | None) -> Tensor:
+        h = layer(h, groups, attr)
         normal: Tensor = self.dropout(F.relu(F.layer_norm(h, h.shape[1:])))
         return normal
 

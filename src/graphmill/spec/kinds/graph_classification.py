@@ -7,7 +7,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
-from graphmill.spec.attention import AttentionSpec, refuse_fused
+from graphmill.spec.attention import AttentionSpec, kept_bytes, refuse_fused
 from graphmill.spec.batch import GraphBatchSpec, GraphSizes
 from graphmill.spec.classification import ClassifierLossSpec, CrossEntropySpec, refuse_other_classes
 from graphmill.spec.columns import Baseline, Measure
@@ -186,7 +186,9 @@ def sizes(plan: GraphClassificationPlan, step: StepShape) -> Sizes:
     if isinstance(plan.model, CustomModelSpec):
         return Sizes(None, batch, data_bytes=data)
     if isinstance(plan.model, GraphAttentionSpec):
-        activations = plan.model.num_layers * plan.model.activation_bytes_of_layer(nodes, edges + nodes)
+        layers = [plan.model.activation_bytes_of_layer(nodes, edges + nodes)] * plan.model.num_layers
+        inputs = 4 * nodes * plan.model.num_layers * plan.model.width  # of the last layer: what is read out
+        activations = kept_bytes(layers, inputs, checkpointed=plan.model.checkpoint_activations)
         return Sizes(_attention_parameters(plan.model, known), batch, activations, data_bytes=data)
     width, depth = plan.model.hidden_channels, plan.model.num_layers
     # Of a node in a layer: what is summed and the mean beside it, two products, two norms, what ReLU let through.

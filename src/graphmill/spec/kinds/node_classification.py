@@ -8,7 +8,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
-from graphmill.spec.attention import AttentionSpec, refuse_fused
+from graphmill.spec.attention import AttentionSpec, kept_bytes, refuse_fused
 from graphmill.spec.classification import ClassifierLossSpec, CrossEntropySpec, refuse_other_classes
 from graphmill.spec.columns import COMM_MB, Baseline, Layout, Measure
 from graphmill.spec.experiment import (
@@ -289,7 +289,9 @@ def _sampled_bytes(plan: NodeClassificationPlan, hops: Sequence[int]) -> tuple[i
     if isinstance(plan.model, NodeAttentionSpec):  # every layer is computed for all nodes of the neighbourhood
         per_edge = 0 if plan.model.attention == "fused" else 4 * (3 * plan.model.width + 6 * plan.model.heads)
         per_node = 4 * (6 * plan.model.width + 3 * plan.model.heads) + 4 * plan.dataset.num_features
-        activations = plan.model.num_layers * (sum(hops) * per_node + (edges + sum(hops)) * per_edge)
+        layers = [sum(hops) * per_node + (edges + sum(hops)) * per_edge] * plan.model.num_layers
+        kept = 4 * sum(hops) * plan.model.num_layers * plan.model.width  # what the layers read, and the last one gives
+        activations = kept_bytes(layers, kept, checkpointed=plan.model.checkpoint_activations)
         return sum(hops) * 8 + rows * 8 + edges * of_edge + sum(hops) * plan.dataset.num_features * 4, activations
     hidden = plan.model.hidden_channels if isinstance(plan.model, GraphSageSpec) else 0
     activations = 3 * 4 * sum(sum(hops[:-depth]) * 2 * hidden for depth in range(1, len(hops)))

@@ -73,6 +73,7 @@ def build_model(
                 attention_dropout=spec.attention_dropout,
                 edge_dim=own.dataset.num_edge_features or None,
                 attention=spec.attention,
+                checkpoint_activations=spec.checkpoint_activations,
             )
         case CustomModelSpec() as spec:
             inner = construct(spec, channels)

@@ -45,10 +45,10 @@ def prepare_asked(asked: Preparation) -> GraphSetStore:
         read = read_graphs(asked.from_path.expanduser())
     for remark in read.remarks:
         _log.info(remark)
-    return write_graphs(_labelled(read, stored, options.split_seed, synthetic=generated), path)
+    return write_graphs(labelled(read, stored, options.split_seed, synthetic=generated), path)
 
 
-def _labelled(read: Read, name: str, split_seed: int, *, synthetic: bool) -> RawGraphs:
+def labelled(read: Read, name: str, split_seed: int, *, synthetic: bool) -> RawGraphs:
     """Classes counted from 0, in the order of the labels; and a split, drawn if there is none."""
     if len(read.labels) != read.graphs.num_graphs or not len(read.labels):
         raise UserError(

@@ -1,6 +1,6 @@
 """Graph classification as the loop sees it: batches, a loss, measures."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from graphmill.sample.schedule import BudgetSchedule, SeedSchedule
 from graphmill.spec.kinds.graph_classification import KIND, GraphClassificationPlan, GraphSetDatasetSpec, GraphSetInfo
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
+from graphmill.tasks.attended import Attended, Attention, graph_of_edges, heads_of, of_batches
 from graphmill.tasks.classification import ClassifierLoss, check_judgement, measures, tally
 from graphmill.tasks.custom_measures import CustomMeasures
 from graphmill.tasks.graph_classification.model import GraphModel, build_model, check_model, standardised
@@ -97,8 +98,7 @@ class GraphClassification:
         """Logits, predicted class and label of every graph of the splits; by ascending number of the graph."""
         if self.group.world_size > 1:
             raise ValueError("predictions are made in one process")
-        wanted = SPLITS if splits is None else splits
-        ids = np.sort(np.concatenate([ids_in(self.codes, split) for split in wanted]))
+        ids = self._graphs_of(splits)
         logits = self._outputs(ids)
         names = np.full(len(self.codes), "none", dtype="U5")
         for split in SPLITS:
@@ -112,6 +112,11 @@ class GraphClassification:
         if embeddings:
             values["embedding"] = self._embeddings(ids)
         return Predictions({"graph": ids}, values)
+
+    def attention(self, splits: Sequence[Split] | None) -> Attention:
+        """Of the edges of the graphs of the splits; nodes are counted within their graph."""
+        heads = heads_of(self.model, self.own.model.kind)
+        return Attention(("graph", "source", "target"), heads, self._attended(self._graphs_of(splits)))
 
     @staticmethod
     def check_model(plan: Plan, own: GraphClassificationPlan) -> None:
@@ -146,6 +151,16 @@ class GraphClassification:
         if isinstance(model.inner, Gin | GraphAttention):
             return GraphClassifier(model.inner, scale)
         return model.inner if scale is None else OnStandardised(scale, model.inner)
+
+    def _graphs_of(self, splits: Sequence[Split] | None) -> NDArray[np.int64]:
+        wanted = SPLITS if splits is None else splits
+        return np.sort(np.concatenate([ids_in(self.codes, split) for split in wanted]))
+
+    def _attended(self, ids: NDArray[np.int64]) -> Iterator[Attended]:
+        for batch, layer, edges, alpha in of_batches(self.model, self.feed.in_order(ids, never_pause)):
+            place, first = graph_of_edges(batch, edges)
+            source, target = edges.numpy() - first
+            yield Attended(layer, (batch.seeds.ids[place], source, target), alpha.numpy())
 
     @torch.no_grad()
     def _outputs(self, ids: NDArray[np.int64], pause: Pause = never_pause, *, most: int = 0) -> Tensor:

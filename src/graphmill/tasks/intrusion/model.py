@@ -128,6 +128,7 @@ def _gat(spec: CanGatSpec, scales: Scales) -> CanGat:
         dropout=spec.dropout,
         attention_dropout=spec.attention_dropout,
         attention=spec.attention,
+        checkpoint_activations=spec.checkpoint_activations,
     )
 
 
@@ -145,6 +146,7 @@ def _vgae(spec: CanVgaeSpec, scales: Scales) -> CanVgae:
         id_buckets=spec.id_buckets,
         dropout=spec.dropout,
         attention=spec.attention,
+        checkpoint_activations=spec.checkpoint_activations,
         weights=ErrorWeights(ids=spec.id_weight, following=spec.neighbour_weight, kl=spec.kl_weight),
         score=spec.score,
     )

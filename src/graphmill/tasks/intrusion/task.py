@@ -1,6 +1,6 @@
 """Intrusion detection as the loop sees it: batches of windows, a loss, measures of alarms."""
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from graphmill.graph.features import DenseFeatures
 from graphmill.graph.keys import drawn
 from graphmill.nn.can.fusion import CanFusion
 from graphmill.nn.can.gat import CanGat
+from graphmill.nn.can.ids import ids_of
 from graphmill.nn.can.vgae import CanVgae, Reconstruction
 from graphmill.nn.standardise import Standardise
 from graphmill.nn.weights import Weights
@@ -24,6 +25,7 @@ from graphmill.spec.can_models import NUM_CLASSES, CurriculumSpec, IntrusionMode
 from graphmill.spec.kinds.intrusion import KIND, CaptureDatasetSpec, CaptureInfo, IntrusionPlan, missing_sources
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
+from graphmill.tasks.attended import Attended, Attention, graph_of_edges, heads_of, of_batches
 from graphmill.tasks.classification import ClassifierLoss
 from graphmill.tasks.graph_feed import GraphFeed
 from graphmill.tasks.intrusion.detector import detector
@@ -147,8 +149,7 @@ class Intrusion:
         """Score, alarm and label of every window of the splits; of None: of all windows."""
         if self.group.world_size > 1:
             raise ValueError("predictions are made in one process")
-        wanted = [SPLITS.index(split) for split in splits or SPLITS]
-        ids = np.arange(len(self.codes)) if splits is None else np.flatnonzero(np.isin(self.codes, wanted))
+        ids = self._windows_of(splits)
         scores = self._judged(ids)[:, 1].numpy()
         names, captures = np.array([*SPLITS, "none"]), self.store.metadata.captures
         times = np.asarray(self.store.times)[ids]
@@ -164,6 +165,15 @@ class Intrusion:
         if embeddings:
             values["embedding"] = self._embeddings(ids)
         return Predictions({"window": ids}, values)
+
+    def attention(self, splits: Sequence[Split] | None) -> Attention:
+        """Of the edges of the windows of the splits; ends are ids on the bus."""
+        if isinstance(self.model.inner, CanFusion):
+            raise UserError(
+                "a fusion has no attention of its own", fix="leave --attention out, or name the run of a member"
+            )
+        heads = heads_of(self.model, self.own.model.kind)
+        return Attention(("window", "source", "target"), heads, self._attended(self._windows_of(splits)))
 
     @staticmethod
     def on_other_data(own: IntrusionPlan, store: CaptureStore) -> IntrusionPlan:
@@ -220,6 +230,16 @@ class Intrusion:
         found = [self.model.judged(batch).cpu() for batch in self.feed.in_order(ids, pause, most=most)]
         self.model.train()
         return torch.cat([torch.empty(0, 2, dtype=torch.float64), *found])
+
+    def _windows_of(self, splits: Sequence[Split] | None) -> NDArray[np.int64]:
+        wanted = [SPLITS.index(split) for split in splits or SPLITS]
+        return np.arange(len(self.codes)) if splits is None else np.flatnonzero(np.isin(self.codes, wanted))
+
+    def _attended(self, ids: NDArray[np.int64]) -> Iterator[Attended]:
+        for batch, layer, edges, alpha in of_batches(self.model, self.feed.in_order(ids, never_pause)):
+            place, _ = graph_of_edges(batch, edges)
+            source, target = ids_of(batch.x).cpu()[edges].numpy()
+            yield Attended(layer, (batch.seeds.ids[place], source, target), alpha.numpy())
 
     def _trained(self, spec: IntrusionModelSpec, weights: Weights) -> Inner:
         """Another model, with weights of a run, on the rank's device; it is not trained any further."""

@@ -53,7 +53,7 @@ class LayerwiseInference:
     def _hidden(self, nodes: NDArray[np.int64]) -> Tensor | None:
         """What the last layer reads [all nodes, hidden_channels], filled in where `nodes` need it; None: features."""
         layers = self._layers
-        wanted = self._wanted_rows(nodes, len(layers))
+        wanted = wanted_rows(self.topology, nodes, len(layers))
         h: Tensor | None = None
         for number, layer in enumerate(layers[:-1]):
             counts = [len(self._share(wanted[number], rank)) for rank in range(self.group.world_size)]
@@ -64,16 +64,6 @@ class LayerwiseInference:
 
     def _share(self, nodes: NDArray[np.int64], rank: int | None = None) -> NDArray[np.int64]:
         return np.array_split(nodes, self.group.world_size)[self.group.rank if rank is None else rank]
-
-    def _wanted_rows(self, nodes: NDArray[np.int64], num_layers: int) -> list[NDArray[np.int64]]:
-        """For each layer the ascending ids of the rows that the layers after it read."""
-        wanted = [nodes]
-        for _ in range(num_layers - 1):
-            is_wanted = np.zeros(self.topology.num_nodes, dtype=bool)
-            is_wanted[wanted[0]] = True
-            is_wanted[in_edges(self.topology, wanted[0])[1]] = True
-            wanted.insert(0, np.flatnonzero(is_wanted))
-        return wanted
 
     def _layer_rows(
         self, layer: MeanLayer, h: Tensor | None, nodes: NDArray[np.int64], activation: Activation | None
@@ -124,11 +114,27 @@ class LayerwiseInference:
         return layer.on_sparse(on_device, block, activation).cpu()
 
 
+def wanted_rows(topology: Topology, nodes: NDArray[np.int64], num_layers: int) -> list[NDArray[np.int64]]:
+    """For each layer the ascending ids of the rows that the layers after it read; of the last, `nodes`."""
+    wanted = [nodes]
+    for _ in range(num_layers - 1):
+        is_wanted = np.zeros(topology.num_nodes, dtype=bool)
+        is_wanted[wanted[0]] = True
+        is_wanted[in_edges(topology, wanted[0])[1]] = True
+        wanted.insert(0, np.flatnonzero(is_wanted))
+    return wanted
+
+
 def in_edges(topology: Topology, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """The in-edges of `ids` in compressed sparse form, with global ids: indptr [n + 1], indices [num_edges]."""
+    indptr, entries = in_entries(topology, ids)
+    return indptr, topology.indices[entries].astype(np.int32, copy=False)
+
+
+def in_entries(topology: Topology, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The same with the edges' places in the topology: indptr [n + 1], entries [num_edges]."""
     starts = topology.indptr[ids]
     lengths = topology.indptr[ids + 1] - starts
     indptr = np.zeros(len(ids) + 1, dtype=np.int64)
     np.cumsum(lengths, out=indptr[1:])
-    positions = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], lengths)
-    return indptr, topology.indices[positions].astype(np.int32, copy=False)
+    return indptr, np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], lengths)

@@ -95,6 +95,7 @@ def build_model(
                 attention_dropout=spec.attention_dropout,
                 edge_dim=len(own.edge_columns) or None,
                 attention=spec.attention,
+                checkpoint_activations=spec.checkpoint_activations,
             )
             edges = own.edge_features
             return EdgeIndexModel(attention, seed=plan.seed, rank=rank, standardise=standardise, edges=edges)
@@ -165,11 +166,16 @@ def dense_rows(batch: MiniBatch) -> Tensor:
         case DenseRows(x):
             return x
         case SparseRows() as x:
-            rows = _row_of_entry(x.indptr, len(x.values))
-            out = x.values.new_zeros(len(x.indptr) - 1, x.num_features)
-            out[rows, x.indices.long()] = x.values
-            return out
+            return written_out(x)
         case SelfAndMean():
             raise AssertionError("a model that reads rows was given averages")
         case _:
             assert_never(batch.inputs)
+
+
+def written_out(x: SparseRows) -> Tensor:
+    """[num_rows, num_features], with the zeros."""
+    rows = _row_of_entry(x.indptr, len(x.values))
+    out = x.values.new_zeros(len(x.indptr) - 1, x.num_features)
+    out[rows, x.indices.long()] = x.values
+    return out

@@ -16,6 +16,7 @@ from graphmill.graph.edge_features import EdgeFeatures
 from graphmill.graph.features import Features
 from graphmill.graph.keys import drawn
 from graphmill.nn.graphsage import GraphSage
+from graphmill.nn.node_attention import NodeAttention
 from graphmill.nn.standardise import Standardise
 from graphmill.nn.weights import Weights
 from graphmill.sample.collect import Collector
@@ -31,8 +32,10 @@ from graphmill.spec.kinds.node_classification import (
 )
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
+from graphmill.tasks.attended import Attention, heads_of
 from graphmill.tasks.classification import ClassifierLoss, check_judgement, measures, tally
 from graphmill.tasks.custom_measures import CustomMeasures
+from graphmill.tasks.node_classification.attended import LayerwiseAttention
 from graphmill.tasks.node_classification.inference import LayerwiseInference
 from graphmill.tasks.node_classification.model import DTYPE_OF, EdgeIndexModel, build_model, check_model
 from graphmill.tasks.node_classification.portable import NodeClassifier, OnStandardised
@@ -100,7 +103,7 @@ class NodeClassification:
     def batches(self, epoch: int, first_step: int) -> Generator[MiniBatch]:
         """The mini-batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
         with closing(prefetch(lambda: self._make(epoch, first_step), self.plan.prefetch)) as batches:
-            yield from feed(batches, self.group.device)
+            yield from feed(batches, self.group.device, self.group.spans)
 
     def weights(self, epoch: int, step: int) -> tuple[float, ...]:
         """Sums of the class weights of every rank's seeds; their number if each counts 1."""
@@ -139,6 +142,18 @@ class NodeClassification:
             values["embedding"] = self._embeddings(nodes)
         self.model.train()
         return Predictions({"node": nodes}, values)
+
+    def attention(self, splits: Sequence[Split] | None) -> Attention:
+        """Of the edges to the nodes of the splits, in the direction of message passing; by ascending target."""
+        heads, kind = heads_of(self.model, self.own.model.kind), self.own.model.kind
+        if not isinstance(self.model, EdgeIndexModel) or not isinstance(self.model.inner, NodeAttention):
+            raise UserError(
+                f"model.kind {kind} is a model of which no layer is known, and attention is computed layer by layer",
+                fix="take it in Python: graphmill.load(RUN), and return_attention_weights of its layers",
+            )
+        nodes = np.arange(self.store.metadata.num_nodes) if splits is None else self._nodes_of(splits)
+        layers = LayerwiseAttention(self.model, self.sampler.topology, self.features, self.collector.edge_features)
+        return Attention(("source", "target"), heads, layers.parts(nodes, self.group.device))
 
     @staticmethod
     def check_model(plan: Plan, own: NodeClassificationPlan) -> None:

@@ -72,7 +72,7 @@ class Traffic:
     def batches(self, epoch: int, first_step: int) -> Generator[WindowBatch]:
         """The batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
         with closing(prefetch(lambda: self._make(epoch, first_step), self.plan.prefetch)) as batches:
-            yield from feed(batches, self.group.device)
+            yield from feed(batches, self.group.device, self.group.spans)
 
     def weights(self, epoch: int, step: int) -> tuple[int, ...]:
         """Readings to be forecast that are not missing, of every rank."""

@@ -1,0 +1,226 @@
+"""Tables of attention, of sets of graphs, and of intrusion detection."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from entries import source
+
+LAYERS = {"gat": "GAT", "gatv2": "GATv2"}
+
+
+def ratio(spread: Mapping[str, float]) -> str:
+    return f"{spread['median']:.3g} ({spread['q25']:.3g} to {spread['q75']:.3g})"
+
+
+def mean_sd(values: Sequence[float], digits: int = 3) -> str:
+    sd = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.{digits}f}{sd}"
+
+
+def entries_of(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {name: value for name, value in result.items() if name != "origins"}
+
+
+def attention(result: dict[str, Any]) -> str:
+    """Time and memory of a layer, and the floor under its time: the larger of bytes and operations."""
+    lines = [
+        "**Attention with features of edges**, forward and backward: 64 channels in, 8 heads of 16, 11 features of an"
+        " edge, degree 20. The floor is what moving each byte once, or what the operations, take at the rates measured"
+        " beside it\n",
+        "| layer | edges | form | ms | time ÷ graphmill (quartiles) | extra MiB | floor ms |",
+        "|" + "---|" * 7,
+    ]
+    for value in entries_of(result).values():
+        floor = value["floor"]
+        least_s = max(
+            floor["bytes"] / floor["copy_bytes_per_s"]["median"], floor["flop"] / floor["product_flop_per_s"]["median"]
+        )
+        for form, found in value["contenders"].items():
+            start = f"| {value['kind']} | {value['num_edges']:,} | {form} |"
+            if "left_out" in found:
+                lines.append(f"{start} not measured: it needs {found['left_out']} | | | |")
+                continue
+            cells = (f"{1e3 * found['seconds']['median']:.0f}", ratio(found["ratio_to_graphmill"]))
+            lines.append(f"{start} {' | '.join(cells)} | {found['extra_mib']:.0f} | {1e3 * least_s:.1f} |")
+    return "\n".join([*lines, "", source(result, "python benchmarks/attention.py")])
+
+
+def collate(result: dict[str, Any]) -> str:
+    graphs = result["graphs"]
+    lines = [
+        f"**Collation** of {graphs:,} synthetic graphs, {result['mib']:.1f} MiB; the floor: a copy of as many bytes\n",
+        "| | ms | graphs/s | time ÷ graphmill (quartiles) |",
+        "|" + "---|" * 4,
+    ]
+    for name, seconds in result["seconds"].items():
+        median = seconds["median"]
+        cells = (f"{1e3 * median:.2f}", f"{graphs / median:,.0f}", ratio(result["ratio_to_graphmill"][name]))
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", source(result, "python benchmarks/collate.py")])
+
+
+def graph_epoch(result: dict[str, Any]) -> str:
+    lines = [
+        f"**An epoch of the GAT of CAN windows**, scale {result['scale']}: {result['num_windows']:,} generated windows,"
+        f" batches of {result['batch_size']}, {result['threads']} threads\n",
+        "| | s | windows/s | time ÷ graphmill (quartiles) | waits for batches |",
+        "|" + "---|" * 5,
+    ]
+    for name, found in result["sides"].items():
+        cells = (
+            f"{found['seconds']['median']:.2f}",
+            f"{found['windows_per_s']:,.0f}",
+            ratio(found["ratio_to_graphmill"]),
+            f"{found['waiting_share']:.1%}",
+        )
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", source(result, "python benchmarks/graph_epoch.py")])
+
+
+def batch_size(result: dict[str, Any]) -> str:
+    """Whether a batch that was found fits, and whether a larger one does not."""
+    over = result["over"]
+    lines = [
+        f"**Batch sizes found by trial** under a limit of memory; {result['target']:.0%} of the largest that fits is"
+        " used\n",
+        f"| graphs | limit MiB | attempts | used, graphs | predicted MiB | peak MiB | predicted ÷ peak | peak with"
+        f" {over} times as many |",
+        "|" + "---|" * 8,
+    ]
+    for cell in result["cells"]:
+        beyond = f"{cell['peak_over_mib']:,.0f}" + ("" if cell["over_exceeds"] else ", which fits")
+        peak = f"{cell['peak_mib']:,.0f}" + ("" if cell["within"] else ", over the limit")
+        ratio_of_peaks = f"{cell['predicted_mib'] / cell['peak_mib']:.3f}"
+        cells = (cell["set"], f"{cell['limit_mib']:,}", str(cell["attempts"]), f"{cell['safe']:,}")
+        lines.append("| " + " | ".join((*cells, f"{cell['predicted_mib']:,.0f}", peak, ratio_of_peaks, beyond)) + " |")
+    return "\n".join([*lines, "", source(result, "python benchmarks/batch_size.py --tu FOLDER --capture FILE")])
+
+
+def intrusion(result: dict[str, Any]) -> str:
+    """F1 and AUC by case and model; and where no model with a graph is better than the statistic."""
+    found = entries_of(result)
+    models = list(next(iter(found.values()))["models"])
+    seeds = len(next(iter(found.values()))["seeds"])
+    sizes = {model: next(iter(found.values()))["models"][model]["num_parameters"] for model in models}
+    parts = [
+        "**Intrusion detection on CAN buses**: test windows of 100 frames, thresholds chosen on validation windows,"
+        f" mean ± sd over {seeds} rng seeds. Captured: another stretch of time of the captures that were trained on;"
+        " held out: a capture, a kind of attack or a vehicle that was not trained on. The statistic knows no graph:"
+        " counts of ids, and gaps between their frames. Published for masquerade attacks: F1 0.94 to 0.996 (MIDS)."
+        f" Parameters: {', '.join(f'{model} {size:,}' for model, size in sizes.items())}\n"
+    ]
+    for column, heading in (("f1", "F1"), ("auc", "AUC")):
+        parts += [
+            f"| {heading} | attacked windows | statistic | {' | '.join(models)} |",
+            "|" + "---|" * (3 + len(models)),
+        ]
+        for case, value in found.items():
+            cells = [mean_sd(value["models"][model][column]) for model in models]
+            attacked = f"{value['num_attacked']} of {value['num_test']}"
+            parts.append(f"| {case} | {attacked} | {value['statistic'][column]:.3f} | {' | '.join(cells)} |")
+        worse = [case for case, value in found.items() if not beats_statistic(value, column)]
+        if worse:
+            parts.append(f"\nNo model has a higher {heading} than the statistic: {'; '.join(worse)}.")
+        parts.append("")
+    return "\n".join([*parts, source(result, "python benchmarks/intrusion.py --captures FOLDER")])
+
+
+def beats_statistic(value: dict[str, Any], column: str) -> bool:
+    best = max(statistics.mean(model[column]) for model in value["models"].values())
+    return best > value["statistic"][column]
+
+
+def detect(result: dict[str, Any]) -> str:
+    lines = [
+        f"**`graphmill detect`**, one core: ms from the arrival of a window's last frame to its verdict"
+        f" (published: {result['published_ms']} ms, MIDS)\n",
+        "| model | median (quartiles) | 99 % | a window of a whole capture |",
+        "|" + "---|" * 4,
+    ]
+    for name, found in result["models"].items():
+        cells = (ratio(found["arriving"]), f"{found['p99']:.3g}", f"{found['whole']:.3g}")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", source(result, "python benchmarks/detect.py --capture FILE --runs RUN …")])
+
+
+def tu(result: dict[str, Any]) -> str:
+    lines = [
+        "**Graph classification**: test accuracy over ten stratified folds, mean ± sd, beside published figures\n",
+        "| study | here | published | by |",
+        "|" + "---|" * 4,
+    ]
+    for name, value in entries_of(result).items():
+        published = value["published"]
+        figures = f"{mean_sd(value['folds'])} | {published['mean']:.3f} ± {published['sd']:.3f}"
+        lines.append(f"| study-{name} | {figures} | {published['by']} |")
+    return "\n".join([*lines, "", source(result, "python benchmarks/tu.py --tu FOLDER")])
+
+
+def attention_headline(result: dict[str, Any]) -> tuple[str, str]:
+    """Of the most edges at which every form of both layers was measured."""
+    by_size: dict[int, dict[str, dict[str, Any]]] = {}
+    for value in entries_of(result).values():
+        if all("seconds" in each for each in value["contenders"].values()):
+            by_size.setdefault(int(value["num_edges"]), {})[value["kind"]] = value["contenders"]
+    num_edges = max(size for size, kinds in by_size.items() if len(kinds) == len(LAYERS))
+    parts = []
+    for kind, contenders in by_size[num_edges].items():
+        ours, peers = contenders["graphmill"], {name: each for name, each in contenders.items() if name != "graphmill"}
+        times = " and ".join(
+            f"{each['ratio_to_graphmill']['median']:.3g} times as fast as {name}" for name, each in peers.items()
+        )
+        memory = peers["PyG"]["extra_mib"] / ours["extra_mib"]
+        parts.append(f"{LAYERS[kind]} {times}, 1/{memory:.0f} of PyG's extra memory")
+    return f"attention with edge features, {num_edges:,} edges", "; ".join(parts)
+
+
+def collate_headline(result: dict[str, Any]) -> tuple[str, str]:
+    peer, floor = (result["ratio_to_graphmill"][name]["median"] for name in ("PyG", "floor"))
+    return (
+        f"a batch of {result['graphs']:,} graphs",
+        f"{peer:.3g} times as fast as PyG's; {1 / floor:.3g} times a plain copy",
+    )
+
+
+def graph_epoch_headline(result: dict[str, Any]) -> tuple[str, str]:
+    peers = {name: side for name, side in result["sides"].items() if name != "graphmill"}
+    figures = [f"{side['ratio_to_graphmill']['median']:.3g} times as fast as {name}" for name, side in peers.items()]
+    return "an epoch of GAT over CAN windows", "; ".join(figures)
+
+
+def tu_headline(result: dict[str, Any]) -> tuple[str, str]:
+    figures = [f"{name} {value['mean']:.3f} ± {value['sd']:.3f}" for name, value in entries_of(result).items()]
+    return "accuracy over ten folds", "; ".join(figures)
+
+
+def intrusion_headline(result: dict[str, Any]) -> tuple[str, str]:
+    """The worst and the best of captured and of held-out cases, of the GAT."""
+    parts = []
+    for words in ("captured", "held out"):
+        means = {
+            case: statistics.mean(value["models"]["GAT"]["f1"])
+            for case, value in entries_of(result).items()
+            if case.endswith(words)
+        }
+        parts.append(f"{words}: {min(means.values()):.3f} to {max(means.values()):.3f}")
+    return "attacks on CAN buses, F1 of a GAT", "; ".join(parts)
+
+
+TABLES = {
+    "attention": attention,
+    "collate": collate,
+    "graph_epoch": graph_epoch,
+    "batch_size": batch_size,
+    "tu": tu,
+    "intrusion": intrusion,
+    "detect": detect,
+}
+
+HEADLINES = {
+    "attention": attention_headline,
+    "collate": collate_headline,
+    "graph_epoch": graph_epoch_headline,
+    "tu": tu_headline,
+    "intrusion": intrusion_headline,
+}

@@ -1,0 +1,66 @@
+"""What a trained model attends to: alpha of every edge, in every layer, for every head."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from graphmill.base.errors import UserError
+from graphmill.graph.batch import GraphBatch
+from graphmill.nn.attention.recorded import layers_of, recorded
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Attended:
+    """What one layer gives `n` edges; each node's own edge is one of those to it."""
+
+    layer: int  # from 0, in the order in which they are computed
+    ids: tuple[Ids, ...]  # [n] each
+    alpha: NDArray[np.float32]  # [n, heads]; over the edges to a node it adds up to 1
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """The attention of a model, part after part, so that it is never in memory as a whole."""
+
+    names: tuple[str, ...]  # of the ids: source and target at the end
+    heads: int
+    parts: Iterator[Attended]
+
+
+def heads_of(model: nn.Module, kind: str) -> int:
+    """Of each of its layers of attention; `UserError` if it has none."""
+    layers = layers_of(model)
+    if not layers:
+        raise UserError(
+            f"model.kind {kind} has no layers of attention", fix="leave --attention out, or name a run of gat or gatv2"
+        )
+    return max(layer.heads for layer in layers)
+
+
+@torch.no_grad()
+def of_batches(model: nn.Module, batches: Iterable[GraphBatch]) -> Iterator[tuple[GraphBatch, int, Tensor, Tensor]]:
+    """(batch, layer, edges int64 [2, n] with each node's own, alpha [n, heads]) of every layer, batch after batch.
+
+    `model` is called on a batch, and is not in training mode while it is.
+    """
+    for batch in batches:
+        was_training = model.training
+        model.eval()
+        with recorded(model) as found:
+            model(batch)
+        model.train(was_training)
+        for layer, (edges, alpha) in enumerate(found):
+            yield batch, layer, edges.cpu(), alpha.float().cpu()
+
+
+def graph_of_edges(batch: GraphBatch, edges: Tensor) -> tuple[Ids, Ids]:
+    """Of each edge [2, n] of a batch: which of its graphs it is in, and the number of that graph's first node."""
+    offsets = batch.node_offsets.cpu().numpy()
+    place = np.searchsorted(offsets, edges[1].numpy(), side="right") - 1
+    return place, offsets[place]
