@@ -43,7 +43,7 @@ def prepared(folder: Path) -> None:
     from graphmill.tasks.stores import Preparation
 
     text("a.csv", HEADER, *CSV)(folder)
-    prepare_asked(Preparation("mine", folder, CapturePrepareOptions(window=10), from_path=folder / "a.csv"))
+    prepare_asked(Preparation("mine", folder, CapturePrepareOptions(window=10, stride=10), from_path=folder / "a.csv"))
 
 
 def copies(folder: Path) -> None:
@@ -52,7 +52,7 @@ def copies(folder: Path) -> None:
     from graphmill.tasks.stores import Preparation
 
     both(text("two/a.csv", HEADER, *CSV), text("two/b.csv", HEADER, *CSV))(folder)
-    prepare_asked(Preparation("mine", folder, CapturePrepareOptions(window=10), from_path=folder / "two"))
+    prepare_asked(Preparation("mine", folder, CapturePrepareOptions(window=10, stride=10), from_path=folder / "two"))
 
 
 def of(file: str, name: str, make: Callable[[Path], object], *says: str, options: str = "", **more: Any) -> Mishap:
@@ -114,6 +114,15 @@ ROWS = [
     asked("a teacher of another sort", "-O 'train.distill={teacher: {kind: vgae}}'", "vgae", "gat"),
     asked("weights that are not there", "-O 'train.distill={}' -O sources.teacher.run=nowhere", "nowhere"),
     asked("a word for a threshold", "-O task.threshold=high", "task.threshold", "number"),
+    *[
+        Mishap(f"detector: trained without {name}", f"train can-gat -O dataset.name=mine --dataset-root . {options}",
+               (f"sources.{name}",), prepared)
+        for name, options in (
+            ("scorer", "-O train.curriculum.score=scorer"),
+            ("teacher", "-O train.distill.alpha=0.5"),
+            ("gat", "-O 'model={kind: fusion}' -O dataset.train_on=validation"),
+        )
+    ],
     piped("a dataset that is not prepared", "-O dataset.name=mime --dataset-root .", "'mine'"),
     piped("a key that nobody knows", "-O dataset.nmae=mine --dataset-root .", "dataset.name"),
     piped("a key of another model", "-O dataset.name=mine -O model.scale=small --dataset-root .",
