@@ -47,3 +47,18 @@ def test_a_full_disk_is_a_warning(tmp_path):
 
 def test_small_shared_memory(tmp_path):
     assert checks._shared_memory(tmp_path / "shm").result == "warn"
+
+
+def test_where_the_kernels_of_attention_run():
+    def told(triton: str | None, *gpus: tuple[str, tuple[int, int]]) -> checks.Finding:
+        return checks._attention_kernels({"gpus": [{"name": n, "capability": list(c)} for n, c in gpus]}, triton)
+
+    assert told("3.7.1") == checks.Finding("attention kernels", "ok", "CPU: native, fp32; GPU: Triton 3.7.1")
+    assert told(None).result == "ok"
+    good = told("3.7.1", ("H200", (9, 0)))
+    assert (good.result, good.detail) == (
+        "ok", "CPU: native, fp32; GPU: Triton 3.7.1; H200 (9.0): fp32, fp16, bf16"
+    )  # fmt: skip
+    assert "pip install triton" in told(None, ("H200", (9, 0))).would_fail
+    assert "train.precision=bf16 with fused attention on Tesla T4" in told("3.7.1", ("Tesla T4", (7, 5))).would_fail
+    assert "model.attention=fused on P100" in told("3.7.1", ("P100", (6, 0))).would_fail

@@ -8,9 +8,13 @@ import torch
 from waiting import HANG_S
 
 from graphmill.base.errors import UserError
+from graphmill.nn.attention import layers
 from graphmill.record.run_folder import RunFolder
+from graphmill.spec.kinds.node_classification import GraphInfo
 from graphmill.spec.kinds.traffic import TrafficExperiment, TrafficInfo
+from graphmill.spec.load import inline_experiment
 from graphmill.spec.plan import MachineInfo, resolve
+from graphmill.train import device
 from graphmill.train.device import choose_allocator, is_built_for, rank_device
 
 
@@ -81,3 +85,26 @@ def test_a_ranks_gpu_is_the_current_one():
     if number > 1:
         with pytest.raises(UserError, match="a GPU of its own"):
             rank_device("cuda", local_rank=number)
+
+
+def test_attention_needs_its_kernels_on_the_gpu(monkeypatch):
+    """A pretended V100 under a torch that has code for it."""
+    facts = GraphInfo(
+        name="toy", path="/nowhere", checksum="0", synthetic=True, num_train=50, num_nodes=9, num_edges=9,
+        num_features=8, num_classes=3, has_sparse_features=False,
+    )  # fmt: skip
+    train = {"epochs": 1, "num_neighbors": [5, 5], "device": "cuda", "precision": "bf16"}
+    experiment = inline_experiment({"name": "x", "model": {"kind": "gat"}, "train": train}, "the test")
+    plan = resolve(experiment, machine=MachineInfo(num_cores=1, num_gpus=1), dataset=facts, run_id="run")
+    monkeypatch.setattr(device, "rank_device", torch.device)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Tesla V100")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (7, 0))
+    monkeypatch.setattr(layers, "has_triton", lambda: True)
+    with pytest.raises(UserError, match=r"Tesla V100 has compute capability 7\.0"):
+        device.device_of(plan, 0)
+    assert device.device_of(plan.model_copy(update={"precision": "fp32"}), 0) == torch.device("cuda", 0)
+    monkeypatch.setattr(layers, "has_triton", lambda: False)
+    with pytest.raises(UserError, match="needs Triton on Tesla V100") as caught:
+        device.device_of(plan, 0)
+    assert "model.attention=reference" in str(caught.value)
+    assert device.device_of(plan.model_copy(update={"device": "cpu"}), 0) == torch.device("cpu", 0)

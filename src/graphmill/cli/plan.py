@@ -115,7 +115,8 @@ def show_plan(resolved: "Plan", *, json: bool, trial: "Trial | None" = None) -> 
         print_json({"plan": resolved, "modelled": figures, **measured})
         return
     choices = [(key, _text(value)) for key, value in flat(resolved).items() if key != "run_id"]
-    print_facts(choices, title="plan")
+    kernels = _attention_kernels(resolved)
+    print_facts([*choices, *([] if kernels is None else [("attention kernels", kernels)])], title="plan")
     print_line("")
     syncs: list[tuple[str, Cell]] = [  # of one rank there are none
         ("rounds per epoch", figures.rounds_per_epoch),
@@ -143,6 +144,21 @@ def show_plan(resolved: "Plan", *, json: bool, trial: "Trial | None" = None) -> 
     if trial is not None:
         print_line("")
         print_facts(_trial_facts(trial), title=f"measured here, by a trial of {trial.steps} steps")
+
+
+def _attention_kernels(resolved: "Plan") -> str | None:
+    """Where fused attention will run; None: there is none."""
+    from graphmill.runtime.gpus import capability_of, kernels_text
+    from graphmill.runtime.machine import machine_info
+    from graphmill.spec.attention import is_fused
+
+    if not is_fused(getattr(resolved.task, "model", None)):
+        return None
+    if resolved.device == "cpu":
+        return "native, in fp32, on the CPU"
+    names = dict.fromkeys(gpu.name for gpu in machine_info().gpus)
+    told = "; ".join(kernels_text(name, capability_of(name)) for name in names)
+    return f"Triton's, on {told or 'GPUs that are not here'}"
 
 
 def _trial_facts(trial: "Trial") -> list[tuple[str, Cell]]:

@@ -13,6 +13,7 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from graphmill.runtime.gpus import kernels_text, precisions_on
 from graphmill.runtime.machine import MachineInfo, free_disk_bytes, machine_info
 
 Result = Literal["ok", "warn", "fail"]
@@ -32,6 +33,8 @@ print(json.dumps({
     "version": torch.__version__, "threads": torch.get_num_threads(), "cuda": torch.cuda.is_available(),
     "devices": torch.cuda.device_count(), "gloo": there and dist.is_gloo_available(),
     "nccl": there and dist.is_nccl_available(), "bf16": bf16,
+    "gpus": [{"name": torch.cuda.get_device_name(number), "capability": torch.cuda.get_device_capability(number)}
+             for number in range(torch.cuda.device_count())],
 }))
 """
 
@@ -89,6 +92,7 @@ def _torch(machine: MachineInfo) -> Iterator[Finding]:
     lacks = "" if facts["gloo"] else "train with several ranks on CPUs"
     yield Finding("backends", "fail" if lacks else "ok", ", ".join(backends) or "none", lacks)
     yield _gpus(machine, facts)
+    yield _attention_kernels(facts, _version("triton"))
 
 
 def _gpus(machine: MachineInfo, facts: Mapping[str, Any]) -> Finding:
@@ -105,6 +109,28 @@ def _gpus(machine: MachineInfo, facts: Mapping[str, Any]) -> Finding:
             "gpus", "warn", detail, f"torch sees {facts['devices']} of them, so fewer ranks than planned start"
         )
     return Finding("gpus", "ok", detail)
+
+
+def _attention_kernels(facts: Mapping[str, Any], triton: str | None) -> Finding:
+    """Where `graphmill::attention` runs: natively on the CPU, by Triton on GPUs."""
+    name = "attention kernels"
+    detail = f"CPU: native, fp32; GPU: {'no Triton' if triton is None else f'Triton {triton}'}"
+    old, without = [], []
+    for gpu in facts["gpus"]:
+        capability = tuple(gpu["capability"])
+        detail += f"; {kernels_text(gpu['name'], capability)}"
+        old += [] if precisions_on(capability) else [gpu["name"]]
+        without += [] if "bf16" in precisions_on(capability) else [gpu["name"]]
+    fix = "take model.attention=reference"
+    if facts["gpus"] and triton is None:
+        return Finding(name, "warn", detail, f"model.attention=fused on GPUs; `pip install triton`, or {fix}")
+    if old:
+        return Finding(name, "warn", detail, f"model.attention=fused on {', '.join(old)}; {fix}")
+    if without:
+        return Finding(
+            name, "warn", detail, f"train.precision=bf16 with fused attention on {', '.join(without)}; {fix}"
+        )
+    return Finding(name, "ok", detail)
 
 
 def _ask_torch() -> tuple[dict[str, Any] | None, str]:

@@ -31,6 +31,11 @@ class MachineInfo:
         """GPUs this process may use."""
         return len(self.gpus)
 
+    @property
+    def gpu_names(self) -> tuple[str, ...]:
+        """As the driver calls them."""
+        return tuple(gpu.name for gpu in self.gpus)
+
 
 def machine_info(environ: Mapping[str, str] | None = None) -> MachineInfo:
     """Measure this machine. `environ` matters for CUDA_VISIBLE_DEVICES."""

@@ -1,12 +1,13 @@
 """What models that attend to neighbours have in common."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
+from graphmill.runtime.gpus import BF16_FROM, TRITON_FROM, Capability, precisions_on, text_of
 from graphmill.spec.experiment import Fraction, TrainSpec
 from graphmill.spec.synonyms import HIDDEN_WIDTH
 
@@ -21,7 +22,9 @@ class AttentionSpec(Spec):
     heads: PositiveInt = Field(4, description="of every layer, one beside the other")
     attention_dropout: Fraction = Field(0.0, description="probability of dropping an edge's share of the attention")
     attention: Literal["fused", "reference"] = Field(
-        "fused", description="one operator, on CPUs in fp32; or plain PyTorch, which holds edges x heads x channels"
+        "fused",
+        description="one operator, on CPUs in fp32, on GPUs also in bf16; or plain PyTorch, which holds edges x heads x"
+        " channels",
     )
 
     @property
@@ -47,13 +50,40 @@ class AttentionSpec(Spec):
         return nodes * 4 * (5 * self.width + 3 * self.heads) + edges * per_edge
 
 
+def is_fused(model: object) -> bool:
+    """Whether a model, or one that a fusion scores with, attends by the operator `graphmill::attention`."""
+    parts = (model, getattr(model, "gat", None), getattr(model, "vgae", None))
+    return any(getattr(part, "attention", None) == "fused" for part in parts)
+
+
 def refuse_fused(model: object, train: TrainSpec) -> None:
-    """Raise a `UserError` if attention is to be fused where there is no such operator yet."""
-    if not isinstance(model, AttentionSpec) or model.attention != "fused":
-        return
-    for key, value, here in (("train.device", train.device, "cuda"), ("train.precision", train.precision, "bf16")):
-        if value == here:
-            raise UserError(
-                f"model.attention is fused, which runs on CPUs in fp32, and {key} is {value}",
-                fix="set model.attention=reference, or train.device=cpu and train.precision=fp32",
-            )
+    """Raise a `UserError` if attention is to be fused in a number format that the CPU's operator has not."""
+    if is_fused(model) and train.device == "cpu" and train.precision == "bf16":
+        raise UserError(
+            "model.attention is fused, which runs in fp32 on CPUs (in bf16 on GPUs only), and train.precision is bf16",
+            fix="set train.precision=fp32, or model.attention=reference",
+        )
+
+
+def gpu_clash(precision: str, gpu: str, capability: Capability | None) -> tuple[str, str] | None:
+    """(what clashes, what to set) where fused attention does not run on a GPU; None: it does, or the GPU is unknown."""
+    if capability is None or precision in precisions_on(capability):
+        return None
+    has = f"{gpu} has compute capability {text_of(capability)}"
+    if capability < TRITON_FROM:
+        return (
+            f"model.attention is fused, which needs {text_of(TRITON_FROM)}, and {has}",
+            "set model.attention=reference",
+        )
+    return (
+        f"model.attention is fused, which runs in bf16 from compute capability {text_of(BF16_FROM)} on, and {has}",
+        "set train.precision=fp32, or model.attention=reference",
+    )
+
+
+def refuse_gpus(model: object, precision: str, gpus: Iterable[tuple[str, Capability | None]]) -> None:
+    """Raise a `UserError` if attention is to be fused and one of the GPUs, by name, has no such kernel."""
+    for gpu, capability in gpus if is_fused(model) else ():
+        clash = gpu_clash(precision, gpu, capability)
+        if clash is not None:
+            raise UserError(clash[0], fix=clash[1])

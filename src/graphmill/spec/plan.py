@@ -8,6 +8,8 @@ from pydantic import Field, SerializeAsAny, ValidatorFunctionWrapHandler, WrapVa
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
+from graphmill.runtime.gpus import capability_of
+from graphmill.spec.attention import refuse_gpus
 from graphmill.spec.batch import BatchBudget, GraphBatchSpec
 from graphmill.spec.calendar import Batches, BudgetBatches, Calendar, EpochLengths, EqualBatches, planned_end
 from graphmill.spec.early_stopping import EarlyStoppingSpec
@@ -31,6 +33,7 @@ class MachineInfo(Spec):
     num_cores: int
     num_gpus: int
     memory_mib: float | None = None  # None: unknown before the job has its hosts
+    gpu_names: tuple[str, ...] = ()  # as the driver calls them; none: unknown before the job has its hosts
 
 
 def _of_its_kind(value: object, handler: ValidatorFunctionWrapHandler) -> TaskPlan:
@@ -155,8 +158,12 @@ def resolve(
     kind = find_kind(experiment.task.kind)
     refuse_unused_sources(kind, experiment.sources)
     refuse_unfit_measures(kind, train.measures, train.best_by)
-    task = _task_plan(experiment, dataset)
     device = _device(train.device, machine)
+    train = train.model_copy(update={"device": device})
+    task = _task_plan(experiment.model_copy(update={"train": train}), dataset)
+    if device == "cuda":
+        named = [(name, capability_of(name)) for name in machine.gpu_names]
+        refuse_gpus(getattr(task, "model", None), train.precision, named)
     ranks = _ranks(train.ranks, device, machine, hosts)
     batches, budget = _batches(train, dataset, ranks, num_batches)
     epoch_lengths, last_step = planned_end(batches, epochs=train.epochs, max_steps=train.max_steps)

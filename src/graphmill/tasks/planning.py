@@ -70,7 +70,12 @@ def _tell_once(text: str) -> None:
 
 def _this_machine() -> MachineInfo:
     facts = machine_info()
-    return MachineInfo(num_cores=facts.num_cores, num_gpus=facts.num_gpus, memory_mib=facts.memory_bytes / (1 << 20))
+    return MachineInfo(
+        num_cores=facts.num_cores,
+        num_gpus=facts.num_gpus,
+        memory_mib=facts.memory_bytes / (1 << 20),
+        gpu_names=facts.gpu_names,
+    )
 
 
 def _num_batches(experiment: Experiment, store: Store | None) -> NumBatches | None:

@@ -9,6 +9,9 @@ from typing import Final
 import torch
 
 from graphmill.base.errors import UserError
+from graphmill.nn.attention.layers import refuse_missing_triton
+from graphmill.spec.attention import is_fused, refuse_gpus
+from graphmill.spec.plan import Plan
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +49,17 @@ def rank_device(planned: str, local_rank: int) -> torch.device:
         )
     device = torch.device("cuda", index)
     torch.cuda.set_device(device)  # the default where no device is named: peer copies, kernels of other libraries
+    return device
+
+
+def device_of(plan: Plan, local_rank: int) -> torch.device:
+    """The device of a rank, on which the plan's model runs as well: `rank_device`, and the kernels of attention."""
+    device = rank_device(plan.device, local_rank)
+    model = getattr(plan.task, "model", None)
+    if device.type == "cuda" and is_fused(model):
+        refuse_missing_triton(torch.cuda.get_device_name(device))
+        capability = torch.cuda.get_device_capability(device)
+        refuse_gpus(model, plan.precision, [(torch.cuda.get_device_name(device), capability)])
     return device
 
 

@@ -29,7 +29,7 @@ from graphmill.sync.group import Group
 from graphmill.tasks.baselines import score_baselines
 from graphmill.tasks.build import build_task
 from graphmill.tasks.task import SPLITS, AnyTask, Split, never_pause
-from graphmill.train.device import rank_device
+from graphmill.train.device import device_of
 from graphmill.train.where_data_are import DATA_OF_THE_RUN, DataChoice, plan_over
 
 _log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ def open_run(
     plan = folder.read_plan()
     refuse_foreign_model(folder, plan, trusted, os.environ)
     plan = plan_over(plan, choice, os.environ)
-    device = rank_device(plan.device, local_rank=0)
+    device = device_of(plan, local_rank=0)
     torch.set_num_threads(machine_info().num_cores)
     weights = Weights.of_run(folder, which, warn)
     task = build_task(plan, Group(rank=0, world_size=1, device=device))

@@ -27,7 +27,7 @@ from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
 from graphmill.tasks.task import EvaluatesSets, Split, never_pause
-from graphmill.train.device import rank_device
+from graphmill.train.device import device_of
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _evaluated(weights: Weights, plan: Plan, split: Split) -> dict[str, Any]:
-    device = rank_device(plan.device, local_rank=0)
+    device = device_of(plan, local_rank=0)
     task = build_task(plan, Group(rank=0, world_size=1, device=device))
     try:
         weights.load_all_into(task.model, name=f"the model of {plan.run_id}")

@@ -34,7 +34,7 @@ from graphmill.sync.group import Group
 from graphmill.sync.schemes import Step
 from graphmill.tasks.build import build_task
 from graphmill.tasks.task import AnyTask, KnowsLargestBatches, UsesSources
-from graphmill.train.device import rank_device
+from graphmill.train.device import device_of
 from graphmill.train.learner import Learner
 from graphmill.train.worker import work
 
@@ -51,7 +51,7 @@ def try_batch(plan: Plan, limit_mib: float | None) -> dict[str, Any]:
     """
     torch.set_num_threads(plan.threads)
     _native.keep_freed_memory()
-    device = rank_device(plan.device, 0)
+    device = device_of(plan, 0)
     if limit_mib is None:
         if device.type == "cpu":
             raise UserError("a CPU has no memory of its own to fill", fix="give --memory-budget, such as 2G")
@@ -106,7 +106,7 @@ def measure_step(plan: Plan) -> dict[str, Any]:
     """
     torch.set_num_threads(plan.threads)
     _native.keep_freed_memory()
-    device = rank_device(plan.device, 0)
+    device = device_of(plan, 0)
     task, learner = _built(plan, device)
     saved: dict[int, int] = {}
 

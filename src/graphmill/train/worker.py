@@ -47,7 +47,7 @@ from graphmill.runtime.stop import SIGNALS, StopRequest
 from graphmill.spec.kinds.kind import AnyKind
 from graphmill.tasks.task import EvaluationStopped, Measures
 from graphmill.train.assemble import RankContext, build
-from graphmill.train.device import rank_device
+from graphmill.train.device import device_of
 from graphmill.train.loop import Training
 from graphmill.train.peers import PortBusyError, choose_interface, exchange_peer_info, open_store
 from graphmill.train.watchdog import STALL_S, Watchdog
@@ -167,7 +167,7 @@ def _run_training(context: RankContext, *, resume: bool) -> int:
         return _failed(context, training, status, message, began)
 
     try:
-        device = rank_device(context.plan.device, context.rank.local_rank)
+        device = device_of(context.plan, context.rank.local_rank)
         with _together(context) as alive:
             training = build(context, device, alive)
             return _train(training, resume=resume, began=began)

@@ -29,22 +29,25 @@ _PARAMETERS = {"edge_attr", "loop_attr", "edge_weight", "att", "grad_edge_attr",
 
 
 def variants(*, every: bool) -> list[dict]:
-    """Both forms in float32, and as autocast mixes formats; or each format, with sizes that are no power of two."""
+    """Both forms in float32 for 9.0, and as autocast mixes formats for 8.0; or every format and size for both."""
     kinds, sizes = ("gat", "gatv2"), [(8, 16, 11), (3, 15, 5), (1, 48, 0), (2, 300, 64)]
-    made = [
-        {"kind": kind, "dtype": dtype, "parameters": "fp32", "sizes": sizes[0], "drops": True}
-        for kind, dtype in itertools.product(kinds, ("fp32", "bf16"))
-    ]
     if not every:
-        return made
-    made += [
-        {"kind": kind, "dtype": dtype, "parameters": dtype, "sizes": size, "drops": size == sizes[0]}
-        for kind, dtype, size in itertools.product(kinds, ("fp32", "fp16", "bf16"), sizes[:3])
+        return [
+            {"kind": kind, "dtype": dtype, "parameters": "fp32", "sizes": sizes[0], "drops": True, "capability": of}
+            for kind, (dtype, of) in itertools.product(kinds, (("fp32", 90), ("bf16", 80)))
+        ]
+    of_each = [(kind, dtype, dtype, size) for kind, dtype, size in itertools.product(
+        kinds, ("fp32", "fp16", "bf16"), sizes[:3])]  # fmt: skip
+    mixed = [(kind, "bf16", "fp32", sizes[0]) for kind in kinds]
+    names = ("kind", "dtype", "parameters", "sizes", "capability", "drops")
+    return [
+        dict(zip(names, (*of, capability, of[-1] == sizes[0]), strict=True))
+        for of in [*of_each, *mixed, ("gatv2", "fp32", "fp32", sizes[3])]
+        for capability in (90, 80)
     ]
-    return [*made, {"kind": "gatv2", "dtype": "fp32", "parameters": "fp32", "sizes": sizes[3], "drops": True}]
 
 
-def compiled(kernel, variant: dict, tiles: Tiles, capability: int) -> str:
+def compiled(kernel, variant: dict, tiles: Tiles) -> str:
     """Its PTX."""
     heads, channels, edge_dim = variant["sizes"]
     constants = {
@@ -63,12 +66,12 @@ def compiled(kernel, variant: dict, tiles: Tiles, capability: int) -> str:
     constants = {name: value for name, value in constants.items() if name in signature}
     source = ASTSource(kernel, signature, constants, aligned)
     return triton.compile(
-        source, target=GPUTarget("cuda", capability, 32), options={"num_warps": tiles.num_warps}
+        source, target=GPUTarget("cuda", variant["capability"], 32), options={"num_warps": tiles.num_warps}
     ).asm["ptx"]  # fmt: skip
 
 
 def main() -> None:
-    for variant, capability in itertools.product(variants(every="all" in sys.argv), (90, 80)):
+    for variant in variants(every="all" in sys.argv):
         heads, channels, edge_dim = variant["sizes"]
         by_node = node_tiles(heads, channels)
         by_share = share_tiles(heads, channels, edge_dim, has_att=variant["kind"] == "gatv2")
@@ -78,11 +81,10 @@ def main() -> None:
             (triton_backward.attention_backward_targets, by_share),
             (triton_backward.attention_backward_sources, by_node),
         ):
-            ptx = compiled(kernel, variant, tiles, capability)
+            ptx = compiled(kernel, variant, tiles)
             found = {
                 **variant,
                 "kernel": kernel.__name__,
-                "capability": capability,
                 "target": re.search(r"^\.target (\w+)", ptx, re.MULTILINE)[1],
                 "atomics": re.findall(r"^\s*(?:@%p\d+ )?((?:atom|red)\..*)$", ptx, re.MULTILINE),
                 "entries": ptx.count(".entry"),

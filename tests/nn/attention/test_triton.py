@@ -1,7 +1,10 @@
 """The GPU kernels of attention in Triton's interpreter, beside the CPU's and beside plain PyTorch."""
 
 import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -247,3 +250,21 @@ def test_grouping_by_sorts_is_the_native_grouping(sizes, with_loops, by_source, 
 def test_grouping_by_sorts_refuses_edges_beyond_the_nodes():
     with pytest.raises(RuntimeError, match="beyond 5 sources or 6 targets"):
         edges._sorted_groups(torch.tensor([[5], [0]]), 5, 6, 0, True)
+
+
+def test_features_of_loops_by_one_sum_over_segments():
+    groups = edges.group_edges(torch.randint(5, (2, 40), generator=torch.Generator().manual_seed(0)), 5, 5, 5)
+    edge_attr = torch.randn(40, 3, requires_grad=True)
+    mine, native = edges.summed_mean(edge_attr, groups), edges.loop_features(edge_attr, "mean", groups)
+    assert torch.allclose(mine, native, rtol=0, atol=40 * 2.0**-24 * 4)
+    weights = torch.linspace(-1, 1, mine.numel()).view_as(mine)
+    found = [torch.autograd.grad((each * weights).sum(), edge_attr)[0] for each in (mine, native)]
+    assert torch.allclose(*found, rtol=0, atol=2.0**-23)
+
+
+def test_the_layers_run_on_triton(source_environ):
+    """The operators as registered, with what runs on GPUs in the place of the CPU's."""
+    script = Path(__file__).with_name("layers_on_triton.py")
+    done = subprocess.run([sys.executable, script], env=source_environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["GATConv", "GATv2Conv", "autocast", "opcheck"]

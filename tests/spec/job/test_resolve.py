@@ -176,3 +176,27 @@ def test_a_job_json_from_before_is_read():
     document = json.loads(job.model_dump_json())
     document |= {"stage": document.pop("staging"), "look_further": document.pop("job_commands")}
     assert Job.model_validate_json(json.dumps(document)) == job
+
+
+def _attending(site: str, train: dict[str, Any] | None = None, **section: Any) -> Job:
+    experiment = inline_experiment(
+        {"name": "x", "model": {"kind": "gat"}, "train": {"epochs": 1, **(train or {})}, "slurm": section,
+         "staging": {"to": "nowhere"}}, "the test",
+    )  # fmt: skip
+    return resolve_job(experiment, load_site(site, folders=site_folders()[-1:]))
+
+
+def test_where_attention_runs_on_the_sites_gpus_is_said():
+    told = [remark for remark in _attending("perlmutter", account="m1").remarks if "attention" in remark]
+    assert told == ["attention is fused, by Triton on GPUs, in these formats: a100 (8.0): fp32, fp16, bf16"]
+    told = [remark for remark in _attending("pitzer", account="m1").remarks if "attention" in remark]
+    assert told[0].endswith("v100 (7.0): fp32, fp16; torch for CUDA 13 has no code for it")
+    for job in (_attending("pitzer", {"device": "cpu"}, account="m1"), _job("pitzer", account="m1")):
+        assert not [remark for remark in job.remarks if "attention" in remark]
+
+
+def test_attention_in_a_format_that_the_sites_gpus_have_not_is_refused():
+    with pytest.raises(UserError, match=r"v100 has compute capability 7\.0") as caught:
+        _attending("pitzer", {"precision": "bf16"}, account="m1")
+    assert "model.attention: is fused, which runs in bf16 from compute capability 8.0 on" in str(caught.value)
+    assert _attending("perlmutter", {"precision": "bf16"}, account="m1").gpus_per_host == 4

@@ -40,7 +40,9 @@ def find_or_make(arguments: Arguments, environ: Mapping[str, str]) -> RunFolder:
         experiment = experiment.model_copy(update={"train": experiment.train.model_copy(update={"seed": seed})})
         _log.info(f"task {index} of the array: train.seed={seed}")
     prepare_embedded(experiment, root)
-    machine = MachineInfo(num_cores=count(environ, "SLURM_CPUS_ON_NODE", here.num_cores), num_gpus=here.num_gpus)
+    machine = MachineInfo(
+        num_cores=count(environ, "SLURM_CPUS_ON_NODE", here.num_cores), num_gpus=here.num_gpus, gpu_names=here.gpu_names
+    )
 
     def plan_of(asked: Experiment) -> Plan:
         return plan_experiment(asked, dataset_root=root, run_id=str(new.run_id), machine=machine, hosts=hosts)

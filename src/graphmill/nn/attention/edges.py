@@ -120,14 +120,21 @@ def loop_features(edge_attr: Tensor, fill_value: float | Tensor | str, groups: E
     if not isinstance(fill_value, str):
         return edge_attr.new_full(shape, fill_value)
     if fill_value == "mean" and groups.num_loops:
-        begins = groups.indptr[: groups.num_loops + 1]
         if edge_attr.device.type == "cpu":
-            return segment_mean(edge_attr, begins, groups.edge_ids)
-        # Not by an embedding bag, which takes the unused room at the end of `edge_ids` for the last row's.
-        rows = edge_attr[groups.edge_ids.long()].float()
-        sums = torch.segment_reduce(rows, "sum", offsets=begins, axis=0, initial=0.0)
-        return (sums / begins.diff().clamp(min=1).unsqueeze(1)).to(edge_attr.dtype)
+            return segment_mean(edge_attr, groups.indptr[: groups.num_loops + 1], groups.edge_ids)
+        return summed_mean(edge_attr, groups)
     return reduced_features(edge_attr, fill_value, groups.edge_index, groups.num_targets)[: groups.num_loops]
+
+
+def summed_mean(edge_attr: Tensor, groups: EdgeGroups) -> Tensor:
+    """Means [num_loops, edge_dim] over the edges to each node, by one sum over segments: the same in every run.
+
+    An embedding bag would take the unused room at the end of `edge_ids` for the last node's.
+    """
+    begins = groups.indptr[: groups.num_loops + 1]
+    rows = edge_attr[groups.edge_ids.long()].float()
+    sums = torch.segment_reduce(rows, "sum", offsets=begins, axis=0, initial=0.0)
+    return (sums / begins.diff().clamp(min=1).unsqueeze(1)).to(edge_attr.dtype)
 
 
 def reduced_features(edge_attr: Tensor, fill_value: str, edge_index: Tensor, num_targets: int) -> Tensor:

@@ -1,5 +1,7 @@
 """What GATConv and GATv2Conv share: their parameters' beginnings, loops, dropout, and what follows the attention."""
 
+import functools
+import importlib.util
 import math
 from typing import Any, Literal, get_args
 
@@ -164,15 +166,12 @@ class AttentionConv(nn.Module):
         """Out [num_targets, heads * channels], and alpha [num_edges + num_loops, heads] if it is wanted."""
         dropout = None
         if self.training and self.dropout > 0:
-            key = torch.randint(2**63 - 1, (1,)) if key is None else key
+            # Drawn on the CPU, wherever x is: the kernels take the key as a number, and nothing waits for a device.
+            key = torch.randint(2**63 - 1, (1,), device="cpu") if key is None else key
             dropout = Dropout(key, self.dropout)
         if self.attention == "reference":
             return reference.attention(x, self.heads, scores, features, dropout, groups)
-        if x.device.type != "cpu" or x.dtype not in {torch.float32, torch.float64}:
-            raise UserError(
-                f"fused attention runs on the CPU in float32 or float64, but x is {x.dtype} on {x.device}",
-                fix="attention='reference'",
-            )
+        refuse_format(x)
         out, lse = operator.attention(x, self.heads, scores, features, dropout, groups)
         if not with_alpha:
             return out, None
@@ -188,6 +187,40 @@ class AttentionConv(nn.Module):
     def extra_repr(self) -> str:
         """What PyG's layer shows, and which form computes it."""
         return f"{self.in_channels}, {self.out_channels}, heads={self.heads}, attention={self.attention}"
+
+
+FORMATS = {
+    "cpu": (torch.float32, torch.float64),
+    "cuda": (torch.float32, torch.float16, torch.bfloat16),
+}
+
+
+def refuse_format(x: Tensor) -> None:
+    """Raise a `UserError` where the fused operator has no kernel for `x`."""
+    if x.dtype not in FORMATS.get(x.device.type, ()):
+        known = "; ".join(
+            f"on {device} in {', '.join(str(each).removeprefix('torch.') for each in formats)}"
+            for device, formats in FORMATS.items()
+        )
+        raise UserError(f"fused attention runs {known}, but x is {x.dtype} on {x.device}", fix="attention='reference'")
+    if x.device.type == "cuda":
+        refuse_missing_triton(str(x.device))
+
+
+def refuse_missing_triton(gpu: str) -> None:
+    """Raise a `UserError` where Triton, which makes the kernels for GPUs, is not installed."""
+    if not has_triton():
+        raise UserError(
+            f"fused attention needs Triton on {gpu}, and it is not installed",
+            fix="pip install triton (CUDA builds of torch for Linux bring it), or attention='reference'"
+            " (model.attention=reference)",
+        )
+
+
+@functools.cache
+def has_triton() -> bool:
+    """Whether it can be imported; it is not."""
+    return importlib.util.find_spec("triton") is not None
 
 
 def with_loops(groups: EdgeGroups, alpha: Tensor) -> AttentionWeights:

@@ -16,6 +16,7 @@ from graphmill.config.frozen import Spec
 from graphmill.config.problems import Problem, refuse
 from graphmill.runtime.snapshot import Snapshot
 from graphmill.spec.experiment import Experiment
+from graphmill.spec.job.kernels import kernel_problems, kernel_remarks
 from graphmill.spec.job.limits import Asked, cpus_paid_for, fitting_kinds, limit_problems
 from graphmill.spec.job.options import (
     ApptainerSpec,
@@ -184,6 +185,7 @@ def resolve_job(
     sizes = _sizes(experiment, slurm, site, problems)
     staging = _staging(experiment, site, problems)
     problems += limit_problems(site, sizes.asked)
+    problems += kernel_problems(experiment, site, sizes.asked)
     problems += _clashes(slurm, sizes, run_folders)
     refuse(problems, f"the request to {site.name}")
     name = f"{slurm.job_name_prefix or experiment.name}-n{slurm.hosts}"
@@ -205,7 +207,7 @@ def resolve_job(
         run_folders=tuple(run_folders),
         begin=None if run_folders else begin or Begin(),
         job_commands=site.job_commands,
-        remarks=tuple(_remarks(site, slurm, sizes.asked)),
+        remarks=(*_remarks(site, slurm, sizes.asked), *kernel_remarks(experiment, site, sizes.asked)),
         **{field: getattr(slurm, field) for field in _AS_ASKED},
     )
 

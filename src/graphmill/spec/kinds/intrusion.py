@@ -121,8 +121,7 @@ def resolve(experiment: IntrusionExperiment, dataset: CaptureInfo) -> IntrusionP
     """Its part of a plan."""
     asked, train = experiment.dataset, experiment.train
     refuse_other_classes(train.loss, NUM_CLASSES, dataset.name)
-    for model in (experiment.model, *([experiment.model.gat] if isinstance(experiment.model, FusionSpec) else [])):
-        refuse_fused(model, train)
+    refuse_fused(experiment.model, train)
     _refuse_clashes(experiment)
     if experiment.task.threshold is None and dataset.num_val_attacked in (0, dataset.num_val):
         raise UserError(
