@@ -86,7 +86,7 @@ def test_attention_on_gpu(bench):
     assert result["card"] == "cpu"
     assert 0 <= result["difference_from_pyg"] < 1e-4
     assert result["contenders"]["graphmill"]["ratio_to_graphmill"]["median"] == 1
-    assert 0 < result["contenders"]["graphmill"]["share_of_copy_bandwidth"]["each_once"]
+    assert result["contenders"]["graphmill"]["share_of_copy_bandwidth"]["each_once"] > 0
     assert "fused attention" in found["gat-bf16-2000-cpu"]["result"]["contenders"]["graphmill"]["left_out"]
 
 

@@ -123,7 +123,7 @@ class CanVgaeSpec(ScaledSpec):
     dropout: Fraction = Field(0.15, description="probability of dropping a channel, after every layer")
     edge_features: bool = Field(True, description="whether the 11 features of edges are read")
     attention: Literal["fused", "reference"] = Field(
-        "fused", description="one operator, on CPUs in fp32; or plain PyTorch"
+        "fused", description="one operator, on CPUs in fp32, on GPUs also in bf16; or plain PyTorch"
     )
     id_weight: NonNegativeFloat = Field(0.1, description="of the cross-entropy of ids, beside the squared error")
     neighbour_weight: NonNegativeFloat = Field(0.05, description="of the binary cross-entropy of the ids that follow")
