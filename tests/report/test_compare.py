@@ -104,3 +104,11 @@ def test_options_that_come_with_another_scheme_are_no_columns(run):
     ]
     (table,) = compare([*three, run("fifth", sync={"scheme": "local_sgd", "every": 2, "warmup_steps": 4})])
     assert table.varied == ("sync.scheme", "sync.warmup_steps")
+
+
+def test_of_keys_that_only_some_have_enough_are_columns_to_tell_them_apart(run):
+    """A section that one run has and another lacks brings many."""
+    asked = {"one": {}, "profiled": {"profile": True}, "wide": {"profile": True, "width": 16}}
+    (table,) = compare([run(name, epochs=20, **more) for name, more in asked.items()])
+    assert [key.partition(".")[0] for key in table.varied] == ["model", "profile"]
+    assert len(table.rows) == 3

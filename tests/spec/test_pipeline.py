@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,16 @@ def test_stages_are_overrides_of_one_experiment(written):
     assert (first.train.num_neighbors, first.train.epochs, first.train.ranks) == ((2, 2), 1, 1)
     assert second.train.epochs == 2
     assert first.model == second.model
+
+
+def test_what_is_laid_over_a_pipeline_wins_over_a_stage(written):
+    """A key of the file, or all keys of a section, give way to one of the command line."""
+    pipeline = replace(load_pipeline(written(TWO)), laid_over=("train.epochs=5", "model={hidden_channels: 7}"))
+    found = [load_stage(pipeline, stage, None) for stage in pipeline.stages]
+    assert [(one.train.epochs, one.model.hidden_channels, one.train.ranks) for one in found] == [(5, 7, 1)] * 2
+    assert found[0].train.num_neighbors == (2, 2)
+    with pytest.raises(UserError, match="did you mean 'epochs'"):
+        load_stage(replace(pipeline, laid_over=("train.epohcs=5",)), pipeline.stages[0], None)
 
 
 def test_weights_of_a_stage_are_those_of_its_run(written):

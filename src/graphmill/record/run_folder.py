@@ -29,7 +29,7 @@ from graphmill.spec.differences import plan_differences
 from graphmill.spec.dotted import PLAN_FILE
 from graphmill.spec.memory_budget import MemoryBudget
 from graphmill.spec.older import upgrade_plan
-from graphmill.spec.plan import Plan
+from graphmill.spec.plan import Plan, refuse_missing_sources
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +52,7 @@ class RunFolder:
     def create(cls, plan: Plan, root: Path) -> "RunFolder":
         """Make the folder of a new run and write its plan. A folder that holds a run already is refused."""
         _ = plan.dataset.prepared_checksum  # a plan without its data cannot be trained
+        refuse_missing_sources(plan.kind, plan.task, plan.sources)
         folder = cls(root / checked_run_id(plan.run_id))
         if folder.plan_path.exists():
             raise UserError(

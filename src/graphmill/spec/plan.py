@@ -246,6 +246,15 @@ def refuse_unused_sources(kind: AnyKind, sources: Iterable[str]) -> None:
         )
 
 
+def refuse_missing_sources(kind: AnyKind, task: TaskPlan, given: Iterable[str]) -> None:
+    """Raise a `UserError` for weights that the task's part of a plan needs, and that are not given."""
+    if missing := kind.missing_sources(task, given):
+        raise UserError(
+            f"the run learns from other weights, and sources.{', sources.'.join(missing)} are not given",
+            fix=f"-O sources.{missing[0]}.run=RUN",
+        )
+
+
 def _limited(dataset: DatasetInfo, limit: int | None) -> DatasetInfo:
     """The facts with as many training seeds as the experiment asks for."""
     if limit is None:

@@ -126,6 +126,11 @@ def not_prepared(kind: AnyKind, name: str, root: Path) -> UserError:
         return UserError(f"{name} is not prepared under {root}", fix=f"graphmill prepare {name}{given}{of_task} {here}")
     others = {dataset.name for dataset in kind.datasets}
     others |= {header.name for _, header in prepared_in(root) if header.kind == kind.name}
+    if name in others:
+        return UserError(
+            f"{root} holds a copy of {name}, under another name: `graphmill stage` makes such",
+            fix=f"export GRAPHMILL_STAGED_ROOT={root}, and leave the dataset root where {name} was prepared",
+        )
     match = nearest(name, others)
     suggestion = f"; did you mean {match!r}?" if match else ""
     return UserError(

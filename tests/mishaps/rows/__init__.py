@@ -1,5 +1,14 @@
 """All mishaps, one table per file."""
 
-from rows import archives, experiments, jobs, models, runs, series, tables
+from rows import archives, captures, experiments, jobs, models, runs, series, tables
 
-ROWS = [*archives.ROWS, *tables.ROWS, *series.ROWS, *experiments.ROWS, *jobs.ROWS, *models.ROWS, *runs.ROWS]
+ROWS = [
+    *archives.ROWS,
+    *tables.ROWS,
+    *series.ROWS,
+    *captures.ROWS,
+    *experiments.ROWS,
+    *jobs.ROWS,
+    *models.ROWS,
+    *runs.ROWS,
+]

@@ -157,7 +157,7 @@ def test_what_is_no_capture_is_refused_by_file_and_line(tmp_path, text):
     path.write_bytes(text)
     with pytest.raises(UserError, match=r"no\.log"):
         read_capture(path)
-    with pytest.raises(UserError, match=r"no\.log.*lines"):
+    with pytest.raises(UserError, match=r"no\.log.*line"):
         read_capture(path, "csv")
 
 

@@ -3,9 +3,11 @@
 import gzip
 import io
 import os
+import threading
 
 import numpy as np
 import pytest
+from waiting import wait_until
 
 from graphmill.base.errors import UserError
 from graphmill.tasks.intrusion.captures import iterate, iterate_arriving, read_capture
@@ -104,6 +106,27 @@ def test_bad_lines_are_told_once_and_counted(caplog):
     assert [record.getMessage().count("line 32") for record in caplog.records] == [1]
     assert any("15, first in line 32" in remark for remark in live.remarks())
     assert len(verdicts) == 4
+
+
+def test_a_wrong_layout_is_told_while_the_stream_lasts(caplog):
+    read, write = os.pipe()
+    with os.fdopen(read, "rb") as arriving, os.fdopen(write, "wb", buffering=0) as bus:
+        live = LiveWindows(num_nodes, weigh, None, size=10, stride=10)
+        verdicts = live.verdicts(arriving, "the bus", layout="csv", threshold=6.0)
+        ends: list[UserError] = []
+        watching = threading.Thread(target=lambda: ends.append(_refusal(verdicts)))
+        watching.start()
+        bus.write("".join(f"{line}\n" for line in LINES).encode())
+        wait_until(lambda: any("line 1" in record.getMessage() for record in caplog.records), "a warning")
+        bus.close()
+        watching.join()
+    assert "csv" in str(ends[0])
+
+
+def _refusal(verdicts):
+    with pytest.raises(UserError) as refused:
+        next(verdicts)
+    return refused.value
 
 
 @pytest.mark.parametrize(

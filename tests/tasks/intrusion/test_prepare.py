@@ -9,6 +9,7 @@ import pytest
 from capture_text import csv_of
 
 from graphmill.base.errors import UserError
+from graphmill.spec.kinds import all_kinds
 from graphmill.spec.kinds.intrusion import CaptureDatasetSpec, CapturePrepareOptions, DivisionSpec
 from graphmill.tasks.intrusion.frames import EXTENDED
 from graphmill.tasks.intrusion.generate import captures
@@ -17,7 +18,7 @@ from graphmill.tasks.intrusion.road import read_npz
 from graphmill.tasks.intrusion.splits import SPLITS, UNUSED
 from graphmill.tasks.intrusion.store import CaptureStore, id_columns, ids_of_columns
 from graphmill.tasks.intrusion.windows import Leftover, graphs_of, joined_graphs
-from graphmill.tasks.stores import Preparation
+from graphmill.tasks.stores import Preparation, load
 
 
 def prepared(root: Path, source: Path | None = None, name: str = "mine", **options) -> CaptureStore:
@@ -68,6 +69,16 @@ def test_a_file_gives_what_its_frames_give(tmp_path, store):
         assert np.array_equal(one.x, other.x)
         assert np.array_equal(one.edge_index, other.edge_index)
         assert np.array_equal(one.labels, other.labels)
+
+
+@pytest.mark.parametrize("first", ["timestamp,arbitration_id,data_field,attack", "1.5,1E5,0102,0"])
+def test_a_plain_table_of_frames_is_a_capture_and_no_series(tmp_path, first):
+    path = tmp_path / "a.csv"
+    path.write_text(f"{first}\n0.5,0F9,0102,0\n")
+    kinds = [kind.name for kind in all_kinds() if kind.recognise and load(kind.recognise)(path)]
+    assert kinds[-1] == "intrusion"  # the last one is asked first
+    path.write_text("timestamp,a,b,c\n1700000000,1,20,0\n")
+    assert not holds_captures(path)
 
 
 def test_windows_come_back_as_they_were_made(store):

@@ -30,8 +30,9 @@ def attention(
     if dropout is not None:
         keys = row_keys(int(dropout.key) % 2**64, ids).to(x.device).unsqueeze(1)
         alpha = drop_values(alpha, keys, torch.arange(heads, device=x.device), dropout.p)
-    messages = alpha.unsqueeze(-1) * x[sources].view(len(ids), heads, x.shape[1] // heads)
-    out = x.new_zeros(groups.num_targets, x.shape[1]).index_add(0, targets, messages.flatten(1))
+    messages = (alpha.unsqueeze(-1) * x[sources].view(len(ids), heads, x.shape[1] // heads)).flatten(1)
+    # Of half a precision, autocast computes alpha, and so the sums, in fp32.
+    out = messages.new_zeros(groups.num_targets, x.shape[1]).index_add(0, targets, messages).to(x.dtype)
     return out, alpha.new_zeros(len(is_kept), heads).index_put((ids,), alpha)
 
 

@@ -296,5 +296,6 @@ KIND: Final = Kind(
     predictions=PredictsClasses("label", "prediction", names="class_names"),
     baselines=(RATES,),
     sources=("teacher", "scorer", "gat", "vgae"),
+    missing_sources=missing_sources,
     score_baselines="graphmill.tasks.intrusion.baselines:score",
 )

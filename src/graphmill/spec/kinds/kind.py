@@ -1,6 +1,6 @@
 """What a task is to everything but its own folder: one `Kind`, made on one page of `spec/kinds`, without torch."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Literal, TypeVar
 
@@ -126,6 +126,12 @@ def _unknown(experiment: Experiment, known: KnownDataset, path: str) -> None:
     """A catalogue that knows names only: nothing can be planned before it is prepared."""
 
 
+def _none(plan: TaskPlan, given: Iterable[str]) -> Sequence[str]:
+    """Whatever is given is enough."""
+    del plan, given
+    return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind(Generic[E, I, P]):
     """A learning problem, as everything that is not its own page or folder sees it.
@@ -155,6 +161,9 @@ class Kind(Generic[E, I, P]):
     baselines: tuple[Baseline, ...] = ()  # what stands beside the scores of its models
     score_baselines: str = ""  # function that scores them: tasks.baselines.ScoresBaselines
     sources: tuple[str, ...] = ()  # names of further weights that its ranks use: tasks.task.UsesSources
+    missing_sources: Callable[[P, Iterable[str]], Sequence[str]] = (
+        _none  # of those, which a plan needs beside the given
+    )
     old_formats: tuple[int | str, ...] = ()  # format_version of data prepared before their header named the kind
     layouts: tuple[Layout, ...] = ()  # headers of programs that the task comes from
     former_names: Mapping[str, str] = field(default_factory=dict)  # of columns, in runs of version 0.1.0

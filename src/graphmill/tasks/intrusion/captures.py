@@ -1,6 +1,7 @@
 """Read captures: which layout a file has, its frames a block at a time, and what was wrong with the other lines."""
 
 import gzip
+import io
 import itertools
 import json
 import zlib
@@ -19,7 +20,7 @@ from graphmill.base.errors import UserError
 from graphmill.tasks.intrusion.decode import hex_bytes
 from graphmill.tasks.intrusion.frames import EXTENDED, LATE, Frames, Problems, joined
 from graphmill.tasks.intrusion.layouts import LAYOUTS, Layout
-from graphmill.tasks.intrusion.lines import BLOCK_BYTES, Fields, Lines, read_lines
+from graphmill.tasks.intrusion.lines import BLOCK_BYTES, MAX_LINE, Fields, Lines, read_lines
 
 _HEADER: Final = "timestamp,arbitration_id,data_field,attack"
 _TRIED: Final = 200  # lines from which the layout is told
@@ -181,8 +182,8 @@ def _parsed(
 def looks_like_capture(path: Path) -> bool:
     """Whether the first line is a header of can-train-and-test, or a frame of any layout."""
     try:
-        with _opened(path) as file:
-            lines = next(read_lines(file, 2**16), None)
+        with _opened(path) as file:  # which may be torn further on
+            lines = next(read_lines(io.BytesIO(file.readline(2 * MAX_LINE))), None)
     except UserError:
         return False
     if lines is None:

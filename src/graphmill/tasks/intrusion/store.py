@@ -245,7 +245,8 @@ class CaptureStore:
         if empty := [split for split in SPLITS if not counts[split]]:
             raise UserError(
                 f"{known.name} has no window in {', '.join(empty)}",
-                fix="set dataset.train_share and dataset.val_share, or the captures of each split, otherwise",
+                fix="set dataset.train_share and dataset.val_share, or the captures of each split, otherwise, or fewer"
+                " dataset.blocks",
             )
         return CaptureInfo(
             name=known.name,

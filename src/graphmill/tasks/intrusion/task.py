@@ -22,8 +22,8 @@ from graphmill.nn.standardise import Standardise
 from graphmill.nn.weights import Weights
 from graphmill.sample.schedule import BudgetSchedule, SeedSchedule
 from graphmill.spec.can_models import NUM_CLASSES, CurriculumSpec, IntrusionModelSpec
-from graphmill.spec.kinds.intrusion import KIND, CaptureDatasetSpec, CaptureInfo, IntrusionPlan, missing_sources
-from graphmill.spec.plan import Plan
+from graphmill.spec.kinds.intrusion import KIND, CaptureDatasetSpec, CaptureInfo, IntrusionPlan
+from graphmill.spec.plan import Plan, refuse_missing_sources
 from graphmill.sync.group import Group
 from graphmill.tasks.attended import Attended, Attention, graph_of_edges, heads_of, of_batches
 from graphmill.tasks.classification import ClassifierLoss
@@ -204,11 +204,7 @@ class Intrusion:
         return detector(_trained(plan, weights).eval(), window=own.dataset.window, stride=own.dataset.stride)
 
     def _refuse_missing(self, sources: Iterable[str]) -> None:
-        if missing := missing_sources(self.own, sources):
-            raise UserError(
-                f"the run learns from other weights, and sources.{', sources.'.join(missing)} are not given",
-                fix=f"-O sources.{missing[0]}.run=RUN",
-            )
+        refuse_missing_sources(KIND, self.own, sources)
 
     def _measured(self, ids: NDArray[np.int64], split: Split, judged: Tensor) -> dict[str, float]:
         """By rank 0, of all windows of a split [n, 2]; told to the others. Sets the threshold."""
