@@ -175,16 +175,19 @@ def report(
 # ---- the floor ------------------------------------------------------------------------------------------------------
 
 
-def compulsory_bytes(kind: str, num_edges: int) -> int:
-    """Forward and backward: the inputs twice, results, their gradients and those of the projections once."""
+def compulsory_bytes(kind: str, num_edges: int, value: int = 4) -> int:
+    """Forward and backward: the inputs twice, results, their gradients and those of the projections once.
+
+    `value`: bytes of one of the projections, results and gradients; features are float32.
+    """
     num_nodes, projections = num_edges // DEGREE, {"gat": 1, "gatv2": 2}[kind]
-    of_nodes = num_nodes * (2 * FEATURES + WIDTH * (3 * projections + 3)) * 4
+    of_nodes = num_nodes * (2 * FEATURES * 4 + WIDTH * (3 * projections + 3) * value)
     return of_nodes + 2 * num_edges * (EDGE_DIM * 4 + 2 * 8)
 
 
-def gathered_bytes(kind: str, num_edges: int) -> int:
+def gathered_bytes(kind: str, num_edges: int, value: int = 4) -> int:
     """Rows of x by edge, forward and backward, and rows of the gradient; GATv2 also those of the targets' scores."""
-    return {"gat": 3, "gatv2": 4}[kind] * (num_edges + num_edges // DEGREE) * WIDTH * 4
+    return {"gat": 3, "gatv2": 4}[kind] * (num_edges + num_edges // DEGREE) * WIDTH * value
 
 
 def flop(kind: str, num_edges: int) -> int:

@@ -78,6 +78,19 @@ def test_attention(bench):
 
 
 @pytest.mark.slow
+def test_attention_on_gpu(bench):
+    """The same program without a GPU; bfloat16 is left out there, and said to be."""
+    words = ("--device", "cpu", "--kinds", "gat", "--edges", "2000", "--rounds", "2", "--no-compile")
+    found = bench("attention_on_gpu", *words)
+    result = found["gat-fp32-2000-cpu"]["result"]
+    assert result["card"] == "cpu"
+    assert 0 <= result["difference_from_pyg"] < 1e-4
+    assert result["contenders"]["graphmill"]["ratio_to_graphmill"]["median"] == 1
+    assert result["contenders"]["graphmill"]["share_of_copy_bandwidth"]["each_once"] > 0
+    assert "fused attention" in found["gat-bf16-2000-cpu"]["result"]["contenders"]["graphmill"]["left_out"]
+
+
+@pytest.mark.slow
 def test_step(bench):
     words = ("--graph", "tiny", "--rounds", "2", "--threads", "1", "--without", "tutorial", "trimmed")
     found = bench("step", *words)["all"]["result"]

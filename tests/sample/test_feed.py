@@ -53,8 +53,9 @@ def test_nothing_is_fed_from_nothing():
 @pytest.mark.parametrize("sparse", [False, True])
 def test_on_a_gpu_they_are_equal_and_in_order(sparse):
     batches = [batch_of(step, sparse=sparse) for step in range(20)]
-    device = torch.device("cuda")
-    for fed, batch in zip(feed(iter(batches), device, Spans()), batches, strict=True):
+    device, spans = torch.device("cuda"), Spans()
+    for fed, batch in zip(feed(iter(batches), device, spans), batches, strict=True):
         assert fed.labels.device.type == "cuda"
         for ours, theirs in zip(tensors_of(fed), tensors_of(batch), strict=True):
             assert torch.equal(ours, theirs)
+    assert spans.seconds["copy"] > 0

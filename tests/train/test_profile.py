@@ -1,6 +1,7 @@
 """The profile of a rank, from steps that are made here: when it begins and ends, and what it leaves."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -147,3 +148,14 @@ def test_without_cuda_a_memory_snapshot_is_refused(tmp_path: Path):
     with pytest.raises(UserError, match="no CUDA device"), memory_snapshot(tmp_path / "snapshot.pickle"):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+def test_a_memory_snapshot_is_written_also_where_the_block_fails(tmp_path: Path):
+    path = tmp_path / "snapshot.pickle"
+    with suppress(ZeroDivisionError), memory_snapshot(path):
+        kept = torch.ones(1000, device="cuda")
+        raise ZeroDivisionError
+    assert path.stat().st_size > 0
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+    del kept

@@ -4,6 +4,7 @@ Times are of graphmill's own clock, in steps with torch's profiler off; operator
 """
 
 import statistics
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -111,16 +112,19 @@ class Profile(_Document):
 
 
 def summarised(spans: Iterable[SpanRecord], steps: Sequence[Step], *, thread: int) -> tuple[Spread, list[Phase]]:
-    """The spread of steps, and the phases of them; `thread`: the one that computes."""
-    own: list[dict[str, float]] = []
+    """The spread of steps, in order, and the phases of them; `thread`: the one that computes."""
+    inside: list[list[SpanRecord]] = [[] for _ in steps]
     behind: defaultdict[str, list[float]] = defaultdict(list)
-    known = sorted(spans, key=lambda span: (span.began, -span.ended))
-    for step in steps:
-        inside = [span for span in known if step.began < span.ended <= step.ended]
-        for span in inside:
-            if span.thread != thread:
-                behind[span.name].append(span.ended - span.began)
-        own.append(_of_step(step, [span for span in inside if span.thread == thread]))
+    ends = [step.ended for step in steps]
+    for span in sorted(spans, key=lambda span: (span.began, -span.ended)):
+        place = bisect_left(ends, span.ended)
+        if place == len(steps) or span.ended <= steps[place].began:
+            continue  # of a step that does not count
+        if span.thread == thread:
+            inside[place].append(span)
+        else:
+            behind[span.name].append(span.ended - span.began)
+    own = [_of_step(step, found) for step, found in zip(steps, inside, strict=True)]
     names = list(dict.fromkeys(name for each in own for name in each if name != OTHER))
     phases = [
         *(

@@ -125,7 +125,7 @@ class CanVgaeSpec(ScaledSpec):
     dropout: Fraction = Field(0.15, description="probability of dropping a channel, after every layer")
     edge_features: bool = Field(True, description="whether the 11 features of edges are read")
     attention: Literal["fused", "reference"] = Field(
-        "fused", description="one operator, on CPUs in fp32; or plain PyTorch"
+        "fused", description="one operator, on CPUs in fp32, on GPUs also in bf16; or plain PyTorch"
     )
     checkpoint_activations: bool = Field(
         False, description="keep what each layer of attention reads, and compute the rest again in the backward pass"

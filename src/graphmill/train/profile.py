@@ -12,6 +12,7 @@ import socket
 import tempfile
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -116,7 +117,7 @@ class StepProfile:
             else:
                 self._profiler.step()
                 if num_steps == self.asked.wait + self.asked.warmup and self.asked.memory_snapshot:
-                    self._snapshot = memory_snapshot(self.run.profile_dir / f"rank_{self.group.rank}.memory.pickle")
+                    self._snapshot = memory_snapshot(self._snapshot_path)
                     self._snapshot.__enter__()
 
     def close(self) -> None:
@@ -127,6 +128,9 @@ class StepProfile:
         if self._profiler is not None:
             self._profiler.stop()
             self._profiler = None
+        if self._snapshot is not None:
+            self._snapshot.__exit__(None, None, None)
+            self._snapshot_path.unlink(missing_ok=True)
         if self.group.rank == 0:
             _log.warning(
                 f"the attempt ended after {len(self._ends)} steps, before its profile was complete"
@@ -196,7 +200,7 @@ class StepProfile:
         own = threading.get_native_id()
         rank, host = self.group.rank, socket.gethostname()
         steps = self._steps(own)
-        # The first step makes the plans of kernels; the one after the profiler has begun is its warm-up.
+        # The first step makes the plans of kernels.
         timed = steps[1 : self.asked.wait] or steps[: self.asked.wait]
         traced = steps[-self.asked.steps :]
         step, phases = summarised(self._spans, timed, thread=own)
@@ -230,11 +234,10 @@ class StepProfile:
     def _steps(self, thread: int) -> list[Step]:
         """From the wait for a batch to the end of the step."""
         waits = sorted(span.began for span in self._spans if span.name == "wait" and span.thread == thread)
-        found, before = [], 0.0
+        found, place = [], 0
         for ended in self._ends:
-            began = next((wait for wait in waits if wait >= before), ended)
-            found.append(Step(began, ended))
-            before = ended
+            found.append(Step(min(waits[place], ended) if place < len(waits) else ended, ended))
+            place = bisect_left(waits, ended)
         return found
 
     def _trace(self, raw: Path, *, rank: int, host: str, thread: int) -> Trace | None:
@@ -284,6 +287,10 @@ class StepProfile:
         write_profile(self.run.profile_dir, found)
         for rank in range(self.group.world_size):
             self._part(rank).unlink(missing_ok=True)
+
+    @property
+    def _snapshot_path(self) -> Path:
+        return self.run.profile_dir / f"rank_{self.group.rank}.memory.pickle"
 
     def _part(self, rank: int) -> Path:
         """What a rank hands to rank 0."""

@@ -319,8 +319,8 @@ def _why_early(training: Training) -> str:
 
 def _closing(training: Training, test: Measures | None, baselines: BaselineScores) -> str:
     profile = training.plan.profile
-    if profile is not None and profile.ends_run and training.time_left.stop.why:
-        return training.time_left.stop.why
+    if profile is not None and profile.ends_run:
+        return training.time_left.why()  # its folder is not kept
     if test is None or training.best is None:
         return f"stopped after step {training.steps_done} of {training.calendar.last_step}; a checkpoint is there"
     kind = training.plan.kind

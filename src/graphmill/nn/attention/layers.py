@@ -216,7 +216,7 @@ def refuse_format(x: Tensor) -> None:
     """Raise a `UserError` where the fused operator has no kernel for `x`."""
     if x.dtype not in FORMATS.get(x.device.type, ()):
         known = "; ".join(
-            f"on {device} in {', '.join(str(each).removeprefix('torch.') for each in formats)}"
+            f"on {device} in {' or '.join(str(each).removeprefix('torch.') for each in formats)}"
             for device, formats in FORMATS.items()
         )
         raise UserError(f"fused attention runs {known}, but x is {x.dtype} on {x.device}", fix="attention='reference'")

@@ -14,10 +14,9 @@ from pydantic import Field, model_validator
 from graphmill.base.amounts import mib_of, seconds_of
 from graphmill.config.frozen import Spec
 from graphmill.config.problems import Problem, refuse
-from graphmill.runtime.gpus import capability_of, kernels_text
 from graphmill.runtime.snapshot import Snapshot
-from graphmill.spec.attention import gpu_clash, is_fused
 from graphmill.spec.experiment import Experiment
+from graphmill.spec.job.kernels import kernel_problems, kernel_remarks
 from graphmill.spec.job.limits import Asked, cpus_paid_for, fitting_kinds, limit_problems
 from graphmill.spec.job.options import (
     ApptainerSpec,
@@ -186,7 +185,7 @@ def resolve_job(
     sizes = _sizes(experiment, slurm, site, problems)
     staging = _staging(experiment, site, problems)
     problems += limit_problems(site, sizes.asked)
-    problems += _kernel_problems(experiment, site, sizes.asked)
+    problems += kernel_problems(experiment, site, sizes.asked)
     problems += _clashes(slurm, sizes, run_folders)
     refuse(problems, f"the request to {site.name}")
     name = f"{slurm.job_name_prefix or experiment.name}-n{slurm.hosts}"
@@ -208,7 +207,7 @@ def resolve_job(
         run_folders=tuple(run_folders),
         begin=None if run_folders else begin or Begin(),
         job_commands=site.job_commands,
-        remarks=(*_remarks(site, slurm, sizes.asked), *_kernel_remarks(experiment, site, sizes.asked)),
+        remarks=(*_remarks(site, slurm, sizes.asked), *kernel_remarks(experiment, site, sizes.asked)),
         **{field: getattr(slurm, field) for field in _AS_ASKED},
     )
 
@@ -440,30 +439,3 @@ def _remarks(site: Site, slurm: SlurmSpec, asked: Asked) -> Iterator[str]:
                 f"jobs in {partition} are cancelled when they are preempted, and cannot be requeued:"
                 " with slurm.on_time_limit=resubmit the run continues in another job"
             )
-
-
-def _gpu_types(experiment: Experiment, site: Site, asked: Asked) -> list[str]:
-    """The GPUs, by Slurm's name, that fused attention may come to run on; none where there is no such thing."""
-    if not asked.gpus or experiment.train.device == "cpu" or not is_fused(getattr(experiment, "model", None)):
-        return []
-    kinds = fitting_kinds(
-        site, constraint=asked.constraint, slurm_partition=asked.slurm_partition, gpu_type=asked.gpu_type
-    )
-    types = {kind.gpu_type for kind in kinds.values() if kind.gpu_type and kind.gpus >= asked.gpus}
-    return sorted(types or ({asked.gpu_type} if asked.gpu_type else set()))
-
-
-def _kernel_problems(experiment: Experiment, site: Site, asked: Asked) -> Iterator[Problem]:
-    """A problem where attention runs on none of the GPUs that the job may get."""
-    precision = experiment.train.precision
-    clashes = [gpu_clash(precision, gpu, capability_of(gpu)) for gpu in _gpu_types(experiment, site, asked)]
-    first = clashes[0] if clashes and None not in clashes else None
-    if first is not None:
-        yield Problem("model.attention", first[0].removeprefix("model.attention "), first[1])
-
-
-def _kernel_remarks(experiment: Experiment, site: Site, asked: Asked) -> Iterator[str]:
-    types = _gpu_types(experiment, site, asked)
-    if types:
-        told = "; ".join(kernels_text(gpu, capability_of(gpu)) for gpu in types)
-        yield f"attention is fused, by Triton on GPUs, in these formats: {told}"
