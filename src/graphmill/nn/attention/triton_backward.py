@@ -18,8 +18,8 @@ from graphmill.nn.attention.triton_tiles import (
 
 
 @triton.jit
-def sum_of_products(attr, gz, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-    """[ROWS, COLUMNS]: the sum over a tile's edges of feature times gradient of the score."""
+def sum_of_products(attr, gz, COLUMNS: tl.constexpr):
+    """[FEATURES, COLUMNS]: the sum over a tile's edges of feature times gradient of the score."""
     if COLUMNS >= 16:
         return tl.dot(tl.trans(attr), gz, input_precision="ieee")
     return tl.sum(attr[:, :, None] * gz[:, None, :], 0)
@@ -78,7 +78,7 @@ def attention_backward_targets(
         agreement = tl.sum(grad * row(exact, target, values, is_value, VALUES), 1)
         less = tl.load(lse + target * HEADS + heads, mask=is_head, other=0.0)
         of_target = tl.zeros([GROUP, SCORES], tl.float32)
-        first, num_stored, degree = incoming(indptr, sources, edge_ids, target, num_edges, target < num_loops)
+        first, num_stored, degree = incoming(indptr, target, target < num_loops)
         for start in range(0, degree, BLOCK):
             nodes, ids, is_stored, is_loop, is_edge = tile_of(
                 sources, edge_ids, first, start, num_stored, degree, target, num_edges, BLOCK
@@ -108,7 +108,7 @@ def attention_backward_targets(
             if edge_attr is not None:
                 of_weight += sum_of_products(
                     features(edge_attr, loop_attr, ids, is_stored, is_loop, num_edges, EDGE_DIM, FEATURES),
-                    tl.reshape(gz, [BLOCK, GROUP * SCORES]), FEATURES, GROUP * SCORES,
+                    tl.reshape(gz, [BLOCK, GROUP * SCORES]), GROUP * SCORES,
                 )  # fmt: skip
             if grad_edge_attr is not None:
                 put_feature_gradients(
@@ -143,7 +143,7 @@ def attention_backward_sources(
     else:
         own = row(x, node, values, is_value, VALUES)
         weight_of_logit = row(att, 0, values, is_value, 0)
-    first, num_stored, degree = incoming(out_indptr, targets, slots, node, num_edges, node < num_loops)
+    first, num_stored, degree = incoming(out_indptr, node, node < num_loops)
     for start in range(0, degree, BLOCK):
         nodes, at, is_stored, is_loop, is_edge = tile_of(
             targets, slots, first, start, num_stored, degree, node, num_edges, BLOCK

@@ -7,7 +7,7 @@ from graphmill.nn.attention.triton_tiles import add_features, columns_of, kept, 
 
 
 @triton.jit
-def incoming(indptr, sources, edge_ids, target, num_edges, is_looped):
+def incoming(indptr, target, is_looped):
     """A program's edges: the first slot, how many are stored, how many there are; the loop comes last."""
     first = tl.load(indptr + target)
     num_stored = (tl.load(indptr + target + 1) - first).to(tl.int32)
@@ -69,7 +69,7 @@ def attention_forward(
     VALUES: tl.constexpr = HEADS * CHANNELS
     WIDTH: tl.constexpr = HEADS if att is None else VALUES
     own = row(target_scores, target, columns, is_column, WIDTH)
-    first, num_stored, degree = incoming(indptr, sources, edge_ids, target, num_edges, target < num_loops)
+    first, num_stored, degree = incoming(indptr, target, target < num_loops)
     peak = tl.full([GROUP], float("-inf"), tl.float32)
     total = tl.zeros([GROUP], tl.float32)
     sums = tl.zeros([GROUP, PADDED], tl.float32)
@@ -113,7 +113,7 @@ def attention_weights(
     WIDTH: tl.constexpr = HEADS if att is None else HEADS * CHANNELS
     own = row(target_scores, target, columns, is_column, WIDTH)
     less = tl.load(lse + target * HEADS + heads, mask=is_head, other=0.0)
-    first, num_stored, degree = incoming(indptr, sources, edge_ids, target, num_edges, target < num_loops)
+    first, num_stored, degree = incoming(indptr, target, target < num_loops)
     for start in range(0, degree, BLOCK):
         nodes, ids, is_stored, is_loop, is_edge = tile_of(
             sources, edge_ids, first, start, num_stored, degree, target, num_edges, BLOCK

@@ -126,11 +126,13 @@ class Tiles:
     group: int
     padded: int
     block: int
+    features: int = 0  # rows of sums that a program holds beside its tile
 
     @property
     def num_warps(self) -> int:
         """One, which never waits for another, where a tile is small."""
-        return min(8, power_of_two(max(1, self.block * self.group * self.padded // _VALUES_OF_WARP)))
+        rows = max(self.block, self.features)
+        return min(8, power_of_two(max(1, rows * self.group * self.padded // _VALUES_OF_WARP)))
 
     def num_groups(self, heads: int) -> int:
         """Of all heads."""
@@ -171,7 +173,8 @@ def share_tiles(heads: int, channels: int, edge_dim: int, *, has_att: bool) -> T
     most = min(256, 8192 // features_of(edge_dim)) if edge_dim and has_att else 256
     group = min(power_of_two(heads), max(1, most // padded))
     is_product = edge_dim > 0 and group * (padded if has_att else 1) >= 16
-    return Tiles(group, padded, 16 if is_product else 8)
+    held = features_of(edge_dim) if edge_dim and has_att else 0
+    return Tiles(group, padded, 16 if is_product else 8, held)
 
 
 def features_of(edge_dim: int) -> int:
@@ -246,7 +249,7 @@ def shares_of(call: Call) -> Tensor:
     steps = torch.arange(count + 1, device=call.x.device) * size // count
     rows = call.indptr + torch.arange(num_targets + 1, device=call.x.device)
     shares = torch.searchsorted(rows, steps).clamp_(max=num_targets)
-    shares[-1] = num_targets
+    shares[-1:].fill_(num_targets)
     return shares
 
 
