@@ -37,7 +37,7 @@ STUDIES = {
     "enzymes-gin": Published(0.596, 0.045, ERRICA),
     "enzymes-gat": Published(0.685, 0.052, DWIVEDI),
     "proteins-gin": Published(0.733, 0.040, ERRICA),
-    "proteins-gat": Published(0.763, 0.024, DWIVEDI),
+    "proteins-gat": Published(0.763, 0.024, f"{DWIVEDI}, of PROTEINS_full, whose nodes have 29 attributes more"),
 }
 
 
