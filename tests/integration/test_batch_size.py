@@ -9,6 +9,7 @@ import pytest
 
 from graphmill.record.metrics import read_metrics
 
+LIMIT = "640M"  # what a rank holds before its first batch is 370 to 450 MiB, with Triton installed the most
 WIDE = "model={kind: gatv2, hidden_channels: 64, heads: 8, num_layers: 3}"
 
 
@@ -33,16 +34,16 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_trial_finds_what_fits_and_the_run_stays_within(here: Path) -> None:
     """The limit is between what the least batches take and what all graphs at once take."""
     asked = ["motifs-gin", "-O", WIDE, "-O", "train.threads=1", "-O", "train.batch.max=1600"]
-    found = json.loads(graphmill("batch-size", *asked, "--memory-budget", "512M", "--json", cwd=here).stdout)
+    found = json.loads(graphmill("batch-size", *asked, "--memory-budget", LIMIT, "--json", cwd=here).stdout)
     sizes = {attempt["size"]: attempt for attempt in found["attempts"]}
     assert len(sizes) == len(found["attempts"]) <= 12
     assert found["max_fit"] < 1600
-    assert max(attempt["peak_mib"] for attempt in sizes.values() if attempt["fits"]) <= 512
+    assert max(attempt["peak_mib"] for attempt in sizes.values() if attempt["fits"]) <= 640
     assert max(size for size, attempt in sizes.items() if attempt["fits"]) <= found["max_fit"]
     assert min(size for size, attempt in sizes.items() if not attempt["fits"]) > found["max_fit"]
     assert found["safe"] == int(0.85 * found["max_fit"])
 
-    trial = ["-O", "train.batch.mode=trial", "--memory-budget", "512M", "--epochs", "2"]
+    trial = ["-O", "train.batch.mode=trial", "--memory-budget", LIMIT, "--epochs", "2"]
     ended = graphmill("train", *asked, *trial, "--run-id", "tried", cwd=here)
     assert "found before" in ended.stderr
     run = here / "logs" / "tried"
@@ -50,7 +51,7 @@ def test_a_trial_finds_what_fits_and_the_run_stays_within(here: Path) -> None:
     assert plan["budget"]["max_nodes"] == found["max_nodes"]
     assert json.loads((run / "memory_budget.json").read_text()) == found
     peaks = [float(row["peak_rss_mib"]) for row in read_metrics(run / "metrics.csv")]
-    assert max(peaks) <= 512
+    assert max(peaks) <= 640
 
 
 def test_what_does_not_fit_is_refused_with_its_reason(here: Path) -> None:

@@ -120,7 +120,9 @@ def _make(asked: "Experiment", root: Path | None, logs_root: Path, steps: int | 
         raise UserError(f"--steps {steps} says nothing: the first step is left out", fix="--steps 2, or more")
     train = asked.train
     wait = steps if steps is not None else _TIMED if train.profiler.wait == "auto" else train.profiler.wait
-    update: dict[str, Any] = {"profile": False}  # its run may be shorter than a profile; the plan below is not
+    # Its run may be shorter than a profile, which the plan below is not; and nothing is asked of a profile it has not.
+    fields = type(train).model_fields
+    update: dict[str, Any] = {key: fields[key].get_default() for key in ("profile", "profile_steps", "profiler")}
     if train.epochs is None and train.max_steps is None:
         update["epochs"] = 1
     short = asked.model_copy(update={"train": train.model_copy(update=update)})

@@ -201,8 +201,18 @@ def resolve(
 
 def _profile(train: TrainSpec, last_step: int, device: str) -> ProfilePlan | None:
     if not train.profile:
+        unused = [key for key in ("profile_steps", "profiler") if not _is_default(train, key)]
+        if unused:
+            raise UserError(
+                f"train.{unused[0]} is set, and train.profile is false: no step would be profiled",
+                fix=f"set train.profile=true, or leave train.{unused[0]} out",
+            )
         return None
     return planned_profile(train.profiler, steps=train.profile_steps, last_step=last_step, device=device)
+
+
+def _is_default(train: TrainSpec, key: str) -> bool:
+    return bool(getattr(train, key) == type(train).model_fields[key].get_default())
 
 
 def _batches(

@@ -39,7 +39,7 @@ def wait_for(*paths: Path) -> None:
 def is_alive(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it may go between open and read
         return False
     return state != "Z"  # an orphan's body may lie a while before the system's first process takes it away
 

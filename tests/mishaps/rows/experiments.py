@@ -66,7 +66,7 @@ ROWS = [
     key("train.device=cuda", "cuda"),
     key("train.threads=0", "train.threads", "0"),
     key("train.hang_timeout_s=-1", "hang_timeout_s", "-1"),
-    key("train.profile_steps=5", "profile_steps", line="W4"),
+    key("train.profile_steps=9", "profile_steps", "train.profile=true", line="W4"),
     key("model.hidden_channels=0", "hidden_channels", "0"),
     key("model.hidden_dim=8", "hidden_dim", "hidden_channels", line="W4"),
     key("model.dropout=1.5", "dropout", "1.5"),
