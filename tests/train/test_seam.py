@@ -1,6 +1,7 @@
 """The loop knows no task: here it trains one of another kind, judged by an error, with targets that may be missing."""
 
 import dataclasses
+import math
 import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from rounding import Bounded, assert_near, magnitude
 from torch import Tensor, nn
 
 from graphmill.record.events import Checkpoint, Evaluation, EventWriter, events_in
+from graphmill.record.manifest import Best
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.deadline import Deadline
@@ -65,6 +67,7 @@ class Readings:
 
     plan: Plan
     val_errors: list[float] = field(default_factory=list)
+    val_losses: list[float] = field(default_factory=list)  # where given, in place of the errors
 
     def __post_init__(self) -> None:
         generator = torch.Generator().manual_seed(7)
@@ -95,7 +98,8 @@ class Readings:
         error = float((self.model(self.x)[:, 0] - self.y)[known].abs().mean())
         if self.val_errors and split == "val":
             error = self.val_errors.pop(0)
-        return Measures(loss=error, values={"mae": error, "rmse": 2 * error}, num_seeds=int(known.sum()))
+        loss = self.val_losses.pop(0) if self.val_losses and split == "val" else error
+        return Measures(loss=loss, values={"mae": error, "rmse": 2 * error}, num_seeds=int(known.sum()))
 
 
 @pytest.fixture
@@ -106,7 +110,7 @@ def training_of(tmp_path):
     def make(plan: Plan, *, again: bool = False, **fields) -> Training:
         folder = RunFolder.open(tmp_path / plan.run_id) if again else RunFolder.create(plan, tmp_path)
         group = Group(ALONE.rank, ALONE.world_size, CPU)
-        task = Readings(plan, fields.pop("val_errors", []))
+        task = Readings(plan, fields.pop("val_errors", []), fields.pop("val_losses", []))
         learner = Learner.build(plan, task.model, group)
         opened.append(events := EventWriter(folder.events_path(0), rank=0))
         given = {"interface": None, "attempt": 1, "num_hosts": 1, **fields}
@@ -159,6 +163,26 @@ def test_the_best_is_the_lowest_error(training_of):
     assert training.best.facts() == {"step": 14, "epoch": 2, "mae": 1.0, "rmse": 2.0}
     kept = {path.name for path in training.checkpoints.folder.glob("step_*")}
     assert kept == {"step_0000000014", "step_0000000028"}
+
+
+def test_of_equal_measures_the_lower_loss_is_the_best(training_of):
+    training = training_of(plan_of(epochs=6), val_errors=[1.0] * 6, val_losses=[5.0, 4.0, 4.0, 3.0, 6.0, math.nan])
+    training.run()
+    assert (training.best.epoch, training.best.loss) == (4, 3.0)
+    assert training.best.facts() == {"step": 28, "epoch": 4, "mae": 1.0, "rmse": 2.0}
+
+
+def test_a_lower_loss_does_not_make_up_for_a_worse_measure(training_of):
+    training = training_of(plan_of(), val_errors=[1.0, 1.5, 2.0, 1.25], val_losses=[5.0, 4.0, 3.0, 2.0])
+    training.run()
+    assert training.best.epoch == 1
+
+
+def test_a_best_without_a_loss_is_what_older_versions_saved():
+    old = {"step": 4, "epoch": 1, "values": {"mae": 1.0}}
+    best = Best.model_validate(old)
+    assert best.model_dump(mode="json") == old
+    assert not best.loses_tie("mae", 1.0, 0.0)
 
 
 def test_the_test_split_is_judged_with_the_best_weights_and_not_the_last(training_of):

@@ -66,9 +66,22 @@ class Best(_Frozen):
     step: int  # steps_done of its checkpoint
     epoch: int
     values: dict[str, float]  # of each measure the best so far; all but the first perhaps of another epoch
+    loss: float | None = None  # of that checkpoint, by which equals are told apart; None: saved by an older version
+
+    @model_serializer(mode="wrap")
+    def _as_older_versions_where_it_can(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `loss` if it is not known: checksums of earlier manifests were computed without it."""
+        content: dict[str, Any] = dump(self)
+        if self.loss is None:
+            content.pop("loss")
+        return content
+
+    def loses_tie(self, name: str, value: float, loss: float) -> bool:
+        """Whether an evaluation whose measure `name` is as good has the lower loss."""
+        return self.values.get(name) == value and self.loss is not None and loss < self.loss
 
     def facts(self) -> dict[str, float | int]:
-        """All of it by name, as in outcome.json."""
+        """What chose it, by name, as in outcome.json."""
         return {"step": self.step, "epoch": self.epoch, **self.values}
 
 

@@ -221,7 +221,7 @@ class Training:
         return in_epoch, self.epoch * schedule.num_seeds + in_epoch
 
     def _compared(self, measures: Measures) -> tuple[bool, Best]:
-        """Whether `measures` are better than the best so far, and the best with them."""
+        """Whether `measures` are better than the best so far, and the best with them. Of equals the lower loss is."""
         known = self.plan.kind.measures
         if known[0].name not in measures.values:
             raise UserError(
@@ -236,8 +236,9 @@ class Training:
             and (measure.name not in values or measure.is_better(measures.values[measure.name], values[measure.name]))
         }
         values |= {name: measures.values[name] for name in better}
-        if self.best is None or known[0].name in better:
-            return True, Best(step=self.steps_done, epoch=self.epoch + 1, values=values)
+        name = known[0].name
+        if self.best is None or name in better or self.best.loses_tie(name, measures.values[name], measures.loss):
+            return True, Best(step=self.steps_done, epoch=self.epoch + 1, values=values, loss=measures.loss)
         return False, self.best.model_copy(update={"values": values})
 
     def _agree_to_stop_early(self, measures: Measures) -> bool:
