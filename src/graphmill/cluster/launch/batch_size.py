@@ -32,6 +32,7 @@ FOLDER: Final = ".batch-sizes"
 _MEASURED_WITH: Final = 64  # seeds, or graphs of mean size
 _EPOCHS: Final = 10  # of a trial's plan: so many may be looked through for the largest batches
 _OUT_OF_MEMORY: Final = (-signal.SIGKILL, -signal.SIGABRT)  # the kernel ended it, or an allocation in C++ failed
+_AT_A_LIMIT: Final = (*_OUT_OF_MEMORY, -signal.SIGSEGV)  # or one that a library took for granted, or that of a stack
 
 PlanOf = Callable[[Experiment], Plan]
 
@@ -253,7 +254,7 @@ class _Search:
             file.flush()
             command = [sys.executable, "-m", "graphmill.train.try_batch", file.name, str(limit_mib or 0), *more]
             child = subprocess.run(command, capture_output=True, text=True, check=False)
-        if child.returncode in _OUT_OF_MEMORY:
+        if child.returncode in (_OUT_OF_MEMORY if limit_mib is None else _AT_A_LIMIT):
             return {"peak_mib": None, "limit_mib": limit_mib, "num_steps": 0, "wall_s": 0.0}
         last = child.stdout.splitlines()[-1] if child.stdout.strip() else ""
         found: dict[str, Any] = json.loads(last) if last.startswith("{") else {}
