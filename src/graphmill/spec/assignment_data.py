@@ -48,7 +48,9 @@ class AssignmentPrepareOptions(Spec):
     instances_map: tuple[Annotated[str, Field(pattern=_COUNT.pattern)], ...] | None = Field(
         None, description="synthetic/assignment: other numbers of instances, as SIZE:COUNT or FAMILY/SIZE:COUNT"
     )
-    frames: PositiveInt | None = Field(None, description="synthetic/assignment: frames of a tracking sequence; null: 50")
+    frames: PositiveInt | None = Field(
+        None, description="synthetic/assignment: frames of a tracking sequence; null: 50"
+    )
     seed: NonNegativeInt | None = Field(None, description="synthetic/assignment: of the generator; null: 0")
     noise_std: float = Field(
         0.0, ge=0, allow_inf_nan=False, description="synthetic/assignment: s.d. of a noise that is added to the costs"
