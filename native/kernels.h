@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "assignment_kernels.h"
 #include "attention.h"
 
 namespace graphmill {
@@ -92,6 +93,9 @@ struct Kernels {
                              float* grad_h, int64_t m, int64_t units);
   AttentionKernels<float> attention;
   AttentionKernels<double> attention_double;
+  AssignmentKernels<float, double> assignment_float;
+  AssignmentKernels<double, double> assignment_double;
+  AssignmentKernels<int64_t, int64_t> assignment_int64;
 };
 
 // The best that this processor runs; GRAPHMILL_ISA=generic|avx2|avx512 asks for one.
