@@ -16,6 +16,7 @@ from graphmill.tasks.assignment.oracle import (
     fix_gauge,
     matched_cost,
     not_an_assignment,
+    shortest_path_duals,
     solve_exactly,
     tolerance,
 )
@@ -99,8 +100,10 @@ def solved(costs: Costs, about: About, *, again: bool = False) -> Instance:
         columns, u, v, optimum = solve_exactly(costs)
     except InfeasibleError as error:
         raise RecordError(f"it has no assignment of {min(costs.shape)} pairs: {error}") from None
-    if problem := breach(costs, columns, u, v):
-        raise RecordError(f"the duals that were solved for prove nothing: {problem}")
+    if breach(costs, columns, u, v):
+        u, v = shortest_path_duals(costs, columns)
+        if problem := breach(costs, columns, u, v):
+            raise RecordError(f"the duals that were solved for prove nothing: {problem}")
     return Instance(costs, columns, u, v, optimum, about, is_solved_again=again)
 
 

@@ -90,13 +90,13 @@ class AssignmentMetadata(Header):
         return None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class AssignmentStore:
-    """Prepared assignment problems, mapped: an array is opened when it is first asked for, and then kept."""
+    """Prepared assignment problems, mapped once: any thread may ask for any instance."""
 
     path: Path
     metadata: AssignmentMetadata
-    _mapped: dict[str, NDArray[Any]] = field(default_factory=dict, repr=False, compare=False)
+    arrays: Mapping[str, NDArray[Any]] = field(repr=False, compare=False)
 
     @classmethod
     def open(cls, path: Path) -> "AssignmentStore":
@@ -108,16 +108,15 @@ class AssignmentStore:
         if problem := metadata.disagreement():
             raise damaged(path / FILE_NAME, problem)
         check_arrays(path, metadata.arrays)
-        return cls(path, metadata)
+        arrays = {name: map_array(path / f"{name}.npy", record) for name, record in metadata.arrays.items()}
+        return cls(path, metadata, arrays)
 
     def __len__(self) -> int:
         return self.metadata.num_instances
 
     def array(self, name: str) -> NDArray[Any]:
         """One of the flat arrays, mapped."""
-        if name not in self._mapped:
-            self._mapped[name] = map_array(self.path / f"{name}.npy", self.metadata.arrays[name])
-        return self._mapped[name]
+        return self.arrays[name]
 
     def cost(self, instance: int) -> Costs:
         """Costs [rows, cols], mapped; +inf: infeasible."""
