@@ -169,7 +169,7 @@ DATASETS: Final = (
     KnownDataset(GENERATED, {}, "generated", "nothing: sizes, families, instances and seed are options"),
     KnownDataset(
         "assignment/orlib",
-        {"num_instances": 8, "num_sizes": 8, "num_families": 1},
+        {},
         "given",
         "a folder of OR-Library's assign100.txt … assign800.txt, one of them, or a .npz file with names and matrices",
     ),
