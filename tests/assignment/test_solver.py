@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 import pytest
-from assignment_problems import KINDS, problem, some_duals
+from assignment_costs import KINDS, problem, some_duals
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -228,7 +228,7 @@ def test_frames_that_follow_each_other(named, motion):
 
 SOLVE_ALL: Final = """
 import hashlib, numpy as np
-from assignment_problems import KINDS, problem
+from assignment_costs import KINDS, problem
 from graphmill.assignment import solve
 digest = hashlib.sha256()
 for number, kind in enumerate(KINDS):

@@ -1,51 +1,56 @@
-"""Assignment problems of every sort, and potentials to begin with, good and useless."""
+"""Prepared assignment problems, and files of them, for several tests."""
 
+from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
-from numpy.typing import NDArray
 
-KINDS = (
-    *("uniform", "geometric", "noisy_linear", "sparse", "low_rank", "clustered", "integers", "ties", "equal"),
-    *("infeasible_pairs", "negative", "float32", "scaled"),
-)
-
-
-def problem(kind: str, rng: np.random.Generator, *, largest: int, smallest: int = 1) -> NDArray[Any]:
-    """Costs of a problem of random size, square or not, either way round."""
-    n = int(np.exp(rng.uniform(np.log(smallest), np.log(largest))))
-    m = n + int(rng.integers(0, max(2, n))) if rng.random() < 0.4 else n
-    shape = (m, n) if rng.random() < 0.3 else (n, m)
-    uniform = rng.random(shape)
-    if kind == "geometric":
-        return np.linalg.norm(rng.random((shape[0], 1, 2)) - rng.random((1, shape[1], 2)), axis=-1)
-    if kind == "noisy_linear":
-        return np.outer(rng.random(shape[0]), rng.random(shape[1])) + 0.1 * rng.standard_normal(shape)
-    if kind == "low_rank":
-        product = rng.standard_normal((shape[0], 12)) @ rng.standard_normal((12, shape[1]))
-        return np.clip(product + 0.1 * uniform, 0, None)
-    if kind == "clustered":
-        blocks = (np.arange(shape[0])[:, None] * 4 // shape[0]) == (np.arange(shape[1])[None] * 4 // shape[1])
-        return np.clip(uniform - 0.4 * blocks, 0, None)
-    if kind in ("sparse", "infeasible_pairs"):
-        allowed = rng.random(shape) < min(1.0, 4 * np.log(n + 2) / n)
-        allowed[tuple(rng.permutation(size)[:n] for size in shape)] = True  # one assignment at least
-        return np.where(allowed, uniform, 1e6 if kind == "sparse" else np.inf)
-    simple: dict[str, Any] = {
-        "uniform": uniform,
-        "integers": rng.integers(-1000, 1000, shape),
-        "ties": rng.integers(0, 3, shape) / 3,
-        "equal": np.zeros(shape) + rng.integers(0, 2),
-        "negative": uniform - 2 * rng.random(),
-        "float32": uniform.astype(np.float32),
-        "scaled": uniform * 10.0 ** rng.integers(-200, 200),
-    }
-    return np.asarray(simple[kind])
+from graphmill.spec.assignment_data import GENERATED, AssignmentPrepareOptions
+from graphmill.tasks.assignment.prepare import prepare_asked
+from graphmill.tasks.assignment.store import AssignmentStore
+from graphmill.tasks.stores import Preparation
 
 
-def some_duals(costs: NDArray[Any], rng: np.random.Generator) -> tuple[Any, Any] | None:
-    """None, potentials of one side or both, of any size, or all zero."""
-    scale = 10.0 ** rng.integers(-3, 6)
-    u, v = (scale * rng.standard_normal(size) for size in costs.shape)
-    choices = [None, (u, None), (None, v), (u, v), (None, 1e294 * v), (np.zeros_like(u), np.zeros_like(v))]
-    return choices[rng.integers(len(choices))]
+def prepared(root: Path, *sources: Path, name: str = "mine", force: bool = False, **options: Any) -> AssignmentStore:
+    """As `graphmill prepare` does it; generated where there is no source."""
+    first, *more = sources or (None,)
+    asked = Preparation(
+        GENERATED if first is None else name,
+        root,
+        AssignmentPrepareOptions(**options),
+        first,
+        save_as=name,
+        force=force,
+        more_paths=tuple(more),
+    )
+    return prepare_asked(asked)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file of a store."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def as_the_seed_writes_it(path: Path, store: AssignmentStore, ids: list[int]) -> None:
+    """The same layout by other code: plain vlen datasets, no compression, none of our own keys."""
+    variable, text = h5py.vlen_dtype(np.float64), h5py.string_dtype("utf-8")
+    with h5py.File(path, "w") as file:
+        datasets = {key: file.create_dataset(key, (len(ids),), dtype=variable) for key in ("C", "u", "v")}
+        pairs = h5py.vlen_dtype(np.int32)
+        datasets |= {key: file.create_dataset(key, (len(ids),), dtype=pairs) for key in ("rows", "cols")}
+        for key, dtype in (("cost", "f8"), ("n", "i4"), ("noise_std", "f4"), ("family", text), ("tag", text)):
+            datasets[key] = file.create_dataset(key, (len(ids),), dtype=dtype)
+        file.attrs["records"] = len(ids)
+        for at, each in enumerate(ids):
+            u, v = store.u(each), store.v(each)
+            shift = (u.mean() + v.mean()) / 2  # another gauge
+            columns = store.columns(each)
+            values = {
+                **{"C": store.cost(each).ravel(), "u": u + shift, "v": v - shift},
+                **{"rows": np.flatnonzero(columns >= 0), "cols": columns[columns >= 0]},
+                **{"cost": store.optimum(each), "n": len(u), "noise_std": 0.0},
+                **{"family": store.family(each), "tag": store.tag(each)},
+            }
+            for key, value in values.items():
+                datasets[key][at] = value

@@ -2,7 +2,7 @@
 
 import importlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, cast, runtime_checkable
@@ -54,6 +54,24 @@ class CutsByBudget(Protocol):
         """Batches of an epoch over all ranks, a multiple of them. `UserError` if a graph exceeds the budget."""
 
 
+@runtime_checkable
+class HasTable(Protocol):
+    """Data of which `graphmill inspect` shows a table, too."""
+
+    def table(self) -> Sequence[Mapping[str, Any]]:
+        """Rows with the same keys, which head its columns."""
+
+
+class RawData(HasTable, Protocol):
+    """Files that could be prepared, opened to be looked at: `graphmill inspect FILE`."""
+
+    def described(self) -> Sequence[tuple[str, Any]]:
+        """What there is to say of them."""
+
+    def problems(self) -> Iterator[str]:
+        """What is wrong, record by record: everything is read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Preparation:
     """What `prepare` was asked for. The function that a kind names builds the store, whole or not at all."""
@@ -64,6 +82,7 @@ class Preparation:
     from_path: Path | None = None  # raw data; None: the kind knows where they are, or generates them
     save_as: str | None = None
     force: bool = False  # rebuild an existing store
+    more_paths: tuple[Path, ...] = ()  # further raw data, of a kind that `merges`
 
 
 def load(dotted: str) -> Any:  # noqa: ANN401  # whatever a kind names
