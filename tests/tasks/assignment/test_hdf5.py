@@ -69,9 +69,18 @@ def test_a_store_comes_back_by_way_of_hdf5(tmp_path, small):
     again = prepared(tmp_path, tmp_path / "h5", duplicates="keep")
     assert len(again) == len(small)
     ids = np.concatenate([small.instances(split) for split in ("train", "val", "test")])
-    for name in ("fingerprints", "shapes", "sizes", "frames", "noise_std", "optima"):
+    for name in (
+        "fingerprints",
+        "shapes",
+        "sizes",
+        "frames",
+        "noise_std",
+        "optima",
+    ):
         assert np.array_equal(again.array(name), np.asarray(small.array(name))[ids])
     assert [again.tag(each) for each in range(len(again))] == [small.tag(each) for each in ids.tolist()]
+    for here, there in enumerate(ids.tolist()):
+        assert np.array_equal(again.row_ids(here), small.row_ids(there))
     assert [again.family(each) for each in range(len(again))] == [small.family(each) for each in ids.tolist()]
     assert {split: len(again.instances(split)) for split in ("train", "val", "test")} == {
         split: len(small.instances(split)) for split in ("train", "val", "test")

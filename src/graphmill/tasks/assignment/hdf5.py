@@ -2,12 +2,13 @@
 
 One-dimensional datasets, of which the n-th entries are the n-th record: `C` (variable length, row-major), `u`, `v`
 (variable length), `rows`, `cols` (variable length: the pairs of the optimal assignment), `cost`, `n`, `family`,
-`noise_std`, `tag`, and in files of graphmill `size`, `sequence` and `frame`. The attribute `records` counts them. A
-matrix has as many rows as `u` and columns as `v` has entries. Records are read one at a time.
+`noise_std`, `tag`, and in files of graphmill `size`, `sequence`, `frame` and `row_ids`. The attribute `records` counts
+them. A matrix has as many rows as `u` and columns as `v` has entries. Records are read one at a time.
 """
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,8 +36,11 @@ from graphmill.tasks.assignment.splits import SPLITS, Split
 SUFFIXES: Final = (".h5", ".hdf5")
 _COSTS: Final = ("C", "n")
 _ANSWER: Final = ("u", "v", "rows", "cols", "cost")
-_LABELS: Final = ("family", "noise_std", "tag", "size", "sequence", "frame")
-_VARIABLE: Final[Mapping[str, str]] = {"C": "<f8", "u": "<f8", "v": "<f8", "rows": "<i4", "cols": "<i4"}
+_LABELS: Final = ("family", "noise_std", "tag", "size", "sequence", "frame", "row_ids")
+_VARIABLE: Final[Mapping[str, str]] = {
+    **{"C": "<f8", "u": "<f8", "v": "<f8"},
+    **{"rows": "<i4", "cols": "<i4", "row_ids": "<i4"},
+}
 _FIXED: Final[Mapping[str, str]] = {
     **{"cost": "<f8", "n": "<i4", "noise_std": "<f4"},
     **{"size": "<i4", "sequence": "<i4", "frame": "<i4"},
@@ -101,9 +105,9 @@ class Hdf5Records:
             raise RecordError(f"C has {len(costs):,} entries, and {shape[0]} x {shape[1]} are {shape[0] * shape[1]:,}")
         matrix = checked_costs(costs.reshape(shape), "float64")
         about = self._about(record)
-        if self._solves:
-            return solved(matrix, about)
-        return confirmed(matrix, _stated(record, shape), about)
+        found = solved(matrix, about) if self._solves else confirmed(matrix, _stated(record, shape), about)
+        ids = record.get("row_ids", ())
+        return replace(found, row_ids=ids.astype(np.int32)) if len(ids) == shape[0] else found
 
     def _checked_length(self) -> int:
         """The number of records that all keys have; `UserError` if keys are missing or contradict each other."""
@@ -245,6 +249,7 @@ def _columns_of(instance: Instance) -> dict[str, Any]:
         "v": instance.v,
         "rows": rows.astype("<i4"),
         "cols": instance.columns[rows].astype("<i4"),
+        "row_ids": np.empty(0, "<i4") if instance.row_ids is None else instance.row_ids,
         "cost": instance.optimum,
         "n": instance.shape[0],
         "size": about.size,

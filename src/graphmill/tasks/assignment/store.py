@@ -15,9 +15,11 @@ from graphmill.graph.arrays import check_arrays, check_checksum, map_array
 from graphmill.graph.header import FILE_NAME, Header, damaged, read_metadata
 from graphmill.spec.assignment_data import KIND_NAME, AssignmentDatasetSpec, AssignmentInfo, SizeBucket
 from graphmill.tasks.assignment.instance import (
+    NO_SEQUENCE,
     About,
     Instance,
     RecordError,
+    RowIds,
     Stated,
     checked_costs,
     confirmed,
@@ -77,7 +79,7 @@ class AssignmentMetadata(Header):
             "fingerprints": ("uint64", (instances, 2)),
             "u": ("float64", (self.num_rows,)),
             "v": ("float64", (self.num_cols,)),
-            "columns": ("int32", (self.num_rows,)),
+            **dict.fromkeys(("columns", "row_ids"), ("int32", (self.num_rows,))),
             "tags": ("uint8", (self.num_tag_bytes,)),
             **{name: (dtype, (instances,)) for name, dtype in OF_INSTANCES.items()},
             **{split: ("int64", (getattr(self, f"num_{split}"),)) for split in SPLITS},
@@ -134,6 +136,11 @@ class AssignmentStore:
         """The optimal column of each row [rows]; -1: none."""
         return self._part("columns", "u_offsets", instance)
 
+    def row_ids(self, instance: int) -> RowIds | None:
+        """What rows of the frames of a sequence are the same [rows]; None: nothing is known of that."""
+        found: RowIds = self._part("row_ids", "u_offsets", instance)
+        return None if found[0] == NO_SEQUENCE else found
+
     def optimum(self, instance: int) -> float:
         """The cost of the optimal assignment."""
         return float(self.array("optima")[instance])
@@ -166,7 +173,7 @@ class AssignmentStore:
     def instance(self, number: int) -> Instance:
         """One of them with its exact answer, as it is stored."""
         answer = self.columns(number), self.u(number), self.v(number), self.optimum(number)
-        return Instance(self.cost(number), *answer, self.about(number))
+        return Instance(self.cost(number), *answer, self.about(number), self.row_ids(number))
 
     def instances(
         self, split: Split, sizes: Iterable[int] | None = None, families: Iterable[str] | None = None
@@ -339,6 +346,6 @@ class StoredInstances:
         found = self._store.instance(number)
         about, _ = self.summary(number)
         costs = checked_costs(found.costs, self._store.metadata.dtype)
-        if not self._checks:
-            return solved(costs, about)
-        return confirmed(costs, Stated(found.columns, found.u, found.v, found.optimum), about)
+        stated = Stated(found.columns, found.u, found.v, found.optimum)
+        again = confirmed(costs, stated, about) if self._checks else solved(costs, about)
+        return replace(again, row_ids=found.row_ids)
