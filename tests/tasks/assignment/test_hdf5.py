@@ -15,6 +15,7 @@ from graphmill.base.errors import UserError
 from graphmill.base.files import leftovers
 from graphmill.tasks.assignment.files import ProblemFiles, write_hdf5
 from graphmill.tasks.assignment.hdf5 import Hdf5Records, holds_records, split_by_name, write_records
+from graphmill.tasks.assignment.heaps import heap_problem
 from graphmill.tasks.assignment.instance import About, Instance, RecordError, solved
 from graphmill.tasks.assignment.oracle import InfeasibleError, solve_exactly
 
@@ -209,6 +210,21 @@ def test_flipped_bytes_never_open_as_something_else(tmp_path, small, seed):
         return
     store.verify()
     assert len(store) + store.metadata.num_damaged + store.metadata.num_duplicates == len(ids)
+
+
+def test_a_heap_on_which_hdf5_would_not_end_is_told(tmp_path, file):
+    assert heap_problem(file) is None
+    whole = file.read_bytes()
+    begin = whole.index(b"GCOL")
+    size = int.from_bytes(whole[begin + 8 : begin + 16], "little")
+    at, end = begin + 16, begin + size
+    while int.from_bytes(whole[at : at + 2], "little"):  # to the free rest at its end
+        at += 16 + (int.from_bytes(whole[at + 8 : at + 16], "little") + 7) // 8 * 8
+    assert begin < at < end
+    for place in (at + 8, begin + 24, begin + 8):  # sizes of the rest, of the first object, of the heap
+        file.write_bytes(whole[:place] + (0 if place == at + 8 else 1 << 40).to_bytes(8, "little") + whole[place + 8 :])
+        with pytest.raises(UserError, match=r"train\.h5 is damaged: the heap at byte"):
+            prepared(tmp_path, file)
 
 
 @pytest.mark.parametrize("key", ["C", "n", "u", "cols", "cost"])

@@ -20,6 +20,7 @@ from graphmill.base.errors import UserError
 from graphmill.base.files import remove_leftovers, replacing
 from graphmill.graph.arrays import UNREADABLE, reason
 from graphmill.tasks.assignment.file_object import SurvivingFile
+from graphmill.tasks.assignment.heaps import heap_problem
 from graphmill.tasks.assignment.instance import (
     NO_SEQUENCE,
     About,
@@ -71,6 +72,8 @@ class Hdf5Records:
         try:
             self._file = h5py.File(path, "r")  # type: ignore[no-untyped-call,attr-defined]
             self._keys = tuple(self._file)
+            if problem := heap_problem(path):
+                raise UserError(f"{path} is damaged: {problem}", fix="fetch or write the file again")
             self._num_records = self._checked_length()
         except FileNotFoundError:
             raise UserError(f"{path} does not exist", fix="give the path of a .h5 file") from None
