@@ -1,7 +1,9 @@
 """HDF5 files in the seed's layout: a round trip loses nothing, and what is damaged is named by record."""
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -13,11 +15,13 @@ from hypothesis.extra.numpy import arrays
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import leftovers
+from graphmill.spec.assignment_data import AssignmentPrepareOptions
 from graphmill.tasks.assignment.files import ProblemFiles, write_hdf5
 from graphmill.tasks.assignment.hdf5 import Hdf5Records, holds_records, split_by_name, write_records
 from graphmill.tasks.assignment.heaps import heap_problem
 from graphmill.tasks.assignment.instance import About, Instance, RecordError, solved
 from graphmill.tasks.assignment.oracle import InfeasibleError, solve_exactly
+from graphmill.tasks.assignment.sources import sources_in
 
 FINITE = st.floats(-1e6, 1e6, width=32)
 MATRICES = st.tuples(st.integers(1, 5), st.integers(1, 5)).flatmap(
@@ -116,6 +120,22 @@ def test_a_file_of_the_seeds_own_writer_is_read(tmp_path, small):
         assert found.about.split == "train"
         if len(found.u) == len(found.v):  # in the one gauge again
             assert abs(found.u.mean() - found.v.mean()) <= 1e-12 * np.abs(found.u).max()
+
+
+def test_no_more_than_one_of_many_shards_is_open(tmp_path, small):
+    def num_open():
+        links = (os.readlink(each) for each in Path("/proc/self/fd").iterdir() if each.is_symlink())
+        return sum(link.startswith(str(tmp_path)) for link in links)
+
+    for shard in range(8):
+        as_the_seed_writes_it(tmp_path / f"shard_{shard}.h5", small, [2 * shard, 2 * shard + 1])
+    sources = sources_in(tmp_path, AssignmentPrepareOptions())
+    assert (len(sources), num_open()) == (8, 0)
+    for source in sources:
+        for number in range(2):
+            source.instance(number)
+            assert num_open() == 1 - number
+    assert len(prepared(tmp_path / "data", tmp_path, duplicates="keep")) == 16
 
 
 def damaged(path, key, number, value):

@@ -69,12 +69,13 @@ class Hdf5Records:
         self.path = path
         self._split, self._solves = split, duals == "solve"
         self._reading = threading.Lock()
+        self._opened: Any = None  # between the first and the last record: there may be more files than can be open
         try:
-            self._file = h5py.File(path, "r")  # type: ignore[no-untyped-call,attr-defined]
-            self._keys = tuple(self._file)
-            if problem := heap_problem(path):
-                raise UserError(f"{path} is damaged: {problem}", fix="fetch or write the file again")
-            self._num_records = self._checked_length()
+            with h5py.File(path, "r") as file:  # type: ignore[no-untyped-call,attr-defined]
+                self._keys = tuple(file)
+                if problem := heap_problem(path):
+                    raise UserError(f"{path} is damaged: {problem}", fix="fetch or write the file again")
+                self._num_records = self._checked_length(file)
         except FileNotFoundError:
             raise UserError(f"{path} does not exist", fix="give the path of a .h5 file") from None
         except UNREADABLE as error:
@@ -112,7 +113,7 @@ class Hdf5Records:
         ids = record.get("row_ids", ())
         return replace(found, row_ids=ids.astype(np.int32)) if len(ids) == shape[0] else found
 
-    def _checked_length(self) -> int:
+    def _checked_length(self, file: Any) -> int:  # noqa: ANN401  # h5py is untyped
         """The number of records that all keys have; `UserError` if keys are missing or contradict each other."""
         needed = _COSTS if self._solves else _COSTS + _ANSWER
         if missing := [key for key in needed if key not in self._keys]:
@@ -122,8 +123,10 @@ class Hdf5Records:
             raise UserError(
                 f"{self.path} lacks {', '.join(missing)}; it has {', '.join(self._keys) or 'nothing'}", fix=fix
             )
-        lengths = {key: self._length(key) for key in (*needed, *(key for key in _LABELS if key in self._keys))}
-        stated = self._file.attrs.get("records", lengths["C"])
+        lengths = {
+            key: self._length(file[key], key) for key in (*needed, *(key for key in _LABELS if key in self._keys))
+        }
+        stated = file.attrs.get("records", lengths["C"])
         if len(set(lengths.values())) > 1:
             counts = ", ".join(f"{key} {count:,}" for key, count in lengths.items())
             raise UserError(
@@ -137,8 +140,7 @@ class Hdf5Records:
             )
         return found
 
-    def _length(self, key: str) -> int:
-        dataset = self._file[key]
+    def _length(self, dataset: Any, key: str) -> int:  # noqa: ANN401  # h5py is untyped
         if not isinstance(dataset, h5py.Dataset) or dataset.ndim != 1:  # type: ignore[attr-defined]
             raise UserError(
                 f"{self.path}, key {key}: it is no one-dimensional dataset", fix="write an entry for each record"
@@ -147,18 +149,28 @@ class Hdf5Records:
 
     def _record(self, number: int, keys: Sequence[str]) -> dict[str, Any]:
         """The values under `keys`, and the labels, as far as the file has them."""
-        record: dict[str, Any] = {}
         with self._reading:
-            for key in (key for key in (*keys, *_LABELS) if key in self._keys):
-                try:
-                    record[key] = self._file[key][number]
-                except UNREADABLE as error:
-                    raise RecordError(f"{key} cannot be read: {reason(error)}") from error
+            record = self._read(number, [key for key in (*keys, *_LABELS) if key in self._keys])
         for key in _VARIABLE.keys() & record.keys():
             record[key] = _vector(key, record[key])
         for key in _FIXED.keys() & record.keys():
             if np.ndim(record[key]) or np.asarray(record[key]).dtype.kind not in "iuf":
                 raise RecordError(f"{key} is {record[key]!r}, and no number")
+        return record
+
+    def _read(self, number: int, keys: Sequence[str]) -> dict[str, Any]:
+        record: dict[str, Any] = {}
+        key = "the file"
+        try:
+            if self._opened is None:
+                self._opened = h5py.File(self.path, "r")  # type: ignore[no-untyped-call,attr-defined]
+            for key in keys:
+                record[key] = self._opened[key][number]
+            if number == self._num_records - 1:
+                self._opened.close()
+                self._opened = None
+        except UNREADABLE as error:
+            raise RecordError(f"{key} cannot be read: {reason(error)}") from error
         return record
 
     def _shape(self, record: Mapping[str, Any]) -> tuple[int, int]:

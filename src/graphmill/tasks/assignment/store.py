@@ -1,6 +1,5 @@
 """Prepared assignment problems: costs, exact answers and splits, at rest in flat arrays, one instance after another."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -283,36 +282,30 @@ class AssignmentStore:
 
     def table(self) -> Sequence[Mapping[str, Any]]:
         """How many instances there are of each size and family: `tasks.stores.HasTable`."""
-        split_of = np.empty(len(self), object)
-        for split in SPLITS:
-            split_of[np.asarray(self.array(split))] = split
-        counted = [(self.about(each), self.shape(each), split_of[each]) for each in range(len(self))]
-        return distribution(counted)
+        splits = np.empty(len(self), np.int8)
+        for code, split in enumerate(SPLITS):
+            splits[np.asarray(self.array(split))] = code
+        sizes, families, shapes = (np.asarray(self.array(name)) for name in ("sizes", "families", "shapes"))
+        return distribution(sizes, np.array(self.metadata.family_names)[families], shapes, splits)
 
 
-def distribution(found: Iterable[tuple[About, tuple[int, int], Split | None]]) -> Sequence[Mapping[str, Any]]:
+def distribution(
+    sizes: NDArray[Any], families: NDArray[Any], shapes: NDArray[Any], splits: NDArray[np.int8]
+) -> Sequence[Mapping[str, Any]]:
     """A row for each size and family: instances in all and of each split, and the range of their shapes."""
-    counts: dict[tuple[int, str], Counter[str]] = {}
-    shapes: dict[tuple[int, str], list[tuple[int, int]]] = {}
-    for about, shape, split in found:
-        key = (about.size, about.family)
-        counts.setdefault(key, Counter())[split or ""] += 1
-        shapes.setdefault(key, []).append(shape)
-    return [
-        {
-            "size": size,
-            "family": family,
-            "instances": counts[size, family].total(),
-            **{split: counts[size, family][split] for split in SPLITS},
-            "rows": _range([rows for rows, _ in shapes[size, family]]),
-            "cols": _range([cols for _, cols in shapes[size, family]]),
-        }
-        for size, family in sorted(counts)
-    ]
+    found = []
+    for size in np.unique(sizes).tolist():
+        for family in np.unique(families[sizes == size]).tolist():
+            chosen = (sizes == size) & (families == family)
+            rows, cols = shapes[chosen].T
+            row: dict[str, Any] = {"size": size, "family": family, "instances": int(chosen.sum())}
+            row |= {split: int((splits[chosen] == code).sum()) for code, split in enumerate(SPLITS)}
+            found.append(row | {"rows": _range(rows), "cols": _range(cols)})
+    return found
 
 
-def _range(values: Sequence[int]) -> str:
-    least, most = min(values), max(values)
+def _range(values: NDArray[Any]) -> str:
+    least, most = int(values.min()), int(values.max())
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
