@@ -26,6 +26,8 @@ def test_every_instance_is_kept_as_it_was_made(small):
         assert np.array_equal(found.u, made.u)
         assert np.array_equal(found.v, made.v)
         assert found.optimum == made.optimum
+        assert (found.row_ids is None) == (made.row_ids is None) == (made.about.family != "tracking")
+        assert found.row_ids is None or np.array_equal(found.row_ids, made.row_ids)
         assert found.fingerprint() == tuple(kept.array("fingerprints")[number].tolist()) == made.fingerprint()
         assert (found.about.family, found.about.size, found.about.tag) == (
             made.about.family,

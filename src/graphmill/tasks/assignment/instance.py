@@ -26,6 +26,9 @@ NO_SEQUENCE: Final = -1
 _STORED_TO: Final = 1e-6  # duals of other programs may be off by this much of the largest: they are solved for again
 
 
+RowIds = NDArray[np.int32]
+
+
 class RecordError(Exception):
     """One record cannot be used; the others may be. Its text says what is wrong with it."""
 
@@ -53,6 +56,7 @@ class Instance:
     v: Duals
     optimum: float
     about: About
+    row_ids: RowIds | None = None  # [rows]: what rows of the frames of a sequence are the same; None: nothing is known
     is_solved_again: bool = False  # what its source says was not exact to the last digits
 
     @property
@@ -139,4 +143,4 @@ def kept_as(instance: Instance, dtype: str) -> Instance:
         return instance
     if np.array_equal(costs, instance.costs):
         return replace(instance, costs=costs)
-    return solved(costs, instance.about, again=instance.is_solved_again)
+    return replace(solved(costs, instance.about, again=instance.is_solved_again), row_ids=instance.row_ids)
