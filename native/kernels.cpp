@@ -252,6 +252,8 @@ void relu_dropout_backward(float* grad_in, const float* grad_out, const float* o
 
 #include "attention_kernels.inc"  // reads the last one
 
+#include "assignment_feature_kernels.inc"  // reads attention_lanes.inc
+
 }  // namespace
 
 #define GRAPHMILL_TEXT2(x) #x
@@ -284,6 +286,7 @@ const Kernels GRAPHMILL_JOIN(kernels_, GRAPHMILL_ISA) = {
      attention_backward_sources<float>},
     {attention_forward<double>, attention_weights_of<double>, attention_backward_targets<double>,
      attention_backward_sources<double>},
+    {reduce_row, reduce_row_float, minimum_of<double>, minimum_of<float>, nearest_of_row, keep_smallest, soften_row},
 };
 
 }  // namespace graphmill

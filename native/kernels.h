@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "assignment_features.h"
 #include "attention.h"
 
 namespace graphmill {
@@ -92,6 +93,7 @@ struct Kernels {
                              float* grad_h, int64_t m, int64_t units);
   AttentionKernels<float> attention;
   AttentionKernels<double> attention_double;
+  AssignmentFeatureKernels assignment_features;
 };
 
 // The best that this processor runs; GRAPHMILL_ISA=generic|avx2|avx512 asks for one.

@@ -32,4 +32,5 @@ NB_MODULE(_native, m) {
   bind_recurrent(m);
   bind_attention(m);
   bind_edges(m);
+  bind_assignment_features(m);
 }

@@ -202,3 +202,23 @@ def group_edges(
     by_source: Array | None,
     slots: Array | None,
 ) -> None: ...
+def nearest_costs(
+    costs: Array,
+    v: Array,
+    row_values: Array,
+    row_columns: Array,
+    column_values: Array | None,
+    offsets: Array | None = None,
+    num_threads: int = 1,
+) -> None: ...
+def soften_costs(
+    costs: Array,
+    v: Array,
+    epsilon: Array,
+    u: Array,
+    column_sums: Array,
+    offsets: Array | None = None,
+    num_threads: int = 1,
+) -> None: ...
+def row_minima(costs: Array, minima: Array, num_threads: int = 1) -> None: ...
+def reduce_costs(costs: Array, out: Array, offsets: Array | None = None, num_threads: int = 1) -> None: ...

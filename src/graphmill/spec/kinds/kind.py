@@ -9,6 +9,7 @@ from pydantic import Field
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
 from graphmill.spec.batch import BatchBudget
+from graphmill.spec.calendar import Batches, EqualBatches
 from graphmill.spec.columns import Baseline, Column, Layout, Measure, columns_for
 from graphmill.spec.experiment import Experiment
 
@@ -58,6 +59,10 @@ class TaskPlan(Spec):
     def unused(self) -> str:
         """What the data hold and the model does not read, in words; "": nothing that is known of."""
         return ""
+
+    def batches(self, batch_size: int, ranks: int) -> Batches:
+        """How the seeds of an epoch are cut into steps, where batches have no budget."""
+        return EqualBatches(self.dataset.num_train, batch_size, ranks)
 
 
 @dataclass(frozen=True, slots=True)
