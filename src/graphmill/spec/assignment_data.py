@@ -123,12 +123,40 @@ def parsed_count(text: str) -> tuple[str | None, int, int]:
     return match[1], int(match[2]), int(match[3])
 
 
+class ReplaySpec(Spec):
+    """Instances of sizes that were learnt before, among those of an epoch, so that they are not forgotten."""
+
+    sizes: tuple[PositiveInt, ...] = Field((), description="which sizes are learnt again; []: none")
+    share: float = Field(
+        0.0, ge=0, lt=1, description="of the instances of an epoch; equally many of each size, others in every epoch"
+    )
+
+    @model_validator(mode="after")
+    def _both_or_none(self) -> Self:
+        if bool(self.sizes) != bool(self.share):
+            raise ValueError(f"sizes is {list(self.sizes)} and share is {self.share}: give both, or neither")
+        return self
+
+
 class AssignmentDatasetSpec(DatasetSpec):
     """Which prepared assignment problems to learn from."""
 
     name: str = Field(GENERATED, description="name of a prepared dataset, or a path to its folder")
     sizes: tuple[PositiveInt, ...] | None = Field(None, description="only instances of these sizes; null: all")
     families: tuple[str, ...] | None = Field(None, description="only instances of these families; null: all")
+    replay: ReplaySpec = ReplaySpec()
+
+    @model_validator(mode="after")
+    def _replays_others(self) -> Self:
+        again = sorted(set(self.replay.sizes) & set(self.sizes or self.replay.sizes))
+        if again:
+            raise ValueError(f"replay.sizes has {again}, which the run learns from anyway")
+        return self
+
+    @property
+    def sizes_to_read(self) -> tuple[int, ...] | None:
+        """Of all instances that are read, also of those that are learnt again; None: all."""
+        return None if self.sizes is None else (*self.sizes, *self.replay.sizes)
 
 
 class SizeBucket(Spec):

@@ -7,11 +7,20 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
-from graphmill.spec.assignment_data import COUNTS, DATASETS, AssignmentPrepareOptions
+from graphmill.spec.assignment_data import (
+    COUNTS,
+    DATASETS,
+    SHARES,
+    AssignmentDatasetSpec,
+    AssignmentInfo,
+    AssignmentPrepareOptions,
+    ReplaySpec,
+    SizeBucket,
+)
 from graphmill.spec.calendar import Batches, BucketedBatches, EqualBatches
 from graphmill.spec.columns import Baseline, Measure
-from graphmill.spec.experiment import BatchSize, CustomModelSpec, DatasetSpec, Experiment, Fraction, TaskSpec, TrainSpec
-from graphmill.spec.kinds.kind import DatasetInfo, FromCatalogue, Kind, KnownDataset, Sizes, StepShape, TaskPlan
+from graphmill.spec.experiment import BatchSize, CustomModelSpec, Experiment, Fraction, TaskSpec, TrainSpec
+from graphmill.spec.kinds.kind import FromCatalogue, Kind, KnownDataset, Sizes, StepShape, TaskPlan
 from graphmill.spec.synonyms import HIDDEN_WIDTH
 
 
@@ -19,41 +28,6 @@ class AssignmentTaskSpec(TaskSpec):
     """The learning problem."""
 
     kind: Literal["assignment"] = "assignment"
-
-
-class ReplaySpec(Spec):
-    """Instances of sizes that were learnt before, among those of an epoch, so that they are not forgotten."""
-
-    sizes: tuple[PositiveInt, ...] = Field((), description="rows of the instances that are learnt again; (): none")
-    share: Fraction = Field(
-        0.0, description="of the instances of an epoch; equally many of each size, others in every epoch"
-    )
-
-    @model_validator(mode="after")
-    def _both_or_none(self) -> Self:
-        if bool(self.sizes) != bool(self.share):
-            raise ValueError(f"sizes is {list(self.sizes)} and share is {self.share}: give both, or neither")
-        return self
-
-
-class AssignmentDatasetSpec(DatasetSpec):
-    """Which prepared instances to learn from."""
-
-    name: str = Field("synthetic/assignment", description="name of a prepared dataset, or a path to its folder")
-    sizes: tuple[PositiveInt, ...] | None = Field(
-        None, description="only instances with so many rows (the smaller side), in all splits; null: of all sizes"
-    )
-    families: tuple[str, ...] | None = Field(
-        None, description="only instances of these families, in all splits; null: of all"
-    )
-    replay: ReplaySpec = ReplaySpec()
-
-    @model_validator(mode="after")
-    def _replays_others(self) -> Self:
-        again = sorted(set(self.replay.sizes) & set(self.sizes or self.replay.sizes))
-        if again:
-            raise ValueError(f"replay.sizes has {again}, which the run learns from anyway")
-        return self
 
 
 class OneGnnSpec(Spec):
@@ -116,7 +90,8 @@ class AssignmentTrainSpec(TrainSpec):
     """How to train on assignment problems."""
 
     loss: DualLossSpec = DualLossSpec()
-    batch_size: BatchSize = Field(8, description="instances per rank and step, all of one shape; auto: see train.batch")
+    batch_size: BatchSize = Field(8, description="instances per rank and step, all of one size; auto: see train.batch")
+    prefetch: int = Field(1, ge=0, description="batches made ahead by a background thread; 0: none")
 
 
 class AssignmentExperiment(Experiment):
@@ -126,29 +101,6 @@ class AssignmentExperiment(Experiment):
     dataset: AssignmentDatasetSpec = AssignmentDatasetSpec()
     model: AssignmentModelSpec = OneGnnSpec()
     train: AssignmentTrainSpec = AssignmentTrainSpec()
-
-
-class Bucket(Spec):
-    """Instances of one shape, once those that are padded to it are counted in."""
-
-    rows: int
-    columns: int
-    num_train: int = Field(description="instances, also below")
-    num_val: int = 0
-    num_test: int = 0
-
-    @property
-    def num_pairs(self) -> int:
-        """Of one instance."""
-        return self.rows * self.columns
-
-
-class AssignmentInfo(DatasetInfo):
-    """What the planner must know about prepared instances, for one choice of sizes and families."""
-
-    buckets: tuple[Bucket, ...] = Field(description="of the instances that are learnt from, by shape")
-    replayed: tuple[Bucket, ...] = Field((), description="of those that are learnt again")
-    data_bytes: int = Field(description="of all prepared data")
 
 
 class AssignmentPlan(TaskPlan):
@@ -162,41 +114,19 @@ class AssignmentPlan(TaskPlan):
     model: AssignmentModelSpec
     loss: DualLossSpec = DualLossSpec()
     counts: tuple[int, ...] = Field(
-        description="instances of an epoch, of each of the dataset's buckets, then of each that is replayed"
+        description="instances of an epoch of each size: of dataset.buckets, in their order"
     )
 
     def batches(self, batch_size: int, ranks: int) -> Batches:
-        """All of one shape in each."""
+        """All of one size in each."""
         if len(self.counts) == 1:
             return EqualBatches(self.counts[0], batch_size, ranks)
         return BucketedBatches(self.counts, batch_size, ranks)
 
 
-PADDED_TO: Final = 16
-"""Instances whose sides agree once they are rounded up to a multiple of this are of one shape."""
-
-
-def padded(side: int) -> int:
-    """The side of a shape."""
-    return -(-side // PADDED_TO) * PADDED_TO
-
-
-def buckets_of(shapes: Iterable[tuple[int, int, str]]) -> tuple[Bucket, ...]:
-    """Shapes of instances, (rows, columns, split) each, counted; ascending by shape."""
-    counted: dict[tuple[int, int], dict[str, int]] = {}
-    for rows, columns, split in shapes:
-        counts = counted.setdefault((padded(rows), padded(columns)), {"train": 0, "val": 0, "test": 0})
-        counts[split] += 1
-    return tuple(
-        Bucket(rows=rows, columns=columns, num_train=found["train"], num_val=found["val"], num_test=found["test"])
-        for (rows, columns), found in sorted(counted.items())
-    )
-
-
 def resolve(experiment: AssignmentExperiment, dataset: AssignmentInfo) -> AssignmentPlan:
     """Its part of a plan."""
     asked = experiment.dataset
-    learnt = _apportioned(dataset.num_train, [bucket.num_train for bucket in dataset.buckets])
     return AssignmentPlan(
         dataset=dataset,
         sizes=asked.sizes,
@@ -204,12 +134,30 @@ def resolve(experiment: AssignmentExperiment, dataset: AssignmentInfo) -> Assign
         replay=asked.replay,
         model=experiment.model,
         loss=experiment.train.loss,
-        counts=(*learnt, *_replayed(asked.replay, dataset)),
+        counts=_counts(asked.replay, dataset),
     )
 
 
+def _counts(replay: ReplaySpec, dataset: AssignmentInfo) -> tuple[int, ...]:
+    """Instances of an epoch of each bucket; `UserError` if there are too few to learn again."""
+    learnt = [0 if bucket.size in replay.sizes else bucket.num_train for bucket in dataset.buckets]
+    counts = _apportioned(dataset.num_train, learnt)
+    shares = _apportioned(round(dataset.num_train * replay.share / (1 - replay.share)), [1] * len(replay.sizes))
+    for size, share in zip(replay.sizes, shares, strict=True):
+        place = next(number for number, bucket in enumerate(dataset.buckets) if bucket.size == size)
+        there = dataset.buckets[place].num_train
+        if share > there:
+            raise UserError(
+                f"dataset.replay.share={replay.share:g} beside {dataset.num_train} other instances is {share} of size"
+                f" {size}, and {dataset.name} has {there} to train on",
+                fix="lower dataset.replay.share, or prepare more instances of that size",
+            )
+        counts[place] = share
+    return tuple(counts)
+
+
 def _apportioned(total: int, counts: Sequence[int]) -> list[int]:
-    """So many in proportion to the counts, none above its own: by the largest remainders, earlier ones first."""
+    """So many in proportion to the counts: by the largest remainders, earlier ones first."""
     quotas = [count * total / max(1, sum(counts)) for count in counts]
     found = [int(quota) for quota in quotas]
     by_remainder = sorted(range(len(counts)), key=lambda number: found[number] - quotas[number])
@@ -218,100 +166,88 @@ def _apportioned(total: int, counts: Sequence[int]) -> list[int]:
     return found
 
 
-def _replayed(asked: ReplaySpec, dataset: AssignmentInfo) -> list[int]:
-    """Instances of an epoch that are learnt again, by bucket: equally many of each size. `UserError`: too few."""
-    if not asked.sizes:
-        return []
-    wanted = round(dataset.num_train * asked.share / (1 - asked.share))
-    by_size: dict[int, list[int]] = {}
-    for number, bucket in enumerate(dataset.replayed):
-        by_size.setdefault(bucket.rows, []).append(number)
-    counts = [0] * len(dataset.replayed)
-    shares = _apportioned(wanted, [1] * len(by_size))
-    for (rows, numbers), share in zip(by_size.items(), shares, strict=True):
-        there = [dataset.replayed[number].num_train for number in numbers]
-        if share > sum(there):
-            raise UserError(
-                f"dataset.replay.share={asked.share} of an epoch with {dataset.num_train} other instances are {share}"
-                f" with {rows} rows, and {dataset.name} has {sum(there)} to train on",
-                fix="lower dataset.replay.share, or prepare more instances of that size",
-            )
-        for number, count in zip(numbers, _apportioned(share, there), strict=True):
-            counts[number] = count
-    return counts
+def learnt_from(asked: AssignmentDatasetSpec, buckets: Iterable[SizeBucket]) -> int:
+    """Training instances of an epoch beside those that are learnt again."""
+    return sum(bucket.num_train for bucket in buckets if bucket.size not in asked.replay.sizes)
 
 
-TRAIN_SHARE, VAL_SHARE = 0.7, 0.15  # of instances that are generated
+_TRAIN_KEY: Final = "train_"  # of published counts: instances to train on, by size
 
 
 def from_catalogue(experiment: AssignmentExperiment, known: KnownDataset, path: str) -> AssignmentInfo | None:
-    """Of data that are not prepared, whose training instances are published by size: keys `train_512` and so on."""
-    counts = {int(key.removeprefix("train_")): count for key, count in known.sizes.items() if key.startswith("train_")}
-    if not counts:
+    """What is published of data that are not prepared, if it is by size."""
+    trained = {key.removeprefix(_TRAIN_KEY): n for key, n in known.sizes.items() if key.startswith(_TRAIN_KEY)}
+    if not trained:
         return None
-    asked = experiment.dataset
+    asked, counts = experiment.dataset, {int(size): count for size, count in trained.items()}
     refuse_absent_sizes(known.name, asked, counts)
-    chosen = [size for size in sorted(counts) if asked.sizes is None or size in asked.sizes]
+    chosen = sorted(counts if asked.sizes_to_read is None else asked.sizes_to_read)
     buckets = tuple(_published(size, counts[size]) for size in chosen)
     return AssignmentInfo(
         name=known.name,
         path=path,
         checksum=FromCatalogue(),
         synthetic=True,
-        num_train=sum(bucket.num_train for bucket in buckets),
+        num_train=learnt_from(asked, buckets),
+        num_instances=sum(bucket.num_train + bucket.num_val + bucket.num_test for bucket in buckets),
+        num_val=sum(bucket.num_val for bucket in buckets),
+        num_test=sum(bucket.num_test for bucket in buckets),
+        num_costs=sum(round(count / SHARES[0]) * size * size for size, count in counts.items()),
+        dtype="float64",
         buckets=buckets,
-        replayed=tuple(_published(size, counts[size]) for size in asked.replay.sizes),
-        data_bytes=round(sum(count / TRAIN_SHARE * (size * size * 8 + size * 20) for size, count in counts.items())),
     )
 
 
-def _published(size: int, num_train: int) -> Bucket:
-    others = round(num_train / TRAIN_SHARE * VAL_SHARE)
-    return Bucket(rows=padded(size), columns=padded(size), num_train=num_train, num_val=others, num_test=others)
+def _published(size: int, num_train: int) -> SizeBucket:
+    num_val, num_test = (round(num_train / SHARES[0] * share) for share in SHARES[1:])
+    return SizeBucket(
+        size=size, max_rows=size, max_cols=size, num_train=num_train, num_val=num_val, num_test=num_test
+    )
 
 
 def refuse_absent_sizes(name: str, asked: AssignmentDatasetSpec, present: Iterable[int]) -> None:
     """Raise a `UserError` if sizes are asked for of which there is no instance to train on."""
-    there = sorted(set(present))
-    missing = sorted({*(asked.sizes or ()), *asked.replay.sizes} - set(there))
+    there = set(present)
+    missing = ", ".join(map(str, sorted(set(asked.sizes_to_read or ()) - there)))
     if missing:
-        listed = ", ".join(map(str, there)) or "none at all"
+        listed = ", ".join(map(str, sorted(there))) or "none"
         raise UserError(
-            f"{name} has no instance to train on with {' or '.join(map(str, missing))} rows; it has {listed}",
-            fix=f"graphmill prepare {name} --task assignment --force -o sizes=[{', '.join(map(str, missing))}],"
-            " or leave the stage or the size out",
+            f"dataset.sizes asks for {missing}, of which {name} has no instance to train on; its sizes are {listed}",
+            fix=f"prepare the data with that size (graphmill prepare NAME -o sizes=[{missing}] --save-as MORE,"
+            " graphmill data merge), or leave it out",
         )
 
 
 def sizes(plan: AssignmentPlan, step: StepShape) -> Sizes:
     """Parameters; bytes of a batch of the largest instances, and of what its step or an evaluation needs."""
-    known = plan.dataset
-    largest = max((*known.buckets, *known.replayed), key=lambda bucket: bucket.num_pairs)
-    count = max(plan.counts)
-    batch = min(step.batch_size, count)
-    columns, pairs = batch * largest.columns, batch * largest.num_pairs
-    batch_bytes = 4 * pairs + batch * (largest.rows + largest.columns) * 16
-    index_bytes = 64 * sum(plan.counts)
-    evaluated = instances_at_once(largest.num_pairs)
-    evaluation = 4 * evaluated * largest.num_pairs
-    data = {"data_bytes": known.data_bytes, "index_bytes": index_bytes}
-    if isinstance(plan.model, CustomModelSpec):
+    known, model = plan.dataset, plan.model
+    largest = max(known.buckets, key=lambda bucket: bucket.max_rows * bucket.max_cols)
+    rows, columns = largest.max_rows, largest.max_cols
+    batch = min(step.batch_size, max(plan.counts))
+    batch_bytes = batch * (4 * rows * columns + 16 * (rows + columns))
+    data = {
+        "data_bytes": known.num_costs * (8 if known.dtype == "float64" else 4),
+        "index_bytes": _INDEX_BYTES * known.num_instances,
+    }
+    if isinstance(model, CustomModelSpec):
         return Sizes(None, batch_bytes, **data)
-    if isinstance(plan.model, OneGnnSpec):
-        trained = columns * 4 * _values_of_a_column(plan.model) + _sweep_bytes(step, pairs)
-        evaluation += _sweep_bytes(step, evaluated * largest.num_pairs)
-        return Sizes(_one_gnn_parameters(plan.model), batch_bytes, max(trained, evaluation), **data)
-    sides = batch * (largest.rows + largest.columns)
-    trained = _dual_gnn_bytes(plan.model, sides, batch * largest.columns) + _sweep_bytes(step, pairs)
-    return Sizes(_dual_gnn_parameters(plan.model), batch_bytes, max(trained, evaluation), **data)
+    at_once = instances_at_once(rows, columns)
+    if isinstance(model, OneGnnSpec):
+        trained = 4 * batch * columns * _values_of_a_column(model) + _sweep_bytes(step, batch * rows * columns)
+        evaluation = at_once * 4 * rows * columns + _sweep_bytes(step, at_once * rows * columns)
+        return Sizes(_one_gnn_parameters(model), batch_bytes, max(trained, evaluation), **data)
+    trained = _dual_gnn_bytes(model, batch, rows, columns) + _sweep_bytes(step, batch * rows * columns)
+    evaluation = at_once * 4 * rows * columns + _dual_gnn_bytes(model, at_once, rows, columns)
+    return Sizes(_dual_gnn_parameters(model), batch_bytes, max(trained, evaluation), **data)
 
 
+_INDEX_BYTES: Final = 64  # of an instance: its shape, offsets, optimum, place in the order of an epoch
 _EVALUATED_PAIRS: Final = 2**22
 
 
-def instances_at_once(num_pairs: int) -> int:
-    """How many instances an evaluation computes together."""
-    return max(1, min(256, _EVALUATED_PAIRS // num_pairs))
+def instances_at_once(rows: int, columns: int) -> int:
+    """How many instances of such a shape an evaluation computes together."""
+    return max(1, min(256, _EVALUATED_PAIRS // (rows * columns)))
 
 
 def _sweep_bytes(step: StepShape, pairs: int) -> int:
@@ -353,11 +289,11 @@ def _dual_gnn_parameters(model: DualGnnSpec) -> int:
     return encoders + model.num_layers * (pair + sides + scores + update) + head
 
 
-def _dual_gnn_bytes(model: DualGnnSpec, sides: int, columns: int) -> int:
+def _dual_gnn_bytes(model: DualGnnSpec, batch: int, rows: int, columns: int) -> int:
     """What is kept of rows and columns, and a tile of pairs with its gradients."""
     width = model.hidden_channels
-    tile = 4 * model.tile_pairs * (EDGE_FEATURES * 2 + 10 * width + 6 * model.heads)
-    return 4 * sides * model.num_layers * 12 * width + 4 * columns * 4 * width + tile
+    tile = 4 * max(model.tile_pairs, batch * columns) * (EDGE_FEATURES * 2 + 10 * width + 6 * model.heads)
+    return 4 * batch * ((rows + columns) * model.num_layers * 12 + columns * 4) * width + tile
 
 
 def _measures() -> Iterator[Measure]:
@@ -388,6 +324,18 @@ ROW_MINIMA: Final = Baseline("row_minima", "row minima", "u = minima of the rows
 COLUMN_REDUCED: Final = Baseline("column_reduced", "column-reduced", "v = minima of the columns, then u of the rows")
 ORACLE: Final = Baseline("oracle", "oracle", "optimal potentials, as the data hold them")
 
+PROGRESSIVE: Final = KnownDataset(
+    "assignment/progressive",
+    {
+        **{"num_instances": 4_062, "num_sizes": 6, "num_families": 7},
+        **{"train_512": 1_200, "train_1024": 900, "train_1536": 480},
+        **{"train_2048": 144, "train_3072": 88, "train_4096": 30},
+    },
+    "given",
+    "folders with train.h5, val.h5 and test.h5, as progressive training of dual models has them, one for each bucket",
+)
+"""The buckets of the published progressive training, from 512 to 4096."""
+
 KIND: Final = Kind(
     name="assignment",
     seeds_are="instances",
@@ -399,7 +347,7 @@ KIND: Final = Kind(
     from_catalogue=from_catalogue,
     sizes=sizes,
     counts=COUNTS,
-    datasets=DATASETS,
+    datasets=(*DATASETS, PROGRESSIVE),
     prepare_options=AssignmentPrepareOptions,
     prepare="graphmill.tasks.assignment.prepare:prepare_asked",
     recognise="graphmill.tasks.assignment.read:holds_instances",
