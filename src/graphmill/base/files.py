@@ -56,19 +56,26 @@ def replacing_folder(folder: Path) -> Iterator[Path]:
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary_folder(folder, "new")
-    aside = _temporary_folder(folder, "old")
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     try:
         yield temporary
-        for child in temporary.rglob("*"):
-            if child.is_file():
-                fsync_file(child)
-        fsync_folder(temporary)
-        _exchange(temporary, folder, aside)
-        fsync_folder(folder.parent)
+        put_folder(temporary, folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def put_folder(made: Path, folder: Path) -> None:
+    """Let the folder `made`, on the same file system, take the place of `folder`, as `replacing_folder` does."""
+    aside = _temporary_folder(folder, "old")
+    try:
+        for child in made.rglob("*"):
+            if child.is_file():
+                fsync_file(child)
+        fsync_folder(made)
+        _exchange(made, folder, aside)
+        fsync_folder(folder.parent)
+    finally:
         shutil.rmtree(aside, ignore_errors=True)
 
 
@@ -78,12 +85,16 @@ def leftovers(root: Path) -> list[Path]:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete what writers of `folder` left behind when they were killed on this host. Live writers keep theirs."""
+    """Delete what writers of `folder`, or of a file, left when they were killed on this host. Live ones keep theirs."""
     for leftover in folder.parent.glob(f".{folder.name}.*.tmp"):
         host, _, rest = leftover.name.removeprefix(f".{folder.name}.").partition("@")
         pid = rest.split(".", 1)[0]
-        if host == socket.gethostname() and pid.isdecimal() and not Path(f"/proc/{pid}").exists():
+        if host != socket.gethostname() or not pid.isdecimal() or Path(f"/proc/{pid}").exists():
+            continue
+        if leftover.is_dir():
             shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
 
 
 def _temporary_folder(folder: Path, kind: str) -> Path:

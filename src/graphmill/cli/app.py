@@ -18,6 +18,7 @@ from graphmill.cli.tree import INTERRUPTED, Commands, tell_bug
 
 COMMANDS: Final = {
     **dict.fromkeys(("datasets", "prepare", "inspect"), "data"),
+    "convert": "convert",
     "recipes": "recipes",
     "baseline": "baseline",
     "stage": "stage",

@@ -1,6 +1,6 @@
 """`datasets`, `prepare`, `inspect`: the graphs at rest."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -78,9 +78,12 @@ def prepare(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A name that `graphmill datasets` lists, or your own.")],
     *,
     source: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Option(
-            "--from", metavar="PATH", show_default=False, help="Read the raw data here instead of downloading."
+            "--from",
+            metavar="PATH",
+            show_default=False,
+            help="Read the raw data here instead of downloading. Repeatable where a task merges datasets.",
         ),
     ] = None,
     save_as: Annotated[
@@ -135,10 +138,16 @@ def prepare(
       graphmill prepare mine --from graph.npz --random-split
       graphmill prepare synthetic/sbm --as sbm-100k -o num_nodes=100000 -o num_edges=2000000
       graphmill prepare metr-la --from ~/metr-la/metr-la.h5 --adjacency ~/metr-la/adj_mx.pkl
+      graphmill prepare merged --from shard_0.h5 --from shard_1.h5
     """
     from graphmill.tasks.stores import Preparation, prepare_store
 
-    kind = _kind_to_prepare(name, task, source)
+    first, more = (source[0], source[1:]) if source else (None, [])
+    kind = _kind_to_prepare(name, task, first)
+    if more and not kind.merges:
+        raise UserError(
+            f"--from is given {1 + len(more)} times, and {kind.name} reads one dataset", fix="give one --from PATH"
+        )
     flags = {
         "feature_dtype": feature_dtype,
         "random_split": "true" if random_split else None,
@@ -149,7 +158,7 @@ def prepare(
     texts = [*(option or []), *(f"{key}={value}" for key, value in flags.items() if value is not None)]
     options = _options(kind, texts)
     with progress(f"preparing {save_as or name}"):
-        asked = Preparation(name, resolved_dataset_root(root), options, source, save_as, force)
+        asked = Preparation(name, resolved_dataset_root(root), options, first, save_as, force, tuple(more))
         store = prepare_store(kind, asked)
     if json:
         print_json({"path": str(store.path), **store.metadata.model_dump(mode="json")})
@@ -188,25 +197,33 @@ def _options(kind: "AnyKind", texts: Sequence[str]) -> "Spec":
 def inspect(
     target: Annotated[
         str,
-        typer.Argument(metavar="STORE|RUN", help="A dataset's name, a GraphStore folder, a run id or a run folder."),
+        typer.Argument(
+            metavar="STORE|RUN|FILE",
+            help="A dataset's name or folder; a run id or run folder; raw files, where a task looks into them.",
+        ),
     ],
     check: Annotated[bool, typer.Option("--check", help="Also read everything and compare checksums.")] = False,
     root: DatasetRoot = None,
     logs_root: LogsRoot = Path("logs"),
     json: Json = False,
 ) -> None:
-    """Show what is in a prepared dataset or in a run folder.
+    """Show what is in a prepared dataset, in a run folder, or in raw files.
+
+    Raw files have no checksums: --check reads every record of them, names those that are wrong, and exits with 1.
 
     \b
     Example:
       graphmill inspect debian-packages --check
       graphmill inspect logs/cora-sage-20261121T081500Z
+      graphmill inspect data/train.h5 --check
     """
-    folder, run = _store_folder(target, resolved_dataset_root(root)), _run_at(target, logs_root)
+    folder, run = store_folder(target, resolved_dataset_root(root)), _run_at(target, logs_root)
     if folder is not None:
         _show_store(folder, check=check, json=json)
     elif run is not None:
         _show_run(run, json=json)
+    elif Path(target).exists():
+        _show_raw(Path(target), check=check, json=json)
     else:
         raise UserError(
             f"{target!r} is not a prepared dataset under {resolved_dataset_root(root)} and no run in {logs_root}",
@@ -214,7 +231,42 @@ def inspect(
         )
 
 
-def _store_folder(target: str, root: Path) -> Path | None:
+def _show_raw(path: Path, *, check: bool, json: bool) -> None:
+    from graphmill.base import exits
+    from graphmill.spec.kinds import all_kinds
+    from graphmill.tasks.stores import RawData, load
+
+    kinds = (kind for kind in reversed(all_kinds()) if kind.raw and load(kind.recognise)(path))
+    kind = next(kinds, None)
+    if kind is None:
+        raise UserError(
+            f"{path} is neither prepared data nor a run, and no task looks into such files",
+            fix="prepare it, then inspect what was prepared: graphmill prepare NAME --from PATH",
+        )
+    raw: RawData = load(kind.raw)(path)
+    rows = raw.table()
+    problems = list(raw.problems()) if check else []
+    if json:
+        facts = dict(raw.described())
+        print_json({**facts, "task": kind.name, "checked": check, "problems": problems, "table": rows})
+    else:
+        print_facts([*raw.described(), ("task", kind.name)], title=path.name)
+        _print_rows(rows)
+        for problem in problems:
+            print_line(problem)
+        if check and not problems:
+            print_line("every record is as it should be")
+    if problems:
+        raise typer.Exit(exits.ANSWER_IS_NO)
+
+
+def _print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
+    if rows:
+        print_table(tuple(rows[0]), [list(row.values()) for row in rows])
+
+
+def store_folder(target: str, root: Path) -> Path | None:
+    """The folder of the prepared data called `target`, or `target` itself; None: neither is there."""
     from graphmill.graph.header import is_prepared
 
     return next((path for path in (Path(target), root / target) if is_prepared(path)), None)
@@ -225,7 +277,7 @@ def _show_store(folder: Path, *, check: bool, json: bool) -> None:
     from graphmill.graph.arrays import check_arrays, check_checksum
     from graphmill.graph.header import read_header
     from graphmill.spec.kinds import TASKS, find_kind
-    from graphmill.tasks.stores import open_store
+    from graphmill.tasks.stores import HasTable, open_store
 
     header = read_header(folder)
     kind = find_kind(header.kind) if header.kind in TASKS else None
@@ -238,11 +290,14 @@ def _show_store(folder: Path, *, check: bool, json: bool) -> None:
                 check_arrays(folder, header.arrays)
                 for name, record in header.arrays.items():
                     check_checksum(folder / f"{name}.npy", record)
+    rows = store.table() if isinstance(store, HasTable) else ()
     if json:
-        print_json({"path": str(folder), "checked": check, **header.model_dump(mode="json")})
+        facts = {"path": str(folder), "checked": check, **header.model_dump(mode="json")}
+        print_json({**facts, "table": rows} if rows else facts)
         return
     plain = [(key, str(value)) for key, value in header.own.items() if isinstance(value, str | int | float)]
     print_facts(_store_facts(folder, header, store.described() if store else plain), title=header.name)
+    _print_rows(rows)
     if check:
         print_line("checksums and structure are as they should be")
 

@@ -81,6 +81,13 @@ def write_array(path: Path, array: NDArray[Any]) -> ArrayRecord:
     )
 
 
+def record_of(path: Path) -> ArrayRecord:
+    """The record of a whole .npy file that was written piece by piece: it is read once more."""
+    with path.open("rb") as file:
+        header = read_npy_header(file)
+    return ArrayRecord(dtype=header.dtype.name, shape=header.shape, bytes=path.stat().st_size, xxh3=_checksum_of(path))
+
+
 def read_npy_header(file: IO[bytes]) -> NpyHeader:
     """Read the header of an open .npy file. Raises one of `UNREADABLE`, also for arrays of Python objects."""
     version = np.lib.format.read_magic(file)
@@ -152,15 +159,20 @@ def map_array(path: Path, record: ArrayRecord) -> NDArray[Any]:
 
 def check_checksum(path: Path, record: ArrayRecord) -> None:
     """Read the whole file and compare its checksum with the record's."""
-    digest = xxhash.xxh3_128()
     try:
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK_BYTES):
-                digest.update(chunk)
+        found = _checksum_of(path)
     except OSError as error:
         raise damaged(path, f"it cannot be read: {reason(error)}") from error
-    if digest.hexdigest() != record.xxh3:
-        raise damaged(path, f"its checksum is {digest.hexdigest()}, and metadata.json says {record.xxh3}")
+    if found != record.xxh3:
+        raise damaged(path, f"its checksum is {found}, and metadata.json says {record.xxh3}")
+
+
+def _checksum_of(path: Path) -> str:
+    digest = xxhash.xxh3_128()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def reason(error: BaseException) -> str:

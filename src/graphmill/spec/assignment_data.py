@@ -1,11 +1,12 @@
 """Assignment problems at rest: what `prepare` takes, what an experiment asks of them, what a planner must know."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Final, Literal, Self, get_args
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
+from graphmill.base.errors import AbsentDataError
 from graphmill.config.frozen import Spec
 from graphmill.spec.experiment import DatasetSpec
 from graphmill.spec.kinds.kind import DatasetInfo, KnownDataset
@@ -48,7 +49,9 @@ class AssignmentPrepareOptions(Spec):
     instances_map: tuple[Annotated[str, Field(pattern=_COUNT.pattern)], ...] | None = Field(
         None, description="synthetic/assignment: other numbers of instances, as SIZE:COUNT or FAMILY/SIZE:COUNT"
     )
-    frames: PositiveInt | None = Field(None, description="synthetic/assignment: frames of a tracking sequence; null: 50")
+    frames: PositiveInt | None = Field(
+        None, description="synthetic/assignment: frames of a tracking sequence; null: 50"
+    )
     seed: NonNegativeInt | None = Field(None, description="synthetic/assignment: of the generator; null: 0")
     noise_std: float = Field(
         0.0, ge=0, allow_inf_nan=False, description="synthetic/assignment: s.d. of a noise that is added to the costs"
@@ -189,6 +192,24 @@ class AssignmentInfo(DatasetInfo):
     def max_cols(self) -> int:
         """Of one instance."""
         return max(bucket.max_cols for bucket in self.buckets)
+
+
+def learnt_from(asked: AssignmentDatasetSpec, buckets: Iterable[SizeBucket]) -> int:
+    """Training instances of an epoch beside those that are learnt again."""
+    return sum(bucket.num_train for bucket in buckets if bucket.size not in asked.replay.sizes)
+
+
+def refuse_absent_sizes(name: str, asked: AssignmentDatasetSpec, present: Iterable[int]) -> None:
+    """Raise a `UserError` if sizes are asked for of which there is no instance to train on."""
+    there = set(present)
+    missing = ", ".join(map(str, sorted(set(asked.sizes_to_read or ()) - there)))
+    if missing:
+        listed = ", ".join(map(str, sorted(there))) or "none"
+        raise AbsentDataError(
+            f"dataset.sizes asks for {missing}, of which {name} has no instance; its sizes are {listed}",
+            fix=f"make some: graphmill prepare {GENERATED} --as MORE -o sizes=[{missing}], and join both:"
+            f" graphmill prepare JOINED --task {KIND_NAME} --from FOLDER --from FOLDER; or set dataset.sizes to what is there",
+        )
 
 
 COUNTS: Final[Mapping[str, str]] = {"num_instances": "instances", "num_sizes": "sizes", "num_families": "families"}

@@ -1,6 +1,6 @@
-"""Assignment: which potentials of rows and columns let an exact solver of linear assignment problems begin near its end?"""
+"""Assignment: which potentials of rows and columns let an exact solver begin near its end?"""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
@@ -10,12 +10,15 @@ from graphmill.config.frozen import Spec
 from graphmill.spec.assignment_data import (
     COUNTS,
     DATASETS,
+    KIND_NAME,
     SHARES,
     AssignmentDatasetSpec,
     AssignmentInfo,
     AssignmentPrepareOptions,
     ReplaySpec,
     SizeBucket,
+    learnt_from,
+    refuse_absent_sizes,
 )
 from graphmill.spec.calendar import Batches, BucketedBatches, EqualBatches
 from graphmill.spec.columns import Baseline, Measure
@@ -78,7 +81,7 @@ AssignmentModelSpec = Annotated[OneGnnSpec | DualGnnSpec | CustomModelSpec, Fiel
 
 
 class DualLossSpec(Spec):
-    """The dual objective that is missing to the optimum, over what the row minima miss: 1 learns nothing, 0 is optimal."""
+    """What the dual objective misses of the optimum, over what row minima miss: 1 is no better, 0 is optimal."""
 
     kind: Literal["dual"] = "dual"
     supervised: NonNegativeFloat = Field(
@@ -166,11 +169,6 @@ def _apportioned(total: int, counts: Sequence[int]) -> list[int]:
     return found
 
 
-def learnt_from(asked: AssignmentDatasetSpec, buckets: Iterable[SizeBucket]) -> int:
-    """Training instances of an epoch beside those that are learnt again."""
-    return sum(bucket.num_train for bucket in buckets if bucket.size not in asked.replay.sizes)
-
-
 _TRAIN_KEY: Final = "train_"  # of published counts: instances to train on, by size
 
 
@@ -200,22 +198,7 @@ def from_catalogue(experiment: AssignmentExperiment, known: KnownDataset, path: 
 
 def _published(size: int, num_train: int) -> SizeBucket:
     num_val, num_test = (round(num_train / SHARES[0] * share) for share in SHARES[1:])
-    return SizeBucket(
-        size=size, max_rows=size, max_cols=size, num_train=num_train, num_val=num_val, num_test=num_test
-    )
-
-
-def refuse_absent_sizes(name: str, asked: AssignmentDatasetSpec, present: Iterable[int]) -> None:
-    """Raise a `UserError` if sizes are asked for of which there is no instance to train on."""
-    there = set(present)
-    missing = ", ".join(map(str, sorted(set(asked.sizes_to_read or ()) - there)))
-    if missing:
-        listed = ", ".join(map(str, sorted(there))) or "none"
-        raise UserError(
-            f"dataset.sizes asks for {missing}, of which {name} has no instance to train on; its sizes are {listed}",
-            fix=f"prepare the data with that size (graphmill prepare NAME -o sizes=[{missing}] --save-as MORE,"
-            " graphmill data merge), or leave it out",
-        )
+    return SizeBucket(size=size, max_rows=size, max_cols=size, num_train=num_train, num_val=num_val, num_test=num_test)
 
 
 def sizes(plan: AssignmentPlan, step: StepShape) -> Sizes:
@@ -301,7 +284,7 @@ def _measures() -> Iterator[Measure]:
         "dual_gap",
         "dual gap",
         higher_is_better=False,
-        about="median over instances of (optimum − dual objective) ÷ |optimum|; of an optimum of 0 the difference by"
+        about="median over instances of (optimum - dual objective) ÷ |optimum|; of an optimum of 0 the difference by"
         " row, in the instance's scale",
     )
     yield Measure(
@@ -337,7 +320,7 @@ PROGRESSIVE: Final = KnownDataset(
 """The buckets of the published progressive training, from 512 to 4096."""
 
 KIND: Final = Kind(
-    name="assignment",
+    name=KIND_NAME,
     seeds_are="instances",
     measures=tuple(_measures()),
     experiment=AssignmentExperiment,
@@ -350,7 +333,10 @@ KIND: Final = Kind(
     datasets=(*DATASETS, PROGRESSIVE),
     prepare_options=AssignmentPrepareOptions,
     prepare="graphmill.tasks.assignment.prepare:prepare_asked",
-    recognise="graphmill.tasks.assignment.read:holds_instances",
+    merges=True,
+    recognise="graphmill.tasks.assignment.sources:holds_problems",
+    raw="graphmill.tasks.assignment.files:ProblemFiles",
+    layouts_out={"hdf5": "graphmill.tasks.assignment.files:write_hdf5"},
     store="graphmill.tasks.assignment.store:AssignmentStore",
     task="graphmill.tasks.assignment.task:Assignment",
     baselines=(ZERO, ROW_MINIMA, COLUMN_REDUCED, ORACLE),

@@ -141,8 +141,8 @@ def _none(plan: TaskPlan, given: Iterable[str]) -> Sequence[str]:
 class Kind(Generic[E, I, P]):
     """A learning problem, as everything that is not its own page or folder sees it.
 
-    `store`, `task`, `prepare`, `recognise` and `score_baselines` are dotted names, `package.module:NAME`, imported only
-    when they are needed: the control plane reads this page and no torch.
+    `store`, `task`, `prepare`, `recognise`, `raw`, the values of `layouts_out` and `score_baselines` are dotted names,
+    `package.module:NAME`, imported only when they are needed: the control plane reads this page and no torch.
     """
 
     name: str  # what `task.kind` says; of a task outside this package the dotted path of its KIND
@@ -161,7 +161,10 @@ class Kind(Generic[E, I, P]):
     prepare: str  # function that prepares data, of a tasks.stores.Preparation
     store: str  # class of prepared data: tasks.stores.Store
     task: str  # class of a rank's share: tasks.task.Task
+    merges: bool = False  # whether `prepare` makes one dataset of several --from, prepared data among them
     recognise: str = ""  # function that says of a path whether raw data there are this task's; "": none can
+    raw: str = ""  # function that opens raw data at a path: tasks.stores.RawData; "": they cannot be inspected
+    layouts_out: Mapping[str, str] = field(default_factory=dict)  # layouts of other programs: what writes a store so
     predictions: PredictsClasses | PredictsSeries | None = None  # what figures are drawn of; None: no figures
     baselines: tuple[Baseline, ...] = ()  # what stands beside the scores of its models
     score_baselines: str = ""  # function that scores them: tasks.baselines.ScoresBaselines

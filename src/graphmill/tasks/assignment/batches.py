@@ -81,9 +81,7 @@ class Collector:
         return AssignmentBatch(seeds, instances, optimum, torch.from_numpy(oracle))
 
 
-def reduced(
-    matrices: Sequence[NDArray[np.floating]], *, pinned: bool = False
-) -> tuple[Instances, NDArray[np.float64]]:
+def reduced(matrices: Sequence[NDArray[np.floating]], *, pinned: bool = False) -> tuple[Instances, NDArray[np.float64]]:
     """Matrices [n ≤ m] as a batch, the minima of their rows taken off in float64; and the sums of those minima [B].
 
     Smaller ones are filled up. Rows without any pair keep their infinite costs, and have no minimum.

@@ -1,8 +1,8 @@
 """DualGNN: rows and columns send each other messages over all pairs, a tile of pairs at a time.
 
-A network looks at every pair (edge), and attention by additive scores weighs what a row takes from the columns and a
-column from the rows. Of a tile nothing is kept but what it reads; its pairs are computed again on the way back, so that
-memory grows with n, not with n². Scores are bounded, so that the exponentials of a softmax can be added up tile by tile.
+A network looks at every pair, and attention by additive scores weighs what a row takes from the columns and a column
+from the rows. Of a tile nothing is kept but what it reads; its pairs are computed again on the way back, so that memory
+grows with n, not with n². Scores are bounded, so that the exponentials of a softmax can be added up tile by tile.
 """
 
 import torch
@@ -41,9 +41,7 @@ class PairLayer(nn.Module):
         to_rows, taken, weights = list[Tensor](), columns.new_zeros(columns.shape), columns.new_zeros(())
         for begin in range(0, rows.shape[1], tile_rows):
             tile = slice(begin, begin + tile_rows)
-            message, numerator, weight = call(
-                self.tile, x[:, tile], v, of_rows[:, tile], of_columns, checkpointed=True
-            )
+            message, numerator, weight = call(self.tile, x[:, tile], v, of_rows[:, tile], of_columns, checkpointed=True)
             to_rows.append(message)
             taken, weights = taken + numerator, weights + weight
         to_columns = _divided(taken, weights)
@@ -52,7 +50,7 @@ class PairLayer(nn.Module):
         return rows, self.column_norm(columns + self.dropout(update))
 
     def tile(self, x: Tensor, v: Tensor, of_rows: Tensor, of_columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Pairs of `t` rows with all columns: messages to the rows [B, t, w]; sums for the columns [B, m, w], [B, m, h]."""
+        """Of `t` rows with all columns: messages to the rows [B, t, w]; sums for the columns [B, m, w], [B, m, h]."""
         edge = self.pair(_edge_features(x, v))
         row_key, row_value = of_rows.chunk(2, dim=2)
         column_key, column_value = of_columns.chunk(2, dim=2)

@@ -50,7 +50,7 @@ class Instances:
 
 @dataclass(frozen=True, slots=True)
 class Nearest:
-    """The k smallest x − v of each row and, less the smallest of the row, of each column; infinite where there is none."""
+    """The k smallest x − v of each row and, less the row's smallest, of each column; infinite where there is none."""
 
     row_values: Tensor  # [B, n, k], ascending
     row_columns: Tensor  # int64 [B, n, k]; -1 where there is none
@@ -88,7 +88,7 @@ def nearest_as_defined(costs: Tensor, v: Tensor, k: int) -> Nearest:
 
 
 def soften(costs: Tensor, u: Tensor, v: Tensor, epsilon: Tensor) -> tuple[Tensor, Tensor]:
-    """One sweep: u ← u − ε log Σ_j e_ij [B, n], and Σ_i e_ij / Σ_j e_ij [B, m], with e_ij = exp(−(x_ij − v_j − u_i) / ε).
+    """One sweep: u ← u − ε log Σ_j e_ij [B, n], and Σ_i e_ij / Σ_j e_ij [B, m]; e_ij = exp(−(x_ij − v_j − u_i) / ε).
 
     `u` [B, n] (infinite: a row without pairs, left as it is), `v` [B, m], `epsilon` [B]. No gradient.
     """
@@ -201,7 +201,9 @@ def _scale(found: Nearest, given: Instances) -> Tensor:
 
     Their means where the medians are 0; 1 where those are 0, too.
     """
-    gaps = found.row_values.masked_fill(found.row_values == torch.inf, -torch.inf).amax(dim=2) - found.row_values[:, :, 0]
+    gaps = (
+        found.row_values.masked_fill(found.row_values == torch.inf, -torch.inf).amax(dim=2) - found.row_values[:, :, 0]
+    )
     least = found.column_values[:, :, 0]
     parts = [
         torch.where(given.is_row & gaps.isfinite(), gaps, torch.nan),

@@ -31,10 +31,10 @@ class _Objective(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, v: Tensor, u: Tensor, columns: Tensor, is_column: Tensor) -> Tensor:  # noqa: ANN401  # torch's
         ctx.save_for_backward(columns, is_column)
-        return u.sum(dim=1, dtype=torch.float32) + v.sum(dim=1, dtype=torch.float32)
+        return u.sum(dim=1) + v.sum(dim=1)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]  # noqa: ANN401
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:  # noqa: ANN401  # torch's
         columns, is_column = ctx.saved_tensors
         counts = torch.zeros(is_column.shape, dtype=grad.dtype, device=grad.device)
         counts.scatter_add_(1, columns.clamp(min=0), (columns >= 0).to(grad.dtype))
@@ -50,7 +50,7 @@ class _Capped(torch.autograd.Function):
         return torch.where(is_capped, v.clamp(max=0.0), v)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]  # noqa: ANN401  # torch's
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401  # torch's
         is_above, is_capped = ctx.saved_tensors
         # Steps are down the gradient: of a v above 0 only those that lower it have an effect.
         return torch.where(is_capped & is_above & (grad < 0), 0.0, grad), None

@@ -21,7 +21,9 @@ class Potentials(nn.Module):
 
     @torch.no_grad()
     def forward(self, costs: Tensor | NDArray[np.floating]) -> tuple[Tensor, Tensor]:
-        """u [rows] and v [columns], float64, with u + v ≤ costs; `costs` [rows, columns]: infinite ones are absent pairs.
+        """u [rows] and v [columns], float64, with u + v ≤ costs.
+
+        `costs` [rows, columns]; infinite ones are absent pairs.
 
         Raises:
             ValueError: `costs` is no matrix with a row and a column, or holds a NaN.
@@ -39,4 +41,4 @@ class Potentials(nn.Module):
         v = self.inner(instances).last.v[0].double().numpy()
         u = row_potentials(matrix, v)
         found = torch.from_numpy(u), torch.from_numpy(v.copy())
-        return found[::-1] if is_tall else found  # type: ignore[return-value]  # a pair either way
+        return (found[1], found[0]) if is_tall else found

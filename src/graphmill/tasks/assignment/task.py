@@ -4,6 +4,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -101,7 +102,7 @@ class Assignment:
             raise ValueError("predictions are made in one process")
         if embeddings:
             raise UserError("this task has no embeddings", fix="leave --embeddings out")
-        parts: list[dict[str, NDArray]] = []
+        parts: list[dict[str, NDArray[Any]]] = []
         for split in SPLITS if splits is None else splits:
             for ids, at_once in self._buckets(split):
                 for begin in range(0, len(ids), at_once):
@@ -180,7 +181,7 @@ def _schedule(plan: Plan, own: AssignmentPlan, store: AssignmentStore) -> SeedSc
     return BucketSchedule.of(buckets, plan.batches, plan.seed)
 
 
-def _told(store: AssignmentStore, instance: int, split: Split, found: Judged) -> dict[str, NDArray]:
+def _told(store: AssignmentStore, instance: int, split: Split, found: Judged) -> dict[str, NDArray[Any]]:
     """Potentials of an instance as columns of a table: those of its rows, then those of its columns."""
     is_transposed = Problem.of(store, instance).is_transposed
     u, v = (found.v, found.u) if is_transposed else (found.u, found.v)
