@@ -208,7 +208,8 @@ def refuse_absent_sizes(name: str, asked: AssignmentDatasetSpec, present: Iterab
         raise AbsentDataError(
             f"dataset.sizes asks for {missing}, of which {name} has no instance; its sizes are {listed}",
             fix=f"make some: graphmill prepare {GENERATED} --as MORE -o sizes=[{missing}], and join both:"
-            f" graphmill prepare JOINED --task {KIND_NAME} --from FOLDER --from FOLDER; or set dataset.sizes to what is there",
+            f" graphmill prepare JOINED --task {KIND_NAME} --from FOLDER --from FOLDER; or set dataset.sizes to some of"
+            " those that are there",
         )
 
 

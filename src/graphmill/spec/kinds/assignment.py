@@ -45,11 +45,11 @@ class OneGnnSpec(Spec):
     hidden_channels: PositiveInt = Field(32, description="width of every layer")
     num_layers: PositiveInt = Field(1, description="residual blocks of each round")
     rounds: PositiveInt = Field(
-        2, description="how often the potentials are corrected; the second and later ones refine what was predicted"
+        3, description="how often the potentials are corrected; the second and later ones refine what was predicted"
     )
     topk: int = Field(4, ge=2, le=8, description="smallest costs of each row and column that a round looks at")
     soft_sweeps: NonNegativeInt = Field(
-        4, description="passes of softened minima, from hot to cold, that make what is corrected; 0: column minima do"
+        8, description="passes of softened minima, from hot to cold, that make what is corrected; 0: column minima do"
     )
     dropout: Fraction = Field(0.0, description="inside every residual block")
 
@@ -261,15 +261,13 @@ def _values_of_a_column(model: OneGnnSpec) -> int:
 
 
 def _dual_gnn_parameters(model: DualGnnSpec) -> int:
-    width, heads = model.hidden_channels, model.heads
+    width = model.hidden_channels
     encoders = 2 * ((model.topk + 2) * width + width + 2 * width)
     pair = EDGE_FEATURES * width + width + width * width + width
-    sides = 2 * (2 * width * width)  # what a row and a column bring into pairs: as source and as target
-    scores = 2 * width
-    update = 2 * (2 * width * width + width + 2 * width)
+    of_side = 2 * width * width + width + (2 * width * width + width) + 2 * width  # what it brings, score, update, norm
+    unused = width * width + width + (2 * width * width + width) + 2 * width  # of the rows, in the last layer
     head = 2 * width + width * width + width + width * CORRECTIONS + CORRECTIONS
-    del heads
-    return encoders + model.num_layers * (pair + sides + scores + update) + head
+    return encoders + model.num_layers * (pair + 2 * of_side) - unused + head
 
 
 def _dual_gnn_bytes(model: DualGnnSpec, batch: int, rows: int, columns: int) -> int:

@@ -21,18 +21,19 @@ _FAR = 1e4  # the largest cost that a pair shows, in the scale of the instance
 
 
 class PairLayer(nn.Module):
-    """Rows and columns ← what they were, and what they take from each other."""
+    """Columns, and unless it is the last also rows, ← what they were, and what they take from each other."""
 
-    def __init__(self, width: int, heads: int, dropout: float) -> None:
+    def __init__(self, width: int, heads: int, dropout: float, *, is_last: bool) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.is_last = heads, is_last
         self.pair = nn.Sequential(nn.Linear(EDGE_FEATURES, width), nn.ReLU(), nn.Linear(width, width))
         self.of_rows = nn.Linear(width, 2 * width, bias=False)  # what a row brings into scores, and into messages
-        self.of_columns = nn.Linear(width, 2 * width, bias=False)
-        self.scores = nn.Parameter(torch.empty(2, width))  # of messages to rows, and to columns
+        self.of_columns = nn.Linear(width, (1 if is_last else 2) * width, bias=False)
+        self.scores = nn.Parameter(torch.empty(1 if is_last else 2, width))  # of messages to columns, and to rows
         nn.init.xavier_uniform_(self.scores)
-        self.row_update, self.column_update = (nn.Linear(2 * width, width) for _ in range(2))
-        self.row_norm, self.column_norm = (nn.LayerNorm(width) for _ in range(2))
+        self.column_update, self.column_norm = nn.Linear(2 * width, width), nn.LayerNorm(width)
+        if not is_last:
+            self.row_update, self.row_norm = nn.Linear(2 * width, width), nn.LayerNorm(width)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, rows: Tensor, columns: Tensor, x: Tensor, v: Tensor, tile_rows: int) -> tuple[Tensor, Tensor]:
@@ -44,28 +45,32 @@ class PairLayer(nn.Module):
             message, numerator, weight = call(self.tile, x[:, tile], v, of_rows[:, tile], of_columns, checkpointed=True)
             to_rows.append(message)
             taken, weights = taken + numerator, weights + weight
-        to_columns = _divided(taken, weights)
-        rows = self.row_norm(rows + self.dropout(self.row_update(torch.cat([rows, torch.cat(to_rows, 1)], dim=2))))
-        update = self.column_update(torch.cat([columns, to_columns], dim=2))
+        update = self.column_update(torch.cat([columns, _divided(taken, weights)], dim=2))
+        if not self.is_last:
+            rows = self.row_norm(rows + self.dropout(self.row_update(torch.cat([rows, torch.cat(to_rows, 1)], dim=2))))
         return rows, self.column_norm(columns + self.dropout(update))
 
     def tile(self, x: Tensor, v: Tensor, of_rows: Tensor, of_columns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Of `t` rows with all columns: messages to the rows [B, t, w]; sums for the columns [B, m, w], [B, m, h]."""
         edge = self.pair(_edge_features(x, v))
         row_key, row_value = of_rows.chunk(2, dim=2)
-        column_key, column_value = of_columns.chunk(2, dim=2)
-        z = F.leaky_relu(edge + row_key.unsqueeze(2) + column_key.unsqueeze(1), _SLOPE)
+        width = row_key.shape[2]
+        z = F.leaky_relu(edge + row_key.unsqueeze(2) + of_columns[:, None, :, :width], _SLOPE)
         split = (*z.shape[:3], self.heads, -1)
         is_pair = (x < torch.inf).unsqueeze(3)
-        to_row, to_column = (
-            torch.exp(_BOUND * torch.tanh((z * score).view(split).sum(dim=4) / _BOUND)) * is_pair
-            for score in self.scores
-        )
+
+        def weights(score: Tensor) -> Tensor:
+            return torch.exp(_BOUND * torch.tanh((z * score).view(split).sum(dim=4) / _BOUND)) * is_pair
+
         # The message of a pair is what its other side says, and what the pair itself is.
-        taken = torch.einsum("btmh,btmhd->bthd", to_row, (edge + column_value.unsqueeze(1)).view(split)).flatten(2)
-        message = _divided(taken, to_row.sum(dim=2))
-        given = torch.einsum("btmh,btmhd->bmhd", to_column, (edge + row_value.unsqueeze(2)).view(split)).flatten(2)
-        return message, given, to_column.sum(dim=1)
+        of_pairs = weights(self.scores[0])
+        taken = torch.einsum("btmh,btmhd->bmhd", of_pairs, (edge + row_value.unsqueeze(2)).view(split)).flatten(2)
+        message = of_rows.new_empty(0)
+        if not self.is_last:
+            said = (edge + of_columns[:, None, :, width:]).view(split)
+            by_row = weights(self.scores[1])
+            message = _divided(torch.einsum("btmh,btmhd->bthd", by_row, said).flatten(2), by_row.sum(dim=2))
+        return message, taken, of_pairs.sum(dim=1)
 
 
 class DualGnn(nn.Module):
@@ -79,7 +84,9 @@ class DualGnn(nn.Module):
         self.of_rows, self.of_columns = (
             nn.Sequential(nn.Linear(topk + 2, hidden_channels), nn.LayerNorm(hidden_channels)) for _ in range(2)
         )
-        self.layers = nn.ModuleList(PairLayer(hidden_channels, heads, dropout) for _ in range(num_layers))
+        self.layers = nn.ModuleList(
+            PairLayer(hidden_channels, heads, dropout, is_last=number == num_layers - 1) for number in range(num_layers)
+        )
         self.head = nn.Sequential(
             nn.LayerNorm(hidden_channels),
             nn.Linear(hidden_channels, hidden_channels),

@@ -38,7 +38,7 @@ class Potentials(nn.Module):
         is_tall = given.shape[0] > given.shape[1]
         matrix = given.T if is_tall else given
         instances, _ = reduced([matrix])
-        v = self.inner(instances).last.v[0].double().numpy()
+        v = self.inner(instances).best_v(instances)[0].double().numpy()
         u = row_potentials(matrix, v)
         found = torch.from_numpy(u), torch.from_numpy(v.copy())
         return (found[1], found[0]) if is_tall else found

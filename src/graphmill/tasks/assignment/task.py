@@ -156,7 +156,7 @@ class Assignment:
         predicted = self.model(batch)
         losses = self._missing(predicted, batch, -1).tolist()
         self.model.train()
-        found = predicted.last.v.double().cpu().numpy()
+        found = predicted.best_v(batch.instances).double().cpu().numpy()
         for place, i in enumerate(ids):
             problem = Problem.of(self.store, int(i))
             v = found[place, : problem.costs.shape[1]]
