@@ -1,4 +1,4 @@
-"""Models: order, unit and constants of rows do not matter; untrained they are the seed that learns nothing; they learn."""
+"""Models: order, unit and constants of rows do not matter; untrained they are a seed that learns nothing; they learn."""
 
 import numpy as np
 import pytest
@@ -14,6 +14,14 @@ from graphmill.tasks.assignment.one_gnn import OneGnn
 EPS = 2**-23
 ONE = {"hidden_channels": 16, "num_layers": 2, "rounds": 2, "topk": 4, "soft_sweeps": 3, "dropout": 0.0}
 DUAL = {"hidden_channels": 16, "num_layers": 2, "heads": 4, "topk": 4, "dropout": 0.0, "tile_pairs": 200}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def model(kind: str, *, moved: float = 0.05, **more):

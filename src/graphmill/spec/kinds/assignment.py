@@ -296,7 +296,7 @@ def _measures() -> Iterator[Measure]:
         "feasible",
         "feasible",
         higher_is_better=True,
-        about="share of instances whose predicted potentials exceed no cost by more than its rounding",
+        about="share of instances whose predicted potentials exceed no cost by more than rounding explains",
     )
 
 

@@ -78,8 +78,11 @@ def relative_gap(optimum: float, objective: float, costs: NDArray[np.floating]) 
 
 
 def is_feasible(costs: NDArray[np.floating], u: Vector, v: Vector) -> bool:
-    """Whether no u + v exceeds its cost by more than the rounding of that sum; v ≤ 0 where columns stay unmatched."""
-    eps, begin = _ROUNDINGS * np.finfo(np.float64).eps, 0
+    """Whether no u + v exceeds its cost by more than rounding explains; v ≤ 0 where columns stay unmatched.
+
+    Potentials may be sums along a path through all rows and columns.
+    """
+    eps, begin = sum(costs.shape) * np.finfo(np.float64).eps, 0
     for block in _blocks(costs):
         part = u[begin : begin + len(block), None]
         excess = part + v - block

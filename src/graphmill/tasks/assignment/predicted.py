@@ -24,6 +24,6 @@ class Predicted:
 
     @torch.no_grad()
     def best_v(self, given: Instances) -> Tensor:
-        """Potentials of the columns to begin with [B, m]: those of the model, unless row minima alone are worth more."""
+        """Potentials of the columns to begin with [B, m]: the model's, unless row minima alone are worth more."""
         is_worth_more = objective(self.last, given) >= self.reduced_v.sum(dim=1)
         return torch.where(is_worth_more.unsqueeze(1), self.last.v, self.reduced_v)
