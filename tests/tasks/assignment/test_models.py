@@ -1,4 +1,4 @@
-"""Models: order, unit and constants of rows do not matter; untrained they are a seed that learns nothing; they learn."""
+"""Models: order, unit and constants of rows do not matter; untrained they are a seed that learns nothing."""
 
 import numpy as np
 import pytest

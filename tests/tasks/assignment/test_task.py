@@ -50,7 +50,9 @@ def gradient(one: Assignment, epoch: int, step: int) -> torch.Tensor:
     batch = next(iter(one.batches(epoch, step)))
     if batch.num_seeds:
         one.loss_sum(batch).backward()
-    return torch.cat([(0 * each if each.grad is None else each.grad).flatten() for each in one.model.parameters()])
+    return torch.cat(
+        [(0 * each.detach() if each.grad is None else each.grad).flatten() for each in one.model.parameters()]
+    )
 
 
 @pytest.mark.parametrize("model", [None, {"kind": "dual_gnn", "hidden_channels": 8, "num_layers": 1, "dropout": 0.0}])

@@ -82,12 +82,11 @@ def is_feasible(costs: NDArray[np.floating], u: Vector, v: Vector) -> bool:
 
     Potentials may be sums along a path through all rows and columns.
     """
-    eps, begin = sum(costs.shape) * np.finfo(np.float64).eps, 0
+    eps, begin = float(np.finfo(np.float64).eps), 0
+    of_path = sum(costs.shape) * eps * float(np.abs(u).max(initial=0.0) + np.abs(v).max(initial=0.0))
     for block in _blocks(costs):
-        part = u[begin : begin + len(block), None]
-        excess = part + v - block
-        allowed = eps * (np.abs(part) + np.abs(v) + np.abs(np.where(np.isfinite(block), block, 0.0)))
-        if np.any(excess > allowed):
+        excess = u[begin : begin + len(block), None] + v - block
+        if np.any(excess > of_path + _ROUNDINGS * eps * np.abs(np.where(np.isfinite(block), block, 0.0))):
             return False
         begin += len(block)
     return bool(costs.shape[0] == costs.shape[1] or np.all(v <= 0))
