@@ -252,7 +252,8 @@ void relu_dropout_backward(float* grad_in, const float* grad_out, const float* o
 
 #include "attention_kernels.inc"  // reads the last one
 
-#include "assignment_feature_kernels.inc"  // reads attention_lanes.inc
+#include "assignment_sweeps.inc"  // reads attention_lanes.inc
+#include "assignment_feature_kernels.inc"  // reads the last one
 
 }  // namespace
 
@@ -286,6 +287,9 @@ const Kernels GRAPHMILL_JOIN(kernels_, GRAPHMILL_ISA) = {
      attention_backward_sources<float>},
     {attention_forward<double>, attention_weights_of<double>, attention_backward_targets<double>,
      attention_backward_sources<double>},
+    {lower_potentials<float, double>, least_reduced<float, double>, columns_within<float, double>},
+    {lower_potentials<double, double>, least_reduced<double, double>, columns_within<double, double>},
+    {lower_potentials<int64_t, int64_t>, least_reduced<int64_t, int64_t>, columns_within<int64_t, int64_t>},
     {reduce_row, reduce_row_float, minimum_of<double>, minimum_of<float>, nearest_of_row, keep_smallest, soften_row},
 };
 

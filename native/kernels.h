@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "assignment_features.h"
+#include "assignment_kernels.h"
 #include "attention.h"
 
 namespace graphmill {
@@ -93,6 +94,9 @@ struct Kernels {
                              float* grad_h, int64_t m, int64_t units);
   AttentionKernels<float> attention;
   AttentionKernels<double> attention_double;
+  AssignmentKernels<float, double> assignment_float;
+  AssignmentKernels<double, double> assignment_double;
+  AssignmentKernels<int64_t, int64_t> assignment_int64;
   AssignmentFeatureKernels assignment_features;
 };
 

@@ -18,8 +18,8 @@ NB_MODULE(_native, m) {
   using namespace graphmill;
   nb::set_leak_warnings(false);  // a model that a script still holds when the interpreter ends is not a leak
   m.doc() =
-      "Graphmill's core: sampling, gathering, segment and matrix operators, a recurrent cell, attention. No torch "
-      "needed.";
+      "Graphmill's core: sampling, gathering, segment and matrix operators, a recurrent cell, attention, "
+      "assignment. No torch needed.";
   m.def("keep_freed_memory", &keep_freed_memory,
         "Keep what is freed (up to 1 GiB, in pieces of up to 32 MiB) for the next step instead of handing it to the "
         "system and faulting it in again.");
@@ -32,5 +32,6 @@ NB_MODULE(_native, m) {
   bind_recurrent(m);
   bind_attention(m);
   bind_edges(m);
+  bind_assignment(m);
   bind_assignment_features(m);
 }

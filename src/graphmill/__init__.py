@@ -13,6 +13,7 @@ _LAZY: Final = {  # public name: the module that defines it. pyproject.toml list
     "load": "graphmill.train.load",
     "memory_snapshot": "graphmill.train.memory_snapshot",
 }
+_LAZY_MODULES: Final = ("assignment",)
 __all__ = ["NeighborLoader", "__version__", "load", "memory_snapshot"]
 
 if TYPE_CHECKING:
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  # module attribute hook: the type is the attribute's own
+    if name in _LAZY_MODULES:
+        return import_module(f"graphmill.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module 'graphmill' has no attribute {name!r}")
     return getattr(import_module(_LAZY[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LAZY})
+    return sorted({*globals(), *_LAZY, *_LAZY_MODULES})

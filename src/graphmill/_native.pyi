@@ -202,6 +202,39 @@ def group_edges(
     by_source: Array | None,
     slots: Array | None,
 ) -> None: ...
+def solve_assignment(
+    costs: Array,
+    start: int,
+    candidates: int,
+    auctions: bool,
+    u: Array,
+    v: Array,
+    columns: Array,
+) -> dict[str, int] | None: ...
+def solve_sparse_assignment(
+    indptr: Array,
+    indices: Array,
+    costs: Array,
+    start: int,
+    auctions: bool,
+    u: Array,
+    v: Array,
+    columns: Array,
+) -> dict[str, int] | None: ...
+def solve_assignments(
+    costs: list[Array],
+    start: int,
+    candidates: int,
+    auctions: bool,
+    u: list[Array],
+    v: list[Array],
+    columns: list[Array],
+    num_threads: int,
+) -> list[bool]: ...
+def certify_assignment(costs: Array, u: Array, v: Array, columns: Array) -> tuple[float, float]: ...
+def certify_sparse_assignment(
+    indptr: Array, indices: Array, costs: Array, u: Array, v: Array, columns: Array
+) -> tuple[float, float]: ...
 def nearest_costs(
     costs: Array,
     v: Array,

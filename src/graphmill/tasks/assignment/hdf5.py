@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.base.files import remove_leftovers, replacing
 from graphmill.graph.arrays import UNREADABLE, reason
+from graphmill.tasks.assignment.file_object import SurvivingFile
 from graphmill.tasks.assignment.instance import (
     NO_SEQUENCE,
     About,
@@ -65,13 +66,14 @@ class Hdf5Records:
         self._reading = threading.Lock()
         try:
             self._file = h5py.File(path, "r")  # type: ignore[no-untyped-call,attr-defined]
+            self._keys = tuple(self._file)
+            self._num_records = self._checked_length()
         except FileNotFoundError:
             raise UserError(f"{path} does not exist", fix="give the path of a .h5 file") from None
         except UNREADABLE as error:
             raise UserError(
                 f"{path} cannot be read as HDF5: {reason(error)}", fix="fetch or write the file again"
             ) from error
-        self._num_records = self._checked_length()
 
     def __len__(self) -> int:
         return self._num_records
@@ -106,28 +108,21 @@ class Hdf5Records:
     def _checked_length(self) -> int:
         """The number of records that all keys have; `UserError` if keys are missing or contradict each other."""
         needed = _COSTS if self._solves else _COSTS + _ANSWER
-        if missing := [key for key in needed if key not in self._file]:
+        if missing := [key for key in needed if key not in self._keys]:
             fix = f"write a file with the keys {', '.join(needed)}"
             if not set(missing) & set(_COSTS):
                 fix += ", or set -o duals=solve, which reads C and n only"
             raise UserError(
-                f"{self.path} lacks {', '.join(missing)}; it has {', '.join(self._file) or 'nothing'}", fix=fix
+                f"{self.path} lacks {', '.join(missing)}; it has {', '.join(self._keys) or 'nothing'}", fix=fix
             )
-        lengths = {}
-        for key in (*needed, *(key for key in _LABELS if key in self._file)):
-            dataset = self._file[key]
-            if not isinstance(dataset, h5py.Dataset) or dataset.ndim != 1:  # type: ignore[attr-defined]
-                raise UserError(
-                    f"{self.path}, key {key}: it is no one-dimensional dataset", fix="write an entry for each record"
-                )
-            lengths[key] = len(dataset)
+        lengths = {key: self._length(key) for key in (*needed, *(key for key in _LABELS if key in self._keys))}
+        stated = self._file.attrs.get("records", lengths["C"])
         if len(set(lengths.values())) > 1:
             counts = ", ".join(f"{key} {count:,}" for key, count in lengths.items())
             raise UserError(
                 f"{self.path}: keys have different numbers of records: {counts}", fix="write the file again"
             )
         found = lengths["C"]
-        stated = self._file.attrs.get("records", found)
         if np.ndim(stated) == 0 and int(stated) != found:
             raise UserError(
                 f"{self.path}: its attribute records is {int(stated):,}, and it has {found:,}",
@@ -135,11 +130,19 @@ class Hdf5Records:
             )
         return found
 
+    def _length(self, key: str) -> int:
+        dataset = self._file[key]
+        if not isinstance(dataset, h5py.Dataset) or dataset.ndim != 1:  # type: ignore[attr-defined]
+            raise UserError(
+                f"{self.path}, key {key}: it is no one-dimensional dataset", fix="write an entry for each record"
+            )
+        return len(dataset)
+
     def _record(self, number: int, keys: Sequence[str]) -> dict[str, Any]:
         """The values under `keys`, and the labels, as far as the file has them."""
         record: dict[str, Any] = {}
         with self._reading:
-            for key in (key for key in (*keys, *_LABELS) if key in self._file):
+            for key in (key for key in (*keys, *_LABELS) if key in self._keys):
                 try:
                     record[key] = self._file[key][number]
                 except UNREADABLE as error:
@@ -206,16 +209,18 @@ def write_records(path: Path, instances: Iterable[Instance], num_records: int) -
     """
     try:
         remove_leftovers(path)
-        with replacing(path) as temporary, h5py.File(temporary, "w") as file:  # type: ignore[no-untyped-call,attr-defined]
-            datasets = {key: _dataset(file, key, num_records) for key in (*_VARIABLE, *_FIXED, *_TEXT)}
-            file.attrs["records"] = num_records
-            for number, instance in enumerate(instances):
-                for key, value in _columns_of(instance).items():
-                    datasets[key][number] = value
-    except (OSError, RuntimeError) as error:  # h5py raises either where the disk is full
+        with replacing(path) as temporary, SurvivingFile(temporary) as onto:
+            with h5py.File(onto, "w") as file:  # type: ignore[no-untyped-call,attr-defined]
+                datasets = {key: _dataset(file, key, num_records) for key in (*_VARIABLE, *_FIXED, *_TEXT)}
+                file.attrs["records"] = num_records
+                for number, instance in enumerate(instances):
+                    for key, value in _columns_of(instance).items():
+                        datasets[key][number] = value
+                    onto.raise_error()
+            onto.raise_error()
+    except OSError as error:
         raise UserError(
-            f"{path} cannot be written: {getattr(error, 'strerror', None) or reason(error)}",
-            fix="free some space, or name another place",
+            f"{path} cannot be written: {error.strerror or error}", fix="free some space, or name another place"
         ) from error
 
 

@@ -1,0 +1,243 @@
+"""Solve assignment problems: one, many over threads, or frames that follow each other."""
+
+import math
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill import _native
+from graphmill.assignment.costs import Columns, Costs, costs_of
+from graphmill.assignment.solution import Certificate, Duals, InvalidCostsError, Potentials, Solution
+
+_COLD, _FROM_ROWS, _FROM_COLUMNS = 0, 1, 2  # native/assignment.h, AssignmentStart
+_CANDIDATES: Final = 16
+_SAMPLED_ROWS: Final = 32
+_MOST_SPANS: Final = 4.0
+_FAR: Final = 64.0
+_ROUNDINGS: Final = 64  # of a sum of potentials, at most so many units in the last place
+
+
+def solve(costs: Any, duals: Duals | None = None, *, maximize: bool = False, check: bool = True) -> Solution:  # noqa: ANN401
+    """An assignment of least total cost, exactly, and optimal dual potentials.
+
+    `costs`: [n, m] real numbers, float32, float64 or integers; every item of the shorter side gets one of the other.
+    inf marks a pair that is not allowed; in a scipy.sparse matrix those that are missing are not. `duals`: potentials
+    (u [n], v [m]) to begin with, any at all, one of them may be None; good ones save work, and none change the cost.
+    `check`: measure the certificate, one more sweep over the costs.
+
+    The solver is described in native/assignment.h: column reduction, an auction and shortest augmenting paths on a few
+    candidates of each row (Jonker and Volgenant 1987; Bertsekas 1988; sparse as Volgenant 1996), which are exact since
+    a row looks further when its candidates do not suffice. One thread; the GIL is released.
+
+    Raises `InvalidCostsError`, a ValueError: NaN or -inf, no assignment without infeasible pairs, potentials that are
+    NaN or of another length.
+    """
+    problem = costs_of(costs, maximize=maximize)
+    if problem.num_rows == 0:
+        return _nothing(problem, check=check)
+    start, u, v = _start(problem, duals)
+    columns, work = _solved(problem, start, u, v)
+    if start != _COLD and _is_far(problem, columns, v):
+        # Potentials much larger than the costs have rounded them: begin again from their differences.
+        if problem.num_rows == problem.num_columns:
+            v -= v[len(v) // 2]
+        columns, work = _solved(problem, _FROM_COLUMNS, u, v)
+    solution = _solution(problem, columns, u, v, work, check=check)
+    if start == _COLD or solution.certificate is None or solution.certificate.is_optimal:
+        return solution
+    columns, work = _solved(problem, _FROM_COLUMNS, u, v)  # for the same reason, where only the certificate shows it
+    return _solution(problem, columns, u, v, work, check=check)
+
+
+def solve_many(
+    costs: Iterable[Any], *, maximize: bool = False, check: bool = True, threads: int | None = None
+) -> list[Solution]:
+    """Solutions of many dense problems, one on each of `threads` at a time (None: as many as there are processors).
+
+    Raises what `solve` does, with the number of the problem, counted from 0.
+    """
+    problems: list[Costs] = []
+    for number, given in enumerate(costs):
+        problems.append(_named(number, given, maximize=maximize))
+    potentials = [_empty(problem) for problem in problems]
+    columns = [np.empty(problem.num_rows, np.int64) for problem in problems]
+    kinds = sorted({str(problem.values.dtype) for problem in problems})
+    for kind in kinds:
+        chosen = [q for q, problem in enumerate(problems) if str(problem.values.dtype) == kind and problem.num_rows]
+        _solve_batch(problems, potentials, columns, chosen, threads)
+    return [
+        _solution(problem, mine, u, v, {}, check=check) if problem.num_rows else _nothing(problem, check=check)
+        for problem, (u, v), mine in zip(problems, potentials, columns, strict=True)
+    ]
+
+
+def solve_sequence(
+    frames: Iterable[Any], row_ids: Iterable[Sequence[int]] | None = None, *, check: bool = False
+) -> list[Solution]:
+    """Solutions of problems that follow each other, each begun with the potentials of the one before.
+
+    `row_ids`: what stays the same from frame to frame, such as numbers of tracks: one sequence [n] for each frame;
+    None: row i of a frame is row i of the next. Rows that are new begin with 0. Frames with more rows than columns are
+    begun cold.
+    """
+    solutions: list[Solution] = []
+    ids = None if row_ids is None else iter(row_ids)
+    known: dict[int, Any] = {}
+    for frame in frames:
+        names = list(range(len(frame))) if ids is None else list(next(ids))
+        if len(names) != len(frame):
+            raise InvalidCostsError(
+                f"frame {len(solutions)} has {len(frame)} rows and {len(names)} row_ids", fix="give one id for each row"
+            )
+        u = np.array([known.get(name, 0.0) for name in names])
+        is_warm = bool(known) and len(frame) > 0 and len(frame) <= np.shape(frame)[1]
+        solutions.append(solve(frame, (u, None) if is_warm else None, check=check))
+        known = dict(zip(names, solutions[-1].u.tolist(), strict=True))
+    return solutions
+
+
+def _named(number: int, given: Any, *, maximize: bool) -> Costs:  # noqa: ANN401
+    try:
+        problem = costs_of(given, maximize=maximize)
+    except InvalidCostsError as error:
+        raise InvalidCostsError(f"problem {number}: {error.message}", fix=error.fix) from None
+    if problem.indptr is not None:
+        raise InvalidCostsError(f"problem {number} is sparse", fix="solve sparse problems one by one, with solve")
+    return problem
+
+
+def _solve_batch(
+    problems: list[Costs],
+    potentials: list[tuple[Potentials, Potentials]],
+    columns: list[Columns],
+    chosen: list[int],
+    threads: int | None,
+) -> None:
+    if not chosen:
+        return
+    num_threads = threads or len(os.sched_getaffinity(0))
+    try:
+        solved = _native.solve_assignments(
+            [problems[q].values for q in chosen],
+            _COLD,
+            _CANDIDATES,
+            True,
+            [potentials[q][0] for q in chosen],
+            [potentials[q][1] for q in chosen],
+            [columns[q] for q in chosen],
+            num_threads,
+        )
+    except ValueError as error:
+        raise _refused(str(error)) from None
+    for q, is_solved in zip(chosen, solved, strict=True):
+        if not is_solved:
+            raise _infeasible(f"problem {q}: ")
+
+
+def _empty(problem: Costs) -> tuple[Potentials, Potentials]:
+    u: Potentials = np.zeros(problem.num_rows, problem.of_potentials)
+    v: Potentials = np.zeros(problem.num_columns, problem.of_potentials)
+    return u, v
+
+
+def _start(problem: Costs, duals: Duals | None) -> tuple[int, Potentials, Potentials]:
+    """What the solver begins with, and potentials that it may overwrite."""
+    u, v = _empty(problem)
+    given_u, given_v = (None, None) if duals is None else duals
+    if problem.is_transposed:
+        given_u, given_v = given_v, given_u
+    sign = -1 if problem.is_negated else 1
+    sides = ("v", "u") if problem.is_transposed else ("u", "v")
+    if given_v is not None:
+        v[:] = _usable(problem, np.asarray(given_v) * sign, problem.num_columns, sides[1])
+        return _FROM_COLUMNS, u, v
+    if given_u is not None:
+        u[:] = _usable(problem, np.asarray(given_u) * sign, problem.num_rows, sides[0])
+        return _FROM_ROWS, u, v
+    return _COLD, u, v
+
+
+def _usable(problem: Costs, given: NDArray[Any], length: int, name: str) -> NDArray[Any]:
+    """Potentials no further apart than costs are, since differences of costs bound those of the best.
+
+    Larger ones would cost digits. The range of the costs is taken from some rows: no result depends on it.
+    """
+    if given.shape != (length,) or given.dtype.kind not in "fiub":
+        raise InvalidCostsError(
+            f"{name} is {given.dtype} {list(given.shape)}", fix=f"give {length:,} potentials, or None"
+        )
+    if given.dtype.kind == "f" and not np.isfinite(given).all():
+        raise InvalidCostsError(f"{name} holds NaN or inf", fix="give finite potentials, or None")
+    step = max(1, problem.num_rows // _SAMPLED_ROWS) if problem.indptr is None else 1
+    sample = problem.values[::step]
+    finite = sample[np.isfinite(sample)]
+    if finite.size == 0:
+        return np.zeros(length)
+    reach = _MOST_SPANS * max(float(finite.max()) - float(finite.min()), abs(float(finite.max())), 1e-300)
+    middle = float(np.median(given)) if problem.num_rows == problem.num_columns else 0.0
+    near = np.clip(given.astype(np.float64) - middle, -reach, reach)
+    return np.rint(near) if problem.of_potentials is np.int64 else near
+
+
+def _solved(problem: Costs, start: int, u: Potentials, v: Potentials) -> tuple[Columns, dict[str, int]]:
+    try:
+        found = problem.solve(start, _CANDIDATES, u, v)
+    except ValueError as error:
+        raise _refused(str(error)) from None
+    if found is None:
+        raise _infeasible("")
+    return found
+
+
+def _refused(message: str) -> InvalidCostsError:
+    return InvalidCostsError(message, fix="give finite costs; inf for a pair that is not allowed")
+
+
+def _infeasible(where: str) -> InvalidCostsError:
+    return InvalidCostsError(
+        f"{where}no assignment gives every row (or column, if they are fewer) a pair that is allowed",
+        fix="allow more pairs: costs that are not inf",
+    )
+
+
+def _is_far(problem: Costs, columns: Columns, v: Potentials) -> bool:
+    if problem.of_potentials is np.int64:
+        return False
+    spread = float(v.max() - v.min())
+    return spread > _FAR * float(np.median(np.abs(problem.of_pairs(columns))))
+
+
+def _solution(
+    problem: Costs, columns: Columns, u: Potentials, v: Potentials, work: dict[str, int], *, check: bool
+) -> Solution:
+    pairs = problem.of_pairs(columns)
+    cost: float | int = int(pairs.sum()) if pairs.dtype == np.int64 else math.fsum(pairs)
+    certificate = _certificate(problem, columns, u, v, cost) if check else None
+    if problem.is_negated:
+        cost = -cost
+    u, v = (-u, -v) if problem.is_negated else (u.copy(), v.copy())
+    rows = np.arange(problem.num_rows, dtype=np.int64)
+    if problem.is_transposed:
+        order = np.argsort(columns)
+        rows, columns, u, v = columns[order], rows[order], v, u
+    return Solution(rows, columns, u, v, cost, certificate, work)
+
+
+def _certificate(problem: Costs, columns: Columns, u: Potentials, v: Potentials, cost: float) -> Certificate:
+    violation, slack = problem.certify(u, v, columns)
+    gap = cost - (math.fsum(u) + math.fsum(v))
+    largest = float(np.abs(u).max(initial=0)) + float(np.abs(v).max(initial=0))
+    tolerance = 0.0 if problem.of_potentials is np.int64 else _ROUNDINGS * np.finfo(np.float64).eps * largest
+    return Certificate(violation, slack, gap, tolerance)
+
+
+def _nothing(problem: Costs, *, check: bool) -> Solution:
+    none = np.empty(0, np.int64)
+    u, v = _empty(problem)
+    if problem.is_transposed:
+        u, v = v, u
+    cost: float | int = 0 if problem.of_potentials is np.int64 else 0.0
+    return Solution(none, none.copy(), u, v, cost, Certificate(0.0, 0.0, 0.0, 0.0) if check else None, {})
