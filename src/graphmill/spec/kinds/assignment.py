@@ -65,9 +65,10 @@ class DualGnnSpec(Spec):
     heads: PositiveInt = Field(4, description="of the attention over all pairs")
     topk: int = Field(4, ge=2, le=8, description="smallest costs of each row and column among their features")
     dropout: Fraction = Field(0.1, description="of what a row or column takes from its messages")
-    tile_pairs: PositiveInt = Field(
-        65_536,
-        description="pairs of a batch that are computed together; their activations are not kept but computed again",
+    tile_pairs: PositiveInt | Literal["auto"] = Field(
+        "auto",
+        description="pairs of a batch that are computed together; their activations are not kept but computed again; "
+        "auto: as many as make tensors of 33 MiB, width × 4 bytes for each",
     )
 
     @model_validator(mode="after")
@@ -135,10 +136,23 @@ def resolve(experiment: AssignmentExperiment, dataset: AssignmentInfo) -> Assign
         sizes=asked.sizes,
         families=asked.families,
         replay=asked.replay,
-        model=experiment.model,
+        model=_tiled(experiment),
         loss=experiment.train.loss,
         counts=_counts(asked.replay, dataset),
     )
+
+
+_TILE_BYTES: Final = 33 << 20
+"""Of the largest tensors of a tile. On a CPU, ranks keep what is freed in pieces of up to 32 MiB, and pieces of many
+sizes waste most of it; larger ones are handed back at once, so that memory is what the formula says."""
+
+
+def _tiled(experiment: AssignmentExperiment) -> AssignmentModelSpec:
+    """The model with every choice made."""
+    model = experiment.model
+    if isinstance(model, DualGnnSpec) and model.tile_pairs == "auto":
+        return model.model_copy(update={"tile_pairs": -(-_TILE_BYTES // (4 * model.hidden_channels))})
+    return model
 
 
 def _counts(replay: ReplaySpec, dataset: AssignmentInfo) -> tuple[int, ...]:
@@ -216,14 +230,15 @@ def sizes(plan: AssignmentPlan, step: StepShape) -> Sizes:
         return Sizes(None, batch_bytes, **data)
     at_once = instances_at_once(rows, columns)
     if isinstance(model, OneGnnSpec):
-        trained = 4 * batch * columns * _values_of_a_column(model) + _sweep_bytes(step, batch * rows * columns)
+        trained = 2 * 4 * batch * columns * _values_of_a_column(model) + _sweep_bytes(step, batch * rows * columns)
         evaluation = at_once * 4 * rows * columns + _sweep_bytes(step, at_once * rows * columns)
-        return Sizes(_one_gnn_parameters(model), batch_bytes, max(trained, evaluation), **data)
-    trained = _dual_gnn_bytes(model, batch, rows, columns) + _sweep_bytes(step, batch * rows * columns)
-    evaluation = at_once * 4 * rows * columns + _dual_gnn_bytes(model, at_once, rows, columns)
-    return Sizes(_dual_gnn_parameters(model), batch_bytes, max(trained, evaluation), **data)
+        return Sizes(_one_gnn_parameters(model), batch_bytes, _LOADED + batch_bytes + max(trained, evaluation), **data)
+    trained = _dual_gnn_bytes(model, step, batch, rows, columns)
+    evaluation = at_once * 4 * rows * columns + _dual_gnn_bytes(model, step, at_once, rows, columns)
+    return Sizes(_dual_gnn_parameters(model), batch_bytes, _LOADED + batch_bytes + max(trained, evaluation), **data)
 
 
+_LOADED: Final = 72 << 20  # libraries that this task alone imports, and what torch sets up for the first backward pass
 _INDEX_BYTES: Final = 64  # of an instance: its shape, offsets, optimum, place in the order of an epoch
 _EVALUATED_PAIRS: Final = 2**22
 
@@ -253,7 +268,7 @@ def _one_gnn_parameters(model: OneGnnSpec) -> int:
 
 
 def _values_of_a_column(model: OneGnnSpec) -> int:
-    """Numbers that are kept for the backward pass, of one column."""
+    """Numbers that are kept for the backward pass, of one column; its gradients are about as many."""
     width = model.hidden_channels
     block = 3 * width + (width if model.dropout else 0) + 2
     of_round = ROUND_FEATURES + model.topk + model.num_layers * block + 2 * width + 8
@@ -270,11 +285,16 @@ def _dual_gnn_parameters(model: DualGnnSpec) -> int:
     return encoders + model.num_layers * (pair + 2 * of_side) - unused + head
 
 
-def _dual_gnn_bytes(model: DualGnnSpec, batch: int, rows: int, columns: int) -> int:
-    """What is kept of rows and columns, and a tile of pairs with its gradients."""
+def _dual_gnn_bytes(model: DualGnnSpec, step: StepShape, batch: int, rows: int, columns: int) -> int:
+    """What is kept of rows and columns, and a tile of pairs with its gradients, beside the costs over their scale."""
     width = model.hidden_channels
-    tile = 4 * max(model.tile_pairs, batch * columns) * (EDGE_FEATURES * 2 + 10 * width + 6 * model.heads)
-    return 4 * batch * ((rows + columns) * model.num_layers * 12 + columns * 4) * width + tile
+    assert model.tile_pairs != "auto"  # the plan has a number
+    pairs = min(max(model.tile_pairs, batch * columns), batch * rows * columns)
+    tile = 4 * pairs * (EDGE_FEATURES * 2 + 10 * width + 6 * model.heads)
+    if step.device == "cpu":  # freed pieces of many sizes that lie between others: measured, about half a tile a layer
+        tile = round(tile * (1.75 + 0.5 * model.num_layers))
+    kept = 4 * batch * ((rows + columns) * model.num_layers * 12 + columns * 4) * width
+    return kept + tile + 4 * batch * rows * columns + _sweep_bytes(step, batch * rows * columns)
 
 
 def _measures() -> Iterator[Measure]:

@@ -6,7 +6,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 from pydantic import Field
 
-from graphmill.base.errors import UserError
+from graphmill.base.errors import AbsentDataError
 from graphmill.config.frozen import Spec
 from graphmill.spec.batch import BatchBudget
 from graphmill.spec.calendar import Batches, EqualBatches
@@ -41,7 +41,7 @@ class DatasetInfo(Spec):
         """The checksum; a `UserError` if nothing is prepared: only a plan can do without."""
         if isinstance(self.checksum, FromCatalogue):
             root = self.path.removesuffix(f"/{self.name}")
-            raise UserError(
+            raise AbsentDataError(
                 f"{self.name} is not prepared under {root}: this plan has its sizes from the catalogue, and cannot be"
                 " trained",
                 fix=f"graphmill prepare {self.name} --dataset-root {root} (add --from PATH if it is not a download)",

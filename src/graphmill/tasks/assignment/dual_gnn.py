@@ -64,13 +64,25 @@ class PairLayer(nn.Module):
 
         # The message of a pair is what its other side says, and what the pair itself is.
         of_pairs = weights(self.scores[0])
-        taken = torch.einsum("btmh,btmhd->bmhd", of_pairs, (edge + row_value.unsqueeze(2)).view(split)).flatten(2)
+        taken = _of_pairs(of_pairs, edge.view(split), dim=1) + _of_sides(of_pairs.transpose(1, 2), row_value)
         message = of_rows.new_empty(0)
         if not self.is_last:
-            said = (edge + of_columns[:, None, :, width:]).view(split)
             by_row = weights(self.scores[1])
-            message = _divided(torch.einsum("btmh,btmhd->bthd", by_row, said).flatten(2), by_row.sum(dim=2))
+            said = _of_pairs(by_row, edge.view(split), dim=2) + _of_sides(by_row, of_columns[:, :, width:])
+            message = _divided(said, by_row.sum(dim=2))
         return message, taken, of_pairs.sum(dim=1)
+
+
+def _of_pairs(weights: Tensor, edge: Tensor, *, dim: int) -> Tensor:
+    """Weighted sums of pairs over one of their sides: [B, t, m, h], [B, t, m, h, d] → [B, m or t, h · d]."""
+    return (weights.unsqueeze(4) * edge).sum(dim=dim).flatten(2)
+
+
+def _of_sides(weights: Tensor, values: Tensor) -> Tensor:
+    """What the second side says, weighted: [B, m, t, h], [B, t, h · d] → [B, m, h · d]."""
+    heads = weights.shape[3]
+    by_head = values.view(*values.shape[:2], heads, -1).transpose(1, 2)
+    return torch.matmul(weights.permute(0, 3, 1, 2), by_head).transpose(1, 2).flatten(2)
 
 
 class DualGnn(nn.Module):

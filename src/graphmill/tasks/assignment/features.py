@@ -20,7 +20,8 @@ from graphmill.spec.kinds.assignment import FIRST_FEATURES, ROUND_FEATURES
 
 _TEMPERATURES: Final = (0.25, 1.0)  # of what columns are wanted by, in the scale of the instance
 _FAR: Final = 20.0  # the largest feature: asinh of 2.4e8
-_COLD: Final = 0.5  # temperature of the last soft sweep, in the scale of the instance
+_COLD: Final = 0.25  # temperature of the last soft sweep, in the scale of the instance
+_RELAXED: Final = 1.5  # how far soft sweeps but the last go, over what they find: successive over-relaxation
 _LEAST_RATIO: Final = 1.5  # between the temperatures of two soft sweeps
 
 
@@ -132,11 +133,11 @@ def first_features(given: Instances, *, topk: int, soft_sweeps: int) -> First:
     reduced = torch.where(is_column, _finite(found.column_values[:, :, 0]), 0.0)
     reduced = torch.where(given.is_capped, reduced.clamp(max=0.0), reduced)
     u, v, drifts = found.row_values[:, :, 0], reduced, list[Tensor]()
-    for temperature in _temperatures(given, soft_sweeps):
+    for number, temperature in enumerate(_temperatures(given, soft_sweeps)):
         epsilon = temperature * scale.squeeze(1)
         u, sums = soften(costs, u, v, epsilon)
         drift = torch.where(sums > 0, -sums.clamp(min=1e-30).log(), 0.0)
-        softened = v + epsilon.unsqueeze(1) * drift
+        softened = v + (1.0 if number == soft_sweeps - 1 else _RELAXED) * epsilon.unsqueeze(1) * drift
         softened = torch.where(given.is_capped, softened.clamp(max=0.0), softened)
         v = torch.where(is_column, softened, 0.0)
         drifts.append(drift.clamp(-_FAR, _FAR))

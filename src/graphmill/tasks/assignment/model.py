@@ -82,6 +82,7 @@ def build_model(plan: Plan, own: AssignmentPlan, *, rank: int) -> PotentialModel
                 dropout=spec.dropout,
             )
         case DualGnnSpec() as spec:
+            assert spec.tile_pairs != "auto"  # the plan has a number
             inner = DualGnn(
                 hidden_channels=spec.hidden_channels,
                 num_layers=spec.num_layers,
