@@ -68,7 +68,7 @@ class DualGnnSpec(Spec):
     tile_pairs: PositiveInt | Literal["auto"] = Field(
         "auto",
         description="pairs of a batch that are computed together; their activations are not kept but computed again; "
-        "auto: as many as make tensors of 33 MiB, width × 4 bytes for each",
+        "auto: as many as make tensors of 33 MiB, hidden_channels numbers for each",
     )
 
     @model_validator(mode="after")
