@@ -1,13 +1,14 @@
-"""A training step on assignment problems, against the step that the task comes from, written again from its description.
+"""A training step on assignment problems, against the step that the task comes from, written from its description.
 
     python benchmarks/assignment_training.py [--rounds 5] [--size 512] [--batch-size 8] [--threads 1]
 
 Both sides read the same prepared instances (float64, uniform), make batches, and take a step of AdamW after each.
 Contenders, in turns in one process:
   graphmill    the task's own batches and OneGNN as the recipe assignment-one-gnn has it, with all of its sweeps
-  the original its OneGNN (hidden 128, 3 layers: its default): 21 features of a row with two sorts of the matrix, u, then
-               v by the min-trick; its loss: a greedy primal solution of each instance in numpy (all pairs in order of
-               their costs), the dual objective, a hinge that is always 0, and 0.1 of the squared distance to the oracle
+  the original its OneGNN (hidden 128, 3 layers: its default): 21 features of a row with two sorts of the matrix, u,
+               then v by the min-trick; its loss: a greedy primal solution of each instance in numpy (all pairs in order
+               of their costs), the dual objective, a hinge that is always 0, and 0.1 of the squared distance to the
+               oracle's u
   its network  the same without the greedy solution, whose value has no gradient: what a careful user would have run
 The floor is the bytes that one step has to read and write once, over the rate of a plain copy measured beside it.
 """

@@ -211,10 +211,10 @@ def intrusion_headline(result: dict[str, Any]) -> tuple[str, str]:
 def assignment_training(result: dict[str, Any]) -> str:
     floor, batch = result["floor"], result["batch_size"]
     lines = [
-        f"**A training step on assignment problems** of {result['size']} × {result['size']}, batches of {batch},"
-        f" {result['threads']} threads: OneGNN of the recipe with its {result['sweeps']} sweeps over the costs, beside the"
-        " step that the task comes from, written again from its description. The floor: the bytes of a step, moved once"
-        " at the rate of a copy\n",
+        f"**A training step on assignment problems** of size {result['size']}, batches of {batch},"
+        f" {result['threads']} threads: OneGNN of the recipe with its {result['sweeps']} sweeps over the costs, beside"
+        " the step that the task comes from, written again from its description. The floor: the bytes of a step, moved"
+        " once at the rate of a copy\n",
         "| | instances/s | time ÷ graphmill (quartiles) |",
         "|" + "---|" * 3,
     ]
