@@ -8,7 +8,6 @@ columns, so the order of both does not matter. Absent pairs, and what instances 
 here, in plain PyTorch, run elsewhere.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +19,8 @@ from graphmill.spec.kinds.assignment import FIRST_FEATURES, ROUND_FEATURES
 
 _TEMPERATURES: Final = (0.25, 1.0)  # of what columns are wanted by, in the scale of the instance
 _FAR: Final = 20.0  # the largest feature: asinh of 2.4e8
+_FARTHEST: Final = 1e3  # the largest length by which a potential is corrected, in the scale of the instance
+_NEVER: Final = 1e30  # of a pair that there is not, in place of infinity
 _COLD: Final = 0.25  # temperature of the last soft sweep, in the scale of the instance
 _RELAXED: Final = 1.5  # how far soft sweeps but the last go, over what they find: successive over-relaxation
 _LEAST_RATIO: Final = 1.5  # between the temperatures of two soft sweeps
@@ -166,23 +167,21 @@ def round_features(found: Nearest, scale: Tensor, is_column: Tensor) -> tuple[Te
     How many rows want a column, by a softmax over each row's k smallest at two temperatures; how much worse their next
     choice is; its k smallest slacks. The lengths, in the scale of the instance: its least slack, and that margin.
     """
-    unit = scale.unsqueeze(2)
-    gaps = found.row_values - found.row_values[:, :, :1]
-    gaps = torch.where(found.row_columns >= 0, gaps, torch.inf) / unit
-    places = found.row_columns.clamp(min=0).flatten(1)
-    wanted = []
-    for temperature in _TEMPERATURES:
-        weights = torch.softmax(torch.where(gaps.isnan(), -torch.inf, -gaps / temperature), dim=2).nan_to_num(0.0)
-        wanted.append(_summed(weights, places, is_column.shape[1]))
-        if len(wanted) == 1:
-            margin = gaps[:, :, 1:2].nan_to_num(0.0, posinf=math.sinh(_FAR)).clamp(max=1e3)
-            margins = _summed(weights * margin, places, is_column.shape[1]) / wanted[0].clamp(min=1e-6)
+    unit, is_pair = scale.unsqueeze(2), found.row_columns >= 0
+    gaps = torch.where(is_pair, found.row_values - found.row_values[:, :, :1], _NEVER) / unit  # 0 of the smallest
+    places, size = found.row_columns.clamp(min=0).flatten(1), is_column.shape[1]
+    near = torch.exp(-gaps / _TEMPERATURES[0]) * is_pair
+    shares = [near, torch.exp(-gaps / _TEMPERATURES[1]) * is_pair]
+    shares = [each / each.sum(dim=2, keepdim=True).clamp(min=1.0) for each in shares]  # a softmax: the smallest is 1
+    wanted = [_summed(each, places, size) for each in shares]
+    margin = gaps[:, :, 1:2].clamp(max=_FARTHEST)
+    margins = _summed(shares[0] * margin, places, size) / wanted[0].clamp(min=1e-6)
     slack = found.column_values / unit
     features = torch.stack(
         [*(torch.log1p(each) for each in wanted), torch.asinh(margins), *_length(slack, 1.0).unbind(2)], dim=2
     )
     assert features.shape[2] == ROUND_FEATURES + found.column_values.shape[2]
-    lengths = torch.stack([_finite(slack[:, :, 0]).clamp(max=1e3), margins], dim=2)
+    lengths = torch.stack([_finite(slack[:, :, 0]).clamp(max=_FARTHEST), margins], dim=2)
     shown = is_column.unsqueeze(2)
     return torch.where(shown, features, 0.0), torch.where(shown, lengths, 0.0)
 
