@@ -62,6 +62,17 @@ void refuse_odd_costs(const AssignmentCosts<C>& costs) {
   }
 }
 
+// Potentials near the optimum, and a matching of what is tight at them.
+template <class C, class W>
+void hold_auctions(AssignmentSearch<C, W>& search, int64_t num_rows) {
+  const double spacing = search.spacing();
+  for (const double epsilon : kEpsilons) {
+    const W step = static_cast<W>(spacing * epsilon);
+    if (step > 0) search.auction(step, kBidsPerRow * num_rows);
+  }
+  search.rematch();
+}
+
 }  // namespace
 
 template <class C, class W>
@@ -76,15 +87,15 @@ bool solve_assignment(const AssignmentCosts<C>& costs, const AssignmentOptions& 
   AssignmentSearch<C, W> search(costs, options.candidates, v, work);
   search.choose_candidates();
   if (costs.indptr == nullptr && !search.all_finite()) refuse_odd_costs(costs);
-  if (is_square && work->free_after_greedy > 0 && options.auctions) {
-    const double spacing = search.spacing();
-    for (const double epsilon : kEpsilons) {
-      const W step = static_cast<W>(spacing * epsilon);
-      if (step > 0) search.auction(step, kBidsPerRow * costs.num_rows);
-    }
-    search.rematch();
-  }
+  // Columns that lose their row in an auction, and are left over, cost a search each: with more columns than rows it is
+  // worth it only where the reduction leaves much to do.
+  const bool is_first = is_square && work->free_after_greedy > 0;
+  if (options.auctions && is_first) hold_auctions(search, costs.num_rows);
   for (int64_t pass = 0; pass < kRowReductions; ++pass) search.reduce_rows(kStepsPerRow * costs.num_rows);
+  if (options.auctions && !is_square && work->free_after_reduction > costs.num_rows / 4) {
+    hold_auctions(search, costs.num_rows);
+    for (int64_t pass = 0; pass < kRowReductions; ++pass) search.reduce_rows(kStepsPerRow * costs.num_rows);
+  }
   if (!search.augment_all()) return false;
   if (!is_square) search.release_columns();
   for (int64_t i = 0; i < costs.num_rows; ++i) {

@@ -39,7 +39,7 @@ struct AssignmentCosts {
 
 struct AssignmentWork {  // what a solution took
   int64_t free_after_greedy, free_after_auction, free_after_reduction;
-  int64_t bids, row_scans, rows_widened;
+  int64_t bids, row_scans, rows_widened, column_scans;
 };
 
 // What potentials begin with.

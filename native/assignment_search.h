@@ -320,6 +320,7 @@ void AssignmentSearch<C, W>::release(int32_t column) {
   int32_t from = column;
   W base{};
   while (true) {
+    ++work_->column_scans;
     for (size_t i = 0; i < num_rows; ++i) {
       if (is_done[i]) continue;
       const W cost = cost_at(static_cast<int64_t>(i), from);

@@ -61,6 +61,7 @@ nb::dict facts(const AssignmentWork& work) {
   out["bids"] = work.bids;
   out["row_scans"] = work.row_scans;
   out["rows_widened"] = work.rows_widened;
+  out["column_scans"] = work.column_scans;
   return out;
 }
 
@@ -90,14 +91,16 @@ nb::object solve_sparse_py(const Ids& indptr, const Locals& indices, const Array
 
 // Problems of a batch over threads, one each at a time. Which of them are solved.
 template <class C, class W>
-std::vector<bool> solve_batch_py(const std::vector<Dense<C>>& costs, int start, int64_t candidates, bool auctions,
-                                 std::vector<Line<W>> u, std::vector<Line<W>> v, std::vector<Line<int64_t>> columns,
-                                 int num_threads) {
-  require(u.size() == costs.size() && v.size() == costs.size() && columns.size() == costs.size(),
-          "costs, u, v and columns differ in length");
+std::vector<bool> solve_batch_py(const std::vector<Dense<C>>& costs, int start, const std::vector<int64_t>& candidates,
+                                 bool auctions, std::vector<Line<W>> u, std::vector<Line<W>> v,
+                                 std::vector<Line<int64_t>> columns, int num_threads) {
+  require(u.size() == costs.size() && v.size() == costs.size() && columns.size() == costs.size() &&
+              candidates.size() == costs.size(),
+          "costs, candidates, u, v and columns differ in length");
   std::vector<Problem<C, W>> problems;
   for (size_t q = 0; q < costs.size(); ++q) problems.push_back(dense_problem<C, W>(costs[q], u[q], v[q], columns[q]));
-  const AssignmentOptions options = options_of(start, candidates, auctions);
+  std::vector<AssignmentOptions> options;
+  for (const int64_t wanted : candidates) options.push_back(options_of(start, wanted, auctions));
   std::vector<char> solved(costs.size(), 0);
   std::vector<std::string> errors(costs.size());
   {
@@ -108,7 +111,7 @@ std::vector<bool> solve_batch_py(const std::vector<Dense<C>>& costs, int start, 
             const auto at = static_cast<size_t>(q);
             AssignmentWork work{};
             try {
-              solved[at] = solve_assignment<C, W>(problems[at].costs, options, problems[at].u, problems[at].v,
+              solved[at] = solve_assignment<C, W>(problems[at].costs, options[at], problems[at].u, problems[at].v,
                                                   problems[at].columns, &work);
             } catch (const std::exception& error) {
               errors[at] = error.what();

@@ -224,7 +224,7 @@ def solve_sparse_assignment(
 def solve_assignments(
     costs: list[Array],
     start: int,
-    candidates: int,
+    candidates: list[int],
     auctions: bool,
     u: list[Array],
     v: list[Array],

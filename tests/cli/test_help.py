@@ -11,6 +11,7 @@ COMMANDS = [  # in the order in which a person meets them
         "datasets",
         "prepare",
         "inspect",
+        "convert",
         "recipes",
         "baseline",
         "stage",

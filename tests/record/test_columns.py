@@ -162,7 +162,7 @@ def runs_of_both_tasks(root: Path) -> None:
 
 def test_a_merge_of_two_tasks_is_refused_as_such(tmp_path):
     runs_of_both_tasks(tmp_path)
-    with pytest.raises(UserError, match=r"of a run of graph_classification, .* of a run of intrusion, and") as refused:
+    with pytest.raises(UserError, match=r"of a run of assignment, .* of a run of graph_classification, and") as refused:
         merge(tmp_path, output=tmp_path / "out.csv")
     assert "--input-root" in refused.value.fix
 

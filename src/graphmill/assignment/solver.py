@@ -14,6 +14,7 @@ from graphmill.assignment.solution import Certificate, Duals, InvalidCostsError,
 
 _COLD, _FROM_ROWS, _FROM_COLUMNS = 0, 1, 2  # native/assignment.h, AssignmentStart
 _CANDIDATES: Final = 16
+_LANES: Final = 8  # that a sweep takes at once
 _SAMPLED_ROWS: Final = 32
 _MOST_SPANS: Final = 4.0
 _FAR: Final = 64.0
@@ -77,26 +78,82 @@ def solve_many(
 def solve_sequence(
     frames: Iterable[Any], row_ids: Iterable[Sequence[int]] | None = None, *, check: bool = False
 ) -> list[Solution]:
-    """Solutions of problems that follow each other, each begun with the potentials of the one before.
+    """Solutions of problems that follow each other, begun with the potentials of the one before where that pays.
 
     `row_ids`: what stays the same from frame to frame, such as numbers of tracks: one sequence [n] for each frame;
     None: row i of a frame is row i of the next. Rows that are new begin with 0. Frames with more rows than columns are
     begun cold.
     """
-    solutions: list[Solution] = []
     ids = None if row_ids is None else iter(row_ids)
-    known: dict[int, Any] = {}
-    for frame in frames:
-        names = list(range(len(frame))) if ids is None else list(next(ids))
-        if len(names) != len(frame):
+    solutions: list[Solution] = []
+    known = _Known()
+    for number, frame in enumerate(frames):
+        names = None if ids is None else next(ids, ())
+        if names is not None and len(names) != len(frame):
             raise InvalidCostsError(
-                f"frame {len(solutions)} has {len(frame)} rows and {len(names)} row_ids", fix="give one id for each row"
+                f"frame {number} has {len(frame)} rows and {len(names)} row_ids", fix="give one id for each row"
             )
-        u = np.array([known.get(name, 0.0) for name in names])
-        is_warm = bool(known) and len(frame) > 0 and len(frame) <= np.shape(frame)[1]
-        solutions.append(solve(frame, (u, None) if is_warm else None, check=check))
-        known = dict(zip(names, solutions[-1].u.tolist(), strict=True))
+        problem = costs_of(frame)
+        u = known.potentials(problem, names)
+        solution = _solve_frame(problem, u, check=check)
+        known.remember(solution, names, was_warm=u is not None)
+        solutions.append(solution)
     return solutions
+
+
+def _solve_frame(problem: Costs, u: Potentials | None, *, check: bool) -> Solution:
+    if problem.num_rows == 0:
+        return _nothing(problem, check=check)
+    rows, v = _empty(problem)
+    if u is not None:
+        rows[:] = u
+    columns, work = _solved(problem, _COLD if u is None else _FROM_ROWS, rows, v)
+    return _solution(problem, columns, rows, v, work, check=check)
+
+
+class _Known:
+    """Potentials of the rows of the frame before, and whether beginning with them pays.
+
+    They cost one more sweep over the costs. They are used after a frame whose search, begun cold, took more than that
+    as far as counts of operations say, and until a frame begun with them takes more than the last cold one.
+    """
+
+    def __init__(self) -> None:
+        self._u: Potentials | None = None
+        self._by_name: dict[int, float] = {}
+        self._is_worth_it = False
+        self._cold_search = 0.0
+        self._backoff = 2  # frames that are begun cold after one for which it did not pay: twice as many each time
+        self._stay_cold = 0
+
+    def potentials(self, problem: Costs, names: Sequence[int] | None) -> Potentials | None:
+        """Where rows of the frame begin; None: cold."""
+        if not self._is_worth_it or self._u is None or problem.is_transposed:
+            return None
+        num_rows = problem.num_rows
+        if names is not None:
+            return np.array([self._by_name.get(name, 0.0) for name in names])
+        u = np.zeros(num_rows)
+        shared = min(num_rows, len(self._u))
+        u[:shared] = self._u[:shared]
+        return u
+
+    def remember(self, solution: Solution, names: Sequence[int] | None, *, was_warm: bool) -> None:
+        """What the next frame may begin with."""
+        self._u = solution.u
+        if names is not None:
+            self._by_name = dict(zip(names, solution.u.tolist(), strict=True))
+        search = _CANDIDATES * (solution.work.get("row_scans", 0) + solution.work.get("bids", 0))
+        search += len(solution.u) * solution.work.get("column_scans", 0)
+        if not was_warm:
+            self._cold_search = search
+        sweep = len(solution.u) * len(solution.v) / _LANES
+        pays = self._cold_search > (search if was_warm else 0) + sweep
+        if was_warm and not pays:
+            self._backoff *= 2
+            self._stay_cold = self._backoff
+        self._stay_cold = max(0, self._stay_cold - 1)
+        self._is_worth_it = pays and self._stay_cold == 0
 
 
 def _named(number: int, given: Any, *, maximize: bool) -> Costs:  # noqa: ANN401
@@ -123,7 +180,7 @@ def _solve_batch(
         solved = _native.solve_assignments(
             [problems[q].values for q in chosen],
             _COLD,
-            _CANDIDATES,
+            [_candidates(problems[q]) for q in chosen],
             True,
             [potentials[q][0] for q in chosen],
             [potentials[q][1] for q in chosen],
@@ -184,12 +241,16 @@ def _usable(problem: Costs, given: NDArray[Any], length: int, name: str) -> NDAr
 
 def _solved(problem: Costs, start: int, u: Potentials, v: Potentials) -> tuple[Columns, dict[str, int]]:
     try:
-        found = problem.solve(start, _CANDIDATES, u, v)
+        found = problem.solve(start, _candidates(problem), u, v)
     except ValueError as error:
         raise _refused(str(error)) from None
     if found is None:
         raise _infeasible("")
     return found
+
+
+def _candidates(problem: Costs) -> int:
+    return min(_CANDIDATES, max(4, problem.num_columns // 16))
 
 
 def _refused(message: str) -> InvalidCostsError:

@@ -29,7 +29,7 @@ Family = Literal[
 FAMILIES: Final[tuple[Family, ...]] = get_args(Family)
 DEFAULT_SIZES: Final = (64, 128)
 DEFAULT_INSTANCES: Final = 32
-DEFAULT_FRAMES: Final = 50
+DEFAULT_FRAMES: Final = 8
 SHARES: Final = (0.7, 0.15, 0.15)  # of training, validation, test, where a split is drawn
 _COUNT: Final = re.compile(r"(?:([a-z_]+)/)?([1-9][0-9]*):([1-9][0-9]*)")
 
@@ -49,9 +49,7 @@ class AssignmentPrepareOptions(Spec):
     instances_map: tuple[Annotated[str, Field(pattern=_COUNT.pattern)], ...] | None = Field(
         None, description="synthetic/assignment: other numbers of instances, as SIZE:COUNT or FAMILY/SIZE:COUNT"
     )
-    frames: PositiveInt | None = Field(
-        None, description="synthetic/assignment: frames of a tracking sequence; null: 50"
-    )
+    frames: PositiveInt | None = Field(None, description="synthetic/assignment: frames of a tracking sequence; null: 8")
     seed: NonNegativeInt | None = Field(None, description="synthetic/assignment: of the generator; null: 0")
     noise_std: float = Field(
         0.0, ge=0, allow_inf_nan=False, description="synthetic/assignment: s.d. of a noise that is added to the costs"
@@ -219,7 +217,7 @@ DATASETS: Final = (
     KnownDataset(GENERATED, {}, "generated", "nothing: sizes, families, instances and seed are options"),
     KnownDataset(
         "assignment/orlib",
-        {"num_instances": 8, "num_sizes": 8, "num_families": 1},
+        {},
         "given",
         "a folder of OR-Library's assign100.txt … assign800.txt, one of them, or a .npz file with names and matrices",
     ),

@@ -1,5 +1,7 @@
 """Generated instances: each a function of its key, of the family that it says, with an exact answer."""
 
+import itertools
+
 import numpy as np
 import pytest
 from assignment_problems import prepared
@@ -75,6 +77,13 @@ def test_frames_follow_each_other():
         assert finite.any(axis=1).all()
         assert finite[:, -rows:].sum() == rows
         assert finite.mean() < 0.5
+    # Tracks go and come; those that stay keep their numbers, and move a little.
+    for one, other in itertools.pairwise(frames):
+        both = np.intersect1d(one.tracks, other.tracks)
+        assert len(both) > 0.8 * len(one.tracks)
+        moved = one.expected[np.isin(one.tracks, both)] - other.expected[np.isin(other.tracks, both)]
+        assert np.abs(moved).max() < 1
+    assert set(frames[0].tracks) != set(frames[-1].tracks)
     # Most tracks are found again close to where they are expected.
     matched = []
     for number in range(30):

@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import h5py
 import numpy as np
+import psutil
 import pytest
 from assignment_problems import as_the_seed_writes_it, contents, prepared
 from hypothesis import HealthCheck, given, settings
@@ -13,10 +15,13 @@ from hypothesis.extra.numpy import arrays
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import leftovers
+from graphmill.spec.assignment_data import AssignmentPrepareOptions
 from graphmill.tasks.assignment.files import ProblemFiles, write_hdf5
 from graphmill.tasks.assignment.hdf5 import Hdf5Records, holds_records, split_by_name, write_records
+from graphmill.tasks.assignment.heaps import heap_problem
 from graphmill.tasks.assignment.instance import About, Instance, RecordError, solved
 from graphmill.tasks.assignment.oracle import InfeasibleError, solve_exactly
+from graphmill.tasks.assignment.sources import sources_in
 
 FINITE = st.floats(-1e6, 1e6, width=32)
 MATRICES = st.tuples(st.integers(1, 5), st.integers(1, 5)).flatmap(
@@ -69,9 +74,18 @@ def test_a_store_comes_back_by_way_of_hdf5(tmp_path, small):
     again = prepared(tmp_path, tmp_path / "h5", duplicates="keep")
     assert len(again) == len(small)
     ids = np.concatenate([small.instances(split) for split in ("train", "val", "test")])
-    for name in ("fingerprints", "shapes", "sizes", "frames", "noise_std", "optima"):
+    for name in (
+        "fingerprints",
+        "shapes",
+        "sizes",
+        "frames",
+        "noise_std",
+        "optima",
+    ):
         assert np.array_equal(again.array(name), np.asarray(small.array(name))[ids])
     assert [again.tag(each) for each in range(len(again))] == [small.tag(each) for each in ids.tolist()]
+    for here, there in enumerate(ids.tolist()):
+        assert np.array_equal(again.row_ids(here), small.row_ids(there))
     assert [again.family(each) for each in range(len(again))] == [small.family(each) for each in ids.tolist()]
     assert {split: len(again.instances(split)) for split in ("train", "val", "test")} == {
         split: len(small.instances(split)) for split in ("train", "val", "test")
@@ -106,6 +120,21 @@ def test_a_file_of_the_seeds_own_writer_is_read(tmp_path, small):
         assert found.about.split == "train"
         if len(found.u) == len(found.v):  # in the one gauge again
             assert abs(found.u.mean() - found.v.mean()) <= 1e-12 * np.abs(found.u).max()
+
+
+def test_no_more_than_one_of_many_shards_is_open(tmp_path, small):
+    def num_open():
+        return sum(Path(each.path).parent == tmp_path for each in psutil.Process().open_files())
+
+    for shard in range(8):
+        as_the_seed_writes_it(tmp_path / f"shard_{shard}.h5", small, [2 * shard, 2 * shard + 1])
+    sources = sources_in(tmp_path, AssignmentPrepareOptions())
+    assert (len(sources), num_open()) == (8, 0)
+    for source in sources:
+        for number in range(2):
+            source.instance(number)
+            assert num_open() == 1 - number
+    assert len(prepared(tmp_path / "data", tmp_path, duplicates="keep")) == 16
 
 
 def damaged(path, key, number, value):
@@ -200,6 +229,21 @@ def test_flipped_bytes_never_open_as_something_else(tmp_path, small, seed):
         return
     store.verify()
     assert len(store) + store.metadata.num_damaged + store.metadata.num_duplicates == len(ids)
+
+
+def test_a_heap_on_which_hdf5_would_not_end_is_told(tmp_path, file):
+    assert heap_problem(file) is None
+    whole = file.read_bytes()
+    begin = whole.index(b"GCOL")
+    size = int.from_bytes(whole[begin + 8 : begin + 16], "little")
+    at, end = begin + 16, begin + size
+    while int.from_bytes(whole[at : at + 2], "little"):  # to the free rest at its end
+        at += 16 + (int.from_bytes(whole[at + 8 : at + 16], "little") + 7) // 8 * 8
+    assert begin < at < end
+    for place in (at + 8, begin + 24, begin + 8):  # sizes of the rest, of the first object, of the heap
+        file.write_bytes(whole[:place] + (0 if place == at + 8 else 1 << 40).to_bytes(8, "little") + whole[place + 8 :])
+        with pytest.raises(UserError, match=r"train\.h5 is damaged: the heap at byte"):
+            prepared(tmp_path, file)
 
 
 @pytest.mark.parametrize("key", ["C", "n", "u", "cols", "cost"])

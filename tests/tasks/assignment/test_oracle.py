@@ -13,6 +13,7 @@ from graphmill.tasks.assignment.oracle import (
     fix_gauge,
     matched_cost,
     not_an_assignment,
+    shortest_path_duals,
     solve_exactly,
     tolerance,
 )
@@ -34,7 +35,9 @@ def test_answers_are_scipys_and_the_duals_prove_them(costs):
         return
     columns, u, v, optimum = solve_exactly(costs)
     assert not_an_assignment(costs.shape, columns) is None
-    assert breach(costs, columns, u, v) is None
+    assert breach(costs, columns, *shortest_path_duals(costs, columns)) is None
+    of_solver = 64 * (len(u) + len(v)) * np.finfo(float).eps * np.abs(costs[np.isfinite(costs)]).max()
+    assert breach(costs, columns, u, v, of_solver) is None
     scale = float(np.abs(costs[rows, cols]).max())
     assert abs(optimum - costs[rows, cols].sum()) <= len(rows) ** 2 * np.finfo(float).eps * scale
     assert matched_cost(costs, columns) == optimum
@@ -77,5 +80,6 @@ def test_what_is_overlooked_is_what_rounding_does():
     rng = np.random.default_rng(0)
     costs = rng.random((200, 200))
     columns, u, v, _ = solve_exactly(costs)
+    assert breach(costs, columns, u, v) is None
     assert tolerance(costs, columns, u, v) < 1e-12
     assert breach(costs, columns, u + 1e-9 * (np.arange(200) == 7), v) is not None

@@ -26,6 +26,8 @@ def test_every_instance_is_kept_as_it_was_made(small):
         assert np.array_equal(found.u, made.u)
         assert np.array_equal(found.v, made.v)
         assert found.optimum == made.optimum
+        assert (found.row_ids is None) == (made.row_ids is None) == (made.about.family != "tracking")
+        assert found.row_ids is None or np.array_equal(found.row_ids, made.row_ids)
         assert found.fingerprint() == tuple(kept.array("fingerprints")[number].tolist()) == made.fingerprint()
         assert (found.about.family, found.about.size, found.about.tag) == (
             made.about.family,
@@ -122,10 +124,15 @@ def test_verify_names_the_instance_that_is_wrong(small, tmp_path):
             store.verify()
 
 
-def test_small_strata_differ_in_what_they_miss():
-    strata = np.repeat(np.arange(400), 2).tolist()
-    splits = drawn_splits(strata, range(800), seed=3)
-    shares = np.bincount(splits, minlength=3) / 800
-    assert np.abs(shares - [0.7, 0.15, 0.15]).max() < 0.05
-    assert not np.array_equal(splits, drawn_splits(strata, range(800), seed=4))
-    assert np.array_equal(splits, drawn_splits(strata, range(800), seed=3))
+@pytest.mark.parametrize("seed", range(5))
+def test_every_stratum_and_all_of_them_have_the_shares(seed):
+    strata = np.repeat(np.arange(30), np.arange(30) % 7 + 1)
+    splits = drawn_splits(strata.tolist(), range(len(strata)), seed)
+    assert np.abs(np.bincount(splits, minlength=3) - len(strata) * np.array([0.7, 0.15, 0.15])).max() <= 2
+    for stratum in range(30):
+        mine = splits[strata == stratum]
+        assert np.abs(np.bincount(mine, minlength=3) - len(mine) * np.array([0.7, 0.15, 0.15])).max() < 2
+    assert np.array_equal(splits, drawn_splits(strata.tolist(), range(len(strata)), seed))
+    assert not np.array_equal(splits, drawn_splits(strata.tolist(), range(len(strata)), seed + 5))
+    eight = drawn_splits(range(8), range(8), seed)
+    assert set(eight.tolist()) == {0, 1, 2}

@@ -4,11 +4,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from graphmill.spec.assignment_data import AssignmentPrepareOptions
 from graphmill.tasks.assignment.hdf5 import SUFFIXES, write_records
 from graphmill.tasks.assignment.instance import About, RecordError
 from graphmill.tasks.assignment.sources import Read, in_order, sources_in
-from graphmill.tasks.assignment.splits import SPLITS, Split
+from graphmill.tasks.assignment.splits import SPLITS, TO_BE_DRAWN
 from graphmill.tasks.assignment.store import AssignmentStore, distribution
 
 
@@ -30,7 +32,16 @@ class ProblemFiles:
 
     def table(self) -> Sequence[Mapping[str, Any]]:
         """How many instances there are of each size and family; those that cannot be read are a family of their own."""
-        return distribution(self._summaries())
+        found = [_summary(source, number) for source in self._sources for number in range(len(source))]
+        if not found:
+            return ()
+        abouts, shapes = zip(*found, strict=True)
+        return distribution(
+            np.array([about.size for about in abouts]),
+            np.array([about.family for about in abouts]),
+            np.array(shapes),
+            np.array([TO_BE_DRAWN if about.split is None else SPLITS.index(about.split) for about in abouts], np.int8),
+        )
 
     def problems(self) -> Iterator[str]:
         """Each record that is wrong, by name: its costs, its assignment against the solver, its duals."""
@@ -44,12 +55,6 @@ class ProblemFiles:
 
     def _files(self) -> list[Path]:
         return [Path(source.identity["file"]) for source in self._sources if "file" in source.identity]
-
-    def _summaries(self) -> Iterator[tuple[About, tuple[int, int], Split | None]]:
-        for source in self._sources:
-            for number in range(len(source)):
-                about, shape = _summary(source, number)
-                yield about, shape, about.split
 
 
 def _summary(source: Read, number: int) -> tuple[About, tuple[int, int]]:

@@ -58,7 +58,8 @@ class GrowingArrays:
         self.arrays = folder / "arrays"
         self.arrays.mkdir(parents=True, exist_ok=True)
         self.journal = self._read_journal()
-        self._dtypes = {"costs": dtype, "u": "float64", "v": "float64", "columns": "int32", "tags": "uint8"}
+        self._dtypes = {"costs": dtype, "u": "float64", "v": "float64", "columns": "int32"}
+        self._dtypes |= {"row_ids": "int32", "tags": "uint8"}
         self._kept_at = time.monotonic()
         self._index_path = folder / "index.bin"
         rows = self._rows_kept()
@@ -95,7 +96,9 @@ class GrowingArrays:
         row["fingerprint"], row["optimum"] = fingerprint, found.optimum
         row["family"] = families.index(about.family)
         row["split"] = TO_BE_DRAWN if about.split is None else SPLITS.index(about.split)
-        parts = {"costs": found.costs, "u": found.u, "v": found.v, "columns": found.columns, "tags": tag}
+        row_ids = np.full(found.shape[0], NO_SEQUENCE) if found.row_ids is None else found.row_ids
+        parts = {"costs": found.costs, "u": found.u, "v": found.v, "columns": found.columns}
+        parts |= {"row_ids": row_ids, "tags": tag}
         for name, part in parts.items():
             self._write(name, part)
         _write_all(self._index, row.tobytes())
@@ -176,6 +179,7 @@ class GrowingArrays:
             "u": int(num_rows.sum()),
             "v": int(num_cols.sum()),
             "columns": int(num_rows.sum()),
+            "row_ids": int(num_rows.sum()),
             "tags": int(rows["tag_bytes"].sum(dtype=np.int64)),
         }
 

@@ -2,12 +2,13 @@
 
 One-dimensional datasets, of which the n-th entries are the n-th record: `C` (variable length, row-major), `u`, `v`
 (variable length), `rows`, `cols` (variable length: the pairs of the optimal assignment), `cost`, `n`, `family`,
-`noise_std`, `tag`, and in files of graphmill `size`, `sequence` and `frame`. The attribute `records` counts them. A
-matrix has as many rows as `u` and columns as `v` has entries. Records are read one at a time.
+`noise_std`, `tag`, and in files of graphmill `size`, `sequence`, `frame` and `row_ids`. The attribute `records` counts
+them. A matrix has as many rows as `u` and columns as `v` has entries. Records are read one at a time.
 """
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from graphmill.base.errors import UserError
 from graphmill.base.files import remove_leftovers, replacing
 from graphmill.graph.arrays import UNREADABLE, reason
 from graphmill.tasks.assignment.file_object import SurvivingFile
+from graphmill.tasks.assignment.heaps import heap_problem
 from graphmill.tasks.assignment.instance import (
     NO_SEQUENCE,
     About,
@@ -35,8 +37,11 @@ from graphmill.tasks.assignment.splits import SPLITS, Split
 SUFFIXES: Final = (".h5", ".hdf5")
 _COSTS: Final = ("C", "n")
 _ANSWER: Final = ("u", "v", "rows", "cols", "cost")
-_LABELS: Final = ("family", "noise_std", "tag", "size", "sequence", "frame")
-_VARIABLE: Final[Mapping[str, str]] = {"C": "<f8", "u": "<f8", "v": "<f8", "rows": "<i4", "cols": "<i4"}
+_LABELS: Final = ("family", "noise_std", "tag", "size", "sequence", "frame", "row_ids")
+_VARIABLE: Final[Mapping[str, str]] = {
+    **{"C": "<f8", "u": "<f8", "v": "<f8"},
+    **{"rows": "<i4", "cols": "<i4", "row_ids": "<i4"},
+}
 _FIXED: Final[Mapping[str, str]] = {
     **{"cost": "<f8", "n": "<i4", "noise_std": "<f4"},
     **{"size": "<i4", "sequence": "<i4", "frame": "<i4"},
@@ -64,10 +69,13 @@ class Hdf5Records:
         self.path = path
         self._split, self._solves = split, duals == "solve"
         self._reading = threading.Lock()
+        self._opened: Any = None  # between the first and the last record: there may be more files than can be open
         try:
-            self._file = h5py.File(path, "r")  # type: ignore[no-untyped-call,attr-defined]
-            self._keys = tuple(self._file)
-            self._num_records = self._checked_length()
+            with h5py.File(path, "r") as file:  # type: ignore[no-untyped-call,attr-defined]
+                self._keys = tuple(file)
+                if problem := heap_problem(path):
+                    raise UserError(f"{path} is damaged: {problem}", fix="fetch or write the file again")
+                self._num_records = self._checked_length(file)
         except FileNotFoundError:
             raise UserError(f"{path} does not exist", fix="give the path of a .h5 file") from None
         except UNREADABLE as error:
@@ -101,11 +109,11 @@ class Hdf5Records:
             raise RecordError(f"C has {len(costs):,} entries, and {shape[0]} x {shape[1]} are {shape[0] * shape[1]:,}")
         matrix = checked_costs(costs.reshape(shape), "float64")
         about = self._about(record)
-        if self._solves:
-            return solved(matrix, about)
-        return confirmed(matrix, _stated(record, shape), about)
+        found = solved(matrix, about) if self._solves else confirmed(matrix, _stated(record, shape), about)
+        ids = record.get("row_ids", ())
+        return replace(found, row_ids=ids.astype(np.int32)) if len(ids) == shape[0] else found
 
-    def _checked_length(self) -> int:
+    def _checked_length(self, file: Any) -> int:  # noqa: ANN401  # h5py is untyped
         """The number of records that all keys have; `UserError` if keys are missing or contradict each other."""
         needed = _COSTS if self._solves else _COSTS + _ANSWER
         if missing := [key for key in needed if key not in self._keys]:
@@ -115,8 +123,10 @@ class Hdf5Records:
             raise UserError(
                 f"{self.path} lacks {', '.join(missing)}; it has {', '.join(self._keys) or 'nothing'}", fix=fix
             )
-        lengths = {key: self._length(key) for key in (*needed, *(key for key in _LABELS if key in self._keys))}
-        stated = self._file.attrs.get("records", lengths["C"])
+        lengths = {
+            key: self._length(file[key], key) for key in (*needed, *(key for key in _LABELS if key in self._keys))
+        }
+        stated = file.attrs.get("records", lengths["C"])
         if len(set(lengths.values())) > 1:
             counts = ", ".join(f"{key} {count:,}" for key, count in lengths.items())
             raise UserError(
@@ -130,8 +140,7 @@ class Hdf5Records:
             )
         return found
 
-    def _length(self, key: str) -> int:
-        dataset = self._file[key]
+    def _length(self, dataset: Any, key: str) -> int:  # noqa: ANN401  # h5py is untyped
         if not isinstance(dataset, h5py.Dataset) or dataset.ndim != 1:  # type: ignore[attr-defined]
             raise UserError(
                 f"{self.path}, key {key}: it is no one-dimensional dataset", fix="write an entry for each record"
@@ -140,18 +149,28 @@ class Hdf5Records:
 
     def _record(self, number: int, keys: Sequence[str]) -> dict[str, Any]:
         """The values under `keys`, and the labels, as far as the file has them."""
-        record: dict[str, Any] = {}
         with self._reading:
-            for key in (key for key in (*keys, *_LABELS) if key in self._keys):
-                try:
-                    record[key] = self._file[key][number]
-                except UNREADABLE as error:
-                    raise RecordError(f"{key} cannot be read: {reason(error)}") from error
+            record = self._read(number, [key for key in (*keys, *_LABELS) if key in self._keys])
         for key in _VARIABLE.keys() & record.keys():
             record[key] = _vector(key, record[key])
         for key in _FIXED.keys() & record.keys():
             if np.ndim(record[key]) or np.asarray(record[key]).dtype.kind not in "iuf":
                 raise RecordError(f"{key} is {record[key]!r}, and no number")
+        return record
+
+    def _read(self, number: int, keys: Sequence[str]) -> dict[str, Any]:
+        record: dict[str, Any] = {}
+        key = "the file"
+        try:
+            if self._opened is None:
+                self._opened = h5py.File(self.path, "r")  # type: ignore[no-untyped-call,attr-defined]
+            for key in keys:
+                record[key] = self._opened[key][number]
+            if number == self._num_records - 1:
+                self._opened.close()
+                self._opened = None
+        except UNREADABLE as error:
+            raise RecordError(f"{key} cannot be read: {reason(error)}") from error
         return record
 
     def _shape(self, record: Mapping[str, Any]) -> tuple[int, int]:
@@ -245,6 +264,7 @@ def _columns_of(instance: Instance) -> dict[str, Any]:
         "v": instance.v,
         "rows": rows.astype("<i4"),
         "cols": instance.columns[rows].astype("<i4"),
+        "row_ids": np.empty(0, "<i4") if instance.row_ids is None else instance.row_ids,
         "cost": instance.optimum,
         "n": instance.shape[0],
         "size": about.size,

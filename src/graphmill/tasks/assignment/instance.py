@@ -16,6 +16,7 @@ from graphmill.tasks.assignment.oracle import (
     fix_gauge,
     matched_cost,
     not_an_assignment,
+    shortest_path_duals,
     solve_exactly,
     tolerance,
 )
@@ -23,6 +24,9 @@ from graphmill.tasks.assignment.splits import Split
 
 NO_SEQUENCE: Final = -1
 _STORED_TO: Final = 1e-6  # duals of other programs may be off by this much of the largest: they are solved for again
+
+
+RowIds = NDArray[np.int32]
 
 
 class RecordError(Exception):
@@ -52,6 +56,7 @@ class Instance:
     v: Duals
     optimum: float
     about: About
+    row_ids: RowIds | None = None  # [rows]: what rows of the frames of a sequence are the same; None: nothing is known
     is_solved_again: bool = False  # what its source says was not exact to the last digits
 
     @property
@@ -99,8 +104,10 @@ def solved(costs: Costs, about: About, *, again: bool = False) -> Instance:
         columns, u, v, optimum = solve_exactly(costs)
     except InfeasibleError as error:
         raise RecordError(f"it has no assignment of {min(costs.shape)} pairs: {error}") from None
-    if problem := breach(costs, columns, u, v):
-        raise RecordError(f"the duals that were solved for prove nothing: {problem}")
+    if breach(costs, columns, u, v):
+        u, v = shortest_path_duals(costs, columns)
+        if problem := breach(costs, columns, u, v):
+            raise RecordError(f"the duals that were solved for prove nothing: {problem}")
     return Instance(costs, columns, u, v, optimum, about, is_solved_again=again)
 
 
@@ -136,4 +143,4 @@ def kept_as(instance: Instance, dtype: str) -> Instance:
         return instance
     if np.array_equal(costs, instance.costs):
         return replace(instance, costs=costs)
-    return solved(costs, instance.about, again=instance.is_solved_again)
+    return replace(solved(costs, instance.about, again=instance.is_solved_again), row_ids=instance.row_ids)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.base.errors import UserError
+from graphmill.assignment import InvalidCostsError, solve
 
 Costs = NDArray[np.floating[Any]]
 Duals = NDArray[np.float64]
@@ -29,15 +29,13 @@ def solve_exactly(cost: Costs) -> tuple[Columns, Duals, Duals, float]:
 
     `cost` [rows, cols]: finite, or +inf where a pair is infeasible. Raises `InfeasibleError`.
     """
-    rows, cols = cost.shape
-    if rows > cols:
-        row_of, v, u, optimum = solve_exactly(np.ascontiguousarray(cost.T))
-        columns = np.full(rows, UNMATCHED, np.int32)
-        columns[row_of] = np.arange(cols, dtype=np.int32)
-        return columns, u, v, optimum
-    columns = _assign(cost)
-    u, v = _duals(cost, columns)
-    return columns, *fix_gauge(u, v), matched_cost(cost, columns)
+    try:
+        solution = solve(np.asarray(cost, np.float64), check=False)
+    except InvalidCostsError as error:
+        raise InfeasibleError(error.message) from None
+    columns = np.full(len(cost), UNMATCHED, np.int32)
+    columns[solution.rows] = solution.cols
+    return columns, *fix_gauge(solution.u, solution.v), matched_cost(cost, columns)
 
 
 def fix_gauge(u: NDArray[Any], v: NDArray[Any]) -> tuple[Duals, Duals]:
@@ -127,28 +125,23 @@ def _unpaired(u: Duals, v: Duals, columns: Columns, allowed: float) -> str | Non
     return None
 
 
-def _assign(cost: Costs) -> Columns:
-    """For rows <= cols."""
-    try:
-        from scipy.optimize import linear_sum_assignment  # type: ignore[attr-defined]  # SciPy leaves it untyped
-    except ImportError:
-        raise UserError("SciPy is not installed, and it solves assignment problems", fix="pip install scipy") from None
-    try:
-        return np.asarray(linear_sum_assignment(cost)[1], dtype=np.int32)
-    except ValueError:
-        raise InfeasibleError("every assignment has an infeasible pair") from None
+def shortest_path_duals(cost: Costs, columns: Columns) -> tuple[Duals, Duals]:
+    """Duals of an optimal assignment, in the fixed gauge, whose rounding is that of the costs on shortest paths alone.
 
-
-def _duals(cost: Costs, columns: Columns) -> tuple[Duals, Duals]:
-    """The largest duals v <= 0 of an optimal assignment, and u by tightness, for rows <= cols.
-
-    v_j <= C_ij - C_i,columns(i) + v_columns(i) for every row i: shortest paths (Bellman-Ford) over columns, of which
-    there is no negative cycle. A pass costs one sweep of the rows whose column has changed since.
+    A solver that has met costs of 1e6 on its way may leave duals that are off by their rounding. For rows <= cols these
+    are the largest v <= 0: v_j <= C_ij - C_i,columns(i) + v_columns(i) for every row i, shortest paths (Bellman-Ford)
+    over columns, of which there is no negative cycle. A pass sweeps the rows whose column has changed since.
     """
+    if cost.shape[0] > cost.shape[1]:
+        row_of = np.empty(cost.shape[1], np.int32)
+        rows = np.flatnonzero(columns != UNMATCHED)
+        row_of[columns[rows]] = rows
+        v, u = shortest_path_duals(np.ascontiguousarray(cost.T), row_of)
+        return u, v
     rows = np.arange(len(columns))
     matched = cost[rows, columns].astype(np.float64)
+    tiny = 4 * _EPS * float(np.abs(matched).max())
     v = np.zeros(cost.shape[1])
-    tiny = 4 * _EPS * (float(np.abs(matched).max()) if len(matched) else 0.0)
     changed = rows
     for _ in range(2 * len(rows) + 2):
         best = v.copy()
@@ -163,4 +156,4 @@ def _duals(cost: Costs, columns: Columns) -> tuple[Duals, Duals]:
         is_free = np.ones(len(v), bool)
         is_free[columns] = False
         v[is_free] = 0.0
-    return matched - v[columns], v
+    return fix_gauge(matched - v[columns], v)

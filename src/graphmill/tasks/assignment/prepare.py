@@ -96,7 +96,8 @@ def _existing(asked: Preparation, path: Path, generator: Mapping[str, Any] | Non
     same = generator is not None and store.metadata.generator == generator
     if asked.from_path is not None or (asked.options.model_fields_set - {"workers"} and not same):
         raise UserError(f"{path} holds a prepared dataset", fix="rebuild it with --force, or choose another name")
-    shutil.rmtree(_work_folder(path), ignore_errors=True)
+    if not (_work_folder(path) / "journal.json").exists():  # else another preparation may go on there
+        shutil.rmtree(_work_folder(path), ignore_errors=True)
     _log.info(f"{store.metadata.name} is prepared already: {path}")
     return store
 
@@ -192,6 +193,10 @@ def _make(source: Source, work: Path, request: _Request) -> None:
 
 
 def _leave_out(growing: GrowingArrays, error: Exception | None, name: str, options: AssignmentPrepareOptions) -> None:
+    if isinstance(error, MemoryError):
+        raise UserError(
+            f"{name} needs more memory than there is", fix="make fewer at once: -o workers=1; or leave such sizes out"
+        ) from error
     if not isinstance(error, RecordError):
         raise error or AssertionError("neither an instance nor an error")
     if options.damaged == "refuse":

@@ -12,26 +12,24 @@ from graphmill.spec.assignment_data import SHARES
 Split = Literal["train", "val", "test"]
 SPLITS: Final[tuple[Split, ...]] = ("train", "val", "test")
 TO_BE_DRAWN: Final = -1
+_GOLDEN: Final = (5**0.5 - 1) / 2
 
 
 def drawn_splits(strata: Sequence[Hashable], units: Sequence[Hashable], seed: int) -> NDArray[np.int8]:
     """Numbers in `SPLITS` [num_instances]. Instances of one unit are in one split, which its first one's stratum draws.
 
-    The units of a stratum lie evenly in the shares, in an order and from a place that are drawn, so that strata too
-    small for all splits differ in which they miss.
+    The units stand stratum after stratum, within it in an order that is drawn; multiples of the golden section, from a
+    place that is drawn, spread them over the shares: of all units as of each stratum, however small.
     """
     first: dict[Hashable, int] = {}
     unit_of = np.array([first.setdefault(unit, len(first)) for unit in units], dtype=np.int64)
     stratum: dict[Hashable, int] = {}
     place = np.unique(unit_of, return_index=True)[1] if len(unit_of) else unit_of
     stratum_of = np.array([stratum.setdefault(strata[each], len(stratum)) for each in place], dtype=np.int64)
+    keys = keys_below(key_of(seed, Purpose.SPLIT), np.arange(len(first), dtype=np.int64))
+    order = np.lexsort((keys, stratum_of))
+    begin = key_of(seed, Purpose.SPLIT, 1) / 2**64
+    spread = (begin + np.arange(len(first)) * _GOLDEN) % 1
     splits = np.empty(len(first), dtype=np.int8)
-    bounds = np.cumsum(SHARES)[:-1]
-    for number in range(len(stratum)):
-        members = np.flatnonzero(stratum_of == number).astype(np.int64)
-        keys = keys_below(key_of(seed, Purpose.SPLIT, number), members)
-        begin = key_of(seed, Purpose.SPLIT, number, 1) / 2**64
-        ranks = np.empty(len(members))
-        ranks[np.argsort(keys, kind="stable")] = np.arange(len(members))
-        splits[members] = np.searchsorted(bounds, (ranks + begin) / len(members), side="right")
+    splits[order] = np.searchsorted(np.cumsum(SHARES)[:-1], spread, side="right")
     return splits[unit_of]

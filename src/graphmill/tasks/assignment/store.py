@@ -1,6 +1,5 @@
 """Prepared assignment problems: costs, exact answers and splits, at rest in flat arrays, one instance after another."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,9 +21,11 @@ from graphmill.spec.assignment_data import (
     refuse_absent_sizes,
 )
 from graphmill.tasks.assignment.instance import (
+    NO_SEQUENCE,
     About,
     Instance,
     RecordError,
+    RowIds,
     Stated,
     checked_costs,
     confirmed,
@@ -84,7 +85,7 @@ class AssignmentMetadata(Header):
             "fingerprints": ("uint64", (instances, 2)),
             "u": ("float64", (self.num_rows,)),
             "v": ("float64", (self.num_cols,)),
-            "columns": ("int32", (self.num_rows,)),
+            **dict.fromkeys(("columns", "row_ids"), ("int32", (self.num_rows,))),
             "tags": ("uint8", (self.num_tag_bytes,)),
             **{name: (dtype, (instances,)) for name, dtype in OF_INSTANCES.items()},
             **{split: ("int64", (getattr(self, f"num_{split}"),)) for split in SPLITS},
@@ -97,13 +98,13 @@ class AssignmentMetadata(Header):
         return None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class AssignmentStore:
-    """Prepared assignment problems, mapped: an array is opened when it is first asked for, and then kept."""
+    """Prepared assignment problems, mapped once: any thread may ask for any instance."""
 
     path: Path
     metadata: AssignmentMetadata
-    _mapped: dict[str, NDArray[Any]] = field(default_factory=dict, repr=False, compare=False)
+    arrays: Mapping[str, NDArray[Any]] = field(repr=False, compare=False)
 
     @classmethod
     def open(cls, path: Path) -> "AssignmentStore":
@@ -115,16 +116,15 @@ class AssignmentStore:
         if problem := metadata.disagreement():
             raise damaged(path / FILE_NAME, problem)
         check_arrays(path, metadata.arrays)
-        return cls(path, metadata)
+        arrays = {name: map_array(path / f"{name}.npy", record) for name, record in metadata.arrays.items()}
+        return cls(path, metadata, arrays)
 
     def __len__(self) -> int:
         return self.metadata.num_instances
 
     def array(self, name: str) -> NDArray[Any]:
         """One of the flat arrays, mapped."""
-        if name not in self._mapped:
-            self._mapped[name] = map_array(self.path / f"{name}.npy", self.metadata.arrays[name])
-        return self._mapped[name]
+        return self.arrays[name]
 
     def cost(self, instance: int) -> Costs:
         """Costs [rows, cols], mapped; +inf: infeasible."""
@@ -141,6 +141,11 @@ class AssignmentStore:
     def columns(self, instance: int) -> Columns:
         """The optimal column of each row [rows]; -1: none."""
         return self._part("columns", "u_offsets", instance)
+
+    def row_ids(self, instance: int) -> RowIds | None:
+        """What rows of the frames of a sequence are the same [rows]; None: nothing is known of that."""
+        found: RowIds = self._part("row_ids", "u_offsets", instance)
+        return None if found[0] == NO_SEQUENCE else found
 
     def optimum(self, instance: int) -> float:
         """The cost of the optimal assignment."""
@@ -174,7 +179,7 @@ class AssignmentStore:
     def instance(self, number: int) -> Instance:
         """One of them with its exact answer, as it is stored."""
         answer = self.columns(number), self.u(number), self.v(number), self.optimum(number)
-        return Instance(self.cost(number), *answer, self.about(number))
+        return Instance(self.cost(number), *answer, self.about(number), self.row_ids(number))
 
     def instances(
         self, split: Split, sizes: Iterable[int] | None = None, families: Iterable[str] | None = None
@@ -285,36 +290,30 @@ class AssignmentStore:
 
     def table(self) -> Sequence[Mapping[str, Any]]:
         """How many instances there are of each size and family: `tasks.stores.HasTable`."""
-        split_of = np.empty(len(self), object)
-        for split in SPLITS:
-            split_of[np.asarray(self.array(split))] = split
-        counted = [(self.about(each), self.shape(each), split_of[each]) for each in range(len(self))]
-        return distribution(counted)
+        splits = np.empty(len(self), np.int8)
+        for code, split in enumerate(SPLITS):
+            splits[np.asarray(self.array(split))] = code
+        sizes, families, shapes = (np.asarray(self.array(name)) for name in ("sizes", "families", "shapes"))
+        return distribution(sizes, np.array(self.metadata.family_names)[families], shapes, splits)
 
 
-def distribution(found: Iterable[tuple[About, tuple[int, int], Split | None]]) -> Sequence[Mapping[str, Any]]:
+def distribution(
+    sizes: NDArray[Any], families: NDArray[Any], shapes: NDArray[Any], splits: NDArray[np.int8]
+) -> Sequence[Mapping[str, Any]]:
     """A row for each size and family: instances in all and of each split, and the range of their shapes."""
-    counts: dict[tuple[int, str], Counter[str]] = {}
-    shapes: dict[tuple[int, str], list[tuple[int, int]]] = {}
-    for about, shape, split in found:
-        key = (about.size, about.family)
-        counts.setdefault(key, Counter())[split or ""] += 1
-        shapes.setdefault(key, []).append(shape)
-    return [
-        {
-            "size": size,
-            "family": family,
-            "instances": counts[size, family].total(),
-            **{split: counts[size, family][split] for split in SPLITS},
-            "rows": _range([rows for rows, _ in shapes[size, family]]),
-            "cols": _range([cols for _, cols in shapes[size, family]]),
-        }
-        for size, family in sorted(counts)
-    ]
+    found = []
+    for size in np.unique(sizes).tolist():
+        for family in np.unique(families[sizes == size]).tolist():
+            chosen = (sizes == size) & (families == family)
+            rows, cols = shapes[chosen].T
+            row: dict[str, Any] = {"size": size, "family": family, "instances": int(chosen.sum())}
+            row |= {split: int((splits[chosen] == code).sum()) for code, split in enumerate(SPLITS)}
+            found.append(row | {"rows": _range(rows), "cols": _range(cols)})
+    return found
 
 
-def _range(values: Sequence[int]) -> str:
-    least, most = min(values), max(values)
+def _range(values: NDArray[Any]) -> str:
+    least, most = int(values.min()), int(values.max())
     return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
@@ -348,6 +347,6 @@ class StoredInstances:
         found = self._store.instance(number)
         about, _ = self.summary(number)
         costs = checked_costs(found.costs, self._store.metadata.dtype)
-        if not self._checks:
-            return solved(costs, about)
-        return confirmed(costs, Stated(found.columns, found.u, found.v, found.optimum), about)
+        stated = Stated(found.columns, found.u, found.v, found.optimum)
+        again = confirmed(costs, stated, about) if self._checks else solved(costs, about)
+        return replace(again, row_ids=found.row_ids)

@@ -31,6 +31,7 @@ class Frame:
 
     expected: Matrix
     detected: Matrix
+    tracks: NDArray[np.int32]  # [rows], rising: the number of each row's track, by which frames are joined
 
     def costs(self) -> Matrix:
         """[rows, num_detections + rows]; +inf: infeasible."""
@@ -49,10 +50,11 @@ def sequence(seed: int, size: int, number: int, num_frames: int) -> tuple[Frame,
     side = np.sqrt(size)
     rng = rng_of(seed, "tracking", size, number)
     places, velocities = side * rng.random((size, 2)), _SPEED * rng.standard_normal((size, 2))
+    tracks, num_tracks = np.arange(size, dtype=np.int32), size
     frames = []
     for frame in range(num_frames):
         rng = rng_of(seed, "tracking", size, number, frame + 1)
-        expected = places + velocities
+        expected, known = places + velocities, tracks
         velocities = velocities + _TURN * rng.standard_normal(velocities.shape)
         places = places + velocities
         stays = (rng.random(len(places)) >= _LEAVE) & _inside(places, side)
@@ -61,10 +63,12 @@ def sequence(seed: int, size: int, number: int, num_frames: int) -> tuple[Frame,
         born = side * rng.random((come, 2))
         places = np.concatenate([places[stays], born])
         velocities = np.concatenate([velocities[stays], _SPEED * rng.standard_normal((come, 2))])
+        tracks = np.concatenate([tracks[stays], np.arange(num_tracks, num_tracks + come, dtype=np.int32)])
+        num_tracks += come
         seen = places[rng.random(len(places)) < _SEEN]
         alarms = side * rng.random((int(rng.poisson(_FALSE * size)), 2))
         detected = np.concatenate([seen + _SEEN_TO * rng.standard_normal(seen.shape), alarms])
-        frames.append(Frame(expected, rng.permutation(detected)))
+        frames.append(Frame(expected, rng.permutation(detected), known))
     return tuple(frames)
 
 
