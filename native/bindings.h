@@ -35,6 +35,7 @@ void bind_recurrent(nb::module_& m);
 void bind_attention(nb::module_& m);
 void bind_edges(nb::module_& m);
 void bind_assignment(nb::module_& m);
+void bind_assignment_features(nb::module_& m);
 
 inline void require(bool holds, const char* what) {
   if (!holds) throw std::invalid_argument(what);

@@ -253,6 +253,7 @@ void relu_dropout_backward(float* grad_in, const float* grad_out, const float* o
 #include "attention_kernels.inc"  // reads the last one
 
 #include "assignment_sweeps.inc"  // reads attention_lanes.inc
+#include "assignment_feature_kernels.inc"  // reads the last one
 
 }  // namespace
 
@@ -292,6 +293,7 @@ const Kernels GRAPHMILL_JOIN(kernels_, GRAPHMILL_ISA) = {
      columns_closer<double, double>, columns_within<double, double>},
     {lower_potentials<int64_t, int64_t>, least_reduced<int64_t, int64_t>, two_least<int64_t, int64_t>,
      columns_closer<int64_t, int64_t>, columns_within<int64_t, int64_t>},
+    {reduce_row, reduce_row_float, minimum_of<double>, minimum_of<float>, nearest_of_row, keep_smallest, soften_row},
 };
 
 }  // namespace graphmill

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "assignment_features.h"
 #include "assignment_kernels.h"
 #include "attention.h"
 
@@ -96,6 +97,7 @@ struct Kernels {
   AssignmentKernels<float, double> assignment_float;
   AssignmentKernels<double, double> assignment_double;
   AssignmentKernels<int64_t, int64_t> assignment_int64;
+  AssignmentFeatureKernels assignment_features;
 };
 
 // The best that this processor runs; GRAPHMILL_ISA=generic|avx2|avx512 asks for one.

@@ -33,4 +33,5 @@ NB_MODULE(_native, m) {
   bind_attention(m);
   bind_edges(m);
   bind_assignment(m);
+  bind_assignment_features(m);
 }

@@ -235,3 +235,23 @@ def certify_assignment(costs: Array, u: Array, v: Array, columns: Array) -> tupl
 def certify_sparse_assignment(
     indptr: Array, indices: Array, costs: Array, u: Array, v: Array, columns: Array
 ) -> tuple[float, float]: ...
+def nearest_costs(
+    costs: Array,
+    v: Array,
+    row_values: Array,
+    row_columns: Array,
+    column_values: Array | None,
+    offsets: Array | None = None,
+    num_threads: int = 1,
+) -> None: ...
+def soften_costs(
+    costs: Array,
+    v: Array,
+    epsilon: Array,
+    u: Array,
+    column_sums: Array,
+    offsets: Array | None = None,
+    num_threads: int = 1,
+) -> None: ...
+def row_minima(costs: Array, minima: Array, num_threads: int = 1) -> None: ...
+def reduce_costs(costs: Array, out: Array, offsets: Array | None = None, num_threads: int = 1) -> None: ...

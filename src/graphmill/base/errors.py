@@ -22,6 +22,10 @@ class UserError(Exception):
         return f"{self.message}\n  → {self.fix}"
 
 
+class AbsentDataError(UserError):
+    """The data that are asked for are not prepared, or there are none of that sort among them."""
+
+
 class UnreadableError(Exception):
     """A file that cannot be read now. It may be whole, so the only consequence is a retry. Exit status 71."""
 

@@ -1,7 +1,7 @@
 """`pipeline`: the stages of a pipeline planned, run and listed."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 from itertools import takewhile
 from pathlib import Path
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from graphmill.cluster.launch.predict import Prediction
     from graphmill.spec.packing import Limits, Packing
     from graphmill.spec.pipeline import Pipeline, StageSpec
+    from graphmill.spec.plan import Plan
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +43,13 @@ TimeLimit = Annotated[
 MemoryLimit = Annotated[
     str | None,
     typer.Option("--memory-limit", metavar="SIZE", show_default=False, help="Of a job, for each host, such as 64G."),
+]
+SkipMissing = Annotated[
+    bool,
+    typer.Option(
+        "--skip-missing-data",
+        help="Leave out stages whose data are not prepared; those after them begin with what they would begin with.",
+    ),
 ]
 
 
@@ -97,10 +105,14 @@ def plan(
     name: PipelineName,
     *,
     stages: StageNames = None,
+    skip_missing_data: SkipMissing = False,
     overrides: Overrides = None,
     trial: Trial = 20,
     time_limit: TimeLimit = None,
     memory_limit: MemoryLimit = None,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Show batch and memory of every stage by formula; measure nothing.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check and plan every stage; measure nothing, write nothing.")
     ] = False,
@@ -122,9 +134,13 @@ def plan(
     from graphmill.cluster.launch.predict import Measurements, predict
     from graphmill.spec.packing import pack
 
-    loaded, chosen, of = _loaded(name, stages, logs_root, overrides)
+    planner = _planner(root, logs_root, to_train=not dry_run and not memory)  # a trial trains
+    loaded, chosen, of = _loaded(name, stages, logs_root, overrides, skips=planner if skip_missing_data else None)
     limits = _limits(time_limit, memory_limit)
-    plans = checked_plans(of, chosen, of.planned_by(_planner(root, logs_root, to_train=not dry_run)))  # a trial trains
+    plans = checked_plans(of, chosen, of.planned_by(planner))
+    if memory:
+        _show_memory(chosen, plans, json=json)
+        return
     if dry_run:
         _show_states(of, json=json)
         return
@@ -147,6 +163,7 @@ def run(
     name: PipelineName,
     *,
     stages: StageNames = None,
+    skip_missing_data: SkipMissing = False,
     overrides: Overrides = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check and plan every stage, list them, and stop before anything runs.")
@@ -182,8 +199,9 @@ def run(
     from graphmill.cluster.launch.evaluation_sets import evaluate_on_all
     from graphmill.cluster.launch.pipeline import checked_plans, run_pipeline
 
-    loaded, chosen, of = _loaded(name, stages, logs_root, overrides)
-    plan_of = of.planned_by(_planner(root, logs_root, to_train=not dry_run))
+    planner = _planner(root, logs_root, to_train=not dry_run)
+    loaded, chosen, of = _loaded(name, stages, logs_root, overrides, skips=planner if skip_missing_data else None)
+    plan_of = of.planned_by(planner)
     checked_plans(of, chosen, plan_of)
     if dry_run:
         _show_states(of, json=json)
@@ -206,6 +224,7 @@ def submit(
     name: PipelineName,
     *,
     stages: StageNames = None,
+    skip_missing_data: SkipMissing = False,
     overrides: Overrides = None,
     trial: Annotated[
         int,
@@ -260,7 +279,8 @@ def submit(
     memory = None if memory_limit is None else mib_of(memory_limit)
     if memory_limit is not None and not memory:
         raise UserError(f"--memory-limit {memory_limit} is not an amount of memory", fix="write, for example, 8G")
-    loaded, chosen, _ = _loaded(name, stages, logs_root, overrides)
+    skips = _planner(root, logs_root, to_train=False) if skip_missing_data else None
+    loaded, chosen, _ = _loaded(name, stages, logs_root, overrides, skips=skips)
     submit_stages(
         loaded,
         chosen,
@@ -282,10 +302,11 @@ def list_(
             metavar="PIPELINE", show_default=False, help="A YAML file or a recipe; all such recipes if left out."
         ),
     ] = None,
+    root: DatasetRoot = None,
     logs_root: LogsRoot = Path("logs"),
     json: Json = False,
 ) -> None:
-    """List the stages of a pipeline with their state, or the recipes.
+    """List the stages of a pipeline with their state, and whether their data are there; or the recipes.
 
     \b
     Example:
@@ -293,22 +314,47 @@ def list_(
       graphmill pipeline list pipeline-neighbours --json
     """
     if name is not None:
-        _show_states(_loaded(name, None, logs_root)[2], json=json)
+        from graphmill.cluster.launch.pipeline import stages_without_data
+
+        loaded, _, of = _loaded(name, None, logs_root)
+        missing = stages_without_data(of, loaded.stages, of.planned_by(_planner(root, logs_root, to_train=False)))
+        _show_states(of, json=json, without_data=missing)
+        for stage, error in missing.items():
+            _log.info(f"stage {stage}: {error}")
         return
     show_recipes("pipeline", json=json)
 
 
 def _loaded(
-    name: str, stages: str | None, logs_root: Path, overrides: Sequence[str] | None = None
+    name: str,
+    stages: str | None,
+    logs_root: Path,
+    overrides: Sequence[str] | None = None,
+    *,
+    skips: "Planner | None" = None,
 ) -> "tuple[Pipeline, list[StageSpec], Stages]":
-    from graphmill.cluster.launch.pipeline import Stages
-    from graphmill.spec.pipeline import chosen_stages, load_pipeline
+    """`skips`: stages whose data are not prepared are left out, as this planner finds."""
+    from graphmill.cluster.launch.pipeline import Stages, stages_without_data
+    from graphmill.spec.pipeline import chosen_stages, load_pipeline, without
 
     loaded = replace(load_pipeline(name), laid_over=tuple(overrides or ()))
     names = (stages or "").replace(",", " ").split()
     if stages is not None and not names:
         raise UserError("--stages names no stage", fix="name some after it, or leave it out for all")
-    return loaded, chosen_stages(loaded, names), Stages(loaded, logs_root)
+    chosen, of = chosen_stages(loaded, names), Stages(loaded, logs_root)
+    if skips is None:
+        return loaded, chosen, of
+    missing = stages_without_data(of, chosen, of.planned_by(skips))
+    for stage, error in missing.items():
+        _log.info(f"stage {stage} is left out: {error}")
+    if len(missing) == len(chosen):
+        raise UserError("the data of no stage are prepared", fix="see above what to type for each of them")
+    loaded = without(loaded, missing)
+    return (
+        loaded,
+        [stage for stage in loaded.stages if stage.name in {each.name for each in chosen}],
+        Stages(loaded, logs_root),
+    )
 
 
 def _planner(root: Path | None, logs_root: Path, *, to_train: bool) -> "Planner":
@@ -332,27 +378,34 @@ def _limits(time_limit: str | None, memory_limit: str | None) -> "Limits | None"
     return Limits(float(seconds), memory)
 
 
-def _show_states(of: "Stages", *, json: bool) -> None:
+def _show_states(of: "Stages", *, json: bool, without_data: Collection[str] = ()) -> None:
     from graphmill.cluster.launch.pipeline import progress
 
     rows = [(state, progress(state), of.missing(state.stage)) for state in of.states()]
     if json:
         found = [
             {"stage": state.stage.name, "status": state.status, "run": state.folder.path, "waits_for": missing}
+            | {"has_data": state.stage.name not in without_data}
             | asdict(shown)
             for state, shown, missing in rows
         ]
         print_json({"pipeline": of.pipeline.name, "stages": found})
         return
-    table = [_state_row(state, shown, missing) for state, shown, missing in rows]
+    table = [_state_row(*row, has_data=row[0].stage.name not in without_data) for row in rows]
     columns = ("stage", "status", "starts from", "epochs", "steps", "attempts", "best", "folder")
     print_table(columns, table, title=f"{len(rows)} stages of {of.pipeline.name}")
 
 
-def _state_row(state: "StageState", shown: "StageProgress", missing: list[str]) -> list[Cell]:
+def _state_row(state: "StageState", shown: "StageProgress", missing: list[str], *, has_data: bool) -> list[Cell]:
     source = state.stage.init_from
     start = "-" if source is None else source.stage or source.run or source.file
-    status = f"{state.status}, waits for {', '.join(missing)}" if missing else state.status
+    status = ", ".join(
+        [
+            state.status,
+            *([] if has_data else ["no data"]),
+            *([f"waits for {', '.join(missing)}"] if missing else []),
+        ]
+    )
     epochs = f"{shown.epochs} of {shown.of_epochs}" if shown.of_epochs else "-"
     steps = f"{shown.steps} of {shown.of_steps}" if shown.of_steps else "-"
     return [state.stage.name, status, start, epochs, steps, shown.attempts, shown.best_in_words, str(state.folder.path)]
@@ -361,6 +414,33 @@ def _state_row(state: "StageState", shown: "StageProgress", missing: list[str]) 
 def _as_json(prediction: "Prediction") -> dict[str, Any]:
     values = asdict(prediction)
     return values | ({} if prediction.trial is None else {"trial": asdict(prediction.trial)})
+
+
+def _show_memory(chosen: "Sequence[StageSpec]", plans: "Sequence[Plan]", *, json: bool) -> None:
+    from graphmill.spec.modelled import modelled
+
+    rows = [(stage.name, plan, modelled(plan)) for stage, plan in zip(chosen, plans, strict=True)]
+    if json:
+        print_json(
+            {
+                "stages": [
+                    {"stage": name, "batch_size": plan.batch_size, "ranks": plan.ranks, "device": plan.device}
+                    | {"steps": plan.last_step, "sync_every": plan.sync.every, "modelled": figures}
+                    for name, plan, figures in rows
+                ]
+            }
+        )
+        return
+    columns = ("stage", "batch", "k", "ranks", "steps", "parameters", "MiB of batches", "of a step", "MiB per rank")
+    table: list[list[Cell]] = [
+        [
+            *(name, plan.batch_size, plan.sync.every, plan.ranks, plan.last_step, figures.num_parameters),
+            *(round(each) for each in (figures.memory.batches_mib, figures.memory.activations_mib)),
+            None if figures.memory_per_rank_mib is None else round(figures.memory_per_rank_mib),
+        ]
+        for name, plan, figures in rows
+    ]
+    print_table(columns, table, title="modelled (by formula, not measured): at most")
 
 
 def _show_predictions(predictions: "list[Prediction]") -> None:

@@ -4,7 +4,7 @@ A seed is one item to learn from, whatever the task: a node, a window. A schedul
 epoch's seeds, a *cut* of it into global batches, one per step, and an *assignment* of a global batch to the ranks.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from graphmill.graph.batch import SeedIds, Seeds
 from graphmill.graph.keys import Purpose, key_of, keys_below
 from graphmill.sample.budget import Costs, Packing, pack
-from graphmill.spec.calendar import Batches, EqualBatches
+from graphmill.spec.calendar import Batches, BucketedBatches, EqualBatches
 
 Ids = NDArray[np.int64]
 Order = Callable[[int], Ids]
@@ -26,6 +26,7 @@ Cut = Callable[[Ids, int], Ids]
 Assign = Callable[[Ids], tuple[Ids, ...]]
 """ids of a global batch → those of each rank; a rank may have none."""
 _BATCH_ORDER: Final = 1  # coordinate of the key that puts an epoch's batches in order; the graphs' is 0
+_BUCKET_ORDER: Final = 2  # the same of the seeds of a shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +164,61 @@ class BudgetSchedule:
         order = np.argsort(batch, kind="stable")
         ends = np.concatenate([[0], np.cumsum(np.bincount(batch, minlength=num_batches))])
         return self.ids[np.concatenate([small, packing.large])[order]], ends
+
+
+@dataclass(frozen=True, slots=True)
+class BucketSchedule:
+    """Global batches of one shape each, in an order of their own in every epoch: a pure function, as the others are.
+
+    A bucket has the ids of all seeds of a shape. An epoch takes as many of each as planned: all, or others every time.
+    """
+
+    buckets: tuple[Ids, ...]  # [n] of each shape, ascending
+    batches: BucketedBatches
+    rng_seed: int
+    _latest: dict[int, tuple[Ids, ...]] = field(default_factory=dict, repr=False)  # of the latest epoch asked for
+
+    @classmethod
+    def of(cls, buckets: Sequence[Ids], batches: Batches, rng_seed: int) -> "BucketSchedule":
+        """Raise ValueError unless each bucket has as many seeds as an epoch takes of it."""
+        if not isinstance(batches, BucketedBatches):
+            raise TypeError(f"{batches} are not of one shape each")
+        if any(len(ids) < count for ids, count in zip(buckets, batches.counts, strict=True)):
+            raise ValueError(f"buckets of {[len(ids) for ids in buckets]} seeds do not hold {batches.counts}")
+        return cls(tuple(buckets), batches, rng_seed)
+
+    @property
+    def num_seeds(self) -> int:
+        """Of a whole epoch, over all shapes and ranks."""
+        return self.batches.num_seeds
+
+    def shares(self, epoch: int, step: int) -> tuple[Ids, ...]:
+        """Ids of the seeds of every rank at one step of an epoch."""
+        return contiguous_shares(self._epoch(epoch)[step], self.batches.ranks)
+
+    def seeds(self, epoch: int, step: int, rank: int) -> Seeds:
+        """The seeds of one rank at one step of an epoch."""
+        return Seeds(epoch, step, SeedIds(self.shares(epoch, step)[rank]))
+
+    def counts(self, epoch: int, step: int) -> tuple[int, ...]:
+        """Seeds of every rank at one step of an epoch."""
+        return tuple(len(share) for share in self.shares(epoch, step))
+
+    def _epoch(self, epoch: int) -> tuple[Ids, ...]:
+        """The global batches of an epoch, in their order."""
+        if epoch not in self._latest:
+            self._latest.clear()
+            self._latest[epoch] = self._laid_out(epoch)
+        return self._latest[epoch]
+
+    def _laid_out(self, epoch: int) -> tuple[Ids, ...]:
+        at_once, found = self.batches.batch_size * self.batches.ranks, list[Ids]()
+        for number, (ids, count) in enumerate(zip(self.buckets, self.batches.counts, strict=True)):
+            key = key_of(self.rng_seed, Purpose.SEED_ORDER, epoch, _BUCKET_ORDER, number)
+            ordered = ids[np.argsort(keys_below(key, ids), kind="stable")][:count]
+            found += [ordered[begin : begin + at_once] for begin in range(0, count, at_once)]
+        key = key_of(self.rng_seed, Purpose.SEED_ORDER, epoch, _BATCH_ORDER)
+        return tuple(found[number] for number in _shuffled(np.arange(len(found), dtype=np.int64), key))
 
 
 def _shuffled(numbers: Ids, key: int) -> Ids:

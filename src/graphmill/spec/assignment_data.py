@@ -1,11 +1,12 @@
 """Assignment problems at rest: what `prepare` takes, what an experiment asks of them, what a planner must know."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Final, Literal, Self, get_args
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
+from graphmill.base.errors import AbsentDataError
 from graphmill.config.frozen import Spec
 from graphmill.spec.experiment import DatasetSpec
 from graphmill.spec.kinds.kind import DatasetInfo, KnownDataset
@@ -123,12 +124,40 @@ def parsed_count(text: str) -> tuple[str | None, int, int]:
     return match[1], int(match[2]), int(match[3])
 
 
+class ReplaySpec(Spec):
+    """Instances of sizes that were learnt before, among those of an epoch, so that they are not forgotten."""
+
+    sizes: tuple[PositiveInt, ...] = Field((), description="which sizes are learnt again; []: none")
+    share: float = Field(
+        0.0, ge=0, lt=1, description="of the instances of an epoch; equally many of each size, others in every epoch"
+    )
+
+    @model_validator(mode="after")
+    def _both_or_none(self) -> Self:
+        if bool(self.sizes) != bool(self.share):
+            raise ValueError(f"sizes is {list(self.sizes)} and share is {self.share}: give both, or neither")
+        return self
+
+
 class AssignmentDatasetSpec(DatasetSpec):
     """Which prepared assignment problems to learn from."""
 
     name: str = Field(GENERATED, description="name of a prepared dataset, or a path to its folder")
     sizes: tuple[PositiveInt, ...] | None = Field(None, description="only instances of these sizes; null: all")
     families: tuple[str, ...] | None = Field(None, description="only instances of these families; null: all")
+    replay: ReplaySpec = ReplaySpec()
+
+    @model_validator(mode="after")
+    def _replays_others(self) -> Self:
+        again = sorted(set(self.replay.sizes) & set(self.sizes or self.replay.sizes))
+        if again:
+            raise ValueError(f"replay.sizes has {again}, which the run learns from anyway")
+        return self
+
+    @property
+    def sizes_to_read(self) -> tuple[int, ...] | None:
+        """Of all instances that are read, also of those that are learnt again; None: all."""
+        return None if self.sizes is None else (*self.sizes, *self.replay.sizes)
 
 
 class SizeBucket(Spec):
@@ -161,6 +190,25 @@ class AssignmentInfo(DatasetInfo):
     def max_cols(self) -> int:
         """Of one instance."""
         return max(bucket.max_cols for bucket in self.buckets)
+
+
+def learnt_from(asked: AssignmentDatasetSpec, buckets: Iterable[SizeBucket]) -> int:
+    """Training instances of an epoch beside those that are learnt again."""
+    return sum(bucket.num_train for bucket in buckets if bucket.size not in asked.replay.sizes)
+
+
+def refuse_absent_sizes(name: str, asked: AssignmentDatasetSpec, present: Iterable[int]) -> None:
+    """Raise a `UserError` if sizes are asked for of which there is no instance to train on."""
+    there = set(present)
+    missing = ", ".join(map(str, sorted(set(asked.sizes_to_read or ()) - there)))
+    if missing:
+        listed = ", ".join(map(str, sorted(there))) or "none"
+        raise AbsentDataError(
+            f"dataset.sizes asks for {missing}, of which {name} has no instance; its sizes are {listed}",
+            fix=f"make some: graphmill prepare {GENERATED} --as MORE -o sizes=[{missing}], and join both:"
+            f" graphmill prepare JOINED --task {KIND_NAME} --from FOLDER --from FOLDER; or set dataset.sizes to some of"
+            " those that are there",
+        )
 
 
 COUNTS: Final[Mapping[str, str]] = {"num_instances": "instances", "num_sizes": "sizes", "num_families": "families"}

@@ -190,7 +190,37 @@ class BudgetBatches:
         return self.num_seeds if num_steps == self.num_steps else None
 
 
-Batches = EqualBatches | BudgetBatches
+@dataclass(frozen=True, slots=True)
+class BucketedBatches:
+    """An epoch of seeds of several shapes: every global batch of `batch_size` × `ranks` is of seeds of one shape.
+
+    The last batch of each shape may be smaller. In which order they come is another matter: see `BucketSchedule`.
+    """
+
+    counts: tuple[int, ...]  # seeds of each shape in an epoch
+    batch_size: int  # seeds per rank and step
+    ranks: int
+
+    @property
+    def num_seeds(self) -> int:
+        """Of an epoch, over all shapes and ranks."""
+        return sum(self.counts)
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of each rank in an epoch."""
+        return sum(self.steps_of(count) for count in self.counts)
+
+    def steps_of(self, count: int) -> int:
+        """Global batches that so many seeds of one shape make."""
+        return -(-count // (self.batch_size * self.ranks))
+
+    def seeds_in(self, num_steps: int) -> int | None:
+        """Seeds of a whole epoch; None: of a part of one, which is not known here."""
+        return self.num_seeds if num_steps == self.num_steps else None
+
+
+Batches = EqualBatches | BudgetBatches | BucketedBatches
 
 
 def planned_end(batches: Batches, *, epochs: int | None, max_steps: int | None) -> tuple[EpochLengths, int]:

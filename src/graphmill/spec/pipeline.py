@@ -5,7 +5,7 @@ Reading a file and making the experiments of its stages is pure, but for the fil
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
@@ -187,6 +187,29 @@ def chosen_stages(pipeline: Pipeline, names: tuple[str, ...] | list[str]) -> lis
     """The stages called `names`, in the pipeline's order; all for no names."""
     chosen = {pipeline.stage(name).name for name in names}
     return [stage for stage in pipeline.stages if not names or stage.name in chosen]
+
+
+def without(pipeline: Pipeline, names: Collection[str]) -> Pipeline:
+    """The pipeline without some stages. What would begin with their weights begins with what they would begin with.
+
+    `UserError` if a stage that is left learns from one that is not.
+    """
+    left = [stage for stage in pipeline.stages if stage.name not in names]
+    for stage in left:
+        lost = [name for name in stage.needs_for_sources() if name in names]
+        if lost:
+            raise UserError(
+                f"stage {stage.name} of pipeline {pipeline.name} uses weights of {', '.join(lost)}, which is left out",
+                fix=f"leave {stage.name} out as well, by --stages, or prepare the data of {', '.join(lost)}",
+            )
+    return replace(pipeline, stages=tuple(_begun_earlier(pipeline, stage, names) for stage in left))
+
+
+def _begun_earlier(pipeline: Pipeline, stage: StageSpec, names: Collection[str]) -> StageSpec:
+    source = stage.init_from
+    while source is not None and source.stage in names:
+        source = pipeline.stage(source.stage).init_from
+    return stage if source is stage.init_from else stage.model_copy(update={"init_from": source})
 
 
 def _stages(draft: Draft, source: str) -> tuple[list[StageSpec | None], list[Problem]]:

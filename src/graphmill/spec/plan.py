@@ -11,7 +11,7 @@ from graphmill.config.frozen import Spec
 from graphmill.runtime.gpus import capability_of
 from graphmill.spec.attention import refuse_gpus
 from graphmill.spec.batch import BatchBudget, GraphBatchSpec
-from graphmill.spec.calendar import Batches, BudgetBatches, Calendar, EpochLengths, EqualBatches, planned_end
+from graphmill.spec.calendar import Batches, BudgetBatches, Calendar, EpochLengths, planned_end
 from graphmill.spec.early_stopping import EarlyStoppingSpec
 from graphmill.spec.experiment import CheckpointSpec, Experiment, MeasureSpec, SyncSpec, TrainSpec
 from graphmill.spec.kinds import find_kind
@@ -97,7 +97,7 @@ class Plan(Spec):
         """How the seeds of an epoch are cut into steps."""
         if self.budget is not None:
             return BudgetBatches(self.dataset.num_train, self.budget.num_batches, self.ranks)
-        return EqualBatches(self.dataset.num_train, self.batch_size, self.ranks)
+        return self.task.batches(self.batch_size, self.ranks)
 
     def ending_at(self, last_step: int) -> "Plan":
         """The same plan with an earlier end."""
@@ -167,7 +167,7 @@ def resolve(
         named = [(name, capability_of(name)) for name in machine.gpu_names]
         refuse_gpus(getattr(task, "model", None), train.precision, named)
     ranks = _ranks(train.ranks, device, machine, hosts)
-    batches, budget = _batches(train, dataset, ranks, num_batches)
+    batches, budget = _batches(train, task, ranks, num_batches)
     epoch_lengths, last_step = planned_end(batches, epochs=train.epochs, max_steps=train.max_steps)
     return Plan(
         name=experiment.name,
@@ -216,7 +216,7 @@ def _is_default(train: TrainSpec, key: str) -> bool:
 
 
 def _batches(
-    train: TrainSpec, dataset: DatasetInfo, ranks: int, num_batches: NumBatches | None
+    train: TrainSpec, task: TaskPlan, ranks: int, num_batches: NumBatches | None
 ) -> tuple[Batches, BatchBudget | None]:
     """How an epoch is cut, and the budget of a batch, if it has one."""
     asked = train.batch
@@ -226,7 +226,8 @@ def _batches(
                 "the size of a batch is to be found, and nothing here can look for it",
                 fix="`graphmill batch-size` finds it; or set train.batch_size",
             )
-        return EqualBatches(dataset.num_train, train.batch_size, ranks), None
+        return task.batches(train.batch_size, ranks), None
+    dataset = task.dataset
     if num_batches is None:
         raise UserError(
             f"train.batch.mode is budget, and only the prepared graphs tell how many batches {dataset.name} makes",
@@ -240,9 +241,9 @@ def _batches(
 
 
 def _seeds_of_a_batch(batches: Batches) -> int:
-    if isinstance(batches, EqualBatches):
-        return batches.batch_size
-    return max(1, round(batches.num_seeds / batches.num_batches))
+    if isinstance(batches, BudgetBatches):
+        return max(1, round(batches.num_seeds / batches.num_batches))
+    return batches.batch_size
 
 
 def refuse_unused_sources(kind: AnyKind, sources: Iterable[str]) -> None:

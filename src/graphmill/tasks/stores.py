@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, cast, runtime_checkable
 
-from graphmill.base.errors import UserError
+from graphmill.base.errors import AbsentDataError, UserError
 from graphmill.base.names import nearest
 from graphmill.config.frozen import Spec
 from graphmill.graph.header import Header, is_prepared, prepared_in
@@ -135,24 +135,26 @@ def known_dataset(kind: AnyKind, name: str) -> KnownDataset | None:
     return next((dataset for dataset in kind.datasets if dataset.name == name), None)
 
 
-def not_prepared(kind: AnyKind, name: str, root: Path) -> UserError:
+def not_prepared(kind: AnyKind, name: str, root: Path) -> AbsentDataError:
     """The error of requested data that are not prepared."""
     here = f"--dataset-root {root}"
     of_task = "" if kind.name == DEFAULT_TASK else f" --task {kind.name}"
     known = known_dataset(kind, name)
     if known is not None:
         given = " --from PATH" if known.origin == "given" else ""
-        return UserError(f"{name} is not prepared under {root}", fix=f"graphmill prepare {name}{given}{of_task} {here}")
+        return AbsentDataError(
+            f"{name} is not prepared under {root}", fix=f"graphmill prepare {name}{given}{of_task} {here}"
+        )
     others = {dataset.name for dataset in kind.datasets}
     others |= {header.name for _, header in prepared_in(root) if header.kind == kind.name}
     if name in others:
-        return UserError(
+        return AbsentDataError(
             f"{root} holds a copy of {name}, under another name: `graphmill stage` makes such",
             fix=f"export GRAPHMILL_STAGED_ROOT={root}, and leave the dataset root where {name} was prepared",
         )
     match = nearest(name, others)
     suggestion = f"; did you mean {match!r}?" if match else ""
-    return UserError(
+    return AbsentDataError(
         f"no dataset {name!r} is prepared under {root}{suggestion}",
         fix=f"graphmill prepare {name} --from PATH{of_task} {here} (graphmill datasets lists what is there)",
     )

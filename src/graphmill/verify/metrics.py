@@ -24,7 +24,7 @@ def checks(evidence: Evidence) -> Iterator[Check]:
                 lambda: _epochs(plan, rows),
                 f"{plan.calendar.num_epochs}, of {plan.last_step} steps of each rank",
             ),
-            ("seeds", lambda: _seeds(plan, rows), f"every full epoch saw all {plan.dataset.num_train}, each once"),
+            ("seeds", lambda: _seeds(plan, rows), f"every full epoch saw all {plan.batches.num_seeds}, each once"),
             ("losses", lambda: _losses(evidence, rows), _last_values(evidence, rows[-1])),
             ("agreement", lambda: _agreement(plan, rows), _agreement_in_words(plan)),
             ("sums", lambda: problems_of_sums(evidence, rows), "what can be computed again comes to the same"),

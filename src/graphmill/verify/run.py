@@ -46,7 +46,7 @@ def _impossible(plan: Plan) -> Iterator[str]:
     others = sorted({length for _, length in plan.epoch_lengths} - {steps})
     if others:
         yield (
-            f"plan.json was changed: epochs have {others[0]} steps, but {plan.dataset.num_train} seeds in"
+            f"plan.json was changed: epochs have {others[0]} steps, but {plan.batches.num_seeds} seeds in"
             f" batches of {plan.batch_size} on {plan.ranks} ranks take {steps}"
         )
     else:

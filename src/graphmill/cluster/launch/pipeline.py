@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from graphmill.base import exits
-from graphmill.base.errors import UserError
+from graphmill.base.errors import AbsentDataError, UserError
 from graphmill.cluster.launch.check_model import unfit_problems
 from graphmill.cluster.launch.local import WORKER
 from graphmill.cluster.launch.run import resume_run, start_run
@@ -140,6 +140,21 @@ def checked_plans(stages: Stages, chosen: Sequence[StageSpec], plan_of: PlanOf) 
         problems = list(unfit_problems([name for name, _ in new], [plan for _, plan in new]))
     refuse(problems, f"pipeline {stages.pipeline.name}")
     return plans
+
+
+def stages_without_data(stages: Stages, chosen: Sequence[StageSpec], plan_of: PlanOf) -> dict[str, AbsentDataError]:
+    """Of the stages that have not begun, those whose data are not prepared, and what to type. Changes nothing."""
+    found = {}
+    for stage in chosen:
+        if stages.state(stage).status != NEW:
+            continue
+        try:
+            _ = plan_of(stage).dataset.prepared_checksum
+        except AbsentDataError as error:
+            found[stage.name] = error
+        except UserError:
+            continue  # something else is wrong with it: said where it is planned
+    return found
 
 
 def checked_plan(stages: Stages, stage: StageSpec, plan_of: PlanOf) -> Plan:

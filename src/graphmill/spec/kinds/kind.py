@@ -6,9 +6,10 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 from pydantic import Field
 
-from graphmill.base.errors import UserError
+from graphmill.base.errors import AbsentDataError
 from graphmill.config.frozen import Spec
 from graphmill.spec.batch import BatchBudget
+from graphmill.spec.calendar import Batches, EqualBatches
 from graphmill.spec.columns import Baseline, Column, Layout, Measure, columns_for
 from graphmill.spec.experiment import Experiment
 
@@ -40,7 +41,7 @@ class DatasetInfo(Spec):
         """The checksum; a `UserError` if nothing is prepared: only a plan can do without."""
         if isinstance(self.checksum, FromCatalogue):
             root = self.path.removesuffix(f"/{self.name}")
-            raise UserError(
+            raise AbsentDataError(
                 f"{self.name} is not prepared under {root}: this plan has its sizes from the catalogue, and cannot be"
                 " trained",
                 fix=f"graphmill prepare {self.name} --dataset-root {root} (add --from PATH if it is not a download)",
@@ -58,6 +59,10 @@ class TaskPlan(Spec):
     def unused(self) -> str:
         """What the data hold and the model does not read, in words; "": nothing that is known of."""
         return ""
+
+    def batches(self, batch_size: int, ranks: int) -> Batches:
+        """How the seeds of an epoch are cut into steps, where batches have no budget."""
+        return EqualBatches(self.dataset.num_train, batch_size, ranks)
 
 
 @dataclass(frozen=True, slots=True)

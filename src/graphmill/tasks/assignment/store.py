@@ -9,10 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt
 
-from graphmill.base.errors import UserError
+from graphmill.base.errors import AbsentDataError, UserError
 from graphmill.graph.arrays import check_arrays, check_checksum, map_array
 from graphmill.graph.header import FILE_NAME, Header, damaged, read_metadata
-from graphmill.spec.assignment_data import KIND_NAME, AssignmentDatasetSpec, AssignmentInfo, SizeBucket
+from graphmill.spec.assignment_data import (
+    KIND_NAME,
+    AssignmentDatasetSpec,
+    AssignmentInfo,
+    SizeBucket,
+    learnt_from,
+    refuse_absent_sizes,
+)
 from graphmill.tasks.assignment.instance import (
     NO_SEQUENCE,
     About,
@@ -228,34 +235,35 @@ class AssignmentStore:
         """What the planner must know. `UserError` if there is no such instance, or none in a split."""
         known = self.metadata
         self._refuse_absent(asked)
-        ids = {split: self.instances(split, asked.sizes, asked.families) for split in SPLITS}
+        ids = {split: self.instances(split, asked.sizes_to_read, asked.families) for split in SPLITS}
         if empty := [split for split in SPLITS if not len(ids[split])]:
             raise UserError(
                 f"{known.name} has no such instance in {', '.join(empty)}",
                 fix="prepare more instances of each size, or set dataset.sizes and dataset.families otherwise",
             )
+        buckets = self._buckets(ids)
         return AssignmentInfo(
             name=known.name,
             path=str(self.path.resolve()),
             checksum=known.checksum,
             synthetic=known.synthetic,
-            num_train=len(ids["train"]),
+            num_train=learnt_from(asked, buckets),
             num_val=len(ids["val"]),
             num_test=len(ids["test"]),
             num_instances=sum(map(len, ids.values())),
             num_costs=known.num_costs,
             dtype=known.dtype,
-            buckets=self._buckets(ids),
+            buckets=buckets,
         )
 
     def _refuse_absent(self, asked: AssignmentDatasetSpec) -> None:
-        sizes, families = np.unique(self.array("sizes")).tolist(), self.metadata.family_names
-        for key, wanted, there in (("sizes", asked.sizes, sizes), ("families", asked.families, families)):
-            if absent := [str(each) for each in wanted or () if each not in there]:
-                raise UserError(
-                    f"dataset.{key}: {self.metadata.name} has no instance of {', '.join(absent)}",
-                    fix=f"it has {', '.join(map(str, there))}: set dataset.{key} to some of these, or leave it out",
-                )
+        refuse_absent_sizes(self.metadata.name, asked, np.unique(self.array("sizes")).tolist())
+        there = self.metadata.family_names
+        if absent := [each for each in asked.families or () if each not in there]:
+            raise AbsentDataError(
+                f"dataset.families: {self.metadata.name} has no instance of {', '.join(absent)}",
+                fix=f"it has {', '.join(there)}: set dataset.families to some of these, or leave it out",
+            )
 
     def _buckets(self, ids: Mapping[Split, NDArray[np.int64]]) -> tuple[SizeBucket, ...]:
         of_all = np.concatenate(list(ids.values()))

@@ -1,0 +1,49 @@
+"""Seeds that learn nothing: zero, row minima, column minima and then row minima; and the optimal potentials."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from graphmill.spec.kinds.assignment import COLUMN_REDUCED, ORACLE, ROW_MINIMA, ZERO, AssignmentPlan
+from graphmill.spec.kinds.kind import TaskPlan
+from graphmill.tasks.assignment.batches import Problem
+from graphmill.tasks.assignment.metrics import Vector, column_potentials, judged, row_potentials
+from graphmill.tasks.assignment.store import AssignmentStore
+from graphmill.tasks.baselines import BaselineScore
+from graphmill.tasks.task import Split
+
+
+def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split]) -> Iterator[BaselineScore]:
+    """`tasks.baselines.ScoresBaselines` of assignment, one instance in memory at a time."""
+    assert isinstance(own, AssignmentPlan)
+    store = AssignmentStore.open(Path(own.dataset.path))
+    sizes = [bucket.size for bucket in own.dataset.buckets if bucket.size not in own.replay.sizes]
+    for split in splits:
+        found = {name: list[tuple[float, float, bool]]() for name in names}
+        for i in store.instances(split, sizes, own.families):
+            problem = Problem.of(store, int(i))
+            for name in names:
+                one = judged(problem.costs, *seed_of(name, problem), problem.optimum, problem.u)
+                found[name].append((one.gap, one.u_mae, one.is_feasible))
+        for name in names:
+            gap, u_mae, feasible = np.array(found[name], dtype=np.float64).reshape(-1, 3).T
+            values = {"dual_gap": np.median(gap), "u_mae": u_mae.mean(), "feasible": feasible.mean()}
+            yield BaselineScore(name, split, {key: float(value) for key, value in values.items()})
+
+
+def seed_of(name: str, problem: Problem) -> tuple[Vector, Vector]:
+    """Potentials of the rows and the columns by one of the baselines."""
+    costs = problem.costs
+    zeros = np.zeros(len(costs))
+    if name == ZERO.name:
+        return zeros, column_potentials(costs, zeros)
+    if name == ROW_MINIMA.name:
+        u = row_potentials(costs, np.zeros(costs.shape[1]))
+        return u, column_potentials(costs, u)
+    if name == COLUMN_REDUCED.name:
+        v = column_potentials(costs, zeros)
+        return row_potentials(costs, v), v
+    if name == ORACLE.name:
+        return np.asarray(problem.u), np.asarray(problem.v)
+    raise ValueError(f"{name} is no baseline of this task")

@@ -1,0 +1,44 @@
+"""A trained model outside training: called as `model(costs)`, it makes potentials that a solver can begin with."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from graphmill.tasks.assignment.batches import reduced
+from graphmill.tasks.assignment.dual_gnn import DualGnn
+from graphmill.tasks.assignment.metrics import row_potentials
+from graphmill.tasks.assignment.model import AnyCorrection
+from graphmill.tasks.assignment.one_gnn import OneGnn
+
+
+class Potentials(nn.Module):
+    """Costs → feasible potentials of rows and columns, in float64."""
+
+    def __init__(self, inner: OneGnn | DualGnn | AnyCorrection) -> None:
+        super().__init__()
+        self.inner = inner
+
+    @torch.no_grad()
+    def forward(self, costs: Tensor | NDArray[np.floating]) -> tuple[Tensor, Tensor]:
+        """u [rows] and v [columns], float64, with u + v ≤ costs.
+
+        `costs` [rows, columns]; infinite ones are absent pairs.
+
+        Raises:
+            ValueError: `costs` is no matrix with a row and a column, or holds a NaN.
+        """
+        given = costs.detach().cpu().numpy() if isinstance(costs, Tensor) else np.asarray(costs)
+        if given.ndim != 2 or not given.size:
+            raise ValueError(f"costs is {list(given.shape)}, not [rows, columns]")
+        if given.dtype not in (np.float32, np.float64):
+            given = given.astype(np.float64)
+        if np.isnan(given).any():
+            raise ValueError("costs holds a NaN")
+        is_tall = given.shape[0] > given.shape[1]
+        matrix = given.T if is_tall else given
+        instances, _ = reduced([matrix])
+        v = self.inner(instances).best_v(instances)[0].double().numpy()
+        u = row_potentials(matrix, v)
+        found = torch.from_numpy(u), torch.from_numpy(v.copy())
+        return (found[1], found[0]) if is_tall else found

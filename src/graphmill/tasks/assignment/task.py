@@ -1,0 +1,204 @@
+"""Assignment as the loop sees it: batches of one size, a loss, measures."""
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from graphmill.base.errors import UserError
+from graphmill.graph.batch import EvaluationSeeds, SeedIds
+from graphmill.graph.keys import drawn
+from graphmill.nn.weights import Weights
+from graphmill.sample.feed import feed
+from graphmill.sample.prefetch import prefetch
+from graphmill.sample.schedule import BucketSchedule, SeedSchedule
+from graphmill.spec.assignment_data import AssignmentDatasetSpec, AssignmentInfo
+from graphmill.spec.kinds.assignment import AssignmentPlan, instances_at_once
+from graphmill.spec.plan import Plan
+from graphmill.sync.group import Group
+from graphmill.tasks.assignment.batches import AssignmentBatch, Collector, Problem
+from graphmill.tasks.assignment.loss import distance, missing_share, objective
+from graphmill.tasks.assignment.metrics import Judged, judged, row_potentials
+from graphmill.tasks.assignment.model import PotentialModel, build_model, check_model
+from graphmill.tasks.assignment.portable import Potentials
+from graphmill.tasks.assignment.predicted import Predicted
+from graphmill.tasks.assignment.store import AssignmentStore
+from graphmill.tasks.same_data import refuse_other_data
+from graphmill.tasks.task import SPLITS, Measures, Pause, Predictions, Split, never_pause
+
+Ids = NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Assignment:
+    """One rank's share of the problem that a plan describes."""
+
+    plan: Plan
+    own: AssignmentPlan
+    group: Group
+    store: AssignmentStore = field(init=False)
+    model: PotentialModel = field(init=False)
+    schedule: SeedSchedule | BucketSchedule = field(init=False)
+    collector: Collector = field(init=False)
+
+    def __post_init__(self) -> None:
+        plan, own = self.plan, self.own
+        self.store = _same_store(own.dataset)
+        self.model = build_model(plan, own, rank=self.group.rank).to(self.group.device)
+        self.schedule = _schedule(plan, own, self.store)
+        is_cuda = self.group.device.type == "cuda"
+        self.collector = Collector(self.store, with_oracle=own.loss.supervised > 0, pinned=is_cuda)
+
+    def batches(self, epoch: int, first_step: int) -> Generator[AssignmentBatch]:
+        """The batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
+        with closing(prefetch(lambda: self._make(epoch, first_step), self.plan.prefetch)) as batches:
+            yield from feed(batches, self.group.device, self.group.spans)
+
+    def weights(self, epoch: int, step: int) -> tuple[int, ...]:
+        """Instances of every rank."""
+        return self.schedule.counts(epoch, step)
+
+    def largest_batches(self) -> tuple[tuple[int, int], ...]:
+        """Of the first epoch, the first batch of the instances with the most pairs."""
+        steps = range(self.plan.calendar.steps_in(0))
+        firsts = [self.schedule.seeds(0, step, 0).ids[0] for step in steps]
+        return ((0, max(steps, key=lambda step: int(np.prod(self.store.shape(int(firsts[step])))))),)
+
+    def loss_sum(self, batch: AssignmentBatch) -> Tensor:
+        """The plan's loss summed over the instances of a batch: the mean over the rounds of a model."""
+        predicted = self.model(batch)
+        shares = [self._missing(predicted, batch, number) for number in range(len(predicted.rounds))]
+        loss = torch.stack(shares).mean(dim=0).sum()
+        if self.own.loss.supervised:
+            far = distance(predicted.last.v, batch.oracle_v, batch.instances, predicted.scale)
+            loss = loss + self.own.loss.supervised * far.sum()
+        return loss
+
+    def evaluate(self, split: Split, pause: Pause = never_pause) -> Measures:
+        """Measures of a split, each instance counted once; the same on every rank, and all ranks must call it."""
+        rows, counts = list[tuple[float, ...]](), np.zeros(self.group.world_size, dtype=np.int64)
+        for ids, at_once in self._buckets(split):
+            shares = np.array_split(ids, self.group.world_size)
+            counts += [len(share) for share in shares]
+            mine = shares[self.group.rank]
+            for begin in range(0, len(shares[0]), at_once):  # the first share is never the smaller
+                pause()
+                part = mine[begin : begin + at_once]
+                rows += [(loss, each.gap, each.u_mae, each.is_feasible) for each, loss in self._judged(part)]
+        table = torch.tensor(rows, dtype=torch.float64).view(-1, 4)
+        loss, gap, u_mae, feasible = self.group.gather_rows(table, counts.tolist()).unbind(1)
+        values = {"dual_gap": float(np.median(gap)), "u_mae": float(u_mae.mean()), "feasible": float(feasible.mean())}
+        return Measures(loss=float(loss.mean()), values=values, num_seeds=int(counts.sum()))
+
+    def predict(self, splits: Sequence[Split] | None, *, embeddings: bool) -> Predictions:
+        """Feasible potentials of all rows (u) and columns (v) of the splits' instances, beside the optimal ones."""
+        if self.group.world_size > 1:
+            raise ValueError("predictions are made in one process")
+        if embeddings:
+            raise UserError("this task has no embeddings", fix="leave --embeddings out")
+        parts: list[dict[str, NDArray[Any]]] = []
+        for split in SPLITS if splits is None else splits:
+            for ids, at_once in self._buckets(split):
+                for begin in range(0, len(ids), at_once):
+                    part = ids[begin : begin + at_once]
+                    found = zip(part, self._judged(part), strict=True)
+                    parts += [_told(self.store, int(i), split, each) for i, (each, _) in found]
+        values = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return Predictions({"potential": np.arange(len(values["instance"]))}, values)
+
+    @staticmethod
+    def check_model(plan: Plan, own: AssignmentPlan) -> None:
+        """`UserError` if what the user defined does not fit the plan; without data, in a moment."""
+        check_model(plan, own)
+
+    @staticmethod
+    def on_other_data(own: AssignmentPlan, store: AssignmentStore) -> AssignmentPlan:
+        """The plan section over other prepared instances, of all their sizes and families."""
+        found = store.info(AssignmentDatasetSpec(name=store.metadata.name))
+        counts = tuple(bucket.num_train for bucket in found.buckets)
+        return own.model_copy(update={"dataset": found, "sizes": None, "families": None, "counts": counts})
+
+    @staticmethod
+    def inference_model(plan: Plan, weights: Weights) -> nn.Module:
+        """Called as model(costs), without prepared data."""
+        own = plan.task
+        assert isinstance(own, AssignmentPlan)
+        model = build_model(plan, own, rank=0)
+        weights.load_all_into(model, name=f"the model of {plan.run_id}")
+        return Potentials(model.inner)
+
+    def _missing(self, predicted: Predicted, batch: AssignmentBatch, number: int) -> Tensor:
+        """What the potentials of a round miss, [B]."""
+        found = objective(predicted.rounds[number], batch.instances)
+        unit = batch.instances.num_rows * predicted.scale.squeeze(1)
+        return missing_share(found, batch.optimum, predicted.reduced_v.sum(dim=1), unit)
+
+    def _buckets(self, split: Split) -> Iterator[tuple[Ids, int]]:
+        """Ids of the instances of a split, by size, and how many are computed together."""
+        for bucket in self.own.dataset.buckets:
+            if bucket.size not in self.own.replay.sizes:
+                ids = self.store.instances(split, (bucket.size,), self.own.families)
+                yield ids, instances_at_once(bucket.max_rows, bucket.max_cols)
+
+    @torch.no_grad()
+    def _judged(self, ids: Ids) -> Iterator[tuple[Judged, float]]:
+        """What is predicted for instances of one size, and its loss."""
+        if not len(ids):
+            return
+        self.model.eval()
+        batch = self.collector.collect(EvaluationSeeds(SeedIds(ids))).to(self.group.device)
+        predicted = self.model(batch)
+        losses = self._missing(predicted, batch, -1).tolist()
+        self.model.train()
+        found = predicted.best_v(batch.instances).double().cpu().numpy()
+        for place, i in enumerate(ids):
+            problem = Problem.of(self.store, int(i))
+            v = found[place, : problem.costs.shape[1]]
+            u = row_potentials(problem.costs, v)
+            yield judged(problem.costs, u, v, problem.optimum, problem.u), losses[place]
+
+    def _make(self, epoch: int, first_step: int) -> Iterator[AssignmentBatch]:
+        for step in range(first_step, self.plan.calendar.steps_in(epoch)):
+            with self.group.spans("gather"):
+                batch = self.collector.collect(self.schedule.seeds(epoch, step, self.group.rank))
+            yield batch
+
+
+def _schedule(plan: Plan, own: AssignmentPlan, store: AssignmentStore) -> SeedSchedule | BucketSchedule:
+    """Which instances each rank learns from at each step."""
+    buckets = []
+    for bucket, count in zip(own.dataset.buckets, own.counts, strict=True):
+        ids = store.instances("train", (bucket.size,), own.families)
+        buckets.append(ids if bucket.size in own.replay.sizes else drawn(ids, count, plan.seed))
+    if len(buckets) == 1:
+        return SeedSchedule.equal(buckets[0], plan.batches, plan.seed)
+    return BucketSchedule.of(buckets, plan.batches, plan.seed)
+
+
+def _told(store: AssignmentStore, instance: int, split: Split, found: Judged) -> dict[str, NDArray[Any]]:
+    """Potentials of an instance as columns of a table: those of its rows, then those of its columns."""
+    is_transposed = Problem.of(store, instance).is_transposed
+    u, v = (found.v, found.u) if is_transposed else (found.u, found.v)
+    count = len(u) + len(v)
+    return {
+        "instance": np.full(count, instance),
+        "split": np.full(count, split, dtype="U5"),
+        "family": np.full(count, store.family(instance), dtype="U32"),
+        "side": np.repeat(np.array(["row", "column"]), [len(u), len(v)]),
+        "place": np.concatenate([np.arange(len(u)), np.arange(len(v))]),
+        "predicted": np.concatenate([u, v]),
+        "optimal": np.concatenate([store.u(instance), store.v(instance)]),
+    }
+
+
+def _same_store(planned: AssignmentInfo) -> AssignmentStore:
+    """The store that was planned with: a run must not continue with other instances under the same path."""
+    store = AssignmentStore.open(Path(planned.path))
+    refuse_other_data(planned, store.metadata.checksum)
+    return store
