@@ -302,8 +302,8 @@ def _measures() -> Iterator[Measure]:
         "dual_gap",
         "dual gap",
         higher_is_better=False,
-        about="median over instances of (optimum - dual objective) ÷ absolute optimum; of an optimum of 0 the difference by"
-        " row, in the instance's scale",
+        about="median over instances of (optimum - dual objective) ÷ its size; of an optimum of 0 the difference"
+        " by row, over the mean cost that is not 0",
     )
     yield Measure(
         "u_mae",
