@@ -27,7 +27,11 @@ namespace {
 constexpr int64_t kBidsPerRow = 20;  // of an auction: prices of few columns can fall for long
 constexpr int64_t kStepsPerRow = 4;  // of a row reduction, for the same reason
 constexpr int64_t kRowReductions = 2;
-constexpr double kEpsilons[] = {4.0, 1.0, 0.25, 0.0625};  // of the auctions, in typical distances of pairs
+// Epsilon of an auction, in typical distances of a row's second best pair from its best. It begins where few bids
+// suffice, a step higher as long as they do not, and falls from there to the last, at which what is left for paths is
+// little.
+constexpr double kFirstEpsilon = 4.0, kLastEpsilon = 0.0625, kStepUp = 16.0, kStepDown = 4.0;
+constexpr int64_t kFewBidsPerRow = 4, kMostStepsUp = 4;
 
 // v[j] = min over i of cost(i, j) - u[i]; u null: 0. At most 0 where there are more columns than rows.
 template <class C, class W>
@@ -64,13 +68,34 @@ void refuse_odd_costs(const AssignmentCosts<C>& costs) {
 
 // Potentials near the optimum, and a matching of what is tight at them.
 template <class C, class W>
-void hold_auctions(AssignmentSearch<C, W>& search, int64_t num_rows) {
-  const double spacing = search.spacing();
-  for (const double epsilon : kEpsilons) {
+void hold_auctions(AssignmentSearch<C, W>& search, int64_t num_rows, double spacing) {
+  const auto hold = [&](double epsilon, int64_t bids_per_row) {
     const W step = static_cast<W>(spacing * epsilon);
-    if (step > 0) search.auction(step, kBidsPerRow * num_rows);
-  }
+    return step > 0 ? search.auction(step, bids_per_row * num_rows) : true;
+  };
+  double epsilon = kFirstEpsilon;
+  for (int64_t up = 0; up < kMostStepsUp && !hold(epsilon, kFewBidsPerRow); ++up) epsilon *= kStepUp;
+  while ((epsilon /= kStepDown) >= kLastEpsilon) hold(epsilon, kBidsPerRow);
   search.rematch();
+}
+
+template <class C, class W>
+void reduce_rows(AssignmentSearch<C, W>& search, int64_t num_rows) {
+  for (int64_t pass = 0; pass < kRowReductions; ++pass) search.reduce_rows(kStepsPerRow * num_rows);
+}
+
+// Phases 3 and 4. Columns that lose their row in an auction, and are left over, cost a search each: with more columns
+// than rows it is held only where the reduction leaves much to do. Where a row's best pairs are equal (spacing 0) there
+// is nothing for an auction to tell apart.
+template <class C, class W>
+void prepare_search(AssignmentSearch<C, W>& search, const AssignmentCosts<C>& costs, const AssignmentWork& work) {
+  const double spacing = search.spacing();
+  const bool is_square = costs.num_rows == costs.num_columns;
+  if (is_square && work.free_after_greedy > 0 && spacing > 0) hold_auctions(search, costs.num_rows, spacing);
+  reduce_rows(search, costs.num_rows);
+  if (is_square || !(spacing > 0) || work.free_after_reduction * 4 <= costs.num_rows) return;
+  hold_auctions(search, costs.num_rows, spacing);
+  reduce_rows(search, costs.num_rows);
 }
 
 }  // namespace
@@ -87,14 +112,10 @@ bool solve_assignment(const AssignmentCosts<C>& costs, const AssignmentOptions& 
   AssignmentSearch<C, W> search(costs, options.candidates, v, work);
   search.choose_candidates();
   if (costs.indptr == nullptr && !search.all_finite()) refuse_odd_costs(costs);
-  // Columns that lose their row in an auction, and are left over, cost a search each: with more columns than rows it is
-  // worth it only where the reduction leaves much to do.
-  const bool is_first = is_square && work->free_after_greedy > 0;
-  if (options.auctions && is_first) hold_auctions(search, costs.num_rows);
-  for (int64_t pass = 0; pass < kRowReductions; ++pass) search.reduce_rows(kStepsPerRow * costs.num_rows);
-  if (options.auctions && !is_square && work->free_after_reduction > costs.num_rows / 4) {
-    hold_auctions(search, costs.num_rows);
-    for (int64_t pass = 0; pass < kRowReductions; ++pass) search.reduce_rows(kStepsPerRow * costs.num_rows);
+  if (options.auctions) {
+    prepare_search(search, costs, *work);
+  } else {
+    reduce_rows(search, costs.num_rows);
   }
   if (!search.augment_all()) return false;
   if (!is_square) search.release_columns();

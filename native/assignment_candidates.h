@@ -28,36 +28,42 @@ class CandidateRows {
     int64_t begin = 0, end = 0;
     W beyond = kInfeasible<W>;
     int64_t wanted = 0;
+    bool is_whole = false;  // no list: all columns are candidates, and are read from the matrix
   };
   const Row& row(int64_t i) const { return rows_[static_cast<size_t>(i)]; }
   const int32_t* columns() const { return columns_.data(); }
   const W* costs() const { return values_.data(); }
   bool all_finite() const { return all_finite_; }
+  const C* dense_row(int64_t i) const { return costs_.costs + i * costs_.num_columns; }
 
-  // Choose candidates of a dense row at these potentials; more than before if it has some.
-  void choose(int64_t i, const W* v) {
+  // Choose candidates of a dense row anew, at the potentials of now.
+  void choose(int64_t i, const W* v) { choose(i, v, wanted_); }
+
+  // Twice as many as it has.
+  void widen(int64_t i, const W* v) { choose(i, v, 2 * rows_[static_cast<size_t>(i)].wanted); }
+
+ private:
+  static constexpr int64_t kListedShare = 8;  // a list of more than 1/8 of the columns takes longer than a sweep
+
+  void choose(int64_t i, const W* v, int64_t wanted) {
     if (costs_.indptr != nullptr) return;
     Row& row = rows_[static_cast<size_t>(i)];
-    row.wanted = row.wanted == 0 ? wanted_ : 2 * row.wanted;
+    row.wanted = wanted;
     row.begin = static_cast<int64_t>(columns_.size());
     const int64_t most = costs_.num_columns;
-    if (row.wanted * 4 >= most) {
+    row.is_whole = row.wanted * kListedShare >= most;
+    if (row.is_whole) {
       row.beyond = kInfeasible<W>;
-      reserve(most);
       assignment_kernels<C, W>().least_reduced(dense_row(i), v, most, &all_finite_);
-      take(i, v, row.begin, largest_finite(), most);
     } else {
       row.beyond = choose_some(i, v, row);
     }
     row.end = static_cast<int64_t>(columns_.size());
   }
 
- private:
   static W largest_finite() {
     return std::numeric_limits<W>::has_infinity ? std::numeric_limits<W>::max() : kInfeasible<W>;
   }
-  const C* dense_row(int64_t i) const { return costs_.costs + i * costs_.num_columns; }
-
   void reserve(int64_t more) {
     // The arena grows by halves, and is cut to what was taken: a row's candidates lie together.
     const size_t needed = columns_.size() + static_cast<size_t>(more) + 8;

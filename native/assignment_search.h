@@ -38,13 +38,15 @@ class AssignmentSearch {
 
   bool all_finite() const { return rows_.all_finite(); }
 
-  // Rows bid for their best column, each bid at least epsilon beyond the second best, until each has one.
-  void auction(W epsilon, int64_t most_bids) {
+  // Rows bid for their best column, each bid at least epsilon beyond the second best, until each has one. False: that
+  // took more bids.
+  bool auction(W epsilon, int64_t most_bids) {
+    num_asked_ = num_outdated_ = 0;
     std::fill(column_of_.begin(), column_of_.end(), -1);
     std::fill(row_of_.begin(), row_of_.end(), -1);
     for (int64_t next = 0; next < costs_.num_rows; ++next)
       for (auto i = static_cast<int32_t>(next); i >= 0;) {
-        if (most_bids-- == 0) return;
+        if (most_bids-- == 0) return false;
         const Best best = best_of(i);
         if (best.column < 0) break;
         const int32_t loser = row_of_[static_cast<size_t>(best.column)];
@@ -53,6 +55,7 @@ class AssignmentSearch {
         i = loser;
         ++work_->bids;
       }
+    return true;
   }
 
   // Match anew what is tight at the potentials of now.
@@ -60,7 +63,7 @@ class AssignmentSearch {
     std::fill(column_of_.begin(), column_of_.end(), -1);
     std::fill(row_of_.begin(), row_of_.end(), -1);
     for (int64_t i = 0; i < costs_.num_rows; ++i) {
-      widen_until_tight(i);
+      refresh(i);
       match_tight(i);
     }
     list_free_rows();
@@ -69,6 +72,7 @@ class AssignmentSearch {
 
   // Augmenting row reduction: a free row takes its best column, whose price falls until the second best is as good.
   void reduce_rows(int64_t most_steps) {
+    num_asked_ = num_outdated_ = 0;
     std::vector<int32_t> still_free;
     for (const int32_t first : free_)
       for (int32_t i = first; i >= 0;) {
@@ -121,6 +125,8 @@ class AssignmentSearch {
   }
 
  private:
+  static constexpr int64_t kBidsOfCandidates = 2;
+
   struct Best {
     int32_t column = -1;
     W cost{}, least = kInfeasible<W>, second = kInfeasible<W>;
@@ -147,23 +153,28 @@ class AssignmentSearch {
 
   W least_of_candidates(int64_t i) const {
     const auto& row = rows_.row(i);
+    if (row.is_whole) {
+      bool ignored = true;
+      return assignment_kernels<C, W>().least_reduced(rows_.dense_row(i), v_, costs_.num_columns, &ignored);
+    }
     W least = kInfeasible<W>;
     for (int64_t e = row.begin; e < row.end; ++e) least = std::min(least, rows_.costs()[e] - v_[rows_.columns()[e]]);
     return least;
   }
 
-  void widen(int64_t i) {
+  void choose_anew(int64_t i) {
     rows_.choose(i, v_);
     ++work_->rows_widened;
   }
 
-  void widen_until_tight(int64_t i) {
-    while (least_of_candidates(i) > rows_.row(i).beyond) widen(i);
+  void refresh(int64_t i) {
+    if (least_of_candidates(i) > rows_.row(i).beyond) choose_anew(i);
   }
 
   // Give the row a free column among its tight ones.
   void match_tight(int64_t i) {
     const auto& row = rows_.row(i);
+    if (row.is_whole) return match_tight_of_all(i);
     W least = kInfeasible<W>;
     int64_t chosen = -1;
     for (int64_t e = row.begin; e < row.end; ++e) {
@@ -180,9 +191,38 @@ class AssignmentSearch {
     if (chosen >= 0) assign(static_cast<int32_t>(i), rows_.columns()[chosen], rows_.costs()[chosen]);
   }
 
+  void match_tight_of_all(int64_t i) {
+    make_room();
+    const W least = least_of_candidates(i);
+    if (least >= kInfeasible<W>) return;
+    const int64_t count =
+        assignment_kernels<C, W>().columns_within(rows_.dense_row(i), v_, 0, costs_.num_columns, least,
+                                                  costs_.num_columns, some_columns_.data(), some_costs_.data());
+    for (int64_t e = 0; e < count; ++e)
+      if (row_of_[static_cast<size_t>(some_columns_[static_cast<size_t>(e)])] < 0)
+        return assign(static_cast<int32_t>(i), some_columns_[static_cast<size_t>(e)],
+                      some_costs_[static_cast<size_t>(e)]);
+  }
+
+  void make_room() {
+    some_columns_.resize(static_cast<size_t>(costs_.num_columns) + 8);
+    some_costs_.resize(static_cast<size_t>(costs_.num_columns) + 8);
+  }
+
+  Best best_of_all(int32_t i) const {
+    Best best;
+    const C* row = rows_.dense_row(i);
+    best.column = static_cast<int32_t>(
+        assignment_kernels<C, W>().two_least(row, v_, costs_.num_columns, &best.least, &best.second));
+    if (best.column >= 0) best.cost = static_cast<W>(row[best.column]);
+    return best;
+  }
+
   Best best_of(int32_t i) {
+    ++num_asked_;
     while (true) {
       const auto& row = rows_.row(i);
+      if (row.is_whole) return best_of_all(i);
       Best best;
       for (int64_t e = row.begin; e < row.end; ++e) {
         const int32_t column = rows_.columns()[e];
@@ -201,7 +241,10 @@ class AssignmentSearch {
         best.second = std::min(best.second, row.beyond);
         return best;
       }
-      widen(i);
+      // New candidates take a few sweeps. Where they would be outdated soon, the row is read for this once.
+      ++num_outdated_;
+      if (num_outdated_ * kBidsOfCandidates > num_asked_ + costs_.num_rows) return best_of_all(i);
+      choose_anew(i);
     }
   }
 
@@ -215,9 +258,17 @@ class AssignmentSearch {
     ++work_->row_scans;
     shift_[static_cast<size_t>(i)] = shift;
     const auto& row = rows_.row(i);
-    const int32_t* columns = rows_.columns();
-    const W* costs = rows_.costs();
-    for (int64_t e = row.begin; e < row.end; ++e) {
+    const int32_t* columns = rows_.columns() + row.begin;
+    const W* costs = rows_.costs() + row.begin;
+    int64_t count = row.end - row.begin;
+    if (row.is_whole) {
+      make_room();
+      count = assignment_kernels<C, W>().columns_closer(rows_.dense_row(i), v_, shift, distance_.data(), nearest_,
+                                                        costs_.num_columns, some_columns_.data(), some_costs_.data());
+      columns = some_columns_.data();
+      costs = some_costs_.data();
+    }
+    for (int64_t e = 0; e < count; ++e) {
       const auto j = static_cast<size_t>(columns[e]);
       const W distance = costs[e] - v_[j] - shift;
       if (!(distance < distance_[j] && distance < nearest_)) continue;
@@ -240,7 +291,7 @@ class AssignmentSearch {
     done_.clear();
     nearest_ = kInfeasible<W>;
     end_ = -1;
-    widen_until_tight(root);
+    refresh(root);
     const W least = least_of_candidates(root);
     if (least >= kInfeasible<W>) return false;
     scan(root, least);
@@ -249,7 +300,8 @@ class AssignmentSearch {
       std::pop_heap(heap_.begin(), heap_.end());
       heap_.pop_back();
       if (next.id < 0) {
-        widen(~next.id);
+        rows_.widen(~next.id, v_);
+        ++work_->rows_widened;
         scan(~next.id, shift_[static_cast<size_t>(~next.id)]);
       } else if (next.distance == distance_[static_cast<size_t>(next.id)]) {
         visit(next);
@@ -302,6 +354,9 @@ class AssignmentSearch {
   std::vector<W> shift_, distance_;
   std::vector<int32_t> row_before_, touched_;
   std::vector<Reached> heap_, done_;
+  std::vector<int32_t> some_columns_;  // of a whole row
+  std::vector<W> some_costs_;
+  int64_t num_asked_ = 0, num_outdated_ = 0;  // of best_of, in this auction
   W nearest_{};
   int32_t end_ = -1;
 };

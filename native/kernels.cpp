@@ -287,9 +287,12 @@ const Kernels GRAPHMILL_JOIN(kernels_, GRAPHMILL_ISA) = {
      attention_backward_sources<float>},
     {attention_forward<double>, attention_weights_of<double>, attention_backward_targets<double>,
      attention_backward_sources<double>},
-    {lower_potentials<float, double>, least_reduced<float, double>, columns_within<float, double>},
-    {lower_potentials<double, double>, least_reduced<double, double>, columns_within<double, double>},
-    {lower_potentials<int64_t, int64_t>, least_reduced<int64_t, int64_t>, columns_within<int64_t, int64_t>},
+    {lower_potentials<float, double>, least_reduced<float, double>, two_least<float, double>,
+     columns_closer<float, double>, columns_within<float, double>},
+    {lower_potentials<double, double>, least_reduced<double, double>, two_least<double, double>,
+     columns_closer<double, double>, columns_within<double, double>},
+    {lower_potentials<int64_t, int64_t>, least_reduced<int64_t, int64_t>, two_least<int64_t, int64_t>,
+     columns_closer<int64_t, int64_t>, columns_within<int64_t, int64_t>},
     {reduce_row, reduce_row_float, minimum_of<double>, minimum_of<float>, nearest_of_row, keep_smallest, soften_row},
 };
 

@@ -11,8 +11,10 @@ import typer
 import graphmill
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
+from graphmill.cli.bench_run import bench_run
 from graphmill.cli.options import Json
 from graphmill.cli.show import print_json, print_table
+from graphmill.spec.kinds import all_kinds
 
 
 def register(app: typer.Typer) -> None:
@@ -32,13 +34,19 @@ def bench(
 ) -> None:
     """Run a benchmark, or list them.
 
-    Benchmarks come with a checkout of graphmill only, not with an installed package.
+    Benchmarks against peers come with a checkout of graphmill only, not with an installed package. What a trained run
+    is worth, `graphmill bench TASK RUN`, is measured wherever graphmill is installed.
 
     \b
     Example:
       graphmill bench
       graphmill bench sampler --help
+      graphmill bench assignment logs/assignment-one-gnn-20261124T101500Z -o repeats=9 --output bench.csv
     """
+    benched = {kind.name: kind for kind in all_kinds() if kind.bench} if name is not None else {}
+    if name in benched:
+        bench_run(benched[name], arguments or [])
+        return
     folder = Path(graphmill.__file__).parents[2] / "benchmarks"
     scripts = {path.stem: path for path in sorted(folder.glob("*.py")) if _runs(path)}
     if not scripts:

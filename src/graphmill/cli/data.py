@@ -156,7 +156,7 @@ def prepare(
         "unit": unit,
     }
     texts = [*(option or []), *(f"{key}={value}" for key, value in flags.items() if value is not None)]
-    options = _options(kind, texts)
+    options = task_options(kind.prepare_options, texts, f"prepare of the task {kind.name}")
     with progress(f"preparing {save_as or name}"):
         asked = Preparation(name, resolved_dataset_root(root), options, first, save_as, force, tuple(more))
         store = prepare_store(kind, asked)
@@ -183,15 +183,15 @@ def _kind_to_prepare(name: str, task: str | None, source: Path | None) -> "AnyKi
     return next((kind for kind in latest_first if kind.recognise and load(kind.recognise)(source)), default_kind())
 
 
-def _options(kind: "AnyKind", texts: Sequence[str]) -> "Spec":
+def task_options(model: "type[Spec]", texts: Sequence[str], where: str) -> Any:  # noqa: ANN401  # one of `model`
+    """What `-o KEY=VALUE` asked for; `UserError` names all that is wrong at once."""
     from graphmill.config.check import checked
     from graphmill.config.draft import Draft
 
     draft = Draft({}, {}, flag="-o")
     for text in texts:
         draft.override(text)
-    options: Spec = checked(kind.prepare_options, draft, f"prepare of the task {kind.name}")
-    return options
+    return checked(model, draft, where)
 
 
 def inspect(

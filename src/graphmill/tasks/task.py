@@ -206,6 +206,21 @@ class Detects(Protocol):
         """With the plan's model and these weights, without prepared data."""
 
 
+@dataclass(frozen=True, slots=True)
+class Benched:
+    """What a benchmark of a run found: a mapping for each thing measured, and a table of them for people."""
+
+    rows: Sequence[Mapping[str, Any]]  # the same keys in all
+    summary: Sequence[Mapping[str, Any]]
+
+
+class Benches(Protocol):
+    """What a kind may name as its `bench`: `graphmill bench KIND RUN`."""
+
+    def __call__(self, model: nn.Module, store: Any, options: Any, progress: Callable[[str], None]) -> Benched:  # noqa: ANN401
+        """Measure `model`, as `graphmill.load` gives it, on prepared data; `options` is the kind's `bench_options`."""
+
+
 class UsedLater(Protocol):
     """What a class of tasks may offer for the use of finished runs. Without it `UserError` says what is missing."""
 

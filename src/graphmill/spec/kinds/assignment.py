@@ -7,6 +7,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
+from graphmill.spec.assignment_bench import AssignmentBenchOptions
 from graphmill.spec.assignment_data import (
     COUNTS,
     DATASETS,
@@ -349,6 +350,8 @@ KIND: Final = Kind(
     sizes=sizes,
     counts=COUNTS,
     datasets=(*DATASETS, PROGRESSIVE),
+    bench="graphmill.tasks.assignment.bench:measure",
+    bench_options=AssignmentBenchOptions,
     prepare_options=AssignmentPrepareOptions,
     prepare="graphmill.tasks.assignment.prepare:prepare_asked",
     merges=True,

@@ -28,6 +28,25 @@ class CostsToPotentials(nn.Module):
         Raises:
             ValueError: `costs` is no matrix with a row and a column, or holds a NaN.
         """
+        matrix, v, is_tall = self._predicted(costs)
+        found = torch.from_numpy(row_potentials(matrix, v)), torch.from_numpy(v)
+        return (found[1], found[0]) if is_tall else found
+
+    @torch.no_grad()
+    def seed(
+        self, costs: Tensor | NDArray[np.floating]
+    ) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None]:
+        """What a solver begins with: potentials of the columns, or of the rows where those are more.
+
+        Without those of the other side, which a solver finds on its way: `graphmill.assignment.solve(costs, seed)`.
+        """
+        _, v, is_tall = self._predicted(costs)
+        return (v, None) if is_tall else (None, v)
+
+    def _predicted(
+        self, costs: Tensor | NDArray[np.floating]
+    ) -> tuple[NDArray[np.floating], NDArray[np.float64], bool]:
+        """Costs with no more rows than columns, potentials of their columns, and whether they were transposed."""
         given = costs.detach().cpu().numpy() if isinstance(costs, Tensor) else np.asarray(costs)
         if given.ndim != 2 or not given.size:
             raise ValueError(f"costs is {list(given.shape)}, not [rows, columns]")
@@ -38,7 +57,4 @@ class CostsToPotentials(nn.Module):
         is_tall = given.shape[0] > given.shape[1]
         matrix = given.T if is_tall else given
         instances, _ = reduced([matrix])
-        v = self.inner(instances).best_v(instances)[0].double().numpy()
-        u = row_potentials(matrix, v)
-        found = torch.from_numpy(u), torch.from_numpy(v.copy())
-        return (found[1], found[0]) if is_tall else found
+        return matrix, self.inner(instances).best_v(instances)[0].double().numpy().copy(), is_tall
