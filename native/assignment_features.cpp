@@ -85,9 +85,8 @@ void row_minima(const CostMatrices& costs, double* minima, int num_threads) {
   const int64_t n = costs.columns;
   ThreadPool::instance().parallel_for(costs.batch * costs.rows, 64, num_threads, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
-      minima[row] = costs.is_double
-                        ? row_kernels().minimum(static_cast<const double*>(costs.data) + row * n, n)
-                        : row_kernels().minimum_float(static_cast<const float*>(costs.data) + row * n, n);
+      minima[row] = costs.is_double ? row_kernels().minimum(static_cast<const double*>(costs.data) + row * n, n)
+                                    : row_kernels().minimum_float(static_cast<const float*>(costs.data) + row * n, n);
   });
 }
 

@@ -1,5 +1,6 @@
-// What is learnt from about matrices of costs, in dense sweeps: the smallest costs of rows and columns after a potential
-// of the columns is taken off, and the softened minima of one pass over rows and columns (Sinkhorn's, in place).
+// What is learnt from about matrices of costs, in dense sweeps: the smallest costs of rows and columns after a
+// potential of the columns is taken off, and the softened minima of one pass over rows and columns (Sinkhorn's, in
+// place).
 #pragma once
 #include <cstdint>
 

@@ -72,8 +72,8 @@ void bind_assignment_features(nb::module_& m) {
         "column_values"_a.noconvert().none(), "offsets"_a.none() = nb::none(), "num_threads"_a = 1,
         "The smallest cost - offset - v of every row with their columns, and, less the row's smallest, of every "
         "column.");
-  m.def("soften_costs", &soften_costs_py, "costs"_a, "v"_a, "epsilon"_a, "u"_a.noconvert(),
-        "column_sums"_a.noconvert(), "offsets"_a.none() = nb::none(), "num_threads"_a = 1,
+  m.def("soften_costs", &soften_costs_py, "costs"_a, "v"_a, "epsilon"_a, "u"_a.noconvert(), "column_sums"_a.noconvert(),
+        "offsets"_a.none() = nb::none(), "num_threads"_a = 1,
         "u becomes the softened minimum of cost - offset - v over each row; column_sums: what each column then holds.");
   m.def("row_minima", &row_minima_py, "costs"_a, "minima"_a.noconvert(), "num_threads"_a = 1,
         "The smallest cost of every row.");

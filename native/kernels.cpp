@@ -253,6 +253,7 @@ void relu_dropout_backward(float* grad_in, const float* grad_out, const float* o
 #include "attention_kernels.inc"  // reads the last one
 
 #include "assignment_sweeps.inc"  // reads attention_lanes.inc
+
 #include "assignment_feature_kernels.inc"  // reads the last one
 
 }  // namespace

@@ -5,7 +5,7 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.spec.load import load_experiment
-from graphmill.spec.pipeline import chosen_stages, load_pipeline, load_stage, source_section
+from graphmill.spec.pipeline import chosen_stages, load_pipeline, load_stage, source_section, without
 from graphmill.spec.study import load_study
 
 TWO = """\
@@ -149,3 +149,29 @@ def test_other_files_are_refused():
     for load in (load_experiment, load_study):
         with pytest.raises(UserError, match="holds a pipeline"):
             load("pipeline-neighbours")
+
+
+THREE = (
+    TWO
+    + """\
+  - name: more
+    set: {train.epochs: 3}
+    init_from: {stage: all}
+"""
+)
+
+
+def test_without_a_stage_others_begin_with_what_it_would_begin_with(written):
+    pipeline = load_pipeline(written(THREE))
+    left = without(pipeline, {"all"})
+    assert [stage.name for stage in left.stages] == ["few", "more"]
+    assert left.stage("more").init_from == pipeline.stage("all").init_from
+    first = without(pipeline, {"few", "all"})
+    assert [(stage.name, stage.init_from) for stage in first.stages] == [("more", None)]
+    assert without(pipeline, set()) == pipeline
+
+
+def test_a_stage_that_others_learn_from_is_not_left_out(written):
+    text = THREE.replace("init_from: {stage: all}", "sources: {teacher: {stage: all}}")
+    with pytest.raises(UserError, match="more of pipeline two uses weights of all"):
+        without(load_pipeline(written(text)), {"all"})

@@ -100,7 +100,7 @@ def test_a_plan_of_each_task_reads_back():
     assert traffic().dataset is not None
     assert traffic().calendar.steps_in(0) == -(-23_974 // 64)
     with pytest.raises(UserError):
-        Plan.model_validate({**traffic().model_dump(), "task": {"kind": "assignment"}})
+        Plan.model_validate({**traffic().model_dump(), "task": {"kind": "matching"}})
     with pytest.raises(ValidationError):
         Plan.model_validate({**traffic().model_dump(), "task": {"dataset": {}}})
 

@@ -1,8 +1,8 @@
 """`pipeline`: the stages of a pipeline planned, run and listed."""
 
 import logging
-from collections.abc import Collection, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,18 +14,17 @@ from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.cli.job_options import joined_values, takes_job_options
 from graphmill.cli.options import CodeSnapshot, DatasetRoot, Json, LogsRoot, Overrides
+from graphmill.cli.pipeline_tables import as_json, show_memory, show_packing, show_predictions, show_states
 from graphmill.cli.plan import make_plan
 from graphmill.cli.recipes import show_recipes
-from graphmill.cli.show import Cell, print_facts, print_json, print_line, print_table
+from graphmill.cli.show import print_json, print_line
 from graphmill.cli.submit_on import On, Overwrite, RemoteGraphmill, SshConfig, keep_words, submit_there
 from graphmill.cli.tree import Commands
 
 if TYPE_CHECKING:
-    from graphmill.cluster.launch.pipeline import Planner, StageProgress, Stages, StageState
-    from graphmill.cluster.launch.predict import Prediction
-    from graphmill.spec.packing import Limits, Packing
+    from graphmill.cluster.launch.pipeline import Planner, Stages
+    from graphmill.spec.packing import Limits
     from graphmill.spec.pipeline import Pipeline, StageSpec
-    from graphmill.spec.plan import Plan
 
 _log = logging.getLogger(__name__)
 
@@ -139,10 +138,10 @@ def plan(
     limits = _limits(time_limit, memory_limit)
     plans = checked_plans(of, chosen, of.planned_by(planner))
     if memory:
-        _show_memory(chosen, plans, json=json)
+        show_memory(chosen, plans, json=json)
         return
     if dry_run:
-        _show_states(of, json=json)
+        show_states(of, json=json)
         return
     measurements = Measurements(logs_root / loaded.name, keep=True)
     predictions = predict(of, chosen, plans, measurements, steps=trial, in_job=limits is not None)
@@ -150,11 +149,11 @@ def plan(
     packing = None if limits is None else pack(costs, limits)
     if json:
         jobs = {} if packing is None else {"jobs": packing.jobs, "misfits": packing.misfits}
-        print_json({"pipeline": loaded.name, "stages": [_as_json(each) for each in predictions], **jobs})
+        print_json({"pipeline": loaded.name, "stages": [as_json(each) for each in predictions], **jobs})
     else:
-        _show_predictions(predictions)
+        show_predictions(predictions)
         if packing is not None:
-            _show_packing(packing)
+            show_packing(packing)
     if packing is not None and packing.misfits:
         raise typer.Exit(exits.ANSWER_IS_NO)
 
@@ -204,7 +203,7 @@ def run(
     plan_of = of.planned_by(planner)
     checked_plans(of, chosen, plan_of)
     if dry_run:
-        _show_states(of, json=json)
+        show_states(of, json=json)
         return
     evaluated = None
     if loaded.evaluate_on == "all":
@@ -212,7 +211,7 @@ def run(
     with running_here(of, chosen, plan_of):
         code = run_pipeline(of, chosen, plan_of=plan_of, after_stage=evaluated)
     if json:
-        _show_states(of, json=True)
+        show_states(of, json=True)
     if code:
         raise typer.Exit(code)
     if not json:
@@ -318,7 +317,7 @@ def list_(
 
         loaded, _, of = _loaded(name, None, logs_root)
         missing = stages_without_data(of, loaded.stages, of.planned_by(_planner(root, logs_root, to_train=False)))
-        _show_states(of, json=json, without_data=missing)
+        show_states(of, json=json, without_data=missing)
         for stage, error in missing.items():
             _log.info(f"stage {stage}: {error}")
         return
@@ -376,102 +375,3 @@ def _limits(time_limit: str | None, memory_limit: str | None) -> "Limits | None"
     if memory_limit is not None and not memory:
         raise UserError(f"--memory-limit {memory_limit} is not an amount of memory", fix="write, for example, 8G")
     return Limits(float(seconds), memory)
-
-
-def _show_states(of: "Stages", *, json: bool, without_data: Collection[str] = ()) -> None:
-    from graphmill.cluster.launch.pipeline import progress
-
-    rows = [(state, progress(state), of.missing(state.stage)) for state in of.states()]
-    if json:
-        found = [
-            {"stage": state.stage.name, "status": state.status, "run": state.folder.path, "waits_for": missing}
-            | {"has_data": state.stage.name not in without_data}
-            | asdict(shown)
-            for state, shown, missing in rows
-        ]
-        print_json({"pipeline": of.pipeline.name, "stages": found})
-        return
-    table = [_state_row(*row, has_data=row[0].stage.name not in without_data) for row in rows]
-    columns = ("stage", "status", "starts from", "epochs", "steps", "attempts", "best", "folder")
-    print_table(columns, table, title=f"{len(rows)} stages of {of.pipeline.name}")
-
-
-def _state_row(state: "StageState", shown: "StageProgress", missing: list[str], *, has_data: bool) -> list[Cell]:
-    source = state.stage.init_from
-    start = "-" if source is None else source.stage or source.run or source.file
-    status = ", ".join(
-        [
-            state.status,
-            *([] if has_data else ["no data"]),
-            *([f"waits for {', '.join(missing)}"] if missing else []),
-        ]
-    )
-    epochs = f"{shown.epochs} of {shown.of_epochs}" if shown.of_epochs else "-"
-    steps = f"{shown.steps} of {shown.of_steps}" if shown.of_steps else "-"
-    return [state.stage.name, status, start, epochs, steps, shown.attempts, shown.best_in_words, str(state.folder.path)]
-
-
-def _as_json(prediction: "Prediction") -> dict[str, Any]:
-    values = asdict(prediction)
-    return values | ({} if prediction.trial is None else {"trial": asdict(prediction.trial)})
-
-
-def _show_memory(chosen: "Sequence[StageSpec]", plans: "Sequence[Plan]", *, json: bool) -> None:
-    from graphmill.spec.modelled import modelled
-
-    rows = [(stage.name, plan, modelled(plan)) for stage, plan in zip(chosen, plans, strict=True)]
-    if json:
-        print_json(
-            {
-                "stages": [
-                    {"stage": name, "batch_size": plan.batch_size, "ranks": plan.ranks, "device": plan.device}
-                    | {"steps": plan.last_step, "sync_every": plan.sync.every, "modelled": figures}
-                    for name, plan, figures in rows
-                ]
-            }
-        )
-        return
-    columns = ("stage", "batch", "k", "ranks", "steps", "parameters", "MiB of batches", "of a step", "MiB per rank")
-    table: list[list[Cell]] = [
-        [
-            *(name, plan.batch_size, plan.sync.every, plan.ranks, plan.last_step, figures.num_parameters),
-            *(round(each) for each in (figures.memory.batches_mib, figures.memory.activations_mib)),
-            None if figures.memory_per_rank_mib is None else round(figures.memory_per_rank_mib),
-        ]
-        for name, plan, figures in rows
-    ]
-    print_table(columns, table, title="modelled (by formula, not measured): at most")
-
-
-def _show_predictions(predictions: "list[Prediction]") -> None:
-    from graphmill.spec.packing import StageCost, Unmeasured
-
-    rows: list[list[Cell]] = []
-    for each in predictions:
-        cost, trial = each.cost, each.trial
-        if trial is None or not isinstance(cost, StageCost):
-            why = f"not yet: {cost.why}" if isinstance(cost, Unmeasured) else None
-            rows.append([each.stage, each.status, each.steps_left, None, None, None, why])
-            continue
-        work = f"{cost.work_s.low:.1f} to {cost.work_s.high:.1f}"
-        memory = f"{cost.memory_mib.low:.0f} to {cost.memory_mib.high:.0f}"
-        measured = "earlier" if each.is_recorded else f"{trial.steps} steps"
-        rows.append([each.stage, each.status, each.steps_left, round(cost.start_s, 1), work, memory, measured])
-    columns = ("stage", "status", "steps left", "start-up s", "work s", "MiB per host", "measured")
-    print_table(columns, rows, title="predicted from a trial of each stage")
-
-
-def _show_packing(packing: "Packing") -> None:
-    print_line("")
-    for number, job in enumerate(packing.jobs, start=1):
-        parts = [f"{part.stage} {part.begin_s:.0f}-{part.end_s:.0f} s" for part in job.parts]
-        facts: list[tuple[str, Cell]] = [
-            ("stages", ", ".join(parts)),
-            ("predicted s, at most", round(job.takes_s, 1)),
-            ("time limit s", job.time_s),
-            ("MiB per host", job.memory_mib or None),
-            ("hosts x ranks", f"{job.shape.hosts} x {job.shape.ranks_per_host}"),
-        ]
-        print_facts(facts, title=f"job {number} of {len(packing.jobs)}")
-    for misfit in packing.misfits:
-        _log.info(f"stage {misfit.stage} does not fit: {misfit.why}")

@@ -85,7 +85,7 @@ AssignmentModelSpec = Annotated[OneGnnSpec | DualGnnSpec | CustomModelSpec, Fiel
 class DualLossSpec(Spec):
     """What the dual objective misses of the optimum, over what row minima miss: 1 is no better, 0 is optimal."""
 
-    kind: Literal["dual"] = "dual"
+    kind: Literal["dual"] = Field("dual", description="of potentials that are feasible whatever they are")
     supervised: NonNegativeFloat = Field(
         0.0, description="weight of the mean distance to optimal potentials of the columns, in the instance's scale"
     )
@@ -303,8 +303,8 @@ def _measures() -> Iterator[Measure]:
         "dual_gap",
         "dual gap",
         higher_is_better=False,
-        about="median over instances of (optimum - dual objective) ÷ |optimum|; of an optimum of 0 the difference by"
-        " row, in the instance's scale",
+        about="median over instances of (optimum - dual objective) ÷ its size; of an optimum of 0 the difference"
+        " by row, over the mean cost that is not 0",
     )
     yield Measure(
         "u_mae",

@@ -17,7 +17,7 @@ _LEAST_GAP: Final = 0.01  # of rows × scale: where row minima are (nearly) opti
 
 
 @dataclass(frozen=True, slots=True)
-class Potentials:
+class FeasiblePotentials:
     """Of the columns, and the best of the rows for them, in the unit of the costs."""
 
     v: Tensor  # [B, m]; 0 for columns that fill up
@@ -63,14 +63,14 @@ def capped(v: Tensor, given: Instances) -> Tensor:
     return out
 
 
-def completed(v: Tensor, given: Instances) -> Potentials:
+def completed(v: Tensor, given: Instances) -> FeasiblePotentials:
     """With the best potentials of the rows: one sweep. Differentiable in `v` by `objective` only."""
     found = nearest(given.costs, v.detach(), 1)
     u = found.row_values[:, :, 0]
-    return Potentials(v, torch.where(u < torch.inf, u, 0.0), found.row_columns[:, :, 0])
+    return FeasiblePotentials(v, torch.where(u < torch.inf, u, 0.0), found.row_columns[:, :, 0])
 
 
-def objective(found: Potentials, given: Instances) -> Tensor:
+def objective(found: FeasiblePotentials, given: Instances) -> Tensor:
     """The dual objective [B], less the row minima that were taken off the costs."""
     made: Tensor = _Objective.apply(found.v, found.u, found.columns, given.is_column)  # type: ignore[no-untyped-call]
     return made

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from graphmill.spec.kinds.assignment import CORRECTIONS, FIRST_FEATURES, ROUND_FEATURES
 from graphmill.tasks.assignment.features import Instances, Nearest, first_features, nearest, round_features
-from graphmill.tasks.assignment.loss import Potentials, capped, completed
+from graphmill.tasks.assignment.loss import FeasiblePotentials, capped, completed
 from graphmill.tasks.assignment.predicted import Predicted
 
 
@@ -76,7 +76,7 @@ class OneGnn(nn.Module):
         first = first_features(given, topk=self.topk, soft_sweeps=self.soft_sweeps)
         weight = _weights(given)
         h, v = self.first(first.columns), first.v
-        found, made = nearest(given.costs, v, self.topk), list[Potentials]()
+        found, made = nearest(given.costs, v, self.topk), list[FeasiblePotentials]()
         for number, round_ in enumerate(self.rounds):
             features, lengths = round_features(found, first.scale, given.is_column)
             h, change = round_(h, features, lengths, weight)
@@ -89,9 +89,9 @@ class OneGnn(nn.Module):
         return Predicted(tuple(made), first.scale, first.reduced_v)
 
 
-def _as_potentials(v: Tensor, found: Nearest) -> Potentials:
+def _as_potentials(v: Tensor, found: Nearest) -> FeasiblePotentials:
     u = found.row_values[:, :, 0]
-    return Potentials(v, torch.where(u < torch.inf, u, 0.0), found.row_columns[:, :, 0])
+    return FeasiblePotentials(v, torch.where(u < torch.inf, u, 0.0), found.row_columns[:, :, 0])
 
 
 def _weights(given: Instances) -> Tensor:

@@ -12,7 +12,7 @@ from graphmill.tasks.assignment.model import AnyCorrection
 from graphmill.tasks.assignment.one_gnn import OneGnn
 
 
-class Potentials(nn.Module):
+class CostsToPotentials(nn.Module):
     """Costs → feasible potentials of rows and columns, in float64."""
 
     def __init__(self, inner: OneGnn | DualGnn | AnyCorrection) -> None:

@@ -6,19 +6,19 @@ import torch
 from torch import Tensor
 
 from graphmill.tasks.assignment.features import Instances
-from graphmill.tasks.assignment.loss import Potentials, objective
+from graphmill.tasks.assignment.loss import FeasiblePotentials, objective
 
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
     """Potentials after each round, and what they are measured by."""
 
-    rounds: tuple[Potentials, ...]  # the last is what is learnt
+    rounds: tuple[FeasiblePotentials, ...]  # the last is what is learnt
     scale: Tensor  # [B, 1], in the unit of the costs
     reduced_v: Tensor  # [B, m]: minima of the columns after those of the rows, the seed that learns nothing
 
     @property
-    def last(self) -> Potentials:
+    def last(self) -> FeasiblePotentials:
         """What the model makes of the instances in the end."""
         return self.rounds[-1]
 

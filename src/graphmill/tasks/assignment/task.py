@@ -26,7 +26,7 @@ from graphmill.tasks.assignment.batches import AssignmentBatch, Collector, Probl
 from graphmill.tasks.assignment.loss import distance, missing_share, objective
 from graphmill.tasks.assignment.metrics import Judged, judged, row_potentials
 from graphmill.tasks.assignment.model import PotentialModel, build_model, check_model
-from graphmill.tasks.assignment.portable import Potentials
+from graphmill.tasks.assignment.portable import CostsToPotentials
 from graphmill.tasks.assignment.predicted import Predicted
 from graphmill.tasks.assignment.store import AssignmentStore
 from graphmill.tasks.same_data import refuse_other_data
@@ -131,7 +131,7 @@ class Assignment:
         assert isinstance(own, AssignmentPlan)
         model = build_model(plan, own, rank=0)
         weights.load_all_into(model, name=f"the model of {plan.run_id}")
-        return Potentials(model.inner)
+        return CostsToPotentials(model.inner)
 
     def _missing(self, predicted: Predicted, batch: AssignmentBatch, number: int) -> Tensor:
         """What the potentials of a round miss, [B]."""
