@@ -73,7 +73,7 @@ def test_what_a_planner_learns(small):
     assert info.max_cols > info.max_rows >= 17
     one = small.info(AssignmentDatasetSpec(sizes=(6,), families=("uniform",)))
     assert (one.num_instances, one.max_rows, one.max_cols) == (10, 6, 6)
-    with pytest.raises(UserError, match="no instance of 7"):
+    with pytest.raises(UserError, match="asks for 7, of which mine has no instance"):
         small.info(AssignmentDatasetSpec(sizes=(7,)))
     with pytest.raises(UserError, match="no instance of sphere"):
         small.info(AssignmentDatasetSpec(families=("sphere",)))
