@@ -208,31 +208,7 @@ def intrusion_headline(result: dict[str, Any]) -> tuple[str, str]:
     return "attacks on CAN buses, F1 of a GAT", "; ".join(parts)
 
 
-def assignment_training(result: dict[str, Any]) -> str:
-    floor, batch = result["floor"], result["batch_size"]
-    lines = [
-        f"**A training step on assignment problems** of size {result['size']}, batches of {batch},"
-        f" {result['threads']} threads: OneGNN of the recipe with its {result['sweeps']} sweeps over the costs, beside"
-        " the step that the task comes from, written again from its description. The floor: the bytes of a step, moved"
-        " once at the rate of a copy\n",
-        "| | instances/s | time ÷ graphmill (quartiles) |",
-        "|" + "---|" * 3,
-    ]
-    for name, rate in result["instances_per_s"].items():
-        found = result["ratio_to_graphmill"].get(name)
-        lines.append(f"| {name} | {rate['median']:,.1f} | {'1' if found is None else ratio(found)} |")
-    least_s = floor["bytes"] / floor["copy_bytes_per_s"]["median"]
-    lines.append(f"| floor | {batch / least_s:,.0f} | |")
-    return "\n".join([*lines, "", source(result, "python benchmarks/assignment_training.py")])
-
-
-def assignment_training_headline(result: dict[str, Any]) -> tuple[str, str]:
-    found = result["ratio_to_graphmill"]["the original"]["median"]
-    return "training on assignment problems", f"{found:.3g} times as fast as the step that it comes from"
-
-
 TABLES = {
-    "assignment_training": assignment_training,
     "attention": attention,
     "collate": collate,
     "graph_epoch": graph_epoch,
@@ -243,7 +219,6 @@ TABLES = {
 }
 
 HEADLINES = {
-    "assignment_training": assignment_training_headline,
     "attention": attention_headline,
     "collate": collate_headline,
     "graph_epoch": graph_epoch_headline,

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from assignment_tables import HEADLINES as OF_ASSIGNMENT
 from graph_tables import HEADLINES as OF_GRAPHS
 
 
@@ -97,6 +98,7 @@ HEADLINES = {
     "step": step_headline,
     "traffic_step": traffic_headline,
     "accuracy": accuracy_headline,
+    **OF_ASSIGNMENT,
     **OF_GRAPHS,
     "kills": kills_headline,
     "limits": limits_headline,

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from assignment_tables import TABLES as OF_ASSIGNMENT
 from entries import AGES, problems, read, source
 from fault_tables import faults, faults_ssh, preemption
 from graph_tables import TABLES as OF_GRAPHS
@@ -368,6 +369,7 @@ TABLES = {
     "traffic_step": traffic_step,
     "dispatch": dispatch,
     "accuracy": accuracy,
+    **OF_ASSIGNMENT,
     **OF_GRAPHS,
     "schemes": schemes,
     "equality": equality,

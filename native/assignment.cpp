@@ -30,7 +30,8 @@ constexpr int64_t kRowReductions = 2;
 // Epsilon of an auction, in typical distances of a row's second best pair from its best. It begins where few bids
 // suffice, a step higher as long as they do not, and falls from there to the last, at which what is left for paths is
 // little.
-constexpr double kFirstEpsilon = 4.0, kLastEpsilon = 0.0625, kStepUp = 16.0, kStepDown = 4.0;
+constexpr double kFirstEpsilon = 4.0, kFirstOfGiven = 0.25, kLastEpsilon = 0.0625, kStepUp = 16.0, kStepDown = 4.0;
+// Given potentials may be near the optimum: a large epsilon would take them away from it.
 constexpr int64_t kFewBidsPerRow = 4, kMostStepsUp = 4;
 
 // v[j] = min over i of cost(i, j) - u[i]; u null: 0. At most 0 where there are more columns than rows.
@@ -68,12 +69,11 @@ void refuse_odd_costs(const AssignmentCosts<C>& costs) {
 
 // Potentials near the optimum, and a matching of what is tight at them.
 template <class C, class W>
-void hold_auctions(AssignmentSearch<C, W>& search, int64_t num_rows, double spacing) {
+void hold_auctions(AssignmentSearch<C, W>& search, int64_t num_rows, double spacing, double epsilon) {
   const auto hold = [&](double epsilon, int64_t bids_per_row) {
     const W step = static_cast<W>(spacing * epsilon);
     return step > 0 ? search.auction(step, bids_per_row * num_rows) : true;
   };
-  double epsilon = kFirstEpsilon;
   for (int64_t up = 0; up < kMostStepsUp && !hold(epsilon, kFewBidsPerRow); ++up) epsilon *= kStepUp;
   while ((epsilon /= kStepDown) >= kLastEpsilon) hold(epsilon, kBidsPerRow);
   search.rematch();
@@ -88,13 +88,15 @@ void reduce_rows(AssignmentSearch<C, W>& search, int64_t num_rows) {
 // than rows it is held only where the reduction leaves much to do. Where a row's best pairs are equal (spacing 0) there
 // is nothing for an auction to tell apart.
 template <class C, class W>
-void prepare_search(AssignmentSearch<C, W>& search, const AssignmentCosts<C>& costs, const AssignmentWork& work) {
+void prepare_search(AssignmentSearch<C, W>& search, const AssignmentCosts<C>& costs, const AssignmentWork& work,
+                    bool is_cold) {
+  const double epsilon = is_cold ? kFirstEpsilon : kFirstOfGiven;
   const double spacing = search.spacing();
   const bool is_square = costs.num_rows == costs.num_columns;
-  if (is_square && work.free_after_greedy > 0 && spacing > 0) hold_auctions(search, costs.num_rows, spacing);
+  if (is_square && work.free_after_greedy > 0 && spacing > 0) hold_auctions(search, costs.num_rows, spacing, epsilon);
   reduce_rows(search, costs.num_rows);
   if (is_square || !(spacing > 0) || work.free_after_reduction * 4 <= costs.num_rows) return;
-  hold_auctions(search, costs.num_rows, spacing);
+  hold_auctions(search, costs.num_rows, spacing, epsilon);
   reduce_rows(search, costs.num_rows);
 }
 
@@ -113,7 +115,7 @@ bool solve_assignment(const AssignmentCosts<C>& costs, const AssignmentOptions& 
   search.choose_candidates();
   if (costs.indptr == nullptr && !search.all_finite()) refuse_odd_costs(costs);
   if (options.auctions) {
-    prepare_search(search, costs, *work);
+    prepare_search(search, costs, *work, options.start == AssignmentStart::kCold);
   } else {
     reduce_rows(search, costs.num_rows);
   }

@@ -101,6 +101,8 @@ class CandidateRows {
     const W least = assignment_kernels<C, W>().least_reduced(dense_row(i), v, costs_.num_columns, &all_finite_);
     if (least >= kInfeasible<W>) return kInfeasible<W>;
     reserve(capacity);
+    // Where pairs are infeasible, as in gated frames, a row often has only a few others.
+    if (!all_finite_ && take(i, v, row.begin, largest_finite(), capacity) < capacity) return kInfeasible<W>;
     const double times = static_cast<double>(row.wanted) / static_cast<double>(wanted_);
     for (int attempt = 0; attempt < 4 && gap_ >= 0; ++attempt) {
       const W limit = static_cast<W>(least + static_cast<W>(gap_ * times));

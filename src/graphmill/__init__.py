@@ -10,14 +10,16 @@ __version__ = "0.1.0"
 
 _LAZY: Final = {  # public name: the module that defines it. pyproject.toml lists each for import-linter.
     "NeighborLoader": "graphmill.sample.loader",
+    "SeededSolver": "graphmill.tasks.assignment.seeded",
     "load": "graphmill.train.load",
     "memory_snapshot": "graphmill.train.memory_snapshot",
 }
 _LAZY_MODULES: Final = ("assignment",)
-__all__ = ["NeighborLoader", "__version__", "load", "memory_snapshot"]
+__all__ = ["NeighborLoader", "SeededSolver", "__version__", "load", "memory_snapshot"]
 
 if TYPE_CHECKING:
     from graphmill.sample.loader import NeighborLoader
+    from graphmill.tasks.assignment.seeded import SeededSolver
     from graphmill.train.load import load
     from graphmill.train.memory_snapshot import memory_snapshot
 

@@ -22,7 +22,7 @@ class Predictor(Protocol):
         """Costs [n, m] → potentials to begin with, (u or None, v or None)."""
 
 
-_TRIALS: Final = 3  # instances of a size that are solved both ways first
+TRIALS: Final = 3  # instances of a size that are solved both ways first
 _AGAIN: Final = 64  # of so many instances one is solved the other way, too
 _REMEMBERED: Final = 9  # times that a median is taken of
 
@@ -36,7 +36,7 @@ class _Times:
 
     def ways(self) -> Sequence[Way]:
         """How to solve the next instance; the last one's solution is given."""
-        if len(self.seconds["cold"]) < _TRIALS:
+        if len(self.seconds["cold"]) < TRIALS:
             return ("model", "cold")
         best = self.best
         other: Way = "cold" if best == "model" else "model"

@@ -1,0 +1,120 @@
+"""Tables of the assignment problem: the solver, frames that follow each other, models, training."""
+
+from statistics import geometric_mean
+from typing import Any
+
+from entries import source
+from graph_tables import entries_of, ratio
+
+PEERS = ("SciPy", "lapjv", "lapjvs")
+FORMS = ("graphmill", "graphmill, checked", *PEERS, "floor")
+
+
+def assignment(result: dict[str, Any]) -> str:
+    lines = [
+        "**The exact assignment solver**, cold, one thread, processor time; ratios: time ÷ graphmill's. The floor: the"
+        " matrix read twice. Empty: over the limit of time\n",
+        "| size | family | graphmill, ms | " + " | ".join(FORMS[1:]) + " |",
+        "|" + "---|" * (len(FORMS) + 2),
+    ]
+    sizes = dict(sorted(entries_of(result).items(), key=lambda entry: int(entry[0])))
+    for size, entry in sizes.items():
+        for family, found in entry["families"].items():
+            ratios = found["ratio_to_graphmill"]
+            cells = [f"{ratios[name]['median']:.3g}" if name in ratios else "" for name in FORMS[1:]]
+            ms = f"{1e3 * found['seconds']['graphmill']['median']:.2f}"
+            lines.append(f"| {int(size):,} | {family.replace('_', ' ')} | {ms} | {' | '.join(cells)} |")
+        means = entry["geometric_mean"]
+        cells = ["", *[f"{means[name]:.3g}" if name in means else "" for name in PEERS], ""]
+        lines.append(f"| {int(size):,} | geometric mean | | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", source(result, "python benchmarks/assignment.py")])
+
+
+def assignment_headline(result: dict[str, Any]) -> tuple[str, str]:
+    entries = entries_of(result)
+    means = {name: geometric_mean(entry["geometric_mean"][name] for entry in entries.values()) for name in PEERS}
+    fastest = min(value for entry in entries.values() for value in entry["fastest_peer"].values())
+    sizes = sorted(map(int, entries))
+    told = ", ".join(f"{value:.3g} times {name}" for name, value in means.items())
+    return (
+        f"the assignment problem, {sizes[0]:,} to {sizes[-1]:,} rows, nine families",
+        f"as fast as {told} (geometric means); {fastest:.3g} times the fastest of them where it gains least",
+    )
+
+
+def assignment_frames(result: dict[str, Any]) -> str:
+    lines = [
+        "**Frames of a tracker** (gated, infeasible pairs), one thread, processor time\n",
+        "| objects | solver | µs a frame | frames/s | time ÷ graphmill (quartiles) |",
+        "|" + "---|" * 5,
+    ]
+    for size, entry in sorted(entries_of(result).items(), key=lambda found: int(found[0])):
+        for name, seconds in entry["seconds"].items():
+            median = seconds["median"]
+            cells = (f"{1e6 * median:.0f}", f"{1 / median:,.0f}", ratio(entry["ratio_to_graphmill"][name]))
+            lines.append(f"| {size} | {name} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", source(result, "python benchmarks/assignment_frames.py")])
+
+
+SEEDED = {
+    "vs_scipy": "model + solver vs SciPy",
+    "vs_lap": "vs lapjv",
+    "vs_best_trivial": "vs our best trivial seed",
+    "cold_vs_scipy": "cold vs SciPy",
+    "cold_vs_lap": "cold vs lapjv",
+    "oracle_vs_cold": "oracle vs cold",
+    "auto_vs_cold": "auto vs cold",
+}
+
+
+def assignment_seeded(result: dict[str, Any]) -> str:
+    lines = [
+        f"**Potentials that a model predicts** (OneGNN, trained on {result['trained_on']}, {result['epochs']} epochs),"
+        " one thread, wall time, features and model counted: speed-ups, geometric means. Below 1 the model costs more"
+        " than it saves; the trivial seeds are none, u = 0, and row minima; auto is `graphmill.SeededSolver`\n",
+        f"| family | size | {' | '.join(SEEDED.values())} | auto takes | dual gap |",
+        "|" + "---|" * (len(SEEDED) + 4),
+    ]
+    for line in result["summary"]:
+        cells = [number(line[name]) for name in SEEDED]
+        family = line["family"].replace("_", " ")
+        lines.append(
+            f"| {family} | {line['size']} | {' | '.join(cells)} | {line['auto_seed']} | {line['dual_gap']:.3g} |"
+        )
+    return "\n".join([*lines, "", source(result, "python benchmarks/assignment_seeded.py")])
+
+
+def number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
+
+
+def assignment_training(result: dict[str, Any]) -> str:
+    floor, batch = result["floor"], result["batch_size"]
+    lines = [
+        f"**A training step on assignment problems** of size {result['size']}, batches of {batch},"
+        f" {result['threads']} threads: OneGNN of the recipe with its {result['sweeps']} sweeps over the costs, beside"
+        " the step that the task comes from, written again from its description. The floor: the bytes of a step, moved"
+        " once at the rate of a copy\n",
+        "| | instances/s | time ÷ graphmill (quartiles) |",
+        "|" + "---|" * 3,
+    ]
+    for name, rate in result["instances_per_s"].items():
+        found = result["ratio_to_graphmill"].get(name)
+        lines.append(f"| {name} | {rate['median']:,.1f} | {'1' if found is None else ratio(found)} |")
+    least_s = floor["bytes"] / floor["copy_bytes_per_s"]["median"]
+    lines.append(f"| floor | {batch / least_s:,.0f} | |")
+    return "\n".join([*lines, "", source(result, "python benchmarks/assignment_training.py")])
+
+
+def assignment_training_headline(result: dict[str, Any]) -> tuple[str, str]:
+    found = result["ratio_to_graphmill"]["the original"]["median"]
+    return "training on assignment problems", f"{found:.3g} times as fast as the step that it comes from"
+
+
+TABLES = {
+    "assignment": assignment,
+    "assignment_frames": assignment_frames,
+    "assignment_seeded": assignment_seeded,
+    "assignment_training": assignment_training,
+}
+HEADLINES = {"assignment": assignment_headline, "assignment_training": assignment_training_headline}
