@@ -84,11 +84,16 @@ class Collector:
         return AssignmentBatch(seeds, instances, optimum, torch.from_numpy(oracle))
 
 
-def reduced(matrices: Sequence[NDArray[np.floating]], *, pinned: bool = False) -> tuple[Instances, NDArray[np.float64]]:
+def reduced(
+    matrices: Sequence[NDArray[np.floating]],
+    *,
+    pinned: bool = False,
+    done: Callable[[int], None] | None = None,
+) -> tuple[Instances, NDArray[np.float64]]:
     """Matrices [n ≤ m] as a batch, the minima of their rows taken off in float64; and the sums of those minima [B].
 
-    Smaller ones are filled up. Rows without any pair keep their infinite costs, and have no minimum. `done`: called with
-    the place of each matrix that is not read any more.
+    Smaller ones are filled up. Rows without any pair keep their infinite costs, and have no minimum. `done`: called
+    with the place of each matrix that is not read any more.
     """
     shapes = np.array([matrix.shape for matrix in matrices], dtype=np.int64).reshape(-1, 2)
     rows, columns = (int(side) for side in shapes.max(axis=0, initial=0))
