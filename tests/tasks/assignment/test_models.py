@@ -6,6 +6,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from graphmill.tasks.assignment import dual_gnn, features, loss, one_gnn
 from graphmill.tasks.assignment.batches import reduced
 from graphmill.tasks.assignment.dual_gnn import DualGnn
 from graphmill.tasks.assignment.loss import completed, missing_share, objective
@@ -155,3 +156,35 @@ def test_what_is_worth_less_than_row_minima_is_not_taken():
     worth = objective(completed(v, given), given)
     assert (worth >= found.reduced_v.sum(dim=1) * (1 - 100 * EPS)).all()
     assert torch.equal(v, found.reduced_v)  # weights as wild as these are worth nothing
+
+
+@pytest.mark.parametrize("kind", ["one_gnn", "dual_gnn"])
+def test_sweeps_as_defined_make_the_same_model(kind, monkeypatch):
+    """What runs where there is no native code: on a GPU."""
+    made, (given, _) = model(kind), reduced([problem(30, 30), problem(20, 34, seed=1)])
+
+    def run():
+        made.zero_grad()
+        found = made(given).last
+        objective(found, given).sum().backward()
+        return found.v.detach(), torch.cat([each.grad.flatten() for each in made.parameters()])
+
+    native = run()
+    for module in (features, one_gnn, dual_gnn, loss):
+        monkeypatch.setattr(module, "nearest", features.nearest_as_defined)
+    monkeypatch.setattr(features, "soften", features.soften_as_defined)
+    for one, other in zip(native, run(), strict=True):
+        torch.testing.assert_close(one, other, rtol=2000 * EPS, atol=2000 * EPS * float(one.abs().max()))
+
+
+@pytest.mark.parametrize("kind", ["one_gnn", "dual_gnn"])
+def test_products_in_bfloat16_come_near(kind):
+    made, (given, _) = model(kind), reduced([problem(30, 30)])
+    exact = made(given).last.v.detach()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = made(given).last
+        objective(found, given).sum().backward()
+    assert found.v.dtype == torch.float32
+    assert all(each.grad.isfinite().all() for each in made.parameters())
+    # 2⁻⁸ of every product's inputs, through the layers.
+    torch.testing.assert_close(found.v.detach(), exact, rtol=0, atol=2**-8 * 10 * float(exact.abs().max()))

@@ -1,7 +1,9 @@
 """Assignment problems at rest: what is kept of each instance, which split it is in, and what verify finds."""
 
 import numpy as np
+import psutil
 import pytest
+from assignment_problems import prepared
 
 from graphmill.base.errors import UserError
 from graphmill.graph.arrays import write_array
@@ -136,3 +138,20 @@ def test_every_stratum_and_all_of_them_have_the_shares(seed):
     assert not np.array_equal(splits, drawn_splits(strata.tolist(), range(len(strata)), seed + 5))
     eight = drawn_splits(range(8), range(8), seed)
     assert set(eight.tolist()) == {0, 1, 2}
+
+
+def test_what_is_forgotten_is_read_again(small):
+    for i in range(len(small)):
+        before = small.cost(i).copy()
+        small.forget(i)
+        assert np.array_equal(small.cost(i), before)
+
+
+def test_a_process_does_not_hold_all_that_it_has_read(tmp_path):
+    store = prepared(tmp_path, sizes=(512,), families=("uniform",), instances=12, workers=1)
+    held = []
+    for i in range(len(store)):
+        store.cost(i).sum()
+        store.forget(i)
+        held.append(psutil.Process().memory_info().shared)
+    assert max(held) - held[0] < 3 * 512 * 512 * 8  # of 12 instances

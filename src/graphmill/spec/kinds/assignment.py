@@ -229,17 +229,21 @@ def sizes(plan: AssignmentPlan, step: StepShape) -> Sizes:
     }
     if isinstance(model, CustomModelSpec):
         return Sizes(None, batch_bytes, **data)
-    at_once = instances_at_once(rows, columns)
+    at_once, stored = instances_at_once(rows, columns), 8 * rows * columns  # of one instance, while it is read
     if isinstance(model, OneGnnSpec):
         trained = 2 * 4 * batch * columns * _values_of_a_column(model) + _sweep_bytes(step, batch * rows * columns)
         evaluation = at_once * 4 * rows * columns + _sweep_bytes(step, at_once * rows * columns)
-        return Sizes(_one_gnn_parameters(model), batch_bytes, _LOADED + batch_bytes + max(trained, evaluation), **data)
+        return Sizes(
+            _one_gnn_parameters(model), batch_bytes, _LOADED + stored + batch_bytes + max(trained, evaluation), **data
+        )
     trained = _dual_gnn_bytes(model, step, batch, rows, columns)
     evaluation = at_once * 4 * rows * columns + _dual_gnn_bytes(model, step, at_once, rows, columns)
-    return Sizes(_dual_gnn_parameters(model), batch_bytes, _LOADED + batch_bytes + max(trained, evaluation), **data)
+    return Sizes(
+        _dual_gnn_parameters(model), batch_bytes, _LOADED + stored + batch_bytes + max(trained, evaluation), **data
+    )
 
 
-_LOADED: Final = 72 << 20  # libraries that this task alone imports, and what torch sets up for the first backward pass
+_LOADED: Final = 84 << 20  # libraries that this task alone imports, and what torch sets up for the first backward pass
 _INDEX_BYTES: Final = 64  # of an instance: its shape, offsets, optimum, place in the order of an epoch
 _EVALUATED_PAIRS: Final = 2**22
 

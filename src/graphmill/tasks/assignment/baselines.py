@@ -26,6 +26,7 @@ def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split]) -> Itera
             for name in names:
                 one = judged(problem.costs, *seed_of(name, problem), problem.optimum, problem.u)
                 found[name].append((one.gap, one.u_mae, one.is_feasible))
+            store.forget(int(i))
         for name in names:
             gap, u_mae, feasible = np.array(found[name], dtype=np.float64).reshape(-1, 3).T
             values = {"dual_gap": np.median(gap), "u_mae": u_mae.mean(), "feasible": feasible.mean()}

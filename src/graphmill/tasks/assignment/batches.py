@@ -1,6 +1,6 @@
 """Mini-batches of assignment problems of one size, cut out of the prepared data."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -70,7 +70,10 @@ class Collector:
     def collect(self, seeds: AnySeeds) -> AssignmentBatch:
         """The instances of `seeds`, in their order."""
         problems = [Problem.of(self.store, int(i)) for i in seeds.ids]
-        instances, minima = reduced([problem.costs for problem in problems], pinned=self.pinned)
+        matrices = [problem.costs for problem in problems]
+        instances, minima = reduced(
+            matrices, pinned=self.pinned, done=lambda place: self.store.forget(int(seeds.ids[place]))
+        )
         optima = np.array([problem.optimum for problem in problems], dtype=np.float64)
         columns = instances.costs.shape[2]
         oracle = np.zeros((len(problems), columns if self.with_oracle else 0), dtype=np.float32)
@@ -81,10 +84,16 @@ class Collector:
         return AssignmentBatch(seeds, instances, optimum, torch.from_numpy(oracle))
 
 
-def reduced(matrices: Sequence[NDArray[np.floating]], *, pinned: bool = False) -> tuple[Instances, NDArray[np.float64]]:
+def reduced(
+    matrices: Sequence[NDArray[np.floating]],
+    *,
+    pinned: bool = False,
+    done: Callable[[int], None] | None = None,
+) -> tuple[Instances, NDArray[np.float64]]:
     """Matrices [n ≤ m] as a batch, the minima of their rows taken off in float64; and the sums of those minima [B].
 
-    Smaller ones are filled up. Rows without any pair keep their infinite costs, and have no minimum.
+    Smaller ones are filled up. Rows without any pair keep their infinite costs, and have no minimum. `done`: called
+    with the place of each matrix that is not read any more.
     """
     shapes = np.array([matrix.shape for matrix in matrices], dtype=np.int64).reshape(-1, 2)
     rows, columns = (int(side) for side in shapes.max(axis=0, initial=0))
@@ -105,5 +114,7 @@ def reduced(matrices: Sequence[NDArray[np.floating]], *, pinned: bool = False) -
             whole = np.empty((1, *matrix.shape), dtype=np.float32)
             _native.reduce_costs(given, whole, minima)
             costs[place, : matrix.shape[0], : matrix.shape[1]] = torch.from_numpy(whole[0])
+        if done is not None:
+            done(place)
     sides = torch.tensor([matrix.shape for matrix in matrices], dtype=torch.float32).view(-1, 2)
     return Instances(costs, sides[:, 0].contiguous(), sides[:, 1].contiguous()), totals

@@ -1,5 +1,6 @@
 """Prepared assignment problems: costs, exact answers and splits, at rest in flat arrays, one instance after another."""
 
+import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -129,6 +130,21 @@ class AssignmentStore:
     def cost(self, instance: int) -> Costs:
         """Costs [rows, cols], mapped; +inf: infeasible."""
         return self._part("costs", "offsets", instance).reshape(self.shape(instance))
+
+    def forget(self, instance: int) -> None:
+        """Hand the costs of an instance that was read back to the page cache.
+
+        They stay mapped and are found there again. Otherwise a process counts as its own, in time, all that is stored.
+        """
+        costs = self.array("costs")
+        mapped = costs.base
+        if not isinstance(mapped, np.memmap) or not hasattr(mmap, "MADV_DONTNEED"):
+            return
+        begin, end = self.array("offsets")[instance : instance + 2].tolist()
+        shift = mapped.offset % mmap.ALLOCATIONGRANULARITY  # a mapping begins at a whole page
+        first = (shift + begin * costs.itemsize) // mmap.PAGESIZE * mmap.PAGESIZE
+        pages: mmap.mmap = mapped._mmap  # type: ignore[attr-defined]  # numpy has no other name for it
+        pages.madvise(mmap.MADV_DONTNEED, first, shift + end * costs.itemsize - first)
 
     def u(self, instance: int) -> Duals:
         """Optimal duals of the rows [rows], in the fixed gauge (`oracle.fix_gauge`)."""

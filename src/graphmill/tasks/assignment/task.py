@@ -162,6 +162,7 @@ class Assignment:
             v = found[place, : problem.costs.shape[1]]
             u = row_potentials(problem.costs, v)
             yield judged(problem.costs, u, v, problem.optimum, problem.u), losses[place]
+            self.store.forget(int(i))
 
     def _make(self, epoch: int, first_step: int) -> Iterator[AssignmentBatch]:
         for step in range(first_step, self.plan.calendar.steps_in(epoch)):
