@@ -24,6 +24,7 @@ from scipy.optimize import linear_sum_assignment
 
 from entries import write_entries
 from graphmill.assignment import solve
+from graphmill.spec.assignment_data import Family
 from graphmill.tasks.assignment.families import SQUARE, rng_of
 from harness import ForeignLoad, Spread, print_table
 from origin import Origin
@@ -85,7 +86,7 @@ def expected(last: tuple[int, float] | None, size: int) -> float:
     return 0.0 if last is None else last[1] * (size / last[0]) ** 3
 
 
-def measured(family: str, size: int, contenders: dict[str, Contender], rounds: int) -> dict[str, Any]:
+def measured(family: Family, size: int, contenders: dict[str, Contender], rounds: int) -> dict[str, Any]:
     seconds: dict[str, list[float]] = {name: [] for name in [*contenders, "floor"]}
     for number in range(rounds):
         costs = SQUARE[family](size, rng_of(0, family, size, number))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def bench_run(kind: "AnyKind", arguments: Sequence[str]) -> None:
     """Measure a run, show a table, and write a CSV file of all that was measured."""
-    asked = _parser(kind).parse_args(list(arguments))
+    asked = parser_of(kind).parse_args(list(arguments))
     from graphmill.tasks.stores import load as load_named
     from graphmill.tasks.stores import open_store
     from graphmill.train.load import load
@@ -47,7 +47,8 @@ def bench_run(kind: "AnyKind", arguments: Sequence[str]) -> None:
         print_line(f"{asked.output}: {len(found.rows):,} rows")
 
 
-def _parser(kind: "AnyKind") -> argparse.ArgumentParser:
+def parser_of(kind: "AnyKind") -> argparse.ArgumentParser:
+    """Of `graphmill bench KIND`."""
     assert kind.bench_options is not None
     keys = [f"  -o {name}=…  {field.description}" for name, field in kind.bench_options.model_fields.items()]
     parser = argparse.ArgumentParser(
