@@ -203,7 +203,7 @@ def test_a_bad_problem_of_a_batch_is_named():
     with pytest.raises(InvalidCostsError, match="problem 1"):
         solve_many([np.ones((2, 2)), np.full((2, 2), np.inf)])
     with pytest.raises(InvalidCostsError, match=r"problem 1.* NaN"):
-        solve_many([np.ones((2, 2)), np.full((2, 2), np.nan)])
+        solve_many([np.ones((2, 2), np.float32), np.full((2, 2), np.nan)])
 
 
 @pytest.mark.parametrize("named", [False, True])

@@ -188,7 +188,8 @@ def _solve_batch(
             num_threads,
         )
     except ValueError as error:
-        raise _refused(str(error)) from None
+        number, _, what = str(error).removeprefix("problem ").partition(": ")  # counted among those of its type
+        raise _refused(f"problem {chosen[int(number)]}: {what}") from None
     for q, is_solved in zip(chosen, solved, strict=True):
         if not is_solved:
             raise _infeasible(f"problem {q}: ")
