@@ -1,0 +1,62 @@
+"""`bench assignment RUN`: every instance with the columns of the seed's benchmark, no failure left out."""
+
+import csv
+import json
+
+import pytest
+
+SEEDS_COLUMNS = [
+    *("dataset", "size", "family", "density", "scipy_time", "lap_time", "gnn_time", "seeded_time", "total_time"),
+    *("speedup_vs_scipy", "speedup_vs_lap", "primal_gap"),
+]
+
+
+@pytest.fixture
+def run(graphmill):
+    prepared = graphmill("prepare", "synthetic/assignment", "-o", "sizes=[12]", "-o", "instances=8", "-o", "frames=1")
+    assert prepared.code == 0, prepared.err
+    words = ("-O", "train.epochs=1", "-O", "train.threads=1", "-O", "train.optimizer.schedule.warmup_steps=0")
+    trained = graphmill("train", "assignment-one-gnn", "--run-id", "one", *words)
+    assert trained.code == 0, trained.err
+    return "one"
+
+
+def test_rows_and_summary(graphmill, run, tmp_path):
+    done = graphmill("bench", "assignment", run, "-o", "repeats=1", "--output", "x.csv", "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    with (tmp_path / "x.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0])[: len(SEEDS_COLUMNS)] == SEEDS_COLUMNS
+    assert len(rows) == len(found["rows"])
+    assert {row["family"] for row in rows} >= {"uniform", "tie", "tracking", "transportation"}
+    for row in rows:
+        assert abs(float(row["primal_gap"])) < 1e-9  # percent
+        assert float(row["total_time"]) == pytest.approx(float(row["gnn_time"]) + float(row["seeded_time"]))
+    total = found["summary"][-1]
+    assert (total["family"], total["instances"]) == ("all", len(rows))
+    few = graphmill("bench", "assignment", run, "-o", "repeats=1", "-o", "families=[tie]", "-o", "instances=1")
+    assert few.code == 0, few.err
+    assert "uniform" not in few.out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("-o", "repeat=1"), "repeats"),
+        (("-o", "families=[tied]"), "families"),
+        (("-o", "sizes=[13]"), "13"),
+        (("--dataset", "nothing"), "nothing"),
+    ],
+)
+def test_what_is_not_there_is_refused(graphmill, run, words, told):
+    done = graphmill("bench", "assignment", run, *words)
+    assert done.code == 2
+    assert told in done.err
+    assert not list(done.out)
+
+
+def test_help_names_the_options_of_the_task(graphmill):
+    done = graphmill("bench", "assignment", "--help")
+    assert done.code == 0
+    assert "-o repeats=" in done.out
