@@ -32,5 +32,6 @@ NB_MODULE(_native, m) {
   bind_recurrent(m);
   bind_attention(m);
   bind_edges(m);
+  bind_fixed_layers(m);
   bind_assignment(m);
 }

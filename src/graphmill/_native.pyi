@@ -235,3 +235,39 @@ def certify_assignment(costs: Array, u: Array, v: Array, columns: Array) -> tupl
 def certify_sparse_assignment(
     indptr: Array, indices: Array, costs: Array, u: Array, v: Array, columns: Array
 ) -> tuple[float, float]: ...
+
+class GraphEdges:
+    def __init__(self, num_nodes: Array, num_edges: Array, ends: Array) -> None: ...
+    def means(self, attr: Array, out: Array) -> None: ...
+
+class FixedLinear:
+    def __init__(self, w: Array, bias: Array | None, relu: bool) -> None: ...
+    def forward(self, x: Array, out: Array) -> None: ...
+    def backward(self, grad_out: Array, out: Array, grad_x: Array) -> None: ...
+
+class FixedAttention:
+    def __init__(
+        self,
+        heads: int,
+        projection: Array,
+        projection_bias: Array | None,
+        edge_weight: Array | None,
+        att: Array | None,
+        bias: Array | None,
+        channels: int,
+        negative_slope: float,
+        normalise: bool,
+    ) -> None: ...
+    def forward(
+        self, edges: GraphEdges, x: Array, attr: Array | None, loop_attr: Array | None, out: Array
+    ) -> None: ...
+    def backward(
+        self,
+        edges: GraphEdges,
+        attr: Array | None,
+        loop_attr: Array | None,
+        out: Array,
+        grad_out: Array,
+        grad_x: Array,
+        grad_attr: Array | None,
+    ) -> None: ...

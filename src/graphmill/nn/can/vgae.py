@@ -16,6 +16,8 @@ from graphmill.nn.graph_attention import mean_of_graphs
 from graphmill.nn.standardise import Standardise
 
 _MOST_LOGVAR = 20.0
+LEAST_ERROR = 1e-30
+"""Of a window; it has a logarithm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,7 @@ class CanVgae(nn.Module):
         errors = self.errors(batch, self(batch)).double()
         offsets = batch.node_offsets
         found = torch.segment_reduce(errors, self.score, offsets=offsets, axis=0, initial=None)
-        return found.clamp(min=1e-30).log()
+        return found.clamp(min=LEAST_ERROR).log()
 
     def embed(self, batch: GraphBatch) -> Tensor:
         """Means over the nodes of a window of what is known of them [num_graphs, latent_channels]."""

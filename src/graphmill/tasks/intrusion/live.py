@@ -90,7 +90,8 @@ class LiveWindows:
     def _judged(self, graphs: WindowGraphs, threshold: float) -> Iterator[Verdict]:
         scores = np.asarray(self.score(graphs), np.float64)
         is_alarm = scores >= threshold
-        causes = self._causes(graphs.chosen(is_alarm)) if is_alarm.any() else iter(())
+        # All of them are told as those that were scored, so that the score need not be computed again.
+        causes = self._causes(graphs if is_alarm.all() else graphs.chosen(is_alarm)) if is_alarm.any() else iter(())
         for row, truth in enumerate(graphs.labels.tolist()):
             number = len(self._scores)
             self._scores.append(float(scores[row]))
