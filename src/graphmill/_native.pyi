@@ -258,9 +258,7 @@ class FixedAttention:
         negative_slope: float,
         normalise: bool,
     ) -> None: ...
-    def forward(
-        self, edges: GraphEdges, x: Array, attr: Array | None, loop_attr: Array | None, out: Array
-    ) -> None: ...
+    def forward(self, edges: GraphEdges, x: Array, attr: Array | None, loop_attr: Array | None, out: Array) -> None: ...
     def backward(
         self,
         edges: GraphEdges,

@@ -145,7 +145,8 @@ class FixedVgae:
 
     def _made(self, windows: Windows, z: Rows) -> _Made:
         features = _sigmoid(self.to_features(self.decoded[-1]))
-        ids, following = self.to_ids(z), []
+        ids = self.to_ids(z)
+        following: list[Rows] = []
         for layer in self.to_following:
             following.append(layer(following[-1] if following else z))
         buckets = row_of(windows.ids, self.id_buckets)
@@ -168,10 +169,12 @@ class FixedVgae:
         """The gradient of each node's error [n]; of several that are the largest, equal parts."""
         of_found = np.where(self.found >= LEAST_ERROR, weights / np.maximum(self.found, LEAST_ERROR), 0.0)
         if self.score == "mean":
-            return (of_found / windows.num_nodes).repeat(windows.num_nodes).astype(np.float32)
+            of_nodes: NDArray[np.float32] = (of_found / windows.num_nodes).repeat(windows.num_nodes).astype(np.float32)
+            return of_nodes
         is_largest = self.made.errors == self.found.repeat(windows.num_nodes)
         share = of_found / np.add.reduceat(is_largest, windows.first_nodes, dtype=np.int64)
-        return (is_largest * share.repeat(windows.num_nodes)).astype(np.float32)
+        of_largest: NDArray[np.float32] = (is_largest * share.repeat(windows.num_nodes)).astype(np.float32)
+        return of_largest
 
     def _of_outputs(self, windows: Windows, of_errors: Rows, nodes: Ids) -> tuple[Rows, Rows, Rows]:
         """Gradients of x, of the last layer, and of z, all [n, …], from those of the errors of `nodes` [m, 1]."""
@@ -237,7 +240,8 @@ def _zeros_like(edges: EdgeRows | None) -> Rows | None:
 def _means(windows: Windows, h: Rows) -> Rows:
     """Over the nodes of each window [num_graphs, num_channels]."""
     if len(windows.num_nodes) == 1:
-        return h.mean(axis=0, keepdims=True)
+        mean: Rows = h.mean(axis=0, keepdims=True)
+        return mean
     means: Rows = np.add.reduceat(h, windows.first_nodes, axis=0)
     means /= windows.num_nodes[:, None]
     return means

@@ -116,7 +116,10 @@ class Linear:
 
 
 class Attention:
-    """relu(conv(x)), or relu(layer_norm(conv(x))), for the loops that CAN models have. Its gradient is of the last call."""
+    """relu(conv(x)), or relu(layer_norm(conv(x))); a node has a loop, whose features are the mean of its edges'.
+
+    Its gradient is of the last call.
+    """
 
     def __init__(self, conv: GATConv | GATv2Conv, *, normalise: bool) -> None:
         with torch.no_grad():

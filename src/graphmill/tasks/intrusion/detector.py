@@ -24,21 +24,22 @@ def detector(model: Detecting, *, window: int, stride: int) -> LiveWindows:
 
 
 class Judge:
-    """Scores and causes of windows; causes of the windows that were scored last are not computed from the beginning."""
+    """Scores and causes of windows; causes of windows that were scored last are not computed from the beginning."""
 
     def __init__(self, model: Detecting) -> None:
         self.model = fixed(model.inner)
+        self._scored: WindowGraphs | None = None
 
     def score(self, graphs: WindowGraphs) -> NDArray[np.float64]:
         """Of each [num_graphs]."""
-        self.graphs, self.windows = graphs, windows_of(graphs)
-        return self.model.scores(self.windows)
+        self._scored, self._windows = graphs, windows_of(graphs)
+        return self.model.scores(self._windows)
 
     def weigh(self, graphs: WindowGraphs) -> Weighing:
         """Of the nodes and edges of each, in their order."""
-        if graphs is not self.graphs:
+        if graphs is not self._scored:
             self.score(graphs)
-        moves = self.model.moves(self.windows, np.ones(len(graphs)))
+        moves = self.model.moves(self._windows, np.ones(len(graphs)))
         return Weighing(np.abs(moves.of_nodes), np.abs(moves.of_edges))
 
 

@@ -27,6 +27,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from graphmill.graph.graph_set import offsets_of
 from graphmill.tasks.intrusion.frames import NO_LABEL, Frames, joined
 
 NODE_FEATURES: Final = (*(f"byte_{place}_mean" for place in range(8)), "count_scaled", "last_position")
@@ -88,6 +89,25 @@ class WindowGraphs:
             times=self.times[is_chosen],
             first_frames=self.first_frames[is_chosen],
         )
+
+    def parts(self, num_graphs: int) -> Iterator["WindowGraphs"]:
+        """The graphs in order, so many at a time."""
+        nodes, edges = offsets_of(self.num_nodes), offsets_of(self.num_edges)
+        for first in range(0, len(self), num_graphs):
+            last = min(first + num_graphs, len(self))
+            here = slice(first, last)
+            of_nodes, of_edges = slice(nodes[first], nodes[last]), slice(edges[first], edges[last])
+            yield WindowGraphs(
+                num_nodes=self.num_nodes[here],
+                num_edges=self.num_edges[here],
+                node_ids=self.node_ids[of_nodes],
+                x=self.x[of_nodes],
+                edge_index=self.edge_index[:, of_edges],
+                edge_attr=self.edge_attr[of_edges],
+                attack_share=self.attack_share[here],
+                times=self.times[here],
+                first_frames=self.first_frames[here],
+            )
 
     @property
     def labels(self) -> NDArray[np.int8]:
