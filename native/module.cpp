@@ -33,5 +33,6 @@ NB_MODULE(_native, m) {
   bind_attention(m);
   bind_edges(m);
   bind_fixed_layers(m);
+  bind_captures(m);
   bind_assignment(m);
 }

@@ -269,3 +269,18 @@ class FixedAttention:
         grad_x: Array,
         grad_attr: Array | None,
     ) -> None: ...
+
+def decimals(data: Array, begins: Array, ends: Array, values: Array, kinds: Array) -> None: ...
+def hex_numbers(data: Array, begins: Array, ends: Array, values: Array, is_good: Array) -> None: ...
+def hex_bytes(data: Array, begins: Array, ends: Array, bytes: Array, is_good: Array) -> None: ...
+def window_graphs(
+    ids: Array, payload: Array, begins: Array, size: int
+) -> tuple[
+    NDArray[np.int64],
+    NDArray[np.int64],
+    NDArray[np.uint32],
+    NDArray[np.float32],
+    NDArray[np.int32],
+    NDArray[np.int32],
+    NDArray[np.float32],
+]: ...
