@@ -22,7 +22,7 @@ id in a vocabulary, is made of `node_ids` where a vocabulary is known (`splits.p
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
