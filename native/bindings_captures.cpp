@@ -43,6 +43,7 @@ void hex_bytes_py(const Bytes& data, const Ids& begins, const Ids& ends, Array<u
 // What a vector holds as a numpy array of rows, or of single values where `columns` is 0.
 template <class T>
 nb::object handed_over(std::vector<T>&& values, size_t columns = 0) {
+  values.shrink_to_fit();  // graphs may be held for long, and in numbers
   auto* kept = new std::vector<T>(std::move(values));
   const nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
   static T nothing{};
