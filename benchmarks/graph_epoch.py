@@ -10,6 +10,10 @@ is checked first. Contenders, in turns in one process:
   PyG, 1 worker      the same, batches made by a worker process
   PyG compiled       the first with torch.compile(dynamic=True), the graph breaks and all
 The share of the epoch that a side waits for its batches is measured in the same epochs.
+
+The floor is printed beside them: the multiply-adds of the layers of attention, forward and for both gradients, over the
+rate of this project's own product on matrices of a batch, measured in the same run. No ratio can be higher than a
+peer's seconds divided by it, however little the rest takes, for both sides compute these products in float32.
 """
 
 import argparse
@@ -70,7 +74,7 @@ def main() -> None:
         if not (is_compiled and options.without_compiled):
             sides[name] = Peer(plan, listed, workers, is_compiled=is_compiled)
     rounds = interleave({name: timed(side) for name, side in sides.items()}, rounds=options.rounds, warmup=WARMUP)
-    result = summed_up(rounds, sides, len(listed), options)
+    result = summed_up(rounds, sides, len(listed), options) | {"floor": floor(ours, listed, options)}
     write_result("graph_epoch", result, origin)
     rows = [
         [
@@ -82,6 +86,11 @@ def main() -> None:
         ]
         for name, each in result["sides"].items()
     ]
+    least = result["floor"]
+    note = f"{least['products']:.3g} operations at {least['per_s']:.3g}/s"
+    most = result["sides"]["PyG"]["seconds"]["median"] / least["seconds"]
+    rows.append([f"floor: {note}", f"{least['seconds']:.3g}", "", f"{least['seconds'] / ours_s(result):.2f}", ""])
+    rows.append(["PyG ÷ floor: no ratio can be higher", "", "", f"{most:.3g}", ""])
     title = f"an epoch of {len(listed):,} windows, batches of {options.batch_size}, {options.threads} threads"
     print_table(title, ["", "s", "windows/s", "÷ graphmill", "waits for batches"], rows)
 
@@ -254,6 +263,29 @@ def check_same(task: Intrusion, listed: list[Data]) -> None:
         inner.ids.table.zero_()
     if difference > 1e-4:
         raise SystemExit(f"the two models differ by {difference}")
+
+
+def floor(ours: Ours, listed: list[Data], options: argparse.Namespace) -> dict[str, float]:
+    """What the dense products of the layers of attention take, if nothing else did."""
+    spec, num_nodes = ours.task.own.model, sum(len(each.x) for each in listed)
+    assert isinstance(spec, CanGatSpec)
+    widths = [ours.task.model.inner.layers[depth].in_channels for depth in range(spec.num_layers)]
+    products = 3 * 2.0 * num_nodes * sum(widths) * spec.width  # forward, of inputs, of weights
+    rows = num_nodes * options.batch_size // len(listed)
+    x, weight = (np.ones((count, spec.width), np.float32) for count in (rows, spec.width))
+    out = np.empty((rows, spec.width), np.float32)
+    times = []
+    for _ in range(200):
+        begin = time.perf_counter()
+        _native.linear(x, weight, None, out, False, None, 0.0, options.threads)
+        times.append(time.perf_counter() - begin)
+    per_s = 2.0 * rows * spec.width**2 / float(np.median(times))
+    return {"products": products, "per_s": per_s, "seconds": products / per_s}
+
+
+def ours_s(result: dict[str, Any]) -> float:
+    """The median of an epoch."""
+    return float(result["sides"]["graphmill"]["seconds"]["median"])
 
 
 def timed(side: Side) -> Callable[[int], object]:

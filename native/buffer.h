@@ -1,6 +1,8 @@
 // Memory that is reused from batch to batch: fresh pages cost more than the sampling itself.
 #pragma once
+#include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 
 namespace graphmill {
@@ -25,6 +27,14 @@ class Buffer {
  private:
   std::unique_ptr<T[]> memory_;
   int64_t capacity_ = 0;
+};
+
+template <class T>
+struct Aligned {  // to a line of the cache, uninitialised
+  explicit Aligned(int64_t count)
+      : data(static_cast<T*>(std::aligned_alloc(64, (std::max<int64_t>(count, 1) * sizeof(T) + 63) / 64 * 64)),
+             &std::free) {}
+  std::unique_ptr<T, decltype(&std::free)> data;
 };
 
 }  // namespace graphmill

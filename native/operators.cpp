@@ -32,14 +32,6 @@ float* scratch_floats(int64_t count) {
   return memory.get();
 }
 
-template <class T>
-struct Aligned {  // uninitialised
-  explicit Aligned(int64_t count)
-      : data(static_cast<T*>(std::aligned_alloc(64, (std::max<int64_t>(count, 1) * sizeof(T) + 63) / 64 * 64)),
-             &std::free) {}
-  std::unique_ptr<T, decltype(&std::free)> data;
-};
-
 // A strip of a matrix's columns. Its rows are far apart, so the hardware does not detect the pattern: prefetch them.
 struct Strip {
   const Matrix& matrix;
@@ -207,18 +199,26 @@ void sparse_multiply_backward(const SparseMatrix& x, const float* grad_out, int6
   });
 }
 
-void linear(const float* a, int64_t m, int64_t k, const float* w, int64_t n, const Epilogue& epilogue, float* out,
-            int num_threads) {
+PackedWeights::PackedWeights(const float* w, int64_t num_out, int64_t num_in)
+    : n(num_out),
+      k(num_in),
+      panels_((n + kernels().tile_columns - 1) / kernels().tile_columns * kernels().tile_columns * k) {
+  kernels().pack_weights(panels_.data.get(), w, n, k);
+}
+
+void PackedWeights::multiply(const float* a, int64_t m, const Epilogue& epilogue, float* out, int num_threads) const {
   const Kernels& kernel = kernels();
-  const int64_t num_panels = (n + kernel.tile_columns - 1) / kernel.tile_columns;
-  const Aligned<float> packed(num_panels * kernel.tile_columns * k);
-  kernel.pack_weights(packed.data.get(), w, n, k);
   const int64_t chunk = 8 * kernel.tile_rows;
   for_rows(m, chunk, num_threads, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; row += chunk)
-      kernel.multiply(out + row * n, a + row * k, k, packed.data.get(), std::min(chunk, end - row), n, k, row,
+      kernel.multiply(out + row * n, a + row * k, k, panels_.data.get(), std::min(chunk, end - row), n, k, row,
                       epilogue);
   });
+}
+
+void linear(const float* a, int64_t m, int64_t k, const float* w, int64_t n, const Epilogue& epilogue, float* out,
+            int num_threads) {
+  PackedWeights(w, n, k).multiply(a, m, epilogue, out, num_threads);
 }
 
 namespace {

@@ -255,3 +255,52 @@ def soften_costs(
 ) -> None: ...
 def row_minima(costs: Array, minima: Array, num_threads: int = 1) -> None: ...
 def reduce_costs(costs: Array, out: Array, offsets: Array | None = None, num_threads: int = 1) -> None: ...
+
+class GraphEdges:
+    def __init__(self, num_nodes: Array, num_edges: Array, ends: Array) -> None: ...
+    def means(self, attr: Array, out: Array) -> None: ...
+
+class FixedLinear:
+    def __init__(self, w: Array, bias: Array | None, relu: bool) -> None: ...
+    def forward(self, x: Array, out: Array) -> None: ...
+    def backward(self, grad_out: Array, out: Array, grad_x: Array) -> None: ...
+
+class FixedAttention:
+    def __init__(
+        self,
+        heads: int,
+        projection: Array,
+        projection_bias: Array | None,
+        edge_weight: Array | None,
+        att: Array | None,
+        bias: Array | None,
+        channels: int,
+        negative_slope: float,
+        normalise: bool,
+    ) -> None: ...
+    def forward(self, edges: GraphEdges, x: Array, attr: Array | None, loop_attr: Array | None, out: Array) -> None: ...
+    def backward(
+        self,
+        edges: GraphEdges,
+        attr: Array | None,
+        loop_attr: Array | None,
+        out: Array,
+        grad_out: Array,
+        grad_x: Array,
+        grad_attr: Array | None,
+    ) -> None: ...
+
+def decimals(data: Array, begins: Array, ends: Array, values: Array, kinds: Array) -> None: ...
+def hex_numbers(data: Array, begins: Array, ends: Array, values: Array, is_good: Array) -> None: ...
+def hex_bytes(data: Array, begins: Array, ends: Array, bytes: Array, is_good: Array) -> None: ...
+def window_graphs(
+    ids: Array, payload: Array, begins: Array, size: int
+) -> tuple[
+    NDArray[np.int64],
+    NDArray[np.int64],
+    NDArray[np.uint32],
+    NDArray[np.float32],
+    NDArray[np.int32],
+    NDArray[np.int32],
+    NDArray[np.float32],
+]: ...

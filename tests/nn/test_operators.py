@@ -11,7 +11,7 @@ from torch import Tensor
 
 from graphmill.graph.batch import SparseRows
 from graphmill.nn.draws import drop_values, row_keys
-from graphmill.nn.operators import RELU, Activation, activate, linear, segment_mean, sparse_linear
+from graphmill.nn.operators import RELU, Activation, activate, linear, relu_dropped, segment_mean, sparse_linear
 
 few = settings(deadline=None, max_examples=30)
 sizes = st.integers(1, 40)
@@ -223,3 +223,30 @@ def test_threads_change_no_bit():
 def test_half_an_activation_is_a_mistake(keys, p):
     with pytest.raises(AssertionError, match="or neither"):
         Activation(keys, p)
+
+
+def test_dropout_from_the_generator_is_that_of_its_number():
+    """The same for the same state, whatever the threads; another at the next call; the gradient is of what is kept."""
+    x, p = normal(300, 70, seed=0).requires_grad_(), 0.3
+    found = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        torch.manual_seed(5)
+        found += [relu_dropped(x, p, True), relu_dropped(x, p, True)]
+    assert torch.equal(found[0], found[2])
+    assert not torch.equal(found[0], found[1])
+    is_kept = found[0] != 0
+    torch.testing.assert_close(found[0], torch.where(is_kept, x / (1 - p), 0.0), rtol=4 * UNIT[torch.float32], atol=0)
+    assert not (is_kept & (x <= 0)).any()
+    positive = int((x > 0).sum())
+    assert abs(int(is_kept.sum()) / positive - (1 - p)) < 5 * (p * (1 - p) / positive) ** 0.5
+    found[0].sum().backward()
+    torch.testing.assert_close(x.grad, is_kept / (1 - p), rtol=4 * UNIT[torch.float32], atol=0)
+
+
+def test_nothing_is_dropped_but_in_training():
+    x = normal(20, 7, seed=0)
+    for p, training in ((0.0, True), (0.5, False)):
+        assert torch.equal(relu_dropped(x, p, training), torch.relu(x))
+    whole = relu_dropped(x.double(), 0.5, True)  # torch's own draws
+    assert ((whole == 0) | torch.isclose(whole, 2 * x.double())).all()

@@ -96,7 +96,10 @@ def _linear_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # n
     grad_x = None
     if ctx.needs_input_grad[0]:
         before = grad if activated is None else relu_dropout_backward(grad, activated, ctx.p)
-        grad_x = before.to(x.dtype) @ weight.to(x.dtype)
+        if x.dtype == torch.float32:
+            grad_x = linear(before, weight.t().contiguous(), None, None, False, 0.0)
+        else:
+            grad_x = before.to(x.dtype) @ weight.to(x.dtype)
     return grad_x, grad_weight, grad_bias if ctx.needs_input_grad[2] else None, None, None, None
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from graphmill.graph.batch import SparseRows
 from graphmill.nn import native
-from graphmill.nn.draws import beside, drop_values
+from graphmill.nn.draws import beside, drop_values, row_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,20 @@ def activate(x: Tensor, activation: Activation) -> Tensor:
         return native.relu_dropout(x.contiguous(), activation.keys, activation.p)
     columns = torch.arange(x.shape[1], device=x.device)
     return drop_values(torch.relu(x), beside(activation.keys, x).unsqueeze(1), columns, activation.p)
+
+
+def relu_dropped(x: Tensor, p: float, training: bool) -> Tensor:
+    """dropout(relu(x)) for x [n, num_columns], with draws that follow from torch's generator.
+
+    On the CPU one number is drawn, and each value's draw is keyed by it: torch's own draws come one after another, on
+    one thread, and take longer than a product.
+    """
+    if not training or p == 0:
+        return torch.relu(x)
+    if not is_native(x) or x.dim() != 2 or p >= 1:
+        return F.dropout(torch.relu(x), p)
+    key = int(torch.randint(2**63 - 1, (1,)))
+    return native.relu_dropout(x.contiguous(), row_keys(key, torch.arange(len(x))), p)
 
 
 def segment_mean(x: Tensor, indptr: Tensor, indices: Tensor) -> Tensor:

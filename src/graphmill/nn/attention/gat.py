@@ -15,10 +15,12 @@ from graphmill.nn.attention.layers import (
     glorot,
     projection,
     scored,
+    scoring,
     weight_of,
     with_loops,
 )
 from graphmill.nn.attention.operator import Scores
+from graphmill.nn.operators import linear
 
 
 class GATConv(AttentionConv):
@@ -90,18 +92,10 @@ class GATConv(AttentionConv):
         fused form carries no gradient.
         """
         x_source, x_target = x if isinstance(x, tuple) else (x, x)
-        of_source, of_target = (self.lin, self.lin) if self.lin is not None else (self.lin_src, self.lin_dst)
-        assert of_source is not None
-        assert of_target is not None
-        values = of_source(x_source)
         num_sources, num_targets = size or (len(x_source), len(x_source if x_target is None else x_target))
         groups = self._groups(edge_index, num_sources, num_targets)
-        of_targets = (
-            values.new_zeros(num_targets, self.heads)
-            if x_target is None
-            else scored(x_target, weight_of(of_target, x_target), self.att_dst)
-        )
-        scores = Scores(of_targets, scored(x_source, of_source.weight, self.att_src), None, self.negative_slope)
+        values, of_sources, of_targets = self._projected(x_source, x_target, num_targets)
+        scores = Scores(of_targets, of_sources, None, self.negative_slope)
         features = self._features(edge_attr, self.lin_edge, groups, self.att_edge)
         out, alpha = self._attend(
             values, scores, features, groups, key=dropout_key, with_alpha=bool(return_attention_weights)
@@ -111,3 +105,23 @@ class GATConv(AttentionConv):
             return out
         assert alpha is not None
         return out, with_loops(groups, alpha)
+
+    def _projected(self, x: Tensor, x_target: Tensor | None, num_targets: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Values [num_sources, heads * out_channels], scores of sources and of targets [num_…, heads]."""
+        of_source, of_target = (self.lin, self.lin) if self.lin is not None else (self.lin_src, self.lin_dst)
+        assert of_source is not None
+        assert of_target is not None
+        weight = weight_of(of_source, x)
+        if x_target is x and of_target is of_source and of_source.is_fused(x):
+            # One product for all three, and one for each gradient.
+            of_scores = scoring(weight, torch.cat([self.att_src, self.att_dst]))
+            made = linear(x.contiguous(), torch.cat([weight, of_scores]), None)
+            own, of_sources, of_targets = torch.split(made, [len(weight), self.heads, self.heads], dim=1)
+            return own, of_sources, of_targets
+        values = of_source(x)
+        of_targets = (
+            values.new_zeros(num_targets, self.heads)
+            if x_target is None
+            else scored(x_target, weight_of(of_target, x_target), self.att_dst)
+        )
+        return values, scored(x, weight, self.att_src), of_targets

@@ -34,9 +34,14 @@ class Projection(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """[…, in_features] → […, out_features]."""
-        if self.fused and x.dim() == 2 and len(x) and is_native(x) and is_native(self.weight) and not is_mixed(x):
+        if self.is_fused(x):
             return linear(x.contiguous(), self.weight, self.bias)
         return super().forward(x)
+
+    def is_fused(self, x: Tensor) -> bool:
+        """Whether the project's own product takes `x`."""
+        takes = x.dim() == 2 and len(x) > 0 and is_native(x) and not is_mixed(x)
+        return self.fused and takes and is_native(self.weight)
 
     def reset_parameters(self) -> None:
         """Weights after Glorot, the bias uniform on ±1 / √in_features."""
@@ -262,6 +267,13 @@ def by_head(weight: Tensor, att: Tensor) -> Tensor:
     """[channels of weight's inputs, heads]: what makes ⟨att, weight · x⟩ of x, for weight [heads * channels, …]."""
     _, heads, channels = att.shape
     return torch.einsum("hcf,hc->fh", weight.view(heads, channels, -1), att[0])
+
+
+def scoring(weight: Tensor, att: Tensor) -> Tensor:
+    """The rows [n * heads, channels of weight's inputs] that score its inputs by att [n, heads, channels]."""
+    count, heads, channels = att.shape
+    made = torch.einsum("hcf,nhc->nhf", weight.view(heads, channels, -1), att)
+    return made.reshape(count * heads, -1)
 
 
 def scored(x: Tensor, weight: Tensor, att: Tensor) -> Tensor:

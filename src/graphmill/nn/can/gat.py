@@ -4,7 +4,6 @@ import itertools
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphmill.graph.batch import GraphBatch
@@ -12,7 +11,7 @@ from graphmill.nn.attention import EdgeGroups, GATConv, GATv2Conv, group_edges
 from graphmill.nn.attention.layers import Form
 from graphmill.nn.can.ids import NUM_ID_COLUMNS, HashedIds, ids_of
 from graphmill.nn.checkpointed import call
-from graphmill.nn.graph_attention import mean_of_graphs
+from graphmill.nn.operators import relu_dropped, segment_mean
 from graphmill.nn.standardise import Standardise
 
 
@@ -52,7 +51,7 @@ class CanGat(nn.Module):
             conv(inner, hidden_channels, heads, dropout=attention_dropout, edge_dim=edge_dim, attention=attention)
             for inner, _ in itertools.pairwise(widths)
         )
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = dropout
         stack = [sum(widths[1:]), *[hidden_channels] * (fc_layers - 1), 2]
         self.stack = nn.ModuleList(nn.Linear(inner, outer) for inner, outer in itertools.pairwise(stack))
 
@@ -60,7 +59,7 @@ class CanGat(nn.Module):
         """Logits of no attack and of an attack [num_graphs, 2]."""
         hidden = self.embed(batch)
         for layer in self.stack[:-1]:
-            hidden = self.dropout(F.relu(layer(hidden)))
+            hidden = relu_dropped(layer(hidden), self.dropout, self.training)
         return self.stack[-1](hidden)  # type: ignore[no-any-return]
 
     def scores(self, batch: GraphBatch) -> Tensor:
@@ -73,15 +72,15 @@ class CanGat(nn.Module):
         groups = group_edges(batch.edge_index, num_nodes, num_nodes, num_nodes, by_source=torch.is_grad_enabled())
         attr = None if self.edges is None else self.edges(batch.edge_attr)
         h = torch.cat([self.ids(ids_of(batch.x)), self.nodes(batch.x[:, NUM_ID_COLUMNS:])], dim=1)
+        every = torch.arange(num_nodes, dtype=torch.int32, device=h.device)
         read_out = []
         for depth in range(len(self.layers)):
             h = call(self._layer, depth, h, groups, attr, checkpointed=self.checkpoint_activations)
-            read_out.append(mean_of_graphs(h, batch.node_offsets))
+            read_out.append(segment_mean(h, batch.node_offsets, every))
         return torch.cat(read_out, dim=1)
 
     def _layer(self, depth: int, h: Tensor, groups: EdgeGroups, attr: Tensor | None) -> Tensor:
-        dropped: Tensor = self.dropout(F.relu(self.layers[depth](h, groups, attr)))
-        return dropped
+        return relu_dropped(self.layers[depth](h, groups, attr), self.dropout, self.training)
 
 
 def log_odds(logits: Tensor) -> Tensor:

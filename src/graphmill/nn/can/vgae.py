@@ -13,9 +13,12 @@ from graphmill.nn.attention.layers import Form
 from graphmill.nn.can.ids import HashedIds, ids_of, row_of
 from graphmill.nn.checkpointed import call
 from graphmill.nn.graph_attention import mean_of_graphs
+from graphmill.nn.operators import relu_dropped
 from graphmill.nn.standardise import Standardise
 
 _MOST_LOGVAR = 20.0
+LEAST_ERROR = 1e-30
+"""Of a window; it has a logarithm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,7 @@ class CanVgae(nn.Module):
             *(nn.Linear(narrow, narrow), nn.ReLU()),
             nn.Linear(narrow, id_buckets),
         )
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = dropout
 
     def forward(self, batch: GraphBatch) -> Reconstruction:
         """With noise while training, from torch's generator; without any otherwise."""
@@ -127,7 +130,7 @@ class CanVgae(nn.Module):
         errors = self.errors(batch, self(batch)).double()
         offsets = batch.node_offsets
         found = torch.segment_reduce(errors, self.score, offsets=offsets, axis=0, initial=None)
-        return found.clamp(min=1e-30).log()
+        return found.clamp(min=LEAST_ERROR).log()
 
     def embed(self, batch: GraphBatch) -> Tensor:
         """Means over the nodes of a window of what is known of them [num_graphs, latent_channels]."""
@@ -135,8 +138,7 @@ class CanVgae(nn.Module):
 
     def _layer(self, layer: nn.Module, h: Tensor, groups: EdgeGroups, attr: Tensor | None) -> Tensor:
         h = layer(h, groups, attr)
-        normal: Tensor = self.dropout(F.relu(F.layer_norm(h, h.shape[1:])))
-        return normal
+        return relu_dropped(F.layer_norm(h, h.shape[1:]), self.dropout, self.training)
 
 
 def features_of(batch: GraphBatch) -> Tensor:

@@ -18,6 +18,8 @@ _log = logging.getLogger(__name__)
 
 MOST_CAUSES: Final = 5
 """Ids, and edges, that a verdict names."""
+_AT_ONCE: Final = 8
+"""Windows that are judged together: what is computed of them stays in the processor's caches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +56,8 @@ class LiveWindows:
         blocks = iterate_arriving(arriving, source, self._problems, layout, self._num_missing)
         frames = self._telling(blocks, source)
         for graphs in graphs_of(frames, self._leftover, size=self.size, stride=self.stride, held_frames=1):
-            if len(graphs):
-                yield from self._judged(graphs, threshold)
+            for part in graphs.parts(_AT_ONCE):
+                yield from self._judged(part, threshold)
 
     def remarks(self) -> Iterator[str]:
         """How many windows and alarms, how right they were where the capture says, and what was not judged."""
@@ -90,7 +92,8 @@ class LiveWindows:
     def _judged(self, graphs: WindowGraphs, threshold: float) -> Iterator[Verdict]:
         scores = np.asarray(self.score(graphs), np.float64)
         is_alarm = scores >= threshold
-        causes = self._causes(graphs.chosen(is_alarm)) if is_alarm.any() else iter(())
+        # Where all are alarms they are the graphs that were scored, and `weigh` need not score them again.
+        causes = self._causes(graphs if is_alarm.all() else graphs.chosen(is_alarm)) if is_alarm.any() else iter(())
         for row, truth in enumerate(graphs.labels.tolist()):
             number = len(self._scores)
             self._scores.append(float(scores[row]))

@@ -22,11 +22,13 @@ id in a vocabulary, is made of `node_ids` where a vocabulary is known (`splits.p
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from graphmill import _native
+from graphmill.graph.graph_set import offsets_of
 from graphmill.tasks.intrusion.frames import NO_LABEL, Frames, joined
 
 NODE_FEATURES: Final = (*(f"byte_{place}_mean" for place in range(8)), "count_scaled", "last_position")
@@ -43,7 +45,7 @@ EDGE_FEATURES: Final = (
     "degree_product",
     "degree_ratio",
 )
-_FRAMES_AT_ONCE: Final = 2**16  # of all windows of a step; with 2**16 ids keys still fit into 63 bits
+_FRAMES_AT_ONCE: Final = 2**16  # of all windows of a step
 
 Ids = NDArray[np.int64]
 
@@ -88,6 +90,25 @@ class WindowGraphs:
             times=self.times[is_chosen],
             first_frames=self.first_frames[is_chosen],
         )
+
+    def parts(self, num_graphs: int) -> Iterator["WindowGraphs"]:
+        """The graphs in order, so many at a time."""
+        nodes, edges = offsets_of(self.num_nodes), offsets_of(self.num_edges)
+        for first in range(0, len(self), num_graphs):
+            last = min(first + num_graphs, len(self))
+            here = slice(first, last)
+            of_nodes, of_edges = slice(nodes[first], nodes[last]), slice(edges[first], edges[last])
+            yield WindowGraphs(
+                num_nodes=self.num_nodes[here],
+                num_edges=self.num_edges[here],
+                node_ids=self.node_ids[of_nodes],
+                x=self.x[of_nodes],
+                edge_index=self.edge_index[:, of_edges],
+                edge_attr=self.edge_attr[of_edges],
+                attack_share=self.attack_share[here],
+                times=self.times[here],
+                first_frames=self.first_frames[here],
+            )
 
     @property
     def labels(self) -> NDArray[np.int8]:
@@ -178,94 +199,18 @@ def _whole(frames: Frames, count: int, size: int, stride: int, begin: int) -> It
 
 def _graphs(frames: Frames, begins: Ids, size: int, begin: int) -> WindowGraphs:
     """Graphs of the windows of `size` frames that begin at `begins`; `begin` is where `frames` begin in the capture."""
-    num_windows = len(begins)
-    distinct, number = np.unique(frames.id, return_inverse=True)
-    rows = (begins[:, None] + np.arange(size)).ravel()
-    windows = np.repeat(np.arange(num_windows), size) * len(distinct)
-    has_next = rows + 1 < len(frames)
-    sources = windows + number[rows]
-    targets = windows[has_next] + number[rows[has_next] + 1]
-    nodes, x = _node_features(frames, rows, sources, targets, num_windows, size, len(distinct))
-    pairs = sources[has_next] * len(distinct) + number[rows[has_next] + 1]
-    positions = np.tile(np.arange(size), num_windows)[has_next]
-    ends, edge_attr = _edge_features(pairs, positions, nodes, len(distinct), _num_pairs(has_next, num_windows))
-    num_nodes = np.bincount(nodes // len(distinct), minlength=num_windows)
-    window = nodes[ends[0]] // len(distinct)
-    first_node = np.cumsum(num_nodes) - num_nodes
-    label = frames.label[rows].reshape(num_windows, size)
+    made = _native.window_graphs(frames.id, frames.payload, begins, size)
+    num_nodes, num_edges, node_ids, x, sources, targets, edge_attr = made
+    label = frames.label[begins[:, None] + np.arange(size)]
     is_known = (label != NO_LABEL).all(axis=1)
     return WindowGraphs(
         num_nodes=num_nodes,
-        num_edges=np.bincount(window, minlength=num_windows),
-        node_ids=distinct[nodes % len(distinct)],
+        num_edges=num_edges,
+        node_ids=node_ids,
         x=x,
-        edge_index=(ends - first_node[window]).astype(np.int32),
+        edge_index=np.stack([sources, targets]),
         edge_attr=edge_attr,
         attack_share=np.where(is_known, (label == 1).mean(axis=1), np.nan).astype(np.float32),
         times=frames.time[np.stack([begins, begins + size - 1], axis=1)],
         first_frames=begins + begin,
     )
-
-
-def _num_pairs(has_next: NDArray[np.bool_], num_windows: int) -> Ids:
-    counts: Ids = has_next.reshape(num_windows, -1).sum(axis=1)
-    return counts
-
-
-def _node_features(
-    frames: Frames, rows: Ids, sources: Ids, targets: Ids, num_windows: int, size: int, num_distinct: int
-) -> tuple[Ids, NDArray[np.float32]]:
-    """Nodes as window · num_distinct + number of the id, rising, and their features."""
-    order = np.argsort(sources, kind="stable")
-    firsts = _firsts(sources[order])
-    senders = sources[order[firsts]]
-    counts = np.diff(firsts, append=len(order))
-    lasts = order[np.append(firsts[1:], len(order)) - 1] % size
-    sums = np.add.reduceat(frames.payload[rows[order]], firsts, axis=0, dtype=np.int64)
-    window = senders // num_distinct
-    edges = _firsts(window)
-    least = np.minimum.reduceat(counts, edges)[window]
-    most = np.maximum.reduceat(counts, edges)[window]
-    nodes = np.unique(np.concatenate([senders, targets]))
-    x = np.zeros((len(nodes), len(NODE_FEATURES)), np.float32)
-    at = np.searchsorted(nodes, senders)
-    x[at, :8] = sums / (counts[:, None] * 255.0)
-    x[at, 8] = (counts - least) / np.maximum(most - least, 1)
-    x[at, 9] = lasts / (size - 1)
-    return nodes, x
-
-
-def _edge_features(
-    pairs: Ids, positions: Ids, nodes: Ids, num_distinct: int, num_pairs: Ids
-) -> tuple[Ids, NDArray[np.float32]]:
-    """Rows in `nodes` of the ends of each edge [2, e], and features; `pairs`: source · distinct + target."""
-    order = np.argsort(pairs, kind="stable")
-    firsts = _firsts(pairs[order])
-    edges = pairs[order[firsts]]
-    places = positions[order]
-    counts = np.diff(firsts, append=len(order))
-    begin, end = places[firsts], places[np.append(firsts[1:], len(order)) - 1]
-    squares = np.diff(places, prepend=0) ** 2
-    squares[firsts] = 0
-    num_gaps = np.maximum(counts - 1, 1)
-    mean = (end - begin) / num_gaps
-    variance = np.maximum(np.add.reduceat(squares, firsts) / num_gaps - mean**2, 0)
-    source, target = edges // num_distinct, edges % num_distinct
-    window = source // num_distinct
-    target += window * num_distinct
-    backward = target * num_distinct + source % num_distinct
-    found = edges[np.minimum(np.searchsorted(edges, backward), len(edges) - 1)] == backward
-    ends = np.stack([np.searchsorted(nodes, source), np.searchsorted(nodes, target)])
-    degree = np.bincount(ends.ravel(), minlength=len(nodes))
-    length = num_pairs[window]
-    std = np.sqrt(variance)
-    from_degree, to_degree = degree[ends[0]], degree[ends[1]]
-    columns: list[NDArray[Any]] = [counts, counts / length, mean, std, 1 / (1 + std)]
-    columns += [begin / length, end / length, (end - begin) / length]
-    columns += [found, from_degree * to_degree, from_degree / to_degree]
-    return ends, np.stack(columns, axis=1).astype(np.float32)
-
-
-def _firsts(values: Ids) -> Ids:
-    """Where each run of equal values begins."""
-    return np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
