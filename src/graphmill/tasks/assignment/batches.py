@@ -1,7 +1,10 @@
 """Mini-batches of assignment problems of one size, cut out of the prepared data."""
 
+import math
+import mmap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 import torch
@@ -12,6 +15,8 @@ from graphmill import _native
 from graphmill.graph.batch import AnySeeds
 from graphmill.tasks.assignment.features import Instances
 from graphmill.tasks.assignment.store import AssignmentStore
+
+_LEAST_MAPPED: Final = 2**18  # numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +103,8 @@ def reduced(
     shapes = np.array([matrix.shape for matrix in matrices], dtype=np.int64).reshape(-1, 2)
     rows, columns = (int(side) for side in shapes.max(axis=0, initial=0))
     is_filled = all(matrix.shape == (rows, columns) for matrix in matrices)
-    costs = torch.empty(len(matrices), rows, columns, pin_memory=pinned)
+    shape = (len(matrices), rows, columns)
+    costs = torch.empty(shape, pin_memory=True) if pinned else _mapped(shape)
     if not is_filled:
         costs.fill_(torch.inf)
     totals = np.zeros(len(matrices))
@@ -118,3 +124,15 @@ def reduced(
             done(place)
     sides = torch.tensor([matrix.shape for matrix in matrices], dtype=torch.float32).view(-1, 2)
     return Instances(costs, sides[:, 0].contiguous(), sides[:, 1].contiguous()), totals
+
+
+def _mapped(shape: tuple[int, int, int]) -> Tensor:
+    """Room for float32 [B, n, m] that goes back to the system when it is released.
+
+    Batches of several sizes, made by one thread and released by another, would leave holes in the allocator's memory
+    that grow from epoch to epoch.
+    """
+    count = math.prod(shape)
+    if count < _LEAST_MAPPED:
+        return torch.empty(shape)
+    return torch.frombuffer(mmap.mmap(-1, 4 * count), dtype=torch.float32, count=count).view(shape)
