@@ -2,6 +2,7 @@
 
 import math
 import mmap
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -17,6 +18,7 @@ from graphmill.tasks.assignment.features import Instances
 from graphmill.tasks.assignment.store import AssignmentStore
 
 _LEAST_MAPPED: Final = 2**18  # numbers
+_FREE: Final[dict[int, list[mmap.mmap]]] = {}  # by size in bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +129,17 @@ def reduced(
 
 
 def _mapped(shape: tuple[int, int, int]) -> Tensor:
-    """Room for float32 [B, n, m] that goes back to the system when it is released.
+    """Room for float32 [B, n, m], used again once it is released.
 
     Batches of several sizes, made by one thread and released by another, would leave holes in the allocator's memory
-    that grow from epoch to epoch.
+    that grow from epoch to epoch; and fresh pages cost more than a batch.
     """
     count = math.prod(shape)
     if count < _LEAST_MAPPED:
         return torch.empty(shape)
-    return torch.frombuffer(mmap.mmap(-1, 4 * count), dtype=torch.float32, count=count).view(shape)
+    size = 1 << (4 * count - 1).bit_length()  # few sizes; what is not written takes no memory
+    free = _FREE.setdefault(size, [])
+    room = free.pop() if free else mmap.mmap(-1, size)
+    numbers = np.frombuffer(room, dtype=np.float32, count=count)
+    weakref.finalize(numbers, free.append, room).atexit = False
+    return torch.from_numpy(numbers).view(shape)
