@@ -1,11 +1,7 @@
 """Mini-batches of assignment problems of one size, cut out of the prepared data."""
 
-import math
-import mmap
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 import numpy as np
 import torch
@@ -16,9 +12,6 @@ from graphmill import _native
 from graphmill.graph.batch import AnySeeds
 from graphmill.tasks.assignment.features import Instances
 from graphmill.tasks.assignment.store import AssignmentStore
-
-_LEAST_MAPPED: Final = 2**18  # numbers
-_FREE: Final[dict[int, list[mmap.mmap]]] = {}  # by size in bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +98,7 @@ def reduced(
     shapes = np.array([matrix.shape for matrix in matrices], dtype=np.int64).reshape(-1, 2)
     rows, columns = (int(side) for side in shapes.max(axis=0, initial=0))
     is_filled = all(matrix.shape == (rows, columns) for matrix in matrices)
-    shape = (len(matrices), rows, columns)
-    costs = torch.empty(shape, pin_memory=True) if pinned else _mapped(shape)
+    costs = torch.empty(len(matrices), rows, columns, pin_memory=pinned)
     if not is_filled:
         costs.fill_(torch.inf)
     totals = np.zeros(len(matrices))
@@ -126,20 +118,3 @@ def reduced(
             done(place)
     sides = torch.tensor([matrix.shape for matrix in matrices], dtype=torch.float32).view(-1, 2)
     return Instances(costs, sides[:, 0].contiguous(), sides[:, 1].contiguous()), totals
-
-
-def _mapped(shape: tuple[int, int, int]) -> Tensor:
-    """Room for float32 [B, n, m], used again once it is released.
-
-    Batches of several sizes, made by one thread and released by another, would leave holes in the allocator's memory
-    that grow from epoch to epoch; and fresh pages cost more than a batch.
-    """
-    count = math.prod(shape)
-    if count < _LEAST_MAPPED:
-        return torch.empty(shape)
-    size = 1 << (4 * count - 1).bit_length()  # few sizes; what is not written takes no memory
-    free = _FREE.setdefault(size, [])
-    room = free.pop() if free else mmap.mmap(-1, size)
-    numbers = np.frombuffer(room, dtype=np.float32, count=count)
-    weakref.finalize(numbers, free.append, room).atexit = False
-    return torch.from_numpy(numbers).view(shape)
