@@ -65,16 +65,17 @@ def relative_gap(optimum: float, objective: float, costs: NDArray[np.floating]) 
 
     Differences that rounding explains are none.
     """
-    difference = optimum - objective
-    finite = costs[np.isfinite(costs)]
-    largest = float(np.abs(finite).max(initial=0.0))
-    rounding = _ROUNDINGS * np.finfo(np.float64).eps * largest * max(1, len(costs))
-    if abs(difference) <= rounding:
+    difference, largest, total, count = optimum - objective, 0.0, 0.0, 0
+    for block in _blocks(costs):
+        sizes = np.abs(block)
+        known = np.where(np.isfinite(sizes), sizes, 0.0)
+        largest = max(largest, float(known.max(initial=0.0)))
+        total, count = total + float(known.sum()), count + int(np.count_nonzero(known))
+    if abs(difference) <= _ROUNDINGS * float(np.finfo(np.float64).eps) * largest * max(1, len(costs)):
         return 0.0
     if optimum != 0:
         return difference / abs(optimum)
-    known = np.abs(finite[finite != 0])
-    return difference / len(costs) / float(known.mean()) if known.size else difference
+    return difference / len(costs) / (total / count) if count else difference
 
 
 def is_feasible(costs: NDArray[np.floating], u: Vector, v: Vector) -> bool:
