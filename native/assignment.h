@@ -13,7 +13,8 @@
 //   3. auctions, prices falling by at least epsilon (Bertsekas 1988), which leave potentials near the optimum, and a
 //      greedy matching on what is tight then;
 //   4. augmenting row reduction (Jonker and Volgenant 1987), a bounded number of steps;
-//   5. shortest augmenting paths for the rows that are left (Dijkstra on candidates, a row widened when the search passes
+//   5. shortest augmenting paths for the rows that are left (Dijkstra on candidates, a row widened when the search
+//   passes
 //      the bound on what it left out; rows that need many candidates are read whole);
 //   6. where there are more columns than rows, and the given v was below 0 for one that is left over: shortest paths
 //   from
