@@ -40,7 +40,7 @@ from graphmill.graph.batch import GraphBatch
 from graphmill.nn.can.gat import CanGat
 from graphmill.nn.can.ids import NUM_ID_COLUMNS, HashedIds, ids_of
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.can_models import CanGatSpec
+from graphmill.spec.can_models import NUM_FEATURES, CanGatSpec
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.sync.schemes import Step
@@ -269,7 +269,7 @@ def floor(ours: Ours, listed: list[Data], options: argparse.Namespace) -> dict[s
     """What the dense products of the layers of attention take, if nothing else did."""
     spec, num_nodes = ours.task.own.model, sum(len(each.x) for each in listed)
     assert isinstance(spec, CanGatSpec)
-    widths = [ours.task.model.inner.layers[depth].in_channels for depth in range(spec.num_layers)]
+    widths = [spec.id_channels + NUM_FEATURES, *[spec.width] * (spec.num_layers - 1)]
     products = 3 * 2.0 * num_nodes * sum(widths) * spec.width  # forward, of inputs, of weights
     rows = num_nodes * options.batch_size // len(listed)
     x, weight = (np.ones((count, spec.width), np.float32) for count in (rows, spec.width))
