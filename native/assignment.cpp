@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "assignment_search.h"
+#include "assignment_release.h"
 
 namespace graphmill {
 

@@ -92,8 +92,12 @@ def _recipe(path: Path) -> Recipe:
 
 def _dataset(value: Mapping[str, Any], folder: Path) -> str:
     """What a recipe learns from; `folder`: where the experiment that it names may be a recipe."""
-    base = folder / f"{value.get('experiment')}.yaml"
-    under = _dataset(read_document(base, holds="an experiment").value, folder) if base.is_file() else ""
+    experiment = value.get("experiment")
+    if isinstance(experiment, Mapping):  # written out in place
+        under = _dataset(experiment, folder)
+    else:
+        base = folder / f"{experiment}.yaml"
+        under = _dataset(read_document(base, holds="an experiment").value, folder) if base.is_file() else ""
     section, overrides = value.get("dataset"), value.get("set")
     own = section.get("name") if isinstance(section, Mapping) else None
     set_ = overrides.get("dataset.name") if isinstance(overrides, Mapping) else None
