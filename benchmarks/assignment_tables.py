@@ -35,10 +35,10 @@ def assignment_headline(result: dict[str, Any]) -> tuple[str, str]:
     means = {name: geometric_mean(entry["geometric_mean"][name] for entry in entries.values()) for name in PEERS}
     fastest = min(value for entry in entries.values() for value in entry["fastest_peer"].values())
     sizes = sorted(map(int, entries))
-    told = ", ".join(f"{value:.3g} times {name}" for name, value in means.items())
+    told = ", ".join(f"{value:.3g} times as fast as {name}" for name, value in means.items())
     return (
         f"the assignment problem, {sizes[0]:,} to {sizes[-1]:,} rows, nine families",
-        f"as fast as {told} (geometric means); {fastest:.3g} times the fastest of them where it gains least",
+        f"{told} (geometric means); {fastest:.2f} times as fast as the fastest of them where it gains least",
     )
 
 
