@@ -114,11 +114,7 @@ bool solve_assignment(const AssignmentCosts<C>& costs, const AssignmentOptions& 
   AssignmentSearch<C, W> search(costs, options.candidates, v, work);
   search.choose_candidates();
   if (costs.indptr == nullptr && !search.all_finite()) refuse_odd_costs(costs);
-  if (options.auctions) {
-    prepare_search(search, costs, *work, options.start == AssignmentStart::kCold);
-  } else {
-    reduce_rows(search, costs.num_rows);
-  }
+  prepare_search(search, costs, *work, options.start == AssignmentStart::kCold);
   if (!search.augment_all()) return false;
   if (!is_square) search.release_columns();
   for (int64_t i = 0; i < costs.num_rows; ++i) {

@@ -47,7 +47,6 @@ enum class AssignmentStart : int { kCold, kRowPotentials, kColumnPotentials };
 struct AssignmentOptions {
   AssignmentStart start;
   int64_t candidates;  // of a row, at least; widened by as many again when they do not suffice
-  bool auctions;       // whether auctions come before the row reduction; for square problems
 };
 
 // columns[i]: of row i. u [num_rows], v [num_columns]: read as `start` says, and overwritten. False: there is no

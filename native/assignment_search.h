@@ -23,7 +23,6 @@ class AssignmentSearch {
         distance_(static_cast<size_t>(costs.num_columns), kInfeasible<W>),
         row_before_(static_cast<size_t>(costs.num_columns)) {}
 
-  const CandidateRows<C, W>& rows() const { return rows_; }
   int32_t column_of(int64_t i) const { return column_of_[static_cast<size_t>(i)]; }
   W cost_of(int64_t i) const { return cost_of_[static_cast<size_t>(i)]; }
 

@@ -48,9 +48,9 @@ Problem<C, W> sparse_problem(const Ids& indptr, const Locals& indices, const Arr
   return {{rows.num_rows, length(v), costs.data(), indptr.data(), indices.data()}, u.data(), v.data(), columns.data()};
 }
 
-AssignmentOptions options_of(int start, int64_t candidates, bool auctions) {
+AssignmentOptions options_of(int start, int64_t candidates) {
   require(start >= 0 && start <= 2 && candidates >= 1, "start is 0, 1 or 2, candidates at least 1");
-  return {static_cast<AssignmentStart>(start), candidates, auctions};
+  return {static_cast<AssignmentStart>(start), candidates};
 }
 
 nb::dict facts(const AssignmentWork& work) {
@@ -78,29 +78,29 @@ nb::object solve(const Problem<C, W>& problem, const AssignmentOptions& options)
 }
 
 template <class C, class W>
-nb::object solve_dense_py(const Dense<C>& costs, int start, int64_t candidates, bool auctions, Line<W> u, Line<W> v,
+nb::object solve_dense_py(const Dense<C>& costs, int start, int64_t candidates, Line<W> u, Line<W> v,
                           Line<int64_t> columns) {
-  return solve<C, W>(dense_problem<C, W>(costs, u, v, columns), options_of(start, candidates, auctions));
+  return solve<C, W>(dense_problem<C, W>(costs, u, v, columns), options_of(start, candidates));
 }
 
 template <class C, class W>
 nb::object solve_sparse_py(const Ids& indptr, const Locals& indices, const Array<const C, 1>& costs, int start,
-                           bool auctions, Line<W> u, Line<W> v, Line<int64_t> columns) {
-  return solve<C, W>(sparse_problem<C, W>(indptr, indices, costs, u, v, columns), options_of(start, 1, auctions));
+                           Line<W> u, Line<W> v, Line<int64_t> columns) {
+  return solve<C, W>(sparse_problem<C, W>(indptr, indices, costs, u, v, columns), options_of(start, 1));
 }
 
 // Problems of a batch over threads, one each at a time. Which of them are solved.
 template <class C, class W>
 std::vector<bool> solve_batch_py(const std::vector<Dense<C>>& costs, int start, const std::vector<int64_t>& candidates,
-                                 bool auctions, std::vector<Line<W>> u, std::vector<Line<W>> v,
-                                 std::vector<Line<int64_t>> columns, int num_threads) {
+                                 std::vector<Line<W>> u, std::vector<Line<W>> v, std::vector<Line<int64_t>> columns,
+                                 int num_threads) {
   require(u.size() == costs.size() && v.size() == costs.size() && columns.size() == costs.size() &&
               candidates.size() == costs.size(),
           "costs, candidates, u, v and columns differ in length");
   std::vector<Problem<C, W>> problems;
   for (size_t q = 0; q < costs.size(); ++q) problems.push_back(dense_problem<C, W>(costs[q], u[q], v[q], columns[q]));
   std::vector<AssignmentOptions> options;
-  for (const int64_t wanted : candidates) options.push_back(options_of(start, wanted, auctions));
+  for (const int64_t wanted : candidates) options.push_back(options_of(start, wanted));
   std::vector<char> solved(costs.size(), 0);
   std::vector<std::string> errors(costs.size());
   {
@@ -142,14 +142,13 @@ nb::tuple certify_sparse_py(const Ids& indptr, const Locals& indices, const Arra
 template <class C, class W>
 void bind_costs(nb::module_& m) {
   m.def("solve_assignment", &solve_dense_py<C, W>, nb::arg("costs").noconvert(), nb::arg("start"),
-        nb::arg("candidates"), nb::arg("auctions"), nb::arg("u").noconvert(), nb::arg("v").noconvert(),
-        nb::arg("columns").noconvert());
+        nb::arg("candidates"), nb::arg("u").noconvert(), nb::arg("v").noconvert(), nb::arg("columns").noconvert());
   m.def("solve_sparse_assignment", &solve_sparse_py<C, W>, nb::arg("indptr").noconvert(),
-        nb::arg("indices").noconvert(), nb::arg("costs").noconvert(), nb::arg("start"), nb::arg("auctions"),
-        nb::arg("u").noconvert(), nb::arg("v").noconvert(), nb::arg("columns").noconvert());
+        nb::arg("indices").noconvert(), nb::arg("costs").noconvert(), nb::arg("start"), nb::arg("u").noconvert(),
+        nb::arg("v").noconvert(), nb::arg("columns").noconvert());
   m.def("solve_assignments", &solve_batch_py<C, W>, nb::arg("costs").noconvert(), nb::arg("start"),
-        nb::arg("candidates"), nb::arg("auctions"), nb::arg("u").noconvert(), nb::arg("v").noconvert(),
-        nb::arg("columns").noconvert(), nb::arg("num_threads"));
+        nb::arg("candidates"), nb::arg("u").noconvert(), nb::arg("v").noconvert(), nb::arg("columns").noconvert(),
+        nb::arg("num_threads"));
   m.def("certify_assignment", &certify_dense_py<C, W>, nb::arg("costs").noconvert(), nb::arg("u").noconvert(),
         nb::arg("v").noconvert(), nb::arg("columns").noconvert());
   m.def("certify_sparse_assignment", &certify_sparse_py<C, W>, nb::arg("indptr").noconvert(),

@@ -35,9 +35,9 @@ class Costs:
         """The column of each row, and what the solver counted; u and v are overwritten. None: infeasible."""
         columns = np.empty(self.num_rows, np.int64)
         if self.indptr is None:
-            work = _native.solve_assignment(self.values, start, candidates, True, u, v, columns)
+            work = _native.solve_assignment(self.values, start, candidates, u, v, columns)
         else:
-            work = _native.solve_sparse_assignment(self.indptr, self.indices, self.values, start, True, u, v, columns)
+            work = _native.solve_sparse_assignment(self.indptr, self.indices, self.values, start, u, v, columns)
         return None if work is None else (columns, work)
 
     def certify(self, u: Potentials, v: Potentials, columns: Columns) -> tuple[float, float]:

@@ -181,7 +181,6 @@ def _solve_batch(
             [problems[q].values for q in chosen],
             _COLD,
             [_candidates(problems[q]) for q in chosen],
-            True,
             [potentials[q][0] for q in chosen],
             [potentials[q][1] for q in chosen],
             [columns[q] for q in chosen],

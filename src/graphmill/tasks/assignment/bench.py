@@ -125,7 +125,8 @@ def _row(
         "auto": lambda: auto.solve(costs, check=False),
     }
     if lapjv is not None:
-        ways["lap"] = lambda: lapjv(costs)
+        finite = np.where(np.isfinite(costs), costs, _FORBIDDEN)  # lapx knows no infeasible pairs
+        ways["lap"] = lambda: lapjv(finite)
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(TRIALS):
         auto.solve(costs, check=False)

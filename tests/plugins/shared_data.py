@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the assignment solver."""
+"""Paths into the real data beside the checkout."""
 
 from pathlib import Path
 
