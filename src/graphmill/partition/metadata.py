@@ -17,6 +17,7 @@ PARTS_FOLDER: Final = "parts"
 Quantity = int | float | tuple[int, ...] | tuple[float, ...]
 """A measurement of all parts together, or of each."""
 
+_COUNTS: Final = ("num_nodes", "num_edges", "num_undirected_edges", "num_features")
 _HOT: Final = re.compile(r"part_[0-9]{5}/hot/[a-z0-9_]+")
 
 
@@ -46,13 +47,11 @@ class PartsMetadata(Header):
     @field_validator("store")
     @classmethod
     def _has_sizes(cls, store: dict[str, Any]) -> dict[str, Any]:
-        for key in ("num_nodes", "num_edges", "num_undirected_edges", "num_features"):
-            if not isinstance(store.get(key), int):
-                raise ValueError(f"store.{key} is {store.get(key)!r}, and should be a count")
-        if store.get("feature_dtype") not in STORED_AS:
-            raise ValueError(f"store.feature_dtype is {store.get('feature_dtype')!r}")
-        if not isinstance(store.get("is_symmetric"), bool):
-            raise ValueError(f"store.is_symmetric is {store.get('is_symmetric')!r}")
+        kinds = {**dict.fromkeys(_COUNTS, int), "is_symmetric": bool, "feature_dtype": str}
+        wrong = [key for key, kind in kinds.items() if type(store.get(key)) is not kind]
+        if wrong or store["feature_dtype"] not in STORED_AS:
+            key = wrong[0] if wrong else "feature_dtype"
+            raise ValueError(f"store.{key} is {store.get(key)!r}")
         return store
 
     @property
