@@ -180,10 +180,12 @@ class Kind(Generic[E, I, P]):
     repetitions: Mapping[str, str] = field(default_factory=dict)  # keys in which repetitions differ, as rng seeds do
     takes_measures: bool = False  # whether its ranks compute those of train.measures
     measures_since_0_1: tuple[str, ...] = ()  # names of measures that runs of version 0.1.0 lack
+    own_columns: Mapping[str, Column] = field(default_factory=dict)  # of metrics.csv, after those of every task
     columns: Mapping[str, Column] = field(init=False)  # of metrics.csv, in order
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", columns_for(self.measures, self.seeds_are, self.loss_unit))
+        columns = columns_for(self.measures, self.seeds_are, self.loss_unit) | dict(self.own_columns)
+        object.__setattr__(self, "columns", columns)
 
     @property
     def repeated_over(self) -> str:

@@ -29,7 +29,7 @@ from graphmill.spec.kinds.kind import (
     StepShape,
     TaskPlan,
 )
-from graphmill.spec.partition import PartitionSpec, refuse_partition
+from graphmill.spec.partition import FETCHING, PartitionSpec, refuse_partition
 from graphmill.spec.synonyms import ALSO_CALLED, HIDDEN_WIDTH
 
 FeatureTransform = Literal["as_stored", "binary", "row_normalised", "standardised"]
@@ -430,6 +430,7 @@ KIND: Final = Kind(
     baselines=(MAJORITY, LOGISTIC, PROPAGATED),
     score_baselines="graphmill.tasks.node_classification.baselines:score",
     loss_unit="nats",
+    own_columns=FETCHING,
     takes_measures=True,
     experiment=NodeClassificationExperiment,
     info=GraphInfo,
