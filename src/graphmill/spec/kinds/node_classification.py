@@ -97,6 +97,11 @@ class SampledTrainSpec(TrainSpec):
 
     loss: ClassifierLossSpec = CrossEntropySpec()
     num_neighbors: tuple[int, ...] = Field((25, 10), description="fan-outs, first hop first; -1: all neighbours")
+    presampled: str | None = Field(
+        None,
+        description="folder of epochs that `graphmill presample` has sampled with these options, to be read instead: "
+        "the same batches to the bit; null: each batch is sampled when it is needed",
+    )
 
     @model_validator(mode="after")
     def _fanouts_are_counts(self) -> Self:
@@ -137,6 +142,7 @@ class NodeClassificationPlan(TaskPlan):
     edge_features: EdgeArgument | None = None
     model: ModelSpec
     num_neighbors: tuple[int, ...]
+    presampled: str | None = Field(None, description="folder of sampled epochs; null: they are sampled in training")
     loss: ClassifierLossSpec = CrossEntropySpec()
 
     @property
@@ -187,6 +193,7 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
         edge_features=experiment.dataset.edge_features,
         model=model,
         num_neighbors=fanouts,
+        presampled=experiment.train.presampled,
         loss=experiment.train.loss,
     )
 
@@ -438,6 +445,7 @@ KIND: Final = Kind(
     store="graphmill.tasks.node_classification.store:LabelledGraphStore",
     predictions=PredictsClasses("label", "prediction", names="class_names"),
     task="graphmill.tasks.node_classification.task:NodeClassification",
+    presample="graphmill.tasks.node_classification.presample:epoch_source",
     old_formats=(1,),
     layouts=(SYNC_ABLATION,),
 )

@@ -24,6 +24,7 @@ from graphmill.sample.collect import Collector
 from graphmill.sample.feed import feed
 from graphmill.sample.neighbor import NeighborSampler
 from graphmill.sample.prefetch import prefetch
+from graphmill.sample.presampled.schedule import PresampledSampler
 from graphmill.sample.schedule import SeedSchedule
 from graphmill.spec.kinds.node_classification import (
     GraphDatasetSpec,
@@ -40,6 +41,7 @@ from graphmill.tasks.node_classification.attended import LayerwiseAttention
 from graphmill.tasks.node_classification.inference import LayerwiseInference
 from graphmill.tasks.node_classification.model import DTYPE_OF, EdgeIndexModel, build_model, check_model
 from graphmill.tasks.node_classification.portable import NodeClassifier, OnStandardised
+from graphmill.tasks.node_classification.presample import presampled
 from graphmill.tasks.node_classification.standardise import standardise
 from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.tasks.node_classification.transform import transformed
@@ -64,6 +66,7 @@ class NodeClassification:
     loss: ClassifierLoss = field(init=False)
     custom_measures: CustomMeasures = field(init=False)
     sampler: NeighborSampler = field(init=False)
+    neighbourhoods: NeighborSampler | PresampledSampler = field(init=False)  # of the batches to train on
     collector: Collector = field(init=False)
 
     def __post_init__(self) -> None:
@@ -90,6 +93,9 @@ class NodeClassification:
             resample=resample,
             with_edge_ids=edge_features is not None,
         )
+        self.neighbourhoods = self.sampler
+        if own.presampled is not None:
+            self.neighbourhoods = presampled(plan, self.store, Path(own.presampled), self.group.rank)
         self.collector = Collector(
             self.features,
             self.labels,
@@ -238,7 +244,7 @@ class NodeClassification:
     def _make(self, epoch: int, first_step: int) -> Iterator[MiniBatch]:
         for step in range(first_step, self.plan.calendar.steps_in(epoch)):
             with self.group.spans("sample"):
-                sampled = self.sampler.sample(self.schedule.seeds(epoch, step, self.group.rank))
+                sampled = self.neighbourhoods.sample(self.schedule.seeds(epoch, step, self.group.rank))
             with self.group.spans("gather"):
                 batch = self.collector.collect(sampled)
             yield batch
