@@ -1,1 +1,1 @@
-"""A graph cut into parts: which part each node is in, how parts are written, read and judged. Nothing here needs torch."""
+"""Parts of a graph: which part each node is in, how parts are written, how good they are. Nothing here needs torch."""

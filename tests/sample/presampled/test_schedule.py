@@ -44,7 +44,7 @@ def source(ranks: int = 2, *, resample: bool = True, with_edge_ids: bool = False
     )
     return EpochSource(
         identity,
-        Form.of(topology, FANOUTS, resample=resample, with_edge_ids=with_edge_ids),
+        Form.of(topology.num_nodes, topology.num_edges, FANOUTS, resample=resample, with_edge_ids=with_edge_ids),
         batches.num_steps,
         SeedSchedule.equal(seeds, batches, SEED),
         lambda: NeighborSampler(topology, FANOUTS, SEED, 1, resample=resample, with_edge_ids=with_edge_ids),

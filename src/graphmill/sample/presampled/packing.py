@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.graph.sampled import NodeIds, Sampled, SeedIds, Seeds
-from graphmill.graph.topology import Topology, index_dtype
+from graphmill.graph.topology import index_dtype
 from graphmill.sample.neighbor import cut_into_blocks
 
 _PER_HOP: Final = 3  # nodes that it adds, its edges, its rows
@@ -29,12 +29,13 @@ class Form:
     resample: bool  # see NeighborSampler
 
     @classmethod
-    def of(cls, topology: Topology, fanouts: Sequence[int], *, resample: bool, with_edge_ids: bool) -> "Form":
-        """The narrowest that holds whatever can be sampled."""
-        edges = index_dtype(topology.num_edges) if with_edge_ids else None
-        largest = topology.num_edges if -1 in fanouts else max(fanouts)
-        degrees = np.min_scalar_type(largest)
-        return cls(index_dtype(topology.num_nodes), edges, degrees, len(fanouts), resample)
+    def of(
+        cls, num_nodes: int, num_entries: int, fanouts: Sequence[int], *, resample: bool, with_edge_ids: bool
+    ) -> "Form":
+        """The narrowest that holds whatever can be sampled of a topology of so many nodes and entries."""
+        edges = index_dtype(num_entries) if with_edge_ids else None
+        degrees = np.min_scalar_type(num_entries if -1 in fanouts else max(fanouts))
+        return cls(index_dtype(num_nodes), edges, degrees, len(fanouts), resample)
 
     @property
     def num_counts(self) -> int:
