@@ -364,7 +364,7 @@ _PLANETOID = "the folder of ind.{name}.x, tx, allx, y, ty, ally, graph, test.ind
 _AMAZON = "the file amazon_electronics_{name}.npz"
 _SHCHUR = "the file {name}"
 _OGB = "OGB's CSV folder: raw/{{edge,node-feat,node-label,num-node-list,num-edge-list}}.csv.gz, split/{name}/*.csv.gz"
-_PAPERS = "a .npz file with edge_index, x, y and split; OGB's own data.npz of this dataset is not read"
+_PAPERS = "OGB's binary folder: raw/{data,node-label}.npz, split/time/*.csv.gz; or a .npz with edge_index, x, y, split"
 _ASKED = "nothing: num_nodes, num_edges, … are options"
 
 
