@@ -16,22 +16,27 @@ from graphmill.base.errors import UserError
 from graphmill.graph.arrays import check_arrays, map_array
 from graphmill.graph.edge_features import EdgeRows
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
-from graphmill.graph.header import ArrayRecord, read_header
+from graphmill.graph.header import FILE_NAME, ArrayRecord, damaged, read_header, read_metadata
 from graphmill.graph.topology import EdgeIds, Topology
 from graphmill.partition.book import PartitionBook
-from graphmill.partition.metadata import PartsMetadata, read_parts_metadata
+from graphmill.partition.metadata import PartsMetadata, part_folder
 
 Split = Literal["train", "val", "test"]
-
-
-def part_folder(number: int) -> str:
-    """The folder of a part, below that of all parts."""
-    return f"part_{number:05d}"
 
 
 def is_parts(folder: Path) -> bool:
     """Whether prepared data are a partitioned graph. `UserError` if they are damaged."""
     return "parts_version" in read_header(folder).own
+
+
+def read_parts_metadata(folder: Path) -> PartsMetadata:
+    """What a parts folder says about itself; `UserError` if it is none, or damaged."""
+    if not is_parts(folder):
+        raise UserError(f"{folder} holds a graph that is not partitioned", fix=f"graphmill partition {folder}")
+    metadata = read_metadata(folder, PartsMetadata, read_header(folder).kind)
+    if problem := metadata.disagreement():
+        raise damaged(folder / FILE_NAME, problem)
+    return metadata
 
 
 def files_of(metadata: PartsMetadata, parts: Iterable[int], *, whole_topology: bool) -> list[str]:
@@ -66,7 +71,7 @@ class Part:
     @property
     def features(self) -> Features:
         """Of the part's rows."""
-        known = self.metadata.graph
+        known = self.metadata
         if known.has_sparse_features:
             return SparseFeatures(
                 self.array("x_indptr"), self.array("x_indices"), self.array("x_values"), known.num_features
@@ -81,8 +86,8 @@ class Part:
         """An array of the part, mapped."""
         return _mapped(self.path, self.metadata.arrays, f"{part_folder(self.number)}/{name}")
 
-    def _prefix(self, undirected: bool) -> str:  # noqa: FBT001
-        return "undirected_" if undirected and not self.metadata.graph.is_symmetric else ""
+    def _prefix(self, undirected: bool) -> str:
+        return "undirected_" if undirected and not self.metadata.is_symmetric else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +133,7 @@ class PartedGraph:
 
     def topology(self, *, undirected: bool) -> Topology:
         """The whole graph's, where every host has it."""
-        prefix = "undirected_" if undirected and not self.metadata.graph.is_symmetric else ""
+        prefix = "undirected_" if undirected and not self.metadata.is_symmetric else ""
         arrays = self.metadata.arrays
         return Topology(
             _mapped(self.path, arrays, f"topology/{prefix}indptr"),
