@@ -5,9 +5,10 @@ import pytest
 import torch
 from rounding import Bounded, assert_within, cat
 
-from graphmill.graph.batch import DenseRows, SeedIds, Seeds, SelfAndMean, SparseRows
+from graphmill.graph.batch import DenseRows, SelfAndMean, SparseRows
 from graphmill.graph.features import DenseFeatures, SparseFeatures
 from graphmill.graph.graph_set import CutGraphs, GraphSet
+from graphmill.graph.sampled import SeedIds, Seeds
 from graphmill.graph.topology import Topology
 from graphmill.sample.collect import BufferRing, Collector, reused_room
 from graphmill.sample.neighbor import NeighborSampler
