@@ -161,6 +161,7 @@ class Kind(Generic[E, I, P]):
     prepare: str  # function that prepares data, of a tasks.stores.Preparation
     store: str  # class of prepared data: tasks.stores.Store
     task: str  # class of a rank's share: tasks.task.Task
+    presample: str = ""  # function: Plan → sample.presampled.schedule.EpochSource; "": nothing is sampled
     merges: bool = False  # whether `prepare` makes one dataset of several --from, prepared data among them
     recognise: str = ""  # function that says of a path whether raw data there are this task's; "": none can
     raw: str = ""  # function that opens raw data at a path: tasks.stores.RawData; "": they cannot be inspected

@@ -3,6 +3,7 @@
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -39,6 +40,7 @@ from graphmill.tasks.node_classification.inference import LayerwiseInference
 from graphmill.tasks.node_classification.model import DTYPE_OF, EdgeIndexModel, build_model, check_model
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph
 from graphmill.tasks.node_classification.portable import NodeClassifier, OnStandardised
+from graphmill.tasks.node_classification.presample import presampled
 from graphmill.tasks.node_classification.source import GraphSource, SharedSource, WholeGraph, in_order_of_nodes, windows
 from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.tasks.task import SPLITS, Measures, Pause, Predictions, Split, never_pause
@@ -72,7 +74,7 @@ class NodeClassification:
         num_classes, labels = own.dataset.num_classes, self._labels_of(train_ids)
         self.loss = ClassifierLoss.of(plan, own.loss, self.group, num_classes=num_classes, labels=labels)
         self.custom_measures = CustomMeasures.of(plan)
-        self.sampler = self.source.sampler(own.num_neighbors, resample=isinstance(self.model, GraphSage))
+        self.sampler = self._sampler()
         self.collector = Collector(
             self.source.labels,
             self.model.input_form,
@@ -84,6 +86,11 @@ class NodeClassification:
         )
         if isinstance(self.source, SharedSource):
             self.source.warm_up(self.sampler, self.schedule, plan.calendar.steps_in(0))
+
+    def _sampler(self) -> NeighbourSource:
+        if self.own.presampled is not None:
+            return presampled(self.plan, Path(self.own.presampled), self.group.rank)
+        return self.source.sampler(self.own.num_neighbors, resample=isinstance(self.model, GraphSage))
 
     def batches(self, epoch: int, first_step: int) -> Generator[MiniBatch]:
         """The mini-batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
