@@ -230,8 +230,8 @@ def _facts(
 
 
 def _plan(folder: RunFolder) -> dict[str, Any]:
-    """The fields of any task's plan that matter here."""
-    return folder.read_plan().model_dump(mode="json")
+    """The fields of any task's plan that matter here; a command has none."""
+    return {} if folder.is_command() else folder.read_plan().model_dump(mode="json")
 
 
 def _fullest(monitors: MonitorSummary) -> HostSummary | None:

@@ -27,6 +27,7 @@ from graphmill.runtime.code import code_checksum
 from graphmill.runtime.snapshot import own_code
 from graphmill.spec.differences import plan_differences
 from graphmill.spec.dotted import PLAN_FILE
+from graphmill.spec.job.command import Command
 from graphmill.spec.memory_budget import MemoryBudget
 from graphmill.spec.older import upgrade_plan
 from graphmill.spec.plan import Plan, refuse_missing_sources
@@ -252,6 +253,10 @@ class RunFolder:
                 refuse_foreign_kind(self.plan_path, task.get("kind") if isinstance(task, dict) else task, os.environ)
                 return json.dumps(upgrade_plan(document)).encode()
         return plan
+
+    def read_command(self) -> Command:
+        """What a job runs in place of training."""
+        return read_document(self.command_path, Command, "submit the command again: graphmill submit --run -- …")
 
     def read_outcome(self) -> Outcome | None:
         """How the run ended, or None if it has not, or could not record it."""

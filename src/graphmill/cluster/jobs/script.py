@@ -125,20 +125,23 @@ def _options(job: Job) -> list[str]:
         *_container(job),
         *_staging(job),
     ]
+    return [*lines, *_what(job)]
+
+
+def _what(job: Job) -> list[str]:
+    """Those that say what the job runs."""
     if job.examines:
-        return [*lines, f"--examine={bash_word(job.run_folders[0], field='--logs-root')}"]
+        return [f"--examine={bash_word(job.run_folders[0], field='--logs-root')}"]
     if job.pipeline is not None:
-        return [*lines, *_pipeline(job.pipeline)]
+        return _pipeline(job.pipeline)
     if job.command is not None:
-        return [*lines, *_command(job.command, job.run_folders[0])]
+        return _command(job.command, job.run_folders[0])
     if job.side_by_side > 1:
         number = job.side_by_side
-        return [*lines, f"--side-by-side={number}", f'"${{runs[@]:$((SLURM_ARRAY_TASK_ID * {number})):{number}}}"']
-    if len(job.run_folders) > 1:
-        return [*lines, '"$run"']
+        return [f"--side-by-side={number}", f'"${{runs[@]:$((SLURM_ARRAY_TASK_ID * {number})):{number}}}"']
     if job.run_folders:
-        return [*lines, bash_word(job.run_folders[0], field="the run folder")]
-    return [*lines, *_begin(job, job.begin or Begin())]
+        return ['"$run"' if len(job.run_folders) > 1 else bash_word(job.run_folders[0], field="the run folder")]
+    return _begin(job, job.begin or Begin())
 
 
 def _pipeline(part: StagesOfAPipeline) -> list[str]:
