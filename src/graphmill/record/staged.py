@@ -104,6 +104,22 @@ def staged_store_path(plan: Plan, environ: Mapping[str, str], folder: RunFolder)
     return path
 
 
+def near_copy(folder: Path, checksum: str, name: str, environ: Mapping[str, str]) -> Path:
+    """The verified copy of the prepared data in `folder` that was staged on this host, or `folder` if none was.
+
+    For commands, which need not have asked for one. Raises `UserError` if the copy has been changed since.
+    """
+    root = environ.get(ROOT_VARIABLE)
+    path = Path(root) / staged_name(name, checksum) if root else folder
+    if path == folder or not path.exists():
+        return folder
+    problem = staged_problem(path, checksum)
+    if problem:
+        again = f"graphmill stage {shlex.quote(str(folder))}"
+        raise UserError(f"{path}: {problem}", fix=f"stage it again: `{again}`, or `unset {ROOT_VARIABLE}`")
+    return path
+
+
 def data_read(folder: RunFolder) -> dict[str, str]:
     """The folder that the ranks of each host read in their last attempt, by host name; empty before they start."""
     read = {}

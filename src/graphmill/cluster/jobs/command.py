@@ -91,7 +91,7 @@ def plan_command(
     """The job that runs `words`, with `overrides` of what is asked of Slurm. `data`: prepared data that are staged."""
     _refuse_better(words)
     _refuse_overrides(overrides)
-    own = [f"slurm.job_name_prefix={name_of(words)}"]
+    own = [f'slurm.job_name_prefix="{name_of(words)}"']
     needs_gpus = any(text.startswith(("slurm.gpus_per_host=", "slurm.gres=")) for text in overrides)
     own += [] if needs_gpus else ["train.device=cpu"]
     fixed = [f"{key}={value}" for key, value in _FIXED.items()]

@@ -233,14 +233,9 @@ def stage_for_run(
     verify: bool = False,
     on_failure: Literal["fail", "use_shared"] = "fail",
 ) -> StagedHost:
-    """Stage the dataset of a run on this host, and record the result in the run folder."""
-    plan = folder.read_plan().dataset
-    dataset = read_dataset(Path(plan.path))
-    if dataset.checksum != plan.checksum:
-        raise UserError(
-            f"{plan.path} holds the dataset {dataset.checksum}, and the run was planned for {plan.checksum}",
-            fix="bring back that dataset, or plan a new run",
-        )
+    """Stage the dataset of a run, or the data of a command, on this host, and record the result in the folder."""
+    dataset = _dataset_of(folder)
+    shared = dataset.folder
     began = time.monotonic()
     try:
         if via is not None:
@@ -251,9 +246,25 @@ def stage_for_run(
             raise
         staged = _shared_instead(dataset, str(error), time.monotonic() - began)
         _log.warning(f"staging failed: {error}")
-        _log.warning(f"the ranks of {staged.hostname} read the shared copy {plan.path}, as staging.on_failure asks")
+        _log.warning(f"what runs on {staged.hostname} reads the shared copy {shared}, as staging.on_failure asks")
     write_staged(folder, staged)
     return staged
+
+
+def _dataset_of(folder: RunFolder) -> Dataset:
+    if folder.is_command():
+        data = folder.read_command().data
+        if data is None:
+            raise UserError(f"{folder.path} names no data to stage", fix="submit it with --data DATASET")
+        return read_dataset(Path(data))
+    plan = folder.read_plan().dataset
+    dataset = read_dataset(Path(plan.path))
+    if dataset.checksum != plan.checksum:
+        raise UserError(
+            f"{plan.path} holds the dataset {dataset.checksum}, and the run was planned for {plan.checksum}",
+            fix="bring back that dataset, or plan a new run",
+        )
+    return dataset
 
 
 def _shared_instead(dataset: Dataset, message: str, seconds: float) -> StagedHost:
@@ -282,7 +293,7 @@ def in_words(staged: StagedHost) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Stage the dataset of the run in RUN_FOLDER on this host."""
+    """Stage the dataset of the run, or the data of the command, in RUN_FOLDER on this host."""
     parser = argparse.ArgumentParser(prog="python -m graphmill.cluster.staging.stage", description=__doc__)
     parser.add_argument("run", type=Path, metavar="RUN_FOLDER")
     parser.add_argument(
@@ -295,8 +306,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     show_messages(f"stage {host_name(os.environ)}: ")
     try:
         import_from_snapshot(os.environ)
+        folder = RunFolder(options.run)
         staged = stage_for_run(
-            RunFolder.open(options.run),
+            folder if folder.is_command() else RunFolder.open(options.run),
             staged_root(options.to, os.environ),
             via=options.via,
             verify=options.verify,
