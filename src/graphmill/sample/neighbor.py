@@ -51,14 +51,14 @@ class NeighborSampler:
         return Sampled(
             seeds=seeds,
             node_ids=NodeIds(hood.node_ids),
-            blocks=_blocks(hood, resample=self.resample),
+            blocks=blocks_of(hood, resample=self.resample),
             edge_ids=hood.edge_ids,
             num_nodes_per_hop=tuple(hood.num_nodes_per_hop),
             num_edges_per_hop=tuple(hood.num_edges_per_hop),
         )
 
 
-def _blocks(hood: _native.Neighbourhood, *, resample: bool) -> tuple[SampledBlock, ...]:
+def blocks_of(hood: _native.Neighbourhood, *, resample: bool) -> tuple[SampledBlock, ...]:
     """A block per layer, cut out of the rows of all hops, which are stored consecutively."""
     indptr, indices = hood.indptr, hood.indices
     ends = list(accumulate(hood.num_rows_per_hop))
