@@ -31,11 +31,12 @@ from graphmill.base.messages import show_messages
 from graphmill.cluster.staging.copying import Moved, checksums, copy_files, free_bytes, needed_bytes
 from graphmill.cluster.staging.lock import only_copier
 from graphmill.cluster.staging.progress import shown_progress
-from graphmill.graph.header import FILE_NAME, read_header
+from graphmill.graph.header import FILE_NAME, ArrayRecord, read_header
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import (
     ROOT_VARIABLE,
     FileState,
+    Share,
     StagedHost,
     StagedMark,
     read_mark,
@@ -68,24 +69,52 @@ class Dataset:
     checksum: str
     sizes: dict[str, int]  # relative path → bytes
     xxh3: dict[str, str]  # of those that metadata.json has a checksum of
+    share: Share | None = None  # of a graph in parts; None: all there is
 
     @property
     def bytes(self) -> int:
         """Of all files."""
         return sum(self.sizes.values())
 
+    def copy_in(self, root: Path) -> Path:
+        """Where the copy is to be."""
+        return root / staged_name(self.name, self.checksum, self.share)
 
-def read_dataset(folder: Path) -> Dataset:
-    """What there is to copy in `folder`. `UserError` if it is not a prepared dataset, or not whole."""
+
+def read_dataset(folder: Path, share: Share | None = None) -> Dataset:
+    """What there is to copy in `folder`. `UserError` if it is not a prepared dataset, or not whole.
+
+    `share`: of a graph in parts, what is to be copied. What else `folder` has, or lacks, does not matter then.
+    """
     again = "prepare the dataset again: graphmill prepare NAME --force"
     metadata = read_header(folder)
-    sizes = {str(file.relative_to(folder)): file.stat().st_size for file in sorted(_files(folder))}
-    for name, record in metadata.arrays.items():
+    arrays = metadata.arrays if share is None else _arrays_of(folder, share)
+    found = (
+        sorted(_files(folder)) if share is None else [folder / FILE_NAME, *(folder / f"{name}.npy" for name in arrays)]
+    )
+    sizes = {str(file.relative_to(folder)): file.stat().st_size for file in found if file.is_file()}
+    for name, record in arrays.items():
         if sizes.get(f"{name}.npy") != record.bytes:
             there = f"{sizes[f'{name}.npy']} bytes" if f"{name}.npy" in sizes else "missing"
             raise UserError(f"{folder}/{name}.npy: {there}, and should have {record.bytes} bytes", fix=again)
-    known = {f"{name}.npy": record.xxh3 for name, record in metadata.arrays.items()}
-    return Dataset(folder.resolve(), metadata.name, metadata.checksum, sizes, known)
+    known = {f"{name}.npy": record.xxh3 for name, record in arrays.items()}
+    return Dataset(folder.resolve(), metadata.name, metadata.checksum, sizes, known, share)
+
+
+def _arrays_of(folder: Path, share: Share) -> dict[str, ArrayRecord]:
+    """The arrays of a graph in parts that the share has."""
+    from graphmill.partition.metadata import files_of, read_parts_metadata
+
+    metadata = read_parts_metadata(folder)
+    unknown = [part for part in share.parts if part >= metadata.num_parts]
+    if unknown:
+        raise UserError(
+            f"{folder} has {metadata.num_parts} parts, and no part {unknown[0]}",
+            fix=f"--part 0 to --part {metadata.num_parts - 1}",
+        )
+    return {
+        name: metadata.arrays[name] for name in files_of(metadata, share.parts, whole_topology=share.whole_topology)
+    }
 
 
 def stage(dataset: Dataset, root: Path, *, verify: bool = False, threads: int | None = None) -> StagedHost:
@@ -95,7 +124,7 @@ def stage(dataset: Dataset, root: Path, *, verify: bool = False, threads: int | 
     `UserError` if the dataset itself is damaged.
     """
     began = time.monotonic()
-    target = root.absolute() / staged_name(dataset.name, dataset.checksum)
+    target = dataset.copy_in(root.absolute())
     workers = threads or min(8, max(4, num_cores()))
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -166,7 +195,7 @@ def _copy(dataset: Dataset, target: Path, threads: int) -> float:
 
 def refuse_too_large(datasets: Sequence[Dataset], root: Path) -> None:
     """Raise a `StagingError` if the copies that are still to be made do not fit in `root` together."""
-    missing = [each for each in datasets if not (root / staged_name(each.name, each.checksum)).exists()]
+    missing = [each for each in datasets if not each.copy_in(root).exists()]
     needed = sum(needed_bytes(each.sizes.values()) + _MARGIN_BYTES for each in missing)
     place = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
     if missing and needed > free_bytes(place):
