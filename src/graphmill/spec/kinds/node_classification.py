@@ -29,6 +29,7 @@ from graphmill.spec.kinds.kind import (
     StepShape,
     TaskPlan,
 )
+from graphmill.spec.partition import PartitionSpec, refuse_partition
 from graphmill.spec.synonyms import ALSO_CALLED, HIDDEN_WIDTH
 
 FeatureTransform = Literal["as_stored", "binary", "row_normalised", "standardised"]
@@ -114,6 +115,7 @@ class NodeClassificationExperiment(Experiment):
     dataset: GraphDatasetSpec = GraphDatasetSpec()
     model: ModelSpec = GraphSageSpec()
     train: SampledTrainSpec = SampledTrainSpec()
+    partition: PartitionSpec = PartitionSpec()
 
 
 class GraphInfo(DatasetInfo):
@@ -125,6 +127,7 @@ class GraphInfo(DatasetInfo):
     num_classes: int
     has_sparse_features: bool
     edge_features: tuple[str, ...] = ()
+    num_parts: int | None = Field(None, description="absent: the graph is stored whole")
 
 
 class NodeClassificationPlan(TaskPlan):
@@ -138,6 +141,7 @@ class NodeClassificationPlan(TaskPlan):
     model: ModelSpec
     num_neighbors: tuple[int, ...]
     loss: ClassifierLossSpec = CrossEntropySpec()
+    partition: PartitionSpec | None = Field(None, description="absent: the graph is stored whole")
 
     @property
     def edge_columns(self) -> tuple[int, ...]:
@@ -180,6 +184,7 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
     refuse_fused(model, experiment.train)
     _refuse_edge_features(experiment, dataset)
     refuse_other_classes(experiment.train.loss, dataset.num_classes, dataset.name)
+    refuse_partition(experiment.partition, dataset.num_parts, dataset.name)
     return NodeClassificationPlan(
         dataset=dataset,
         undirected=experiment.dataset.undirected,
@@ -188,6 +193,7 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
         model=model,
         num_neighbors=fanouts,
         loss=experiment.train.loss,
+        partition=None if dataset.num_parts is None else experiment.partition,
     )
 
 
@@ -435,7 +441,7 @@ KIND: Final = Kind(
     datasets=DATASETS,
     prepare_options=GraphPrepareOptions,
     prepare="graphmill.tasks.node_classification.prepare:prepare_asked",
-    store="graphmill.tasks.node_classification.store:LabelledGraphStore",
+    store="graphmill.tasks.node_classification.parts:PreparedGraph",
     predictions=PredictsClasses("label", "prediction", names="class_names"),
     task="graphmill.tasks.node_classification.task:NodeClassification",
     old_formats=(1,),
