@@ -137,8 +137,12 @@ def staged_path(root: Path, name: str, checksum: str, share: Share | None = None
     return root / whole if (root / whole).exists() else own
 
 
-def staged_store_path(plan: Plan, environ: Mapping[str, str], folder: RunFolder) -> Path | None:
+def staged_store_path(
+    plan: Plan, environ: Mapping[str, str], folder: RunFolder, share: Share | None = None
+) -> Path | None:
     """The copy of the plan's dataset on this host, or None if the ranks read the dataset itself.
+
+    `share`: what this host's ranks read of a graph in parts.
 
     None if GRAPHMILL_STAGED_ROOT is not set, or if staging failed and the job continues as
     `staging.on_failure: use_shared` asks. Raises `UserError` if the copy is missing, or has been changed since it was
@@ -150,7 +154,7 @@ def staged_store_path(plan: Plan, environ: Mapping[str, str], folder: RunFolder)
     record = folder.staged_path(host_name(environ))
     if record.exists() and _read(record).outcome == "use_shared":
         return None
-    path = Path(root) / staged_name(plan.dataset.name, plan.dataset.prepared_checksum)
+    path = staged_path(Path(root), plan.dataset.name, plan.dataset.prepared_checksum, share)
     problem = staged_problem(path, plan.dataset.prepared_checksum)
     if problem:
         again = f"python -m graphmill.cluster.staging.stage {folder.path}"

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from parts_folder import write_parts
 
 from graphmill.base.errors import UserError
-from graphmill.cluster.staging.stage import StagingError, read_dataset, stage
+from graphmill.cluster.staging.stage import read_dataset, stage, stage_for_run
 from graphmill.partition.parts import PartedGraph
 from graphmill.partition.placement import Placement
-from graphmill.partition.shares import share_of_host
-from graphmill.record.staged import Share, staged_path, staged_problem
+from graphmill.partition.shares import share_of_host, share_of_plan
+from graphmill.record.run_folder import RunFolder
+from graphmill.record.staged import Share, read_staged, staged_path, staged_problem, staged_store_path
+from graphmill.spec.partition import InParts, PartitionSpec
 
 DIVIDE = st.sampled_from([(p, h) for p in range(1, 13) for h in range(1, 13) if p % h == 0 or h % p == 0])
 
@@ -94,11 +96,28 @@ def test_a_flipped_byte_is_found_at_the_source_and_in_the_copy(parts: Path, tmp_
     assert stage(read_dataset(parts, Share((2,), whole_topology=False)), root).outcome == "copied"
 
 
-def test_a_full_disk_leaves_no_copy(parts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("graphmill.cluster.staging.stage.free_bytes", lambda _: 4096)
-    with pytest.raises(StagingError, match="MiB free"):
-        stage(read_dataset(parts, Share((1,), whole_topology=False)), tmp_path / "fast")
-    assert not [path for path in (tmp_path / "fast").iterdir() if path.is_dir()]
+def test_each_host_of_a_job_stages_its_own_share(parts: Path, tmp_path: Path, make_plan, monkeypatch):
+    plan = make_plan()
+    known = {"path": str(parts), "checksum": read_dataset(parts).checksum, "name": "ring", "num_parts": 4}
+    task = plan.task.model_copy(
+        update={"dataset": plan.dataset.model_copy(update=known), "partition": PartitionSpec(topology="partitioned")}
+    )
+    plan = plan.model_copy(update={"task": task, "hosts": 2, "ranks": 4})
+    run = RunFolder.create(plan, tmp_path / "logs")
+    monkeypatch.delenv("SLURM_NODEID", raising=False)
+    with pytest.raises(UserError, match="SLURM_NODEID"):
+        stage_for_run(run, tmp_path / "fast")
+    for host, own in enumerate([{"part_00000", "part_00001"}, {"part_00002", "part_00003"}]):
+        monkeypatch.setenv("SLURM_NODEID", str(host))
+        root = tmp_path / f"fast{host}"
+        copy = stage_for_run(run, root, via=tmp_path / "scratch" if host else None)
+        assert top(Path(copy.to)) == {"metadata.json", "node_book", "splits", *own}
+        environ = {"GRAPHMILL_STAGED_ROOT": str(root)}
+        assert staged_store_path(plan, environ, run, share_of_plan(plan, host)) == Path(copy.to)
+        with pytest.raises(UserError, match="no verified copy"):
+            staged_store_path(plan, environ, run, share_of_plan(plan, 1 - host))
+    assert [staged.checksum for staged in read_staged(run)] == [known["checksum"]]
+    assert top(next((tmp_path / "scratch").glob("ring*"))) == top(parts)
 
 
 def test_the_command(parts: Path, tmp_path: Path):
@@ -124,16 +143,13 @@ def test_the_command(parts: Path, tmp_path: Path):
 @given(DIVIDE, st.integers(1, 4), st.sampled_from(["per_host", "per_rank"]))
 def test_hosts_have_every_part_and_each_rank_finds_its_own(sizes: tuple[int, int], each: int, placement):
     num_parts, hosts = sizes
-    ranks = hosts * each
+    ranks, asked = hosts * each, InParts(num_parts, placement, "replicated")
     places, per_place = (hosts, each) if placement == "per_host" else (ranks, 1)
     if num_parts % places and places % num_parts:
         with pytest.raises(UserError):
-            share_of_host(num_parts, hosts=hosts, ranks=ranks, host=0, placement=placement, topology="replicated")
+            share_of_host(asked, 0, hosts=hosts, ranks=ranks)
         return
-    shares = [
-        share_of_host(num_parts, hosts=hosts, ranks=ranks, host=host, placement=placement, topology="replicated")
-        for host in range(hosts)
-    ]
+    shares = [share_of_host(asked, host, hosts=hosts, ranks=ranks) for host in range(hosts)]
     assert {part for share in shares for part in share.parts} == set(range(num_parts))
     for rank in range(ranks):
         assert set(Placement(num_parts, places, per_place).parts_of(rank)) <= set(shares[rank // each].parts)

@@ -52,6 +52,7 @@ _log = logging.getLogger(__name__)
 
 ALWAYS_READ_BYTES: Final = 4 << 30  # of a copy found there, up to this many are read again: some seconds, on any disk
 _MARGIN_BYTES: Final = 1 << 20
+_HOST_NUMBER: Final = "SLURM_NODEID"  # of this host among those of the step
 
 Verified = Literal["checksums", "sizes and times"]
 
@@ -263,12 +264,13 @@ def stage_for_run(
     on_failure: Literal["fail", "use_shared"] = "fail",
 ) -> StagedHost:
     """Stage the dataset of a run, or the data of a command, on this host, and record the result in the folder."""
-    dataset = _dataset_of(folder)
+    share = _share_of(folder)
+    dataset = _dataset_of(folder, share if via is None else None)
     shared = dataset.folder
     began = time.monotonic()
     try:
         if via is not None:
-            dataset = read_dataset(Path(stage(dataset, via, verify=verify).to))
+            dataset = read_dataset(Path(stage(dataset, via, verify=verify).to), share)
         staged = stage(dataset, root, verify=verify)
     except StagingError as error:
         if on_failure == "fail":
@@ -280,14 +282,31 @@ def stage_for_run(
     return staged
 
 
-def _dataset_of(folder: RunFolder) -> Dataset:
+def _share_of(folder: RunFolder) -> Share | None:
+    """What this host needs of a run's graph, if that is in parts."""
+    plan = None if folder.is_command() else folder.read_plan()
+    if plan is None or plan.task.in_parts is None:
+        return None
+    from graphmill.partition.shares import share_of_plan
+
+    number = "0" if plan.hosts == 1 else os.environ.get(_HOST_NUMBER, "")
+    if not (number.isascii() and number.isdecimal() and int(number) < plan.hosts):
+        raise UserError(
+            f"{folder.path} trains on a graph in parts, on {plan.hosts} hosts, and {_HOST_NUMBER} does not say which of"
+            " them this one is",
+            fix=f"start this with srun, once per host; or by hand with {_HOST_NUMBER}=N, counted from 0",
+        )
+    return share_of_plan(plan, int(number))
+
+
+def _dataset_of(folder: RunFolder, share: Share | None) -> Dataset:
     if folder.is_command():
         data = folder.read_command().data
         if data is None:
             raise UserError(f"{folder.path} names no data to stage", fix="submit it with --data DATASET")
         return read_dataset(Path(data))
     plan = folder.read_plan().dataset
-    dataset = read_dataset(Path(plan.path))
+    dataset = read_dataset(Path(plan.path), share)
     if dataset.checksum != plan.checksum:
         raise UserError(
             f"{plan.path} holds the dataset {dataset.checksum}, and the run was planned for {plan.checksum}",
