@@ -52,7 +52,7 @@ def find_by_name_or_job(text: str | None, logs_root: Path) -> list[RunFolder]:
         found = [run for run in everything if any(_belongs(job.job_id, text) for job in run.jobs())]
         if not found:
             raise UserError(
-                f"no run in {logs_root} was submitted as job {text}", fix="name the run, or give --logs-root"
+                f"nothing in {logs_root} was submitted as job {text}", fix="name the run, or give --logs-root"
             )
         return found
     command = None if text is None else named_command(text, logs_root)

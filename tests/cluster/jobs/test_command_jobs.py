@@ -133,6 +133,16 @@ def test_ends_by_limit_and_cancel_are_told_as_such(cluster, tmp_path, submit):
     assert cluster.graphmill("watch", job, "--once", cwd=tmp_path).code == 75
 
 
+def test_a_stop_before_it_has_begun_starts_nothing(cluster, tmp_path, submit):
+    begun = tmp_path / "begun"
+    folder, _ = submit("touch", str(begun), options=("--setup-line", f"until [ -e {tmp_path}/go ]; do sleep 0.1; done"))
+    folder.ask_to_stop()
+    (tmp_path / "go").touch()
+    view = ended(cluster, tmp_path, folder)
+    assert (view["state"], "had not begun" in view["detail"]) == ("stopped", True)
+    assert not begun.exists()
+
+
 def test_data_are_staged_before_it_begins(cluster, tmp_path, submit):
     folder, _ = submit(
         *("sh", "-c", 'ls "$GRAPHMILL_STAGED_ROOT"'), options=("--staging", "host_local", "--data", "synthetic/sbm")

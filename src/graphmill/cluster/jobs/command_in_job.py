@@ -27,6 +27,9 @@ _TICK_S: Final = 0.1
 _OWN_WORDS: Final = (exits.BAD_REQUEST, exits.OUT_OF_TIME)
 
 
+NOT_BEGUN: Final = Judgement(ENDINGS["stopped"], None, f"{ENDINGS['stopped'].text}; the command had not begun")
+
+
 def run_command(driver: "Driver", folder: RunFolder) -> int:
     """Run the command of this job. Returns the exit status of the job."""
     return driver.train(RunFolder(folder.path.resolve())).exit_code

@@ -25,7 +25,7 @@ from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.messages import show_messages
 from graphmill.cluster.jobs import job_end, next_job
 from graphmill.cluster.jobs.arguments import Arguments, parse_arguments
-from graphmill.cluster.jobs.command_in_job import await_word, judge_command, run_command, was_ended
+from graphmill.cluster.jobs.command_in_job import NOT_BEGUN, await_word, judge_command, run_command, was_ended
 from graphmill.cluster.jobs.examine_in_job import examine
 from graphmill.cluster.jobs.new_run import count, find_or_make
 from graphmill.cluster.jobs.side_by_side import SharedSignals, port_key, share_of_memory, train_side_by_side
@@ -198,6 +198,9 @@ class Driver:
         return judge(folder, Evidence(started, asked=self._asked, status=status, problem=problem))
 
     def _command(self, folder: RunFolder, command: Command, started: float) -> Decision:
+        if folder.is_asked_to_stop():  # before there was a step that could be told
+            self.cause = job_end.Cause("stopped")
+            return self._follow(folder, NOT_BEGUN, tries_left=0)
         words = single_command(self.arguments, folder.path, command.words, self._here_for(folder))
         step = self._srun(words, environment(self.arguments, self.environ, None), folder, started)
         if self.cause is None and was_ended(step):
@@ -332,6 +335,8 @@ class Driver:
         decision = decide(end, on_time_limit=arguments.follow, max_attempts=arguments.max_attempts)
         if decision.step == "other_port":
             return decision
+        if arguments.command is not None and decision.step == "finish":
+            decision = replace(decision, reason="the command is done")
         if decision.step == "retry" and (folder.is_asked_to_stop() or arguments.is_asked_to_stop()):
             decision = replace(decision, step="give_up", reason="stop was requested (graphmill stop)")
         if self.cause is not None and self.cause.is_requeued:
