@@ -33,8 +33,9 @@ import torch
 import torch.nn.functional as F
 
 from graphmill import _native
-from graphmill.graph.batch import MiniBatch, Sampled, SeedIds, Seeds, SelfAndMean
+from graphmill.graph.batch import MiniBatch, SelfAndMean
 from graphmill.graph.features import DenseFeatures
+from graphmill.graph.sampled import Sampled, SeedIds, Seeds
 from graphmill.graph.topology import Topology
 from graphmill.nn.graphsage import GraphSage, MeanLayer
 from graphmill.nn.operators import RELU

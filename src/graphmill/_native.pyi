@@ -208,6 +208,7 @@ def group_edges(
     by_source: Array | None,
     slots: Array | None,
 ) -> None: ...
+def sum_by_source(indptr: Array, indices: Array, values: Array, sums: Array, num_threads: int = 1) -> None: ...
 def solve_assignment(
     costs: Array,
     start: int,

@@ -8,9 +8,10 @@ import torch
 from rounding import Bounded, assert_within, cat
 from torch import Tensor
 
-from graphmill.graph.batch import MiniBatch, SeedIds, Seeds
+from graphmill.graph.batch import MiniBatch
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.keys import Purpose, key_of
+from graphmill.graph.sampled import SeedIds, Seeds
 from graphmill.graph.topology import Topology
 from graphmill.nn.draws import kept, row_keys
 from graphmill.nn.graphsage import GraphSage

@@ -7,9 +7,10 @@ import pytest
 import torch
 from rounding import Bounded, assert_within, cat
 
-from graphmill.graph.batch import DenseRows, MiniBatch, Sampled, SeedIds, Seeds, SelfAndMean, SparseRows
+from graphmill.graph.batch import DenseRows, MiniBatch, SelfAndMean, SparseRows
 from graphmill.graph.features import DenseFeatures, SparseFeatures
 from graphmill.graph.graph_set import CutGraphs, GraphSet
+from graphmill.graph.sampled import Sampled, SeedIds, Seeds
 from graphmill.graph.topology import Topology
 from graphmill.sample.collect import BufferRing, Collector, WholeTables, reused_room
 from graphmill.sample.neighbor import NeighborSampler

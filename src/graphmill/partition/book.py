@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.graph.batch import NodeIds, StorageIds
+from graphmill.graph.sampled import NodeIds, StorageIds
 
 
 @dataclass(frozen=True, slots=True)

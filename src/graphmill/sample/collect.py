@@ -10,22 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill import _native
-from graphmill.graph.batch import (
-    AnySeeds,
-    Block,
-    DenseRows,
-    InputForm,
-    Inputs,
-    MiniBatch,
-    Sampled,
-    SelfAndMean,
-    SparseRows,
-    StorageIds,
-    stored_whole,
-)
+from graphmill.graph.batch import Block, DenseRows, InputForm, Inputs, MiniBatch, SelfAndMean, SparseRows
 from graphmill.graph.edge_features import EdgeFeatures, EdgeRows
 from graphmill.graph.features import Features, SparseFeatures
 from graphmill.graph.graph_set import Room
+from graphmill.graph.sampled import AnySeeds, Sampled, StorageIds, stored_whole
 
 # Batches that can be alive at once besides those in the queue: being made, being copied to a GPU, computed on.
 _BATCHES_IN_MAKING_AND_USE = 3

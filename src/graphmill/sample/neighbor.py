@@ -5,8 +5,8 @@ from itertools import accumulate
 
 from graphmill import _native
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import AnySeeds, NodeIds, Sampled, SampledBlock
 from graphmill.graph.keys import Purpose
+from graphmill.graph.sampled import AnySeeds, NodeIds, Sampled, SampledBlock
 from graphmill.graph.topology import Topology
 
 

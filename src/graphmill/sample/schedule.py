@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.graph.batch import SeedIds, Seeds
 from graphmill.graph.keys import Purpose, key_of, keys_below
+from graphmill.graph.sampled import SeedIds, Seeds
 from graphmill.sample.budget import Costs, Packing, pack
 from graphmill.spec.calendar import Batches, BucketedBatches, EqualBatches
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graphmill.graph.batch import AnySeeds
+from graphmill.graph.sampled import AnySeeds
 from graphmill.sample.collect import Labels
 from graphmill.sample.schedule import BudgetSchedule, SeedSchedule
 from graphmill.spec.classification import ClassifierLossSpec, CrossEntropySpec

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.graph.batch import NodeIds, StorageIds
+from graphmill.graph.sampled import NodeIds, StorageIds
 from graphmill.partition.book import PartitionBook
 from graphmill.partition.parts import Part, PartedGraph
 from graphmill.partition.placement import Placement

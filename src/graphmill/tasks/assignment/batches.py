@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill import _native
-from graphmill.graph.batch import AnySeeds
+from graphmill.graph.sampled import AnySeeds
 from graphmill.tasks.assignment.features import Instances
 from graphmill.tasks.assignment.store import AssignmentStore
 

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graphmill.graph.batch import NodeIds, Sampled
 from graphmill.graph.features import DenseFeatures
+from graphmill.graph.sampled import NodeIds, Sampled
 from graphmill.nn.graphsage import GraphSage
 from graphmill.nn.standardise import Standardise
 from graphmill.partition.parts import PartedGraph

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill import _native
-from graphmill.graph.batch import Block, NodeIds, SparseRows
+from graphmill.graph.batch import Block, SparseRows
 from graphmill.graph.features import DenseFeatures, SparseFeatures
+from graphmill.graph.sampled import NodeIds
 from graphmill.nn.graphsage import GraphSage, MeanLayer
 from graphmill.nn.operators import RELU, Activation
 from graphmill.sample.distributed.features import FeatureFetcher

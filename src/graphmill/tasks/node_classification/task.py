@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import EvaluationSeeds, MiniBatch, SeedIds
+from graphmill.graph.batch import MiniBatch
 from graphmill.graph.keys import drawn
+from graphmill.graph.sampled import EvaluationSeeds, SeedIds
 from graphmill.nn.graphsage import GraphSage
 from graphmill.nn.node_attention import NodeAttention
 from graphmill.nn.standardise import Standardise
