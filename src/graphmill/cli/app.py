@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "convert": "convert",
     "recipes": "recipes",
     "baseline": "baseline",
+    "partition": "partition",
     "stage": "stage",
     "plan": "plan",
     "batch-size": "batch_size",

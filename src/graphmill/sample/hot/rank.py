@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.graph.topology import Topology, index_dtype
+from graphmill.partition.inclusion import hotness, occurrences, vertex_inclusion
 from graphmill.sample.hot.counts import presampled_counts
-from graphmill.sample.hot.inclusion import hotness, occurrences, vertex_inclusion
 
 Ids = NDArray[np.int64]
 StaticPolicy = Literal["degree", "presample", "hotness", "vip"]

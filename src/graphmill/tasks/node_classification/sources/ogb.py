@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.graph.features import DenseFeatures
-from graphmill.tasks.node_classification.labelled import LabelledGraph, SplitName
+from graphmill.graph.splits import SplitName
+from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.sources.npz import integer_labels
 from graphmill.tasks.node_classification.sources.splits import split_from_ids
 from graphmill.tasks.node_classification.sources.tables import count_columns, read_headerless
