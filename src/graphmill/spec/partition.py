@@ -1,6 +1,7 @@
 """How ranks train on a graph in parts: where sampling happens, who has which parts and seeds, what else they hold."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
 from pydantic import Field, PositiveInt
@@ -82,6 +83,15 @@ class PartitionSpec(Spec):
         "the node",
     )
     cache: CacheSpec = HotCacheSpec()
+
+
+@dataclass(frozen=True, slots=True)
+class InParts:
+    """What decides where the parts of a plan's data lie."""
+
+    num_parts: int
+    placement: Literal["per_host", "per_rank"]
+    topology: Literal["replicated", "partitioned"]
 
 
 def refuse_partition(asked: PartitionSpec, num_parts: int | None, dataset: str) -> None:

@@ -12,6 +12,7 @@ from graphmill.spec.batch import BatchBudget
 from graphmill.spec.calendar import Batches, EqualBatches
 from graphmill.spec.columns import Baseline, Column, Layout, Measure, columns_for
 from graphmill.spec.experiment import Experiment
+from graphmill.spec.partition import InParts
 
 
 class FromCatalogue(Spec):
@@ -59,6 +60,11 @@ class TaskPlan(Spec):
     def unused(self) -> str:
         """What the data hold and the model does not read, in words; "": nothing that is known of."""
         return ""
+
+    @property
+    def in_parts(self) -> InParts | None:
+        """How its data are divided among hosts; None: every rank reads all of them."""
+        return None
 
     def batches(self, batch_size: int, ranks: int) -> Batches:
         """How the seeds of an epoch are cut into steps, where batches have no budget."""
