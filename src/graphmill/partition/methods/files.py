@@ -16,7 +16,7 @@ from graphmill.partition.problem import Ids, Parts, nothing_assigned
 
 _HEADER_BYTES: Final = 24
 _NO_EDGE_WEIGHTS: Final = 1  # the other five flags are 0: node weights, and 64 bits for ids and weights
-_ENTRIES_AT_A_TIME: Final = 2**22
+_ENTRIES_AT_A_TIME: Final = 2**20
 
 
 class Cleaned(NamedTuple):
