@@ -17,8 +17,10 @@ from graphmill.partition.write import CHUNK_BYTES
 _PACKAGE_BYTES: Final = {"kaminpar": (16, 60), "metis": (130, 250)}
 _PROGRAM_BYTES: Final = 60 * 2**20  # an interpreter with numpy
 _CHUNKS_AT_ONCE: Final = 3  # arrays of a chunk that the writer holds: as read, order or positions, as written
-_FILE_BLOCK_BYTES: Final = 35 * 2**20  # of a block of entries on its way into a partitioner's file
-_CUT_BLOCK_BYTES: Final = 70 * 2**20  # and of one whose cut is counted
+_FILE_BLOCK: Final = 2**20  # entries on their way into a partitioner's file together
+_FILE_BLOCK_ENTRY_BYTES: Final = 35
+_CUT_BLOCK: Final = 2**22  # and those whose cut is counted together
+_CUT_BLOCK_ENTRY_BYTES: Final = 17
 _INCLUSION_BYTES: Final = 48  # of a node: what the probability of being in a batch is computed with
 
 
@@ -63,6 +65,7 @@ class Sizes:
     is_symmetric: bool
     num_parts: int
     num_amounts: int  # that are balanced
+    largest_bytes: int  # of an array of the store
     base_bytes: int  # that this process has in memory already
 
     @property
@@ -87,12 +90,13 @@ def estimate(sizes: Sizes, method: Method, *, ranked: bool) -> Estimate:
     n = sizes.num_nodes
     inclusion = _INCLUSION_BYTES * n
     balance = sizes.problem + 4 * n + max(16 * sizes.num_isolated, 32 * n)
-    write = sizes.base_bytes + 36 * n + _CHUNKS_AT_ONCE * CHUNK_BYTES
+    write = sizes.base_bytes + 36 * n + _CHUNKS_AT_ONCE * min(CHUNK_BYTES, sizes.largest_bytes)
+    cut_block = min(_CUT_BLOCK, sizes.num_entries) * _CUT_BLOCK_ENTRY_BYTES
     return Estimate(
         (
             _assign(sizes, method),
             *([Step("balance", balance)] if method in ("kaminpar", "metis", "ldg") else ()),
-            Step("measure", sizes.measured + max(inclusion, _CUT_BLOCK_BYTES)),
+            Step("measure", sizes.measured + max(inclusion, cut_block)),
             *([Step("rank", sizes.measured + inclusion + 8 * n * sizes.num_parts)] if ranked else ()),
             Step("write", write),
         )
@@ -105,7 +109,8 @@ def _assign(sizes: Sizes, method: Method) -> Step:
         case "kaminpar" | "metis":
             per_entry, per_node = _PACKAGE_BYTES[method]
             other = _PROGRAM_BYTES + per_entry * sizes.num_entries + per_node * with_edges
-            file = max(12 * n + 40 * with_edges, 4 * n + 8 * with_edges + _FILE_BLOCK_BYTES)
+            block = min(_FILE_BLOCK, sizes.num_entries) * _FILE_BLOCK_ENTRY_BYTES
+            file = max(12 * n + 40 * with_edges, 4 * n + 8 * with_edges + block)
             return Step(method, sizes.problem + file, other)
         case "ldg":
             return Step("ldg", sizes.problem + 4 * n)

@@ -39,6 +39,14 @@ def read_parts_metadata(folder: Path) -> PartsMetadata:
     return metadata
 
 
+def again(metadata: PartsMetadata) -> str:
+    """What to type where parts are damaged."""
+    name = "" if metadata.method == "kaminpar" else f" --method {metadata.method}"
+    return (
+        f"partition the graph again: graphmill partition {metadata.name} --num-parts {metadata.num_parts}{name} --force"
+    )
+
+
 def files_of(metadata: PartsMetadata, parts: Iterable[int], *, whole_topology: bool) -> list[str]:
     """The arrays that a host with these parts reads."""
     own = {part_folder(number) for number in parts}
@@ -116,7 +124,7 @@ class PartedGraph:
                     f"{path} does not hold part {missing[0]}: {part_folder(missing[0])} is missing",
                     fix=f"graphmill stage {path} --part {missing[0]}, or partition the graph again",
                 ) from error
-            raise
+            raise UserError(error.message, fix=again(metadata)) from error
         return cls(path, metadata, wanted)
 
     @property

@@ -114,6 +114,7 @@ def _sizes(store: GraphStore, chosen: Chosen) -> Sizes:
         is_symmetric=known.is_symmetric,
         num_parts=chosen.num_parts,
         num_amounts=3 if chosen.balance == "all" else 1,
+        largest_bytes=max(record.bytes for record in known.arrays.values()),
         base_bytes=psutil.Process().memory_info().rss,  # type: ignore[no-untyped-call]  # psutil ships no types
     )
 

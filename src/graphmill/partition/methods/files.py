@@ -51,13 +51,13 @@ def write_graph_file(path: Path, graph: Topology, weights: NDArray[np.int64]) ->
     number[nodes] = np.arange(len(nodes))
     ends = np.concatenate([[0], np.cumsum(degree[nodes])])
     with path.open("wb") as file:
-        np.array([_NO_EDGE_WEIGHTS, len(nodes), ends[-1]], dtype="<u8").tofile(file)
-        (_HEADER_BYTES + 8 * (len(nodes) + 1) + 8 * ends).astype("<u8").tofile(file)
+        file.write(np.array([_NO_EDGE_WEIGHTS, len(nodes), ends[-1]], dtype="<u8").data)
+        file.write((_HEADER_BYTES + 8 * (len(nodes) + 1) + 8 * ends).astype("<u8").data)
         del degree, ends
         for start, stop in row_blocks(graph.indptr, _ENTRIES_AT_A_TIME):
             rows, entries = _block(graph, start, stop)
-            number[entries[entries != rows]].astype("<u8").tofile(file)
-        weights[nodes].astype("<i8", copy=False).tofile(file)
+            file.write(number[entries[entries != rows]].astype("<u8").data)
+        file.write(weights[nodes].astype("<i8", copy=False).data)
     return Cleaned(nodes, graph.num_nodes)
 
 
