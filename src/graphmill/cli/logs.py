@@ -43,7 +43,7 @@ def logs(
     ] = None,
     logs_root: LogsRoot = Path("logs"),
 ) -> None:
-    """Print the log of a run: of rank 0, of another rank, or of its job.
+    """Print the log of a run: of rank 0, of another rank, or of its job; or what a command printed (submit --run).
 
     A log goes on over all attempts of its run; with --follow a run that waits for its next job is waited for.
 
@@ -83,6 +83,8 @@ def _existing(run: "RunFolder", rank: int, *, job: bool) -> Path:
     if job:
         what = "no job of it has printed anything" if run.jobs() else "it has no job"
         raise UserError(f"{run.path}: {what}", fix="leave out --job, or look with `graphmill watch`")
+    if run.is_command():
+        raise UserError(f"{run.path}: the command has printed nothing yet", fix="`--follow` waits for it")
     ranks = run.read_plan().ranks
     if rank >= ranks:
         raise UserError(f"{run.path} has {ranks} ranks, and no rank {rank}", fix=f"--rank 0 to {ranks - 1}")

@@ -29,7 +29,7 @@ from graphmill.spec.kinds.kind import (
     StepShape,
     TaskPlan,
 )
-from graphmill.spec.partition import PartitionSpec, refuse_partition
+from graphmill.spec.partition import FETCHING, InParts, PartitionSpec, refuse_partition
 from graphmill.spec.synonyms import ALSO_CALLED, HIDDEN_WIDTH
 
 FeatureTransform = Literal["as_stored", "binary", "row_normalised", "standardised"]
@@ -159,6 +159,13 @@ class NodeClassificationPlan(TaskPlan):
                 return tuple(range(len(self.dataset.edge_features)))
             case "edge_weight":
                 return (weight_column(self.dataset.edge_features),)
+
+    @property
+    def in_parts(self) -> InParts | None:
+        """How its graph is divided among hosts; None: it is stored whole."""
+        if self.partition is None or self.dataset.num_parts is None:
+            return None
+        return InParts(self.dataset.num_parts, self.partition.placement, self.partition.topology)
 
     @property
     def unused(self) -> str:
@@ -437,6 +444,7 @@ KIND: Final = Kind(
     baselines=(MAJORITY, LOGISTIC, PROPAGATED),
     score_baselines="graphmill.tasks.node_classification.baselines:score",
     loss_unit="nats",
+    own_columns=FETCHING,
     takes_measures=True,
     experiment=NodeClassificationExperiment,
     info=GraphInfo,

@@ -28,6 +28,7 @@ from graphmill.cluster.launch.local import WORKER, reserved_port, shared_environ
 from graphmill.cluster.launch.rank_process import RankExit, RankProcess
 from graphmill.cluster.launch.ssh.wire import (
     BEAT_S,
+    CANNOT_LISTEN,
     SILENCE_S,
     Beat,
     Check,
@@ -289,7 +290,10 @@ def _checked(request: Check, held: contextlib.ExitStack) -> Checked:
     problems += _wrong_dataset(request)
     port = None
     if request.reserve_port:
-        port = held.enter_context(reserved_port(""))
+        try:
+            port = held.enter_context(reserved_port("", request.port or 0))
+        except OSError as error:
+            problems.append(f"{CANNOT_LISTEN} {request.port}: {error.strerror}")
     interface = request.interface or interface_towards(request.master)
     if interface not in {name for _, name in socket.if_nameindex()}:
         problems.append(f"there is no network interface {interface} here")
