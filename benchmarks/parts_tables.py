@@ -25,7 +25,7 @@ def hot_caches(result: dict[str, Any]) -> str:
     first = next(iter(graphs.values()))
     lines = [
         f"**Rows of features that cross between {first['num_parts']} parts** (replayed, not timed): fan-outs"
-        f" {list(first['fanouts'])}, {first['epochs']} epochs, caches of {first['ratio']:.0%} of all rows, lookahead"
+        f" {list(first['fanouts'])}, caches of {first['ratio']:.0%} of all rows, lookahead"
         f" over {first['window']} batches; bytes ÷ those of random parts without a cache\n",
         f"| graph, partitioner | cut | {' | '.join(_NAMES.values())} |",
         "|" + "---|" * (2 + len(_NAMES)),
