@@ -54,8 +54,8 @@ def hot_caches_headline(result: dict[str, Any]) -> tuple[str, str]:
 def presampled(result: dict[str, Any]) -> str:
     """What reading an epoch takes beside sampling it."""
     lines = [
-        "**Presampled epochs**: reading a batch of a file against sampling it, one thread (median of paired rounds,"
-        " quartiles)\n",
+        "**Presampled epochs**: reading a batch of a file against sampling it, CPU time of one thread (median of paired"
+        " rounds, quartiles)\n",
         "| graph | nodes of a batch | bytes of a batch | sampling ms | reading ms | sampling ÷ reading |",
         "|" + "---|" * 6,
     ]

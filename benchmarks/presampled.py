@@ -4,11 +4,13 @@
         --dataset-root FOLDER
 
 Each graph, prepared in FOLDER, has an epoch sampled and written. Then a batch is sampled and read in turns, one thread,
-the file in the page cache: what a rank saves that would else wait for its sampler.
+the file in the page cache: what a rank saves that would else wait for its sampler. Seconds are those that the thread
+computed, as the kernel counts them: other processes that take the cores meanwhile are not in them.
 """
 
 import argparse
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,7 +24,7 @@ from graphmill.sample.presampled.schedule import EpochSource, PresampledSampler,
 from graphmill.sample.schedule import SeedSchedule
 from graphmill.spec.calendar import EqualBatches
 from graphmill.tasks.node_classification.store import LabelledGraphStore
-from harness import console, interleave, print_table
+from harness import Rounds, console, print_table
 from origin import Origin
 
 BATCH_SIZE, SEED = 1024, 0
@@ -60,7 +62,13 @@ def measured(store: LabelledGraphStore, fanouts: tuple[int, ...], rounds: int, p
         return lambda call: sample(source.schedule.seeds(0, call % source.num_steps, 0))
 
     nodes = [len(by(sampler.sample)(step).node_ids) for step in range(source.num_steps)]
-    timed = interleave({"sample": by(sampler.sample), "read": by(reader.sample)}, rounds=rounds, calls=3)
+    contenders = {"sample": by(sampler.sample), "read": by(reader.sample)}
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for number in range(rounds + 2):  # two to warm up
+        for name, run in contenders.items():
+            taken = [cpu_seconds(run, number * 3 + call) for call in range(3)]
+            seconds[name] += taken[2:] if number >= 2 else []  # what is in the caches then is its own
+    timed = Rounds(seconds, 0.0)
     return {
         "steps": source.num_steps,
         "nodes_per_batch": float(np.mean(nodes)),
@@ -68,8 +76,13 @@ def measured(store: LabelledGraphStore, fanouts: tuple[int, ...], rounds: int, p
         "sample_s": timed.spread("sample"),
         "read_s": timed.spread("read"),
         "ratio": timed.ratio("sample", "read"),
-        "foreign_cores": timed.foreign_cores,
     }
+
+
+def cpu_seconds(run: Callable[[int], Sampled], number: int) -> float:
+    begin = time.thread_time()
+    run(number)
+    return time.thread_time() - begin
 
 
 def source_of(store: LabelledGraphStore, fanouts: tuple[int, ...]) -> EpochSource:
