@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -162,16 +162,25 @@ def staged_store_path(
     return path
 
 
-def near_copy(folder: Path, checksum: str, name: str, environ: Mapping[str, str]) -> Path:
+class Named(Protocol):
+    """Prepared data as their header calls them."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def checksum(self) -> str: ...  # noqa: D102
+
+
+def near_copy(folder: Path, data: Named, environ: Mapping[str, str]) -> Path:
     """The verified copy of the prepared data in `folder` that was staged on this host, or `folder` if none was.
 
     For commands, which need not have asked for one. Raises `UserError` if the copy has been changed since.
     """
     root = environ.get(ROOT_VARIABLE)
-    path = Path(root) / staged_name(name, checksum) if root else folder
+    path = Path(root) / staged_name(data.name, data.checksum) if root else folder
     if path == folder or not path.exists():
         return folder
-    problem = staged_problem(path, checksum)
+    problem = staged_problem(path, data.checksum)
     if problem:
         again = f"graphmill stage {shlex.quote(str(folder))}"
         raise UserError(f"{path}: {problem}", fix=f"stage it again: `{again}`, or `unset {ROOT_VARIABLE}`")
