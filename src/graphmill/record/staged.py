@@ -187,6 +187,13 @@ def near_copy(folder: Path, data: Named, environ: Mapping[str, str]) -> Path:
     return path
 
 
+def copies_here(checksum: str, environ: Mapping[str, str]) -> list[Path]:
+    """The verified copies of prepared data on this host: of all, or of shares of a graph in parts."""
+    root = environ.get(ROOT_VARIABLE)
+    found = sorted(Path(root).glob(f"*-{checksum[:_DIGITS]}*")) if root else []
+    return [path for path in found if staged_problem(path, checksum) is None]
+
+
 def data_read(folder: RunFolder) -> dict[str, str]:
     """The folder that the ranks of each host read in their last attempt, by host name; empty before they start."""
     read = {}
