@@ -16,6 +16,7 @@ from graphmill.tasks.stores import (
     Store,
     find_store,
     known_dataset,
+    load,
     not_prepared,
     prepare_store,
     store_path,
@@ -54,6 +55,7 @@ def plan_experiment(
         sources=find_sources(experiment.sources, passed_over),
         num_batches=_num_batches(experiment, store),
     )
+    plan = _with_schedule(plan)
     if plan.task.in_parts is not None:
         from graphmill.partition.shares import share_of_plan
 
@@ -64,6 +66,20 @@ def plan_experiment(
     if plan.task.unused:
         _tell_once(f"not used: {plan.task.unused}")
     return plan
+
+
+def _with_schedule(plan: Plan) -> Plan:
+    """The plan, with where its presampled epochs are, if it reads such; `UserError` if they are another run's."""
+    folder = getattr(plan.task, "presampled", None)
+    if folder is None or not plan.dataset.is_prepared:
+        return plan
+    from graphmill.sample.presampled.schedule import EpochSource, refuse_missing, refuse_other
+
+    source: EpochSource = load(plan.kind.presample)(plan)
+    found = source.folder(Path(folder).absolute())
+    refuse_other(found.path, found.identity)
+    refuse_missing(found, plan.calendar.num_epochs)
+    return plan.model_copy(update={"task": plan.task.model_copy(update={"presampled": str(found.path)})})
 
 
 @cache

@@ -29,7 +29,7 @@ from graphmill.spec.kinds.kind import (
     StepShape,
     TaskPlan,
 )
-from graphmill.spec.partition import InParts, PartitionSpec, refuse_partition
+from graphmill.spec.partition import FETCHING, InParts, PartitionSpec, refuse_partition
 from graphmill.spec.synonyms import ALSO_CALLED, HIDDEN_WIDTH
 
 FeatureTransform = Literal["as_stored", "binary", "row_normalised", "standardised"]
@@ -98,6 +98,11 @@ class SampledTrainSpec(TrainSpec):
 
     loss: ClassifierLossSpec = CrossEntropySpec()
     num_neighbors: tuple[int, ...] = Field((25, 10), description="fan-outs, first hop first; -1: all neighbours")
+    presampled: str | None = Field(
+        None,
+        description="folder of epochs that `graphmill presample` has sampled with these options, to be read instead: "
+        "the same batches to the bit; null: each batch is sampled when it is needed",
+    )
 
     @model_validator(mode="after")
     def _fanouts_are_counts(self) -> Self:
@@ -140,6 +145,7 @@ class NodeClassificationPlan(TaskPlan):
     edge_features: EdgeArgument | None = None
     model: ModelSpec
     num_neighbors: tuple[int, ...]
+    presampled: str | None = Field(None, description="folder of sampled epochs; null: they are sampled in training")
     loss: ClassifierLossSpec = CrossEntropySpec()
     partition: PartitionSpec | None = Field(None, description="absent: the graph is stored whole")
 
@@ -199,6 +205,7 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
         edge_features=experiment.dataset.edge_features,
         model=model,
         num_neighbors=fanouts,
+        presampled=experiment.train.presampled,
         loss=experiment.train.loss,
         partition=None if dataset.num_parts is None else experiment.partition,
     )
@@ -364,7 +371,7 @@ _PLANETOID = "the folder of ind.{name}.x, tx, allx, y, ty, ally, graph, test.ind
 _AMAZON = "the file amazon_electronics_{name}.npz"
 _SHCHUR = "the file {name}"
 _OGB = "OGB's CSV folder: raw/{{edge,node-feat,node-label,num-node-list,num-edge-list}}.csv.gz, split/{name}/*.csv.gz"
-_PAPERS = "a .npz file with edge_index, x, y and split; OGB's own data.npz of this dataset is not read"
+_PAPERS = "OGB's binary folder: raw/{data,node-label}.npz, split/time/*.csv.gz; or a .npz with edge_index, x, y, split"
 _ASKED = "nothing: num_nodes, num_edges, … are options"
 
 
@@ -437,6 +444,7 @@ KIND: Final = Kind(
     baselines=(MAJORITY, LOGISTIC, PROPAGATED),
     score_baselines="graphmill.tasks.node_classification.baselines:score",
     loss_unit="nats",
+    own_columns=FETCHING,
     takes_measures=True,
     experiment=NodeClassificationExperiment,
     info=GraphInfo,
@@ -451,6 +459,7 @@ KIND: Final = Kind(
     store="graphmill.tasks.node_classification.parts:PreparedGraph",
     predictions=PredictsClasses("label", "prediction", names="class_names"),
     task="graphmill.tasks.node_classification.task:NodeClassification",
+    presample="graphmill.tasks.node_classification.presample:epoch_source",
     old_formats=(1,),
     layouts=(SYNC_ABLATION,),
 )

@@ -1,10 +1,11 @@
 """One rank's access to a partitioned graph: its own parts, and the other ranks for the rest."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -19,15 +20,18 @@ from graphmill.partition.parts import PartedGraph
 from graphmill.partition.placement import Placement
 from graphmill.sample.collect import Fetched, NeighbourSource
 from graphmill.sample.distributed.features import FeatureFetcher
-from graphmill.sample.distributed.rows import all_rows
+from graphmill.sample.distributed.hottest import budget_of, ranked, ranked_before, read_most
+from graphmill.sample.distributed.rows import all_rows, row_bytes_of
 from graphmill.sample.distributed.sampler import PartedSampler
 from graphmill.sample.distributed.shares import Shares
 from graphmill.sample.distributed.wire import Wire
+from graphmill.sample.hot.rank import Draws, StaticPolicy
 from graphmill.sample.neighbor import NeighborSampler
-from graphmill.sample.schedule import Assign
+from graphmill.sample.schedule import Assign, SeedSchedule
+from graphmill.spec.columns import Cell
 from graphmill.spec.kinds.node_classification import NodeClassificationPlan
-from graphmill.spec.partition import LookaheadSpec, PartitionSpec
-from graphmill.sync.group import Group
+from graphmill.spec.partition import LookaheadSpec, NoCacheSpec, PartitionSpec, PresampledCacheSpec
+from graphmill.sync.group import MIB, Group
 from graphmill.tasks.node_classification.parted_inference import PartedInference
 from graphmill.tasks.node_classification.parts import LabelsOfSplits, PartedLabelledGraph
 from graphmill.tasks.node_classification.transform import transformed
@@ -58,6 +62,7 @@ class GraphInParts:
     seed: int
     num_threads: int
     ranks_per_host: int
+    batch_size: int
     group: Group
     shares: Shares = field(init=False)
     labels: LabelsOfSplits = field(init=False)
@@ -65,6 +70,7 @@ class GraphInParts:
     tables: PartedTables = field(init=False)
     window: int = field(init=False)
     is_shared: bool = field(init=False)
+    marked: list[int] = field(default_factory=lambda: [0, 0, 0, 0], init=False)
 
     def __post_init__(self) -> None:
         own, path, group = self.own, Path(self.own.dataset.path), self.group
@@ -136,6 +142,51 @@ class GraphInParts:
         """Of those of `nodes` that this rank owns."""
         inference = PartedInference(model, self.shares, self.wire, self.tables.fetcher, self.own.undirected, pause)
         return inference.logits(nodes)
+
+    def warm_up(self, sampler: NeighbourSource, schedule: SeedSchedule, num_steps: int) -> None:
+        """Fetch the rows that this rank holds of other parts, before the first step of an attempt."""
+        asked, fetcher = self.asked.cache, self.tables.fetcher
+        if isinstance(asked, NoCacheSpec | LookaheadSpec) or not self.is_shared:
+            return
+        if isinstance(asked, PresampledCacheSpec):
+            epochs = product(range(asked.epochs), range(num_steps))
+            sampled = (sampler.sample(schedule.seeds(epoch, step, self.group.rank)) for epoch, step in epochs)
+            order = read_most(self.shares, sampled)
+        else:
+            order = self._ranked(asked.policy)
+        row_bytes = int(row_bytes_of(fetcher.features[0]))
+        held = budget_of(asked.ratio, asked.mib).cut(order, self.shares.book.num_nodes, row_bytes)
+        fetcher.hold(held.astype(np.int64))
+
+    def _ranked(self, policy: StaticPolicy) -> NDArray[Any]:
+        if self.asked.topology == "partitioned":
+            return ranked_before(self.shares, policy)
+        own, seeds = self.own, self.nodes_in("train")
+        if self.asked.seeds == "owner":
+            seeds = seeds[self.shares.owner_of(NodeIds(seeds)) == self.group.rank]
+        topology = self.shares.graph.topology(undirected=own.undirected)
+        draws = Draws(fanouts=own.num_neighbors, batch_size=self.batch_size)
+        return ranked(self.shares, topology, np.asarray(seeds), draws, policy, num_threads=self.num_threads)
+
+    def mark(self) -> None:
+        """From here on `facts` counts."""
+        self.marked[:] = self._counted()
+
+    def facts(self) -> Mapping[str, Cell]:
+        """What loaders have fetched since `mark`, of all ranks together. All ranks must call it."""
+        added = torch.tensor(self._counted(), dtype=torch.float64) - torch.tensor(self.marked, dtype=torch.float64)
+        remote, fetched, fetched_bytes, loader_bytes = self.group.sum_numbers(added).tolist()
+        return {
+            "remote_rows": int(remote),
+            "cache_hit_rate": 1 - fetched / remote if remote else None,
+            "fetched_rows": int(fetched),
+            "fetched_mib": fetched_bytes / MIB,
+            "loader_mib": loader_bytes / MIB,
+        }
+
+    def _counted(self) -> list[int]:
+        counts = self.tables.fetcher.counts
+        return [counts.needed - counts.local, counts.fetched, counts.fetched_bytes, self.wire.received_bytes]
 
     def _to_owners(self, batch: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
         owners = self.shares.owner_of(NodeIds(batch))

@@ -1,9 +1,9 @@
 """Where a rank's batches come from, as the task sees it: a graph stored whole, or the parts of all ranks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -16,7 +16,8 @@ from graphmill.nn.graphsage import GraphSage
 from graphmill.nn.standardise import Standardise
 from graphmill.sample.collect import FeatureSource, Labels, NeighbourSource, WholeTables
 from graphmill.sample.neighbor import NeighborSampler
-from graphmill.sample.schedule import Assign
+from graphmill.sample.schedule import Assign, SeedSchedule
+from graphmill.spec.columns import Cell
 from graphmill.spec.kinds.node_classification import NodeClassificationPlan
 from graphmill.sync.group import Group
 from graphmill.tasks.node_classification.inference import LayerwiseInference
@@ -25,6 +26,20 @@ from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.tasks.node_classification.transform import transformed
 from graphmill.tasks.same_data import refuse_other_data
 from graphmill.tasks.task import Pause, Split
+
+
+@runtime_checkable
+class SharedSource(Protocol):
+    """A source whose loaders ask other ranks, and count what they fetch."""
+
+    def warm_up(self, sampler: NeighbourSource, schedule: SeedSchedule, num_steps: int) -> None:
+        """Fetch what is held all the time; all ranks must call it before their first batch. An epoch has `num_steps`."""
+
+    def mark(self) -> None:
+        """From here on `facts` counts."""
+
+    def facts(self) -> Mapping[str, Cell]:
+        """What was fetched since, of all ranks together, by column. All ranks must call it."""
 
 
 class GraphSource(Protocol):

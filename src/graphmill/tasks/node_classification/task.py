@@ -1,8 +1,9 @@
 """Node classification as the loop sees it: batches, a loss, measures."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from graphmill.sample.collect import Collector, NeighbourSource
 from graphmill.sample.feed import feed
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule
+from graphmill.spec.columns import Cell
 from graphmill.spec.kinds.node_classification import (
     GraphDatasetSpec,
     NodeClassificationPlan,
@@ -38,7 +40,8 @@ from graphmill.tasks.node_classification.inference import LayerwiseInference
 from graphmill.tasks.node_classification.model import DTYPE_OF, EdgeIndexModel, build_model, check_model
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph
 from graphmill.tasks.node_classification.portable import NodeClassifier, OnStandardised
-from graphmill.tasks.node_classification.source import GraphSource, WholeGraph, in_order_of_nodes, windows
+from graphmill.tasks.node_classification.presample import presampled
+from graphmill.tasks.node_classification.source import GraphSource, SharedSource, WholeGraph, in_order_of_nodes, windows
 from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.tasks.task import SPLITS, Measures, Pause, Predictions, Split, never_pause
 
@@ -59,6 +62,7 @@ class NodeClassification:
     custom_measures: CustomMeasures = field(init=False)
     sampler: NeighbourSource = field(init=False)
     collector: Collector = field(init=False)
+    _fetch_began: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
         plan, own = self.plan, self.own
@@ -70,7 +74,7 @@ class NodeClassification:
         num_classes, labels = own.dataset.num_classes, self._labels_of(train_ids)
         self.loss = ClassifierLoss.of(plan, own.loss, self.group, num_classes=num_classes, labels=labels)
         self.custom_measures = CustomMeasures.of(plan)
-        self.sampler = self.source.sampler(own.num_neighbors, resample=isinstance(self.model, GraphSage))
+        self.sampler = self._sampler()
         self.collector = Collector(
             self.source.labels,
             self.model.input_form,
@@ -80,12 +84,28 @@ class NodeClassification:
             pinned=self.group.device.type == "cuda",
             edge_columns=len(own.edge_columns),
         )
+        if isinstance(self.source, SharedSource):
+            self.source.warm_up(self.sampler, self.schedule, plan.calendar.steps_in(0))
+
+    def _sampler(self) -> NeighbourSource:
+        if self.own.presampled is not None:
+            return presampled(self.plan, Path(self.own.presampled), self.group.rank)
+        return self.source.sampler(self.own.num_neighbors, resample=isinstance(self.model, GraphSage))
 
     def batches(self, epoch: int, first_step: int) -> Generator[MiniBatch]:
         """The mini-batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
+        if isinstance(self.source, SharedSource):
+            self.source.mark()
+            self._fetch_began = self.group.spans.seconds["fetch"]
         made = prefetch(lambda: self._make(epoch, first_step), self.plan.prefetch, together=self.source.is_shared)
         with closing(made) as batches:
             yield from feed(batches, self.group.device, self.group.spans)
+
+    def epoch_facts(self) -> Mapping[str, Cell]:
+        """What its loaders fetched from other ranks; nothing of a graph that is stored whole."""
+        if not isinstance(self.source, SharedSource):
+            return {}
+        return {**self.source.facts(), "fetch_s": self.group.spans.seconds["fetch"] - self._fetch_began}
 
     def weights(self, epoch: int, step: int) -> tuple[float, ...]:
         """Sums of the class weights of every rank's seeds; their number if each counts 1."""
@@ -261,4 +281,4 @@ class NodeClassification:
 def _source(plan: Plan, own: NodeClassificationPlan, group: Group) -> GraphSource:
     if own.partition is None:
         return WholeGraph(own, plan.seed, group)
-    return GraphInParts(own, plan.seed, plan.threads, plan.ranks_per_host, group)
+    return GraphInParts(own, plan.seed, plan.threads, plan.ranks_per_host, plan.batch_size, group)
