@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, field_validator
+from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, StrictInt, field_validator
 
 from graphmill.base.errors import UserError
 from graphmill.graph.features import STORED_AS, FeatureDtype
@@ -16,8 +16,8 @@ from graphmill.graph.topology import index_dtype
 PARTS_FOLDER: Final = "parts"
 """Under a dataset root: parts/<dataset>/<name of the partition>."""
 
-Quantity = int | float | tuple[int | float, ...]
-"""A measurement of all parts together, or of each. Read as it was written: a float stays one, also if it is whole."""
+Quantity = StrictInt | float | tuple[StrictInt, ...] | tuple[float, ...]
+"""A measurement of all parts together, or of each."""
 
 _COUNTS: Final = ("num_nodes", "num_edges", "num_undirected_edges", "num_features")
 _HOT: Final = re.compile(r"part_[0-9]{5}/hot/[a-z0-9_]+")

@@ -19,6 +19,7 @@ from graphmill.nn.standardise import Standardise
 from graphmill.partition.parts import PartedGraph
 from graphmill.partition.placement import Placement
 from graphmill.sample.collect import Fetched, NeighbourSource
+from graphmill.sample.distributed.edges import EdgeFetcher
 from graphmill.sample.distributed.features import FeatureFetcher
 from graphmill.sample.distributed.hottest import budget_of, ranked, ranked_before, read_most
 from graphmill.sample.distributed.rows import all_rows, row_bytes_of
@@ -47,11 +48,18 @@ class PartedTables:
     """Features of nodes wherever they are stored."""
 
     fetcher: FeatureFetcher
+    edges: EdgeFetcher | None  # None: the model reads no features of edges
 
     def fetch(self, window: Sequence[Sampled]) -> list[Fetched]:
-        """Of each batch a table of its own, in the order of its nodes."""
+        """Of each batch tables of its own, in the order of its nodes and edges."""
         tables = self.fetcher.fetch([sampled.node_ids for sampled in window])
-        return [Fetched(table, all_rows(table.num_nodes)) for table in tables]
+        if self.edges is None:
+            return [Fetched(table, all_rows(table.num_nodes)) for table in tables]
+        values = [self.edges.fetch(sampled) for sampled in window]
+        return [
+            Fetched(table, all_rows(table.num_nodes), of_edges, all_rows(len(of_edges)))
+            for table, of_edges in zip(tables, values, strict=True)
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +94,13 @@ class GraphInParts:
         wire = Wire.between(group.rank, group.world_size, _SWAP_TIMEOUT)
         ahead = isinstance(self.asked.cache, LookaheadSpec)
         features = tuple(transformed(part.features, own.features) for part in shares.parts)
+        edges = EdgeFetcher(shares, wire, own.edge_columns, own.undirected) if own.edge_columns else None
         fetcher = FeatureFetcher(shares, wire, features, self.num_threads, reuses=ahead)
         for name, value in {
             "shares": shares,
             "labels": store.labels,
             "wire": wire,
-            "tables": PartedTables(fetcher),
+            "tables": PartedTables(fetcher, edges),
             "window": self.asked.cache.window if isinstance(self.asked.cache, LookaheadSpec) else 1,
             "is_shared": group.world_size > 1,
         }.items():
@@ -132,9 +141,24 @@ class GraphInParts:
         """Of the whole topology where every host has it, else of the parts of all ranks."""
         undirected = self.own.undirected
         if self.asked.topology == "partitioned":
-            return PartedSampler(self.shares, self.wire, fanouts, self.seed, 1, resample, undirected)
-        topology = self.shares.graph.topology(undirected=undirected)
-        return NeighborSampler(topology, fanouts, self.seed, num_threads=1, resample=resample)
+            return PartedSampler(
+                self.shares,
+                self.wire,
+                fanouts,
+                self.seed,
+                num_threads=1,
+                resample=resample,
+                undirected=undirected,
+                with_edge_ids=self.tables.edges is not None,
+            )
+        return NeighborSampler(
+            self.shares.graph.topology(undirected=undirected),
+            fanouts,
+            self.seed,
+            num_threads=1,
+            resample=resample,
+            with_edge_ids=self.tables.edges is not None,
+        )
 
     def exact_logits(
         self, model: GraphSage, nodes: NDArray[np.int64], pause: Pause
