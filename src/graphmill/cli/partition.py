@@ -1,6 +1,7 @@
 """`partition`: split a prepared graph into parts."""
 
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -136,6 +137,7 @@ def _graph_store(name: str, root: Path) -> "GraphStore":
     from graphmill.cli.data import store_folder
     from graphmill.graph.header import read_header
     from graphmill.graph.store import GraphStore
+    from graphmill.record.staged import near_copy
     from graphmill.spec.kinds import TASKS, default_kind, find_kind
     from graphmill.tasks.stores import not_prepared, open_store
 
@@ -147,6 +149,7 @@ def _graph_store(name: str, root: Path) -> "GraphStore":
         raise UserError(
             f"{folder} holds parts of {header.name} already", fix=f"partition the whole graph: {header.name}"
         )
+    folder = near_copy(folder, header, os.environ)
     store = open_store(find_kind(header.kind), folder) if header.kind in TASKS else None
     if not isinstance(store, GraphStore):
         raise UserError(
