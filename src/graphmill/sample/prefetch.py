@@ -24,7 +24,8 @@ class _Finished:
 def prefetch(make: Callable[[], Iterator[Item]], depth: int) -> Generator[Item]:
     """Yield what `make()` yields, in order, with up to `depth` items made ahead; 0 makes each when it is asked for.
 
-    An error in the background is raised here, at the item where it arose. Closing the iterator ends the thread.
+    An error in the background is raised here, at the item where it arose. Closing the iterator ends the thread. An item
+    is held by the caller alone once it is yielded, and by nobody while the next is waited for.
     """
     if depth == 0:
         yield from make()
@@ -46,6 +47,7 @@ def prefetch(make: Callable[[], Iterator[Item]], depth: int) -> Generator[Item]:
             for item in make():
                 if not put(item):
                     return
+                del item
             put(_Finished)
         except BaseException as error:  # noqa: BLE001  # handed to the consumer, who raises it
             put(_Failed(error))
@@ -60,6 +62,7 @@ def prefetch(make: Callable[[], Iterator[Item]], depth: int) -> Generator[Item]:
             if isinstance(entry, _Failed):
                 raise entry.error
             yield entry  # type: ignore[misc]  # neither _Finished nor _Failed
+            del entry
     finally:
         closed.set()
         thread.join()
