@@ -41,7 +41,7 @@ from slurm_runs import Run
 
 SHARED: Final = {"train.threads": 1, "slurm.site": "devcluster", "slurm.cpus_per_host": 2, "slurm.max_attempts": 20}
 RECIPE: Final = "pipeline-assignment-small"
-EPOCHS: Final = {"small_128": 150, "small_256": 120, "small_512": 90, "small_1024": 80}
+EPOCHS: Final = {"small_128": 240, "small_256": 190, "small_512": 145, "small_1024": 130}
 INSTANCES: Final = "instances_map=[128:24,256:24,512:16,1024:8]"
 BARS: Final = {"time": 0.20, "memory": 0.10}
 FREEZE_S: Final = 25.0  # before a limit: earlier than the ranks would stop by themselves
