@@ -27,7 +27,8 @@ def write_parts(folder: Path, *, num_parts: int, num_nodes: int = 24, num_featur
     offsets = np.cumsum([0, *(len(range(part, num_nodes, num_parts)) for part in range(num_parts))])
     metadata = PartsMetadata(
         kind="node_classification", name="ring", synthetic=True, arrays=records, store=store, store_checksum="0" * 32,
-        num_parts=num_parts, method="random", balance="nodes", rng_seed=0, offsets=tuple(map(int, offsets)), quality={},
+        num_parts=num_parts, method="random", balance="nodes", rng_seed=0, offsets=tuple(map(int, offsets)),
+        quality={"edge_cut": 1, "remote_rows_per_batch": (2.0,) * num_parts},
     )  # fmt: skip
     assert metadata.disagreement() is None, metadata.disagreement()
     write_metadata(folder, seal(metadata))

@@ -1,6 +1,7 @@
 """`partition`: split a prepared graph into parts."""
 
 import logging
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +11,7 @@ import typer
 from graphmill.base.errors import UserError
 from graphmill.cli.options import DatasetRoot, Json, resolved_dataset_root
 from graphmill.cli.progress import progress
-from graphmill.cli.show import Cell, print_json, print_table
+from graphmill.cli.show import Cell, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from graphmill.graph.store import GraphStore
@@ -136,6 +137,7 @@ def _graph_store(name: str, root: Path) -> "GraphStore":
     from graphmill.cli.data import store_folder
     from graphmill.graph.header import read_header
     from graphmill.graph.store import GraphStore
+    from graphmill.record.staged import near_copy
     from graphmill.spec.kinds import TASKS, default_kind, find_kind
     from graphmill.tasks.stores import not_prepared, open_store
 
@@ -147,6 +149,7 @@ def _graph_store(name: str, root: Path) -> "GraphStore":
         raise UserError(
             f"{folder} holds parts of {header.name} already", fix=f"partition the whole graph: {header.name}"
         )
+    folder = near_copy(folder, header, os.environ)
     store = open_store(find_kind(header.kind), folder) if header.kind in TASKS else None
     if not isinstance(store, GraphStore):
         raise UserError(
@@ -213,7 +216,8 @@ def _print_estimate(path: Path, chosen: "Chosen", needed: "Estimate", *, json: b
         print_json({"path": str(path), "method": chosen.method, "balance": chosen.balance, "estimate": steps})
         return
     rows: list[list[Cell]] = [[step, round(own / 2**20), round(other / 2**20)] for step, own, other in needed.rows()]
-    print_table(("step", "needs MiB", "and a partitioner's process MiB"), rows, title=f"would write {path}")
+    print_line(f"would write {path}")
+    print_table(("step", "needs MiB", "and a partitioner's process MiB"), rows)
 
 
 def _print_parts(path: Path, known: "PartsMetadata", memory: dict[str, int], *, json: bool) -> None:

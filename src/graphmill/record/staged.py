@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -162,20 +162,36 @@ def staged_store_path(
     return path
 
 
-def near_copy(folder: Path, checksum: str, name: str, environ: Mapping[str, str]) -> Path:
+class Named(Protocol):
+    """Prepared data as their header calls them."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def checksum(self) -> str: ...  # noqa: D102
+
+
+def near_copy(folder: Path, data: Named, environ: Mapping[str, str]) -> Path:
     """The verified copy of the prepared data in `folder` that was staged on this host, or `folder` if none was.
 
     For commands, which need not have asked for one. Raises `UserError` if the copy has been changed since.
     """
     root = environ.get(ROOT_VARIABLE)
-    path = Path(root) / staged_name(name, checksum) if root else folder
+    path = Path(root) / staged_name(data.name, data.checksum) if root else folder
     if path == folder or not path.exists():
         return folder
-    problem = staged_problem(path, checksum)
+    problem = staged_problem(path, data.checksum)
     if problem:
         again = f"graphmill stage {shlex.quote(str(folder))}"
         raise UserError(f"{path}: {problem}", fix=f"stage it again: `{again}`, or `unset {ROOT_VARIABLE}`")
     return path
+
+
+def copies_here(checksum: str, environ: Mapping[str, str]) -> list[Path]:
+    """The verified copies of prepared data on this host: of all, or of shares of a graph in parts."""
+    root = environ.get(ROOT_VARIABLE)
+    found = sorted(Path(root).glob(f"*-{checksum[:_DIGITS]}*")) if root else []
+    return [path for path in found if staged_problem(path, checksum) is None]
 
 
 def data_read(folder: RunFolder) -> dict[str, str]:

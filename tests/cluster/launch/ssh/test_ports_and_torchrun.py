@@ -1,6 +1,7 @@
-"""A port that a firewall opens, and torchrun started by hand on each host, as the seed starts its ranks."""
+"""A port that a firewall opens, torchrun started by hand on each host, and hosts that have their own parts only."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -11,8 +12,8 @@ from waiting import HANG_S
 
 from graphmill.tasks.node_classification.prepare import prepare
 
-EXPERIMENT = ("cora-sage", "-O", "dataset.name=synthetic/sbm", "-O", "dataset.features=as_stored",
-              "-O", "train.threads=1", "-O", "train.epochs=3")  # fmt: skip
+SETTINGS = ("cora-sage", "-O", "dataset.features=as_stored", "-O", "train.threads=1", "-O", "train.epochs=3")
+EXPERIMENT = (*SETTINGS, "-O", "dataset.name=synthetic/sbm")
 PORT = 29517
 LISTENS = """
 import socket, sys, time
@@ -52,7 +53,7 @@ def on_host(hosts, environ):
 
 
 def launch_words(hosts, hosts_yaml: Path, logs: Path, *words: str) -> list[str]:
-    command = [sys.executable, "-m", "graphmill.cli", "launch", *EXPERIMENT, "--hosts", str(hosts_yaml), *words]
+    command = [sys.executable, "-m", "graphmill.cli", "launch", *words, "--hosts", str(hosts_yaml)]
     return hosts.here(*command, "--ssh-config", str(hosts.ssh_config), "--logs-root", str(logs), "--run-id", "run")
 
 
@@ -73,7 +74,7 @@ def rank_0(run: Path, kind: str) -> list[dict]:
 
 
 def test_rank_0_listens_on_the_port_that_is_given(hosts, hosts_file, environ, tmp_path):
-    command = launch_words(hosts, hosts_file(2), tmp_path / "logs", "--port", str(PORT))
+    command = launch_words(hosts, hosts_file(2), tmp_path / "logs", *EXPERIMENT, "--port", str(PORT))
     process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     has_listened = False
     while process.poll() is None:
@@ -87,7 +88,7 @@ def test_a_port_that_is_taken_is_told_and_nothing_is_left(hosts, hosts_file, env
     holder = tmp_path / "listens.py"
     holder.write_text(LISTENS)
     assert "ready" in on_host(1, sys.executable, str(holder), str(PORT)).stdout.readline()
-    command = launch_words(hosts, hosts_file(2), tmp_path / "logs", "--port", str(PORT))
+    command = launch_words(hosts, hosts_file(2), tmp_path / "logs", *EXPERIMENT, "--port", str(PORT))
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 2
     assert f"host1: rank 0 cannot listen on port {PORT}: Address already in use" in done.stderr
@@ -113,3 +114,31 @@ def test_torchrun_by_hand_trains_what_one_machine_trains(hosts, environ, on_host
               for rank in range(4)]  # fmt: skip
     assert [start["hostname"] for start in starts] == ["host1", "host1", "host2", "host2"]
     assert json.loads((logs / "run" / "plan.json").read_text())["hosts"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_hosts_that_have_their_own_parts_and_no_more(hosts, hosts_file, environ, on_host, tmp_path):
+    graphmill = [sys.executable, "-m", "graphmill.cli"]
+    partition = [*graphmill, "partition", "synthetic/sbm", "--num-parts", "2", "--method", "random"]
+    subprocess.run(partition, env=environ, check=True, capture_output=True)
+    root, near = Path(environ["GRAPHMILL_DATA_ROOT"]), str(hosts.folder / "unshared")  # each host's own
+    parts = root / "parts" / "synthetic" / "sbm" / "2-random"
+    for i in (1, 2):
+        stage = on_host(i, *graphmill, "stage", str(parts), "--part", str(i - 1), "--topology", "--to", near)
+        said = stage.communicate(timeout=HANG_S)[0]
+        assert stage.returncode == 0, said
+    for own in (parts / "part_00000", parts / "part_00001", parts / "topology"):
+        shutil.rmtree(own)  # what is left is what the launcher plans by
+    variables = {"PYTHONPATH": environ["PYTHONPATH"], "GRAPHMILL_STAGED_ROOT": near}
+    listed = hosts_file(2, ranks=2, environment=variables)
+    command = launch_words(hosts, listed, tmp_path / "logs", *SETTINGS, "-O", f"dataset.name={parts}")
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=2 * HANG_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    here = [*graphmill, "train", *EXPERIMENT, "--ranks", "4", "--run-id", "here", "--logs-root", str(tmp_path / "logs")]
+    subprocess.run(here, env=environ, check=True, capture_output=True)
+    losses = [[event["loss"] for event in rank_0(tmp_path / "logs" / name, "epoch")] for name in ("run", "here")]
+    assert len(losses[0]) == 3
+    assert losses[0] == losses[1]
+    starts = [rank_0(tmp_path / "logs" / "run", "start")[0]["data"]]
+    assert starts[0].endswith(".parts_0.topology")
