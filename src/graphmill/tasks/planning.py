@@ -71,7 +71,7 @@ def plan_experiment(
 def _with_schedule(plan: Plan) -> Plan:
     """The plan, with where its presampled epochs are, if it reads such; `UserError` if they are another run's."""
     folder = getattr(plan.task, "presampled", None)
-    if folder is None or not plan.dataset.is_prepared:
+    if folder is None or not plan.kind.presample or not plan.dataset.is_prepared:
         return plan
     from graphmill.sample.presampled.schedule import EpochSource, refuse_missing, refuse_other
 

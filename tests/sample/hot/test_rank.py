@@ -78,9 +78,11 @@ def test_a_part_without_seeds_needs_nothing():
         (HotBudget(num_bytes=95), 4),
         (HotBudget(ratio=0.03, num_bytes=95), 3),
         (HotBudget(ratio=0.07, num_bytes=95), 4),
+        (HotBudget(num_rows=2, ratio=0.07, num_bytes=95), 2),
+        (HotBudget(num_rows=99), 10),
     ],
 )
-def test_a_budget_is_the_smaller_of_ratio_and_bytes(budget, wanted):
+def test_a_budget_is_the_smallest_of_ratio_bytes_and_rows(budget, wanted):
     assert len(budget.cut(np.arange(10), 100, 20)) == wanted
 
 

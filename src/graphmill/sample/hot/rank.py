@@ -34,10 +34,13 @@ class HotBudget:
 
     ratio: float | None = None  # of the rows of all nodes of the graph, whatever part they are in
     num_bytes: int | None = None
+    num_rows: int | None = None
 
     def cut(self, ranking: NDArray[Any], num_nodes: int, row_bytes: int | NDArray[np.int64]) -> NDArray[Any]:
         """The head of a ranking [n] that fits. `row_bytes`: of every row, or of each node's row [num_nodes]."""
-        num_rows = len(ranking) if self.ratio is None else min(len(ranking), int(self.ratio * num_nodes))
+        num_rows = len(ranking) if self.num_rows is None else min(len(ranking), self.num_rows)
+        if self.ratio is not None:
+            num_rows = min(num_rows, int(self.ratio * num_nodes))
         if self.num_bytes is None:
             return ranking[:num_rows]
         if isinstance(row_bytes, int):
