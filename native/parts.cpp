@@ -93,13 +93,16 @@ void PartsOfGraph<Index>::count_neighbours(int64_t node) {
 }
 
 template <class Index>
+void PartsOfGraph<Index>::take_out(int64_t node) {
+  if (parts_[node] < 0) return;
+  for (int a = 0; a < amounts_.count; ++a) loads_[parts_[node] * amounts_.count + a] -= weights_of(node)[a];
+  parts_[node] = -1;
+}
+
+template <class Index>
 void PartsOfGraph<Index>::put(int64_t node, int part) {
-  const uint32_t* weights = weights_of(node);
-  const int before = parts_[node];
-  for (int a = 0; a < amounts_.count; ++a) {
-    if (before >= 0) loads_[before * amounts_.count + a] -= weights[a];
-    loads_[part * amounts_.count + a] += weights[a];
-  }
+  take_out(node);
+  for (int a = 0; a < amounts_.count; ++a) loads_[part * amounts_.count + a] += weights_of(node)[a];
   parts_[node] = part;
 }
 
@@ -108,6 +111,7 @@ void PartsOfGraph<Index>::stream(int64_t first) {
   for (int64_t i = 0; i < graph_.num_nodes; ++i) {
     const int64_t node = (first + i) % graph_.num_nodes;
     if (graph_.indptr[node] == graph_.indptr[node + 1]) continue;
+    take_out(node);
     count_neighbours(node);
     const uint32_t* weights = weights_of(node);
     int best = -1;

@@ -31,6 +31,7 @@ class PartsOfGraph {
 
   // Linear deterministic greedy (Stanton and Kliot 2012): node after node from `first` on, round to the one before it,
   // to the part with most neighbours, each counted (1 - load / limit) times. Nodes without neighbours are left out.
+  // Streamed again, it knows where all neighbours were (restreaming: Nishimura and Ugander 2013).
   void stream(int64_t first);
 
   // Fill up with what is not assigned yet, in the order of `nodes`: each to the part that is emptiest by `amount`.
@@ -59,6 +60,7 @@ class PartsOfGraph {
   double excess(int part, const uint32_t* weights, int sign) const;
   int emptiest(int amount) const;
   void count_neighbours(int64_t node);
+  void take_out(int64_t node);
   void put(int64_t node, int part);
   Move best_relief(int64_t node);
   int best_gain(int64_t node, int64_t& gain);

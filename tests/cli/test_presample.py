@@ -36,13 +36,35 @@ def test_a_run_that_reads_its_epochs_ends_with_the_same_weights(ran, graphmill, 
     assert graphmill("presample", *words, "--output", "sampled").code == 0
     ran("train", *words, "--run-id", "read", "-O", "train.presampled=sampled")
     ran("train", *words, "--run-id", "drawn")
+    assert_same_weights(tmp_path / "logs")
     read, drawn = (RunFolder.open(tmp_path / "logs" / name) for name in ("read", "drawn"))
-    (weights,), (others,) = (list(run.path.glob("checkpoints/*/model.safetensors")) for run in (read, drawn))
-    one, other = load_file(weights), load_file(others)
-    assert one.keys() == other.keys()
-    assert all(one[name].equal(other[name]) for name in one)
     assert read.read_plan().task.presampled == str(tmp_path / "sampled")
     assert configuration(read.read_plan()) == configuration(drawn.read_plan()), "where epochs lie is no choice"
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("seeds", ["equal", "owner"])
+def test_a_graph_in_parts_reads_its_epochs_too(ran, graphmill, tmp_path, seeds):
+    """No hop of the topology, which is partitioned, is asked for; features are fetched as ever."""
+    done = graphmill("partition", "synthetic/sbm", "--num-parts", "2", "--method", "ldg", "--name", f"two-{seeds}")
+    assert done.code == 0, done.err
+    parts = f"{os.environ['GRAPHMILL_DATA_ROOT']}/parts/synthetic/sbm/two-{seeds}"
+    partition = f"partition={{topology: partitioned, placement: per_rank, seeds: {seeds}, cache: {{policy: none}}}}"
+    words = ("toy.yaml", "--ranks", "2", "-O", f"dataset.name={parts}", "-O", partition, "-O", "train.epochs=2")
+    assert graphmill("presample", *words, "--output", "sampled").code == 0
+    ran("train", *words, "--run-id", "read", "-O", "train.presampled=sampled")
+    ran("train", *words, "--run-id", "drawn")
+    assert_same_weights(tmp_path / "logs")
+    whole = graphmill("plan", "toy.yaml", "--ranks", "2", "-O", "train.epochs=2", "-O", "train.presampled=sampled")
+    assert whole.code == (0 if seeds == "equal" else 2), "equal shares of the whole graph are the same batches"
+    if seeds == "owner":
+        assert "the assignment of seeds to ranks is equal here and owner, 2 times 1 ranks" in whole.err
+
+
+def assert_same_weights(logs):
+    one, other = (load_file(*(logs / name / "checkpoints").glob("*/model.safetensors")) for name in ("read", "drawn"))
+    assert one.keys() == other.keys()
+    assert all(one[name].equal(other[name]) for name in one)
 
 
 def test_it_tells_what_it_wrote_and_goes_on_with_it(graphmill, toy, tmp_path):

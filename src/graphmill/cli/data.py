@@ -199,7 +199,7 @@ def inspect(
         str,
         typer.Argument(
             metavar="STORE|PARTS|RUN|FILE",
-            help="A dataset's name or folder, its parts too; a run id or run folder; raw files, if a task looks into them.",
+            help="A dataset's name or folder, or its parts'; a run id or folder; raw files, if a task reads them.",
         ),
     ],
     check: Annotated[bool, typer.Option("--check", help="Also read everything and compare checksums.")] = False,

@@ -11,7 +11,7 @@ import typer
 from graphmill.base.errors import UserError
 from graphmill.cli.options import DatasetRoot, Json, resolved_dataset_root
 from graphmill.cli.progress import progress
-from graphmill.cli.show import Cell, print_json, print_table
+from graphmill.cli.show import Cell, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from graphmill.graph.store import GraphStore
@@ -216,7 +216,8 @@ def _print_estimate(path: Path, chosen: "Chosen", needed: "Estimate", *, json: b
         print_json({"path": str(path), "method": chosen.method, "balance": chosen.balance, "estimate": steps})
         return
     rows: list[list[Cell]] = [[step, round(own / 2**20), round(other / 2**20)] for step, own, other in needed.rows()]
-    print_table(("step", "needs MiB", "and a partitioner's process MiB"), rows, title=f"would write {path}")
+    print_line(f"would write {path}")
+    print_table(("step", "needs MiB", "and a partitioner's process MiB"), rows)
 
 
 def _print_parts(path: Path, known: "PartsMetadata", memory: dict[str, int], *, json: bool) -> None:

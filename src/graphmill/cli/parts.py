@@ -21,7 +21,7 @@ def parts_facts(folder: Path, known: "PartsMetadata") -> dict[str, Any]:
         "method": f"{known.method}, balancing {known.balance}, seed {known.rng_seed}",
         "edges cut": f"{quality['edge_cut']:.2%}",
         "imbalance": ", ".join(f"{name} {quality[f'imbalance_{name}']:.1%}" for name in ("nodes", "edges", "train")),
-        "expected remote rows": f"of a batch of {quality['remote_rows_batch_size']} seeds of a part, fan-outs {fanouts}",
+        "expected remote rows": f"of {quality['remote_rows_batch_size']} seeds of a part, fan-outs {fanouts}",
         "size": f"{known.num_bytes / 2**20:,.1f} MiB",
         "checksum": known.checksum,
         "path": str(folder),

@@ -98,7 +98,7 @@ def is_prepared(folder: Path) -> bool:
 
 
 def prepared_in(root: Path) -> Iterator[tuple[Path, Header]]:
-    """All prepared data below `root` whose header is whole, by path. Parts are left out, and what killed writers left."""
+    """All prepared data below `root` whose header is whole, by path; no parts, and nothing that killed writers left."""
     for path in sorted(root.glob(f"**/{FILE_NAME}")):
         if any(part.startswith(".") for part in path.relative_to(root).parts):
             continue

@@ -8,17 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from graphmill.graph.metadata import GraphMetadata
 from graphmill.graph.topology import index_dtype
-from graphmill.partition.problem import Balance, Method
+from graphmill.partition.problem import Method
 from graphmill.partition.write import CHUNK_BYTES
 
-# Peaks of the processes of KaMinPar 3.7.3 and pymetis 2025.2.2 on R-MAT graphs of 20 and 100 million entries
-# (benchmarks/partitioning.py): bytes for each entry, which is one direction of an edge, and for each node with edges.
-_PACKAGE_BYTES: Final = {"kaminpar": (30, 60), "metis": (130, 250)}
+# Peaks of the processes of KaMinPar 3.7.3 and pymetis 2025.2.2 on R-MAT graphs (benchmarks/partitioning.py): bytes for
+# each entry, which is one direction of an edge, and for each node with edges.
+_PACKAGE_BYTES: Final = {"kaminpar": (16, 60), "metis": (130, 250)}
 _PROGRAM_BYTES: Final = 60 * 2**20  # an interpreter with numpy
-_CHUNKS_AT_ONCE: Final = 4  # arrays of a chunk that the writer holds: as read, order, positions, as written
-_BLOCK_BYTES: Final = 100 * 2**20  # of blocks of entries that are looked at together
+_CHUNKS_AT_ONCE: Final = 3  # arrays of a chunk that the writer holds: as read, order or positions, as written
+_FILE_BLOCK: Final = 2**20  # entries on their way into a partitioner's file together
+_FILE_BLOCK_ENTRY_BYTES: Final = 35
+_CUT_BLOCK: Final = 2**22  # and those whose cut is counted together
+_CUT_BLOCK_ENTRY_BYTES: Final = 17
+_INCLUSION_BYTES: Final = 48  # of a node: what the probability of being in a batch is computed with
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,37 +54,68 @@ class Estimate:
         return [(step.name, step.own_bytes, step.other_bytes) for step in self.steps]
 
 
-def estimate(
-    known: GraphMetadata, method: Method, balance: Balance, num_parts: int, *, base_bytes: int, ranked: bool
-) -> Estimate:
-    """Of a store that is split. `base_bytes`: what this process has in memory already."""
-    n, entries = known.num_nodes, known.num_undirected_edges
-    ids = index_dtype(n).itemsize
-    topology = 8 * n + ids * entries + (0 if known.is_symmetric else 8 * n)  # mapped
-    num_amounts = 3 if balance == "all" else 1
-    # parts, edges, one weight, amounts, training nodes as a mask and as ids, and a temporary of a word
-    common = base_bytes + topology + n * (4 + 8 + 8 + 4 * num_amounts + 1 + 8 + 8)
-    with_edges = n - known.num_isolated_nodes
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What the estimate depends on."""
+
+    num_nodes: int
+    num_isolated: int
+    num_train: int
+    num_entries: int  # of the union of both directions
+    is_symmetric: bool
+    num_parts: int
+    num_amounts: int  # that are balanced
+    largest_bytes: int  # of an array of the store
+    base_bytes: int  # that this process has in memory already
+
+    @property
+    def mapped(self) -> int:
+        """Pages of the store that are read in no order: the topology in both directions, and rows as given."""
+        n = self.num_nodes
+        return 8 * n + index_dtype(n).itemsize * self.num_entries + (0 if self.is_symmetric else 8 * n)
+
+    @property
+    def problem(self) -> int:
+        """Of a partitioner's input: edges, a weight, amounts and a mask for each node, the ids of training nodes."""
+        return self.base_bytes + self.mapped + self.num_nodes * (8 + 8 + 4 * self.num_amounts + 1) + 8 * self.num_train
+
+    @property
+    def measured(self) -> int:
+        """Of a quality report's input: edges and the part of each node, the ids of training nodes."""
+        return self.base_bytes + self.mapped + 12 * self.num_nodes + 8 * self.num_train
+
+
+def estimate(sizes: Sizes, method: Method, *, ranked: bool) -> Estimate:
+    """Of each step, in order. With candidates of balance counted as if all nodes were in parts that are overfull."""
+    n = sizes.num_nodes
+    inclusion = _INCLUSION_BYTES * n
+    balance = sizes.problem + 4 * n + max(16 * sizes.num_isolated, 32 * n)
+    write = sizes.base_bytes + 36 * n + _CHUNKS_AT_ONCE * min(CHUNK_BYTES, sizes.largest_bytes)
+    cut_block = min(_CUT_BLOCK, sizes.num_entries) * _CUT_BLOCK_ENTRY_BYTES
     return Estimate(
         (
-            _assign(method, common, n, with_edges, entries, num_parts),
-            Step("balance", common + 40 * n),  # candidates by what they cost, queued again where that has changed
-            Step("measure", common + 5 * 8 * n + _BLOCK_BYTES),
-            *([Step("rank", common + 8 * n * (num_parts + 6))] if ranked else ()),
-            Step("write", base_bytes + topology + 4 * n + 24 * n + _CHUNKS_AT_ONCE * CHUNK_BYTES),
+            _assign(sizes, method),
+            *([Step("balance", balance)] if method in ("kaminpar", "metis", "ldg") else ()),
+            Step("measure", sizes.measured + max(inclusion, cut_block)),
+            *([Step("rank", sizes.measured + inclusion + 8 * n * sizes.num_parts)] if ranked else ()),
+            Step("write", write),
         )
     )
 
 
-def _assign(method: Method, common: int, n: int, with_edges: int, entries: int, num_parts: int) -> Step:
+def _assign(sizes: Sizes, method: Method) -> Step:
+    n, with_edges = sizes.num_nodes, sizes.num_nodes - sizes.num_isolated
     match method:
         case "kaminpar" | "metis":
             per_entry, per_node = _PACKAGE_BYTES[method]
-            other = _PROGRAM_BYTES + per_entry * entries + per_node * with_edges
-            return Step(method, common + 40 * n + _BLOCK_BYTES, other)
+            other = _PROGRAM_BYTES + per_entry * sizes.num_entries + per_node * with_edges
+            block = min(_FILE_BLOCK, sizes.num_entries) * _FILE_BLOCK_ENTRY_BYTES
+            file = max(12 * n + 40 * with_edges, 4 * n + 8 * with_edges + block)
+            return Step(method, sizes.problem + file, other)
         case "ldg":
-            return Step("ldg", common)
+            return Step("ldg", sizes.problem + 4 * n)
         case "random":
-            return Step("random", common + 8 * n)
+            return Step("random", sizes.problem + 12 * n)
         case "hotness":
-            return Step("hotness", common + n * (12 * num_parts + 32))
+            scores = 4 * sizes.num_parts * n
+            return Step("hotness", sizes.problem + scores + max(_INCLUSION_BYTES * n, 2 * scores))

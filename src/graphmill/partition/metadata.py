@@ -205,6 +205,14 @@ def read_parts_metadata(folder: Path) -> PartsMetadata:
     return metadata
 
 
+def again(metadata: PartsMetadata) -> str:
+    """What to type where parts are damaged."""
+    name = "" if metadata.method == "kaminpar" else f" --method {metadata.method}"
+    return (
+        f"partition the graph again: graphmill partition {metadata.name} --num-parts {metadata.num_parts}{name} --force"
+    )
+
+
 def files_of(metadata: PartsMetadata, parts: Iterable[int], *, whole_topology: bool) -> list[str]:
     """The arrays that a host with these parts reads."""
     own = {part_folder(number) for number in parts}

@@ -19,9 +19,9 @@ from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.header import ArrayRecord
 from graphmill.graph.topology import EdgeIds, Topology
 from graphmill.partition.book import PartitionBook
-from graphmill.partition.metadata import PartsMetadata, files_of, is_parts, part_folder, read_parts_metadata
+from graphmill.partition.metadata import PartsMetadata, again, files_of, is_parts, part_folder, read_parts_metadata
 
-__all__ = ["Part", "PartedGraph", "Split", "files_of", "is_parts", "read_parts_metadata"]
+__all__ = ["Part", "PartedGraph", "Split", "again", "files_of", "is_parts", "read_parts_metadata"]
 
 Split = Literal["train", "val", "test"]
 
@@ -96,7 +96,7 @@ class PartedGraph:
                     f"{path} does not hold part {missing[0]}: {part_folder(missing[0])} is missing",
                     fix=f"graphmill stage {path} --part {missing[0]}, or partition the graph again",
                 ) from error
-            raise
+            raise UserError(error.message, fix=again(metadata)) from error
         return cls(path, metadata, wanted)
 
     @property

@@ -68,11 +68,11 @@ def _crossing(known: Measured) -> tuple[int, int, Ids]:
     return crossing, graph.num_edges - loops, halos
 
 
-def _remote_rows(known: Measured) -> tuple[float, ...]:
+def _remote_rows(known: Measured) -> tuple[int, ...]:
     """Rows of other parts in a batch of each part's own training nodes, by the probabilities of being sampled."""
     found = []
     owner = known.parts[known.train]
     for part in range(known.num_parts):
         inclusion = vertex_inclusion(known.graph, known.train[owner == part], known.fanouts, BATCH_SIZE)
-        found.append(round(float(inclusion.sum(where=known.parts != part)), 1))
+        found.append(round(float(inclusion.sum(where=known.parts != part))))
     return tuple(found)

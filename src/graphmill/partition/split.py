@@ -18,7 +18,7 @@ from graphmill.graph.store import GraphStore
 from graphmill.graph.topology import Topology
 from graphmill.graph.write import new_store
 from graphmill.partition.balance import amounts_of, even_out, in_edges, limits_of, single_weight, warn_if_uneven
-from graphmill.partition.estimate import Estimate, estimate
+from graphmill.partition.estimate import Estimate, Sizes, estimate
 from graphmill.partition.metadata import PartsMetadata
 from graphmill.partition.methods.packages import Found, partition_with, require_package
 from graphmill.partition.problem import DEFAULT_FANOUTS, Balance, Ids, Method, Parts, Problem
@@ -101,9 +101,22 @@ def _with_method(store: GraphStore, wanted: Wanted, method: Method) -> tuple[Cho
         rng_seed=wanted.rng_seed,
         fanouts=wanted.fanouts,
     )
-    base = psutil.Process().memory_info().rss  # type: ignore[no-untyped-call]  # psutil ships no types
-    ranked = bool(wanted.fanouts)
-    return found, estimate(store.metadata, method, balance, wanted.num_parts, base_bytes=base, ranked=ranked)
+    return found, estimate(_sizes(store, found), method, ranked=bool(wanted.fanouts))
+
+
+def _sizes(store: GraphStore, chosen: Chosen) -> Sizes:
+    known = store.metadata
+    return Sizes(
+        num_nodes=known.num_nodes,
+        num_isolated=known.num_isolated_nodes,
+        num_train=int(np.count_nonzero(store.array("split") == SPLIT_CODES["train"])),
+        num_entries=known.num_undirected_edges,
+        is_symmetric=known.is_symmetric,
+        num_parts=chosen.num_parts,
+        num_amounts=3 if chosen.balance == "all" else 1,
+        largest_bytes=max(record.bytes for record in known.arrays.values()),
+        base_bytes=psutil.Process().memory_info().rss,  # type: ignore[no-untyped-call]  # psutil ships no types
+    )
 
 
 def _balance_of(method: Method, balance: Balance | None) -> Balance:
@@ -178,7 +191,7 @@ def _assigned(store: GraphStore, chosen: Chosen, scratch: Path, shown: Shown) ->
         graph=graph,
         amounts=amounts,
         limits=limits_of(amounts, chosen.num_parts),
-        weights=single_weight(chosen.balance, edges, is_train),
+        weights=single_weight(chosen.balance, edges, graph, is_train),
         train=np.flatnonzero(is_train).astype(np.int64, copy=False),
         num_parts=chosen.num_parts,
         rng_seed=chosen.rng_seed,

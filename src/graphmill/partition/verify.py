@@ -7,7 +7,7 @@ from graphmill.graph.arrays import check_checksum
 from graphmill.graph.splits import SPLIT_CODES
 from graphmill.partition.metadata import part_folder
 from graphmill.partition.methods.files import row_blocks
-from graphmill.partition.parts import PartedGraph
+from graphmill.partition.parts import PartedGraph, again
 
 _ENTRIES_AT_A_TIME = 2**22
 
@@ -15,7 +15,10 @@ _ENTRIES_AT_A_TIME = 2**22
 def verify_parts(graph: PartedGraph) -> None:
     """`UserError` names the first breach. Checksums first, so that a flipped bit is reported as one."""
     for name, record in graph.metadata.arrays.items():
-        check_checksum(graph.path / f"{name}.npy", record)
+        try:
+            check_checksum(graph.path / f"{name}.npy", record)
+        except UserError as error:
+            raise UserError(error.message, fix=again(graph.metadata)) from error
     for part in range(graph.metadata.num_parts):
         _verify_book(graph, part)
         for undirected in (False,) if graph.metadata.is_symmetric else (False, True):
@@ -71,8 +74,4 @@ def _verify_splits(graph: PartedGraph) -> None:
 
 
 def _breach(graph: PartedGraph, name: str, problem: str) -> UserError:
-    return UserError(
-        f"{graph.path / name}.npy: {problem}",
-        fix=f"partition the graph again: graphmill partition {graph.metadata.name} --num-parts"
-        f" {graph.metadata.num_parts} --force",
-    )
+    return UserError(f"{graph.path / name}.npy: {problem}", fix=again(graph.metadata))

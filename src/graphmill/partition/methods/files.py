@@ -16,7 +16,7 @@ from graphmill.partition.problem import Ids, Parts, nothing_assigned
 
 _HEADER_BYTES: Final = 24
 _NO_EDGE_WEIGHTS: Final = 1  # the other five flags are 0: node weights, and 64 bits for ids and weights
-_ENTRIES_AT_A_TIME: Final = 2**22
+_ENTRIES_AT_A_TIME: Final = 2**20
 
 
 class Cleaned(NamedTuple):
@@ -51,13 +51,13 @@ def write_graph_file(path: Path, graph: Topology, weights: NDArray[np.int64]) ->
     number[nodes] = np.arange(len(nodes))
     ends = np.concatenate([[0], np.cumsum(degree[nodes])])
     with path.open("wb") as file:
-        np.array([_NO_EDGE_WEIGHTS, len(nodes), ends[-1]], dtype="<u8").tofile(file)
-        (_HEADER_BYTES + 8 * (len(nodes) + 1) + 8 * ends).astype("<u8").tofile(file)
+        file.write(np.array([_NO_EDGE_WEIGHTS, len(nodes), ends[-1]], dtype="<u8").data)
+        file.write((_HEADER_BYTES + 8 * (len(nodes) + 1) + 8 * ends).astype("<u8").data)
         del degree, ends
         for start, stop in row_blocks(graph.indptr, _ENTRIES_AT_A_TIME):
             rows, entries = _block(graph, start, stop)
-            number[entries[entries != rows]].astype("<u8").tofile(file)
-        weights[nodes].astype("<i8", copy=False).tofile(file)
+            file.write(number[entries[entries != rows]].astype("<u8").data)
+        file.write(weights[nodes].astype("<i8", copy=False).data)
     return Cleaned(nodes, graph.num_nodes)
 
 

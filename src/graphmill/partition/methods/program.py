@@ -54,7 +54,7 @@ def main(words: list[str]) -> None:
         return
     partition = {"kaminpar": _kaminpar, "metis": _metis}[method]
     found = partition(Path(path), int(num_parts), int(seed))
-    found.tofile(out)
+    Path(out).write_bytes(found.data)
     Path(f"{out}.peak").write_text(str(peak_bytes()))
 
 
