@@ -2,6 +2,7 @@
 
 import threading
 import time
+import weakref
 from contextlib import closing
 
 import pytest
@@ -102,3 +103,25 @@ def test_it_is_lazy():
     items = prefetch(lambda: iter([started.append(1)]), 2)
     assert not started
     assert list(items) == [None]
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_nobody_holds_an_item_while_the_next_is_waited_for(depth):
+    released, was_released = threading.Event(), []
+
+    class Large:
+        pass
+
+    def make():
+        first = Large()
+        weakref.finalize(first, released.set)
+        yield first
+        del first
+        was_released.append(released.wait(HANG_S))
+        yield Large()
+
+    items = prefetch(make, depth)
+    next(items)
+    assert isinstance(next(items), Large)
+    items.close()
+    assert was_released == [True]

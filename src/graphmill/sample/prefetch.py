@@ -26,9 +26,10 @@ class _Finished:
 def prefetch(make: Callable[[], Iterator[Item]], depth: int, *, together: bool = False) -> Generator[Item]:
     """Yield what `make()` yields, in order, with up to `depth` items made ahead; 0 makes each when it is asked for.
 
-    An error in the background is raised here, at the item where it arose. Closing the iterator ends the thread.
-    `together`: making an item takes collectives, which all ranks must call equally often. So when ranks that took as
-    many items close, each makes as many more as any of them may have made: `depth`, and the one that waits for room.
+    An error in the background is raised here, at the item where it arose. Closing the iterator ends the thread. An item
+    is held by the caller alone once it is yielded, and by nobody while the next is waited for. `together`: making an
+    item takes collectives, which all ranks must call equally often. So when ranks that took as many items close, each
+    makes as many more as any of them may have made: `depth`, and the one that waits for room.
     """
     if depth == 0:
         yield from make()
@@ -55,6 +56,7 @@ def prefetch(make: Callable[[], Iterator[Item]], depth: int, *, together: bool =
                         for _ in islice(items, last - number):
                             pass
                     return
+                del item
             put(_Finished)
         except BaseException as error:  # noqa: BLE001  # handed to the consumer, who raises it
             put(_Failed(error))
@@ -70,6 +72,7 @@ def prefetch(make: Callable[[], Iterator[Item]], depth: int, *, together: bool =
                 raise entry.error
             num_taken += 1
             yield entry  # type: ignore[misc]  # neither _Finished nor _Failed
+            del entry
     finally:
         is_failing = _has_failed(sys.exception())
         closed.set()

@@ -116,6 +116,7 @@ class Training:
                     self._forward_and_backward(batch)
                     synchronised = self._after_backward()
                 self.run_log.progress.step(self.epoch, self.step, batch.num_seeds)
+                del batch  # its memory is that of a later one
                 self.alive()
                 if synchronised and not self._go_on():
                     return False

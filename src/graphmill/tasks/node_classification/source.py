@@ -33,7 +33,7 @@ class SharedSource(Protocol):
     """A source whose loaders ask other ranks, and count what they fetch."""
 
     def warm_up(self, sampler: NeighbourSource, schedule: SeedSchedule, num_steps: int) -> None:
-        """Fetch what is held all the time; all ranks must call it before their first batch. An epoch has `num_steps`."""
+        """Fetch what is held all the time, before the first batch. All ranks must call it. An epoch has `num_steps`."""
 
     def mark(self) -> None:
         """From here on `facts` counts."""
