@@ -20,7 +20,7 @@ from graphmill.cluster.last_word import fetch_last_word, has_last_word
 from graphmill.cluster.remote import Source, failure, need_rsync, ssh_command, ssh_for_rsync
 from graphmill.record.documents import Pulled
 from graphmill.record.manifest import MANIFEST, Manifest
-from graphmill.record.run_folder import PIPELINE_FILE, RunFolder
+from graphmill.record.run_folder import COMMAND_FILE, PIPELINE_FILE, RunFolder
 from graphmill.runtime.snapshot import FOLDER as CODE_FOLDER
 from graphmill.spec.dotted import PLAN_FILE
 
@@ -28,12 +28,13 @@ PARTIAL: Final = ".pull-partial"
 State = Literal["new", "changed", "unchanged"]
 _VANISHED: Final = 24  # of rsync: files that the list named are gone; they were replaced or removed meanwhile
 _CHECKPOINTS: Final = "checkpoints"
-_MARKS: Final = (PLAN_FILE, "metrics.csv")
+_MARKS: Final = (PLAN_FILE, COMMAND_FILE, "metrics.csv")
 _ESCAPED: Final = re.compile(r"\\#([0-7]{3})")
 # Written whole, or only ever appended to.
 _KNOWN: Final = (
     *(
         PLAN_FILE,
+        COMMAND_FILE,
         "initial_weights.safetensors",
         "source_*.safetensors",
         "provenance.json",
@@ -196,7 +197,7 @@ def _name(path: str) -> str:
 
 
 def _runs(entries: Sequence[_Entry]) -> set[str]:
-    """Folders that hold a plan, or (predecessors' runs) metrics and no plan. The source itself is ""."""
+    """Folders that hold a plan, a command, or (predecessors' runs) metrics and no plan. The source itself is ""."""
     return {entry.path.rpartition("/")[0] for entry in entries if _name(entry.path) in _MARKS}
 
 

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from graphmill.base.errors import UserError
 from graphmill.cluster.jobs.arguments import parse_arguments
-from graphmill.cluster.jobs.command import name_of
+from graphmill.cluster.jobs.command import name_of, plan_command
 from graphmill.cluster.jobs.script import render_script
 from graphmill.cluster.jobs.sites import site_folders
+from graphmill.record.run_folder import RunFolder
 from graphmill.spec.job.command import Command
 from graphmill.spec.job.resolve import Job, resolve_job
 from graphmill.spec.job.site import load_site
@@ -68,6 +69,17 @@ def test_bash_hands_the_driver_the_words_that_were_given(tmp_path: Path, words: 
     assert arguments.command is not None
     assert arguments.command.command.words == ("tool", *words)
     assert str(arguments.command.folder) == "/home/me/logs/jobs/my command"
+
+
+def test_what_is_asked_for_twice_and_alike_is_no_contradiction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    asked = ['slurm.job_name_prefix="mine"', "slurm.hosts=1", 'slurm.on_time_limit="stop"', "slurm.time=7"]
+    job = plan_command(["x" * 300], [*asked, 'slurm.site="devcluster"'], RunFolder(tmp_path / "folder")).job
+    assert (job.name, job.hosts, job.on_time_limit, job.time_s) == ("mine-n1", 1, "stop", 420)
+    job = plan_command(["x" * 300], ['slurm.site="devcluster"'], RunFolder(tmp_path / "folder")).job
+    assert job.name == f"{'x' * 60}-n1"
+    with pytest.raises(UserError, match="on_time_limit"):
+        plan_command(["true"], ['slurm.on_time_limit="requeue"'], RunFolder(tmp_path / "folder"))
 
 
 def test_words_that_no_process_can_be_handed_are_refused():

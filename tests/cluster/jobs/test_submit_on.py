@@ -48,10 +48,13 @@ def test_from_a_laptop_to_a_finished_run(tmp_path: Path):
     program.write_text(f'#!/bin/sh\nGRAPHMILL_DATA_ROOT={tmp_path}/data exec {shlex.join(GRAPHMILL)} "$@"\n')
     program.chmod(0o755)
     words = ["--on", f"host1:{there}", "--remote-graphmill", str(program), "--run-id", "one"]
+    command = shlex.join([*GRAPHMILL, "submit", "--run", "--site", "devcluster", *words[:4]])
     inside = f"""
         set -e
         {program} prepare synthetic/sbm
         {shlex.join([*GRAPHMILL, "submit", "mine.yaml", *words])} --ssh-config "$GRAPHMILL_SSH_CONFIG"
+        {command} --ssh-config "$GRAPHMILL_SSH_CONFIG" \
+            -- touch "made there" ./--on
         echo "raise SystemExit('changed since')" > net.py
         until [ "$(squeue --noheader)" = "" ]; do sleep 0.5; done
         {shlex.join([*GRAPHMILL, "pull", f"host1:{there}/logs", "--to", "logs"])} --ssh-config "$GRAPHMILL_SSH_CONFIG"
@@ -60,6 +63,11 @@ def test_from_a_laptop_to_a_finished_run(tmp_path: Path):
     done = subprocess.run(run, cwd=laptop, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (there / "net.py").read_text() == NET
+    assert (there / "made there").is_file()  # by a command as a job
+    assert (there / "--on").is_file()
+    (command_here,) = (laptop / "logs" / "jobs").glob("touch-*")
+    assert RunFolder(command_here).is_done()
+    assert RunFolder(command_here).read_command().words == ("touch", "made there", "./--on")
     outcome = RunFolder(laptop / "logs" / "one").read_outcome()
     assert outcome is not None, done.stdout + done.stderr
     assert outcome.status == "done"

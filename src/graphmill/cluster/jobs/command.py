@@ -34,6 +34,7 @@ from graphmill.spec.load import DEFAULT_RECIPE, load_experiment
 
 FOLDER: Final = "jobs"
 """In the logs root: where the folders of commands are, unless they are named."""
+_LONGEST_NAME: Final = 60
 _SECTIONS: Final = ("slurm.", "staging.")
 # Once, on one host, and a command that was cut off does not know where it was.
 _FIXED: Final = {
@@ -82,7 +83,7 @@ def name_of(words: Sequence[str]) -> str:
     own = words[1:2] if words[0] == OURS else []
     word = own[0] if own and not own[0].startswith("-") else PurePath(words[0]).name
     plain = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in word)
-    return plain.lstrip("._-") or "command"
+    return plain.lstrip("._-")[:_LONGEST_NAME] or "command"
 
 
 def plan_command(
@@ -91,11 +92,12 @@ def plan_command(
     """The job that runs `words`, with `overrides` of what is asked of Slurm. `data`: prepared data that are staged."""
     _refuse_better(words)
     _refuse_overrides(overrides)
-    own = [f'slurm.job_name_prefix="{name_of(words)}"']
-    needs_gpus = any(text.startswith(("slurm.gpus_per_host=", "slurm.gres=")) for text in overrides)
-    own += [] if needs_gpus else ["train.device=cpu"]
-    fixed = [f"{key}={value}" for key, value in _FIXED.items()]
-    experiment = load_experiment(DEFAULT_RECIPE, [*own, *overrides, *fixed])
+    given = {text.partition("=")[0] for text in overrides}
+    own = {"slurm.job_name_prefix": f'"{name_of(words)}"', **_FIXED}
+    if not given & {"slurm.gpus_per_host", "slurm.gres"}:
+        own["train.device"] = "cpu"
+    unsaid = [f"{key}={value}" for key, value in own.items() if key not in given]
+    experiment = load_experiment(DEFAULT_RECIPE, [*unsaid, *overrides])
     _refuse_staging(experiment.staging.to, data)
     site = find_site(experiment.slurm.site)
     command = Command(words=tuple(words), data=None if data is None else str(data.absolute()))
