@@ -13,9 +13,9 @@ def partitioning(result: dict[str, Any]) -> str:
     """Cut, balance, time and memory by graph, number of parts and method."""
     parts = [
         "**Partitioning** R-MAT graphs: edges cut, by how much the fullest part exceeds the mean, time of the whole"
-        " command, peak of memory (mapped files included) and what was said before: estimate ÷ peak, of this process ⁄ of"
-        " the partitioner's. Rows: of other parts, expected in a batch of 1,024 seeds with fan-outs 15, 10, 5, mean over"
-        " parts. Floor: as many bytes copied in the same chunks.\n"
+        " command, peak of memory (mapped files included), and what was said before: estimate ÷ peak, of this process,"
+        " of the partitioner's. Rows: of other parts, expected in a batch of 1,024 seeds with fan-outs 15, 10, 5, mean"
+        " over parts. Floor: as many bytes copied in the same chunks.\n"
     ]
     for name, found in entries_of(result).items():
         parts.append(_graph(name, found))
@@ -50,7 +50,7 @@ def _cell(each: dict[str, Any]) -> str:
     own, other = memory["peak_bytes"], memory["partitioner_peak_bytes"]
     estimate = f"{memory['estimated_bytes'] / own:.2f}"
     if other:
-        estimate += f" ⁄ {memory['partitioner_estimated_bytes'] / other:.2f}"
+        estimate += f", {memory['partitioner_estimated_bytes'] / other:.2f}"
     cells = [
         str(each["parts"]),
         each["method"],

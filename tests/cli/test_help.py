@@ -14,6 +14,7 @@ COMMANDS = [  # in the order in which a person meets them
         "convert",
         "recipes",
         "baseline",
+        "partition",
         "stage",
         "plan",
         "batch-size",
