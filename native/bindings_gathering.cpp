@@ -52,7 +52,8 @@ using Bytes = Array<const uint8_t, 2>;
 
 bool all_below(const Ids& rows, int64_t count) {
   bool inside = true;
-  for (int64_t i = 0; i < length(rows); ++i) inside &= static_cast<uint64_t>(rows.data()[i]) < static_cast<uint64_t>(count);
+  for (int64_t i = 0; i < length(rows); ++i)
+    inside &= static_cast<uint64_t>(rows.data()[i]) < static_cast<uint64_t>(count);
   return inside;
 }
 

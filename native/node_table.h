@@ -21,7 +21,7 @@ class NodeTable {
   int64_t size_;
   uint64_t mask_;
   int shift_;
-  std::vector<int64_t> nodes_;   // -1: the slot is free
+  std::vector<int64_t> nodes_;  // -1: the slot is free
   std::vector<int32_t> places_;
 };
 

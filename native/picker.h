@@ -27,8 +27,8 @@ struct Spans {  // where the in-edges of each row are
 template <class Index>
 class Picker {
  public:
-  // Rows are those of a part, or of the whole graph; ids are of a graph with `num_nodes`. Throws std::invalid_argument if
-  // indptr decreases or an id is not a node: whatever is picked later is a node.
+  // Rows are those of a part, or of the whole graph; ids are of a graph with `num_nodes`. Throws std::invalid_argument
+  // if indptr decreases or an id is not a node: whatever is picked later is a node.
   Picker(const int64_t* indptr, const Index* indices, int64_t num_rows, int64_t num_edges, int64_t num_nodes,
          int num_threads);
 

@@ -8,7 +8,7 @@ namespace graphmill {
 
 namespace {
 
-constexpr int64_t kChunk = 64;    // ranges that a thread claims at once
+constexpr int64_t kChunk = 64;     // ranges that a thread claims at once
 constexpr int64_t kRowsAhead = 2;  // rows that are fetched ahead of their use
 
 template <class Body>

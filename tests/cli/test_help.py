@@ -18,6 +18,7 @@ COMMANDS = [  # in the order in which a person meets them
         "stage",
         "plan",
         "batch-size",
+        "presample",
         "train",
         "launch",
         "evaluate",

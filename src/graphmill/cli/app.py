@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "stage": "stage",
     "plan": "plan",
     "batch-size": "batch_size",
+    "presample": "presample",
     "train": "train",
     "launch": "launch",
     **dict.fromkeys(("evaluate", "predict"), "predict"),

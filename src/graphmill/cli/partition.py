@@ -1,6 +1,7 @@
 """`partition`: split a prepared graph into parts."""
 
 import logging
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -154,6 +155,7 @@ def _graph_store(name: str, root: Path) -> "GraphStore":
     from graphmill.cli.data import store_folder
     from graphmill.graph.header import read_header
     from graphmill.graph.store import GraphStore
+    from graphmill.record.staged import near_copy
     from graphmill.spec.kinds import TASKS, default_kind, find_kind
     from graphmill.tasks.stores import not_prepared, open_store
 
@@ -165,6 +167,7 @@ def _graph_store(name: str, root: Path) -> "GraphStore":
         raise UserError(
             f"{folder} holds parts of {header.name} already", fix=f"partition the whole graph: {header.name}"
         )
+    folder = near_copy(folder, header, os.environ)
     store = open_store(find_kind(header.kind), folder) if header.kind in TASKS else None
     if not isinstance(store, GraphStore):
         raise UserError(

@@ -2,20 +2,22 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, field_validator
+from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, StrictInt, field_validator
 
+from graphmill.base.errors import UserError
 from graphmill.graph.features import STORED_AS, FeatureDtype
-from graphmill.graph.header import Header
+from graphmill.graph.header import FILE_NAME, Header, damaged, read_header, read_metadata
 from graphmill.graph.metadata import Expected
 from graphmill.graph.topology import index_dtype
 
 PARTS_FOLDER: Final = "parts"
 """Under a dataset root: parts/<dataset>/<name of the partition>."""
 
-Quantity = int | float | tuple[int, ...]
-"""A measurement of all parts together, or a count of each."""
+Quantity = StrictInt | float | tuple[StrictInt, ...] | tuple[float, ...]
+"""A measurement of all parts together, or of each."""
 
 _COUNTS: Final = ("num_nodes", "num_edges", "num_undirected_edges", "num_features")
 _HOT: Final = re.compile(r"part_[0-9]{5}/hot/[a-z0-9_]+")
@@ -186,3 +188,33 @@ class PartsMetadata(Header):
         """Length of an array whose length only its record knows."""
         record = self.arrays.get(name)
         return record.shape[0] if record and record.shape else 0
+
+
+def is_parts(folder: Path) -> bool:
+    """Whether prepared data are a partitioned graph. `UserError` if they are damaged."""
+    return "parts_version" in read_header(folder).own
+
+
+def read_parts_metadata(folder: Path) -> PartsMetadata:
+    """What a parts folder says about itself; `UserError` if it is none, or damaged."""
+    if not is_parts(folder):
+        raise UserError(f"{folder} holds a graph that is not partitioned", fix=f"graphmill partition {folder}")
+    metadata = read_metadata(folder, PartsMetadata, read_header(folder).kind)
+    if problem := metadata.disagreement():
+        raise damaged(folder / FILE_NAME, problem)
+    return metadata
+
+
+def again(metadata: PartsMetadata) -> str:
+    """What to type where parts are damaged."""
+    name = "" if metadata.method == "kaminpar" else f" --method {metadata.method}"
+    return (
+        f"partition the graph again: graphmill partition {metadata.name} --num-parts {metadata.num_parts}{name} --force"
+    )
+
+
+def files_of(metadata: PartsMetadata, parts: Iterable[int], *, whole_topology: bool) -> list[str]:
+    """The arrays that a host with these parts reads."""
+    own = {part_folder(number) for number in parts}
+    common = {"node_book", "splits"} | ({"topology"} if whole_topology else set())
+    return [name for name in metadata.arrays if name.split("/")[0] in own | common]

@@ -4,7 +4,7 @@ A host needs the folder's metadata, its book and splits, and the folders of its 
 sampling is not partitioned.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,42 +16,14 @@ from graphmill.base.errors import UserError
 from graphmill.graph.arrays import check_arrays, map_array
 from graphmill.graph.edge_features import EdgeRows
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
-from graphmill.graph.header import FILE_NAME, ArrayRecord, damaged, read_header, read_metadata
+from graphmill.graph.header import ArrayRecord
 from graphmill.graph.topology import EdgeIds, Topology
 from graphmill.partition.book import PartitionBook
-from graphmill.partition.metadata import PartsMetadata, part_folder
+from graphmill.partition.metadata import PartsMetadata, again, files_of, is_parts, part_folder, read_parts_metadata
+
+__all__ = ["Part", "PartedGraph", "Split", "again", "files_of", "is_parts", "read_parts_metadata"]
 
 Split = Literal["train", "val", "test"]
-
-
-def is_parts(folder: Path) -> bool:
-    """Whether prepared data are a partitioned graph. `UserError` if they are damaged."""
-    return "parts_version" in read_header(folder).own
-
-
-def read_parts_metadata(folder: Path) -> PartsMetadata:
-    """What a parts folder says about itself; `UserError` if it is none, or damaged."""
-    if not is_parts(folder):
-        raise UserError(f"{folder} holds a graph that is not partitioned", fix=f"graphmill partition {folder}")
-    metadata = read_metadata(folder, PartsMetadata, read_header(folder).kind)
-    if problem := metadata.disagreement():
-        raise damaged(folder / FILE_NAME, problem)
-    return metadata
-
-
-def again(metadata: PartsMetadata) -> str:
-    """What to type where parts are damaged."""
-    name = "" if metadata.method == "kaminpar" else f" --method {metadata.method}"
-    return (
-        f"partition the graph again: graphmill partition {metadata.name} --num-parts {metadata.num_parts}{name} --force"
-    )
-
-
-def files_of(metadata: PartsMetadata, parts: Iterable[int], *, whole_topology: bool) -> list[str]:
-    """The arrays that a host with these parts reads."""
-    own = {part_folder(number) for number in parts}
-    common = {"node_book", "splits"} | ({"topology"} if whole_topology else set())
-    return [name for name in metadata.arrays if name.split("/")[0] in own | common]
 
 
 @dataclass(frozen=True, slots=True)

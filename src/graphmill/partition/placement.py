@@ -24,7 +24,7 @@ class Placement:
         if self.num_parts % self.num_places and self.num_places % self.num_parts:
             raise UserError(
                 f"{self.num_parts} parts do not divide among {self.num_places} places, nor places among parts",
-                fix=f"partition the graph with --num-parts {self.num_places}, or start another number of hosts or ranks",
+                fix=f"partition it with --num-parts {self.num_places}, or start another number of hosts or ranks",
             )
 
     @property

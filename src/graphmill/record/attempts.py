@@ -44,7 +44,8 @@ def attempt(
         if folder.is_done():
             yield None
             return
-        take_over(folder)
+        if not folder.is_command():
+            take_over(folder)
         resumed = _was_begun(folder)
         number = folder.begin_attempt(resumed=resumed, command=command, job_id=job_id)
         forget_checksums(folder)

@@ -1,7 +1,11 @@
 """Neighbour sampling: seeds in, a relabelled neighbourhood out."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
 
 from graphmill import _native
 from graphmill.base.errors import UserError
@@ -59,9 +63,15 @@ class NeighborSampler:
 
 
 def blocks_of(hood: _native.Neighbourhood, *, resample: bool) -> tuple[SampledBlock, ...]:
+    """A block per layer of what was sampled."""
+    return cut_into_blocks(hood.indptr, hood.indices, hood.num_rows_per_hop, resample=resample)
+
+
+def cut_into_blocks(
+    indptr: NDArray[np.int64], indices: NDArray[np.int32], num_rows_per_hop: Sequence[int], *, resample: bool
+) -> tuple[SampledBlock, ...]:
     """A block per layer, cut out of the rows of all hops, which are stored consecutively."""
-    indptr, indices = hood.indptr, hood.indices
-    ends = list(accumulate(hood.num_rows_per_hop))
+    ends = list(accumulate(num_rows_per_hop))
     begins = [0, *ends[:-1]] if resample else [0] * len(ends)
     spans = zip(begins, ends, strict=True)
     return tuple(SampledBlock(indptr[begin : end + 1], indices) for begin, end in reversed(list(spans)))

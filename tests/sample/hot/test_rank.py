@@ -38,7 +38,7 @@ def test_a_ranking_descends_and_equals_ascend(benefit, part):
 
 @given(graphs())
 def test_seeds_of_all_parts_are_ranked_once_and_for_all(graph):
-    """With equal shares any rank may have any seed: rankings differ by whose rows are the part's own, and by no more."""
+    """With equal shares any rank may have any seed: rankings differ by whose rows are the part's own."""
     topology, part_of, seeds = graph
     shared = rank_all(topology, part_of, [seeds] * 3, DRAWS, STATIC_POLICIES)
     apart = rank_all(topology, part_of, [seeds.copy() for _ in range(3)], DRAWS, STATIC_POLICIES)

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill import _native
-from graphmill.graph.batch import NodeIds
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
+from graphmill.graph.sampled import NodeIds
 from graphmill.graph.topology import index_dtype
 from graphmill.sample.distributed.rows import Taken, put_together, take
 from graphmill.sample.distributed.shares import Located, Shares

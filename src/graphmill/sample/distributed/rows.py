@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill import _native
-from graphmill.graph.batch import StorageIds
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
+from graphmill.graph.sampled import StorageIds
 
 Ids = NDArray[np.int64]
 

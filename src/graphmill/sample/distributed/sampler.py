@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from graphmill import _native
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import AnySeeds, NodeIds, Sampled
 from graphmill.graph.keys import Purpose
+from graphmill.graph.sampled import AnySeeds, NodeIds, Sampled
 from graphmill.graph.topology import index_dtype
 from graphmill.partition.parts import Part
 from graphmill.sample.distributed.shares import Shares
