@@ -31,6 +31,7 @@ from harness import ForeignLoad, print_table
 from origin import Origin
 
 GRAPHS = {"rmat-1m": (1_048_576, 20_000_000, 16), "rmat-5m": (5_000_000, 100_000_000, 128)}
+LARGE = 50_000_000
 
 
 def main() -> None:
@@ -62,7 +63,9 @@ def main() -> None:
             "foreign_cores": watch.cores(),
         }
         tell(name, result)
-        write_entries("partitioning", {name: (origin, result)})
+        # Files of their own, for each holds figures of one code, and the large graph takes long to measure again.
+        file = "partitioning_large" if store.metadata.num_edges >= LARGE else "partitioning"
+        write_entries(file, {name: (origin, result)})
 
 
 def prepare(name: str, nodes: int, edges: int, features: int, root: Path) -> tuple[LabelledGraphStore, dict[str, Any]]:
