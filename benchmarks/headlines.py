@@ -4,6 +4,7 @@ from typing import Any
 
 from assignment_tables import HEADLINES as OF_ASSIGNMENT
 from graph_tables import HEADLINES as OF_GRAPHS
+from partition_tables import HEADLINES as OF_PARTITIONING
 from parts_tables import HEADLINES as OF_PARTS
 
 
@@ -102,6 +103,7 @@ HEADLINES = {
     **OF_ASSIGNMENT,
     **OF_GRAPHS,
     **OF_PARTS,
+    **OF_PARTITIONING,
     "kills": kills_headline,
     "limits": limits_headline,
     "faults": lambda r: faults_headline(r, "on Slurm"),

@@ -19,6 +19,7 @@ from fault_tables import faults, faults_ssh, preemption
 from graph_tables import TABLES as OF_GRAPHS
 from graph_tables import ratio
 from headlines import HEADLINES, graphs_of, road_graph
+from partition_tables import TABLES as OF_PARTITIONING
 from parts_tables import TABLES as OF_PARTS
 
 ROOT = Path(__file__).parent.parent
@@ -373,6 +374,7 @@ TABLES = {
     **OF_ASSIGNMENT,
     **OF_GRAPHS,
     **OF_PARTS,
+    **OF_PARTITIONING,
     "schemes": schemes,
     "equality": equality,
     "kills": kills,

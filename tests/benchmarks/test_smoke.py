@@ -108,6 +108,16 @@ def test_collate(bench):
 
 
 @pytest.mark.slow
+def test_partitioning(bench, tmp_path):
+    graph = ("--graph", "tiny", "600", "3000", "4")
+    found = bench("partitioning", "--root", str(tmp_path), *graph, "--parts", "2", "--methods", "kaminpar", "random")
+    cells = {each["method"]: each for each in found["tiny"]["result"]["cells"]}
+    assert cells["kaminpar"]["quality"]["edge_cut"] < cells["random"]["quality"]["edge_cut"]
+    assert cells["kaminpar"]["memory"]["partitioner_peak_bytes"] > 0
+    assert found["tiny"]["result"]["kaminpar_alone"][0]["edge_cut"] > 0
+
+
+@pytest.mark.slow
 def test_attention(bench):
     found = bench("attention", "--kinds", "gatv2", "--edges", "2000", "--rounds", "2", "--no-compile")
     contenders = found["gatv2-2000"]["result"]["contenders"]

@@ -34,8 +34,9 @@ def test_parts_are_made_shown_and_inspected(graphmill, data):
     path = data / "parts" / "random" / "3-kaminpar"
     assert Path(document["path"]) == path
     assert (document["method"], document["balance"], document["rng_seed"]) == ("kaminpar", "all", 4)
-    assert document["memory"]["peak_bytes"] > 0
-    assert document["memory"]["partitioner_peak_bytes"] > 0
+    assert document["took"]["peak_bytes"] > 0
+    assert document["took"]["partitioner_peak_bytes"] > 0
+    assert set(document["took"]["seconds"]) == {"assigning", "evening", "measuring", "writing"}
     verify_parts(PartedGraph.open(path))
     shown = graphmill("inspect", "parts/random/3-kaminpar")
     for word in ("edges cut", "imbalance", "nodes", "train", "halo nodes", "remote rows"):

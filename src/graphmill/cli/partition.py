@@ -2,9 +2,11 @@
 
 import logging
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from graphmill.partition.split import Chosen, Rankings, Wanted
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 def register(app: typer.Typer) -> None:
@@ -109,8 +113,22 @@ def _split(graph: "GraphStore", chosen: "Chosen", needed: "Estimate", path: Path
     from graphmill.cluster.staging.progress import shown_progress
     from graphmill.partition.split import Shown, split_store
 
-    written = split_store(graph, chosen, path, Shown(progress, shown_progress), _rank)
-    memory = {
+    seconds: dict[str, float] = {}
+
+    @contextmanager
+    def timed(title: str, shown: AbstractContextManager[T]) -> Iterator[T]:
+        began = time.monotonic()
+        with shown as inner:
+            yield inner
+        seconds[title.split(" ", 1)[0]] = round(time.monotonic() - began, 2)  # such as "writing"
+
+    shown = Shown(
+        lambda title: timed(title, progress(title)),
+        lambda title, num_bytes: timed(title, shown_progress(title, num_bytes)),
+    )
+    written = split_store(graph, chosen, path, shown, _rank)
+    took = {
+        "seconds": seconds,
         "estimated_bytes": needed.own_bytes,
         "peak_bytes": written.own_bytes,
         "partitioner_estimated_bytes": max(step.other_bytes for step in needed.steps),
@@ -118,7 +136,7 @@ def _split(graph: "GraphStore", chosen: "Chosen", needed: "Estimate", path: Path
     }
     beside = f", the partitioner's {written.partitioner_bytes / 2**20:,.0f} MiB" if written.partitioner_bytes else ""
     _log.info(f"peak of memory: {written.own_bytes / 2**20:,.0f} MiB{beside}")
-    _print_parts(path, written.metadata, memory, json=json)
+    _print_parts(path, written.metadata, took, json=json)
 
 
 def _rank(topology: "Topology", parts: "Parts", seeds_by_part: "Sequence[Ids]", fanouts: tuple[int, ...]) -> "Rankings":
@@ -220,10 +238,10 @@ def _print_estimate(path: Path, chosen: "Chosen", needed: "Estimate", *, json: b
     print_table(("step", "needs MiB", "and a partitioner's process MiB"), rows)
 
 
-def _print_parts(path: Path, known: "PartsMetadata", memory: dict[str, int], *, json: bool) -> None:
+def _print_parts(path: Path, known: "PartsMetadata", took: dict[str, Any], *, json: bool) -> None:
     from graphmill.cli.parts import print_parts
 
     if json:
-        print_json({"path": str(path), "memory": memory, **known.model_dump(mode="json")})
+        print_json({"path": str(path), "took": took, **known.model_dump(mode="json")})
     else:
         print_parts(path, known, f"{known.num_parts} parts of {known.name}")
