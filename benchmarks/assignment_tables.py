@@ -121,8 +121,8 @@ def assignment_limits(result: dict[str, Any]) -> str:
         f" dev cluster, {len(jobs)} jobs, {result['num_killed']} of them with a rank that its limit killed in"
         " mid-epoch), against the same pipeline without limits. Predicted ÷ taken; bars:"
         f" {bars['time']:.0%} of the time, {bars['memory']:.0%} of the memory\n",
-        "| stage | s without limits | time ÷ | peak MiB | memory ÷, by trial | by formula | attempts | in mid-epoch"
-        " | steps made twice | best and last weights |",
+        "| stage | s without limits | time ÷ | peak MiB | memory ÷, by trial | by formula | attempts"
+        " | resumed in mid-epoch | steps made twice | best and last weights |",
         "|" + "---|" * 10,
     ]
     for each in stages:

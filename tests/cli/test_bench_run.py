@@ -56,6 +56,43 @@ def test_what_is_not_there_is_refused(graphmill, run, words, told):
     assert not list(done.out)
 
 
+def test_evaluate_tells_speed_ups_too(graphmill, run):
+    done = graphmill("evaluate", run, "--speed-ups", "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["feasible"] == 1.0
+    total = found["speed_ups"][-1]
+    assert total["family"] == "all"
+    assert min(total["vs_scipy"], total["cold_vs_scipy"], total["auto_vs_cold"]) > 0
+    plain = json.loads(graphmill("evaluate", run, "--json").out)
+    assert plain == {name: value for name, value in found.items() if name != "speed_ups"}
+
+
+def test_stages_of_a_pipeline_that_are_done(graphmill, run, tmp_path):
+    (tmp_path / "p.yaml").write_text(
+        """name: p
+experiment: assignment-one-gnn
+set: {train.ranks: 1, train.threads: 1, train.device: cpu, train.epochs: 1, train.optimizer.schedule.warmup_steps: 0}
+stages:
+  - {name: first}
+  - {name: second, init_from: {stage: first}}
+  - {name: third, init_from: {stage: second}}
+"""
+    )
+    ran = graphmill("pipeline", "run", "p.yaml", "--stages", "first", "second")
+    assert ran.code == 0, ran.err
+    asked = ("-o", "repeats=1", "-o", "instances=1", "-o", "families=[tie]")
+    done = graphmill("bench", "assignment", "p", *asked, "--output", "x.csv", "--json")
+    assert done.code == 0, done.err
+    assert "third" in done.err
+    found = json.loads(done.out)
+    assert [line["stage"] for line in found["summary"] if line["family"] == "all"] == ["first", "second"]
+    with (tmp_path / "x.csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0])[: len(SEEDS_COLUMNS)] == SEEDS_COLUMNS
+    assert [row["stage"] for row in rows] == ["first", "second"]
+
+
 def test_help_names_the_options_of_the_task(graphmill):
     done = graphmill("bench", "assignment", "--help")
     assert done.code == 0

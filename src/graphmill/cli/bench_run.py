@@ -2,9 +2,11 @@
 
 import argparse
 import csv
+import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,36 +17,89 @@ from graphmill.cli.find_run import find_run
 from graphmill.cli.show import Cell, print_json, print_line, print_table
 
 if TYPE_CHECKING:
+    from graphmill.record.run_folder import RunFolder
+    from graphmill.record.weights import Which
     from graphmill.spec.kinds.kind import AnyKind
+    from graphmill.tasks.task import Benched
+
+_log = logging.getLogger(__name__)
 
 
 def bench_run(kind: "AnyKind", arguments: Sequence[str]) -> None:
-    """Measure a run, show a table, and write a CSV file of all that was measured."""
+    """Measure a run, or the stages of a pipeline that are done; show a table, write a CSV file of all measurements."""
     asked = parser_of(kind).parse_args(list(arguments))
+    assert kind.bench_options is not None
+    options = task_options(kind.bench_options, asked.option, f"bench of the task {kind.name}")
+    stages = _stages_of(asked.run, asked.logs_root)
+    rows: list[Mapping[str, Any]] = []
+    summary: list[Mapping[str, Any]] = []
+    for folder in stages or [find_run(asked.run, asked.logs_root)]:
+        choice = DataOf(asked.weights, asked.dataset, asked.dataset_root, asked.trust)
+        found = measured(kind, folder, options, choice)
+        stage = {"stage": folder.path.name} if stages else {}
+        rows += [{**row, **stage} for row in found.rows]  # last: the first columns are those of other programs
+        summary += [{**stage, **line} for line in found.summary]
+    if asked.output is not None:
+        write_text(asked.output, _csv(rows))
+    if asked.json:
+        print_json({"summary": summary, "rows": rows})
+        return
+    show_summary(summary, title=asked.run)
+    if asked.output is not None:
+        print_line(f"{asked.output}: {len(rows):,} rows")
+
+
+@dataclass(frozen=True, slots=True)
+class DataOf:
+    """Which weights of a run are measured, and on what."""
+
+    weights: "Which"
+    dataset: str | None
+    dataset_root: Path | None
+    trust: Sequence[str]
+
+
+def measured(kind: "AnyKind", folder: "RunFolder", options: Any, choice: DataOf) -> "Benched":  # noqa: ANN401  # kind.bench_options
+    """What a run is worth, by its task."""
     from graphmill.tasks.stores import load as load_named
     from graphmill.tasks.stores import open_store
     from graphmill.train.load import load
     from graphmill.train.where_data_are import DataChoice, plan_over
 
-    assert kind.bench_options is not None
-    options = task_options(kind.bench_options, asked.option, f"bench of the task {kind.name}")
-    folder = find_run(asked.run, asked.logs_root)
     plan = folder.read_plan()
     if plan.task.kind != kind.name:
         raise UserError(f"{folder.path} is a run of the task {plan.task.kind}", fix=f"name a run of {kind.name}")
-    over = plan_over(plan, DataChoice(asked.dataset, asked.dataset_root), os.environ)
-    model = load(folder.path, asked.weights, dataset_root=asked.dataset_root, trust=asked.trust)
+    over = plan_over(plan, DataChoice(choice.dataset, choice.dataset_root), os.environ)
+    model = load(folder.path, choice.weights, dataset_root=choice.dataset_root, trust=choice.trust)
     store = open_store(kind, Path(over.dataset.path))
-    found = load_named(kind.bench)(model, store, options, _tell)
-    if asked.output is not None:
-        write_text(asked.output, _csv(found.rows))
-    if asked.json:
-        print_json({"summary": found.summary, "rows": found.rows})
-        return
-    columns = list(found.summary[0])
-    print_table(columns, [[_cell(line[name]) for name in columns] for line in found.summary], title=str(folder.path))
-    if asked.output is not None:
-        print_line(f"{asked.output}: {len(found.rows):,} rows")
+    found: Benched = load_named(kind.bench)(model, store, options, _tell)
+    return found
+
+
+def show_summary(summary: Sequence[Mapping[str, Any]], *, title: str) -> None:
+    """A line for each family and size."""
+    columns = list(summary[0])
+    print_table(columns, [[_cell(line[name]) for name in columns] for line in summary], title=title)
+
+
+def _stages_of(name: str, logs_root: Path) -> "list[RunFolder]":
+    """The runs of the stages that are done, if `name` is a pipeline's, in order; those that are not are told."""
+    from graphmill.cluster.jobs.pipeline_record import PipelineFolder, stages_of
+    from graphmill.cluster.launch.pipeline import DONE
+
+    folders = [PipelineFolder(path) for path in (Path(name), logs_root / name)]
+    folder = next((each for each in folders if each.record_path.is_file()), None)
+    if folder is None:
+        return []
+    stages = stages_of(folder, folder.read_record())
+    states = [stages.state(stage) for stage in stages.pipeline.stages]
+    for state in states:
+        if state.status != DONE:
+            _log.warning(f"stage {state.stage.name} is {state.status} and left out")
+    found = [state.folder for state in states if state.status == DONE]
+    if not found:
+        raise UserError(f"no stage of {folder.path} is done", fix="run it: `graphmill pipeline run`")
+    return found
 
 
 def parser_of(kind: "AnyKind") -> argparse.ArgumentParser:
@@ -60,7 +115,7 @@ def parser_of(kind: "AnyKind") -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("run", metavar="RUN", help="a run id or a run folder")
+    parser.add_argument("run", metavar="RUN", help="a run id, a run folder, or a pipeline's folder: all its stages")
     parser.add_argument("-o", "--option", metavar="KEY=VALUE", action="append", default=[], help="repeatable")
     parser.add_argument("--weights", choices=("best", "last"), default="best")
     parser.add_argument("--dataset", metavar="NAME", help="other prepared data; else those of the run")

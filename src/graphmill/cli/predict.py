@@ -4,7 +4,7 @@ import json as json_module
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -12,6 +12,10 @@ from graphmill.base.errors import UserError
 from graphmill.base.names import nearest
 from graphmill.cli.options import DatasetRoot, Json, LogsRoot
 from graphmill.cli.show import Cell, print_facts, print_json
+
+if TYPE_CHECKING:
+    from graphmill.record.weights import Which
+    from graphmill.spec.kinds.kind import AnyKind
 
 _SPLITS = ("train", "val", "test")
 _FORMATS = (".parquet", ".csv", ".npz")
@@ -50,6 +54,10 @@ def evaluate(
     dataset: OtherData = None,
     root: DatasetRoot = None,
     trust: Trust = None,
+    speed_ups: Annotated[
+        bool,
+        typer.Option("--speed-ups", help="Also what its predictions save the solver, over others: as bench, briefly."),
+    ] = False,
     logs_root: LogsRoot = Path("logs"),
     json: Json = False,
 ) -> None:
@@ -61,10 +69,37 @@ def evaluate(
     Example:
       graphmill evaluate logs/debian-packages-sage-20261121T081500Z --split val
       graphmill evaluate cora-sage-1 --weights last --dataset planetoid/cora --dataset-root /data
+      graphmill evaluate logs/assignment-one-gnn-20261124T101500Z --speed-ups
     """
     refuse_other(split, "--split", _SPLITS)
+    kind = _benched(run, logs_root) if speed_ups else None
     facts = _in_a_process("evaluate", run, logs_root, _choices(split, weights, dataset, root, trust))
-    _show(facts, json=json, title=f"{run}: {split}")
+    if kind is None:
+        _show(facts, json=json, title=f"{run}: {split}")
+        return
+    from graphmill.cli.bench_run import DataOf, measured, show_summary
+    from graphmill.cli.find_run import find_run
+
+    assert kind.bench_options is not None
+    options = kind.bench_options.model_validate({"split": split, **kind.brief_bench})
+    found = measured(
+        kind, find_run(run, logs_root), options, DataOf(cast("Which", weights), dataset, root, trust or ())
+    )
+    if json:
+        print_json({**facts, "speed_ups": found.summary})
+        return
+    _show(facts, json=False, title=f"{run}: {split}")
+    show_summary(found.summary, title=f"speed-ups; more: graphmill bench {kind.name} {run}")
+
+
+def _benched(run: str, logs_root: Path) -> "AnyKind":
+    """The kind of the run's task; `UserError` if it does not measure what runs are worth."""
+    from graphmill.cli.find_run import find_run
+
+    kind = find_run(run, logs_root).read_plan().kind
+    if not kind.bench:
+        raise UserError(f"the task {kind.name} has nothing that its runs speed up", fix="leave out --speed-ups")
+    return kind
 
 
 def predict(

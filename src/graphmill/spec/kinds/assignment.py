@@ -362,6 +362,7 @@ KIND: Final = Kind(
     datasets=(*DATASETS, PROGRESSIVE),
     bench="graphmill.tasks.assignment.bench:measure",
     bench_options=AssignmentBenchOptions,
+    brief_bench={"instances": 1, "repeats": 3},
     prepare_options=AssignmentPrepareOptions,
     prepare="graphmill.tasks.assignment.prepare:prepare_asked",
     merges=True,

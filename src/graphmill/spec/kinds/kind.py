@@ -176,7 +176,8 @@ class Kind(Generic[E, I, P]):
     baselines: tuple[Baseline, ...] = ()  # what stands beside the scores of its models
     score_baselines: str = ""  # function that scores them: tasks.baselines.ScoresBaselines
     bench: str = ""  # function that measures what trained runs are worth: tasks.task.Benches; "": there is none
-    bench_options: type[Spec] | None = None  # what `graphmill bench KIND RUN -o key=value` takes
+    bench_options: type[Spec] | None = None  # what `graphmill bench KIND RUN -o key=value` takes; `split` among it
+    brief_bench: Mapping[str, Any] = field(default_factory=dict)  # what of these `evaluate --speed-ups` sets
     sources: tuple[str, ...] = ()  # names of further weights that its ranks use: tasks.task.UsesSources
     missing_sources: Callable[[P, Iterable[str]], Sequence[str]] = (
         _none  # of those, which a plan needs beside the given

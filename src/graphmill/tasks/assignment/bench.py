@@ -47,7 +47,7 @@ class Row:
     speedup_vs_lap: float | None
     primal_gap: float  # percent, of the seeded solution over SciPy's
     cold_time: float  # graphmill's solver without any seed: column reduction
-    zero_time: float  # from u = 0
+    zero_time: float  # from u = 0, and so from the minima of the columns: the column-reduced seed
     row_minima_time: float  # from u = the minima of the rows, these counted
     oracle_time: float  # from the optimal v: what no model can beat
     auto_time: float  # `SeededSolver(model)` as a whole, once it has measured problems of this family and size
