@@ -30,6 +30,7 @@ from graphmill.spec.dotted import PLAN_FILE
 from graphmill.spec.memory_budget import MemoryBudget
 from graphmill.spec.older import upgrade_plan
 from graphmill.spec.plan import Plan, refuse_missing_sources
+from graphmill.spec.world import World
 
 _log = logging.getLogger(__name__)
 
@@ -282,8 +283,13 @@ class RunFolder:
         """Record where the run began."""
         write_json(self.provenance_path, provenance.model_dump(mode="json"))
 
-    def begin_attempt(self, *, resumed: bool, command: Sequence[str], job_id: str = "") -> int:
-        """Record a start of the run and remove an earlier outcome. Returns the attempt's number, from 1."""
+    def begin_attempt(
+        self, *, resumed: bool, command: Sequence[str], job_id: str = "", world: World | None = None
+    ) -> int:
+        """Record a start of the run and remove an earlier outcome. Returns the attempt's number, from 1.
+
+        `world`: its processes; None: as many as in the attempt before it, or as planned.
+        """
         earlier = self.attempts()
         self.outcome_path.unlink(missing_ok=True)
         try:
@@ -300,6 +306,7 @@ class RunFolder:
             code=code_checksum(),
             own_code=own_code(os.environ),
             steps_saved=steps,
+            world=self.world() if world is None else world,
         )
         lines = [known.model_dump_json() for known in (*earlier, attempt)]
         write_text(self.attempts_path, "\n".join(lines) + "\n")
@@ -313,6 +320,12 @@ class RunFolder:
             return [Attempt.model_validate_json(line) for line in complete_lines(self.attempts_path)]
         except ValidationError:
             raise UserError(f"{self.attempts_path} is damaged", fix="remove it; it only counts the starts") from None
+
+    def world(self) -> World:
+        """The processes of the latest attempt; those that the run was planned for if it has not begun."""
+        attempts = self.attempts()
+        last = attempts[-1].world if attempts else None
+        return self.read_plan().world if last is None else last
 
     def note_job(self, job: SubmittedJob) -> None:
         """Append a job that was submitted for this run. The job itself may append at the same moment, elsewhere."""

@@ -51,7 +51,7 @@ class Assignment:
         plan, own = self.plan, self.own
         self.store = _same_store(own.dataset)
         self.model = build_model(plan, own, rank=self.group.rank).to(self.group.device)
-        self.schedule = _schedule(plan, own, self.store)
+        self.schedule = _schedule(plan, own, self.store).among(self.group.world_size)
         is_cuda = self.group.device.type == "cuda"
         self.collector = Collector(self.store, with_oracle=own.loss.supervised > 0, pinned=is_cuda)
 

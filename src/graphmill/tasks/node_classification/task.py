@@ -73,7 +73,7 @@ class NodeClassification:
         scale = standardise(own, self.store)
         self.model = build_model(plan, own, rank=self.group.rank, standardise=scale).to(self.group.device)
         train_ids = drawn(self.store.nodes_in("train"), own.dataset.num_train, plan.seed)
-        self.schedule = SeedSchedule.equal(train_ids, plan.batches, plan.seed)
+        self.schedule = SeedSchedule.equal(train_ids, plan.batches, plan.seed).among(self.group.world_size)
         num_classes, labels = own.dataset.num_classes, self._labels_of(train_ids)
         self.loss = ClassifierLoss.of(plan, own.loss, self.group, num_classes=num_classes, labels=labels)
         self.custom_measures = CustomMeasures.of(plan)
