@@ -83,7 +83,7 @@ def _existing(run: "RunFolder", rank: int, *, job: bool) -> Path:
     if job:
         what = "no job of it has printed anything" if run.jobs() else "it has no job"
         raise UserError(f"{run.path}: {what}", fix="leave out --job, or look with `graphmill watch`")
-    ranks = run.read_plan().ranks
+    ranks = run.world().ranks
     if rank >= ranks:
         raise UserError(f"{run.path} has {ranks} ranks, and no rank {rank}", fix=f"--rank 0 to {ranks - 1}")
     raise UserError(

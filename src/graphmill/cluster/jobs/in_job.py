@@ -42,6 +42,7 @@ from graphmill.runtime.network import candidate_ports, is_free
 from graphmill.runtime.snapshot import import_from_snapshot, put_into
 from graphmill.slurm.commands import SlurmError, kill_wait_s
 from graphmill.slurm.hostlist import expand_hostlist
+from graphmill.spec.world import world_of
 
 _log = logging.getLogger(__name__)
 
@@ -118,7 +119,9 @@ class Driver:
                 _log.info(f"{folder.path}: nothing to do: {why}")
                 return Decision("give_up", why, exits.DONE)
         job = self.environ.get("SLURM_JOB_ID", "")
-        with attempt(folder, command=sys.argv, job_id=job, wait_s=OWNER_LEAVES_WITHIN_S) as begun:
+        hosts = self.here.num_hosts
+        world = world_of(folder.read_plan(), ranks=hosts * self.arguments.ranks_per_host, hosts=hosts)
+        with attempt(folder, command=sys.argv, job_id=job, wait_s=OWNER_LEAVES_WITHIN_S, world=world) as begun:
             if begun is None:
                 _log.info(f"{folder.path} is done already; nothing is trained")
                 return Decision("finish", "the run is done", exits.DONE)
