@@ -86,7 +86,7 @@ def _world(evidence: Evidence) -> Iterator[str]:
     wanted = evidence.last_world.ranks
     for start in _last_starts(evidence):
         if start.world_size != wanted:
-            yield f"rank {start.rank} was one of {start.world_size}, but the last attempt had {wanted}"
+            yield f"rank {start.rank} was one of {start.world_size}, but {wanted} began the last attempt"
 
 
 def _backend(evidence: Evidence) -> Iterator[str]:
