@@ -101,7 +101,7 @@ def _refuse_other_budget(plan: "Plan", ranks: int) -> None:
 def effect_of(plan: "Plan") -> str:
     """What another number of ranks than planned does to the losses, in words."""
     if plan.sync.scheme == "deferred_allreduce":
-        return "the same steps, equal to rounding"
+        return "the same steps, equal to rounding but for what a model itself draws or normalises by rank"
     return "the same seeds at each step, but each rank updates alone between syncs, so losses are others"
 
 
