@@ -1,30 +1,19 @@
 """A run that another number of ranks continues takes the same steps: the same global batches, cut otherwise."""
 
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import HANG_S
+from other_tasks import make_captures, make_graphs, make_series, resume_with, train_and_kill
 
 from graphmill.record.documents import Outcome
-from graphmill.record.events import Sync, events_in
 from graphmill.record.manifest import Manifest
 from graphmill.record.metrics import read_metrics
 from graphmill.record.provenance import collect_provenance
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.kinds.graph_classification import GraphSetPrepareOptions
-from graphmill.spec.kinds.intrusion import CapturePrepareOptions
 from graphmill.spec.plan import Plan
 from graphmill.spec.world import ranks_at, stretches_of, world_of
-from graphmill.tasks.graph_classification.prepare import GENERATED, prepare_asked
-from graphmill.tasks.intrusion.prepare import GENERATED as CAPTURES
-from graphmill.tasks.intrusion.prepare import prepare_asked as prepare_captures
-from graphmill.tasks.stores import Preparation
-from graphmill.tasks.traffic.prepare import prepare_traffic
 from graphmill.verify.events import read_event_log
 from graphmill.verify.run import verify_run
 
@@ -191,27 +180,6 @@ def test_other_ranks_than_the_attempt_has_are_refused(planned, zygote, tmp_path)
     assert f"--resume {folder.path} --ranks 1" in said
 
 
-def graphmill(*words: str) -> list[str]:
-    return [sys.executable, "-m", "graphmill.cli", *words]
-
-
-def has_done(folder: RunFolder, steps: int) -> bool:
-    path = folder.events_path(0)
-    return path.exists() and any(event.steps_done >= steps for event in events_in(path, Sync))
-
-
-def make_graphs(root: Path) -> None:
-    prepare_asked(Preparation(GENERATED, root, GraphSetPrepareOptions(num_graphs=455)))
-
-
-def make_series(root: Path) -> None:
-    prepare_traffic("synthetic/traffic", root=root, options={"num_sensors": 6, "num_steps": 400})
-
-
-def make_captures(root: Path) -> None:
-    prepare_captures(Preparation(CAPTURES, root, CapturePrepareOptions()))
-
-
 FORECAST = """
 task: traffic
 dataset: {name: synthetic/traffic, history: 6, horizon: 6}
@@ -255,27 +223,11 @@ def test_other_tasks_take_the_same_steps(zygote, environ, tmp_path, name):
     """`graphmill train`, killed with its ranks in the middle of an epoch, and continued by another number of them."""
     prepare, experiment, others = TASKS[name]
     prepare(tmp_path)
-    (tmp_path / "task.yaml").write_text(experiment)
-    shared = ("--dataset-root", str(tmp_path), "--logs-root", str(tmp_path / "logs"))
-    command = graphmill("train", str(tmp_path / "task.yaml"), *shared, "--run-id", "elastic")
-    with (tmp_path / "said").open("wb") as said:
-        launcher = subprocess.Popen(command, env=environ, cwd=tmp_path, stdout=said, stderr=said)
-        folder = RunFolder(tmp_path / "logs" / "elastic")
-        give_up = time.monotonic() + HANG_S
-        while not has_done(folder, 9):
-            assert launcher.poll() is None, (tmp_path / "said").read_text()
-            assert time.monotonic() < give_up
-            time.sleep(0.002)
-        launcher.kill()  # its ranks die with it, by the kernel's hand
-        assert launcher.wait() == -signal.SIGKILL
+    folder = train_and_kill(experiment, tmp_path, environ, step=9)
+    said = resume_with(folder, environ, "--ranks", str(others))
+    assert f"attempt 2 has {others} rank" in said
+    assert "2 were planned" in said
     plan = folder.read_plan()
-    done = subprocess.run(
-        graphmill("train", "--resume", str(folder.path), "--ranks", str(others)),
-        env=environ, cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"attempt 2 has {others} rank" in done.stderr
-    assert "2 were planned" in done.stderr
     first, second = stretches_of(read_event_log(folder, 0).worlds)
     assert (first.ranks, second.ranks) == (2, others)
     assert plan.calendar.position(second.first_step).step, "in the middle of an epoch"

@@ -389,17 +389,12 @@ def checked_run_id(run_id: str) -> str:
 def refuse_other_plan(folder: RunFolder, plan: Plan, asked: Plan) -> None:
     """Raise a `UserError` if a run was planned differently than it is asked for now."""
     differences = plan_differences(plan, asked)
+    if not differences:
+        return
+    fix = "leave the change out to continue that run, or give another --run-id, or --logs-root, for a new one"
     if any(text.startswith(("ranks is ", "hosts is ")) for text in differences):
-        raise UserError(
-            f"{folder.path} was planned otherwise: {'; '.join(differences)}",
-            fix=f"to continue that run with another number of ranks, name it in place of the experiment: --resume"
-            f" {folder.path} --ranks {asked.ranks}; or give another --run-id, or --logs-root, for a new one",
-        )
-    if differences:
-        raise UserError(
-            f"{folder.path} was planned otherwise: {'; '.join(differences)}",
-            fix="leave the change out to continue that run, or give another --run-id, or --logs-root, for a new one",
-        )
+        fix = f"another number of ranks continues it with --resume {folder.path} --ranks {asked.ranks}; otherwise {fix}"
+    raise UserError(f"{folder.path} was planned otherwise: {'; '.join(differences)}", fix=fix)
 
 
 def find_runs(root: Path) -> list[RunFolder]:
