@@ -172,14 +172,6 @@ def test_a_checkpoint_of_each_number_of_ranks_is_theirs(planned, zygote, tmp_pat
         assert manifest.world_size == ranks_at(stretches, manifest.steps_done)
 
 
-def test_other_ranks_than_the_attempt_has_are_refused(planned, zygote, tmp_path):
-    folder = RunFolder.create(plan_of(planned, "run"), tmp_path)
-    assert zygote.wait(zygote.start(folder, resume=False, ranks=1)) == [2]
-    said = zygote.said(folder)
-    assert "4 ranks, but 1 were started" in said
-    assert f"--resume {folder.path} --ranks 1" in said
-
-
 FORECAST = """
 task: traffic
 dataset: {name: synthetic/traffic, history: 6, horizon: 6}
