@@ -139,5 +139,5 @@ $(VENV)/.graphmill-packages: constraints.txt pyproject.toml | $(VENV)/.graphmill
 
 $(VENV)/.graphmill-installed: $(VENV)/.graphmill-packages $(NATIVE)
 	@echo "== graphmill and its native core, editable"
-	CXX=$(CXX) $(BIN)/pip install -qq --no-build-isolation -c constraints.txt -C cmake.define.GRAPHMILL_WERROR=$(WERROR) -e '.[pyg,tensorboard,mlflow,dev]'
+	CXX=$(CXX) $(BIN)/pip install -qq --no-build-isolation -c constraints.txt -C cmake.define.GRAPHMILL_WERROR=$(WERROR) -e '.[pyg,partition,tensorboard,mlflow,dev]'
 	@touch $@

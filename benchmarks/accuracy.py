@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from entries import write_entries
-from graphmill.graph.batch import SeedIds, Seeds
+from graphmill.graph.sampled import SeedIds, Seeds
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.kinds.traffic import TrafficPlan
 from graphmill.tasks.traffic.metrics import measures, tally

@@ -111,10 +111,55 @@ def assignment_training_headline(result: dict[str, Any]) -> tuple[str, str]:
     return "training on assignment problems", f"{found:.3g} times as fast as the step that it comes from"
 
 
+WAYS = ("trial", "formula")
+
+
+def assignment_limits(result: dict[str, Any]) -> str:
+    bars, stages, jobs = result["bars"], result["stages"], result["jobs"]
+    lines = [
+        f"**Size buckets in jobs of {result['limit_s'] // 60} min at most** (`pipeline-assignment-small`, lengthened;"
+        f" dev cluster, {len(jobs)} jobs, {result['num_killed']} of them with a rank that its limit killed in"
+        " mid-epoch), against the same pipeline without limits. Predicted ÷ taken; bars:"
+        f" {bars['time']:.0%} of the time, {bars['memory']:.0%} of the memory\n",
+        "| stage | s without limits | time ÷ | peak MiB | memory ÷, by trial | by formula | attempts | in mid-epoch"
+        " | steps made twice | best and last weights |",
+        "|" + "---|" * 10,
+    ]
+    for each in stages:
+        same = "bit-identical" if each["identical"] else "DIFFER"
+        ratios = [each["predicted_s"] / each["took_s"], *(each[f"{by}_mib"] / each["peak_mib"] for by in WAYS)]
+        by_time, by_trial, by_formula = (f"{value:.2f}" for value in ratios)
+        cells = (
+            *(each["stage"], f"{each['took_s']:.0f}", by_time, f"{each['peak_mib']:.0f}", by_trial, by_formula),
+            *(str(each[key]) for key in ("attempts", "resumed_in_mid_epoch", "steps_made_twice")),
+        )
+        lines.append(f"| {' | '.join(cells)} | {same} |")
+    same = "are equal" if result["evaluations_identical"] else "DIFFER"
+    took = ", ".join(f"{job['took_s']:.0f} s of {job['asked_min']} min ({', '.join(job['stages'])})" for job in jobs)
+    lines.append(f"\nThe jobs: {took}. The evaluations of every stage on all buckets {same}.\n")
+    load = (
+        f"Others used {result['foreign_cores']:.2f} cores, and {result['foreign_cores_under_limits']:.2f} under limits."
+    )
+    return "\n".join([*lines, load, "", source(result, "python benchmarks/assignment_limits.py")])
+
+
+def assignment_limits_headline(result: dict[str, Any]) -> tuple[str, str]:
+    stages = result["stages"]
+    same = sum(each["identical"] for each in stages)
+    attempts = sum(each["attempts"] for each in stages)
+    figure = f"{same} of {len(stages)} bit-identical to no limit, {attempts} attempts in {len(result['jobs'])} jobs"
+    return f"four size buckets in jobs of {result['limit_s'] // 60} min", figure
+
+
 TABLES = {
     "assignment": assignment,
     "assignment_frames": assignment_frames,
     "assignment_seeded": assignment_seeded,
     "assignment_training": assignment_training,
+    "assignment_limits": assignment_limits,
 }
-HEADLINES = {"assignment": assignment_headline, "assignment_training": assignment_training_headline}
+HEADLINES = {
+    "assignment": assignment_headline,
+    "assignment_training": assignment_training_headline,
+    "assignment_limits": assignment_limits_headline,
+}

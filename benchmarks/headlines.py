@@ -4,6 +4,7 @@ from typing import Any
 
 from assignment_tables import HEADLINES as OF_ASSIGNMENT
 from graph_tables import HEADLINES as OF_GRAPHS
+from parts_tables import HEADLINES as OF_PARTS
 
 
 def graphs_of(result: dict[str, Any]) -> list[str]:
@@ -100,6 +101,7 @@ HEADLINES = {
     "accuracy": accuracy_headline,
     **OF_ASSIGNMENT,
     **OF_GRAPHS,
+    **OF_PARTS,
     "kills": kills_headline,
     "limits": limits_headline,
     "faults": lambda r: faults_headline(r, "on Slurm"),

@@ -19,6 +19,7 @@ from fault_tables import faults, faults_ssh, preemption
 from graph_tables import TABLES as OF_GRAPHS
 from graph_tables import ratio
 from headlines import HEADLINES, graphs_of, road_graph
+from parts_tables import TABLES as OF_PARTS
 
 ROOT = Path(__file__).parent.parent
 BEGIN, END = "<!-- measured:begin -->", "<!-- measured:end -->"
@@ -371,6 +372,7 @@ TABLES = {
     "accuracy": accuracy,
     **OF_ASSIGNMENT,
     **OF_GRAPHS,
+    **OF_PARTS,
     "schemes": schemes,
     "equality": equality,
     "kills": kills,

@@ -33,12 +33,13 @@ import torch
 import torch.nn.functional as F
 
 from graphmill import _native
-from graphmill.graph.batch import MiniBatch, Sampled, SeedIds, Seeds, SelfAndMean
+from graphmill.graph.batch import MiniBatch, SelfAndMean
 from graphmill.graph.features import DenseFeatures
+from graphmill.graph.sampled import Sampled, SeedIds, Seeds
 from graphmill.graph.topology import Topology
 from graphmill.nn.graphsage import GraphSage, MeanLayer
 from graphmill.nn.operators import RELU
-from graphmill.sample.collect import Collector
+from graphmill.sample.collect import Collector, WholeTables
 from graphmill.sample.neighbor import NeighborSampler
 from graphmill.sample.prefetch import prefetch
 from graphs import load
@@ -74,15 +75,14 @@ class Ours:
         )
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01, fused=True)
         self.sampler = NeighborSampler(Topology(p.graph.indptr, p.graph.indices), FANOUTS, 0, p.threads, resample=True)
-        self.collector = Collector(
-            DenseFeatures(p.x, "float32"), p.y, "self_and_mean", self.dtype, p.threads, prefetch=0
-        )
+        self.tables = WholeTables(DenseFeatures(p.x, "float32"), None)
+        self.collector = Collector(p.y, "self_and_mean", self.dtype, p.threads, prefetch=0)
 
     def step(self, number: int) -> None:
         begin = time.perf_counter()
         sampled = self.sample(number)
         sampled_at = time.perf_counter()
-        batch = self.collector.collect(sampled)
+        batch = self.collector.collect(sampled, *self.tables.fetch([sampled]))
         collected_at = time.perf_counter()
         self.compute(batch)
         self.phases["sample"].append(sampled_at - begin)
@@ -107,7 +107,8 @@ class Ours:
     def gflop_left_out(self) -> float:
         """The part of them that is not multiplied: the first layer's weight gradient where ReLU or dropout made it
         zero."""
-        batch = self.collector.collect(self.sampler.sample(Seeds(0, 0, SeedIds(self.problem.seeds[0]))))
+        sampled = self.sampler.sample(Seeds(0, 0, SeedIds(self.problem.seeds[0])))
+        batch = self.collector.collect(sampled, *self.tables.fetch([sampled]))
         layer = self.model.layers[0]
         assert isinstance(layer, MeanLayer)
         assert isinstance(batch.inputs, SelfAndMean)
@@ -124,7 +125,8 @@ def pipelined(problem: Problem) -> dict[str, float]:
 
     def make() -> Iterator[MiniBatch]:
         for number, seeds in enumerate(problem.seeds):
-            yield collector.collect(sampler.sample(Seeds(0, number, SeedIds(seeds))))
+            sampled = sampler.sample(Seeds(0, number, SeedIds(seeds)))
+            yield collector.collect(sampled, *ours.tables.fetch([sampled]))
 
     waited, began, steps = 0.0, 0.0, 0
     waiting_since = time.perf_counter()

@@ -34,6 +34,8 @@ void bind_products(nb::module_& m);
 void bind_recurrent(nb::module_& m);
 void bind_attention(nb::module_& m);
 void bind_edges(nb::module_& m);
+void bind_propagation(nb::module_& m);
+void bind_parts(nb::module_& m);
 void bind_fixed_layers(nb::module_& m);
 void bind_captures(nb::module_& m);
 void bind_assignment(nb::module_& m);

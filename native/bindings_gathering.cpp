@@ -48,6 +48,22 @@ void copy_ranges_py(const Floats& table, const Ids& begins, const Ids& offsets, 
   copy_ranges(table.data(), width(table) * static_cast<int64_t>(sizeof(float)), ranges, out.data(), num_threads);
 }
 
+using Bytes = Array<const uint8_t, 2>;
+
+bool all_below(const Ids& rows, int64_t count) {
+  bool inside = true;
+  for (int64_t i = 0; i < length(rows); ++i)
+    inside &= static_cast<uint64_t>(rows.data()[i]) < static_cast<uint64_t>(count);
+  return inside;
+}
+
+void copy_rows_py(const Bytes& table, const Ids& rows, const Ids& places, Array<uint8_t, 2> out, int num_threads) {
+  require(length(rows) == length(places) && width(table) == width(out), "rows and places, table and out must match");
+  require(all_below(rows, length(table)) && all_below(places, length(out)), "rows and places must lie in their tables");
+  nb::gil_scoped_release release;
+  copy_rows(table.data(), width(table), rows.data(), places.data(), length(rows), out.data(), num_threads);
+}
+
 template <class Out>
 void copy_ranges_shifted_py(const Locals& table, const Ids& begins, const Ids& offsets, const Ids& shifts,
                             Array<Out, 1> out, int num_threads) {
@@ -76,6 +92,8 @@ void bind_gathering(nb::module_& m) {
         nb::arg("num_threads"));
   m.def("copy_ranges", &copy_ranges_py, nb::arg("table"), nb::arg("begins"), nb::arg("offsets"),
         nb::arg("out").noconvert(), nb::arg("num_threads"));
+  m.def("copy_rows", &copy_rows_py, nb::arg("table"), nb::arg("rows"), nb::arg("places"), nb::arg("out").noconvert(),
+        nb::arg("num_threads"), "out[places[i]] = table[rows[i]], of rows of bytes.");
   m.def("copy_ranges_shifted", &copy_ranges_shifted_py<int32_t>, nb::arg("table"), nb::arg("begins"),
         nb::arg("offsets"), nb::arg("shifts"), nb::arg("out").noconvert(), nb::arg("num_threads"));
   m.def("copy_ranges_shifted", &copy_ranges_shifted_py<int64_t>, nb::arg("table"), nb::arg("begins"),

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bindings.h"
+#include "node_table.h"
 #include "sampler.h"
 
 namespace graphmill {
@@ -27,23 +28,29 @@ nb::ndarray<nb::numpy, T, nb::ndim<1>> view(const std::shared_ptr<Owner>& owner,
 // Sampling over int32 or int64 column ids behind one class; keeps the arrays alive.
 class NeighborSampler {
  public:
-  NeighborSampler(Ids indptr, AnyIds indices, int num_threads) : indptr_(indptr), indices_(indices) {
+  // `num_nodes`: of the graph that the rows are a part of; without it they are all of its nodes.
+  NeighborSampler(Ids indptr, AnyIds indices, int num_threads, std::optional<int64_t> num_nodes_of_graph)
+      : indptr_(indptr), indices_(indices) {
     require(length(indptr) >= 2, "indptr must hold num_nodes + 1 offsets of at least one node");
-    const int64_t num_nodes = length(indptr) - 1, num_edges = length(indices);
-    require(indptr.data()[0] == 0 && indptr.data()[num_nodes] == num_edges,
+    const int64_t num_rows = length(indptr) - 1, num_edges = length(indices);
+    const int64_t num_nodes = num_nodes_of_graph.value_or(num_rows);
+    require(num_rows <= num_nodes, "a part has no more rows than the graph has nodes");
+    is_part_ = num_rows < num_nodes;
+    require(indptr.data()[0] == 0 && indptr.data()[num_rows] == num_edges,
             "indptr must start at 0 and end at the number of edges");
     require(static_cast<nb::dlpack::dtype_code>(indices.dtype().code) == nb::dlpack::dtype_code::Int,
             "indices must be int32 or int64");
     if (indices.dtype().bits == 32)
-      sampler_.emplace<Sampler<int32_t>>(indptr.data(), static_cast<const int32_t*>(indices.data()), num_nodes,
-                                         num_edges, num_threads);
+      sampler_.emplace<Sampler<int32_t>>(indptr.data(), static_cast<const int32_t*>(indices.data()), num_rows,
+                                         num_edges, num_nodes, num_threads);
     else
-      sampler_.emplace<Sampler<int64_t>>(indptr.data(), static_cast<const int64_t*>(indices.data()), num_nodes,
-                                         num_edges, num_threads);
+      sampler_.emplace<Sampler<int64_t>>(indptr.data(), static_cast<const int64_t*>(indices.data()), num_rows,
+                                         num_edges, num_nodes, num_threads);
   }
 
   std::shared_ptr<Neighbourhood> sample(const Ids& seeds, const std::vector<int64_t>& fanouts, uint64_t key,
                                         bool resample, bool with_edge_ids, int num_threads) {
+    require(!is_part_, "a part holds the rows of some nodes only: pick() them by their places");
     nb::gil_scoped_release release;
     return visit<std::shared_ptr<Neighbourhood>>([&](auto& sampler) {
       return sampler.sample(seeds.data(), length(seeds), fanouts, key, resample, with_edge_ids, num_threads);
@@ -69,6 +76,7 @@ class NeighborSampler {
 
   Ids indptr_;
   AnyIds indices_;
+  bool is_part_ = false;
   std::variant<std::monostate, Sampler<int32_t>, Sampler<int64_t>> sampler_;
 };
 
@@ -123,6 +131,16 @@ auto picked_indptr(const SharedPick& p) { return view(p, p->indptr.data(), stati
 auto picked_sources(const SharedPick& p) { return view(p, p->sources.data(), p->num_edges()); }
 auto picked_edge_ids(const SharedPick& p) { return view(p, p->edge_ids.data(), p->num_edges()); }
 
+std::unique_ptr<NodeTable> node_table(const Ids& nodes) {
+  return std::make_unique<NodeTable>(nodes.data(), length(nodes));
+}
+
+void find_nodes(const NodeTable& table, const Ids& nodes, Array<int64_t, 1> places, int num_threads) {
+  require(length(places) == length(nodes), "nodes and places differ in length");
+  nb::gil_scoped_release release;
+  table.find(nodes.data(), length(nodes), places.data(), num_threads);
+}
+
 std::unique_ptr<OpenBatch> begin_batch(const Relabeller& relabeller, const Ids& seeds, bool resample,
                                        bool with_edge_ids) {
   return std::make_unique<OpenBatch>(relabeller, seeds, resample, with_edge_ids);
@@ -144,7 +162,8 @@ void bind_sampling(nb::module_& m) {
       .def_prop_ro("sources", &picked_sources, nb::rv_policy::reference)
       .def_prop_ro("edge_ids", &picked_edge_ids, nb::rv_policy::reference);
   nb::class_<NeighborSampler>(m, "NeighborSampler")
-      .def(nb::init<Ids, AnyIds, int>(), nb::arg("indptr"), nb::arg("indices"), nb::arg("num_threads") = 1)
+      .def(nb::init<Ids, AnyIds, int, std::optional<int64_t>>(), nb::arg("indptr"), nb::arg("indices"),
+           nb::arg("num_threads") = 1, nb::arg("num_nodes").none() = nb::none())
       .def("pick", &NeighborSampler::pick, nb::arg("nodes"), nb::arg("fanout"), nb::arg("key"), nb::kw_only(),
            nb::arg("places").none() = nb::none(), nb::arg("num_threads") = 1)
       .def("sample", &NeighborSampler::sample, nb::arg("seeds"), nb::arg("fanouts"), nb::arg("key"), nb::kw_only(),
@@ -158,6 +177,11 @@ void bind_sampling(nb::module_& m) {
       .def("relabel", &OpenBatch::relabel, nb::arg("indptr"), nb::arg("sources"),
            nb::arg("edge_ids").none() = nb::none())
       .def("finish", &OpenBatch::finish);
+  nb::class_<NodeTable>(m, "NodeTable", "Finds the place of a node in a list of distinct nodes.")
+      .def(nb::new_(&node_table), nb::arg("nodes"))
+      .def("__len__", &NodeTable::size)
+      .def("find", &find_nodes, nb::arg("nodes"), nb::arg("places").noconvert(), nb::arg("num_threads") = 1,
+           "Write each node's place in the list to `places`; -1 for those that are not in it.");
 }
 
 }  // namespace graphmill

@@ -32,6 +32,8 @@ NB_MODULE(_native, m) {
   bind_recurrent(m);
   bind_attention(m);
   bind_edges(m);
+  bind_propagation(m);
+  bind_parts(m);
   bind_fixed_layers(m);
   bind_captures(m);
   bind_assignment(m);

@@ -96,15 +96,15 @@ int64_t first_stranger(const Index* indices, int64_t num_edges, int64_t num_node
 }  // namespace
 
 template <class Index>
-Picker<Index>::Picker(const int64_t* indptr, const Index* indices, int64_t num_nodes, int64_t num_edges,
-                      int num_threads)
-    : indptr_(indptr), indices_(indices), num_nodes_(num_nodes) {
+Picker<Index>::Picker(const int64_t* indptr, const Index* indices, int64_t num_rows, int64_t num_edges,
+                      int64_t num_nodes, int num_threads)
+    : indptr_(indptr), indices_(indices), num_rows_(num_rows) {
   if (num_nodes >= INT32_MAX)
     throw std::invalid_argument("the sampler holds local ids in 31 bits: at most 2^31 - 2 nodes");
-  for (int64_t node = 0; node < num_nodes; ++node)
-    if (indptr[node] > indptr[node + 1])
-      throw std::invalid_argument("indptr falls at node " + std::to_string(node) + ", from " +
-                                  std::to_string(indptr[node]) + " to " + std::to_string(indptr[node + 1]));
+  for (int64_t row = 0; row < num_rows; ++row)
+    if (indptr[row] > indptr[row + 1])
+      throw std::invalid_argument("indptr falls at node " + std::to_string(row) + ", from " +
+                                  std::to_string(indptr[row]) + " to " + std::to_string(indptr[row + 1]));
   const int64_t stranger = first_stranger(indices, num_edges, num_nodes, num_threads);
   if (stranger >= 0)
     throw std::invalid_argument("edge " + std::to_string(stranger) + " comes from node " +

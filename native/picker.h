@@ -27,10 +27,12 @@ struct Spans {  // where the in-edges of each row are
 template <class Index>
 class Picker {
  public:
-  // Throws std::invalid_argument if indptr decreases or an id is not a node: whatever is picked later is a node.
-  Picker(const int64_t* indptr, const Index* indices, int64_t num_nodes, int64_t num_edges, int num_threads);
+  // Rows are those of a part, or of the whole graph; ids are of a graph with `num_nodes`. Throws std::invalid_argument
+  // if indptr decreases or an id is not a node: whatever is picked later is a node.
+  Picker(const int64_t* indptr, const Index* indices, int64_t num_rows, int64_t num_edges, int64_t num_nodes,
+         int num_threads);
 
-  int64_t num_nodes() const { return num_nodes_; }
+  int64_t num_rows() const { return num_rows_; }
 
   // Find the rows: fill `spans`, and ends[i + 1] = ends[i] + the number of in-edges that row i gives; ends[0] is given.
   void locate(const Rows& rows, Spans& spans, int64_t* ends) const;
@@ -44,7 +46,7 @@ class Picker {
  private:
   const int64_t* indptr_;
   const Index* indices_;
-  int64_t num_nodes_;
+  int64_t num_rows_;
 };
 
 // Write the positions of `count` of the `degree` in-edges that begin at `start` to `picked`, no position twice.

@@ -8,7 +8,8 @@ namespace graphmill {
 
 namespace {
 
-constexpr int64_t kChunk = 64;  // ranges that a thread claims at once
+constexpr int64_t kChunk = 64;     // ranges that a thread claims at once
+constexpr int64_t kRowsAhead = 2;  // rows that are fetched ahead of their use
 
 template <class Body>
 void for_each(const Ranges& ranges, int num_threads, const Body& body) {
@@ -34,6 +35,20 @@ void copy_ranges(const void* table, int64_t row_bytes, const Ranges& ranges, voi
   auto* to = static_cast<char*>(out);
   for_each(ranges, num_threads, [&](int64_t, int64_t begin, int64_t offset, int64_t count) {
     if (count) std::memcpy(to + offset * row_bytes, from + begin * row_bytes, static_cast<size_t>(count * row_bytes));
+  });
+}
+
+void copy_rows(const void* table, int64_t row_bytes, const int64_t* rows, const int64_t* places, int64_t count,
+               void* out, int num_threads) {
+  const auto* from = static_cast<const char*>(table);
+  auto* to = static_cast<char*>(out);
+  ThreadPool::instance().parallel_for(count, kChunk, num_threads, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      if (i + kRowsAhead < last)
+        for (int64_t byte = 0; byte < row_bytes; byte += 64)
+          __builtin_prefetch(from + rows[i + kRowsAhead] * row_bytes + byte);
+      std::memcpy(to + places[i] * row_bytes, from + rows[i] * row_bytes, static_cast<size_t>(row_bytes));
+    }
   });
 }
 

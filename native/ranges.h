@@ -17,6 +17,10 @@ bool ranges_fit(const Ranges& ranges, int64_t num_rows, int64_t num_out);
 // Rows of `row_bytes` bytes.
 void copy_ranges(const void* table, int64_t row_bytes, const Ranges& ranges, void* out, int num_threads);
 
+// Rows of `row_bytes` bytes to places that may be anywhere: out[places[i]] = table[rows[i]].
+void copy_rows(const void* table, int64_t row_bytes, const int64_t* rows, const int64_t* places, int64_t count,
+               void* out, int num_threads);
+
 // Numbers, to each of which the range's shift is added. Defined for int32_t and int64_t.
 template <class Out>
 void copy_ranges_shifted(const int32_t* table, const Ranges& ranges, const int64_t* shifts, Out* out, int num_threads);

@@ -71,8 +71,8 @@ std::shared_ptr<Neighbourhood> Sampler<Index>::sample(const int64_t* seeds, int6
 template <class Index>
 std::unique_ptr<Picked> pick(const Picker<Index>& picker, const Rows& rows, int num_threads) {
   for (int64_t i = 0; i < rows.count; ++i)
-    if (rows.places[i] < 0 || rows.places[i] >= picker.num_nodes())
-      refuse("place", rows.places[i], "rows of the graph", picker.num_nodes());
+    if (rows.places[i] < 0 || rows.places[i] >= picker.num_rows())
+      refuse("place", rows.places[i], "rows of the graph", picker.num_rows());
   auto out = std::make_unique<Picked>();
   out->indptr.resize(rows.count + 1);
   Spans spans;

@@ -13,8 +13,9 @@ template <class Index>
 class Sampler {
  public:
   // Throws std::invalid_argument if the topology is invalid: see Picker.
-  Sampler(const int64_t* indptr, const Index* indices, int64_t num_nodes, int64_t num_edges, int num_threads)
-      : picker_(indptr, indices, num_nodes, num_edges, num_threads), relabeller_(num_nodes) {}
+  Sampler(const int64_t* indptr, const Index* indices, int64_t num_rows, int64_t num_edges, int64_t num_nodes,
+          int num_threads)
+      : picker_(indptr, indices, num_rows, num_edges, num_nodes, num_threads), relabeller_(num_nodes) {}
 
   const Picker<Index>& picker() const { return picker_; }
 

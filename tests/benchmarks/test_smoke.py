@@ -11,7 +11,10 @@ import torch
 from rounding import Bounded, assert_within
 
 import near_copies
+import parts_tables
+from graphmill.tasks.node_classification.prepare import prepare
 from harness import Rounds, interleave
+from hot_caches import METHODS
 from kills import ranks_of
 from problem import FANOUTS, HIDDEN, NUM_FEATURES, Problem
 from pyg_forms import PygBestStep
@@ -50,6 +53,42 @@ def test_sampler(bench):
     contenders = entries["tiny"]["result"]["contenders"]
     assert contenders["graphmill 1 thread"]["ratio_to_graphmill"]["median"] == 1
     assert contenders["graphmill 2 threads"]["ratio_to_graphmill_threads"]["median"] == 1
+
+
+@pytest.fixture
+def tiny_graph(tmp_path):
+    prepare("synthetic/sbm", root=tmp_path, save_as="tiny", options={"num_nodes": 2000, "num_edges": 16000})
+    return "--graphs", "tiny", "--dataset-root", str(tmp_path), "--fanouts", "4", "3"
+
+
+def test_hot_caches(bench, tiny_graph):
+    """Counts that cannot be otherwise, and the table of them."""
+    pytest.importorskip("kaminpar")
+    pytest.importorskip("pymetis")
+    entries = bench("hot_caches", *tiny_graph, "--batch-size", "40", "--window", "4")
+    result = entries["tiny"]["result"]
+    assert list(result["methods"]) == list(METHODS)
+    for policies in [*result["methods"].values(), result["equal_seeds"]]:
+        none = policies["none"]
+        assert none["fetched"] == none["remote"] == sum(none["fetched_by_part"])
+        assert policies["lookahead_all"]["fetched"] <= policies["lookahead"]["fetched"] <= policies["floor"]["fetched"]
+        for name, found in policies.items():
+            if "fetched_bytes" in found:
+                assert found["hits"] + found["fetched"] == found["remote"], name
+                assert found["fetched"] <= none["fetched"], name
+    told = parts_tables.hot_caches({"tiny": result, "origins": {}})
+    assert f"| tiny, metis | {result['cut']['metis']:.0%} | " in told
+    assert told.count("not met") == sum(
+        result["methods"]["kaminpar"]["vip"]["fetched_bytes"] * times > result["methods"][m][p]["fetched_bytes"]
+        for m, p, times in (("random", "none", 4), ("hotness", "hotness", 2))
+    )
+
+
+def test_presampled(bench, tiny_graph):
+    (entry,) = bench("presampled", *tiny_graph, "--rounds", "2").values()
+    found = entry["result"]
+    assert found["nodes_per_batch"] * 4 < found["bytes_per_batch"]
+    assert f"| tiny | {found['nodes_per_batch']:,.0f} |" in parts_tables.presampled({"tiny": found, "origins": {}})
 
 
 @pytest.mark.slow

@@ -58,6 +58,9 @@ def test_a_command_loads_no_other_command_and_no_other_task(toy, source_environ)
         "graphmill.report.pareto",
         "graphmill.report.figures",
         "graphmill.tasks.planning",
+        "graphmill.tasks.node_classification.presample",
+        "graphmill.sample.hot.replay",
+        "graphmill.partition.parts",
     ],
 )
 def test_the_control_plane_does_without_torch(source_environ, module):
@@ -72,3 +75,6 @@ def test_planning_and_submitting_do_without_torch(toy, source_environ):
     )
     assert python(program, source_environ, "plan", str(toy)).stderr == "False\n"
     assert python(program, source_environ, "train", str(toy), "--dry-run").stderr == "False\n"
+    assert python(
+        program, source_environ, "presample", str(toy), "--output", str(toy.parent / "sampled")
+    ).stderr.endswith("False\n")

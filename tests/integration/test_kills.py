@@ -4,24 +4,17 @@ import random
 import signal
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
+from killing import Tally, assert_same, run_with_kills
 from other_tasks import has_done, make_captures, make_graphs, make_series, resume_with, train_and_kill
-from waiting import HANG_S
 
 from graphmill.record.events import Checkpoint, Sync, events_in
-from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import Plan
 
 pytestmark = pytest.mark.distributed
-
-MEASURED = {"train_s", "seeds_per_s", "sample_s", "gather_s", "wait_s", "compute_s", "sync_s", "eval_s"}
-MEASURED |= {"interface_mib_epoch", "interface_mib_cum", "peak_rss_mib", "peak_gpu_mib", "attempt"}
-MEASURED |= {"cpu_util_avg", "gpu_util_avg"}
 
 FORECAST = """
 task: traffic
@@ -66,16 +59,6 @@ train:
 """
 
 
-@dataclass
-class Tally:
-    """What the kills hit."""
-
-    kills: int = 0
-    in_checkpoints: int = 0  # a half-made or half-removed checkpoint was left behind
-    resumes: int = 0
-    runs: int = 0
-
-
 def plan_of(planned, run_id: str, ranks: int, every_steps: int, epochs: int = 3) -> Plan:
     """7 steps of each rank an epoch. Local SGD has the most state: moments by rank, and rounds within an epoch."""
     return planned(
@@ -103,62 +86,6 @@ def undisturbed(planned, zygote, tmp_path_factory):
         return known[ranks, every_steps]
 
     return run
-
-
-def content(folder: RunFolder) -> dict[str, Any]:
-    """All of a finished run that must not depend on what happened to it."""
-    files = sorted(folder.checkpoints_dir.glob("*/*.safetensors"))
-    rows = read_metrics(folder.metrics_path)
-    outcome = folder.read_outcome()
-    return {
-        "files": {str(path.relative_to(folder.path)): path.read_bytes() for path in files},
-        "evaluations": folder.evaluations_path.read_bytes(),
-        "metrics": [{name: row[name] for name in row.keys() - MEASURED} for row in rows],
-        "outcome": (outcome.status, outcome.epochs, outcome.steps_per_rank, outcome.test, outcome.best),
-        "leftovers": [path.name for path in folder.checkpoints_dir.glob(".*")],
-    }
-
-
-def assert_same(folder: RunFolder, reference: RunFolder) -> None:
-    found, expected = content(folder), content(reference)
-    assert found["files"].keys() == expected["files"].keys()
-    assert [name for name in expected["files"] if found["files"][name] != expected["files"][name]] == []
-    assert found["metrics"] == expected["metrics"]
-    assert found["evaluations"] == expected["evaluations"]
-    assert found["outcome"] == expected["outcome"]
-    assert found["leftovers"] == []
-
-
-def has_begun(folder: RunFolder, num_starts: int) -> bool:
-    path = folder.events_path(0)
-    return path.exists() and path.read_text().count('"kind": "start"') >= num_starts
-
-
-def was_in_checkpoint(folder: RunFolder) -> bool:
-    return any(folder.checkpoints_dir.glob(".step_*"))
-
-
-def run_with_kills(zygote, folder: RunFolder, dice: random.Random, tally: Tally, num_kills: int, most_s: float) -> None:
-    """Kill the run `num_kills` times or until it is done, then let it end."""
-    ranks, resume, killed = folder.read_plan().ranks, False, 0
-    while folder.read_outcome() is None or folder.read_outcome().status != "done":
-        before = folder.events_path(0).read_text().count('"kind": "start"') if folder.events_path(0).exists() else 0
-        pids = zygote.start(folder, resume=resume)
-        tally.resumes += resume
-        if killed < num_kills:
-            deadline = time.monotonic() + HANG_S
-            while not has_begun(folder, before + 1) and time.monotonic() < deadline:
-                time.sleep(0.002)
-            time.sleep(dice.uniform(0, most_s))
-            zygote.kill(dice.choice([pids, *([pid] for pid in pids)]))
-        codes = zygote.wait(pids, patience_s=None if killed >= num_kills else 3)
-        if -signal.SIGKILL in codes:
-            killed += 1
-            tally.kills += 1
-            tally.in_checkpoints += was_in_checkpoint(folder)
-        else:
-            assert codes == [0] * ranks, zygote.said(folder)
-        resume = True
 
 
 def many_kills(zygote, planned, undisturbed, root: Path, total: int, per_run: int, seed: int) -> Tally:

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from graphmill.graph.batch import Block, EvaluationSeeds, GraphBatch, SeedIds
+from graphmill.graph.batch import Block, GraphBatch
+from graphmill.graph.sampled import EvaluationSeeds, SeedIds
 from graphmill.nn.attention import group_edges
 from graphmill.nn.can.gat import CanGat
 from graphmill.nn.can.vgae import CanVgae, ErrorWeights

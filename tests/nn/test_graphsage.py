@@ -8,13 +8,14 @@ import torch
 from rounding import Bounded, assert_within, cat
 from torch import Tensor
 
-from graphmill.graph.batch import MiniBatch, SeedIds, Seeds
+from graphmill.graph.batch import MiniBatch
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.keys import Purpose, key_of
+from graphmill.graph.sampled import SeedIds, Seeds
 from graphmill.graph.topology import Topology
 from graphmill.nn.draws import kept, row_keys
 from graphmill.nn.graphsage import GraphSage
-from graphmill.sample.collect import Collector
+from graphmill.sample.collect import Collector, WholeTables
 from graphmill.sample.neighbor import NeighborSampler
 from graphmill.sync.group import Group
 from graphmill.tasks.node_classification.inference import LayerwiseInference
@@ -65,8 +66,9 @@ def batch_of(
     resample: bool = True, step: int = 0,
 ) -> MiniBatch:  # fmt: skip
     sampler = NeighborSampler(topology, fanouts, seed=5, num_threads=1, resample=resample)
-    collector = Collector(features, np.zeros(NUM_NODES, np.int64), model.input_form, torch.float32, 1, 0)
-    return collector.collect(sampler.sample(Seeds(0, step, SeedIds(ids))))
+    collector = Collector(np.zeros(NUM_NODES, np.int64), model.input_form, torch.float32, 1, 0)
+    sampled = sampler.sample(Seeds(0, step, SeedIds(ids)))
+    return collector.collect(sampled, *WholeTables(features, None).fetch([sampled]))
 
 
 def mean_matrix(topology: Topology) -> Bounded:

@@ -1,15 +1,18 @@
 """From seeds to a mini-batch: blocks that fit each other, features in every form, memory that is used again."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import torch
 from rounding import Bounded, assert_within, cat
 
-from graphmill.graph.batch import DenseRows, SeedIds, Seeds, SelfAndMean, SparseRows
+from graphmill.graph.batch import DenseRows, MiniBatch, SelfAndMean, SparseRows
 from graphmill.graph.features import DenseFeatures, SparseFeatures
 from graphmill.graph.graph_set import CutGraphs, GraphSet
+from graphmill.graph.sampled import Sampled, SeedIds, Seeds
 from graphmill.graph.topology import Topology
-from graphmill.sample.collect import BufferRing, Collector, reused_room
+from graphmill.sample.collect import BufferRing, Collector, WholeTables, reused_room
 from graphmill.sample.neighbor import NeighborSampler
 
 NUM_NODES = 500
@@ -35,8 +38,20 @@ def seeds(count: int, step: int = 0) -> Seeds:
     return Seeds(0, step, SeedIds(np.random.default_rng(step).choice(NUM_NODES, count, replace=False)))
 
 
-def collector_of(features, form="rows", dtype=torch.float32, prefetch=0) -> Collector:
-    return Collector(features, LABELS, form, dtype, num_threads=2, prefetch=prefetch)
+@dataclass
+class OfWhole:
+    """A collector over features that are stored whole."""
+
+    collector: Collector
+    tables: WholeTables
+
+    def collect(self, sampled: Sampled) -> MiniBatch:
+        return self.collector.collect(sampled, *self.tables.fetch([sampled]))
+
+
+def collector_of(features, form="rows", dtype=torch.float32, prefetch=0) -> OfWhole:
+    collector = Collector(LABELS, form, dtype, num_threads=2, prefetch=prefetch)
+    return OfWhole(collector, WholeTables(features, None))
 
 
 @pytest.mark.parametrize("resample", [False, True])

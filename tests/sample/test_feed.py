@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from graphmill.graph.batch import Block, DenseRows, MiniBatch, SeedIds, Seeds, SparseRows
+from graphmill.graph.batch import Block, DenseRows, MiniBatch, SparseRows
+from graphmill.graph.sampled import SeedIds, Seeds
 from graphmill.runtime.spans import Spans
 from graphmill.sample.feed import feed, tensors_in
 

@@ -59,6 +59,14 @@ def test_a_budget_allows_for_more_ranks_and_not_for_fewer(make_plan):
         world_of(plan, ranks=3, hosts=1)
 
 
+def test_what_was_made_for_the_planned_ranks_ties_a_run_to_them(make_plan):
+    plan = make_plan(ranks=4)
+    tied = plan.model_copy(update={"task": plan.task.model_copy(update={"presampled": "epochs"})})
+    assert world_of(tied, ranks=4, hosts=1) == plan.world
+    with pytest.raises(UserError, match=r"4 ranks, and 2 cannot resume it: train\.presampled"):
+        world_of(tied, ranks=2, hosts=1)
+
+
 @pytest.mark.parametrize("scheme", ["local_sgd", "diloco"])
 def test_only_sums_of_gradients_are_equal_to_rounding(make_plan, scheme):
     assert "rounding" in effect_of(make_plan(ranks=2))

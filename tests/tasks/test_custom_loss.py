@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import EvaluationSeeds, SeedIds, Seeds
+from graphmill.graph.sampled import EvaluationSeeds, SeedIds, Seeds
 from graphmill.spec.experiment import CustomLossSpec
 from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.spec.kinds.traffic import KIND as TRAFFIC

@@ -198,8 +198,8 @@ def inspect(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="STORE|RUN|FILE",
-            help="A dataset's name or folder; a run id or run folder; raw files, where a task looks into them.",
+            metavar="STORE|PARTS|RUN|FILE",
+            help="A dataset's name or folder, or its parts'; a run id or folder; raw files, if a task reads them.",
         ),
     ],
     check: Annotated[bool, typer.Option("--check", help="Also read everything and compare checksums.")] = False,
@@ -207,13 +207,14 @@ def inspect(
     logs_root: LogsRoot = Path("logs"),
     json: Json = False,
 ) -> None:
-    """Show what is in a prepared dataset, in a run folder, or in raw files.
+    """Show what is in a prepared dataset, in its parts, in a run folder, or in raw files.
 
     Raw files have no checksums: --check reads every record of them, names those that are wrong, and exits with 1.
 
     \b
     Example:
       graphmill inspect debian-packages --check
+      graphmill inspect parts/debian-packages/4-kaminpar
       graphmill inspect logs/cora-sage-20261121T081500Z
       graphmill inspect data/train.h5 --check
     """
@@ -274,12 +275,16 @@ def store_folder(target: str, root: Path) -> Path | None:
 
 def _show_store(folder: Path, *, check: bool, json: bool) -> None:
     """All of data of a built-in task; else the header only, since data must not choose what code is imported."""
+    from graphmill.cli.parts import show_parts
     from graphmill.graph.arrays import check_arrays, check_checksum
     from graphmill.graph.header import read_header
     from graphmill.spec.kinds import TASKS, find_kind
     from graphmill.tasks.stores import HasTable, open_store
 
     header = read_header(folder)
+    if "parts_version" in header.own:
+        show_parts(folder, check=check, json=json)
+        return
     kind = find_kind(header.kind) if header.kind in TASKS else None
     store = None if kind is None else open_store(kind, folder)
     if check:

@@ -4,9 +4,17 @@ from pathlib import Path
 
 from graphmill.base.errors import UserError
 from graphmill.record.find_run import find_run, latest_run
-from graphmill.record.run_folder import PIPELINE_FILE, RunFolder, find_runs
+from graphmill.record.run_folder import PIPELINE_FILE, RunFolder, find_runs, find_runs_and_commands
 
-__all__ = ["find_by_name_or_job", "find_run", "find_several", "latest_run", "name_of_runs", "named_pipeline"]
+__all__ = [
+    "find_by_name_or_job",
+    "find_run",
+    "find_several",
+    "latest_run",
+    "name_of_runs",
+    "named_command",
+    "named_pipeline",
+]
 
 
 def find_several(text: str | None, logs_root: Path) -> list[RunFolder]:
@@ -38,15 +46,23 @@ def name_of_runs(text: str, logs_root: Path) -> str:
 
 
 def find_by_name_or_job(text: str | None, logs_root: Path) -> list[RunFolder]:
-    """The runs that `text` names: by folder, by run id, by study, or by the number of a job that was submitted."""
+    """The runs and commands that `text` names: by folder, run id, study, or the number of a job that was submitted."""
     if text is not None and _is_job_id(text) and not any(path.exists() for path in (Path(text), logs_root / text)):
-        found = [run for run in find_runs(logs_root) if any(_belongs(job.job_id, text) for job in run.jobs())]
+        everything = find_runs_and_commands(logs_root)
+        found = [run for run in everything if any(_belongs(job.job_id, text) for job in run.jobs())]
         if not found:
             raise UserError(
-                f"no run in {logs_root} was submitted as job {text}", fix="name the run, or give --logs-root"
+                f"nothing in {logs_root} was submitted as job {text}", fix="name the run, or give --logs-root"
             )
         return found
-    return find_several(text, logs_root)
+    command = None if text is None else named_command(text, logs_root)
+    return find_several(text, logs_root) if command is None else [command]
+
+
+def named_command(text: str, logs_root: Path) -> RunFolder | None:
+    """The folder of the command that `text` names, by path or by id; None: it names none."""
+    found = (RunFolder(path) for path in (Path(text), logs_root / text))
+    return next((folder for folder in found if folder.is_command()), None)
 
 
 def named_pipeline(text: str | None, logs_root: Path) -> RunFolder | None:

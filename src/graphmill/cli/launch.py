@@ -45,6 +45,17 @@ def launch(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Log in, compare the hosts, show the plan, and start nothing.")
     ] = False,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            metavar="N",
+            min=1,
+            max=65535,
+            show_default=False,
+            help="Where rank 0 listens for the others, for a firewall that opens one; else a free port.",
+        ),
+    ] = None,
     ssh_config: Annotated[
         Path | None,
         typer.Option("--ssh-config", metavar="FILE", show_default=False, help="In place of ~/.ssh/config."),
@@ -61,7 +72,7 @@ def launch(
     \b
     Example:
       graphmill launch debian-packages-sage --hosts hosts.yaml --dry-run
-      graphmill launch debian-packages-sage --hosts hosts.yaml
+      graphmill launch debian-packages-sage --hosts hosts.yaml --port 29500
       graphmill launch --resume logs/debian-packages-sage-20261121T081500Z --hosts hosts.yaml
 
     \b
@@ -112,6 +123,7 @@ def launch(
         make_plan=None if resume else make_plan,
         resume=folder,
         ssh_config=ssh_config,
+        port=port,
         show=_show if dry_run else None,
         resume_with=resume_with,
     ).run()

@@ -28,11 +28,11 @@ def list_(logs_root: LogsRoot = Path("logs"), json: Json = False) -> None:
       graphmill list --logs-root /scratch/logs --json
     """
     from graphmill.cluster.status import Watcher
-    from graphmill.record.run_folder import find_runs
+    from graphmill.record.run_folder import find_runs_and_commands
 
     if not logs_root.is_dir():
         raise UserError(f"{logs_root} is not a folder", fix="give --logs-root, or run something first")
-    watcher = Watcher(find_runs(logs_root), root=logs_root)
+    watcher = Watcher(find_runs_and_commands(logs_root), root=logs_root)
     views = watcher.look()
     for trouble in watcher.queue.troubles:
         _log.info(trouble)

@@ -41,9 +41,18 @@ def logs(
     lines: Annotated[
         int | None, typer.Option("--lines", "-n", metavar="N", min=0, show_default=False, help="Only the last N lines.")
     ] = None,
+    layout: Annotated[
+        str | None,
+        typer.Option(
+            "--layout",
+            metavar="NAME",
+            show_default=False,
+            help="Print its records as another program writes them, instead: dist-sage-sup.",
+        ),
+    ] = None,
     logs_root: LogsRoot = Path("logs"),
 ) -> None:
-    """Print the log of a run: of rank 0, of another rank, or of its job.
+    """Print the log of a run: of rank 0, of another rank, or of its job; or what a command printed (submit --run).
 
     A log goes on over all attempts of its run; with --follow a run that waits for its next job is waited for.
 
@@ -52,6 +61,7 @@ def logs(
       graphmill logs
       graphmill logs 4711 --follow
       graphmill logs my-run --rank 3 -n 50
+      graphmill logs my-run --layout dist-sage-sup > dist_sage_sup.txt
     """
     from graphmill.cli.find_run import find_by_name_or_job, latest_run
     from graphmill.cluster.status import Watcher
@@ -60,6 +70,13 @@ def logs(
     if len(found) > 1:
         names = ", ".join(str(each.path) for each in found[:3])
         raise UserError(f"{run} holds {len(found)} runs", fix=f"name one of them: {names}")
+    if layout is not None:
+        from graphmill.report.text_layouts import as_text
+
+        if follow or job or lines is not None or rank:
+            raise UserError("--layout shows all records of a run", fix="leave out --follow, --job, --rank and --lines")
+        sys.stdout.write(as_text(found[0], layout))
+        return
     if not follow:
         _copy(_existing(found[0], rank, job=job), lines)
         return
@@ -83,6 +100,8 @@ def _existing(run: "RunFolder", rank: int, *, job: bool) -> Path:
     if job:
         what = "no job of it has printed anything" if run.jobs() else "it has no job"
         raise UserError(f"{run.path}: {what}", fix="leave out --job, or look with `graphmill watch`")
+    if run.is_command():
+        raise UserError(f"{run.path}: the command has printed nothing yet", fix="`--follow` waits for it")
     ranks = run.world().ranks
     if rank >= ranks:
         raise UserError(f"{run.path} has {ranks} ranks, and no rank {rank}", fix=f"--rank 0 to {ranks - 1}")

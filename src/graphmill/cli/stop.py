@@ -53,6 +53,9 @@ def stop(
         return
     stop_targets(living, now=now, grace_s=grace)
     for target in living:
+        if target.folder.is_command():
+            print_line(f"stopped; run it again with `graphmill submit --resume {target.folder.path}`")
+            continue
         if not target.folder.plan_path.exists():
             print_line(f"{target.folder.path}: stopped; continue with `graphmill pipeline submit`")
             continue

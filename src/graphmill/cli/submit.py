@@ -2,6 +2,7 @@
 
 import logging
 import os
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,10 +26,21 @@ from graphmill.cli.options import (
 )
 from graphmill.cli.plan import load, show_plan
 from graphmill.cli.show import Cell, print_facts, print_json, print_line
+from graphmill.cli.submit_command import (
+    COMMAND_KEY,
+    CommandAsked,
+    Data,
+    Run,
+    is_command,
+    submit_command,
+)
 from graphmill.cli.submit_on import On, Overwrite, RemoteGraphmill, SshConfig, WordsCommand, keep_words, submit_there
 from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from graphmill.cluster.jobs.command import CommandRequest
     from graphmill.cluster.jobs.submit import Request
     from graphmill.record.documents import SubmittedJob
     from graphmill.record.run_folder import RunFolder
@@ -48,8 +60,12 @@ class SubmitCommand(WordsCommand, ShortFlagsCommand):
     """A value that looks like an option stays a value: `--sbatch-arg --licenses=a`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
-        """Join such values to their options before they are parsed."""
+        """Join such values to their options before they are parsed. With --run, what follows -- is the command's."""
         keep_words(ctx, args)
+        own = args[: args.index("--")] if "--" in args else args
+        if "--run" in own:
+            ctx.meta[COMMAND_KEY] = args[len(own) + 1 :]
+            args = own
         return super().parse_args(ctx, joined_values(args))
 
 
@@ -68,6 +84,8 @@ def submit(
     logs_root: LogsRoot = Path("logs"),
     run_id: RunId = None,
     code_snapshot: CodeSnapshot = None,
+    run: Run = False,
+    data: Data = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the job, its script and the command; ask Slurm, change nothing.")
     ] = False,
@@ -78,11 +96,14 @@ def submit(
     json: Json = False,
     job: list[str],
 ) -> None:
-    """Submit an experiment as a job of Slurm.
+    """Submit an experiment, or with --run any command, as a job of Slurm.
 
     The job's resources are set in the experiment's section `slurm` and in the site's profile. The run folder is made
     here, with the plan, the job and its script; the job id is recorded in it. With --on all of this happens on another
     machine: the experiment's file and the modules that it names are sent there first.
+
+    A command runs once, on one host, in a folder LOGS_ROOT/jobs/<command>-<UTC time>: the same script, limits, monitor
+    and epilog. Its words follow --, and no shell reads them; the job ends with its exit status.
 
     \b
     Example:
@@ -92,6 +113,8 @@ def submit(
       graphmill submit --resume logs/my-run-20261121T081500Z --time 02:00:00 --mem 16G
       graphmill submit --resume logs/my-run-20261121T081500Z --hosts 1 --ranks 2
       graphmill submit my.yaml --on me@login.cluster:projects/gnn --time 02:00:00
+      graphmill submit --run --time 60 --cpus-per-host 8 --mem 32G -- graphmill prepare ogbn-products
+      graphmill submit --run --dry-run -- ./convert.sh "raw files/*.csv"
     """
     from graphmill.cluster.jobs.check_model import refuse_unfit_request
     from graphmill.cluster.jobs.copy_code import with_code
@@ -111,6 +134,12 @@ def submit(
             dry_run=dry_run,
         )
     dependency = "" if after is None else dependency_of(after, logs_root)
+    words: list[str] | None = ctx.meta.get(COMMAND_KEY)
+    if words is not None or data is not None or (resume and is_command(experiment, run_id, logs_root)):
+        given = {"EXPERIMENT": experiment, "--ranks": ranks, "--code-snapshot": code_snapshot, "--resume": resume}
+        asked = CommandAsked(words, data, resolved_dataset_root(root), logs_root, run_id, dependency)
+        submit_command(asked, overrides, given, dry_run=dry_run, json=json)
+        return
     if resume:
         found = _resumed(experiment, overrides, root, logs_root, run_id, dependency)
         if found is None:
@@ -123,7 +152,7 @@ def submit(
     if dry_run:
         show_request(request, is_new=not resume, json=json)
         return
-    _say_what_counts(request)
+    say_what_counts(request)
     if request.changes:
         _log.info(f"asked for otherwise than before: {'; '.join(request.changes)}")
     submitted = resubmit(request, os.environ) if resume else submit_new(request, os.environ)
@@ -207,7 +236,7 @@ def dependency_of(text: str, logs_root: Path) -> str:
     return after(text, None if is_job_id(text) else find_run(text, logs_root))
 
 
-def _say_what_counts(request: "Request") -> None:
+def say_what_counts(request: "Request | CommandRequest") -> None:
     """Log the user's own defaults for sbatch that fill what the script leaves open, and the job's remarks."""
     from graphmill.cluster.jobs.submit import sbatch_environment
 
@@ -219,6 +248,18 @@ def _say_what_counts(request: "Request") -> None:
 
 def show_request(request: "Request", *, is_new: bool, json: bool) -> None:
     """Show the whole request, and Slurm's answer to it: also, and above all, if it refuses."""
+    with slurms_answer(request) as answer:
+        if json:
+            print_json({"run": request.folder.path, "plan": request.plan, **asked_as_json(request, answer)})
+            return
+        show_plan(request.plan, json=False)
+        print_line("")
+        print_asked(request, answer, is_new=is_new)
+
+
+@contextmanager
+def slurms_answer(request: "Request | CommandRequest") -> "Iterator[str | None]":
+    """What Slurm says of it, for the block to show; None: it was not asked. A refusal is raised after the block."""
     from graphmill.cluster.jobs.submit import check_with_slurm
     from graphmill.slurm.commands import SlurmError, SlurmMissingError
 
@@ -230,35 +271,32 @@ def show_request(request: "Request", *, is_new: bool, json: bool) -> None:
         _log.info(f"not checked: {error.message}")
     except SlurmError as error:
         answer, refusal = error.message, error
-    _print_request(request, answer, is_new=is_new, json=json)
+    yield answer
     if refusal is not None:
         raise refusal
 
 
-def _print_request(request: "Request", answer: str | None, *, is_new: bool, json: bool) -> None:
-    if json:
-        print_json(
-            {
-                "run": request.folder.path,
-                "plan": request.plan,
-                "job": request.job,
-                "script_path": request.folder.script_path,
-                "script": request.script,
-                "command": request.submission.command,
-                "changes": request.changes,
-                "slurm_says": answer,
-            }
-        )
-        return
-    show_plan(request.plan, json=False)
-    print_line("")
+def asked_as_json(request: "Request | CommandRequest", answer: str | None) -> dict[str, object]:
+    """What would be asked of Slurm, and its answer."""
+    return {
+        "job": request.job,
+        "script_path": request.folder.script_path,
+        "script": request.script,
+        "command": request.submission.command,
+        "changes": request.changes,
+        "slurm_says": answer,
+    }
+
+
+def print_asked(request: "Request | CommandRequest", answer: str | None, *, is_new: bool) -> None:
+    """The same for a person."""
     facts: list[tuple[str, Cell]] = [
         (key, _text(value)) for key, value in request.job.model_dump(mode="json").items() if value not in (None, [], {})
     ]
     print_facts(facts, title="job")
     print_line(f"\n{request.folder.script_path}{'' if is_new else ' (there already)'}")
     print_line("".join(f"  {line}\n" for line in request.script.splitlines()))
-    _say_what_counts(request)
+    say_what_counts(request)
     if request.changes:
         print_line(f"asked for otherwise than before: {'; '.join(request.changes)}")
     print_line(f"command: {' '.join(request.submission.command)}")

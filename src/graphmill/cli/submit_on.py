@@ -57,11 +57,15 @@ def words_there(words: Sequence[str]) -> list[str]:
 
     >>> words_there(["my.yaml", "--on", "host:x", "--hosts=2", "--overwrite", "--ssh-config=f"])
     ['my.yaml', '--hosts=2']
+    >>> words_there(["--run", "--on", "host:x", "--", "tool", "--on", "x"])
+    ['--run', '--', 'tool', '--on', 'x']
     """
     kept: list[str] = []
     queue = list(words)
     while queue:
         word = queue.pop(0)
+        if word == "--":  # of a command with --run
+            return [*kept, word, *queue]
         if word in _WITH_VALUE:
             del queue[:1]
         elif word.partition("=")[0] not in (*_WITH_VALUE, *_FLAGS):

@@ -96,7 +96,7 @@ def _look_once(watcher: "Watcher | PipelineWatcher", *, json: bool) -> "Sequence
 def _watcher(run: str | None, logs_root: Path) -> "Watcher | PipelineWatcher":
     from graphmill.cli.find_run import find_by_name_or_job, latest_run, named_pipeline
     from graphmill.cluster.status import Watcher
-    from graphmill.record.run_folder import find_runs
+    from graphmill.record.run_folder import find_runs_and_commands
 
     pipeline = named_pipeline(run, logs_root)
     if pipeline is not None:
@@ -106,7 +106,7 @@ def _watcher(run: str | None, logs_root: Path) -> "Watcher | PipelineWatcher":
         return PipelineWatcher(PipelineFolder(pipeline.path.absolute()), Watcher([]))
     if run is not None:
         return Watcher(find_by_name_or_job(run, logs_root), root=logs_root)
-    everything = Watcher(find_runs(logs_root), root=logs_root)
+    everything = Watcher(find_runs_and_commands(logs_root), root=logs_root)
     views = everything.look()
     unknown = "unresponsive" if everything.queue.is_silent else None  # Slurm gives no answer: such a run may live
     living = {view.folder for view in views if view.is_alive or view.state == unknown}

@@ -1,6 +1,7 @@
 """The state of runs, wherever they run: what Slurm says, else what the run folder shows."""
 
 import os
+import shlex
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -61,7 +62,8 @@ class RunView:
     limit_s: float | None = None
     hosts: str = ""
     attempts: int = 0
-    epochs: int | None = None  # None: its plan cannot be read
+    epochs: int | None = None  # None: its plan cannot be read, or it has none
+    command: str = ""  # what a job runs in place of training
     whence: str = ""  # the run that it extends, or whose weights it began with
     progress: Progress | None = None
     silent_s: float | None = None  # since the last heartbeat
@@ -74,7 +76,9 @@ class RunView:
 
     @property
     def epoch_of_all(self) -> str:
-        """Such as 3/10."""
+        """Such as 3/10; a command has none."""
+        if self.command:
+            return "-"
         return f"{self.progress.epoch if self.progress else 0}/{'?' if self.epochs is None else self.epochs}"
 
 
@@ -128,10 +132,13 @@ class Watcher:
         jobs = self._jobs[folder.path]
         reading = _current(jobs, readings)
         verdict = judge(folder, reading, jobs, was_asked=not self.queue.troubles)
-        epochs, whence = None, ""
+        epochs, whence, command = None, "", ""
         try:
-            plan = folder.read_plan()
-            epochs, whence = plan.calendar.num_epochs, plan.whence
+            if folder.is_command():
+                command = shlex.join(folder.read_command().words)
+            else:
+                plan = folder.read_plan()
+                epochs, whence = plan.calendar.num_epochs, plan.whence
         except UserError as error:  # one run that is damaged does not hide the others
             if verdict.state not in ALIVE:
                 verdict = Verdict("damaged", "run folder", error.message, error.fix)
@@ -154,6 +161,7 @@ class Watcher:
             hosts=_hosts(folder, reading),
             attempts=len(attempts),
             epochs=epochs,
+            command=command,
             whence=whence,
             progress=self._last_row(folder),
             silent_s=_silence(folder),
@@ -270,6 +278,8 @@ def _local_verdict(folder: RunFolder) -> Verdict:
 
 
 def _resume_advice(folder: RunFolder) -> str:
+    if folder.is_command():
+        return f"run it again with `graphmill submit --resume {folder.path}`"
     verb = "submit" if folder.job_path.exists() else "train"
     return f"continue with `graphmill {verb} --resume {folder.path}`"
 

@@ -83,9 +83,8 @@ def stop(targets: list[Target], *, now: bool, grace_s: float) -> None:
     asked = [] if now else [target for target in targets if any(job.phase == "runs" for job in target.jobs)]
     running = [job for target in asked for job in target.jobs if job.phase == "runs"]
     if running:
-        _log.info(
-            f"asked for a checkpoint: job {', '.join(job.job_id for job in running)}; waiting up to {grace_s:.0f} s"
-        )
+        what = "to leave" if all(target.folder.is_command() for target in asked) else "for a checkpoint"
+        _log.info(f"asked {what}: job {', '.join(job.job_id for job in running)}; waiting up to {grace_s:.0f} s")
         scancel([job.job_id for job in running], signal=ASK_WITH)
     for target in targets:
         if target.process is not None:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -53,6 +53,7 @@ class Epilog(BaseModel):
     state: str | None = Field(description="Slurm's word; RUNNING where the job writes its own epilog")
     outcome: str | None = Field(description="of the run, from outcome.json")
     attempt: int
+    of: Literal["run", "command"] = "run"
     asked: dict[str, float | None] = Field(description="of a host: cores, memory_mib, gpus; hosts, time_s in all")
     used: dict[str, float | None] = Field(description="the same, of the fullest host, as the monitors measured it")
     accounted: dict[str, float | None] = Field(description="the same, as sacct has it; max_rss_mib: of one rank")
@@ -94,6 +95,7 @@ def write_epilog(
         state=spent.state if spent else None,
         outcome=outcome.status if outcome else None,
         attempt=len(attempts),
+        of="command" if folder.is_command() else "run",
         asked=_asked(facts, spent),
         used=_used(facts, monitors),
         accounted=_accounted(spent),
@@ -230,8 +232,8 @@ def _facts(
 
 
 def _plan(folder: RunFolder) -> dict[str, Any]:
-    """The fields of any task's plan that matter here."""
-    return folder.read_plan().model_dump(mode="json")
+    """The fields of any task's plan that matter here; a command has none."""
+    return {} if folder.is_command() else folder.read_plan().model_dump(mode="json")
 
 
 def _fullest(monitors: MonitorSummary) -> HostSummary | None:

@@ -15,6 +15,9 @@ _PHASES: Final = (
 )
 
 
+_WHOSE: Final = {"run": "all ranks", "command": "the command"}
+
+
 def epilog_text(epilog: "Epilog") -> str:
     """What was asked and used, where the time went, what to ask next time."""
     sections = (
@@ -31,7 +34,7 @@ def epilog_text(epilog: "Epilog") -> str:
 def _title(epilog: "Epilog") -> str:
     job = f", job {epilog.job_id}" if epilog.job_id else ""
     state = f": {epilog.state}" if epilog.state and epilog.state != "RUNNING" else ""  # it is just ending
-    outcome = f", the run is {epilog.outcome.replace('_', ' ')}" if epilog.outcome else ""
+    outcome = f", the {epilog.of} is {epilog.outcome.replace('_', ' ')}" if epilog.outcome else ""
     return f"epilog of {epilog.run_id}, attempt {epilog.attempt}{job}{state}{outcome}"
 
 
@@ -43,7 +46,12 @@ def resources(epilog: "Epilog") -> list[list[str]]:
         ["memory of a host, GiB", *(_cell(source.get("memory_mib"), gib) for source in (asked, used, accounted))]
     )
     rows.append(
-        ["largest rank, GiB", "", _cell(used.get("max_rss_mib"), gib), _cell(accounted.get("max_rss_mib"), gib)]
+        [
+            "largest rank, GiB" if epilog.of == "run" else "the command, GiB",
+            "",
+            _cell(used.get("max_rss_mib"), gib),
+            _cell(accounted.get("max_rss_mib"), gib),
+        ]
     )
     rows.append(
         [
@@ -55,7 +63,12 @@ def resources(epilog: "Epilog") -> list[list[str]]:
     )
     seconds = "{:.1f}".format
     rows.append(
-        ["CPU time of all ranks, s", "", _cell(used.get("cpu_s"), seconds), _cell(accounted.get("cpu_s"), seconds)]
+        [
+            f"CPU time of {_WHOSE[epilog.of]}, s",
+            "",
+            _cell(used.get("cpu_s"), seconds),
+            _cell(accounted.get("cpu_s"), seconds),
+        ]
     )
     rows.append(["time of the job", *(_cell(source.get("time_s"), clock_of) for source in (asked, used, accounted))])
     if asked.get("gpus") or used.get("gpu_busy_percent") is not None:
@@ -66,7 +79,7 @@ def resources(epilog: "Epilog") -> list[list[str]]:
 
 
 def _details(epilog: "Epilog") -> Iterator[str]:
-    if epilog.peak_mib_by_rank:
+    if epilog.peak_mib_by_rank and epilog.of == "run":
         peaks = (f"{rank}: {gib(peak)}" for rank, peak in epilog.peak_mib_by_rank.items())
         yield f"peak memory by rank, GiB: {'  '.join(peaks)}"
     for host in epilog.hosts:

@@ -1,16 +1,21 @@
 """Read untrusted .npy files and .npz archives: no pickles, and every header is checked against the size of its data."""
 
+import shutil
+import struct
+import tempfile
 import zipfile
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
-from graphmill.graph.arrays import UNREADABLE, read_npy_header, reason
+from graphmill.graph.arrays import UNREADABLE, NpyHeader, read_npy_header, reason
 
+_CHUNK_BYTES: Final = 2**24
+_LOCAL_HEADER: Final = struct.Struct("<4s5H3I2H")  # of a zip member; the last two: lengths of its name and extra field
 _FIX = "write it again with numpy.savez_compressed, with plain arrays of numbers or strings"
 
 
@@ -52,6 +57,52 @@ def read_npy(path: Path) -> NDArray[Any]:
         raise UserError(
             f"{path} cannot be read as .npy: {reason(error)}", fix="write it again with numpy.save"
         ) from error
+
+
+def map_npz(path: Path, key: str, scratch: Path) -> NDArray[Any]:
+    """An array of the archive, mapped read-only: it need not fit into memory.
+
+    It is read once, so that its checksum is compared. What is compressed is unpacked into a file in `scratch`, which
+    has no name: it is gone when the array is.
+    """
+    if key not in npz_keys(path):
+        raise UserError(f"{path} lacks {key}", fix=f"write the archive with the key {key}")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            info = archive.getinfo(f"{key}.npy")
+            with archive.open(info) as member:
+                header = read_npy_header(member)
+            if header.num_bytes != info.file_size:
+                raise ValueError(f"its header asks for {header.num_bytes} bytes, and it has {info.file_size}")
+            with archive.open(info) as member:
+                if info.compress_type == zipfile.ZIP_STORED:
+                    while member.read(_CHUNK_BYTES):
+                        pass
+                    return _mapped(path, header, _begin_of(path, info))
+                scratch.mkdir(parents=True, exist_ok=True)
+                with tempfile.NamedTemporaryFile(dir=scratch, prefix=f".{key}.") as file:
+                    shutil.copyfileobj(member, file, _CHUNK_BYTES)
+                    file.flush()
+                    return _mapped(Path(file.name), header, 0)
+    except UNREADABLE as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # no space left, for one: nothing is wrong with the archive
+        raise UserError(f"{path}, key {key}: it cannot be read: {reason(error)}", fix=_FIX) from error
+
+
+def _begin_of(path: Path, info: zipfile.ZipInfo) -> int:
+    """Where the bytes of a member begin: its local header has lengths of its own."""
+    with path.open("rb") as file:
+        file.seek(info.header_offset)
+        *_, name_length, extra_length = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
+    return info.header_offset + _LOCAL_HEADER.size + int(name_length) + int(extra_length)
+
+
+def _mapped(path: Path, header: NpyHeader, begin: int) -> NDArray[Any]:
+    if 0 in header.shape:
+        return np.empty(header.shape, dtype=header.dtype)
+    order: Literal["F", "C"] = "F" if header.is_fortran else "C"
+    return np.asarray(np.memmap(path, header.dtype, "r", begin + header.offset, header.shape, order))
 
 
 def _read_member(archive: zipfile.ZipFile, path: Path, key: str) -> NDArray[Any]:

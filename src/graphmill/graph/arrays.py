@@ -58,27 +58,33 @@ class NpyHeader(NamedTuple):
         return self.offset + size
 
 
-class _Hashing:
-    """A file that hashes what passes through."""
+class HashingFile:
+    """A file that hashes what is written through it."""
 
     def __init__(self, file: IO[bytes]) -> None:
-        self.file = file
-        self.digest = xxhash.xxh3_128()
+        self._file = file
+        self._digest = xxhash.xxh3_128()
 
-    def write(self, data: bytes) -> int:
-        self.digest.update(data)
-        return self.file.write(data)
+    def write(self, data: bytes | memoryview) -> int:
+        """Write all of `data`, whatever kind of file it is."""
+        self._digest.update(data)
+        left = memoryview(data)
+        while left:
+            left = left[self._file.write(left) :]
+        return len(data)
+
+    def hexdigest(self) -> str:
+        """xxh3-128 of what has been written."""
+        return self._digest.hexdigest()
 
 
 def write_array(path: Path, array: NDArray[Any]) -> ArrayRecord:
     """Write `array` in C order and little-endian; the record holds the checksum of what was written."""
     array = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     with path.open("wb") as file:
-        hashing = _Hashing(file)
+        hashing = HashingFile(file)
         np.lib.format.write_array(hashing, array, allow_pickle=False)
-    return ArrayRecord(
-        dtype=array.dtype.name, shape=array.shape, bytes=path.stat().st_size, xxh3=hashing.digest.hexdigest()
-    )
+    return ArrayRecord(dtype=array.dtype.name, shape=array.shape, bytes=path.stat().st_size, xxh3=hashing.hexdigest())
 
 
 def record_of(path: Path) -> ArrayRecord:

@@ -4,7 +4,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.graph.batch import Block, EvaluationSeeds, GraphBatch, SeedIds
+from graphmill.graph.batch import Block, GraphBatch
+from graphmill.graph.sampled import EvaluationSeeds, SeedIds
 
 
 def flat_batch(x: Tensor, edge_index: Tensor, batch: Tensor, edge_attr: Tensor | None) -> GraphBatch:

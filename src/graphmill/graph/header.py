@@ -98,14 +98,16 @@ def is_prepared(folder: Path) -> bool:
 
 
 def prepared_in(root: Path) -> Iterator[tuple[Path, Header]]:
-    """All prepared data below `root` whose header is whole, by path. Folders of killed writers are skipped."""
+    """All prepared data below `root` whose header is whole, by path; no parts, and nothing that killed writers left."""
     for path in sorted(root.glob(f"**/{FILE_NAME}")):
         if any(part.startswith(".") for part in path.relative_to(root).parts):
             continue
         try:
-            yield path.parent, read_header(path.parent)
+            header = read_header(path.parent)
         except UserError:
             continue  # not ours, or damaged: `inspect` says how
+        if "parts_version" not in header.own:  # else a dataset once more, split
+            yield path.parent, header
 
 
 def damaged(path: Path, problem: str) -> UserError:

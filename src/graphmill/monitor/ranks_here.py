@@ -27,6 +27,7 @@ class RanksHere:
     """Finds the ranks of the run in `run`, and all that they started, among this user's processes."""
 
     run: Path
+    command: int | None = None  # process id of what a job runs in place of ranks; it counts as rank 0
     gpus: set[str] = field(default_factory=set)  # every CUDA_VISIBLE_DEVICES seen in a rank
     _known: dict[int, _Known] = field(default_factory=dict)
 
@@ -53,10 +54,14 @@ class RanksHere:
         if same and (same.rank is not None or num_looks > _LOOKS):
             return same
         words = [word.decode(errors="replace") for word in _read(f"/proc/{pid}/cmdline").split(b"\0")]
-        if not self._is_of_this_run(pid, words):
+        if self.command is not None and pid != self.command:
+            return _Known(identity, None, None, num_looks)
+        if self.command is None and not self._is_of_this_run(pid, words):
             return _Known(identity, None, None, num_looks)
         entries = (entry.partition(b"=") for entry in _read(f"/proc/{pid}/environ").split(b"\0"))
         environ = {name.decode(errors="replace"): value.decode(errors="replace") for name, _, value in entries}
+        if self.command is not None:
+            return _Known(identity, 0, environ.get("CUDA_VISIBLE_DEVICES"), num_looks)
         name = "SLURM_PROCID" if environ.get(LAUNCHER) == "srun" else "RANK"
         number = environ.get(name, "0" if _module(words) == WORKER_MODULE else "")
         rank = int(number) if number.isascii() and number.isdecimal() else None

@@ -43,12 +43,14 @@ _FOR_RANKS: Final = (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR
 _MIB: Final = 1 << 20
 
 
-def start_monitor(run: Path) -> "subprocess.Popen[bytes]":
+def start_monitor(run: Path, *, of_command: bool = False) -> "subprocess.Popen[bytes]":
     """Start the monitor of this host; it ends with the calling process.
 
-    It holds none of our files open: a scheduler that waits for a rank's output to end does not wait for it.
+    `of_command`: what is measured is the calling process, whatever program it becomes, and all that it starts. The
+    monitor holds none of our files open: a scheduler that waits for a rank's output to end does not wait for it.
     """
     command = [sys.executable, "-m", "graphmill.monitor.sampler", str(run), "--parent", str(os.getpid())]
+    command += ["--of-command"] if of_command else []
     nowhere = subprocess.DEVNULL
     # Inherited, these stay blocked until the monitor can handle them: a signal to all ranks does not kill it early.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (*_FOR_RANKS, signal.SIGTERM))
@@ -63,18 +65,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m graphmill.monitor.sampler", description=__doc__)
     parser.add_argument("run", type=Path, metavar="RUN_FOLDER")
     parser.add_argument("--parent", type=int, required=True, metavar="PID", help="whose end is ours")
+    parser.add_argument("--of-command", action="store_true", help="the parent is what is measured, as rank 0")
     parser.add_argument("--interval", type=float, default=INTERVAL_S, metavar="S", help="seconds between two samples")
     options = parser.parse_args(arguments)
     life = _Life(options.parent)
     path = options.run.resolve() / "monitor" / f"{host_name(os.environ)}.csv"
     with _only_one(path, life) as is_ours:
         if is_ours:
-            _sample_until_the_end(options.run.resolve(), path, life, options.interval)
+            sampler = Sampler(options.run.resolve(), command=options.parent if options.of_command else None)
+            _sample_until_the_end(sampler, path, life, options.interval)
     return 0
 
 
-def _sample_until_the_end(run: Path, path: Path, life: "_Life", interval_s: float) -> None:
-    sampler, lines = Sampler(run), Lines(path)
+def _sample_until_the_end(sampler: "Sampler", path: Path, life: "_Life", interval_s: float) -> None:
+    lines = Lines(path)
     due = time.monotonic() + interval_s
     while life.lasts_until(due):
         lines.append(sampler.sample())
@@ -88,10 +92,10 @@ def _sample_until_the_end(run: Path, path: Path, life: "_Life", interval_s: floa
 class Sampler:
     """Takes one sample after another; each covers the time since the one before."""
 
-    def __init__(self, run: Path, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(self, run: Path, environ: Mapping[str, str] | None = None, *, command: int | None = None) -> None:
         self._host = HostUsage(_interfaces(os.environ if environ is None else environ))
         self._gpus = GpuUsage()
-        self._ranks_here = RanksHere(run)
+        self._ranks_here = RanksHere(run, command)
         self._processes: dict[int, _Process] = {}  # by process id
         self._ended_cpu_s: dict[int, float] = {}  # by rank: of processes that have ended
         self._group: GroupUsage | None = None

@@ -46,7 +46,8 @@ def attempt(
         if folder.is_done():
             yield None
             return
-        take_over(folder)
+        if not folder.is_command():
+            take_over(folder)
         resumed = _was_begun(folder)
         number = folder.begin_attempt(resumed=resumed, command=command, job_id=job_id, world=world)
         forget_checksums(folder)
@@ -62,6 +63,8 @@ def attempt(
 
 
 def _tell_other_ranks(folder: RunFolder, number: int) -> None:
+    if folder.is_command():
+        return
     plan, world = folder.read_plan(), folder.world()
     if world.ranks != plan.ranks:
         _log.warning(f"attempt {number} has {world.ranks} ranks, and {plan.ranks} were planned: {effect_of(plan)}")

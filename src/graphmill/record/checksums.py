@@ -18,7 +18,7 @@ from graphmill.record.run_folder import RunFolder
 
 CHECKSUMS_FILE: Final = "checksums.json"
 _WRITTEN_ONCE: Final = (
-    *("job.json", "job.sbatch", "epilog.json", "epilog.txt", "sacct.json", "sacct_summary.txt"),
+    *("job.json", "job.sbatch", "command.json", "epilog.json", "epilog.txt", "sacct.json", "sacct_summary.txt"),
     *("staged/*.json", "initial_weights.safetensors", "source_*.safetensors", "profiler_traces/[!.]*"),
 )
 _APPENDED_TO: Final = ("monitor/*.csv", "rank_*.log", "slurm-*.out", "jobs.jsonl")

@@ -27,6 +27,7 @@ from graphmill.runtime.code import code_checksum
 from graphmill.runtime.snapshot import own_code
 from graphmill.spec.differences import plan_differences
 from graphmill.spec.dotted import PLAN_FILE
+from graphmill.spec.job.command import Command
 from graphmill.spec.memory_budget import MemoryBudget
 from graphmill.spec.older import upgrade_plan
 from graphmill.spec.plan import Plan, refuse_missing_sources
@@ -35,6 +36,7 @@ from graphmill.spec.world import World
 _log = logging.getLogger(__name__)
 
 PIPELINE_FILE = "pipeline.json"  # in the folder of a pipeline's runs, once it was submitted or run
+COMMAND_FILE = "command.json"  # in the folder of a job that runs a command in place of training
 # What is in a folder whose creator was killed before it wrote the plan: the next one starts over.
 _OF_A_KILLED_MAKER = re.compile(
     r"\.lock(\.owner|\.takeover)?|(initial_weights|source_[A-Za-z0-9_]+)\.safetensors"
@@ -63,7 +65,7 @@ class RunFolder:
         for parent in folder.path.relative_to(root).parents:
             if (root / parent / PLAN_FILE).exists():
                 raise UserError(f"{root / parent} is a run, and a run cannot hold another", fix="give another --run-id")
-        _make_empty(folder.path)
+        make_empty_folder(folder.path)
         if plan.init_from is not None:
             copy_initial_weights(plan.init_from, folder.initial_weights_path)
         for name, source in plan.sources.items():
@@ -131,6 +133,15 @@ class RunFolder:
     def job_path(self) -> Path:
         """The job: every choice its script was rendered from."""
         return self.path / "job.json"
+
+    @property
+    def command_path(self) -> Path:
+        """What a job runs in place of training (`spec.job.command.Command`): such a folder has no plan."""
+        return self.path / COMMAND_FILE
+
+    def is_command(self) -> bool:
+        """Whether this is the folder of a command, not of a run."""
+        return is_there(self.command_path)
 
     @property
     def initial_weights_path(self) -> Path:
@@ -244,6 +255,10 @@ class RunFolder:
                 return json.dumps(upgrade_plan(document)).encode()
         return plan
 
+    def read_command(self) -> Command:
+        """What a job runs in place of training."""
+        return read_document(self.command_path, Command, "submit the command again: graphmill submit --run -- …")
+
     def read_outcome(self) -> Outcome | None:
         """How the run ended, or None if it has not, or could not record it."""
         if not is_there(self.outcome_path):
@@ -273,7 +288,11 @@ class RunFolder:
 
     def note_provenance(self, command: Sequence[str]) -> None:
         """Record where the run begins, at its first start only."""
-        if not is_there(self.provenance_path):
+        if is_there(self.provenance_path):
+            return
+        if self.is_command():
+            self.write_provenance(collect_provenance(command))
+        else:
             dataset = self.read_plan().dataset
             self.write_provenance(
                 collect_provenance(command, dataset_checksum=dataset.prepared_checksum, synthetic=dataset.synthetic)
@@ -306,7 +325,7 @@ class RunFolder:
             code=code_checksum(),
             own_code=own_code(os.environ),
             steps_saved=steps,
-            world=self.world() if world is None else world,
+            world=self.world() if world is None and not self.is_command() else world,
         )
         lines = [known.model_dump_json() for known in (*earlier, attempt)]
         write_text(self.attempts_path, "\n".join(lines) + "\n")
@@ -399,16 +418,26 @@ def refuse_other_plan(folder: RunFolder, plan: Plan, asked: Plan) -> None:
 
 def find_runs(root: Path) -> list[RunFolder]:
     """Every run below `root`, by path; `root` itself if it is one."""
+    return _holding(root, PLAN_FILE)
+
+
+def find_runs_and_commands(root: Path) -> list[RunFolder]:
+    """The same, and the folders of commands that jobs run in place of training."""
+    return _holding(root, PLAN_FILE, COMMAND_FILE)
+
+
+def _holding(root: Path, *marks: str) -> list[RunFolder]:
     found = []
     for folder, children, files in os.walk(root):
         children.sort()
-        if PLAN_FILE in files:
+        if any(mark in files for mark in marks):
             found.append(RunFolder(Path(folder)))
             children.clear()  # runs are not nested
     return sorted(found, key=lambda run: run.path)
 
 
-def _make_empty(path: Path) -> None:
+def make_empty_folder(path: Path) -> None:
+    """A folder that holds nothing, or what a killed maker left; `UserError` if it holds more."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):

@@ -7,8 +7,9 @@ was verified: a later reader sees without reading the files whether one has chan
 import re
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -23,6 +24,7 @@ from graphmill.spec.plan import Plan
 ROOT_VARIABLE: Final = "GRAPHMILL_STAGED_ROOT"
 MARK_FILE: Final = ".staged.json"
 _DIGITS: Final = 12  # of the checksum, in the folder's name
+_LABEL: Final = re.compile(r"\.parts_(?P<parts>[0-9]+(?:-[0-9]+)?(?:_[0-9]+(?:-[0-9]+)?)*)(?P<topology>\.topology)?")
 
 
 class FileState(BaseModel):
@@ -73,18 +75,74 @@ class StagedHost(BaseModel):
     message: str = ""
 
 
-def staged_name(name: str, checksum: str) -> str:
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a host needs of a graph in parts, besides what all hosts do."""
+
+    parts: tuple[int, ...]  # ascending
+    whole_topology: bool  # the graph's, where every host samples by itself
+
+    @property
+    def label(self) -> str:
+        """The end of the name of a copy that has no more.
+
+        >>> Share((0, 1, 2, 7), whole_topology=True).label, Share((3,), whole_topology=False).label
+        ('.parts_0-2_7.topology', '.parts_3')
+        """
+        runs: list[list[int]] = []
+        for part in self.parts:
+            if runs and part == runs[-1][-1] + 1:
+                runs[-1] = [runs[-1][0], part]
+            else:
+                runs.append([part])
+        numbers = "_".join("-".join(map(str, run)) for run in runs)
+        return f".parts_{numbers}{'.topology' if self.whole_topology else ''}"
+
+    @classmethod
+    def of_label(cls, label: str) -> "Share | None":
+        """The share that a copy has; None if that is no label."""
+        found = _LABEL.fullmatch(label)
+        if found is None:
+            return None
+        runs = [[int(number) for number in run.split("-")] for run in found["parts"].split("_")]
+        parts = [part for run in runs for part in range(run[0], run[-1] + 1)]
+        return cls(tuple(parts), found["topology"] is not None)
+
+    def holds(self, other: "Share") -> bool:
+        """Whether a copy of this share has all that the other one has."""
+        return set(self.parts) >= set(other.parts) and self.whole_topology >= other.whole_topology
+
+
+def staged_name(name: str, checksum: str, share: Share | None = None) -> str:
     """Folder of a dataset below the staged root. Different content, different folder: jobs that read are undisturbed.
 
     >>> staged_name("../cora", "0123456789abcdef")
     '_.._cora-0123456789ab'
     """
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
-    return f"{'_' if plain.startswith('.') else ''}{plain}-{checksum[:_DIGITS]}"
+    whole = f"{'_' if plain.startswith('.') else ''}{plain}-{checksum[:_DIGITS]}"
+    return whole if share is None else f"{whole}{share.label}"
 
 
-def staged_store_path(plan: Plan, environ: Mapping[str, str], folder: RunFolder) -> Path | None:
+def staged_path(root: Path, name: str, checksum: str, share: Share | None = None) -> Path:
+    """Where a copy is, or is to be: of all, or of a `share` of a graph in parts, which a larger copy has, too."""
+    own = root / staged_name(name, checksum, share)
+    if share is None or own.exists():
+        return own
+    whole = staged_name(name, checksum)
+    larger = [(path, Share.of_label(path.name.removeprefix(whole))) for path in sorted(root.glob(f"{whole}.parts_*"))]
+    fitting = [(len(has.parts), path) for path, has in larger if has is not None and has.holds(share)]
+    if fitting:
+        return min(fitting)[1]
+    return root / whole if (root / whole).exists() else own
+
+
+def staged_store_path(
+    plan: Plan, environ: Mapping[str, str], folder: RunFolder, share: Share | None = None
+) -> Path | None:
     """The copy of the plan's dataset on this host, or None if the ranks read the dataset itself.
+
+    `share`: what this host's ranks read of a graph in parts.
 
     None if GRAPHMILL_STAGED_ROOT is not set, or if staging failed and the job continues as
     `staging.on_failure: use_shared` asks. Raises `UserError` if the copy is missing, or has been changed since it was
@@ -96,12 +154,44 @@ def staged_store_path(plan: Plan, environ: Mapping[str, str], folder: RunFolder)
     record = folder.staged_path(host_name(environ))
     if record.exists() and _read(record).outcome == "use_shared":
         return None
-    path = Path(root) / staged_name(plan.dataset.name, plan.dataset.prepared_checksum)
+    path = staged_path(Path(root), plan.dataset.name, plan.dataset.prepared_checksum, share)
     problem = staged_problem(path, plan.dataset.prepared_checksum)
     if problem:
         again = f"python -m graphmill.cluster.staging.stage {folder.path}"
         raise UserError(f"{path}: {problem}", fix=f"stage it again: `{again}`, or `unset {ROOT_VARIABLE}`")
     return path
+
+
+class Named(Protocol):
+    """Prepared data as their header calls them."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def checksum(self) -> str: ...  # noqa: D102
+
+
+def near_copy(folder: Path, data: Named, environ: Mapping[str, str]) -> Path:
+    """The verified copy of the prepared data in `folder` that was staged on this host, or `folder` if none was.
+
+    For commands, which need not have asked for one. Raises `UserError` if the copy has been changed since.
+    """
+    root = environ.get(ROOT_VARIABLE)
+    path = Path(root) / staged_name(data.name, data.checksum) if root else folder
+    if path == folder or not path.exists():
+        return folder
+    problem = staged_problem(path, data.checksum)
+    if problem:
+        again = f"graphmill stage {shlex.quote(str(folder))}"
+        raise UserError(f"{path}: {problem}", fix=f"stage it again: `{again}`, or `unset {ROOT_VARIABLE}`")
+    return path
+
+
+def copies_here(checksum: str, environ: Mapping[str, str]) -> list[Path]:
+    """The verified copies of prepared data on this host: of all, or of shares of a graph in parts."""
+    root = environ.get(ROOT_VARIABLE)
+    found = sorted(Path(root).glob(f"*-{checksum[:_DIGITS]}*")) if root else []
+    return [path for path in found if staged_problem(path, checksum) is None]
 
 
 def data_read(folder: RunFolder) -> dict[str, str]:

@@ -114,6 +114,13 @@ def _cpu_quota(own: Mapping[str, str], root: Path) -> float | None:
     return min(quotas, default=None)
 
 
+def peak_bytes() -> int:
+    """The most memory that this process has had, mapped files included. getrusage would count its parent's, too."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024
+
+
 def _memory() -> tuple[int, int]:
     """Bytes this process may use in all, and bytes free for it now."""
     import psutil

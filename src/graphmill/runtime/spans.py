@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 Name = Literal[
     "sample",
+    "fetch",
     "gather",
     "collate",
     "copy",
@@ -25,8 +26,9 @@ Name = Literal[
     "evaluate",
     "checkpoint",
 ]
-"""Making a batch (perhaps in a thread of its own): sampling, gathering rows, cutting whole graphs, copying to a GPU;
-waiting for it; computing on it, and within that forward, backward, the update; collectives; …"""
+"""Making a batch (perhaps in a thread of its own): sampling, fetching rows of other ranks, gathering, cutting whole
+graphs, copying to a GPU; waiting for it; computing on it, and within that forward, backward, the update; collectives;
+…"""
 Listener = Callable[[Name, float, float], None]
 """Called with the name of a span, its begin and its end (`time.perf_counter`, s), in the thread that measured it."""
 

@@ -1,8 +1,8 @@
 """Collect what a step computes on: features and labels of a sampled neighbourhood."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -10,22 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill import _native
-from graphmill.graph.batch import (
-    Block,
-    DenseRows,
-    InputForm,
-    Inputs,
-    MiniBatch,
-    NodeIds,
-    Sampled,
-    SelfAndMean,
-    SparseRows,
-    StorageIds,
-    stored_whole,
-)
-from graphmill.graph.edge_features import EdgeFeatures
+from graphmill.graph.batch import Block, DenseRows, InputForm, Inputs, MiniBatch, SelfAndMean, SparseRows
+from graphmill.graph.edge_features import EdgeFeatures, EdgeRows
 from graphmill.graph.features import Features, SparseFeatures
 from graphmill.graph.graph_set import Room
+from graphmill.graph.sampled import AnySeeds, Sampled, StorageIds, stored_whole
 
 # Batches that can be alive at once besides those in the queue: being made, being copied to a GPU, computed on.
 _BATCHES_IN_MAKING_AND_USE = 3
@@ -67,6 +56,56 @@ def reused_room(prefetch: int, *, pinned: bool = False) -> Room:
     return room
 
 
+class Labels(Protocol):
+    """Classes by the ids of seeds."""
+
+    def __getitem__(self, ids: NDArray[np.int64], /) -> NDArray[np.int64]:
+        """Of each of `ids` [n]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What a sampled neighbourhood reads, within this rank's reach: tables, and the rows of its nodes and edges."""
+
+    features: Features
+    rows: StorageIds  # [num_nodes]
+    edge_values: EdgeRows = field(default_factory=lambda: np.empty((0, 0), dtype=np.float32))
+    edge_rows: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """[num_edges]; [0] if features of edges are not read."""
+
+
+class NeighbourSource(Protocol):
+    """Gives the neighbourhoods of seeds."""
+
+    def sample(self, seeds: AnySeeds) -> Sampled:
+        """The neighbourhood of `seeds`, which must be distinct."""
+
+
+class FeatureSource(Protocol):
+    """Brings what sampled neighbourhoods read within reach."""
+
+    def fetch(self, window: Sequence[Sampled]) -> list[Fetched]:
+        """Of each of some consecutive batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class WholeTables:
+    """Features of a graph that is stored whole: nothing has to be fetched."""
+
+    features: Features
+    edge_features: EdgeFeatures | None  # None: the model reads none
+
+    def fetch(self, window: Sequence[Sampled]) -> list[Fetched]:
+        """The tables themselves, and the rows in them."""
+        return [self._of(sampled) for sampled in window]
+
+    def _of(self, sampled: Sampled) -> Fetched:
+        rows = stored_whole(sampled.node_ids)
+        if self.edge_features is None:
+            return Fetched(self.features, rows)
+        return Fetched(self.features, rows, self.edge_features.values, self.edge_features.rows_of(sampled.edge_ids))
+
+
 @dataclass(frozen=True, slots=True)
 class Collector:
     """Features and labels for sampled neighbourhoods.
@@ -74,14 +113,13 @@ class Collector:
     The feature memory of a batch is reused `prefetch` + 3 batches later: use batches in order, and do not keep them.
     """
 
-    features: Features
-    labels: NDArray[np.int64]
+    labels: Labels
     form: InputForm
     dtype: torch.dtype  # of dense inputs: float32 or bfloat16
     num_threads: int
     prefetch: int
     pinned: bool = False
-    edge_features: EdgeFeatures | None = None  # None: the model reads none
+    edge_columns: int = 0  # features of an edge that the model reads
     _ring: BufferRing = field(init=False, repr=False)
     _edge_ring: BufferRing = field(init=False, repr=False)
 
@@ -90,38 +128,35 @@ class Collector:
         object.__setattr__(self, "_ring", BufferRing(size, self.dtype, self.pinned))
         object.__setattr__(self, "_edge_ring", BufferRing(size, torch.float32, self.pinned))
 
-    def collect(self, sampled: Sampled) -> MiniBatch:
-        """The mini-batch of a sampled neighbourhood, on the CPU."""
+    def collect(self, sampled: Sampled, fetched: Fetched) -> MiniBatch:
+        """The mini-batch of a sampled neighbourhood and what was fetched for it, on the CPU."""
         return MiniBatch(
             seeds=sampled.seeds,
             node_ids=torch.from_numpy(sampled.node_ids),
             blocks=tuple(Block(torch.from_numpy(b.indptr), torch.from_numpy(b.indices)) for b in sampled.blocks),
-            edge_attr=self._edge_attr(sampled),
+            edge_attr=self._edge_attr(fetched),
             num_nodes_per_hop=sampled.num_nodes_per_hop,
             num_edges_per_hop=sampled.num_edges_per_hop,
-            inputs=collect_inputs(
-                self.features, sampled, form=self.form, take=self._ring.take, num_threads=self.num_threads
-            ),
-            labels=torch.from_numpy(self.labels[stored_whole(NodeIds(sampled.seeds.ids))]),
+            inputs=collect_inputs(fetched, sampled, form=self.form, take=self._ring.take, num_threads=self.num_threads),
+            labels=torch.from_numpy(self.labels[sampled.seeds.ids]),
         )
 
-    def _edge_attr(self, sampled: Sampled) -> Tensor:
-        if self.edge_features is None:
+    def _edge_attr(self, fetched: Fetched) -> Tensor:
+        if not self.edge_columns:
             return torch.empty(0, 0)
-        rows = self.edge_features.rows_of(sampled.edge_ids)
-        out = self._edge_ring.take(len(rows), self.edge_features.num_features)
-        _native.gather_rows(self.edge_features.values, rows, out, self.num_threads)
+        out = self._edge_ring.take(len(fetched.edge_rows), self.edge_columns)
+        _native.gather_rows(fetched.edge_values, fetched.edge_rows, out, self.num_threads)
         return out
 
 
 def collect_inputs(
-    features: Features, sampled: Sampled, *, form: InputForm, take: Callable[[int, int], Tensor], num_threads: int
+    fetched: Fetched, sampled: Sampled, *, form: InputForm, take: Callable[[int, int], Tensor], num_threads: int
 ) -> Inputs:
     """The features of a neighbourhood in the form that the model's first layer reads.
 
     `take(num_rows, num_columns)` gives the memory for dense ones, and with it their number format.
     """
-    ids = stored_whole(sampled.node_ids)
+    features, ids = fetched.features, fetched.rows
     if isinstance(features, SparseFeatures):
         return gather_sparse(features, ids, num_threads)
     if form == "self_and_mean":

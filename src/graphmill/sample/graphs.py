@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from graphmill.graph.batch import AnySeeds, Block, GraphBatch
+from graphmill.graph.batch import Block, GraphBatch
 from graphmill.graph.graph_set import GraphSet, Room
+from graphmill.graph.sampled import AnySeeds
 from graphmill.sample.collect import reused_room
 
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from graphmill import _native
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import SeedIds, Seeds
 from graphmill.graph.keys import Purpose
+from graphmill.graph.sampled import SeedIds, Seeds
 from graphmill.graph.topology import Topology
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule

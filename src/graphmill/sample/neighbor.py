@@ -1,12 +1,16 @@
 """Neighbour sampling: seeds in, a relabelled neighbourhood out."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+import numpy as np
+from numpy.typing import NDArray
+
 from graphmill import _native
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import AnySeeds, NodeIds, Sampled, SampledBlock
 from graphmill.graph.keys import Purpose
+from graphmill.graph.sampled import AnySeeds, NodeIds, Sampled, SampledBlock
 from graphmill.graph.topology import Topology
 
 
@@ -51,17 +55,23 @@ class NeighborSampler:
         return Sampled(
             seeds=seeds,
             node_ids=NodeIds(hood.node_ids),
-            blocks=_blocks(hood, resample=self.resample),
+            blocks=blocks_of(hood, resample=self.resample),
             edge_ids=hood.edge_ids,
             num_nodes_per_hop=tuple(hood.num_nodes_per_hop),
             num_edges_per_hop=tuple(hood.num_edges_per_hop),
         )
 
 
-def _blocks(hood: _native.Neighbourhood, *, resample: bool) -> tuple[SampledBlock, ...]:
+def blocks_of(hood: _native.Neighbourhood, *, resample: bool) -> tuple[SampledBlock, ...]:
+    """A block per layer of what was sampled."""
+    return cut_into_blocks(hood.indptr, hood.indices, hood.num_rows_per_hop, resample=resample)
+
+
+def cut_into_blocks(
+    indptr: NDArray[np.int64], indices: NDArray[np.int32], num_rows_per_hop: Sequence[int], *, resample: bool
+) -> tuple[SampledBlock, ...]:
     """A block per layer, cut out of the rows of all hops, which are stored consecutively."""
-    indptr, indices = hood.indptr, hood.indices
-    ends = list(accumulate(hood.num_rows_per_hop))
+    ends = list(accumulate(num_rows_per_hop))
     begins = [0, *ends[:-1]] if resample else [0] * len(ends)
     spans = zip(begins, ends, strict=True)
     return tuple(SampledBlock(indptr[begin : end + 1], indices) for begin, end in reversed(list(spans)))

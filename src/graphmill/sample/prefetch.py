@@ -4,9 +4,11 @@ A thread, not a process: sampling and gathering release the GIL, and nothing is 
 """
 
 import queue
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -21,16 +23,19 @@ class _Finished:
     pass
 
 
-def prefetch(make: Callable[[], Iterator[Item]], depth: int) -> Generator[Item]:
+def prefetch(make: Callable[[], Iterator[Item]], depth: int, *, together: bool = False) -> Generator[Item]:
     """Yield what `make()` yields, in order, with up to `depth` items made ahead; 0 makes each when it is asked for.
 
-    An error in the background is raised here, at the item where it arose. Closing the iterator ends the thread.
+    An error in the background is raised here, at the item where it arose. Closing the iterator ends the thread. An item
+    is held by the caller alone once it is yielded, and by nobody while the next is waited for. `together`: making an
+    item takes collectives, which all ranks must call equally often. So when ranks that took as many items close, each
+    makes as many more as any of them may have made: `depth`, and the one that waits for room.
     """
     if depth == 0:
         yield from make()
         return
     waiting: queue.Queue[Item | _Failed | type[_Finished]] = queue.Queue(maxsize=depth)
-    closed = threading.Event()
+    closed, num_taken, is_failing = threading.Event(), 0, False
 
     def put(entry: Item | _Failed | type[_Finished]) -> bool:
         while not closed.is_set():
@@ -43,9 +48,16 @@ def prefetch(make: Callable[[], Iterator[Item]], depth: int) -> Generator[Item]:
 
     def fill() -> None:
         try:
-            for item in make():
+            items, number = make(), -1
+            for item in items:
+                number += 1  # enumerate would hold the item while the next is made
                 if not put(item):
+                    if together and not is_failing:
+                        last = num_taken + depth  # items from 0; no rank can have made a later one
+                        for _ in islice(items, last - number):
+                            pass
                     return
+                del item
             put(_Finished)
         except BaseException as error:  # noqa: BLE001  # handed to the consumer, who raises it
             put(_Failed(error))
@@ -59,7 +71,18 @@ def prefetch(make: Callable[[], Iterator[Item]], depth: int) -> Generator[Item]:
                 return
             if isinstance(entry, _Failed):
                 raise entry.error
+            num_taken += 1
             yield entry  # type: ignore[misc]  # neither _Finished nor _Failed
+            del entry
     finally:
+        is_failing = _has_failed(sys.exception())
         closed.set()
-        thread.join()
+        if not (together and is_failing):  # the thread may wait for ranks that have stopped; it ends with the process
+            thread.join()
+
+
+def _has_failed(error: BaseException | None) -> bool:
+    """Whether an iterator is left because of an error, its own or one that its user is about to raise."""
+    while isinstance(error, GeneratorExit):  # closed, perhaps on the way out of a block that failed
+        error = error.__context__
+    return error is not None

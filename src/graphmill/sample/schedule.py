@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.graph.batch import SeedIds, Seeds
 from graphmill.graph.keys import Purpose, key_of, keys_below
+from graphmill.graph.sampled import SeedIds, Seeds
 from graphmill.sample.budget import Costs, Packing, pack
 from graphmill.spec.calendar import Batches, BucketedBatches, EqualBatches
 
@@ -71,11 +71,11 @@ class SeedSchedule:
     assign: Assign
 
     @classmethod
-    def equal(cls, ids: Ids, batches: Batches, rng_seed: int) -> "SeedSchedule":
+    def equal(cls, ids: Ids, batches: Batches, rng_seed: int, assign: Assign | None = None) -> "SeedSchedule":
         """`ids` [num_seeds] in an order of their own in every epoch, in equal batches of contiguous shares.
 
         A global batch does not depend on how it is shared: w ranks with batches of b see what one rank with batches of
-        w × b sees. A rank may have no seed at the last step of an epoch.
+        w × b sees. A rank may have no seed at the last step of an epoch. `assign`: another way to share a batch out.
         """
         if not isinstance(batches, EqualBatches):
             raise TypeError(f"{batches} are not of equal size")
@@ -85,7 +85,7 @@ class SeedSchedule:
             num_seeds=len(ids),
             order=KeyedOrder(ids, rng_seed),
             cut=partial(equal_batch, batches=batches),
-            assign=partial(contiguous_shares, world_size=batches.ranks),
+            assign=assign or partial(contiguous_shares, world_size=batches.ranks),
         )
 
     def among(self, world_size: int) -> "SeedSchedule":

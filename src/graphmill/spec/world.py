@@ -49,6 +49,11 @@ def world_of(plan: "Plan", *, ranks: int, hosts: int, machine: "MachineInfo | No
     refuse_unfit_ranks(ranks, device=plan.device, hosts=hosts, machine=machine)
     if ranks == plan.ranks:
         return World(hosts=hosts, ranks=ranks, threads=plan.threads)
+    if plan.task.tied_to_ranks:
+        raise UserError(
+            f"{plan.run_id} is of {plan.ranks} ranks, and {ranks} cannot resume it: {plan.task.tied_to_ranks}",
+            fix=f"resume with {plan.ranks} ranks",
+        )
     _refuse_other_budget(plan, ranks)
     at_once = plan.batch_size * plan.ranks
     if ranks > at_once:

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graphmill.graph.batch import AnySeeds
+from graphmill.graph.sampled import AnySeeds
+from graphmill.sample.collect import Labels
 from graphmill.sample.schedule import BudgetSchedule, SeedSchedule
 from graphmill.spec.classification import ClassifierLossSpec, CrossEntropySpec
 from graphmill.spec.experiment import CustomLossSpec
@@ -97,7 +98,7 @@ class ClassifierLoss:
         return cls(asked, class_weights(asked, num_classes, labels, group.device), custom_loss(plan, asked, group))
 
     def weights(
-        self, schedule: SeedSchedule | BudgetSchedule, labels: NDArray[np.int64], epoch: int, step: int
+        self, schedule: SeedSchedule | BudgetSchedule, labels: Labels, epoch: int, step: int
     ) -> tuple[float, ...]:
         """What the seeds of every rank count together at a step: sums of their classes' weights, or their number.
 

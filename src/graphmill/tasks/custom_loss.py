@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import AnySeeds, SeedIds, Seeds
 from graphmill.graph.keys import Purpose, key_of
+from graphmill.graph.sampled import AnySeeds, SeedIds, Seeds
 from graphmill.spec.experiment import CustomLossSpec
 from graphmill.tasks.custom_code import called, find_function
 

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from graphmill import _native
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import EvaluationSeeds, GraphBatch, SeedIds
+from graphmill.graph.batch import GraphBatch
 from graphmill.graph.graph_set import GraphSet
+from graphmill.graph.sampled import EvaluationSeeds, SeedIds
 from graphmill.sample.budget import Budget
 from graphmill.sample.feed import feed
 from graphmill.sample.graphs import GraphCollector

@@ -16,6 +16,7 @@ from graphmill.tasks.stores import (
     Store,
     find_store,
     known_dataset,
+    load,
     not_prepared,
     prepare_store,
     store_path,
@@ -54,12 +55,31 @@ def plan_experiment(
         sources=find_sources(experiment.sources, passed_over),
         num_batches=_num_batches(experiment, store),
     )
+    plan = _with_schedule(plan)
+    if plan.task.in_parts is not None:
+        from graphmill.partition.shares import share_of_plan
+
+        share_of_plan(plan, 0)  # refused where parts do not divide among hosts, or ranks
     given = "batch_size" in experiment.train.model_fields_set and experiment.train.batch_size != "auto"
     if plan.budget is not None and given:
         _tell_once(f"not used: train.batch_size={experiment.train.batch_size}, since train.batch has a budget")
     if plan.task.unused:
         _tell_once(f"not used: {plan.task.unused}")
     return plan
+
+
+def _with_schedule(plan: Plan) -> Plan:
+    """The plan, with where its presampled epochs are, if it reads such; `UserError` if they are another run's."""
+    folder = getattr(plan.task, "presampled", None)
+    if folder is None or not plan.dataset.is_prepared:
+        return plan
+    from graphmill.sample.presampled.schedule import EpochSource, refuse_missing, refuse_other
+
+    source: EpochSource = load(plan.kind.presample)(plan)
+    found = source.folder(Path(folder).absolute())
+    refuse_other(found.path, found.identity)
+    refuse_missing(found, plan.calendar.num_epochs)
+    return plan.model_copy(update={"task": plan.task.model_copy(update={"presampled": str(found.path)})})
 
 
 @cache

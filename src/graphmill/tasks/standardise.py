@@ -1,5 +1,7 @@
 """Mean and standard deviation of features, as scikit-learn's StandardScaler has them."""
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,13 +15,20 @@ def statistics(features: DenseFeatures, nodes: NDArray[np.int64]) -> tuple[NDArr
 
     In two passes over blocks of rows, in float64. Of no nodes: 0 and 1.
     """
+    return statistics_of(lambda block: DenseFeatures(features.x[block], features.dtype), nodes, features.num_features)
+
+
+def statistics_of(
+    rows_of: Callable[[NDArray[np.int64]], DenseFeatures], nodes: NDArray[np.int64], num_features: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The same of rows that `rows_of` brings, some nodes at a time; it is called equally often for as many nodes."""
     blocks = np.array_split(nodes, max(1, -(-len(nodes) // _ROWS_AT_A_TIME)))
-    mean = np.zeros(features.num_features)
+    mean = np.zeros(num_features)
     for block in blocks:
-        mean += _rows(features, block).sum(axis=0) / max(1, len(nodes))
-    variance = np.zeros(features.num_features)
+        mean += _as_float64(rows_of(block)).sum(axis=0) / max(1, len(nodes))
+    variance = np.zeros(num_features)
     for block in blocks:
-        variance += np.square(_rows(features, block) - mean).sum(axis=0) / max(1, len(nodes))
+        variance += np.square(_as_float64(rows_of(block)) - mean).sum(axis=0) / max(1, len(nodes))
     return mean, np.where(_is_constant(mean, variance, len(nodes)), 1.0, np.sqrt(variance))
 
 
@@ -30,5 +39,5 @@ def _is_constant(mean: NDArray[np.float64], variance: NDArray[np.float64], num_n
     return found
 
 
-def _rows(features: DenseFeatures, nodes: NDArray[np.int64]) -> NDArray[np.float64]:
-    return to_float32(DenseFeatures(features.x[nodes], features.dtype)).astype(np.float64)
+def _as_float64(rows: DenseFeatures) -> NDArray[np.float64]:
+    return to_float32(rows).astype(np.float64)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from graphmill.nn.weights import Weights
+from graphmill.spec.columns import Cell
 from graphmill.spec.plan import Plan
 from graphmill.tasks.attended import Attention
 
@@ -119,6 +120,14 @@ class KnowsLargestBatches(Protocol):
 
     def largest_batches(self) -> Sequence[tuple[int, int]]:
         """Epoch and step of some: at least one. What fits into memory is tried on these."""
+
+
+@runtime_checkable
+class CountsEpochs(Protocol):
+    """A task that knows more of an epoch than the loop does; its kind names the columns (`own_columns`)."""
+
+    def epoch_facts(self) -> Mapping[str, Cell]:
+        """Of the epoch whose batches were made last, by column. All ranks call it together, after its last step."""
 
 
 @runtime_checkable

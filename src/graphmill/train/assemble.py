@@ -12,6 +12,7 @@ from torch.distributed.distributed_c10d import Store
 from graphmill.base.errors import UserError
 from graphmill.monitor.summary import MonitorFolder
 from graphmill.nn.weights import Loaded, Weights
+from graphmill.partition.shares import share_of_plan
 from graphmill.record.events import EventWriter
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import staged_store_path
@@ -51,7 +52,8 @@ def build(context: RankContext, device: torch.device, alive: Callable[[], None])
     """Everything one rank trains with, on `device`; `alive` is called at each step."""
     folder, plan, rank = context.folder, context.plan, context.rank
     group = Group(rank.rank, rank.world_size, device)
-    staged = staged_store_path(plan, os.environ, folder)
+    share = share_of_plan(plan, rank.rank // rank.local_world_size)
+    staged = staged_store_path(plan, os.environ, folder, share)
     task = build_task(plan if staged is None else plan.reading_from(str(staged)), group)
     initial = _initial_weights(folder, plan, task.model)
     _hand_over_sources(folder, plan, task)

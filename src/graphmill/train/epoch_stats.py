@@ -102,6 +102,7 @@ class EpochStats:
             if batch is None:
                 return
             yield batch
+            del batch  # released before the next is asked for
 
     @contextmanager
     def computing(self) -> Iterator[None]:

@@ -19,7 +19,7 @@ from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.sync.schemes import Step
 from graphmill.tasks.baselines import BaselineScore
-from graphmill.tasks.task import SPLITS, AnyTask, Batch, EvaluatesSets, EvaluationStopped, Measures, Split
+from graphmill.tasks.task import SPLITS, AnyTask, Batch, CountsEpochs, EvaluatesSets, EvaluationStopped, Measures, Split
 from graphmill.train.checkpoint import CheckpointStore, ResumeState
 from graphmill.train.epoch_stats import EpochStats, evaluation_facts
 from graphmill.train.learner import Learner
@@ -116,6 +116,7 @@ class Training:
                     self._forward_and_backward(batch)
                     synchronised = self._after_backward()
                 self.run_log.progress.step(self.epoch, self.step, batch.num_seeds)
+                del batch  # its memory is that of a later one
                 self.alive()
                 if synchronised and not self._go_on():
                     return False
@@ -176,6 +177,9 @@ class Training:
         facts = self.stats.facts(
             epoch=self.epoch, steps_done=self.steps_done, loss=loss_sum / (weight or 1), num_seeds=self._num_seeds()
         )
+        task: object = self.task
+        if isinstance(task, CountsEpochs):
+            facts |= task.epoch_facts()
         is_last = self.calendar.is_last(self.steps_done)
         every = self.plan.evaluate_every_epochs
         improved = False

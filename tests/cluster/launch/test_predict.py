@@ -5,9 +5,11 @@ from dataclasses import asdict
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.cluster.launch.predict import MEASURED_FILE, Measurements, cost_of
+from graphmill.cluster.launch.predict import MEASURED_FILE, Measurements, cost_of, whole_epochs
 from graphmill.cluster.launch.trial import Trial, num_checkpoints
+from graphmill.spec.calendar import BucketedBatches
 from graphmill.spec.pipeline import SourceSpec, StageSpec
+from graphmill.spec.plan import Plan
 from graphmill.spec.weights import InitialWeights
 
 FIRST = StageSpec(name="first")
@@ -34,6 +36,15 @@ def test_a_whole_stage(make_plan):
     assert cost.end_s == pytest.approx(2 + 1.5 * (4.0 + 0.5 + 2.0)), "the ranks keep back so much of their job's time"
     assert (cost.memory_mib.low, cost.memory_mib.high) == (pytest.approx(720), pytest.approx(880)), "of two ranks"
     assert (cost.shape.hosts, cost.shape.ranks_per_host, cost.shape.device) == (1, 2, "cpu")
+
+
+def test_a_trial_of_batches_of_several_sizes_is_of_whole_epochs(make_plan, monkeypatch):
+    plan = make_plan(epochs=4)  # 6 steps an epoch
+    length = plan.calendar.length(0)
+    assert [whole_epochs(plan, steps) for steps in (1, length, 10**6)] == [1, length, plan.last_step]
+    monkeypatch.setattr(Plan, "batches", property(lambda _: BucketedBatches((5, 3), 4, 1)))
+    asked = [1, length, length + 1, 2 * length, 10**6]
+    assert [whole_epochs(plan, steps) for steps in asked] == [length, length, 2 * length, 2 * length, plan.last_step]
 
 
 def test_uneven_steps_widen_the_interval(make_plan):

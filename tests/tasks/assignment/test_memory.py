@@ -17,17 +17,16 @@ from graphmill.tasks.planning import plan_experiment
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    counts = ("512:24", "1024:12")
+    counts = ("256:24", "512:24", "1024:46")
     return prepared(tmp_path_factory.mktemp("lap"), families=("uniform",), instances_map=counts, workers=2)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("size", "batch_size"), [(512, 8), (1024, 8)])
-def test_of_a_run_of_one_gnn(store, tmp_path, size, batch_size):
+def said_and_peak(store, tmp_path: Path, dataset: dict, train: dict) -> tuple[float, float]:
+    """MiB by formula, and of a run of its own."""
     experiment = AssignmentExperiment.model_validate(
         {
-            "dataset": {"name": str(store.path), "sizes": [size]},
-            "train": {"epochs": 2, "batch_size": batch_size, "threads": 1, "device": "cpu", "prefetch": 0},
+            "dataset": {"name": str(store.path), **dataset},
+            "train": {"batch_size": 8, "threads": 1, "device": "cpu", **train},
         }
     )
     machine = MachineInfo(num_cores=2, num_gpus=0)
@@ -35,6 +34,22 @@ def test_of_a_run_of_one_gnn(store, tmp_path, size, batch_size):
     (tmp_path / "plan.json").write_text(plan_text(plan))
     command = [sys.executable, "-m", "graphmill.train.try_batch", str(tmp_path / "plan.json"), "100000"]
     ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    peak = json.loads(ran.stdout.splitlines()[-1])["peak_mib"]
     said = modelled(plan).memory_per_rank_mib
+    assert said is not None
+    return said, json.loads(ran.stdout.splitlines()[-1])["peak_mib"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [512, 1024])
+def test_of_a_run_of_one_gnn(store, tmp_path, size):
+    said, peak = said_and_peak(store, tmp_path, {"sizes": [size]}, {"epochs": 2, "prefetch": 0})
     assert peak <= said <= 1.1 * peak
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("size", "earlier"), [(512, [256]), (1024, [256, 512])])
+def test_of_a_run_that_replays_earlier_sizes(store, tmp_path, size, earlier):
+    """What steps of one size free is of use to those of another: memory does not grow from epoch to epoch."""
+    dataset = {"sizes": [size], "replay": {"sizes": earlier, "share": 0.3}}
+    said, peak = said_and_peak(store, tmp_path, dataset, {"epochs": 20})
+    assert abs(said / peak - 1) <= 0.1

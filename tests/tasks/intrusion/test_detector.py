@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from graphmill.graph.batch import Block, EvaluationSeeds, GraphBatch, SeedIds
+from graphmill.graph.batch import Block, GraphBatch
 from graphmill.graph.graph_set import GraphSet
+from graphmill.graph.sampled import EvaluationSeeds, SeedIds
 from graphmill.nn.can.fixed import fixed
 from graphmill.nn.can.fusion import CanFusion
 from graphmill.spec.can_models import CanGatSpec, CanVgaeSpec, FusionSpec

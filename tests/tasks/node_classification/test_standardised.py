@@ -152,7 +152,7 @@ def test_weights_carry_the_training_graphs_statistics_to_other_data(root, model)
     assert torch.equal(elsewhere.model.standardise.mean, trained.model.standardise.mean)
     loaded = NodeClassification.inference_model(plan, weights).eval()
     for task in (trained, elsewhere):
-        store, topology = task.store, task.sampler.topology
+        store, topology = task.source.store, task.sampler.topology
         targets = np.repeat(np.arange(topology.num_nodes), np.diff(topology.indptr))
         edges = torch.from_numpy(np.stack([np.asarray(topology.indices, np.int64), targets]))
         with torch.no_grad():

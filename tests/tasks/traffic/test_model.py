@@ -8,7 +8,7 @@ import torch
 from rounding import Bounded, assert_within
 
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import SeedIds, Seeds
+from graphmill.graph.sampled import SeedIds, Seeds
 from graphmill.sync.replica import Replica
 from graphmill.tasks.traffic import dcgru
 from graphmill.tasks.traffic import walks as walks_module

@@ -9,7 +9,7 @@ import torch
 from rounding import UNIT
 
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import SeedIds, Seeds
+from graphmill.graph.sampled import SeedIds, Seeds
 from graphmill.spec.kinds.traffic import TrafficExperiment
 from graphmill.spec.modelled import modelled
 from graphmill.spec.plan import MachineInfo

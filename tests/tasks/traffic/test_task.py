@@ -9,7 +9,7 @@ import torch
 from rounding import FACTOR, UNIT, Bounded, assert_near, assert_within
 
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import SeedIds, Seeds
+from graphmill.graph.sampled import SeedIds, Seeds
 from graphmill.spec.kinds.traffic import KIND, TrafficExperiment
 from graphmill.spec.plan import MachineInfo, Plan
 from graphmill.sync.group import Group

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rounding import Bounded, assert_within
 
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import SeedIds, Seeds
+from graphmill.graph.sampled import SeedIds, Seeds
 from graphmill.spec.kinds.traffic import TrafficDatasetSpec
 from graphmill.tasks.traffic.generate import generate
 from graphmill.tasks.traffic.store import TrafficStore, window_starts, write_traffic

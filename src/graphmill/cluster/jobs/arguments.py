@@ -10,6 +10,7 @@ from typing import Final
 from graphmill.cluster.launch.attempt import Follow
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.snapshot import Snapshot
+from graphmill.spec.job.command import Command
 from graphmill.spec.job.options import Launcher, OnStagingFailure, OnTimeLimit
 
 
@@ -55,12 +56,21 @@ class StagesHere:
 
 
 @dataclass(frozen=True, slots=True)
+class CommandHere:
+    """What the job runs in place of training."""
+
+    folder: Path
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
 class Arguments:
     """All of it."""
 
     runs: tuple[Path, ...]  # one after another, unless side by side; none: `new_run` makes one
     new_run: NewRun
     pipeline: StagesHere | None  # in place of runs
+    command: CommandHere | None  # in place of training
     examine: Path | None  # look at the hosts in place of training; what is found is written here
     on_time_limit: OnTimeLimit
     max_attempts: int
@@ -94,7 +104,8 @@ DESCRIPTION: Final = """The driver of a job, started once by its script, on the 
 
 For each run in turn: own it, note the attempt, stage the dataset, start the ranks with srun, pass signals on, judge how
 they ended, write the outcome and the epilog. Then finish, requeue the job, submit the next one, or give up. Without a
-RUN it makes a run folder from --experiment. Exit status: the run's, see graphmill.record.endings."""
+RUN it makes a run folder from --experiment. With --command it runs what follows -- once, in place of ranks. Exit
+status: the run's, see graphmill.record.endings, or the command's own."""
 
 
 def parse_arguments(words: Sequence[str] | None = None) -> Arguments:
@@ -117,6 +128,9 @@ def parse_arguments(words: Sequence[str] | None = None) -> Arguments:
     of_pipeline.add_argument("--pipeline", type=Path, metavar="FOLDER")
     of_pipeline.add_argument("--stage", action="append", default=[], metavar="NAME")
     of_pipeline.add_argument("--hand-over", action="store_true", help="the next job continues what is not finished")
+    of_command = parser.add_argument_group("a command in place of RUN: its words follow --")
+    of_command.add_argument("--command", type=Path, metavar="FOLDER")
+    of_command.add_argument("--data", metavar="FOLDER", help="prepared data that it reads")
     of_hosts = parser.add_argument_group("a look at the hosts, in place of RUN")
     of_hosts.add_argument("--examine", type=Path, metavar="FOLDER")
     end = parser.add_argument_group("what follows an attempt")
@@ -145,10 +159,24 @@ def parse_arguments(words: Sequence[str] | None = None) -> Arguments:
     staging.add_argument("--staging-to", metavar="FOLDER")
     staging.add_argument("--staging-via", metavar="FOLDER")
     staging.add_argument("--staging-on-failure", choices=("fail", "use_shared"), default="fail")
-    return _arguments(parser.parse_args(words))
+    own, dashes, rest = _split(sys.argv[1:] if words is None else words)
+    options = parser.parse_args(own)
+    if bool(dashes) != (options.command is not None) or (dashes and not rest):
+        parser.error("--command FOLDER and -- WORD… go together")
+    return _arguments(options, tuple(rest))
 
 
-def _arguments(options: argparse.Namespace) -> Arguments:
+def _split(words: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
+    """At the first `--`: what follows belongs to the command, a second `--` too, which argparse would take away."""
+    found = list(words)
+    at = found.index("--") if "--" in found else len(found)
+    return found[:at], found[at : at + 1], found[at + 1 :]
+
+
+def _arguments(options: argparse.Namespace, words: tuple[str, ...]) -> Arguments:
+    command = None
+    if options.command is not None:
+        command = CommandHere(options.command, Command(words=words, data=options.data))
     return Arguments(
         runs=tuple(options.runs),
         new_run=NewRun(
@@ -162,6 +190,7 @@ def _arguments(options: argparse.Namespace) -> Arguments:
         pipeline=None
         if options.pipeline is None
         else StagesHere(options.pipeline, tuple(options.stage), options.hand_over),
+        command=command,
         examine=options.examine,
         on_time_limit=options.on_time_limit,
         max_attempts=options.max_attempts,

@@ -3,8 +3,8 @@
 One process from the first line to the exit status: own the run, note the attempt, stage the dataset, find a port for
 the rendezvous, srun the ranks, pass signals on, judge how they ended, requeue or submit the next job. Several runs are
 trained one after another, or side by side (`side_by_side.py`), and a run that is done is passed over, so a requeued job
-continues where it was. With `--pipeline`, the runs are stages (`stages_in_job.py`); with `--examine`,
-nothing is trained.
+continues where it was. With `--pipeline`, the runs are stages (`stages_in_job.py`); with `--command`,
+the job runs that in place of ranks (`command_in_job.py`); with `--examine`, nothing is trained.
 """
 
 import logging
@@ -25,12 +25,20 @@ from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.messages import show_messages
 from graphmill.cluster.jobs import job_end, next_job
 from graphmill.cluster.jobs.arguments import Arguments, parse_arguments
+from graphmill.cluster.jobs.command_in_job import NOT_BEGUN, await_word, judge_command, run_command, was_ended
 from graphmill.cluster.jobs.examine_in_job import examine
 from graphmill.cluster.jobs.new_run import count, find_or_make
 from graphmill.cluster.jobs.side_by_side import SharedSignals, port_key, share_of_memory, train_side_by_side
 from graphmill.cluster.jobs.srun_step import Signals, SrunStep
 from graphmill.cluster.jobs.stages_in_job import run_stages
-from graphmill.cluster.jobs.steps import JobHere, Rendezvous, environment, rank_command, staging_command
+from graphmill.cluster.jobs.steps import (
+    JobHere,
+    Rendezvous,
+    environment,
+    rank_command,
+    single_command,
+    staging_command,
+)
 from graphmill.cluster.jobs.succession import why_leave
 from graphmill.cluster.launch.attempt import Decision, decide
 from graphmill.cluster.launch.judge import Evidence, Judgement, judge, note_outcome, tail
@@ -42,7 +50,8 @@ from graphmill.runtime.network import candidate_ports, is_free
 from graphmill.runtime.snapshot import import_from_snapshot, put_into
 from graphmill.slurm.commands import SlurmError, kill_wait_s
 from graphmill.slurm.hostlist import expand_hostlist
-from graphmill.spec.world import world_of
+from graphmill.spec.job.command import Command
+from graphmill.spec.world import World, world_of
 
 _log = logging.getLogger(__name__)
 
@@ -82,6 +91,8 @@ def _train_all(arguments: Arguments) -> int:
         return examine(first, arguments.examine)
     if arguments.pipeline is not None:
         return run_stages(first, arguments.pipeline)
+    if arguments.command is not None:
+        return run_command(first, RunFolder(arguments.command.folder))
     if arguments.side_by_side > 1:
         return train_side_by_side(drivers, first.runs(), os.environ)
     for folder in first.runs():
@@ -112,15 +123,14 @@ class Driver:
         return [RunFolder(folder.path.resolve()) for folder in found]
 
     def train(self, folder: RunFolder) -> Decision:
-        """One attempt of one run. Returns what follows, which has been started."""
+        """One attempt of one run, or of the job's command. Returns what follows, which has been started."""
         if self.arguments.follow == "resubmit":
             why = why_leave(folder, self.environ, max_attempts=self.arguments.max_attempts)
             if why:
                 _log.info(f"{folder.path}: nothing to do: {why}")
                 return Decision("give_up", why, exits.DONE)
         job = self.environ.get("SLURM_JOB_ID", "")
-        hosts = self.here.num_hosts
-        world = world_of(folder.read_plan(), ranks=hosts * self.arguments.ranks_per_host, hosts=hosts)
+        world = self._world(folder)
         with attempt(folder, command=sys.argv, job_id=job, wait_s=OWNER_LEAVES_WITHIN_S, world=world) as begun:
             if begun is None:
                 _log.info(f"{folder.path} is done already; nothing is trained")
@@ -142,10 +152,20 @@ class Driver:
     def _attempted(self, folder: RunFolder, started: float) -> Decision:
         try:
             staged = self._stage(folder, started)
-            return self._ranks(folder, started) if staged is None else self._follow(folder, staged, tries_left=0)
+            if staged is not None:
+                return self._follow(folder, staged, tries_left=0)
+            command = self.arguments.command
+            return self._ranks(folder, started) if command is None else self._command(folder, command.command, started)
         except UnreadableError as error:  # what the ranks left cannot be judged now
             unjudged = Judgement(ENDINGS[self._asked or "io_error"], None, str(error))
             return self._follow(folder, unjudged, tries_left=0)
+
+    def _world(self, folder: RunFolder) -> World | None:
+        """As many ranks as the job has room for, which may be others than planned; None: the job's command has none."""
+        if folder.is_command():
+            return None
+        hosts = self.here.num_hosts
+        return world_of(folder.read_plan(), ranks=hosts * self.arguments.ranks_per_host, hosts=hosts)
 
     @property
     def here(self) -> JobHere:
@@ -157,8 +177,11 @@ class Driver:
 
     def _here_for(self, folder: RunFolder) -> JobHere:
         """With the data of the run, which a container must be shown."""
-        has_container = self.arguments.container is not None
-        return replace(self.here, data=Path(folder.read_plan().dataset.path)) if has_container else self.here
+        command = self.arguments.command
+        if self.arguments.container is None or (command is not None and command.command.data is None):
+            return self.here
+        data = folder.read_plan().dataset.path if command is None else command.command.data
+        return replace(self.here, data=Path(str(data)))
 
     def _announce(self, begun: Begun) -> None:
         restarts = self.environ.get("SLURM_RESTART_COUNT")  # not set in a job's first run
@@ -170,15 +193,29 @@ class Driver:
 
     def _stage(self, folder: RunFolder, started: float) -> Judgement | None:
         """Copy the dataset near the ranks. None if that succeeded, or nothing is to be copied."""
-        if self.arguments.staging is None:
+        asked = self.arguments.command
+        if self.arguments.staging is None or (asked is not None and asked.command.data is None):
             return None
         command = staging_command(self.arguments, folder.path, self._here_for(folder))
         step = self._srun(command, environment(self.arguments, self.environ, None), folder, started)
         if step.status == exits.DONE and self.cause is None:
             return None
         problem = f"staging the dataset failed: {step.first_error() or f'srun ended with exit status {step.status}'}"
+        if asked is not None:
+            return judge_command(step, is_ours=True, asked=self._asked)
         status = exits.BAD_REQUEST if step.status == exits.BAD_REQUEST else None
         return judge(folder, Evidence(started, asked=self._asked, status=status, problem=problem))
+
+    def _command(self, folder: RunFolder, command: Command, started: float) -> Decision:
+        if folder.is_asked_to_stop():  # before there was a step that could be told
+            self.cause = job_end.Cause("stopped")
+            return self._follow(folder, NOT_BEGUN, tries_left=0)
+        words = single_command(self.arguments, folder.path, command.words, self._here_for(folder))
+        step = self._srun(words, environment(self.arguments, self.environ, None), folder, started)
+        if self.cause is None and was_ended(step):
+            await_word(self)
+            self.cause = job_end.why_terminated(self.environ)
+        return self._follow(folder, judge_command(step, is_ours=command.is_ours, asked=self._asked), tries_left=0)
 
     def _ranks(self, folder: RunFolder, started: float) -> Decision:
         for trial in range(1, TRIES + 1):
@@ -206,8 +243,12 @@ class Driver:
         while True:
             step = SrunStep.start(command, environ)
             self._wait(step, folder, started)
-            has_begun = any(event.time >= started for event in _last_events(folder))
-            if has_begun or self.cause is not None or not step.found_no_slurm() or time.time() >= until:
+            if (
+                _has_begun(folder, started)
+                or self.cause is not None
+                or not step.found_no_slurm()
+                or time.time() >= until
+            ):
                 return step
             _log.warning(f"Slurm did not answer srun, and no rank has begun: again for {until - time.time():.0f} s")
             time.sleep(_SRUN_AGAIN_S)
@@ -263,8 +304,10 @@ class Driver:
             step.kill()
             return
         self.cause = cause = job_end.why_terminated(self.environ)
-        _log.info(f"SIGTERM: {cause.ending.replace('_', ' ')}; the ranks were asked to save at once")
-        if not step.wait_within(self.signals, job_end.SAVE_WITHIN * kill_wait_s()):
+        who = "the ranks were asked to save" if self.arguments.command is None else "the command was asked to leave"
+        _log.info(f"SIGTERM: {cause.ending.replace('_', ' ')}; {who} at once")
+        has_left = step.wait_within(self.signals, job_end.SAVE_WITHIN * kill_wait_s())
+        if not has_left and self.arguments.command is None:
             _log.warning("the ranks did not finish their round in time: steps since the last checkpoint are lost")
 
     def _has_missed_a_rank(self, folder: RunFolder, started: float) -> bool:
@@ -301,6 +344,8 @@ class Driver:
         decision = decide(end, on_time_limit=arguments.follow, max_attempts=arguments.max_attempts)
         if decision.step == "other_port":
             return decision
+        if arguments.command is not None and decision.step == "finish":
+            decision = replace(decision, reason="the command is done")
         if decision.step == "retry" and (folder.is_asked_to_stop() or arguments.is_asked_to_stop()):
             decision = replace(decision, step="give_up", reason="stop was requested (graphmill stop)")
         if self.cause is not None and self.cause.is_requeued:
@@ -309,7 +354,7 @@ class Driver:
             decision = self._with_successor(folder, decision)
         job_end.report_failure(folder, judgement)
         with best_effort_write():
-            note_outcome(folder, judgement, last.time)
+            note_outcome(folder, judgement, last.time, message=judgement.problem if arguments.command else "")
         job_end.report_end(folder, judgement, end, decision, self.environ, in_haste=self.signals.terminated)
         self._lost_hosts = judgement.lost_hosts
         return decision
@@ -338,6 +383,13 @@ def _last_line(log: Path, *, since: float) -> str:
         lines = [line for line in tail(log) if line.strip()] if log.stat().st_mtime >= since else []
         return lines[-1].strip() if lines else ""
     return ""
+
+
+def _has_begun(folder: RunFolder, started: float) -> bool:
+    """Whether a rank, or the command, runs or has run since then: srun must not start it again."""
+    if folder.is_command():  # it leaves no events, but its monitor does
+        return (folder.heartbeat() or 0.0) >= started or _last_line(folder.log_path(0), since=started) != ""
+    return any(event.time >= started for event in _last_events(folder))
 
 
 def _last_events(folder: RunFolder) -> list[Event]:

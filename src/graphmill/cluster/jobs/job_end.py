@@ -85,7 +85,8 @@ def report_failure(folder: RunFolder, judgement: Judgement) -> None:
     if judgement.is_saved:
         return
     first = judgement.first
-    said = [] if first is None or first.rank is None else tail(folder.log_path(first.rank))
+    rank = 0 if folder.is_command() else None if first is None else first.rank
+    said = [] if rank is None else tail(folder.log_path(rank))
     sys.stderr.write(judgement.report([] if judgement.ending.name == "lost" else said, log=None, resume=None))
     sys.stderr.flush()
 
@@ -112,7 +113,8 @@ def report_end(
     follows = f"{decision.step.replace('_', ' ')}: {decision.reason}"
     _log.info(f"attempt {end.number} ended: {judgement.ending.name}{why}; {follows}")
     if decision.step == "give_up" and judgement.ending.name != "bad_request":
-        sys.stderr.write(f"  → continue with `graphmill submit --resume {folder.path}`\n")
+        verb = "run it again" if folder.is_command() else "continue"
+        sys.stderr.write(f"  → {verb} with `graphmill submit --resume {folder.path}`\n")
         sys.stderr.flush()
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import jinja2
 
 from graphmill.base.amounts import clock_of, mib_of
-from graphmill.cluster.jobs.quoting import bash_line, bash_word, sbatch_value, slurm_file_name
+from graphmill.cluster.jobs.quoting import bash_line, bash_word, bash_words, sbatch_value, slurm_file_name
+from graphmill.spec.job.command import Command
 from graphmill.spec.job.resolve import Begin, Job, NoContainerSpec, PyxisSpec, ShifterSpec, StagesOfAPipeline
 
 
@@ -28,6 +29,7 @@ def render_script(job: Job) -> str:
         exports=_exports(job),
         python=bash_word(job.python, field="slurm.python"),
         side_by_side=job.side_by_side,
+        runs_a_command=job.command is not None,
         run_folders=[bash_word(folder, field="the run folder") for folder in job.run_folders],
         options=_options(job),
     )
@@ -123,24 +125,36 @@ def _options(job: Job) -> list[str]:
         *_container(job),
         *_staging(job),
     ]
+    return [*lines, *_what(job)]
+
+
+def _what(job: Job) -> list[str]:
+    """Those that say what the job runs."""
     if job.examines:
-        return [*lines, f"--examine={bash_word(job.run_folders[0], field='--logs-root')}"]
+        return [f"--examine={bash_word(job.run_folders[0], field='--logs-root')}"]
     if job.pipeline is not None:
-        return [*lines, *_pipeline(job.pipeline)]
+        return _pipeline(job.pipeline)
+    if job.command is not None:
+        return _command(job.command, job.run_folders[0])
     if job.side_by_side > 1:
         number = job.side_by_side
-        return [*lines, f"--side-by-side={number}", f'"${{runs[@]:$((SLURM_ARRAY_TASK_ID * {number})):{number}}}"']
-    if len(job.run_folders) > 1:
-        return [*lines, '"$run"']
+        return [f"--side-by-side={number}", f'"${{runs[@]:$((SLURM_ARRAY_TASK_ID * {number})):{number}}}"']
     if job.run_folders:
-        return [*lines, bash_word(job.run_folders[0], field="the run folder")]
-    return [*lines, *_begin(job, job.begin or Begin())]
+        return ['"$run"' if len(job.run_folders) > 1 else bash_word(job.run_folders[0], field="the run folder")]
+    return _begin(job, job.begin or Begin())
 
 
 def _pipeline(part: StagesOfAPipeline) -> list[str]:
     stages = " ".join(f"--stage={bash_word(stage, field='the stage')}" for stage in part.stages)
     folder = f"--pipeline={bash_word(part.folder, field='the folder of the pipeline')}"
     return [f"{folder} {stages}", *(["--hand-over"] if part.hands_over else [])]
+
+
+def _command(command: Command, folder: str) -> list[str]:
+    """Its words last: what follows -- is no option of the driver."""
+    options = f"--command={bash_word(folder, field='--logs-root')}"
+    data = [] if command.data is None else [f"--data={bash_word(command.data, field='--data')}"]
+    return [options, *data, f"-- {bash_words(command.words, field='the command')}"]
 
 
 def _begin(job: Job, begin: Begin) -> list[str]:

@@ -67,6 +67,14 @@ def rank_command(arguments: Arguments, run: Path, here: JobHere, rendezvous: Ren
     return ["srun", *size, *_log(run, "host_%n.log"), *inside, "torchrun", *python, *agent, *worker]
 
 
+def single_command(arguments: Arguments, folder: Path, words: Sequence[str], here: JobHere) -> list[str]:
+    """Runs a command once, on the job's first host, with a monitor beside it; what it prints is rank 0's log."""
+    size = _size(1, arguments.cpus_per_host, here, _share(arguments, here))
+    inside = [*_srun_container(arguments, folder, here), *_DEAF_TO_WARNING]
+    what = ["-m", "graphmill.cluster.jobs.command_here", str(folder), "--", *words]
+    return ["srun", *size, *_log(folder, "rank_%t.log"), *inside, "command", *_python(arguments, folder, here), *what]
+
+
 def examine_command(arguments: Arguments, folder: Path, here: JobHere, hosts: Sequence[str]) -> list[str]:
     """Looks at every host, and measures the ways between them."""
     size = _size(1, arguments.cpus_per_host, here, _share(arguments, here))

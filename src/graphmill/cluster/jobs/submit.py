@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
@@ -96,6 +96,10 @@ class Request:
         """What is passed to sbatch."""
         return Submission(self.folder.script_path, self.script, self.dependency)
 
+    def write(self) -> None:
+        """Write the copy of the user's code, job.json and job.sbatch."""
+        write_request(self)
+
 
 def plan_request(
     experiment: Experiment,
@@ -176,7 +180,20 @@ def submit_new(request: Request, environ: Mapping[str, str]) -> SubmittedJob:
         return job
 
 
-def resubmit(request: Request, environ: Mapping[str, str]) -> SubmittedJob:
+class Resubmitted(Protocol):
+    """What is submitted again: a run to continue, or a command."""
+
+    @property
+    def folder(self) -> RunFolder: ...  # noqa: D102
+    @property
+    def submission(self) -> Submission: ...  # noqa: D102
+    @property
+    def changes(self) -> tuple[str, ...]: ...  # noqa: D102
+
+    def write(self) -> None: ...  # noqa: D102
+
+
+def resubmit(request: Resubmitted, environ: Mapping[str, str]) -> SubmittedJob:
     """Submit a job that continues the run of an existing folder. Refused while another job, or a process, trains it."""
     folder = request.folder
     with folder.lock():
@@ -186,7 +203,7 @@ def resubmit(request: Request, environ: Mapping[str, str]) -> SubmittedJob:
             folder.note_job(lost)
             refuse_alive(folder)
         check_with_slurm(request.submission, environ)
-        write_request(request)
+        request.write()
         folder.stop_path.unlink(missing_ok=True)
         job = submit_script(request.submission, environ, earlier=folder.jobs())
         job = job.model_copy(update={"changes": request.changes})
@@ -198,9 +215,17 @@ def resubmit(request: Request, environ: Mapping[str, str]) -> SubmittedJob:
 def new_folder(request: Request) -> Iterator[RunFolder]:
     """A run folder, made and locked; removed if the block fails, unless a job may be queued that needs it."""
     folder = RunFolder.create(request.plan, request.logs_root)
+    sources = [folder.source_path(name) for name in request.plan.sources]
+    made = [folder.script_path, folder.job_path, folder.plan_path, folder.initial_weights_path, *sources]
+    with kept_for_a_job(folder, made), folder.lock():
+        yield folder
+
+
+@contextmanager
+def kept_for_a_job(folder: RunFolder, made: Sequence[Path]) -> Iterator[None]:
+    """Remove a new folder and what was `made` in it if the block fails, unless a job may be queued that needs it."""
     try:
-        with folder.lock():
-            yield folder
+        yield
     except SlurmSilentError as error:
         raise UserError(
             f"{error.message}: whether the job was queued is not known; {folder.path} is kept for it",
@@ -208,15 +233,7 @@ def new_folder(request: Request) -> Iterator[RunFolder]:
         ) from None
     except BaseException:
         if not folder.jobs():
-            for path in (
-                folder.script_path,
-                folder.job_path,
-                folder.plan_path,
-                folder.initial_weights_path,
-                *(folder.source_path(name) for name in request.plan.sources),
-                folder.jobs_path,
-                folder.path / ".lock",
-            ):
+            for path in (*made, folder.jobs_path, folder.path / ".lock"):
                 path.unlink(missing_ok=True)
             with suppress(OSError):  # someone else put a file there: it is kept
                 folder.path.rmdir()
@@ -345,16 +362,20 @@ def request_of(folder: RunFolder, *, dependency: str = "", options: Sequence[str
         script = render_script(job)
     before = job
     if options:
-        sites = [text.partition("=")[2] for text in options if text.startswith(_SITE_OPTION)]
-        others = [text for text in options if not text.startswith(_SITE_OPTION)]
-        job = changed_job(
-            job, find_site(str(parse_value(sites[-1], source=_SITE_OPTION)) if sites else job.site), others
-        )
+        job = with_options(job, options)
         script = render_script(job)
     plan = folder.read_plan()
     if not job.pipeline:
         world_of(plan, ranks=job.ranks, hosts=job.hosts)  # refuses what the plan does not allow for
     return Request(plan, job, script, folder, folder.path.parent, dependency, changes=differences(before, job))
+
+
+def with_options(job: Job, options: Sequence[str]) -> Job:
+    """The job with overrides of what Slurm is asked for, which may name another site."""
+    sites = [text.partition("=")[2] for text in options if text.startswith(_SITE_OPTION)]
+    others = [text for text in options if not text.startswith(_SITE_OPTION)]
+    site = find_site(str(parse_value(sites[-1], source=_SITE_OPTION)) if sites else job.site)
+    return changed_job(job, site, others)
 
 
 def folder_for(run_id: str, logs_root: Path) -> RunFolder:

@@ -133,7 +133,8 @@ def note_outcome(folder: RunFolder, judgement: Judgement, started: float, *, mes
     known, ending, first = folder.read_outcome(), judgement.ending, judgement.first
     is_unjudged = ending.name == "io_error" and first is None  # the launcher could not read what the ranks left
     says_so = known is not None and (known.status == ending.name or is_unjudged)
-    if ending is DONE or (says_so and (first is None or first.rank == 0)):
+    is_noted = ending is DONE and not folder.is_command()  # by rank 0, which a command does not have
+    if is_noted or (says_so and (first is None or first.rank == 0)):
         return
     epochs, steps = _progress(folder)
     outcome = Outcome(
@@ -264,6 +265,8 @@ def _host(events: Events) -> str:
 
 def _reason(judgement: Judgement) -> str:
     match judgement.ending.name:
+        case "done":
+            return ""
         case "out_of_time" | "preempted":
             return f"{judgement.ending.text}; the ranks could not save within their round"
         case "stopped":

@@ -120,15 +120,17 @@ def _remembered_signals() -> Iterator[_Signals]:
 
 
 @contextmanager
-def reserved_port(address: str = "127.0.0.1") -> Iterator[int]:
-    """A port that is free on `address`, and stays ours while rank 0 comes up.
+def reserved_port(address: str = "127.0.0.1", port: int = 0) -> Iterator[int]:
+    """A port that is free on `address`, and stays ours while rank 0 comes up; `port` if it is given.
+
+    Raises `OSError` if that one is taken.
 
     The socket is bound but does not listen: rank 0, whose socket also reuses addresses, may bind the port and listen
     on it, while the kernel assigns it to no process that binds port 0.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind((address, 0))
+        held.bind((address, port))
         yield int(held.getsockname()[1])
 
 

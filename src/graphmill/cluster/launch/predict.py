@@ -27,6 +27,7 @@ from graphmill.cluster.launch.trial import Trial, num_checkpoints, num_evaluatio
 from graphmill.record.manifest import saved_steps
 from graphmill.record.run_folder import plan_text
 from graphmill.runtime.deadline import Reserve
+from graphmill.spec.calendar import BucketedBatches
 from graphmill.spec.packing import Interval, Shape, StageCost, Unmeasured
 from graphmill.spec.pipeline import StageSpec
 from graphmill.spec.plan import Plan
@@ -141,13 +142,25 @@ def _why_not_yet(stages: Stages, stage: StageSpec) -> str:
 
 def measure(plan: Plan, steps: int) -> dict[str, Any]:
     """A trial of `steps` steps with random weights; of more, if they take too little time. As plain JSON values."""
+    steps = whole_epochs(plan, steps)
     values = _trial(plan, steps)
     enough = math.ceil(_TRIAL_S / max(values["step_s"], 1e-6))
     if steps * values["step_s"] >= _TRIAL_S / 2 or plan.last_step <= steps:
         return values
-    longer = _trial(plan, min(enough, plan.last_step))
+    longer = _trial(plan, whole_epochs(plan, enough))
     once_a_run = ("start_s", "process_s", "finish_s", "test_s")
     return longer | {name: (values[name] + longer[name]) / 2 for name in once_a_run}
+
+
+def whole_epochs(plan: Plan, steps: int) -> int:
+    """Steps of a trial, at most the plan's; whole epochs where batches are of several sizes.
+
+    In a part of an epoch there are more large ones, or fewer, than in the run.
+    """
+    if isinstance(plan.batches, BucketedBatches):
+        length = plan.calendar.length(0)
+        steps = math.ceil(steps / length) * length
+    return min(steps, plan.last_step)
 
 
 def _trial(plan: Plan, steps: int) -> dict[str, Any]:

@@ -31,11 +31,12 @@ from graphmill.base.messages import show_messages
 from graphmill.cluster.staging.copying import Moved, checksums, copy_files, free_bytes, needed_bytes
 from graphmill.cluster.staging.lock import only_copier
 from graphmill.cluster.staging.progress import shown_progress
-from graphmill.graph.header import FILE_NAME, read_header
+from graphmill.graph.header import FILE_NAME, ArrayRecord, read_header
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import (
     ROOT_VARIABLE,
     FileState,
+    Share,
     StagedHost,
     StagedMark,
     read_mark,
@@ -51,6 +52,7 @@ _log = logging.getLogger(__name__)
 
 ALWAYS_READ_BYTES: Final = 4 << 30  # of a copy found there, up to this many are read again: some seconds, on any disk
 _MARGIN_BYTES: Final = 1 << 20
+_HOST_NUMBER: Final = "SLURM_NODEID"  # of this host among those of the step
 
 Verified = Literal["checksums", "sizes and times"]
 
@@ -68,24 +70,52 @@ class Dataset:
     checksum: str
     sizes: dict[str, int]  # relative path → bytes
     xxh3: dict[str, str]  # of those that metadata.json has a checksum of
+    share: Share | None = None  # of a graph in parts; None: all there is
 
     @property
     def bytes(self) -> int:
         """Of all files."""
         return sum(self.sizes.values())
 
+    def copy_in(self, root: Path) -> Path:
+        """Where the copy is to be."""
+        return root / staged_name(self.name, self.checksum, self.share)
 
-def read_dataset(folder: Path) -> Dataset:
-    """What there is to copy in `folder`. `UserError` if it is not a prepared dataset, or not whole."""
+
+def read_dataset(folder: Path, share: Share | None = None) -> Dataset:
+    """What there is to copy in `folder`. `UserError` if it is not a prepared dataset, or not whole.
+
+    `share`: of a graph in parts, what is to be copied. What else `folder` has, or lacks, does not matter then.
+    """
     again = "prepare the dataset again: graphmill prepare NAME --force"
     metadata = read_header(folder)
-    sizes = {str(file.relative_to(folder)): file.stat().st_size for file in sorted(_files(folder))}
-    for name, record in metadata.arrays.items():
+    arrays = metadata.arrays if share is None else _arrays_of(folder, share)
+    found = (
+        sorted(_files(folder)) if share is None else [folder / FILE_NAME, *(folder / f"{name}.npy" for name in arrays)]
+    )
+    sizes = {str(file.relative_to(folder)): file.stat().st_size for file in found if file.is_file()}
+    for name, record in arrays.items():
         if sizes.get(f"{name}.npy") != record.bytes:
             there = f"{sizes[f'{name}.npy']} bytes" if f"{name}.npy" in sizes else "missing"
             raise UserError(f"{folder}/{name}.npy: {there}, and should have {record.bytes} bytes", fix=again)
-    known = {f"{name}.npy": record.xxh3 for name, record in metadata.arrays.items()}
-    return Dataset(folder.resolve(), metadata.name, metadata.checksum, sizes, known)
+    known = {f"{name}.npy": record.xxh3 for name, record in arrays.items()}
+    return Dataset(folder.resolve(), metadata.name, metadata.checksum, sizes, known, share)
+
+
+def _arrays_of(folder: Path, share: Share) -> dict[str, ArrayRecord]:
+    """The arrays of a graph in parts that the share has."""
+    from graphmill.partition.metadata import files_of, read_parts_metadata
+
+    metadata = read_parts_metadata(folder)
+    unknown = [part for part in share.parts if part >= metadata.num_parts]
+    if unknown:
+        raise UserError(
+            f"{folder} has {metadata.num_parts} parts, and no part {unknown[0]}",
+            fix=f"--part 0 to --part {metadata.num_parts - 1}",
+        )
+    return {
+        name: metadata.arrays[name] for name in files_of(metadata, share.parts, whole_topology=share.whole_topology)
+    }
 
 
 def stage(dataset: Dataset, root: Path, *, verify: bool = False, threads: int | None = None) -> StagedHost:
@@ -95,7 +125,7 @@ def stage(dataset: Dataset, root: Path, *, verify: bool = False, threads: int | 
     `UserError` if the dataset itself is damaged.
     """
     began = time.monotonic()
-    target = root.absolute() / staged_name(dataset.name, dataset.checksum)
+    target = dataset.copy_in(root.absolute())
     workers = threads or min(8, max(4, num_cores()))
     try:
         root.mkdir(parents=True, exist_ok=True)
@@ -166,7 +196,7 @@ def _copy(dataset: Dataset, target: Path, threads: int) -> float:
 
 def refuse_too_large(datasets: Sequence[Dataset], root: Path) -> None:
     """Raise a `StagingError` if the copies that are still to be made do not fit in `root` together."""
-    missing = [each for each in datasets if not (root / staged_name(each.name, each.checksum)).exists()]
+    missing = [each for each in datasets if not each.copy_in(root).exists()]
     needed = sum(needed_bytes(each.sizes.values()) + _MARGIN_BYTES for each in missing)
     place = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
     if missing and needed > free_bytes(place):
@@ -233,27 +263,56 @@ def stage_for_run(
     verify: bool = False,
     on_failure: Literal["fail", "use_shared"] = "fail",
 ) -> StagedHost:
-    """Stage the dataset of a run on this host, and record the result in the run folder."""
-    plan = folder.read_plan().dataset
-    dataset = read_dataset(Path(plan.path))
-    if dataset.checksum != plan.checksum:
-        raise UserError(
-            f"{plan.path} holds the dataset {dataset.checksum}, and the run was planned for {plan.checksum}",
-            fix="bring back that dataset, or plan a new run",
-        )
+    """Stage the dataset of a run, or the data of a command, on this host, and record the result in the folder."""
+    share = _share_of(folder)
+    dataset = _dataset_of(folder, share if via is None else None)
+    shared = dataset.folder
     began = time.monotonic()
     try:
         if via is not None:
-            dataset = read_dataset(Path(stage(dataset, via, verify=verify).to))
+            dataset = read_dataset(Path(stage(dataset, via, verify=verify).to), share)
         staged = stage(dataset, root, verify=verify)
     except StagingError as error:
         if on_failure == "fail":
             raise
         staged = _shared_instead(dataset, str(error), time.monotonic() - began)
         _log.warning(f"staging failed: {error}")
-        _log.warning(f"the ranks of {staged.hostname} read the shared copy {plan.path}, as staging.on_failure asks")
+        _log.warning(f"what runs on {staged.hostname} reads the shared copy {shared}, as staging.on_failure asks")
     write_staged(folder, staged)
     return staged
+
+
+def _share_of(folder: RunFolder) -> Share | None:
+    """What this host needs of a run's graph, if that is in parts."""
+    plan = None if folder.is_command() else folder.read_plan()
+    if plan is None or plan.task.in_parts is None:
+        return None
+    from graphmill.partition.shares import share_of_plan
+
+    number = "0" if plan.hosts == 1 else os.environ.get(_HOST_NUMBER, "")
+    if not (number.isascii() and number.isdecimal() and int(number) < plan.hosts):
+        raise UserError(
+            f"{folder.path} trains on a graph in parts, on {plan.hosts} hosts, and {_HOST_NUMBER} does not say which of"
+            " them this one is",
+            fix=f"start this with srun, once per host; or by hand with {_HOST_NUMBER}=N, counted from 0",
+        )
+    return share_of_plan(plan, int(number))
+
+
+def _dataset_of(folder: RunFolder, share: Share | None) -> Dataset:
+    if folder.is_command():
+        data = folder.read_command().data
+        if data is None:
+            raise UserError(f"{folder.path} names no data to stage", fix="submit it with --data DATASET")
+        return read_dataset(Path(data))
+    plan = folder.read_plan().dataset
+    dataset = read_dataset(Path(plan.path), share)
+    if dataset.checksum != plan.checksum:
+        raise UserError(
+            f"{plan.path} holds the dataset {dataset.checksum}, and the run was planned for {plan.checksum}",
+            fix="bring back that dataset, or plan a new run",
+        )
+    return dataset
 
 
 def _shared_instead(dataset: Dataset, message: str, seconds: float) -> StagedHost:
@@ -282,7 +341,7 @@ def in_words(staged: StagedHost) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Stage the dataset of the run in RUN_FOLDER on this host."""
+    """Stage the dataset of the run, or the data of the command, in RUN_FOLDER on this host."""
     parser = argparse.ArgumentParser(prog="python -m graphmill.cluster.staging.stage", description=__doc__)
     parser.add_argument("run", type=Path, metavar="RUN_FOLDER")
     parser.add_argument(
@@ -295,8 +354,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     show_messages(f"stage {host_name(os.environ)}: ")
     try:
         import_from_snapshot(os.environ)
+        folder = RunFolder(options.run)
         staged = stage_for_run(
-            RunFolder.open(options.run),
+            folder if folder.is_command() else RunFolder.open(options.run),
             staged_root(options.to, os.environ),
             via=options.via,
             verify=options.verify,

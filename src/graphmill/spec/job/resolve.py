@@ -16,6 +16,7 @@ from graphmill.config.frozen import Spec
 from graphmill.config.problems import Problem, refuse
 from graphmill.runtime.snapshot import Snapshot
 from graphmill.spec.experiment import Experiment
+from graphmill.spec.job.command import Command
 from graphmill.spec.job.kernels import kernel_problems, kernel_remarks
 from graphmill.spec.job.limits import Asked, cpus_paid_for, fitting_kinds, limit_problems
 from graphmill.spec.job.options import (
@@ -134,6 +135,7 @@ class Job(Spec):
     side_by_side: int = Field(1, description="runs that share the job, each with the hosts and amounts above")
     pipeline: StagesOfAPipeline | None = None
     examines: bool = Field(False, description="it looks at its hosts in place of training (`doctor --hosts`)")
+    command: Command | None = Field(None, description="what it runs in place of training (`submit --run`)")
     code: Snapshot | None = Field(None, description="the copy of the user's own code that it imports; null: none")
     job_commands: tuple[str, ...]
     remarks: tuple[str, ...] = Field(description="what the user should know and need not change")

@@ -233,9 +233,9 @@ def sizes(plan: AssignmentPlan, step: StepShape) -> Sizes:
     if isinstance(model, OneGnnSpec):
         trained = 2 * 4 * batch * columns * _values_of_a_column(model) + _sweep_bytes(step, batch * rows * columns)
         evaluation = at_once * 4 * rows * columns + _sweep_bytes(step, at_once * rows * columns)
-        return Sizes(
-            _one_gnn_parameters(model), batch_bytes, _LOADED + stored + batch_bytes + max(trained, evaluation), **data
-        )
+        # Both: what is evaluated has memory of its own, and what steps freed lies in smaller pieces.
+        needed = _LOADED + stored + batch_bytes + trained + evaluation
+        return Sizes(_one_gnn_parameters(model), batch_bytes, needed, **data)
     trained = _dual_gnn_bytes(model, step, batch, rows, columns)
     evaluation = at_once * 4 * rows * columns + _dual_gnn_bytes(model, step, at_once, rows, columns)
     return Sizes(
@@ -246,6 +246,12 @@ def sizes(plan: AssignmentPlan, step: StepShape) -> Sizes:
 _LOADED: Final = 68 << 20  # libraries that this task alone imports, and what torch sets up for the first backward pass
 _INDEX_BYTES: Final = 64  # of an instance: its shape, offsets, optimum, place in the order of an epoch
 _EVALUATED_PAIRS: Final = 2**22
+
+
+def largest_batch(plan: AssignmentPlan, batch_size: int) -> int:
+    """Pairs of a batch of the largest instances that an epoch has."""
+    buckets = zip(plan.dataset.buckets, plan.counts, strict=True)
+    return max(min(batch_size, count) * bucket.max_rows * bucket.max_cols for bucket, count in buckets)
 
 
 def instances_at_once(rows: int, columns: int) -> int:

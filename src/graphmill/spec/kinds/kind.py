@@ -12,6 +12,7 @@ from graphmill.spec.batch import BatchBudget
 from graphmill.spec.calendar import Batches, EqualBatches
 from graphmill.spec.columns import Baseline, Column, Layout, Measure, columns_for
 from graphmill.spec.experiment import Experiment
+from graphmill.spec.partition import InParts
 
 
 class FromCatalogue(Spec):
@@ -58,6 +59,16 @@ class TaskPlan(Spec):
     @property
     def unused(self) -> str:
         """What the data hold and the model does not read, in words; "": nothing that is known of."""
+        return ""
+
+    @property
+    def in_parts(self) -> InParts | None:
+        """How its data are divided among hosts; None: every rank reads all of them."""
+        return None
+
+    @property
+    def tied_to_ranks(self) -> str:
+        """Why another number of ranks than planned cannot resume, in words; "": it can."""
         return ""
 
     def batches(self, batch_size: int, ranks: int) -> Batches:
@@ -161,6 +172,7 @@ class Kind(Generic[E, I, P]):
     prepare: str  # function that prepares data, of a tasks.stores.Preparation
     store: str  # class of prepared data: tasks.stores.Store
     task: str  # class of a rank's share: tasks.task.Task
+    presample: str = ""  # function: Plan → sample.presampled.schedule.EpochSource; "": nothing is sampled
     merges: bool = False  # whether `prepare` makes one dataset of several --from, prepared data among them
     recognise: str = ""  # function that says of a path whether raw data there are this task's; "": none can
     raw: str = ""  # function that opens raw data at a path: tasks.stores.RawData; "": they cannot be inspected
@@ -180,10 +192,12 @@ class Kind(Generic[E, I, P]):
     repetitions: Mapping[str, str] = field(default_factory=dict)  # keys in which repetitions differ, as rng seeds do
     takes_measures: bool = False  # whether its ranks compute those of train.measures
     measures_since_0_1: tuple[str, ...] = ()  # names of measures that runs of version 0.1.0 lack
+    own_columns: Mapping[str, Column] = field(default_factory=dict)  # of metrics.csv, after those of every task
     columns: Mapping[str, Column] = field(init=False)  # of metrics.csv, in order
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", columns_for(self.measures, self.seeds_are, self.loss_unit))
+        columns = columns_for(self.measures, self.seeds_are, self.loss_unit) | dict(self.own_columns)
+        object.__setattr__(self, "columns", columns)
 
     @property
     def repeated_over(self) -> str:

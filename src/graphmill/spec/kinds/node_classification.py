@@ -29,6 +29,7 @@ from graphmill.spec.kinds.kind import (
     StepShape,
     TaskPlan,
 )
+from graphmill.spec.partition import FETCHING, InParts, PartitionSpec, refuse_partition
 from graphmill.spec.synonyms import ALSO_CALLED, HIDDEN_WIDTH
 
 FeatureTransform = Literal["as_stored", "binary", "row_normalised", "standardised"]
@@ -97,6 +98,11 @@ class SampledTrainSpec(TrainSpec):
 
     loss: ClassifierLossSpec = CrossEntropySpec()
     num_neighbors: tuple[int, ...] = Field((25, 10), description="fan-outs, first hop first; -1: all neighbours")
+    presampled: str | None = Field(
+        None,
+        description="folder of epochs that `graphmill presample` has sampled with these options, to be read instead: "
+        "the same batches to the bit; null: each batch is sampled when it is needed",
+    )
 
     @model_validator(mode="after")
     def _fanouts_are_counts(self) -> Self:
@@ -114,6 +120,7 @@ class NodeClassificationExperiment(Experiment):
     dataset: GraphDatasetSpec = GraphDatasetSpec()
     model: ModelSpec = GraphSageSpec()
     train: SampledTrainSpec = SampledTrainSpec()
+    partition: PartitionSpec = PartitionSpec()
 
 
 class GraphInfo(DatasetInfo):
@@ -125,6 +132,7 @@ class GraphInfo(DatasetInfo):
     num_classes: int
     has_sparse_features: bool
     edge_features: tuple[str, ...] = ()
+    num_parts: int | None = Field(None, description="absent: the graph is stored whole")
 
 
 class NodeClassificationPlan(TaskPlan):
@@ -137,7 +145,9 @@ class NodeClassificationPlan(TaskPlan):
     edge_features: EdgeArgument | None = None
     model: ModelSpec
     num_neighbors: tuple[int, ...]
+    presampled: str | None = Field(None, description="folder of sampled epochs; null: they are sampled in training")
     loss: ClassifierLossSpec = CrossEntropySpec()
+    partition: PartitionSpec | None = Field(None, description="absent: the graph is stored whole")
 
     @property
     def edge_columns(self) -> tuple[int, ...]:
@@ -149,6 +159,20 @@ class NodeClassificationPlan(TaskPlan):
                 return tuple(range(len(self.dataset.edge_features)))
             case "edge_weight":
                 return (weight_column(self.dataset.edge_features),)
+
+    @property
+    def in_parts(self) -> InParts | None:
+        """How its graph is divided among hosts; None: it is stored whole."""
+        if self.partition is None or self.dataset.num_parts is None:
+            return None
+        return InParts(self.dataset.num_parts, self.partition.placement, self.partition.topology)
+
+    @property
+    def tied_to_ranks(self) -> str:
+        """Why another number of ranks than planned cannot resume, in words; "": it can."""
+        if self.in_parts is not None:
+            return "parts of its graph are placed by the ranks of the plan"
+        return "" if self.presampled is None else "train.presampled holds the batches of the ranks of the plan"
 
     @property
     def unused(self) -> str:
@@ -180,6 +204,7 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
     refuse_fused(model, experiment.train)
     _refuse_edge_features(experiment, dataset)
     refuse_other_classes(experiment.train.loss, dataset.num_classes, dataset.name)
+    refuse_partition(experiment.partition, dataset.num_parts, dataset.name)
     return NodeClassificationPlan(
         dataset=dataset,
         undirected=experiment.dataset.undirected,
@@ -187,7 +212,9 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
         edge_features=experiment.dataset.edge_features,
         model=model,
         num_neighbors=fanouts,
+        presampled=experiment.train.presampled,
         loss=experiment.train.loss,
+        partition=None if dataset.num_parts is None else experiment.partition,
     )
 
 
@@ -351,7 +378,7 @@ _PLANETOID = "the folder of ind.{name}.x, tx, allx, y, ty, ally, graph, test.ind
 _AMAZON = "the file amazon_electronics_{name}.npz"
 _SHCHUR = "the file {name}"
 _OGB = "OGB's CSV folder: raw/{{edge,node-feat,node-label,num-node-list,num-edge-list}}.csv.gz, split/{name}/*.csv.gz"
-_PAPERS = "a .npz file with edge_index, x, y and split; OGB's own data.npz of this dataset is not read"
+_PAPERS = "OGB's binary folder: raw/{data,node-label}.npz, split/time/*.csv.gz; or a .npz with edge_index, x, y, split"
 _ASKED = "nothing: num_nodes, num_edges, … are options"
 
 
@@ -424,6 +451,7 @@ KIND: Final = Kind(
     baselines=(MAJORITY, LOGISTIC, PROPAGATED),
     score_baselines="graphmill.tasks.node_classification.baselines:score",
     loss_unit="nats",
+    own_columns=FETCHING,
     takes_measures=True,
     experiment=NodeClassificationExperiment,
     info=GraphInfo,
@@ -435,9 +463,10 @@ KIND: Final = Kind(
     datasets=DATASETS,
     prepare_options=GraphPrepareOptions,
     prepare="graphmill.tasks.node_classification.prepare:prepare_asked",
-    store="graphmill.tasks.node_classification.store:LabelledGraphStore",
+    store="graphmill.tasks.node_classification.parts:PreparedGraph",
     predictions=PredictsClasses("label", "prediction", names="class_names"),
     task="graphmill.tasks.node_classification.task:NodeClassification",
+    presample="graphmill.tasks.node_classification.presample:epoch_source",
     old_formats=(1,),
     layouts=(SYNC_ABLATION,),
 )

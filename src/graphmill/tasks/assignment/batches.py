@@ -1,7 +1,10 @@
 """Mini-batches of assignment problems of one size, cut out of the prepared data."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import math
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 import torch
@@ -9,9 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill import _native
-from graphmill.graph.batch import AnySeeds
+from graphmill.graph.sampled import AnySeeds
 from graphmill.tasks.assignment.features import Instances
 from graphmill.tasks.assignment.store import AssignmentStore
+
+_PAIRS_AT_ONCE: Final = 2**18  # of a matrix that is read: what is copied of it stays in a cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +65,47 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class CostRoom:
+    """Memory for the costs of batches, used again as soon as a batch is released.
+
+    The allocator would serve batches of several sizes, made by one thread and released by another, from memory that
+    grows from epoch to epoch, for each leaves a hole that the next does not fit into.
+    """
+
+    largest: int  # numbers of the largest batch: pages that smaller ones never touch take no memory
+    pinned: bool = False  # page-locked memory is torch's own, which knows when a GPU has read it
+    _free: list[NDArray[np.float32]] = field(default_factory=list, init=False, repr=False)
+
+    def take(self, shape: tuple[int, int, int]) -> Tensor:
+        """Uninitialised float32 [B, n, m]."""
+        if self.pinned:
+            return torch.empty(shape, pin_memory=True)
+        count = math.prod(shape)
+        try:
+            room = self._free.pop()  # the one released last: the caches may still know it
+        except IndexError:
+            room = np.empty(0, np.float32)
+        if len(room) < count:
+            room = np.empty(max(count, self.largest), np.float32)
+        taken = room[:count]
+        weakref.finalize(taken, self._free.append, room).atexit = False
+        return torch.from_numpy(taken).view(shape)
+
+
+@dataclass(frozen=True, slots=True)
 class Collector:
     """Cuts batches out of a store. `with_oracle`: with optimal potentials, for a supervised loss."""
 
     store: AssignmentStore
     with_oracle: bool
-    pinned: bool = False
+    room: CostRoom
 
     def collect(self, seeds: AnySeeds) -> AssignmentBatch:
         """The instances of `seeds`, in their order."""
         problems = [Problem.of(self.store, int(i)) for i in seeds.ids]
         matrices = [problem.costs for problem in problems]
         instances, minima = reduced(
-            matrices, pinned=self.pinned, done=lambda place: self.store.forget(int(seeds.ids[place]))
+            matrices, room=self.room, done=lambda place: self.store.forget(int(seeds.ids[place]))
         )
         optima = np.array([problem.optimum for problem in problems], dtype=np.float64)
         columns = instances.costs.shape[2]
@@ -87,7 +120,7 @@ class Collector:
 def reduced(
     matrices: Sequence[NDArray[np.floating]],
     *,
-    pinned: bool = False,
+    room: CostRoom | None = None,
     done: Callable[[int], None] | None = None,
 ) -> tuple[Instances, NDArray[np.float64]]:
     """Matrices [n ≤ m] as a batch, the minima of their rows taken off in float64; and the sums of those minima [B].
@@ -97,24 +130,41 @@ def reduced(
     """
     shapes = np.array([matrix.shape for matrix in matrices], dtype=np.int64).reshape(-1, 2)
     rows, columns = (int(side) for side in shapes.max(axis=0, initial=0))
-    is_filled = all(matrix.shape == (rows, columns) for matrix in matrices)
-    costs = torch.empty(len(matrices), rows, columns, pin_memory=pinned)
-    if not is_filled:
-        costs.fill_(torch.inf)
+    costs = (room or CostRoom(0)).take((len(matrices), rows, columns))
     totals = np.zeros(len(matrices))
     for place, matrix in enumerate(matrices):
-        given = np.ascontiguousarray(matrix)[None]
-        minima = np.empty((1, len(matrix)))
-        _native.row_minima(given, minima)
-        minima[~np.isfinite(minima)] = 0.0
-        totals[place] = minima.sum()
-        if is_filled:
-            _native.reduce_costs(given, costs[place : place + 1], minima)
-        else:
-            whole = np.empty((1, *matrix.shape), dtype=np.float32)
-            _native.reduce_costs(given, whole, minima)
-            costs[place, : matrix.shape[0], : matrix.shape[1]] = torch.from_numpy(whole[0])
+        totals[place] = _reduce(matrix, costs[place].numpy())
         if done is not None:
             done(place)
     sides = torch.tensor([matrix.shape for matrix in matrices], dtype=torch.float32).view(-1, 2)
     return Instances(costs, sides[:, 0].contiguous(), sides[:, 1].contiguous()), totals
+
+
+def _reduce(matrix: NDArray[np.floating], out: NDArray[np.float32]) -> float:
+    """Write a matrix less the minima of its rows into `out` [rows, columns], infinity beside it; the sum of the minima.
+
+    Some rows at a time: a transposed matrix is copied, and no copy of a whole one takes memory.
+    """
+    rows, columns = matrix.shape
+    minima = np.empty((1, rows))
+    for part in _parts(matrix):
+        given = np.ascontiguousarray(matrix[part])[None]
+        of_part = minima[:, part]
+        _native.row_minima(given, of_part)
+        of_part[~np.isfinite(of_part)] = 0.0
+        if columns == out.shape[1]:
+            _native.reduce_costs(given, out[None, part], of_part)
+        else:
+            less = np.empty(given.shape, dtype=np.float32)
+            _native.reduce_costs(given, less, of_part)
+            out[part, :columns] = less[0]
+    out[rows:] = np.inf
+    out[:, columns:] = np.inf
+    return float(minima.sum())
+
+
+def _parts(matrix: NDArray[np.floating]) -> Iterator[slice]:
+    """Its rows, some at a time."""
+    rows, columns = matrix.shape
+    at_once = max(1, _PAIRS_AT_ONCE // max(1, columns))
+    yield from (slice(begin, min(begin + at_once, rows)) for begin in range(0, rows, at_once))

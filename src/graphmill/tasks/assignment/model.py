@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import Seeds
 from graphmill.graph.keys import Purpose, key_of
+from graphmill.graph.sampled import Seeds
 from graphmill.spec.experiment import CustomModelSpec
 from graphmill.spec.kinds.assignment import FIRST_FEATURES, AssignmentPlan, DualGnnSpec, OneGnnSpec
 from graphmill.spec.plan import Plan

@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import EvaluationSeeds, SeedIds
 from graphmill.graph.keys import drawn
+from graphmill.graph.sampled import EvaluationSeeds, SeedIds
 from graphmill.nn.weights import Weights
 from graphmill.sample.feed import feed
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import BucketSchedule, SeedSchedule
 from graphmill.spec.assignment_data import AssignmentDatasetSpec, AssignmentInfo
-from graphmill.spec.kinds.assignment import AssignmentPlan, instances_at_once
+from graphmill.spec.kinds.assignment import AssignmentPlan, instances_at_once, largest_batch
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
-from graphmill.tasks.assignment.batches import AssignmentBatch, Collector, Problem
+from graphmill.tasks.assignment.batches import AssignmentBatch, Collector, CostRoom, Problem
 from graphmill.tasks.assignment.loss import distance, missing_share, objective
 from graphmill.tasks.assignment.metrics import Judged, judged, row_potentials
 from graphmill.tasks.assignment.model import PotentialModel, build_model, check_model
@@ -46,14 +46,17 @@ class Assignment:
     model: PotentialModel = field(init=False)
     schedule: SeedSchedule | BucketSchedule = field(init=False)
     collector: Collector = field(init=False)
+    evaluated: Collector = field(init=False)  # what is evaluated has memory of its own, for one batch
 
     def __post_init__(self) -> None:
         plan, own = self.plan, self.own
         self.store = _same_store(own.dataset)
         self.model = build_model(plan, own, rank=self.group.rank).to(self.group.device)
         self.schedule = _schedule(plan, own, self.store).among(self.group.world_size)
-        is_cuda = self.group.device.type == "cuda"
-        self.collector = Collector(self.store, with_oracle=own.loss.supervised > 0, pinned=is_cuda)
+        with_oracle, pinned = own.loss.supervised > 0, self.group.device.type == "cuda"
+        room = CostRoom(largest_batch(own, plan.batch_size), pinned)
+        self.collector = Collector(self.store, with_oracle, room)
+        self.evaluated = Collector(self.store, with_oracle, CostRoom(0, pinned))
 
     def batches(self, epoch: int, first_step: int) -> Generator[AssignmentBatch]:
         """The batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
@@ -65,10 +68,14 @@ class Assignment:
         return self.schedule.counts(epoch, step)
 
     def largest_batches(self) -> tuple[tuple[int, int], ...]:
-        """Of the first epoch, the first batch of the instances with the most pairs."""
+        """Of the first epoch, the first batch with the most pairs."""
         steps = range(self.plan.calendar.steps_in(0))
-        firsts = [self.schedule.seeds(0, step, 0).ids[0] for step in steps]
-        return ((0, max(steps, key=lambda step: int(np.prod(self.store.shape(int(firsts[step])))))),)
+        return ((0, max(steps, key=lambda step: self._num_pairs(self.schedule.seeds(0, step, 0).ids))),)
+
+    def _num_pairs(self, ids: Ids) -> int:
+        """Of a batch of these instances, what fills it up included."""
+        sides = np.sort(np.array([self.store.shape(int(i)) for i in ids]).reshape(-1, 2), axis=1)
+        return len(ids) * int(np.prod(sides.max(axis=0, initial=0)))
 
     def loss_sum(self, batch: AssignmentBatch) -> Tensor:
         """The plan's loss summed over the instances of a batch: the mean over the rounds of a model."""
@@ -152,7 +159,7 @@ class Assignment:
         if not len(ids):
             return
         self.model.eval()
-        batch = self.collector.collect(EvaluationSeeds(SeedIds(ids))).to(self.group.device)
+        batch = self.evaluated.collect(EvaluationSeeds(SeedIds(ids))).to(self.group.device)
         predicted = self.model(batch)
         losses = self._missing(predicted, batch, -1).tolist()
         self.model.train()

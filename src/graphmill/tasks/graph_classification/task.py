@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import EvaluationSeeds, GraphBatch, SeedIds
+from graphmill.graph.batch import GraphBatch
 from graphmill.graph.features import DenseFeatures
 from graphmill.graph.keys import drawn
+from graphmill.graph.sampled import EvaluationSeeds, SeedIds
 from graphmill.nn.gin import Gin
 from graphmill.nn.graph_attention import GraphAttention
 from graphmill.nn.standardise import Standardise

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import GraphBatch, Seeds
+from graphmill.graph.batch import GraphBatch
 from graphmill.graph.features import DenseFeatures
 from graphmill.graph.keys import drawn
+from graphmill.graph.sampled import Seeds
 from graphmill.nn.can.fusion import CanFusion
 from graphmill.nn.can.gat import CanGat
 from graphmill.nn.can.ids import ids_of

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill import _native
-from graphmill.graph.batch import NodeIds, stored_whole
 from graphmill.graph.edge_features import EdgeFeatures
 from graphmill.graph.features import Features, SparseFeatures
+from graphmill.graph.sampled import NodeIds, stored_whole
 from graphmill.graph.topology import Topology
 from graphmill.nn.attention import EdgeGroups, group_edges
 from graphmill.nn.node_attention import NodeAttention

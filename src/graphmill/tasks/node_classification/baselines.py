@@ -6,10 +6,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from graphmill.base.errors import UserError
 from graphmill.spec.kinds.kind import TaskPlan
 from graphmill.spec.kinds.node_classification import LOGISTIC, MAJORITY, PROPAGATED, NodeClassificationPlan
 from graphmill.tasks.baselines import BaselineScore
 from graphmill.tasks.classification import measures_of_guesses
+from graphmill.tasks.node_classification.parts import PartedLabelledGraph, open_graph
 from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.tasks.task import Split
 
@@ -17,7 +19,7 @@ from graphmill.tasks.task import Split
 def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split]) -> Iterator[BaselineScore]:
     """`tasks.baselines.ScoresBaselines` of node classification."""
     assert isinstance(own, NodeClassificationPlan)
-    store = LabelledGraphStore.open(Path(own.dataset.path))
+    store = open_graph(Path(own.dataset.path))
     for name in names:
         guesses = _guesses(own, store, name)
         for split in splits:
@@ -27,11 +29,18 @@ def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split]) -> Itera
             )
 
 
-def _guesses(own: NodeClassificationPlan, store: LabelledGraphStore, name: str) -> NDArray[np.int64]:
+def _guesses(
+    own: NodeClassificationPlan, store: LabelledGraphStore | PartedLabelledGraph, name: str
+) -> NDArray[np.int64]:
     """The class of every node by a baseline, [num_nodes]."""
     if name == MAJORITY.name:
         counts = np.bincount(store.labels[store.nodes_in("train")], minlength=own.dataset.num_classes)
         return np.full(store.metadata.num_nodes, counts.argmax())
+    if isinstance(store, PartedLabelledGraph):
+        raise UserError(
+            f"{name} reads all features at once, and {store.path} is partitioned",
+            fix="score it on the graph that was partitioned: --dataset NAME",
+        )
     from graphmill.tasks.node_classification.regression import fit
 
     hops = {LOGISTIC.name: 0, PROPAGATED.name: len(own.num_neighbors)}[name]

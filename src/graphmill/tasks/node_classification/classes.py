@@ -6,8 +6,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from graphmill.graph.splits import SPLIT_CODES
 from graphmill.graph.topology import Topology
-from graphmill.tasks.node_classification.labelled import SPLIT_CODES
 
 _BLOCK = 2**22
 _NAMED = 5  # classes that a remark names

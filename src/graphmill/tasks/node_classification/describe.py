@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.graph.features import SparseFeatures
+from graphmill.graph.splits import SPLIT_CODES
 from graphmill.tasks.node_classification.classes import edge_homophily
-from graphmill.tasks.node_classification.labelled import SPLIT_CODES
 from graphmill.tasks.node_classification.store import LabelledGraphStore
 
 QUANTILES = {"min": 0.0, "p25": 0.25, "median": 0.5, "p75": 0.75, "p90": 0.9, "p99": 0.99, "max": 1.0}

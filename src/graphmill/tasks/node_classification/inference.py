@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill import _native
-from graphmill.graph.batch import Block, NodeIds, SparseRows, stored_whole
+from graphmill.graph.batch import Block, SparseRows
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
+from graphmill.graph.sampled import NodeIds, stored_whole
 from graphmill.graph.topology import Topology
 from graphmill.nn.graphsage import GraphSage, MeanLayer
 from graphmill.nn.operators import RELU, Activation

@@ -1,15 +1,12 @@
 """What every source of node classification yields: a graph with a class and a split for each node; and its checks."""
 
 from dataclasses import dataclass
-from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.graph.raw import RawGraph, check_raw_graph, refusal
-
-SplitName = Literal["train", "val", "test", "none"]
-SPLIT_CODES: Final[dict[SplitName, int]] = {"train": 0, "val": 1, "test": 2, "none": -1}
+from graphmill.graph.splits import SPLIT_CODES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

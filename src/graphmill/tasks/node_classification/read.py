@@ -11,7 +11,7 @@ from graphmill.graph.features import sparse
 from graphmill.tasks.node_classification.debian import DebianPackages, build_from_package_lists, read_compact
 from graphmill.tasks.node_classification.known import OTHER_LAYOUTS, known
 from graphmill.tasks.node_classification.labelled import LabelledGraph
-from graphmill.tasks.node_classification.sources import ogb, planetoid, raw_npz
+from graphmill.tasks.node_classification.sources import ogb, ogb_binary, planetoid, raw_npz
 from graphmill.tasks.node_classification.sources.download import fetch, unpack
 from graphmill.tasks.node_classification.sources.edge_list import read_edge_list
 from graphmill.tasks.node_classification.sources.generate import generate
@@ -141,8 +141,15 @@ def _read_reddit(request: Request) -> LabelledGraph:
 
 def _read_ogb(request: Request, dataset: str) -> LabelledGraph:
     if request.from_path is not None:
-        return ogb.read_ogb(ogb.find_ogb_folder(request.from_path, dataset), dataset, request.stored_name)
+        folder = ogb.find_ogb_folder(request.from_path, dataset)
+        if ogb_binary.is_ogb_binary(folder):
+            return ogb_binary.read_ogb_binary(folder, dataset, request.stored_name, request.downloads)
+        return ogb.read_ogb(folder, dataset, request.stored_name)
     layout = known(request.name).layout
+    if dataset not in ogb.DOWNLOADS:
+        raise UserError(
+            f"{request.name} is not downloaded by graphmill", fix=f"give --from PATH, where PATH is {layout}"
+        )
     short = ogb.DOWNLOADS[dataset]
     folder = request.downloads / request.name
     archive = folder / f"{short}.zip"

@@ -13,13 +13,14 @@ from graphmill.base.errors import UserError
 from graphmill.graph.arrays import check_arrays
 from graphmill.graph.header import FILE_NAME, damaged, read_metadata, seal, write_metadata
 from graphmill.graph.metadata import Expected, GraphMetadata
+from graphmill.graph.splits import SPLIT_CODES, SplitName
 from graphmill.graph.store import GraphStore
 from graphmill.graph.verify import verify_graph
 from graphmill.graph.write import new_store, write_all, write_graph
 from graphmill.spec.experiment import DatasetSpec
 from graphmill.spec.kinds.node_classification import KIND, GraphInfo
 from graphmill.tasks.node_classification.classes import class_counts, edge_homophily, in_words
-from graphmill.tasks.node_classification.labelled import SPLIT_CODES, LabelledGraph, SplitName, check_labelled
+from graphmill.tasks.node_classification.labelled import LabelledGraph, check_labelled
 
 _MOST_EDGES = 200_000_000  # that `inspect` reads for the homophily: a few seconds
 

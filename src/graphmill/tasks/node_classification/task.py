@@ -1,8 +1,9 @@
 """Node classification as the loop sees it: batches, a loss, measures."""
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,38 +12,38 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import EvaluationSeeds, MiniBatch, SeedIds
-from graphmill.graph.edge_features import EdgeFeatures
-from graphmill.graph.features import Features
+from graphmill.graph.batch import MiniBatch
 from graphmill.graph.keys import drawn
+from graphmill.graph.sampled import EvaluationSeeds, SeedIds
 from graphmill.nn.graphsage import GraphSage
 from graphmill.nn.node_attention import NodeAttention
 from graphmill.nn.standardise import Standardise
 from graphmill.nn.weights import Weights
-from graphmill.sample.collect import Collector
+from graphmill.sample.collect import Collector, NeighbourSource
 from graphmill.sample.feed import feed
-from graphmill.sample.neighbor import NeighborSampler
 from graphmill.sample.prefetch import prefetch
-from graphmill.sample.schedule import SeedSchedule
+from graphmill.sample.schedule import SeedSchedule, contiguous_shares
+from graphmill.spec.columns import Cell
 from graphmill.spec.kinds.node_classification import (
     GraphDatasetSpec,
-    GraphInfo,
     NodeClassificationPlan,
     refuse_other_form,
 )
+from graphmill.spec.partition import PartitionSpec
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.attended import Attention, heads_of
 from graphmill.tasks.classification import ClassifierLoss, check_judgement, measures, tally
 from graphmill.tasks.custom_measures import CustomMeasures
 from graphmill.tasks.node_classification.attended import LayerwiseAttention
+from graphmill.tasks.node_classification.in_parts import GraphInParts
 from graphmill.tasks.node_classification.inference import LayerwiseInference
 from graphmill.tasks.node_classification.model import DTYPE_OF, EdgeIndexModel, build_model, check_model
+from graphmill.tasks.node_classification.parts import PartedLabelledGraph
 from graphmill.tasks.node_classification.portable import NodeClassifier, OnStandardised
-from graphmill.tasks.node_classification.standardise import standardise
+from graphmill.tasks.node_classification.presample import presampled
+from graphmill.tasks.node_classification.source import GraphSource, SharedSource, WholeGraph, in_order_of_nodes, windows
 from graphmill.tasks.node_classification.store import LabelledGraphStore
-from graphmill.tasks.node_classification.transform import transformed
-from graphmill.tasks.same_data import refuse_other_data
 from graphmill.tasks.task import SPLITS, Measures, Pause, Predictions, Split, never_pause
 
 _EVALUATION_BATCH = 512  # seeds whose whole neighbourhood is in memory together, for models that are not layer-wise
@@ -57,57 +58,60 @@ class NodeClassification:
     group: Group
     model: GraphSage | EdgeIndexModel = field(init=False)
     schedule: SeedSchedule = field(init=False)
-    store: LabelledGraphStore = field(init=False)
-    features: Features = field(init=False)
-    labels: NDArray[np.int64] = field(init=False)  # [num_nodes], mapped: ranks of a host share it
+    source: GraphSource = field(init=False)
     loss: ClassifierLoss = field(init=False)
     custom_measures: CustomMeasures = field(init=False)
-    sampler: NeighborSampler = field(init=False)
+    sampler: NeighbourSource = field(init=False)
     collector: Collector = field(init=False)
+    _fetch_began: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
         plan, own = self.plan, self.own
-        self.store = _same_store(own.dataset)
-        self.features = transformed(self.store.features, own.features)
-        self.labels = self.store.labels
-        scale = standardise(own, self.store)
+        self.source = _source(plan, own, self.group)
+        scale = self.source.standardise()
         self.model = build_model(plan, own, rank=self.group.rank, standardise=scale).to(self.group.device)
-        train_ids = drawn(self.store.nodes_in("train"), own.dataset.num_train, plan.seed)
-        self.schedule = SeedSchedule.equal(train_ids, plan.batches, plan.seed).among(self.group.world_size)
+        train_ids = drawn(self.source.nodes_in("train"), own.dataset.num_train, plan.seed)
+        assign = self.source.assign or partial(contiguous_shares, world_size=self.group.world_size)
+        self.schedule = SeedSchedule.equal(train_ids, plan.batches, plan.seed, assign)
         num_classes, labels = own.dataset.num_classes, self._labels_of(train_ids)
         self.loss = ClassifierLoss.of(plan, own.loss, self.group, num_classes=num_classes, labels=labels)
         self.custom_measures = CustomMeasures.of(plan)
-        topology = self.store.topology(undirected=own.undirected)
-        resample = isinstance(self.model, GraphSage)
-        # One thread samples while others compute: a batch is a millisecond's work, and waking helpers takes a share.
-        edge_features = _edge_features(own, self.store)
-        self.sampler = NeighborSampler(
-            topology,
-            own.num_neighbors,
-            plan.seed,
-            num_threads=1,
-            resample=resample,
-            with_edge_ids=edge_features is not None,
-        )
+        self.sampler = self._sampler()
         self.collector = Collector(
-            self.features,
-            self.labels,
+            self.source.labels,
             self.model.input_form,
             DTYPE_OF[plan.precision] if self.model.input_form == "self_and_mean" and scale is None else torch.float32,
             plan.threads,
             plan.prefetch,
             pinned=self.group.device.type == "cuda",
-            edge_features=edge_features,
+            edge_columns=len(own.edge_columns),
         )
+        if isinstance(self.source, SharedSource):
+            self.source.warm_up(self.sampler, self.schedule, plan.calendar.steps_in(0))
+
+    def _sampler(self) -> NeighbourSource:
+        if self.own.presampled is not None:
+            return presampled(self.plan, Path(self.own.presampled), self.group.rank)
+        return self.source.sampler(self.own.num_neighbors, resample=isinstance(self.model, GraphSage))
 
     def batches(self, epoch: int, first_step: int) -> Generator[MiniBatch]:
         """The mini-batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
-        with closing(prefetch(lambda: self._make(epoch, first_step), self.plan.prefetch)) as batches:
+        if isinstance(self.source, SharedSource):
+            self.source.mark()
+            self._fetch_began = self.group.spans.seconds["fetch"]
+        made = prefetch(lambda: self._make(epoch, first_step), self.plan.prefetch, together=self.source.is_shared)
+        with closing(made) as batches:
             yield from feed(batches, self.group.device, self.group.spans)
+
+    def epoch_facts(self) -> Mapping[str, Cell]:
+        """What its loaders fetched from other ranks; nothing of a graph that is stored whole."""
+        if not isinstance(self.source, SharedSource):
+            return {}
+        return {**self.source.facts(), "fetch_s": self.group.spans.seconds["fetch"] - self._fetch_began}
 
     def weights(self, epoch: int, step: int) -> tuple[float, ...]:
         """Sums of the class weights of every rank's seeds; their number if each counts 1."""
-        return self.loss.weights(self.schedule, self.labels, epoch, step)
+        return self.loss.weights(self.schedule, self.source.labels, epoch, step)
 
     def loss_sum(self, batch: MiniBatch) -> Tensor:
         """The plan's loss summed over the seeds of a batch; cross-entropy by the weights of their classes, nats."""
@@ -116,30 +120,31 @@ class NodeClassification:
     def evaluate(self, split: Split, pause: Pause = never_pause) -> Measures:
         """Measures of a split by exact inference, the same on every rank; all ranks must call it."""
         self.model.eval()
-        nodes, logits = self._exact_logits(self.store.nodes_in(split), pause)
+        nodes, logits = self._exact_logits(self.source.nodes_in(split), pause)
         labels = self._labels_of(nodes)
         total = tally(logits, labels)
         seeds, device = EvaluationSeeds(SeedIds(nodes)), self.group.device
         total[0] = self.loss.of_split(seeds, logits.to(device), labels.to(device), total[0])
         self.model.train()
         found = measures(self.group.sum_numbers(total), self.own.dataset.num_classes)
-        return replace(found, values=found.values | self._custom_measures_of(split, logits))
+        return replace(found, values=found.values | self._custom_measures_of(split, nodes, logits))
 
     def predict(self, splits: Sequence[Split] | None, *, embeddings: bool) -> Predictions:
         """Logits, predicted class and label (masked: unlabelled) of every node of the splits; by ascending node id."""
         if self.group.world_size > 1:
             raise ValueError("predictions are made in one process")
-        nodes = np.arange(self.store.metadata.num_nodes) if splits is None else self._nodes_of(splits)
+        whole = self._whole("predictions are")
+        nodes = np.arange(whole.store.metadata.num_nodes) if splits is None else self._nodes_of(splits)
         self.model.eval()
         _, logits = self._exact_logits(nodes, never_pause)
         values: dict[str, np.ndarray] = {
-            "split": self._split_names()[nodes],
-            "label": np.ma.masked_equal(self.labels[nodes], -1),
+            "split": self._split_names(whole.store.metadata.num_nodes)[nodes],
+            "label": np.ma.masked_equal(whole.labels[nodes], -1),
             "prediction": logits.argmax(dim=1).numpy(),
             "logit": logits.numpy(),
         }
         if embeddings:
-            values["embedding"] = self._embeddings(nodes)
+            values["embedding"] = self._embeddings(whole, nodes)
         self.model.train()
         return Predictions({"node": nodes}, values)
 
@@ -151,8 +156,10 @@ class NodeClassification:
                 f"model.kind {kind} is a model of which no layer is known, and attention is computed layer by layer",
                 fix="take it in Python: graphmill.load(RUN), and return_attention_weights of its layers",
             )
-        nodes = np.arange(self.store.metadata.num_nodes) if splits is None else self._nodes_of(splits)
-        layers = LayerwiseAttention(self.model, self.sampler.topology, self.features, self.collector.edge_features)
+        whole = self._whole("attention is")
+        nodes = np.arange(whole.store.metadata.num_nodes) if splits is None else self._nodes_of(splits)
+        topology = whole.store.topology(undirected=self.own.undirected)
+        layers = LayerwiseAttention(self.model, topology, whole.features, whole.edge_features)
         return Attention(("source", "target"), heads, layers.parts(nodes, self.group.device))
 
     @staticmethod
@@ -162,7 +169,9 @@ class NodeClassification:
         check_judgement(plan, own.loss, own.dataset.num_classes)
 
     @staticmethod
-    def on_other_data(own: NodeClassificationPlan, store: LabelledGraphStore) -> NodeClassificationPlan:
+    def on_other_data(
+        own: NodeClassificationPlan, store: LabelledGraphStore | PartedLabelledGraph
+    ) -> NodeClassificationPlan:
         """The plan section over another prepared graph with the same features and classes."""
         found, known = store.info(GraphDatasetSpec(name=store.metadata.name)), own.dataset
         for what, here, there in (
@@ -181,7 +190,8 @@ class NodeClassification:
                 f" trained on {known.name} with {', '.join(known.edge_features)}",
                 fix="give data that were prepared with the same edge features",
             )
-        return own.model_copy(update={"dataset": found})
+        partition = None if found.num_parts is None else own.partition or PartitionSpec()
+        return own.model_copy(update={"dataset": found, "partition": partition})
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:
@@ -198,79 +208,79 @@ class NodeClassification:
             return model.inner if model.standardise is None else OnStandardised(model.standardise, model.inner)
         return NodeClassifier(model, own.features)
 
-    def _custom_measures_of(self, split: Split, logits: Tensor) -> dict[str, float]:
-        """By rank 0, of all ranks' logits in the order of the split; `logits`: of this rank's share."""
+    def _custom_measures_of(self, split: Split, nodes: NDArray[np.int64], logits: Tensor) -> dict[str, float]:
+        """By rank 0, of all ranks' logits in the order of the split; `logits` [n, …] are of this rank's `nodes` [n]."""
         if not self.custom_measures:
             return {}
-        nodes = self.store.nodes_in(split)
-        counts = [len(share) for share in np.array_split(nodes, self.group.world_size)]
-        everyone, values = (
-            self.group.gather_rows(logits, counts),
-            torch.zeros(len(self.plan.measures), dtype=torch.float64),
-        )
+        everyone = in_order_of_nodes(self.group, nodes, logits)
+        values = torch.zeros(len(self.plan.measures), dtype=torch.float64)
         if self.group.rank == 0:
-            values = self.custom_measures.of_split(everyone.float(), self._labels_of(nodes))
+            values = self.custom_measures.of_split(everyone.float(), self._labels_of(self.source.nodes_in(split)))
         return self.custom_measures.by_name(self.group.sum_numbers(values), split, tells=self.group.rank == 0)
 
     def _labels_of(self, ids: NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(self.labels[ids])  # of a copy: torch cannot hold what is mapped read-only
+        return torch.from_numpy(self.source.labels[ids])  # a copy: torch cannot hold what is mapped read-only
 
     def _nodes_of(self, splits: Sequence[Split]) -> np.ndarray:
-        return np.sort(np.concatenate([self.store.nodes_in(split) for split in splits]))
+        return np.sort(np.concatenate([self.source.nodes_in(split) for split in splits]))
 
-    def _split_names(self) -> np.ndarray:
-        names = np.full(self.store.metadata.num_nodes, "none", dtype="U5")
+    def _whole(self, what: str) -> WholeGraph:
+        if not isinstance(self.source, WholeGraph):
+            raise UserError(
+                f"{what} made of a graph that is stored whole, and {self.own.dataset.path} is partitioned",
+                fix="name the graph that was partitioned: --dataset NAME",
+            )
+        return self.source
+
+    def _split_names(self, num_nodes: int) -> np.ndarray:
+        names = np.full(num_nodes, "none", dtype="U5")
         for split in SPLITS:
-            names[self.store.nodes_in(split)] = split
+            names[self.source.nodes_in(split)] = split
         return names
 
-    def _embeddings(self, nodes: np.ndarray) -> np.ndarray:
+    def _embeddings(self, whole: WholeGraph, nodes: np.ndarray) -> np.ndarray:
         if not isinstance(self.model, GraphSage) or len(self.model.layers) == 1:
             raise UserError(
                 "only the built-in graphsage with two layers or more has embeddings that are known to be such",
                 fix="leave --embeddings out; of a model by dotted path take them in Python: graphmill.load(RUN)",
             )
-        return (
-            LayerwiseInference(self.model, self.sampler.topology, self.features, self.group).embeddings(nodes).numpy()
-        )
+        topology = whole.store.topology(undirected=self.own.undirected)
+        return LayerwiseInference(self.model, topology, whole.features, self.group).embeddings(nodes).numpy()
 
     def _make(self, epoch: int, first_step: int) -> Iterator[MiniBatch]:
-        for step in range(first_step, self.plan.calendar.steps_in(epoch)):
-            with self.group.spans("sample"):
-                sampled = self.sampler.sample(self.schedule.seeds(epoch, step, self.group.rank))
-            with self.group.spans("gather"):
-                batch = self.collector.collect(sampled)
-            yield batch
+        spans, rank = self.group.spans, self.group.rank
+        for window in windows(range(first_step, self.plan.calendar.steps_in(epoch)), self.source.window):
+            with spans("sample"):
+                sampled = [self.sampler.sample(self.schedule.seeds(epoch, step, rank)) for step in window]
+            with spans("fetch"):
+                fetched = self.source.tables.fetch(sampled)
+            for one, its in zip(sampled, fetched, strict=True):
+                with spans("gather"):
+                    batch = self.collector.collect(one, its)
+                yield batch
 
     def _exact_logits(self, nodes: np.ndarray, pause: Pause) -> tuple[np.ndarray, Tensor]:
         if isinstance(self.model, GraphSage):
-            inference = LayerwiseInference(self.model, self.sampler.topology, self.features, self.group, pause)
-            return inference.logits(nodes)
+            return self.source.exact_logits(self.model, nodes, pause)
         shares = np.array_split(nodes, self.group.world_size)
         mine = shares[self.group.rank]
         # A hop more than there are layers: GCN and its like also read degrees of the nodes that the last layer reads.
-        sampler = replace(self.sampler, fanouts=(-1,) * (len(self.own.num_neighbors) + 1))
+        sampler = self.source.sampler((-1,) * (len(self.own.num_neighbors) + 1), resample=False)
         collector = replace(self.collector, prefetch=0, dtype=torch.float32)
         logits = [torch.empty(0, self.own.dataset.num_classes)]
         with torch.no_grad():
             for begin in range(0, len(shares[0]), _EVALUATION_BATCH):  # the first share is never the smaller
                 pause()
                 seeds = EvaluationSeeds(SeedIds(mine[begin : begin + _EVALUATION_BATCH]))
+                sampled = sampler.sample(seeds)  # also of no seeds: other ranks may need this one to make theirs
+                (fetched,) = self.source.tables.fetch([sampled])
                 if len(seeds.ids):
-                    batch = collector.collect(sampler.sample(seeds))
+                    batch = collector.collect(sampled, fetched)
                     logits.append(self.model(batch.to(self.group.device)).float().cpu())
         return mine, torch.cat(logits)
 
 
-def _edge_features(own: NodeClassificationPlan, store: LabelledGraphStore) -> EdgeFeatures | None:
-    """The columns that the plan's model is called with; None if it reads none."""
-    if not own.edge_columns:
-        return None
-    return store.edge_features(undirected=own.undirected).with_columns(own.edge_columns)
-
-
-def _same_store(planned: GraphInfo) -> LabelledGraphStore:
-    """The store that was planned with: a run must not continue with another graph under the same path."""
-    store = LabelledGraphStore.open(Path(planned.path))
-    refuse_other_data(planned, store.metadata.checksum)
-    return store
+def _source(plan: Plan, own: NodeClassificationPlan, group: Group) -> GraphSource:
+    if own.partition is None:
+        return WholeGraph(own, plan.seed, group)
+    return GraphInParts(own, plan.seed, plan.threads, plan.ranks_per_host, plan.batch_size, group)

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graphmill.graph.batch import EvaluationSeeds, SeedIds
+from graphmill.graph.sampled import EvaluationSeeds, SeedIds
 from graphmill.spec.kinds.kind import TaskPlan
 from graphmill.spec.kinds.traffic import DAY_BEFORE, HISTORICAL_AVERAGE, LAST_VALUE, WEEK_BEFORE, TrafficPlan
 from graphmill.tasks.baselines import BaselineScore

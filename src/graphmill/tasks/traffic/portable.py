@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from graphmill.graph.batch import EvaluationSeeds, SeedIds
+from graphmill.graph.sampled import EvaluationSeeds, SeedIds
 from graphmill.tasks.traffic.model import Forecaster
 from graphmill.tasks.traffic.windows import WindowBatch, clock_of
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from graphmill.base.errors import UserError
-from graphmill.graph.batch import EvaluationSeeds, SeedIds, Seeds
 from graphmill.graph.keys import drawn
+from graphmill.graph.sampled import EvaluationSeeds, SeedIds, Seeds
 from graphmill.nn.weights import Weights
 from graphmill.sample.feed import feed
 from graphmill.sample.prefetch import prefetch

@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graphmill.graph.batch import AnySeeds, copied
+from graphmill.graph.batch import copied
+from graphmill.graph.sampled import AnySeeds
 from graphmill.spec.kinds.traffic import DAY_S, INPUT_CHANNELS, WEEK_DAYS, split_counts
 from graphmill.tasks.task import Split
 from graphmill.tasks.traffic.store import TrafficStore, window_starts

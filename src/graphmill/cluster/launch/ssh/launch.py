@@ -27,7 +27,7 @@ from graphmill.cluster.launch.ssh.hosts import HostList
 from graphmill.cluster.launch.ssh.session import Session
 from graphmill.cluster.launch.ssh.shown import Shown
 from graphmill.cluster.launch.ssh.supervise import Supervision
-from graphmill.cluster.launch.ssh.wire import Check, Checked, Start, Started
+from graphmill.cluster.launch.ssh.wire import CANNOT_LISTEN, Check, Checked, Start, Started
 from graphmill.record.attempts import Begun, attempt
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import MachineInfo, Plan
@@ -59,6 +59,7 @@ class Launch:
     make_plan: Callable[[MachineInfo], Plan] | None  # None: `resume` has it
     resume: RunFolder | None
     ssh_config: Path | None = None
+    port: int | None = None  # that rank 0 listens on; None: a free one
     show: Callable[[Plan, Sequence[HostRow]], None] | None = None  # then nothing is started
     resume_with: str = "graphmill launch --hosts hosts.yaml --resume"  # the command that resumes, before the run's name
     command: tuple[str, ...] = ()  # in place of the worker, for tests
@@ -161,6 +162,7 @@ async def _check_all(launch: Launch, sessions: Sequence[Session], plan: Plan, ma
                         checksum=plan.dataset.prepared_checksum,
                         master=master,
                         reserve_port=index == 0,
+                        port=launch.port if index == 0 else None,
                         interface=session.host.interface,
                     ),
                     Checked,
@@ -186,7 +188,13 @@ def _problems(session: Session, checked: Checked, root: Path) -> list[UserError]
                 " log in to a host that has it, launch there, and fetch the results with `graphmill pull`",
             )
         ]
-    return [UserError(f"{name}: {problem}", fix=f"see to it on {name}") for problem in checked.problems]
+    return [UserError(f"{name}: {problem}", fix=_fix(name, problem)) for problem in checked.problems]
+
+
+def _fix(name: str, problem: str) -> str:
+    if not problem.startswith(CANNOT_LISTEN):
+        return f"see to it on {name}"
+    return f"`ss -ltnp` on {name} shows who does; give another --port, or leave it out: then a free one is taken"
 
 
 @contextmanager

@@ -28,6 +28,7 @@ from graphmill.cluster.launch.local import WORKER, reserved_port, shared_environ
 from graphmill.cluster.launch.rank_process import RankExit, RankProcess
 from graphmill.cluster.launch.ssh.wire import (
     BEAT_S,
+    CANNOT_LISTEN,
     SILENCE_S,
     Beat,
     Check,
@@ -48,6 +49,7 @@ from graphmill.cluster.launch.ssh.wire import (
 )
 from graphmill.record.provenance import code_state, installed_version
 from graphmill.record.run_folder import RunFolder
+from graphmill.record.staged import copies_here
 from graphmill.runtime.code import code_checksum
 from graphmill.runtime.machine import machine_info
 from graphmill.runtime.network import interface_towards
@@ -289,7 +291,10 @@ def _checked(request: Check, held: contextlib.ExitStack) -> Checked:
     problems += _wrong_dataset(request)
     port = None
     if request.reserve_port:
-        port = held.enter_context(reserved_port(""))
+        try:
+            port = held.enter_context(reserved_port("", request.port or 0))
+        except OSError as error:
+            problems.append(f"{CANNOT_LISTEN} {request.port}: {error.strerror}")
     interface = request.interface or interface_towards(request.master)
     if interface not in {name for _, name in socket.if_nameindex()}:
         problems.append(f"there is no network interface {interface} here")
@@ -314,9 +319,11 @@ def _not_writable(folder: Path) -> list[str]:
 
 
 def _wrong_dataset(request: Check) -> list[str]:
-    """For any task: the header of prepared data has a checksum over all of it."""
+    """For any task: the header of prepared data has a checksum over all of it. A staged copy will do as well."""
     from graphmill.graph.header import read_header
 
+    if copies_here(request.checksum, os.environ):  # of the whole, or of parts: its ranks look which
+        return []
     try:
         header = read_header(Path(request.dataset))
     except UserError as error:

@@ -7,6 +7,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from graphmill.config.frozen import Spec
 
 BEAT_S: Final = 1.0  # between two heartbeats
+CANNOT_LISTEN: Final = "rank 0 cannot listen on port"
 SILENCE_S: Final = 15.0  # without one, the other end counts as lost; TCP may need 10 s to get over a cut of 5 s
 
 
@@ -34,6 +35,7 @@ class Check(Spec):
     checksum: str
     master: str = Field(description="address of the host that rank 0 runs on")
     reserve_port: bool = Field(description="whether rank 0 runs here")
+    port: int | None = Field(None, description="that rank 0 is to listen on; null: any free one")
     interface: str | None = Field(description="null: find the one that leads to `master`")
 
 

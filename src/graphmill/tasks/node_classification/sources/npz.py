@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.graph.archive import npz_keys, read_npz
 from graphmill.graph.features import Features, SparseFeatures, csr_problem, dense, sparse
-from graphmill.tasks.node_classification.labelled import SPLIT_CODES, LabelledGraph, SplitName
+from graphmill.graph.splits import SPLIT_CODES, SplitName
+from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.sources.edge_columns import edge_columns
 from graphmill.tasks.node_classification.sources.splits import (
     first_columns,

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.graph.features import DenseFeatures
-from graphmill.tasks.node_classification.labelled import LabelledGraph, SplitName
+from graphmill.graph.splits import SplitName
+from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.sources.npz import integer_labels
 from graphmill.tasks.node_classification.sources.splits import split_from_ids
 from graphmill.tasks.node_classification.sources.tables import count_columns, read_headerless
@@ -37,12 +38,14 @@ def find_ogb_folder(path: Path, dataset: str) -> Path:
     candidates = [path, path / dataset.replace("-", "_"), path / "dataset" / dataset.replace("-", "_"), path / dataset]
     if dataset in DOWNLOADS:
         candidates.append(path / DOWNLOADS[dataset])
+    candidates.append(path / f"{dataset.removeprefix('ogbn-')}-bin")
     for folder in candidates:
-        if (folder / "raw" / "edge.csv.gz").is_file():
+        if any((folder / "raw" / name).is_file() for name in ("edge.csv.gz", "data.npz")):
             return folder
     raise UserError(
-        f"{path} holds no {dataset}: no raw/edge.csv.gz in it, nor in {candidates[1].name}/",
-        fix=f"give OGB's CSV folder: raw/{{{','.join(_TABLES)}}}.csv.gz and split/<kind>/*.csv.gz",
+        f"{path} holds no {dataset}: neither raw/edge.csv.gz nor raw/data.npz in it, nor in {candidates[1].name}/",
+        fix=f"give OGB's folder: split/<kind>/*.csv.gz, and raw/{{{','.join(_TABLES)}}}.csv.gz or"
+        " raw/{data,node-label}.npz",
     )
 
 
@@ -68,12 +71,12 @@ def read_ogb(folder: Path, dataset: str, name: str) -> LabelledGraph:
             f"{raw}: {len(labels)} labels, {len(x)} rows of features, and num-node-list.csv.gz says {num_nodes} nodes",
             fix="download the dataset again",
         )
-    kind = _split_folder(folder / "split")
+    kind = split_folder(folder / "split")
     return LabelledGraph(
         edge_index=np.concatenate([edges, edges[::-1]], axis=1) if both else edges,
         features=DenseFeatures(np.ascontiguousarray(x), "float32"),
         labels=labels,
-        split=_split(kind, num_nodes),
+        split=read_split(kind, num_nodes),
         name=name,
         source=f"{dataset}, OGB CSV files" + ("; both directions of every edge" if both else ""),
         synthetic=False,
@@ -82,13 +85,15 @@ def read_ogb(folder: Path, dataset: str, name: str) -> LabelledGraph:
     )
 
 
-def _split(kind: Path, num_nodes: int) -> NDArray[np.int8]:
+def read_split(kind: Path, num_nodes: int) -> NDArray[np.int8]:
+    """Codes [num_nodes] of the split in the folder `kind`: {train,valid,test}.csv.gz."""
     files: dict[SplitName, str] = {"train": "train.csv.gz", "val": "valid.csv.gz", "test": "test.csv.gz"}
     ids = {split: read_headerless(kind / file, 1, pl.Int64, what="an integer")[:, 0] for split, file in files.items()}
     return split_from_ids(ids, num_nodes, place=str(kind))
 
 
-def _split_folder(folder: Path) -> Path:
+def split_folder(folder: Path) -> Path:
+    """The one folder of a split below `folder`."""
     kinds = sorted(path for path in folder.glob("*") if (path / "train.csv.gz").is_file())
     if len(kinds) != 1:
         raise UserError(

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
 from graphmill.graph.features import DenseFeatures, Features, dense, sparse
-from graphmill.tasks.node_classification.labelled import LabelledGraph, SplitName
+from graphmill.graph.splits import SplitName
+from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.sources.edge_columns import edge_columns
 from graphmill.tasks.node_classification.sources.npz import integer_labels
 from graphmill.tasks.node_classification.sources.splits import first_columns, random_split, split_from_masks

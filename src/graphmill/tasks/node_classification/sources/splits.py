@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
-from graphmill.tasks.node_classification.labelled import SPLIT_CODES, SplitName
+from graphmill.graph.splits import SPLIT_CODES, SplitName
 
 SPLIT_NAMES: dict[str, int] = {"train": 0, "val": 1, "valid": 1, "validation": 1, "test": 2, "none": -1, "": -1}
 

@@ -1,0 +1,120 @@
+"""Tables of graphs in parts: what crosses between parts, by partitioner and cache; presampled epochs."""
+
+from typing import Any
+
+from entries import source
+
+_NAMES = {
+    "none": "no cache",
+    "degree": "degree",
+    "presample": "presample",
+    "hotness": "hotness",
+    "vip": "vip",
+    "oracle": "best in hindsight",
+    "lookahead": "lookahead",
+}
+_BARS = (
+    ("random", "none", 4, "random parts without a cache"),
+    ("hotness", "hotness", 2, "hotness parts with a hotness cache"),
+)
+
+
+def hot_caches(result: dict[str, Any]) -> str:
+    """Remote bytes by partitioner and policy, as shares of random parts without a cache."""
+    graphs = {name: found for name, found in result.items() if isinstance(found, dict) and "methods" in found}
+    first = next(iter(graphs.values()))
+    lines = [
+        f"**Rows of features that cross between {first['num_parts']} parts** (replayed, not timed): fan-outs"
+        f" {list(first['fanouts'])}, caches of {first['ratio']:.0%} of all rows, lookahead"
+        f" over {first['window']} batches; bytes ÷ those of random parts without a cache\n",
+        f"| graph, partitioner | cut | {' | '.join(_NAMES.values())} |",
+        "|" + "---|" * (2 + len(_NAMES)),
+    ]
+    for name, found in graphs.items():
+        base = found["methods"]["random"]["none"]["fetched_bytes"]
+        for method, of in found["methods"].items():
+            lines.append(_row(f"{name}, {method}", f"{found['cut'][method]:.0%}", of, base))
+        lines.append(_row(f"{name}, {found['default'][0]}, equal seeds", "", found["equal_seeds"], base))
+    lines.append("\n" + "\n".join(f"- {name}: {_bars(found)}" for name, found in graphs.items()) + "\n")
+    lines += [*_sweep(graphs), ""]
+    return "\n".join(lines) + source(result, "python benchmarks/hot_caches.py --dataset-root FOLDER")
+
+
+def hot_caches_headline(result: dict[str, Any]) -> tuple[str, str]:
+    """The default against the two that the bars name."""
+    graphs = [found for found in result.values() if isinstance(found, dict) and "methods" in found]
+    told = []
+    for method, policy, _, words in _BARS:
+        shares = [1 / _default_to(found, method, policy) for found in graphs]
+        told.append(f"{min(shares):.2g} to {max(shares):.2g} times fewer than {words}")
+    what = f"remote feature bytes of an epoch, {graphs[0]['num_parts']} parts, {len(graphs)} graphs"
+    return what, "; ".join(told)
+
+
+def presampled(result: dict[str, Any]) -> str:
+    """What reading an epoch takes beside sampling it."""
+    lines = [
+        "**Presampled epochs**: reading a batch of a file against sampling it, CPU time of one thread (median of paired"
+        " rounds, quartiles)\n",
+        "| graph | nodes of a batch | bytes of a batch | sampling ms | reading ms | sampling ÷ reading |",
+        "|" + "---|" * 6,
+    ]
+    for name, found in result.items():
+        if not isinstance(found, dict) or "ratio" not in found:
+            continue
+        ratio = found["ratio"]
+        lines.append(
+            f"| {name} | {found['nodes_per_batch']:,.0f} | {found['bytes_per_batch']:,.0f} |"
+            f" {found['sample_s']['median'] * 1e3:.2f} | {found['read_s']['median'] * 1e3:.2f} |"
+            f" {ratio['median']:.3g} ({ratio['q25']:.3g} to {ratio['q75']:.3g}) |"
+        )
+    return "\n".join([*lines, "", source(result, "python benchmarks/presampled.py --dataset-root FOLDER")])
+
+
+def _row(name: str, cut: str, found: dict[str, Any], base: float) -> str:
+    cells = [f"{found[policy]['fetched_bytes'] / base:.3f}" if policy in found else "" for policy in _NAMES]
+    return "| " + " | ".join([name, cut, *cells]) + " |"
+
+
+def _default_to(found: dict[str, Any], method: str, policy: str) -> float:
+    default_method, default_policy = found["default"]
+    default = found["methods"][default_method][default_policy]["fetched_bytes"]
+    return float(default / found["methods"][method][policy]["fetched_bytes"])
+
+
+def _bars(found: dict[str, Any]) -> str:
+    method, policy = found["default"]
+    told = []
+    for of, cache, wanted, words in _BARS:
+        share = _default_to(found, of, cache)
+        met = "" if share <= 1 / wanted else f" (the bar is 1/{wanted}: not met)"
+        told.append(f"{share:.3f} of {words}{met}")
+    look, floor = found["methods"][method]["lookahead"], found["methods"][method]["floor"]
+    none = found["methods"]["metis"]["none"]
+    return (
+        f"{method} with {policy} moves {' and '.join(told)}. Lookahead fetches {look['fetched'] / floor['fetched']:.2f}"
+        f" of the rows that its windows need, each once; against METIS without a cache"
+        f" {none['fetched'] / look['fetched']:.1f} times fewer rows in {none['num_fetches'] / look['num_fetches']:.1f}"
+        " times fewer exchanges."
+    )
+
+
+def _sweep(graphs: dict[str, Any]) -> list[str]:
+    lines = [
+        "Lookahead by window and by rows kept between windows, against METIS without a cache: times fewer rows, times"
+        " fewer exchanges, and rows of other parts that a part holds at most, as a share of all nodes\n",
+        "| graph | window | kept | rows | exchanges | held |",
+        "|" + "---|" * 6,
+    ]
+    for name, found in graphs.items():
+        none = found["methods"]["metis"]["none"]
+        lines += [
+            f"| {name} | {one['window']} | {one['ratio']:.0%} | {none['fetched'] / one['fetched']:.1f} |"
+            f" {none['num_fetches'] / one['num_fetches']:.1f} | {one['most_held'] / found['num_nodes']:.0%} |"
+            for one in found["methods"][found["default"][0]]["sweep"]
+        ]
+    return lines
+
+
+TABLES = {"hot_caches": hot_caches, "presampled": presampled}
+HEADLINES = {"hot_caches": hot_caches_headline}

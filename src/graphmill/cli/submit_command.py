@@ -1,0 +1,146 @@
+"""`submit --run`: a command as a job of Slurm, in place of an experiment."""
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from graphmill.base.errors import UserError
+from graphmill.base.names import did_you_mean
+from graphmill.cli.show import print_json, print_line
+
+if TYPE_CHECKING:
+    from graphmill.cluster.jobs.command import CommandRequest
+
+_log = logging.getLogger(__name__)
+
+COMMAND_KEY: Final = "graphmill.command"
+"""Under which the words of the command are kept in typer's context."""
+_FIX: Final = "graphmill submit --run -- graphmill prepare ogbn-products"
+
+Run = Annotated[bool, typer.Option("--run", help="Run the command that follows --, in place of EXPERIMENT.")]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        metavar="DATASET",
+        show_default=False,
+        help="With --run and --staging: the prepared data that the command reads, which are copied first.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandAsked:
+    """What is asked for besides the options of Slurm."""
+
+    words: Sequence[str] | None  # None: of a command that was submitted before
+    data: str | None
+    dataset_root: Path
+    logs_root: Path
+    run_id: str | None
+    dependency: str
+
+
+def is_command(named: str | None, run_id: str | None, logs_root: Path) -> bool:
+    """Whether `--resume` means a command."""
+    from graphmill.cli.find_run import named_command
+
+    return any(text is not None and named_command(text, logs_root) is not None for text in (named, run_id))
+
+
+def submit_command(
+    asked: CommandAsked, overrides: Sequence[str], given: Mapping[str, object], *, dry_run: bool, json: bool
+) -> None:
+    """Submit the command, or show what would be. `given`: options that may not go with it, by name."""
+    from graphmill.cli.submit import say_what_counts, tell_submitted
+    from graphmill.cluster.jobs.command import submit_command as submit_new
+    from graphmill.cluster.jobs.submit import resubmit
+
+    is_new = not given["--resume"]
+    request = _new(asked, overrides, given) if is_new else _again(asked, overrides, given)
+    if request is None:
+        return
+    if dry_run:
+        _show(request, is_new=is_new, json=json)
+        return
+    say_what_counts(request)
+    if request.changes:
+        _log.info(f"asked for otherwise than before: {'; '.join(request.changes)}")
+    job = submit_new(request, os.environ) if is_new else resubmit(request, os.environ)
+    tell_submitted(request.folder, job, json=json)
+
+
+def _new(asked: CommandAsked, overrides: Sequence[str], given: Mapping[str, object]) -> "CommandRequest":
+    from graphmill.cluster.jobs.command import FOLDER, name_of, plan_command
+    from graphmill.cluster.jobs.submit import folder_for
+    from graphmill.graph.header import is_prepared, read_header
+
+    if asked.words is None:
+        raise UserError("--data names what a command reads, and there is none", fix=_FIX)
+    if not asked.words or not asked.words[0]:
+        raise UserError("--run needs a command", fix=_FIX)
+    _refuse_given(given, ("EXPERIMENT", "--ranks", "--code-snapshot"))
+    _refuse_unknown(asked.words)
+    name = asked.run_id or f"{FOLDER}/{name_of(asked.words)}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    data = None
+    if asked.data is not None:
+        data = Path(asked.data) if is_prepared(Path(asked.data)) else asked.dataset_root / asked.data
+        read_header(data)
+    folder = folder_for(name, asked.logs_root)
+    return plan_command(asked.words, overrides, folder, data=data, dependency=asked.dependency)
+
+
+def _again(asked: CommandAsked, overrides: Sequence[str], given: Mapping[str, object]) -> "CommandRequest | None":
+    from graphmill.cli.find_run import named_command
+    from graphmill.cluster.jobs.command import command_again
+    from graphmill.cluster.jobs.submit import refuse_alive
+    from graphmill.record.run_folder import RunFolder
+
+    if asked.words is not None or asked.data is not None:
+        raise UserError("a command is run again as it was: --resume takes no other", fix="leave out --run and --data")
+    _refuse_given(given, ("--ranks", "--code-snapshot"))
+    named = given["EXPERIMENT"] if asked.run_id is None else asked.run_id
+    if asked.run_id is not None and given["EXPERIMENT"] is not None:
+        raise UserError(f"two are named: {given['EXPERIMENT']} and --run-id {asked.run_id}", fix="name one")
+    found = named_command(str(named), asked.logs_root)
+    assert found is not None, "is_command has found it"
+    folder = RunFolder(found.path.absolute())
+    if folder.is_done():
+        print_line(f"{folder.path} is done already")
+        return None
+    refuse_alive(folder)
+    return command_again(folder, overrides, dependency=asked.dependency)
+
+
+def _refuse_given(given: Mapping[str, object], names: Sequence[str]) -> None:
+    for name in names:
+        if given[name] is not None:
+            raise UserError(f"{name} is of a run, and --run runs a command", fix=f"leave it out, as in: {_FIX}")
+
+
+def _refuse_unknown(words: Sequence[str]) -> None:
+    """Of our own commands: a job need not start to find that there is no such one."""
+    from graphmill.cli.app import COMMANDS
+    from graphmill.spec.job.command import OURS
+
+    if words[0] == OURS and len(words) > 1 and not words[1].startswith("-") and words[1] not in COMMANDS:
+        raise UserError(
+            f"graphmill has no command {words[1]!r}; {did_you_mean(words[1], list(COMMANDS))}",
+            fix="`graphmill --help` lists them",
+        )
+
+
+def _show(request: "CommandRequest", *, is_new: bool, json: bool) -> None:
+    from graphmill.cli.submit import asked_as_json, print_asked, slurms_answer
+
+    with slurms_answer(request) as answer:
+        if json:
+            print_json({"run": request.folder.path, "words": request.command.words, **asked_as_json(request, answer)})
+        else:
+            print_asked(request, answer, is_new=is_new)

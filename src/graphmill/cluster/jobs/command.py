@@ -1,0 +1,172 @@
+"""`graphmill submit --run`: a command as a job, from its words to the queue.
+
+The folder of a command is like that of a run (the same job, script, attempts, log, monitor, outcome and epilog), but
+has `command.json` in place of a plan. A command runs once, on one host, and is begun again only by a person.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Final
+
+from graphmill.base.errors import UserError
+from graphmill.base.files import write_text
+from graphmill.cluster.jobs.script import render_script
+from graphmill.cluster.jobs.sites import find_site
+from graphmill.cluster.jobs.submit import (
+    Submission,
+    check_with_slurm,
+    kept_for_a_job,
+    note,
+    python_here,
+    read_job,
+    submit_script,
+    with_options,
+)
+from graphmill.record.documents import SubmittedJob
+from graphmill.record.run_folder import RunFolder, make_empty_folder
+from graphmill.spec.dotted import PLAN_FILE
+from graphmill.spec.job.change import differences
+from graphmill.spec.job.command import OURS, Command
+from graphmill.spec.job.resolve import Job, resolve_job
+from graphmill.spec.load import DEFAULT_RECIPE, load_experiment
+
+FOLDER: Final = "jobs"
+"""In the logs root: where the folders of commands are, unless they are named."""
+_SECTIONS: Final = ("slurm.", "staging.")
+# Once, on one host, and a command that was cut off does not know where it was.
+_FIXED: Final = {
+    "slurm.hosts": "1",
+    "slurm.ranks_per_host": "1",
+    "slurm.launcher": "srun",
+    "slurm.on_time_limit": "stop",
+}
+_BETTER: Final = {
+    ("train",): "graphmill submit EXPERIMENT",
+    ("launch",): "graphmill submit EXPERIMENT --hosts N",
+    ("study", "run"): "graphmill study submit STUDY",
+    ("pipeline", "run"): "graphmill pipeline submit PIPELINE",
+}
+"""Our own commands that are more than a command where a job runs them: they stop in time, and go on in the next job."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandRequest:
+    """A command that could be submitted: every choice made, nothing written."""
+
+    command: Command
+    job: Job
+    script: str
+    folder: RunFolder
+    dependency: str = ""  # in sbatch's syntax; overrides the script's
+    changes: tuple[str, ...] = ()  # to what its last job asked for
+
+    @property
+    def submission(self) -> Submission:
+        """What is passed to sbatch."""
+        return Submission(self.folder.script_path, self.script, self.dependency)
+
+    def write(self) -> None:
+        """Write job.json and job.sbatch; command.json was written when the folder was made."""
+        write_text(self.folder.job_path, self.job.model_dump_json(indent=2) + "\n")
+        write_text(self.folder.script_path, self.script)
+
+
+def name_of(words: Sequence[str]) -> str:
+    """What the folder and the job of a command are called.
+
+    >>> name_of(["graphmill", "study", "list"]), name_of(["/opt/My tool.sh", "x"]), name_of(["graphmill", "--version"])
+    ('study', 'My-tool.sh', 'graphmill')
+    """
+    own = words[1:2] if words[0] == OURS else []
+    word = own[0] if own and not own[0].startswith("-") else PurePath(words[0]).name
+    plain = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in word)
+    return plain.lstrip("._-") or "command"
+
+
+def plan_command(
+    words: Sequence[str], overrides: Sequence[str], folder: RunFolder, *, data: Path | None = None, dependency: str = ""
+) -> CommandRequest:
+    """The job that runs `words`, with `overrides` of what is asked of Slurm. `data`: prepared data that are staged."""
+    _refuse_better(words)
+    _refuse_overrides(overrides)
+    own = [f'slurm.job_name_prefix="{name_of(words)}"']
+    needs_gpus = any(text.startswith(("slurm.gpus_per_host=", "slurm.gres=")) for text in overrides)
+    own += [] if needs_gpus else ["train.device=cpu"]
+    fixed = [f"{key}={value}" for key, value in _FIXED.items()]
+    experiment = load_experiment(DEFAULT_RECIPE, [*own, *overrides, *fixed])
+    _refuse_staging(experiment.staging.to, data)
+    site = find_site(experiment.slurm.site)
+    command = Command(words=tuple(words), data=None if data is None else str(data.absolute()))
+    resolved = resolve_job(
+        experiment, site, run_folders=[str(folder.path)], python=python_here(), called_in=str(Path.cwd())
+    )
+    job = resolved.model_copy(update={"command": command})
+    return CommandRequest(command, job, render_script(job), folder, dependency)
+
+
+def submit_command(request: CommandRequest, environ: Mapping[str, str]) -> SubmittedJob:
+    """Make the folder and submit the job. If that fails, nothing is left behind."""
+    check_with_slurm(request.submission, environ)
+    with _new_folder(request):
+        request.write()
+        job = submit_script(request.submission, environ)
+        note([request.folder], [job])
+        return job
+
+
+def command_again(folder: RunFolder, options: Sequence[str], *, dependency: str = "") -> CommandRequest:
+    """The request that runs a command again as it was submitted, with `options` such as `slurm.time=60` changed."""
+    before = read_job(folder)
+    if before.command is None:
+        raise UserError(f"{folder.job_path} names no command", fix="submit the command again: graphmill submit --run")
+    _refuse_overrides(options)
+    job = with_options(before, options)
+    changes = differences(before, job)
+    return CommandRequest(before.command, job, render_script(job), folder, dependency, changes)
+
+
+@contextmanager
+def _new_folder(request: CommandRequest) -> Iterator[None]:
+    """The folder of a command, made and locked; removed if the block fails, unless a job may be queued for it."""
+    folder = request.folder
+    for parent in folder.path.parents:
+        if (parent / PLAN_FILE).exists():
+            raise UserError(f"{parent} is a run, and a run cannot hold a command", fix="give another --run-id")
+    make_empty_folder(folder.path)
+    write_text(folder.command_path, request.command.model_dump_json(indent=2) + "\n")
+    with kept_for_a_job(folder, [folder.script_path, folder.job_path, folder.command_path]), folder.lock():
+        yield
+
+
+def _refuse_better(words: Sequence[str]) -> None:
+    if words[0] == OURS:
+        for verb, instead in _BETTER.items():
+            if tuple(words[1 : 1 + len(verb)]) == verb:
+                raise UserError(
+                    f"graphmill {' '.join(verb)} is no command for --run: a job has ranks of its own, stops them in"
+                    " time and continues the run",
+                    fix=instead,
+                )
+
+
+def _refuse_overrides(overrides: Sequence[str]) -> None:
+    for text in overrides:
+        key, _, value = text.partition("=")
+        if not key.startswith(_SECTIONS):
+            raise UserError(
+                f"{key} is of an experiment, and --run runs a command", fix="give it to the command, after --"
+            )
+        if key in _FIXED and value.strip('"') != _FIXED[key]:
+            raise UserError(
+                f"{key} is {value}, and a command runs once, on one host, and is not begun again by itself",
+                fix=f"leave it out (it is {_FIXED[key]}); `graphmill submit --resume FOLDER` runs a command again",
+            )
+
+
+def _refuse_staging(to: str, data: Path | None) -> None:
+    if to != "nowhere" and data is None:
+        raise UserError(f"staging.to is {to}, but not which data are staged", fix="name them: --data DATASET")
+    if to == "nowhere" and data is not None:
+        raise UserError(f"{data} is to be staged, but not where", fix="add --staging host_local, or --staging scratch")

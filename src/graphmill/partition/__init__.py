@@ -1,0 +1,1 @@
+"""Parts of a graph: which part each node is in, how parts are written, how good they are. Nothing here needs torch."""

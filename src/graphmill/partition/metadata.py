@@ -1,0 +1,220 @@
+"""metadata.json of a parts folder: a graph that was split into parts, which hosts can hold each on its own."""
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, StrictInt, field_validator
+
+from graphmill.base.errors import UserError
+from graphmill.graph.features import STORED_AS, FeatureDtype
+from graphmill.graph.header import FILE_NAME, Header, damaged, read_header, read_metadata
+from graphmill.graph.metadata import Expected
+from graphmill.graph.topology import index_dtype
+
+PARTS_FOLDER: Final = "parts"
+"""Under a dataset root: parts/<dataset>/<name of the partition>."""
+
+Quantity = StrictInt | float | tuple[StrictInt, ...] | tuple[float, ...]
+"""A measurement of all parts together, or of each."""
+
+_COUNTS: Final = ("num_nodes", "num_edges", "num_undirected_edges", "num_features")
+_HOT: Final = re.compile(r"part_[0-9]{5}/hot/[a-z0-9_]+")
+
+
+def part_folder(part: int) -> str:
+    """The folder of a part, in the parts folder."""
+    return f"part_{part:05d}"
+
+
+class PartsMetadata(Header):
+    """What a parts folder says about itself. `kind`, `name` and `synthetic` are those of the store that was split."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    parts_version: Literal[1] = 1
+    store: dict[str, Any] = Field(description="the own part of the store's metadata, as the store says it")
+    store_checksum: str = Field(description="of the store that was split")
+    num_parts: PositiveInt
+    method: str = Field(description="which partitioner made it")
+    balance: str = Field(description="what was balanced")
+    rng_seed: NonNegativeInt
+    offsets: tuple[int, ...] = Field(
+        description="[num_parts + 1]: storage ids of part p are offsets[p]..offsets[p + 1]"
+    )
+    quality: dict[str, Quantity] = Field(description="measured when it was made: cut, balance, halos, remote rows")
+    fanouts: tuple[int, ...] = Field((), description="that hot nodes were ranked for; none if they were not ranked")
+
+    @field_validator("store")
+    @classmethod
+    def _has_sizes(cls, store: dict[str, Any]) -> dict[str, Any]:
+        kinds = {**dict.fromkeys(_COUNTS, int), "is_symmetric": bool, "feature_dtype": str}
+        wrong = [key for key, kind in kinds.items() if type(store.get(key)) is not kind]
+        if wrong or store["feature_dtype"] not in STORED_AS:
+            key = wrong[0] if wrong else "feature_dtype"
+            raise ValueError(f"store.{key} is {store.get(key)!r}")
+        return store
+
+    @property
+    def num_nodes(self) -> int:
+        """Of the whole graph."""
+        return int(self.store["num_nodes"])
+
+    @property
+    def num_edges(self) -> int:
+        """Of the whole graph, as given."""
+        return int(self.store["num_edges"])
+
+    @property
+    def num_undirected_edges(self) -> int:
+        """Entries of the union of both directions, of the whole graph."""
+        return int(self.store["num_undirected_edges"])
+
+    @property
+    def num_features(self) -> int:
+        """Columns."""
+        return int(self.store["num_features"])
+
+    @property
+    def feature_dtype(self) -> FeatureDtype:
+        """Of dense features."""
+        found: FeatureDtype = self.store["feature_dtype"]
+        return found
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether every edge was given in both directions."""
+        return bool(self.store["is_symmetric"])
+
+    @property
+    def edge_features(self) -> tuple[str, ...]:
+        """Names of the columns; none if edges have no features."""
+        return tuple(self.store.get("edge_features", ()))
+
+    @property
+    def splits(self) -> Mapping[str, int]:
+        """Nodes in each split, "none" included."""
+        found: Mapping[str, int] = self.store.get("splits", {})
+        return found
+
+    @property
+    def has_sparse_features(self) -> bool:
+        """Whether features are compressed sparse rows."""
+        return f"{part_folder(0)}/x_indptr" in self.arrays
+
+    def num_nodes_in(self, part: int) -> int:
+        """Rows of a part."""
+        return self.offsets[part + 1] - self.offsets[part]
+
+    def arrays_of(self, part: int) -> tuple[str, ...]:
+        """Names of the arrays that only this part has, in ascending order."""
+        return tuple(sorted(name for name in self.arrays if name.startswith(f"{part_folder(part)}/")))
+
+    def disagreement(self) -> str | None:
+        """How the counts, dtypes and shapes contradict each other, or None."""
+        if problem := self._offsets_problem():
+            return problem
+        expected = self._expected_whole()
+        for part in range(self.num_parts):
+            expected |= self._expected_of(part)
+        asked = {name for name in self.arrays if not (self.fanouts and _HOT.fullmatch(name))}
+        if asked != set(expected):
+            return f"arrays that are too many or missing: {sorted(asked ^ set(expected))[:10]}"
+        for name, (dtype, shape) in expected.items():
+            record = self.arrays[name]
+            if record.dtype != dtype or record.shape != shape:
+                return f"arrays.{name} is {record.dtype} {list(record.shape)}, and should be {dtype} {list(shape)}"
+        return self._sums_problem()
+
+    def _offsets_problem(self) -> str | None:
+        ascends = all(low <= high for low, high in zip(self.offsets, self.offsets[1:], strict=False))
+        if len(self.offsets) != self.num_parts + 1 or not ascends or self.offsets[0] != 0:
+            return f"offsets {list(self.offsets)} are no bounds of {self.num_parts} parts"
+        if self.offsets[-1] != self.num_nodes:
+            return f"the parts hold {self.offsets[-1]} nodes, and the graph has {self.num_nodes}"
+        return None
+
+    def _directions(self) -> Iterable[tuple[str, int]]:
+        """Prefix and number of entries of each topology that is stored."""
+        yield "", self.num_edges
+        if not self.is_symmetric:
+            yield "undirected_", self.num_undirected_edges
+
+    def _expected_whole(self) -> Expected:
+        ids = index_dtype(self.num_nodes).name
+        expected: Expected = {"node_book/storage_of": (ids, (self.num_nodes,))}
+        for prefix, num_entries in self._directions():
+            expected[f"topology/{prefix}indptr"] = ("int64", (self.num_nodes + 1,))
+            expected[f"topology/{prefix}indices"] = (ids, (num_entries,))
+        for split, count in self.splits.items():
+            if split != "none":
+                expected[f"splits/{split}"] = ("int64", (count,))
+                expected[f"splits/{split}_y"] = ("int64", (count,))
+        return expected
+
+    def _expected_of(self, part: int) -> Expected:
+        folder, rows, ids = part_folder(part), self.num_nodes_in(part), index_dtype(self.num_nodes).name
+        expected: Expected = {
+            f"{folder}/node_ids": (ids, (rows,)),
+            f"{folder}/y": ("int64", (rows,)),
+            f"{folder}/split": ("int8", (rows,)),
+        }
+        for prefix, _ in self._directions():
+            num_entries = self._entries(f"{folder}/{prefix}indices")
+            expected[f"{folder}/{prefix}indptr"] = ("int64", (rows + 1,))
+            expected[f"{folder}/{prefix}indices"] = (ids, (num_entries,))
+            expected[f"{folder}/{prefix}entries"] = ("int64", (rows,))
+            if self.edge_features:
+                expected[f"{folder}/{prefix}edge_attr"] = ("float32", (num_entries, len(self.edge_features)))
+        if self.has_sparse_features:
+            num_values = self._entries(f"{folder}/x_values")
+            expected[f"{folder}/x_indptr"] = ("int64", (rows + 1,))
+            expected[f"{folder}/x_indices"] = ("int32", (num_values,))
+            expected[f"{folder}/x_values"] = ("float32", (num_values,))
+        else:
+            expected[f"{folder}/x"] = (STORED_AS[self.feature_dtype], (rows, self.num_features))
+        return expected
+
+    def _sums_problem(self) -> str | None:
+        """Every edge is in exactly one part."""
+        for prefix, num_entries in self._directions():
+            found = sum(self._entries(f"{part_folder(part)}/{prefix}indices") for part in range(self.num_parts))
+            if found != num_entries:
+                return f"the {prefix}indices of the parts have {found} entries, and the graph has {num_entries}"
+        return None
+
+    def _entries(self, name: str) -> int:
+        """Length of an array whose length only its record knows."""
+        record = self.arrays.get(name)
+        return record.shape[0] if record and record.shape else 0
+
+
+def is_parts(folder: Path) -> bool:
+    """Whether prepared data are a partitioned graph. `UserError` if they are damaged."""
+    return "parts_version" in read_header(folder).own
+
+
+def read_parts_metadata(folder: Path) -> PartsMetadata:
+    """What a parts folder says about itself; `UserError` if it is none, or damaged."""
+    if not is_parts(folder):
+        raise UserError(f"{folder} holds a graph that is not partitioned", fix=f"graphmill partition {folder}")
+    metadata = read_metadata(folder, PartsMetadata, read_header(folder).kind)
+    if problem := metadata.disagreement():
+        raise damaged(folder / FILE_NAME, problem)
+    return metadata
+
+
+def again(metadata: PartsMetadata) -> str:
+    """What to type where parts are damaged."""
+    name = "" if metadata.method == "kaminpar" else f" --method {metadata.method}"
+    return (
+        f"partition the graph again: graphmill partition {metadata.name} --num-parts {metadata.num_parts}{name} --force"
+    )
+
+
+def files_of(metadata: PartsMetadata, parts: Iterable[int], *, whole_topology: bool) -> list[str]:
+    """The arrays that a host with these parts reads."""
+    own = {part_folder(number) for number in parts}
+    common = {"node_book", "splits"} | ({"topology"} if whole_topology else set())
+    return [name for name in metadata.arrays if name.split("/")[0] in own | common]

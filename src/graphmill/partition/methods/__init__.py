@@ -1,0 +1,1 @@
+"""Partitioners: each takes a `Problem` and returns the part of each node."""

@@ -1,0 +1,133 @@
+"""A partitioned graph at rest: one folder of parts, the book that finds nodes in them, and what all ranks read.
+
+A host needs the folder's metadata, its book and splits, and the folders of its own parts; the whole topology only where
+sampling is not partitioned.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.base.errors import UserError
+from graphmill.graph.arrays import check_arrays, map_array
+from graphmill.graph.edge_features import EdgeRows
+from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
+from graphmill.graph.header import ArrayRecord
+from graphmill.graph.topology import EdgeIds, Topology
+from graphmill.partition.book import PartitionBook
+from graphmill.partition.metadata import PartsMetadata, again, files_of, is_parts, part_folder, read_parts_metadata
+
+__all__ = ["Part", "PartedGraph", "Split", "again", "files_of", "is_parts", "read_parts_metadata"]
+
+Split = Literal["train", "val", "test"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The rows of some nodes: their in-edges, features and labels. Neighbours are identities, ascending in a row."""
+
+    path: Path
+    metadata: PartsMetadata
+    number: int
+
+    @property
+    def node_ids(self) -> NDArray[Any]:
+        """The node of each row [num_rows], ascending."""
+        return self.array("node_ids")
+
+    def topology(self, *, undirected: bool) -> Topology:
+        """In-neighbours of the part's rows, as given or in both directions."""
+        prefix = self._prefix(undirected)
+        return Topology(self.array(f"{prefix}indptr"), self.array(f"{prefix}indices"))
+
+    def first_entries(self, *, undirected: bool) -> EdgeIds:
+        """Of each row, where its in-edges begin in the whole graph's topology [num_rows]: what edge ids count from."""
+        return self.array(f"{self._prefix(undirected)}entries")
+
+    @property
+    def features(self) -> Features:
+        """Of the part's rows."""
+        known = self.metadata
+        if known.has_sparse_features:
+            return SparseFeatures(
+                self.array("x_indptr"), self.array("x_indices"), self.array("x_values"), known.num_features
+            )
+        return DenseFeatures(self.array("x"), known.feature_dtype)
+
+    def edge_attr(self, *, undirected: bool) -> EdgeRows:
+        """Features of the entries of that topology, in their order [num_entries, num_edge_features]."""
+        return self.array(f"{self._prefix(undirected)}edge_attr")
+
+    def array(self, name: str) -> NDArray[Any]:
+        """An array of the part, mapped."""
+        return _mapped(self.path, self.metadata.arrays, f"{part_folder(self.number)}/{name}")
+
+    def _prefix(self, undirected: bool) -> str:
+        return "undirected_" if undirected and not self.metadata.is_symmetric else ""
+
+
+@dataclass(frozen=True, slots=True)
+class PartedGraph:
+    """A graph in parts, of which this host has some."""
+
+    path: Path
+    metadata: PartsMetadata
+    parts: tuple[int, ...]  # those that were asked for
+
+    @classmethod
+    def open(cls, path: Path, *, parts: Sequence[int] | None = None, whole_topology: bool = True) -> "PartedGraph":
+        """Open the folder `path` after checking the files of `parts` (None: all) and what all ranks read.
+
+        `UserError` if a file is missing, has another size or shape, or was changed since it was written.
+        """
+        metadata = read_parts_metadata(path)
+        wanted = tuple(range(metadata.num_parts)) if parts is None else tuple(parts)
+        names = files_of(metadata, wanted, whole_topology=whole_topology)
+        try:
+            check_arrays(path, {name: metadata.arrays[name] for name in names})
+        except UserError as error:
+            missing = [number for number in wanted if not (path / part_folder(number)).is_dir()]
+            if missing:
+                raise UserError(
+                    f"{path} does not hold part {missing[0]}: {part_folder(missing[0])} is missing",
+                    fix=f"graphmill stage {path} --part {missing[0]}, or partition the graph again",
+                ) from error
+            raise UserError(error.message, fix=again(metadata)) from error
+        return cls(path, metadata, wanted)
+
+    @property
+    def book(self) -> PartitionBook:
+        """In which part each node is."""
+        offsets = np.asarray(self.metadata.offsets, dtype=np.int64)
+        return PartitionBook(offsets, _mapped(self.path, self.metadata.arrays, "node_book/storage_of"))
+
+    def part(self, number: int) -> Part:
+        """One of `parts`."""
+        if number not in self.parts:
+            raise ValueError(f"part {number} was not opened: {self.parts}")
+        return Part(self.path, self.metadata, number)
+
+    def topology(self, *, undirected: bool) -> Topology:
+        """The whole graph's, where every host has it."""
+        prefix = "undirected_" if undirected and not self.metadata.is_symmetric else ""
+        arrays = self.metadata.arrays
+        return Topology(
+            _mapped(self.path, arrays, f"topology/{prefix}indptr"),
+            _mapped(self.path, arrays, f"topology/{prefix}indices"),
+        )
+
+    def nodes_in(self, split: Split) -> NDArray[np.int64]:
+        """Ascending ids of the nodes of a split, of all parts."""
+        return _mapped(self.path, self.metadata.arrays, f"splits/{split}")
+
+    def labels_in(self, split: Split) -> NDArray[np.int64]:
+        """Their classes, in the same order."""
+        return _mapped(self.path, self.metadata.arrays, f"splits/{split}_y")
+
+
+def _mapped(folder: Path, arrays: dict[str, ArrayRecord], name: str) -> NDArray[Any]:
+    return map_array(folder / f"{name}.npy", arrays[name])

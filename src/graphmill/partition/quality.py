@@ -1,0 +1,78 @@
+"""How good a partition is: what is cut, how even the parts are, and what a part needs of the others."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from graphmill import _native
+from graphmill.graph.topology import Topology
+from graphmill.partition.balance import imbalance
+from graphmill.partition.inclusion import vertex_inclusion
+from graphmill.partition.metadata import Quantity
+from graphmill.partition.methods.files import row_blocks
+from graphmill.partition.problem import Ids, Parts
+
+BATCH_SIZE: Final = 1024  # seeds of a batch that remote rows are expected for
+_ENTRIES_AT_A_TIME: Final = 2**22
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A partition of a graph, and what it is measured by."""
+
+    graph: Topology  # the union of both directions
+    edges: Ids  # [num_nodes]: in-edges as given
+    train: Ids  # ascending
+    parts: Parts
+    num_parts: int
+    fanouts: tuple[int, ...]
+
+
+def measure(known: Measured) -> dict[str, Quantity]:
+    """All of it, by name; lists are by part."""
+    nodes = np.bincount(known.parts, minlength=known.num_parts)
+    edges = np.bincount(known.parts, weights=known.edges, minlength=known.num_parts).astype(np.int64)
+    train = np.bincount(known.parts[known.train], minlength=known.num_parts)
+    crossing, between, halos = _crossing(known)
+    return {
+        "edge_cut": crossing / between if between else 0.0,
+        "cut_edges": crossing // 2,
+        "nodes": tuple(nodes.tolist()),
+        "edges": tuple(edges.tolist()),
+        "train": tuple(train.tolist()),
+        "imbalance_nodes": imbalance(nodes),
+        "imbalance_edges": imbalance(edges),
+        "imbalance_train": imbalance(train),
+        "halo_nodes": tuple(halos.tolist()),
+        "remote_rows_per_batch": _remote_rows(known),
+        "remote_rows_batch_size": BATCH_SIZE,
+        "remote_rows_fanouts": known.fanouts,
+    }
+
+
+def imbalances(quality: dict[str, Quantity]) -> dict[str, float]:
+    """By how much the fullest part exceeds the mean, in each thing that can be balanced."""
+    return {name: float(quality[f"imbalance_{name}"]) for name in ("nodes", "edges", "train")}  # type: ignore[arg-type]
+
+
+def _crossing(known: Measured) -> tuple[int, int, Ids]:
+    """Entries between parts, entries between different nodes, and the sizes of the halos [num_parts]."""
+    graph, halos = known.graph, np.zeros(known.num_parts, dtype=np.int64)
+    crossing = loops = 0
+    for start, stop in row_blocks(graph.indptr, _ENTRIES_AT_A_TIME):
+        indptr = graph.indptr[start : stop + 1] - graph.indptr[start]
+        indices = graph.indices[graph.indptr[start] : graph.indptr[stop]]
+        crossing += _native.count_crossing(indptr, indices, start, known.parts, known.num_parts, halos)
+        loops += int(np.count_nonzero(indices == np.repeat(np.arange(start, stop), np.diff(indptr))))
+    return crossing, graph.num_edges - loops, halos
+
+
+def _remote_rows(known: Measured) -> tuple[int, ...]:
+    """Rows of other parts in a batch of each part's own training nodes, by the probabilities of being sampled."""
+    found = []
+    owner = known.parts[known.train]
+    for part in range(known.num_parts):
+        inclusion = vertex_inclusion(known.graph, known.train[owner == part], known.fanouts, BATCH_SIZE)
+        found.append(round(float(inclusion.sum(where=known.parts != part))))
+    return tuple(found)

@@ -1,0 +1,29 @@
+"""What a host needs of a graph in parts, by where its ranks are among all ranks."""
+
+from graphmill.partition.placement import Placement
+from graphmill.record.staged import Share
+from graphmill.spec.partition import InParts
+from graphmill.spec.plan import Plan
+
+
+def share_of_host(asked: InParts, host: int, *, hosts: int, ranks: int) -> Share:
+    """Of host `host` of `hosts`, which start `ranks` ranks in all. `UserError` if parts do not divide among them.
+
+    >>> share_of_host(InParts(4, "per_host", "partitioned"), 1, hosts=2, ranks=4)
+    Share(parts=(2, 3), whole_topology=False)
+    >>> share_of_host(InParts(2, "per_host", "replicated"), 1, hosts=4, ranks=4)
+    Share(parts=(0,), whole_topology=True)
+    """
+    each = ranks // hosts
+    if asked.placement == "per_host":
+        parts = set(Placement(asked.num_parts, hosts, each).parts_on(host))
+    else:
+        alone = Placement(asked.num_parts, ranks, 1)
+        parts = {part for rank in range(host * each, (host + 1) * each) for part in alone.parts_on(rank)}
+    return Share(tuple(sorted(parts)), asked.topology == "replicated")
+
+
+def share_of_plan(plan: Plan, host: int) -> Share | None:
+    """What the ranks of a host read; None: all of the data."""
+    asked = plan.task.in_parts
+    return None if asked is None else share_of_host(asked, host, hosts=plan.hosts, ranks=plan.ranks)

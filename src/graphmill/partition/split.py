@@ -1,0 +1,242 @@
+"""Split a store into parts: choose the method, assign, even out, measure, write; whole or not at all."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+from graphmill.base.errors import UserError
+from graphmill.graph.header import Header, seal, write_metadata
+from graphmill.graph.splits import SPLIT_CODES
+from graphmill.graph.store import GraphStore
+from graphmill.graph.topology import Topology
+from graphmill.graph.write import new_store
+from graphmill.partition.balance import amounts_of, even_out, in_edges, limits_of, single_weight, warn_if_uneven
+from graphmill.partition.estimate import Estimate, Sizes, estimate
+from graphmill.partition.metadata import PartsMetadata
+from graphmill.partition.methods.packages import Found, partition_with, require_package
+from graphmill.partition.problem import DEFAULT_FANOUTS, Balance, Ids, Method, Parts, Problem
+from graphmill.partition.quality import Measured, imbalances, measure
+from graphmill.partition.streams import Advance
+from graphmill.partition.write import PartsFolder, bytes_to_write, write_parts, write_rankings
+from graphmill.runtime.machine import peak_bytes
+
+_log = logging.getLogger(__name__)
+
+Rankings = Mapping[str, Sequence[NDArray[Any]]]
+"""For each policy and part: nodes of other parts by descending hotness."""
+Rank = Callable[[Topology, Parts, Sequence[Ids], tuple[int, ...]], Rankings]
+"""Of a topology, the part of each node, the training nodes of each part, and fan-outs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a person asks for."""
+
+    num_parts: int
+    method: Method | Literal["auto"] = "auto"
+    balance: Balance | None = None  # None: what the method balances
+    rng_seed: int = 0
+    fanouts: tuple[int, ...] = ()  # that hot nodes are ranked for; none: they are not
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """What is done: nothing is left open."""
+
+    num_parts: int
+    method: Method
+    balance: Balance
+    rng_seed: int
+    fanouts: tuple[int, ...]
+
+
+class Written(NamedTuple):
+    """A parts folder, and what it took to make it."""
+
+    metadata: PartsMetadata
+    own_bytes: int  # the most memory that this process has had, mapped files included
+    partitioner_bytes: int  # that of a partitioner's process; 0: there was none
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How the work is shown while it lasts."""
+
+    step: Callable[[str], AbstractContextManager[None]]
+    copying: Callable[[str, int], AbstractContextManager[Advance]]  # so many bytes
+
+
+def choose(store: GraphStore, wanted: Wanted, available_bytes: int) -> tuple[Chosen, Estimate]:
+    """The method and the balance that are used, and what the work needs.
+
+    `auto`: KaMinPar, or LDG where KaMinPar does not fit into `available_bytes`.
+    """
+    method: Method = "kaminpar" if wanted.method == "auto" else wanted.method
+    require_package(method)
+    found, needed = _with_method(store, wanted, method)
+    if needed.total_bytes <= available_bytes:
+        return found, needed
+    sizes = f"{needed.total_bytes / 2**30:.1f} GiB, and {available_bytes / 2**30:.1f} GiB are available"
+    if wanted.method == "auto":
+        _log.warning(f"{method} needs {sizes}: the graph is streamed with ldg instead")
+        return _with_method(store, wanted, "ldg")
+    _log.warning(f"{method} needs {sizes}: it may be killed; --method ldg needs less")
+    return found, needed
+
+
+def _with_method(store: GraphStore, wanted: Wanted, method: Method) -> tuple[Chosen, Estimate]:
+    _check(store, wanted.num_parts)
+    balance = _balance_of(method, wanted.balance)
+    found = Chosen(
+        num_parts=wanted.num_parts,
+        method=method,
+        balance=balance,
+        rng_seed=wanted.rng_seed,
+        fanouts=wanted.fanouts,
+    )
+    return found, estimate(_sizes(store, found), method, ranked=bool(wanted.fanouts))
+
+
+def _sizes(store: GraphStore, chosen: Chosen) -> Sizes:
+    known = store.metadata
+    return Sizes(
+        num_nodes=known.num_nodes,
+        num_isolated=known.num_isolated_nodes,
+        num_train=int(np.count_nonzero(store.array("split") == SPLIT_CODES["train"])),
+        num_entries=known.num_undirected_edges,
+        is_symmetric=known.is_symmetric,
+        num_parts=chosen.num_parts,
+        num_amounts=3 if chosen.balance == "all" else 1,
+        largest_bytes=max(record.bytes for record in known.arrays.values()),
+        base_bytes=psutil.Process().memory_info().rss,  # type: ignore[no-untyped-call]  # psutil ships no types
+    )
+
+
+def _balance_of(method: Method, balance: Balance | None) -> Balance:
+    counts_nodes = method in ("random", "hotness")
+    if counts_nodes and balance not in (None, "nodes"):
+        raise UserError(
+            f"--method {method} makes parts of equally many nodes, and --balance {balance} asks for other ones",
+            fix="leave --balance out, or choose --method kaminpar, metis or ldg",
+        )
+    return balance or ("nodes" if counts_nodes else "all")
+
+
+def _check(store: GraphStore, num_parts: int) -> None:
+    if not {"y", "split"} <= set(store.metadata.arrays):
+        raise UserError(
+            f"{store.metadata.name} has no classes and splits of nodes, and only such graphs are partitioned",
+            fix="partition data of the task node_classification: graphmill datasets lists them",
+        )
+    if not 1 <= num_parts <= store.metadata.num_nodes:
+        raise UserError(
+            f"{num_parts} parts of a graph of {store.metadata.num_nodes} nodes",
+            fix="set --num-parts to at least 1, and at most one per node",
+        )
+
+
+def split_store(store: GraphStore, chosen: Chosen, path: Path, shown: Shown, rank: Rank) -> Written:
+    """Write the parts folder `path`, whole or not at all; one that is there is replaced."""
+    with new_store(path) as folder:
+        measured, partitioner_bytes = _assigned(store, chosen, folder, shown)
+        with shown.step("measuring the parts"):
+            quality = measure(measured)
+        warn_if_uneven(imbalances(quality), chosen.balance)
+        rankings: Rankings = {}
+        if chosen.fanouts:
+            with shown.step("ranking hot nodes of other parts"):
+                rankings = rank(measured.graph, measured.parts, _seeds_by_part(measured), chosen.fanouts)
+        parts = measured.parts
+        del measured
+        with shown.copying("writing the parts", bytes_to_write(store)) as advance:
+            target = PartsFolder(folder, parts, chosen.num_parts, advance)
+            offsets = write_parts(store, target)
+            write_rankings(target, rankings)
+        metadata = PartsMetadata(
+            kind=store.metadata.kind,
+            name=store.metadata.name,
+            synthetic=store.metadata.synthetic,
+            arrays=target.records,
+            store=_own_part(store.metadata),
+            store_checksum=store.metadata.checksum,
+            num_parts=chosen.num_parts,
+            method=chosen.method,
+            balance=chosen.balance,
+            rng_seed=chosen.rng_seed,
+            offsets=tuple(offsets.tolist()),
+            quality=quality,
+            fanouts=chosen.fanouts,
+        )
+        if problem := metadata.disagreement():
+            raise RuntimeError(f"the parts of {store.metadata.name} were written wrongly: {problem}")
+        sealed = seal(metadata)
+        write_metadata(folder, sealed)
+    return Written(sealed, peak_bytes(), partitioner_bytes)
+
+
+def _assigned(store: GraphStore, chosen: Chosen, scratch: Path, shown: Shown) -> tuple[Measured, int]:
+    """The part of each node with what it is measured by, and the memory of a partitioner's process."""
+    graph = store.topology(undirected=True)
+    edges = in_edges(store.topology(undirected=False))
+    is_train = store.array("split") == SPLIT_CODES["train"]
+    amounts = amounts_of(chosen.balance, edges, is_train)
+    problem = Problem(
+        graph=graph,
+        amounts=amounts,
+        limits=limits_of(amounts, chosen.num_parts),
+        weights=single_weight(chosen.balance, edges, graph, is_train),
+        train=np.flatnonzero(is_train).astype(np.int64, copy=False),
+        num_parts=chosen.num_parts,
+        rng_seed=chosen.rng_seed,
+        fanouts=chosen.fanouts or DEFAULT_FANOUTS,
+    )
+    with shown.step(f"assigning nodes to {chosen.num_parts} parts with {chosen.method}"):
+        parts, partitioner_bytes = _assign(problem, chosen.method, scratch)
+    if chosen.method not in ("random", "hotness"):
+        with shown.step("evening out the parts"):
+            even_out(problem, parts, refine=True)
+    measured = Measured(
+        graph=graph,
+        edges=edges,
+        train=problem.train,
+        parts=parts,
+        num_parts=chosen.num_parts,
+        fanouts=problem.fanouts,
+    )
+    return measured, partitioner_bytes
+
+
+def _assign(problem: Problem, method: Method, scratch: Path) -> Found:
+    match method:
+        case "kaminpar" | "metis":
+            return partition_with(method, problem, scratch)
+        case "ldg":
+            from graphmill.partition.methods.ldg import ldg
+
+            return Found(ldg(problem), 0)
+        case "random":
+            from graphmill.partition.methods.random import random_parts
+
+            return Found(random_parts(problem), 0)
+        case "hotness":
+            from graphmill.partition.methods.hotness import hotness_parts
+
+            return Found(hotness_parts(problem), 0)
+
+
+def _seeds_by_part(measured: Measured) -> list[Ids]:
+    owner = measured.parts[measured.train]
+    return [measured.train[owner == part] for part in range(measured.num_parts)]
+
+
+def _own_part(known: Header) -> dict[str, Any]:
+    """What the store says of itself beside the header that all prepared data have."""
+    said = known.model_dump(mode="json")
+    return {key: value for key, value in said.items() if key not in Header.model_fields}

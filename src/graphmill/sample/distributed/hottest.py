@@ -1,0 +1,70 @@
+"""Which rows of other parts a rank holds, by the policy that a plan names."""
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.base.errors import UserError
+from graphmill.graph.sampled import NodeIds, Sampled
+from graphmill.graph.topology import Topology
+from graphmill.partition.metadata import part_folder
+from graphmill.sample.distributed.shares import Shares
+from graphmill.sample.hot.rank import Draws, HotBudget, StaticPolicy, rank_all
+
+Ids = NDArray[np.int64]
+
+
+def ranked(
+    shares: Shares, topology: Topology, seeds: Ids, draws: Draws, policy: StaticPolicy, *, num_threads: int
+) -> NDArray[Any]:
+    """Nodes that this rank does not read from its own parts, hottest first, computed over the whole topology.
+
+    `seeds`: the training nodes that this rank may get, ascending.
+    """
+    is_remote = np.ones(shares.book.num_nodes, dtype=np.int8)
+    for part in shares.parts:
+        is_remote[part.node_ids] = 0
+    found = rank_all(topology, is_remote, [seeds], draws, [policy], num_threads=num_threads)
+    return found[policy][0]
+
+
+def ranked_before(shares: Shares, policy: StaticPolicy) -> NDArray[Any]:
+    """The same, as it was ranked when the graph was partitioned; `UserError` if it was not."""
+    path, metadata = shares.graph.path, shares.graph.metadata
+    missing = [
+        part.number for part in shares.parts if f"{part_folder(part.number)}/hot/{policy}" not in metadata.arrays
+    ]
+    if missing:
+        raise UserError(
+            f"partition.topology is partitioned, so no rank can rank nodes by {policy}, and {path} was made without",
+            fix="partition the graph again with --fanouts, as train.num_neighbors has them; or set"
+            " partition.cache.policy=presample or lookahead",
+        )
+    rankings = [part.array(f"hot/{policy}") for part in shares.parts]
+    if len(rankings) == 1:
+        return rankings[0]
+    nodes = np.concatenate(rankings)
+    place = np.concatenate([np.arange(len(ranking)) for ranking in rankings])
+    nodes = nodes[np.lexsort((nodes, place))]  # the best of each part, the second of each, …
+    remote = nodes[shares.locate(NodeIds(nodes.astype(np.int64))).servers != shares.rank]
+    _, first = np.unique(remote, return_index=True)
+    return cast("NDArray[Any]", remote[np.sort(first)])
+
+
+def read_most(shares: Shares, batches: Iterable[Sampled]) -> NDArray[Any]:
+    """Nodes of other ranks' parts by how many of these batches read them, most first, equals by id."""
+    nodes, counts = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    for sampled in batches:
+        servers = shares.locate(sampled.node_ids).servers
+        both = np.concatenate([nodes, sampled.node_ids[servers != shares.rank]])
+        weights = np.concatenate([counts, np.ones(len(both) - len(nodes), dtype=np.int64)])
+        nodes, inverse = np.unique(both, return_inverse=True)
+        counts = np.bincount(inverse, weights=weights, minlength=len(nodes)).astype(np.int64)
+    return nodes[np.argsort(-counts, kind="stable")]
+
+
+def budget_of(ratio: float, mib: float | None) -> HotBudget:
+    """What a rank may hold."""
+    return HotBudget(ratio, None if mib is None else int(mib * (1 << 20)))

@@ -1,0 +1,74 @@
+"""This rank's view of a graph in parts: which rows it holds, and whom it asks for the others."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.graph.sampled import NodeIds, StorageIds
+from graphmill.partition.book import PartitionBook
+from graphmill.partition.parts import Part, PartedGraph
+from graphmill.partition.placement import Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Where nodes [n] are stored."""
+
+    parts: NDArray[np.int64]  # [n]
+    rows: NDArray[np.int64]  # [n], in their parts
+    servers: NDArray[np.int64]  # [n]: the rank that reads them for this one; itself if it holds the part
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """The parts of one rank, and where all others are."""
+
+    graph: PartedGraph
+    placement: Placement
+    rank: int
+    book: PartitionBook = field(init=False)
+    parts: tuple[Part, ...] = field(init=False)  # that this rank holds, consecutive
+    owned: tuple[int, int] = field(init=False)  # storage ids that this rank alone answers for: first, one past the last
+    _servers: NDArray[np.int64] = field(init=False, repr=False)  # [num_parts]
+    _first_owned: NDArray[np.int64] = field(init=False, repr=False)  # of each rank [world_size]: its first storage id
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "book", self.graph.book)
+        parts = tuple(self.graph.part(number) for number in self.placement.parts_of(self.rank))
+        object.__setattr__(self, "parts", parts)
+        object.__setattr__(self, "_servers", self.placement.servers_for(self.rank))
+        ranges = [self.placement.own_range(rank, self.book.offsets) for rank in range(self.placement.world_size)]
+        object.__setattr__(self, "owned", ranges[self.rank])
+        object.__setattr__(self, "_first_owned", np.array([first for first, _ in ranges], dtype=np.int64))
+
+    @property
+    def num_owned(self) -> int:
+        """Nodes that this rank alone answers for."""
+        return self.owned[1] - self.owned[0]
+
+    def owner_of(self, nodes: NodeIds) -> NDArray[np.int64]:
+        """The rank that answers for each of `nodes` [n]: of the ranks that share a part, one."""
+        return np.searchsorted(self._first_owned, self.book.storage_of(nodes), side="right") - 1
+
+    def owned_nodes(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The nodes in `rows` [n] of those that this rank owns, counted from its first."""
+        places = rows + self.owned[0]
+        parts, nodes = self.book.part_of(StorageIds(places)), np.empty(len(rows), dtype=np.int64)
+        for part in self.parts:
+            here = np.flatnonzero(parts == part.number)
+            nodes[here] = part.node_ids[places[here] - self.book.offsets[part.number]]
+        return nodes
+
+    def locate(self, nodes: NodeIds) -> Located:
+        """Where `nodes` [n] are stored, and who reads them."""
+        places = self.book.storage_of(nodes)
+        parts = self.book.part_of(places)
+        return Located(parts, places - self.book.offsets[parts], self._servers[parts])
+
+    def by_server(self, servers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Positions [n] of entries by ascending server, and where those of each rank begin [world_size + 1]."""
+        order = np.argsort(servers, kind="stable")
+        ends = np.zeros(self.placement.world_size + 1, dtype=np.int64)
+        np.cumsum(np.bincount(servers, minlength=self.placement.world_size), out=ends[1:])
+        return order, ends

@@ -1,0 +1,124 @@
+"""Rankings: nodes of other parts by how much it helps a part to hold their rows, and how many of them it may hold."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.graph.topology import Topology, index_dtype
+from graphmill.partition.inclusion import hotness, occurrences, vertex_inclusion
+from graphmill.sample.hot.counts import presampled_counts
+
+Ids = NDArray[np.int64]
+StaticPolicy = Literal["degree", "presample", "hotness", "vip"]
+STATIC_POLICIES: Final[tuple[StaticPolicy, ...]] = ("degree", "presample", "hotness", "vip")
+"""Policies that hold the same rows all the time. `lookahead` is none: see `hot.lookahead`."""
+PRESAMPLED_EPOCHS: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draws:
+    """What the ranks of every part will sample, as far as that is known before a run."""
+
+    fanouts: tuple[int, ...]  # first hop first; -1: all in-neighbours
+    batch_size: int  # seeds of a batch of one rank
+    rng_seed: int = 0  # of the epochs that `presample` samples: need not be the run's
+    epochs: tuple[int, ...] = tuple(range(PRESAMPLED_EPOCHS))  # that it samples
+
+
+@dataclass(frozen=True, slots=True)
+class HotBudget:
+    """How much a part may hold of other parts: the smaller of what is given. Nothing given: everything."""
+
+    ratio: float | None = None  # of the rows of all nodes of the graph, whatever part they are in
+    num_bytes: int | None = None
+
+    def cut(self, ranking: NDArray[Any], num_nodes: int, row_bytes: int | NDArray[np.int64]) -> NDArray[Any]:
+        """The head of a ranking [n] that fits. `row_bytes`: of every row, or of each node's row [num_nodes]."""
+        num_rows = len(ranking) if self.ratio is None else min(len(ranking), int(self.ratio * num_nodes))
+        if self.num_bytes is None:
+            return ranking[:num_rows]
+        if isinstance(row_bytes, int):
+            return ranking[: min(num_rows, self.num_bytes // max(1, row_bytes))]
+        ends = np.cumsum(row_bytes[ranking[:num_rows]])
+        return ranking[: int(np.searchsorted(ends, self.num_bytes, side="right"))]
+
+
+def rank_all(
+    topology: Topology,
+    part_of: NDArray[Any],
+    seeds_by_part: Sequence[Ids],
+    draws: Draws,
+    policies: Sequence[StaticPolicy],
+    *,
+    num_threads: int = 1,
+) -> dict[StaticPolicy, list[NDArray[Any]]]:
+    """For each policy a ranking for each part: node ids of other parts, by descending benefit, equals by id.
+
+    `part_of` [num_nodes]; `topology` is what is sampled (of both directions, if the experiment says undirected).
+    `seeds_by_part`: the training nodes that the ranks of a part may get, ascending. Where seeds are assigned by owner,
+    those are the part's own; where they are shared out equally, all (give one array to every part, and what is the same
+    for all is computed once). Nodes that can be of no use are left out.
+    """
+    return {
+        policy: [
+            ranking(benefit, part_of, part)
+            for part, benefit in enumerate(
+                _benefits(policy, topology, part_of, seeds_by_part, draws, num_threads=num_threads)
+            )
+        ]
+        for policy in policies
+    }
+
+
+def ranking(benefit: NDArray[Any], part_of: NDArray[Any], part: int) -> NDArray[Any]:
+    """Nodes of other parts with a benefit [num_nodes] above 0, the largest first, equals by ascending id."""
+    ids = np.flatnonzero((part_of != part) & (benefit > 0))
+    order = np.argsort(-benefit[ids], kind="stable")
+    return ids[order].astype(index_dtype(len(part_of)))
+
+
+def _benefits(
+    policy: StaticPolicy,
+    topology: Topology,
+    part_of: NDArray[Any],
+    seeds_by_part: Sequence[Ids],
+    draws: Draws,
+    *,
+    num_threads: int,
+) -> list[NDArray[Any]]:
+    """Of every part [num_nodes]; parts with the very same array of seeds share what does not depend on the part."""
+    known: dict[int, NDArray[Any]] = {}
+    found = []
+    for seeds in seeds_by_part:
+        if id(seeds) not in known:
+            known[id(seeds)] = _benefit(policy, topology, part_of, seeds, draws, num_threads=num_threads)
+        found.append(known[id(seeds)])
+    return found
+
+
+def _benefit(
+    policy: StaticPolicy, topology: Topology, part_of: NDArray[Any], seeds: Ids, draws: Draws, *, num_threads: int
+) -> NDArray[Any]:
+    match policy:
+        case "degree":
+            rows = np.isin(part_of, np.unique(part_of[seeds]))
+            return occurrences(topology, rows, num_threads=num_threads)
+        case "hotness":
+            return hotness(topology, seeds, draws.fanouts, num_threads=num_threads)
+        case "vip":
+            return vertex_inclusion(topology, seeds, draws.fanouts, draws.batch_size, num_threads=num_threads)
+        case "presample":
+            return presampled_counts(
+                topology,
+                seeds,
+                draws.fanouts,
+                draws.batch_size,
+                epochs=draws.epochs,
+                rng_seed=draws.rng_seed,
+                num_threads=num_threads,
+            )
+        case _:
+            assert_never(policy)

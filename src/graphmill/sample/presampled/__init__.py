@@ -1,0 +1,1 @@
+"""Presampled schedules: the neighbourhoods of whole epochs, sampled before a run, on disk. Nothing here needs torch."""

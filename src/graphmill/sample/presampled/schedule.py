@@ -1,0 +1,222 @@
+"""A folder of presampled epochs: `schedule.json`, which says what they depend on, and a file for each epoch.
+
+schedule.json
+epoch_00000.schedule
+epoch_00001.schedule
+…
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+import xxhash
+from pydantic import ValidationError
+
+from graphmill.base.errors import UserError
+from graphmill.base.files import write_json
+from graphmill.config.frozen import Spec
+from graphmill.graph.sampled import AnySeeds, EvaluationSeeds, Sampled
+from graphmill.sample.neighbor import NeighborSampler
+from graphmill.sample.presampled.epoch_file import EpochHeader, EpochReader, writing
+from graphmill.sample.presampled.packing import Form
+from graphmill.sample.schedule import SeedSchedule
+
+FILE_NAME: Final = "schedule.json"
+_FORMAT: Final = 1
+
+
+class ScheduleIdentity(Spec):
+    """All that sampled neighbourhoods depend on. Two schedules with the same identity are the same to the bit."""
+
+    format_version: Literal[1] = _FORMAT
+    data: str  # checksum of the prepared data
+    num_train: int
+    undirected: bool
+    seed: int
+    num_neighbors: tuple[int, ...]
+    batch_size: int
+    ranks: int
+    seeds: str  # which rank has which seeds: "equal", or by owner, with the checksum of the parts
+    resample: bool
+    edge_ids: bool
+
+    @property
+    def checksum(self) -> str:
+        """Of all of it."""
+        return xxhash.xxh3_64_hexdigest(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode())
+
+
+KEY_OF: Final[Mapping[str, str]] = {
+    "data": "the checksum of the data (dataset.name)",
+    "num_train": "the number of training nodes (dataset.train_limit)",
+    "undirected": "dataset.undirected",
+    "seed": "train.seed",
+    "num_neighbors": "train.num_neighbors",
+    "batch_size": "train.batch_size",
+    "ranks": "train.ranks",
+    "seeds": "the assignment of seeds to ranks",
+    "resample": "resampling at every hop (model.kind)",
+    "edge_ids": "edge ids (dataset.edge_features)",
+}
+"""How a person finds what differs."""
+
+
+@dataclass(frozen=True, slots=True)
+class PresampledFolder:
+    """The epochs in a folder, of one identity."""
+
+    path: Path
+    identity: ScheduleIdentity
+    form: Form
+    num_steps: int  # of an epoch
+
+    def header(self, epoch: int) -> EpochHeader:
+        """What the file of an epoch begins with."""
+        return EpochHeader(epoch, self.num_steps, self.identity.ranks, self.identity.checksum, self.form)
+
+    def file(self, epoch: int) -> Path:
+        """Where an epoch is."""
+        return self.path / f"epoch_{epoch:05d}.schedule"
+
+    def has(self, epoch: int) -> bool:
+        """Whether an epoch is there, whole. A file that is damaged counts as absent, and is made again."""
+        if not self.file(epoch).is_file():
+            return False
+        try:
+            EpochReader.open(self.file(epoch), self.header(epoch)).close()
+        except UserError:
+            return False
+        return True
+
+    def write(
+        self, epoch: int, schedule: SeedSchedule, sampler: NeighborSampler, tell: Callable[[int, int], None]
+    ) -> int:
+        """Sample an epoch and write its file; bytes. `tell`: called after each step with steps and bytes so far."""
+        with writing(self.file(epoch), self.header(epoch)) as writer:
+            for step in range(self.num_steps):
+                for rank in range(self.identity.ranks):
+                    writer.add(sampler.sample(schedule.seeds(epoch, step, rank)))
+                tell(step + 1, writer.file.tell())
+        return self.file(epoch).stat().st_size
+
+    def begin(self) -> None:
+        """Make the folder, or go on with one of the same identity; `UserError` for another's, and for other files."""
+        if (self.path / FILE_NAME).exists():
+            refuse_other(self.path, self.identity)
+            return
+        if self.path.exists() and any(self.path.iterdir()):
+            raise UserError(f"{self.path} holds other files", fix="give an empty or new folder with --output")
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_json(self.path / FILE_NAME, self.identity.model_dump(mode="json"))
+
+
+def refuse_other(folder: Path, wanted: ScheduleIdentity) -> None:
+    """Raise a `UserError` with both values unless the folder is of this identity."""
+    found = read_identity(folder)
+    differing = [name for name in KEY_OF if getattr(found, name) != getattr(wanted, name)]
+    if not differing:
+        return
+    several = ", ".join(
+        f"{KEY_OF[name]} is {_text(getattr(wanted, name))} here and {_text(getattr(found, name))} there"
+        for name in differing
+    )
+    raise UserError(
+        f"{folder} was presampled for another run: {several}",
+        fix="presample for this run: graphmill presample with the same options and another --output",
+    )
+
+
+def read_identity(folder: Path) -> ScheduleIdentity:
+    """What a folder's epochs depend on. `UserError` if it is no such folder."""
+    path = folder / FILE_NAME
+    try:
+        return ScheduleIdentity.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise UserError(
+            f"{folder} holds no presampled schedule: {FILE_NAME} is missing",
+            fix=f"graphmill presample EXPERIMENT --output {folder}",
+        ) from None
+    except ValidationError as error:
+        raise UserError(
+            f"{path} is damaged, or of another version: {error.errors()[0]['msg']}",
+            fix="presample again, into another --output",
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class EpochSource:
+    """How the epochs of a plan are sampled, as a kind says it (`Kind.presample`)."""
+
+    identity: ScheduleIdentity
+    form: Form
+    num_steps: int
+    schedule: SeedSchedule
+    sampler: Callable[[], NeighborSampler]  # made when it is needed: it reads the whole topology
+
+    def folder(self, path: Path) -> PresampledFolder:
+        """The folder `path` as this plan's."""
+        return PresampledFolder(path, self.identity, self.form, self.num_steps)
+
+
+@dataclass(slots=True)
+class PresampledSampler:
+    """What `NeighborSampler` samples, read from a folder: the same to the bit, for the seeds of one rank."""
+
+    folder: PresampledFolder
+    rank: int
+    _open: EpochReader | None = field(default=None, init=False, repr=False)
+
+    def sample(self, seeds: AnySeeds) -> Sampled:
+        """The neighbourhood of this rank's seeds of an epoch and a step."""
+        if isinstance(seeds, EvaluationSeeds):
+            raise TypeError("an evaluation is not presampled")
+        found = self._reader(seeds.epoch).read(seeds.step, self.rank)
+        if not np.array_equal(found.seeds.ids, seeds.ids):
+            raise UserError(
+                f"{self.folder.file(seeds.epoch)}: other seeds at step {seeds.step}, rank {self.rank}",
+                fix="presample again, into another --output",
+            )
+        return found
+
+    def _reader(self, epoch: int) -> EpochReader:
+        if self._open is None or self._open.header.epoch != epoch:
+            if self._open is not None:
+                self._open.close()
+            self._open = self._opened(epoch)
+        return self._open
+
+    def _opened(self, epoch: int) -> EpochReader:
+        path = self.folder.file(epoch)
+        try:
+            return EpochReader.open(path, self.folder.header(epoch))
+        except FileNotFoundError:
+            raise missing(self.folder.path, [epoch]) from None
+
+
+def missing(folder: Path, epochs: list[int]) -> UserError:
+    """The error of a run that wants epochs that are not there."""
+    others = f" and {len(epochs) - 1} more" if len(epochs) > 1 else ""
+    return UserError(
+        f"{folder} does not hold epoch {epochs[0]}{others}, which the run trains",
+        fix=f"graphmill presample with the run's options and --output {folder}: what is there is kept",
+    )
+
+
+def refuse_missing(folder: PresampledFolder, num_epochs: int) -> None:
+    """Raise a `UserError` unless the first `num_epochs` epochs are there."""
+    absent = [epoch for epoch in range(num_epochs) if not folder.file(epoch).is_file()]
+    if absent:
+        raise missing(folder.path, absent)
+
+
+def _text(value: Any) -> str:  # noqa: ANN401  # whatever an identity holds
+    return str(list(value) if isinstance(value, tuple) else value)
+
+
+def epochs_to_write(folder: PresampledFolder, num_epochs: int) -> Iterator[int]:
+    """Of the first `num_epochs` those that are not there, in order."""
+    return (epoch for epoch in range(num_epochs) if not folder.has(epoch))

@@ -1,0 +1,106 @@
+"""How ranks train on a graph in parts: where sampling happens, who has which parts and seeds, what else they hold."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, PositiveInt
+
+from graphmill.base.errors import UserError
+from graphmill.config.frozen import Spec
+from graphmill.spec.columns import Column
+
+Seeding = Literal["equal", "owner"]
+FETCHING: Final[Mapping[str, Column]] = {
+    "remote_rows": Column("rows", "integer", "features that batches of this epoch read of other parts, over all ranks"),
+    "cache_hit_rate": Column(
+        "", "number", "share of remote_rows that was not fetched: held in hot caches, or fetched for an earlier batch"
+    ),
+    "fetched_rows": Column("rows", "integer", "of remote_rows, those that came from other ranks"),
+    "fetched_mib": Column(
+        "MiB", "number", "measured: features that loaders received from other ranks in this epoch, over all ranks"
+    ),
+    "loader_mib": Column(
+        "MiB", "number", "measured: all that loaders received, ids and edges included, over all ranks"
+    ),
+    "fetch_s": Column("s", "number", "spent fetching in this epoch (rank 0; may overlap the step)"),
+}
+"""What a run on a graph in parts records of an epoch; of the steps of the attempt that ends it. Else empty."""
+
+
+class NoCacheSpec(Spec):
+    """No rows of other parts are held: each batch fetches all that it needs of them."""
+
+    policy: Literal["none"] = "none"
+
+
+class HotCacheSpec(Spec):
+    """The hottest rows of other parts, fetched once when an attempt begins."""
+
+    policy: Literal["degree", "hotness", "vip"] = Field(
+        "vip",
+        description="which rows: degree, of most edges into the part; hotness, the analytic propagation of "
+        "GraphLearn-for-PyTorch; vip, the probability of being sampled (SALIENT++, arXiv 2305.03152)",
+    )
+    ratio: float = Field(0.1, ge=0, le=1, description="rows that a rank holds, as a share of all nodes of the graph")
+    mib: float | None = Field(None, gt=0, description="and at most so many MiB of them; null: no further limit")
+
+
+class PresampledCacheSpec(Spec):
+    """The rows that sampled epochs read most, counted before the first step of an attempt."""
+
+    policy: Literal["presample"] = "presample"
+    epochs: PositiveInt = Field(1, description="that are sampled and counted: the first ones of the run")
+    ratio: float = Field(0.1, ge=0, le=1, description="rows that a rank holds, as a share of all nodes of the graph")
+    mib: float | None = Field(None, gt=0, description="and at most so many MiB of them; null: no further limit")
+
+
+class LookaheadSpec(Spec):
+    """Exactly the rows that the next batches need: draws are keyed, so these are known before."""
+
+    policy: Literal["lookahead"] = "lookahead"
+    window: PositiveInt = Field(8, description="batches whose rows are fetched together, each row once")
+
+
+CacheSpec = Annotated[NoCacheSpec | HotCacheSpec | PresampledCacheSpec | LookaheadSpec, Field(discriminator="policy")]
+
+
+class PartitionSpec(Spec):
+    """Of prepared data that `graphmill partition` made; it says nothing of other data."""
+
+    topology: Literal["replicated", "partitioned"] = Field(
+        "replicated",
+        description="replicated: every host maps the whole topology, and sampling asks nobody; partitioned: the nodes "
+        "of each hop go to the ranks that own them",
+    )
+    placement: Literal["per_host", "per_rank"] = Field(
+        "per_host",
+        description="per_host: the ranks of a host share its parts; per_rank: each rank reads its own parts only",
+    )
+    seeds: Seeding = Field(
+        "equal",
+        description="which rank learns from a seed: equal, equal shares of a global batch; owner, the rank that owns "
+        "the node",
+    )
+    cache: CacheSpec = HotCacheSpec()
+
+
+@dataclass(frozen=True, slots=True)
+class InParts:
+    """What decides where the parts of a plan's data lie."""
+
+    num_parts: int
+    placement: Literal["per_host", "per_rank"]
+    topology: Literal["replicated", "partitioned"]
+
+
+def refuse_partition(asked: PartitionSpec, num_parts: int | None, dataset: str) -> None:
+    """Raise a `UserError` if a partition is described, and the data are in one piece."""
+    if num_parts is None and asked != PartitionSpec():
+        key = next(
+            name for name in PartitionSpec.model_fields if getattr(asked, name) != getattr(PartitionSpec(), name)
+        )
+        raise UserError(
+            f"partition.{key} is set, but {dataset} is not partitioned",
+            fix=f"graphmill partition {dataset} --num-parts P, and set dataset.name to the folder that it names",
+        )

@@ -1,0 +1,224 @@
+"""One rank's access to a partitioned graph: its own parts, and the other ranks for the rest."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import product
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from graphmill.graph.features import DenseFeatures
+from graphmill.graph.sampled import NodeIds, Sampled
+from graphmill.nn.graphsage import GraphSage
+from graphmill.nn.standardise import Standardise
+from graphmill.partition.parts import PartedGraph
+from graphmill.partition.placement import Placement
+from graphmill.sample.collect import Fetched, NeighbourSource
+from graphmill.sample.distributed.edges import EdgeFetcher
+from graphmill.sample.distributed.features import FeatureFetcher
+from graphmill.sample.distributed.hottest import budget_of, ranked, ranked_before, read_most
+from graphmill.sample.distributed.rows import all_rows, row_bytes_of
+from graphmill.sample.distributed.sampler import PartedSampler
+from graphmill.sample.distributed.shares import Shares
+from graphmill.sample.distributed.wire import Wire
+from graphmill.sample.hot.rank import Draws, StaticPolicy
+from graphmill.sample.neighbor import NeighborSampler
+from graphmill.sample.schedule import Assign, SeedSchedule
+from graphmill.spec.columns import Cell
+from graphmill.spec.kinds.node_classification import NodeClassificationPlan
+from graphmill.spec.partition import LookaheadSpec, NoCacheSpec, PartitionSpec, PresampledCacheSpec
+from graphmill.sync.group import MIB, Group
+from graphmill.tasks.node_classification.parted_inference import PartedInference
+from graphmill.tasks.node_classification.parts import LabelsOfSplits, PartedLabelledGraph
+from graphmill.tasks.node_classification.transform import transformed
+from graphmill.tasks.same_data import refuse_other_data
+from graphmill.tasks.standardise import statistics_of
+from graphmill.tasks.task import Pause, Split
+
+_SWAP_TIMEOUT: Final = timedelta(minutes=30)  # a rank that is alive may be busy; the watchdog knows of dead ones
+
+
+@dataclass(frozen=True, slots=True)
+class PartedTables:
+    """Features of nodes wherever they are stored."""
+
+    fetcher: FeatureFetcher
+    edges: EdgeFetcher | None  # None: the model reads no features of edges
+
+    def fetch(self, window: Sequence[Sampled]) -> list[Fetched]:
+        """Of each batch tables of its own, in the order of its nodes and edges."""
+        tables = self.fetcher.fetch([sampled.node_ids for sampled in window])
+        if self.edges is None:
+            return [Fetched(table, all_rows(table.num_nodes)) for table in tables]
+        values = [self.edges.fetch(sampled) for sampled in window]
+        return [
+            Fetched(table, all_rows(table.num_nodes), of_edges, all_rows(len(of_edges)))
+            for table, of_edges in zip(tables, values, strict=True)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class GraphInParts:
+    """A partitioned graph, of which this rank reads the parts of its host, or its own only."""
+
+    own: NodeClassificationPlan
+    seed: int
+    num_threads: int
+    ranks_per_host: int
+    batch_size: int
+    group: Group
+    shares: Shares = field(init=False)
+    labels: LabelsOfSplits = field(init=False)
+    wire: Wire = field(init=False)
+    tables: PartedTables = field(init=False)
+    window: int = field(init=False)
+    is_shared: bool = field(init=False)
+    marked: list[int] = field(default_factory=lambda: [0, 0, 0, 0], init=False)
+
+    def __post_init__(self) -> None:
+        own, path, group = self.own, Path(self.own.dataset.path), self.group
+        store = PartedLabelledGraph.open(path)
+        refuse_other_data(own.dataset, store.metadata.checksum)
+        placement = placement_of(self.asked, store.metadata.num_parts, group.world_size, self.ranks_per_host)
+        graph = PartedGraph.open(
+            path,
+            parts=placement.parts_of(group.rank),
+            whole_topology=self.asked.topology == "replicated",
+        )
+        shares = Shares(graph, placement, group.rank)
+        wire = Wire.between(group.rank, group.world_size, _SWAP_TIMEOUT)
+        ahead = isinstance(self.asked.cache, LookaheadSpec)
+        features = tuple(transformed(part.features, own.features) for part in shares.parts)
+        edges = EdgeFetcher(shares, wire, own.edge_columns, own.undirected) if own.edge_columns else None
+        fetcher = FeatureFetcher(shares, wire, features, self.num_threads, reuses=ahead)
+        for name, value in {
+            "shares": shares,
+            "labels": store.labels,
+            "wire": wire,
+            "tables": PartedTables(fetcher, edges),
+            "window": self.asked.cache.window if isinstance(self.asked.cache, LookaheadSpec) else 1,
+            "is_shared": group.world_size > 1,
+        }.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def asked(self) -> PartitionSpec:
+        """The plan's section."""
+        assert self.own.partition is not None
+        return self.own.partition
+
+    @property
+    def assign(self) -> Assign | None:
+        """Seeds go to the rank that owns them, or are shared out equally."""
+        return self._to_owners if self.asked.seeds == "owner" else None
+
+    def nodes_in(self, split: Split) -> NDArray[np.int64]:
+        """Ascending ids of the nodes of a split, of all parts."""
+        return self.shares.graph.nodes_in(split)
+
+    def standardise(self) -> Standardise | None:
+        """Of all training nodes: rank 0 reads their rows, of all parts, and the others take what it finds."""
+        if self.own.features != "standardised":
+            return None
+        nodes = self.nodes_in("train")
+
+        def rows_of(block: NDArray[np.int64]) -> DenseFeatures:
+            wanted = NodeIds(block if self.group.rank == 0 else block[:0])
+            (table,) = self.tables.fetcher.fetch([wanted])
+            assert isinstance(table, DenseFeatures), "the plan was refused for sparse ones"
+            return table
+
+        found = np.stack(statistics_of(rows_of, nodes, self.own.dataset.num_features))
+        heard = self.wire.swap([found] * self.group.world_size, [2] * self.group.world_size)[0]
+        return Standardise(torch.from_numpy(heard[0].copy()), torch.from_numpy(heard[1].copy()))
+
+    def sampler(self, fanouts: tuple[int, ...], *, resample: bool) -> NeighbourSource:
+        """Of the whole topology where every host has it, else of the parts of all ranks."""
+        undirected = self.own.undirected
+        if self.asked.topology == "partitioned":
+            return PartedSampler(
+                self.shares,
+                self.wire,
+                fanouts,
+                self.seed,
+                num_threads=1,
+                resample=resample,
+                undirected=undirected,
+                with_edge_ids=self.tables.edges is not None,
+            )
+        return NeighborSampler(
+            self.shares.graph.topology(undirected=undirected),
+            fanouts,
+            self.seed,
+            num_threads=1,
+            resample=resample,
+            with_edge_ids=self.tables.edges is not None,
+        )
+
+    def exact_logits(
+        self, model: GraphSage, nodes: NDArray[np.int64], pause: Pause
+    ) -> tuple[NDArray[np.int64], Tensor]:
+        """Of those of `nodes` that this rank owns."""
+        inference = PartedInference(model, self.shares, self.wire, self.tables.fetcher, self.own.undirected, pause)
+        return inference.logits(nodes)
+
+    def warm_up(self, sampler: NeighbourSource, schedule: SeedSchedule, num_steps: int) -> None:
+        """Fetch the rows that this rank holds of other parts, before the first step of an attempt."""
+        asked, fetcher = self.asked.cache, self.tables.fetcher
+        if isinstance(asked, NoCacheSpec | LookaheadSpec) or not self.is_shared:
+            return
+        if isinstance(asked, PresampledCacheSpec):
+            epochs = product(range(asked.epochs), range(num_steps))
+            sampled = (sampler.sample(schedule.seeds(epoch, step, self.group.rank)) for epoch, step in epochs)
+            order = read_most(self.shares, sampled)
+        else:
+            order = self._ranked(asked.policy)
+        row_bytes = int(row_bytes_of(fetcher.features[0]))
+        held = budget_of(asked.ratio, asked.mib).cut(order, self.shares.book.num_nodes, row_bytes)
+        fetcher.hold(held.astype(np.int64))
+
+    def _ranked(self, policy: StaticPolicy) -> NDArray[Any]:
+        if self.asked.topology == "partitioned":
+            return ranked_before(self.shares, policy)
+        own, seeds = self.own, self.nodes_in("train")
+        if self.asked.seeds == "owner":
+            seeds = seeds[self.shares.owner_of(NodeIds(seeds)) == self.group.rank]
+        topology = self.shares.graph.topology(undirected=own.undirected)
+        draws = Draws(fanouts=own.num_neighbors, batch_size=self.batch_size)
+        return ranked(self.shares, topology, np.asarray(seeds), draws, policy, num_threads=self.num_threads)
+
+    def mark(self) -> None:
+        """From here on `facts` counts."""
+        self.marked[:] = self._counted()
+
+    def facts(self) -> Mapping[str, Cell]:
+        """What loaders have fetched since `mark`, of all ranks together. All ranks must call it."""
+        added = torch.tensor(self._counted(), dtype=torch.float64) - torch.tensor(self.marked, dtype=torch.float64)
+        remote, fetched, fetched_bytes, loader_bytes = self.group.sum_numbers(added).tolist()
+        return {
+            "remote_rows": int(remote),
+            "cache_hit_rate": 1 - fetched / remote if remote else None,
+            "fetched_rows": int(fetched),
+            "fetched_mib": fetched_bytes / MIB,
+            "loader_mib": loader_bytes / MIB,
+        }
+
+    def _counted(self) -> list[int]:
+        counts = self.tables.fetcher.counts
+        return [counts.needed - counts.local, counts.fetched, counts.fetched_bytes, self.wire.received_bytes]
+
+    def _to_owners(self, batch: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+        owners = self.shares.owner_of(NodeIds(batch))
+        return tuple(batch[owners == rank] for rank in range(self.group.world_size))
+
+
+def placement_of(asked: PartitionSpec, num_parts: int, world_size: int, ranks_per_host: int) -> Placement:
+    """Where parts lie, in hosts or in single ranks."""
+    if asked.placement == "per_rank":
+        return Placement(num_parts, world_size, 1)
+    return Placement(num_parts, world_size // ranks_per_host, ranks_per_host)

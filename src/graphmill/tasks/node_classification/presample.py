@@ -1,0 +1,121 @@
+"""The sampled neighbourhoods of a plan's epochs, made before the run and read in it. Nothing here needs torch."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.graph.keys import drawn
+from graphmill.graph.sampled import NodeIds
+from graphmill.graph.topology import Topology
+from graphmill.partition.parts import PartedGraph
+from graphmill.partition.placement import Placement
+from graphmill.sample.neighbor import NeighborSampler
+from graphmill.sample.presampled.packing import Form
+from graphmill.sample.presampled.schedule import EpochSource, PresampledSampler, ScheduleIdentity, refuse_other
+from graphmill.sample.schedule import Assign, SeedSchedule
+from graphmill.spec.kinds.node_classification import GraphSageSpec, NodeClassificationPlan
+from graphmill.spec.plan import Plan
+from graphmill.tasks.node_classification.parts import PartedLabelledGraph, open_graph
+from graphmill.tasks.node_classification.store import LabelledGraphStore
+
+
+@dataclass(frozen=True, slots=True)
+class _Graph:
+    """What sampling needs of a prepared graph, whole or in parts."""
+
+    checksum: str  # of the whole graph: what it was cut into changes no batch
+    num_entries: int  # of its topology
+    topology: Callable[[], Topology]  # the whole graph's; where it is in parts, it may not be on this host
+    seeds: str  # which rank has which
+    assign: Assign | None  # None: equal shares
+
+
+def epoch_source(plan: Plan) -> EpochSource:
+    """How the epochs of a plan are sampled; `UserError` if its data are not prepared."""
+    own = plan.task
+    assert isinstance(own, NodeClassificationPlan)
+    own.dataset.prepared_checksum  # noqa: B018  # raises where there is none
+    store = open_graph(Path(own.dataset.path))
+    graph = _whole(own, store) if isinstance(store, LabelledGraphStore) else _in_parts(plan, own, store)
+    resample, with_edge_ids = isinstance(own.model, GraphSageSpec), bool(own.edge_columns)
+    train_ids = drawn(store.nodes_in("train"), own.dataset.num_train, plan.seed)
+    identity = ScheduleIdentity(
+        data=graph.checksum,
+        num_train=len(train_ids),
+        undirected=own.undirected,
+        seed=plan.seed,
+        num_neighbors=own.num_neighbors,
+        batch_size=plan.batch_size,
+        ranks=plan.ranks,
+        seeds=graph.seeds,
+        resample=resample,
+        edge_ids=with_edge_ids,
+    )
+    return EpochSource(
+        identity=identity,
+        form=Form.of(
+            store.metadata.num_nodes,
+            graph.num_entries,
+            own.num_neighbors,
+            resample=resample,
+            with_edge_ids=with_edge_ids,
+        ),
+        num_steps=plan.batches.num_steps,
+        schedule=SeedSchedule.equal(train_ids, plan.batches, plan.seed, graph.assign),
+        sampler=lambda: NeighborSampler(
+            graph.topology(),
+            own.num_neighbors,
+            plan.seed,
+            plan.threads,
+            resample=resample,
+            with_edge_ids=with_edge_ids,
+        ),
+    )
+
+
+def presampled(plan: Plan, path: Path, rank: int) -> PresampledSampler:
+    """What a rank reads in place of sampling. `UserError` if the folder is another run's."""
+    folder = epoch_source(plan).folder(path)
+    refuse_other(folder.path, folder.identity)
+    return PresampledSampler(folder, rank)
+
+
+def _whole(own: NodeClassificationPlan, store: LabelledGraphStore) -> _Graph:
+    topology = store.topology(undirected=own.undirected)
+    return _Graph(store.metadata.checksum, topology.num_edges, lambda: topology, "equal", None)
+
+
+def _in_parts(plan: Plan, own: NodeClassificationPlan, store: PartedLabelledGraph) -> _Graph:
+    known, asked = store.metadata, own.partition
+    assert asked is not None
+    num_entries = known.num_undirected_edges if own.undirected else known.num_edges
+    seeds, assign = "equal", None
+    if asked.seeds == "owner":
+        per_place = 1 if asked.placement == "per_rank" else plan.ranks_per_host
+        placement = Placement(known.num_parts, plan.ranks // per_place, per_place)
+        owners = _Owners(PartedGraph.open(store.path, parts=(), whole_topology=False), placement)
+        seeds, assign = f"owner, {plan.ranks // per_place} times {per_place} ranks of parts {known.checksum}", owners
+    return _Graph(
+        known.store_checksum, num_entries, lambda: _whole_topology(store, undirected=own.undirected), seeds, assign
+    )
+
+
+def _whole_topology(store: PartedLabelledGraph, *, undirected: bool) -> Topology:
+    return PartedGraph.open(store.path, parts=(), whole_topology=True).topology(undirected=undirected)
+
+
+@dataclass(frozen=True, slots=True)
+class _Owners:
+    """Seeds go to the rank that alone answers for them."""
+
+    graph: PartedGraph
+    placement: Placement
+
+    def __call__(self, batch: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+        book, world_size = self.graph.book, self.placement.world_size
+        first_owned = [self.placement.own_range(rank, book.offsets)[0] for rank in range(world_size)]
+        owners = np.searchsorted(np.array(first_owned), book.storage_of(NodeIds(batch)), side="right") - 1
+        return tuple(batch[owners == rank] for rank in range(world_size))

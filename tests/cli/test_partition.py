@@ -1,0 +1,167 @@
+"""`graphmill partition`, and `inspect` of what it made."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from labelled_stores import made_store
+
+from graphmill.partition.parts import PartedGraph
+from graphmill.partition.verify import verify_parts
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A dataset root with a graph."""
+    root = tmp_path / "data"
+    monkeypatch.setenv("GRAPHMILL_DATA_ROOT", str(root))
+    made_store(root / "random", num_nodes=80, num_edges=400, edge_features=True)
+    return root
+
+
+def files(root: Path) -> set[str]:
+    return {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
+
+
+def test_parts_are_made_shown_and_inspected(graphmill, data):
+    made = graphmill("partition", "random", "--num-parts", "3", "--seed", "4", "--json")
+    assert made.code == 0, made.err
+    document = json.loads(made.out)
+    path = data / "parts" / "random" / "3-kaminpar"
+    assert Path(document["path"]) == path
+    assert (document["method"], document["balance"], document["rng_seed"]) == ("kaminpar", "all", 4)
+    assert document["memory"]["peak_bytes"] > 0
+    assert document["memory"]["partitioner_peak_bytes"] > 0
+    verify_parts(PartedGraph.open(path))
+    shown = graphmill("inspect", "parts/random/3-kaminpar")
+    for word in ("edges cut", "imbalance", "nodes", "train", "halo nodes", "remote rows"):
+        assert word in shown.out
+    told = graphmill("partition", "random", "--num-parts", "3", "--seed", "4")  # is there already: the same report
+    assert told.out.splitlines()[1:] == shown.out.splitlines()[1:]
+    checked = json.loads(graphmill("inspect", path, "--check", "--json").out)
+    assert checked["checked"]
+    assert checked["quality"] == document["quality"]
+
+
+def test_what_it_needs_is_said_before_it_works(graphmill, data):
+    done = graphmill("partition", "random", "--num-parts", "2", "--method", "random")
+    assert done.err.index("random: needs about") < done.err.index("assigning nodes")
+    assert "peak of memory" in done.err
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_dry_run_says_what_it_needs_and_writes_nothing(graphmill, data, as_json):
+    before = files(data)
+    done = graphmill("partition", "random", "--num-parts", "2", "--dry-run", *(["--json"] if as_json else []))
+    assert done.code == 0
+    assert "2-kaminpar" in done.out
+    if as_json:
+        steps = json.loads(done.out)["estimate"]
+        assert [step["step"] for step in steps] == ["kaminpar", "balance", "measure", "write"]
+        assert steps[0]["partitioner_bytes"] > 0
+    assert files(data) == before
+
+
+def test_datasets_lists_no_parts(graphmill, data):
+    before = graphmill("datasets", "--json").out
+    assert graphmill("partition", "random", "--num-parts", "2", "--method", "ldg").code == 0
+    assert graphmill("datasets", "--json").out == before
+
+
+def test_another_partition_in_the_place_is_kept_unless_forced(graphmill, data):
+    words = ("partition", "random", "--num-parts", "2", "--method", "random", "--name", "mine")
+    assert graphmill(*words).code == 0
+    again = graphmill(*words, "--seed", "1")
+    assert again.code == 2
+    assert "seed 0" in again.err
+    assert "--force" in again.err
+    first = json.loads(graphmill("inspect", "parts/random/mine", "--json").out)
+    assert first["rng_seed"] == 0
+    assert graphmill(*words, "--seed", "1", "--force").code == 0
+    assert json.loads(graphmill("inspect", "parts/random/mine", "--json").out)["rng_seed"] == 1
+
+
+def test_hot_nodes_are_ranked_if_fanouts_are_given(graphmill, data):
+    words = ("partition", "random", "--num-parts", "2", "--method", "ldg", "--fanouts", "3", "--fanouts", "2")
+    assert graphmill(*words).code == 0
+    known = json.loads(graphmill("inspect", "parts/random/2-ldg", "--json").out)
+    assert known["fanouts"] == [3, 2]
+    assert {name for name in known["arrays"] if "/hot/" in name} == {
+        f"part_0000{part}/hot/{policy}" for part in (0, 1) for policy in ("degree", "presample", "hotness", "vip")
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--num-parts", "2", "--method", "metiss"], ["'metiss'", "--method metis"]),
+        (["--num-parts", "2", "--balance", "edge"], ["'edge'", "--balance edges"]),
+        (["--num-parts", "2", "--method", "random", "--balance", "edges"], ["equally many nodes", "--balance"]),
+        (["--num-parts", "0"], ["0 parts", "--num-parts"]),
+        (["--num-parts", "81", "--method", "ldg"], ["81 parts", "80 nodes"]),
+        (["--num-parts", "2", "--fanouts", "0"], ["fan-out", "--fanouts"]),
+        (["--num-parts", "2", "--name", "a/b"], ["--name"]),
+    ],
+)
+def test_a_wrong_request_is_told(graphmill, data, words, said):
+    before = files(data)
+    done = graphmill("partition", "random", *words)
+    assert done.code == 2
+    for word in [*said, "→"]:
+        assert word in done.err
+    assert files(data) == before
+
+
+def test_what_is_no_whole_graph_is_refused(graphmill, data):
+    assert "no dataset" in graphmill("partition", "nothing", "--num-parts", "2").err
+    assert graphmill("partition", "random", "--num-parts", "2", "--method", "ldg").code == 0
+    twice = graphmill("partition", "parts/random/2-ldg", "--num-parts", "2")
+    assert twice.code == 2
+    assert "parts of random already" in twice.err
+
+
+def test_damaged_parts_are_told_with_what_to_type(graphmill, data):
+    assert graphmill("partition", "random", "--num-parts", "2", "--method", "ldg").code == 0
+    path = data / "parts/random/2-ldg/part_00001/x.npy"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    later = time.time_ns() + 10**10
+    os.utime(path, ns=(later, later))
+    done = graphmill("inspect", "parts/random/2-ldg")
+    assert done.code == 2
+    assert "x.npy: its checksum" in done.err
+    assert "graphmill partition" in done.err
+
+
+def test_auto_streams_what_a_partitioner_has_no_memory_for(data, caplog):
+    from graphmill.partition.split import Wanted, choose
+    from graphmill.tasks.node_classification.store import LabelledGraphStore
+
+    store = LabelledGraphStore.open(data / "random")
+    chosen, needed = choose(store, Wanted(num_parts=2), available_bytes=2**60)
+    assert (chosen.method, chosen.balance) == ("kaminpar", "all")
+    assert not caplog.text
+    chosen, _ = choose(store, Wanted(num_parts=2), available_bytes=needed.total_bytes - 1)
+    assert chosen.method == "ldg"
+    assert "ldg instead" in caplog.text
+    chosen, _ = choose(store, Wanted(num_parts=2, method="kaminpar"), available_bytes=1)
+    assert chosen.method == "kaminpar"
+    assert "may be killed" in caplog.text
+
+
+def test_partitioning_loads_no_torch(data, source_environ):
+    program = (
+        "import sys, graphmill.cli as cli; sys.argv = ['graphmill', *sys.argv[1:]]\n"
+        "try: cli.main()\n"
+        "finally: print('torch' in sys.modules, file=sys.stderr)"
+    )
+    words = ["partition", "random", "--num-parts", "2", "--fanouts", "2", "--dataset-root", str(data)]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], env=source_environ, capture_output=True, text=True, check=True
+    )
+    assert done.stderr.endswith("False\n"), done.stderr

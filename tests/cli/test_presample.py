@@ -1,0 +1,140 @@
+"""`presample`, and runs that read what it wrote: the same weights, another run's schedule refused."""
+
+import json
+import os
+
+import pytest
+from command_line import start
+from safetensors.torch import load_file
+from waiting import HANG_S
+
+from graphmill.record.run_folder import RunFolder
+from graphmill.spec.differences import configuration
+
+
+@pytest.fixture
+def ran(source_environ, tmp_path, toy):
+    """Runs a command in a process of its own, which may start ranks."""
+
+    def run(*words: str) -> str:
+        environ = {**source_environ, "GRAPHMILL_DATA_ROOT": os.environ["GRAPHMILL_DATA_ROOT"]}
+        process = start(environ, tmp_path, *words)
+        out, err = process.communicate(timeout=HANG_S)
+        assert process.returncode == 0, err
+        return out
+
+    return run
+
+
+GAT = ("-O", "model={kind: gat, hidden_channels: 4, heads: 2, num_layers: 2}")
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("model", [(), GAT], ids=["graphsage", "gat"])
+def test_a_run_that_reads_its_epochs_ends_with_the_same_weights(ran, graphmill, tmp_path, model):
+    words = ("toy.yaml", "--ranks", "2", *model, "-O", "train.epochs=2")
+    assert graphmill("presample", *words, "--output", "sampled").code == 0
+    ran("train", *words, "--run-id", "read", "-O", "train.presampled=sampled")
+    ran("train", *words, "--run-id", "drawn")
+    assert_same_weights(tmp_path / "logs")
+    read, drawn = (RunFolder.open(tmp_path / "logs" / name) for name in ("read", "drawn"))
+    assert read.read_plan().task.presampled == str(tmp_path / "sampled")
+    assert configuration(read.read_plan()) == configuration(drawn.read_plan()), "where epochs lie is no choice"
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("seeds", ["equal", "owner"])
+def test_a_graph_in_parts_reads_its_epochs_too(ran, graphmill, tmp_path, seeds):
+    """No hop of the topology, which is partitioned, is asked for; features are fetched as ever."""
+    done = graphmill("partition", "synthetic/sbm", "--num-parts", "2", "--method", "ldg", "--name", f"two-{seeds}")
+    assert done.code == 0, done.err
+    parts = f"{os.environ['GRAPHMILL_DATA_ROOT']}/parts/synthetic/sbm/two-{seeds}"
+    partition = f"partition={{topology: partitioned, placement: per_rank, seeds: {seeds}, cache: {{policy: none}}}}"
+    words = ("toy.yaml", "--ranks", "2", "-O", f"dataset.name={parts}", "-O", partition, "-O", "train.epochs=2")
+    assert graphmill("presample", *words, "--output", "sampled").code == 0
+    ran("train", *words, "--run-id", "read", "-O", "train.presampled=sampled")
+    ran("train", *words, "--run-id", "drawn")
+    assert_same_weights(tmp_path / "logs")
+    whole = graphmill("plan", "toy.yaml", "--ranks", "2", "-O", "train.epochs=2", "-O", "train.presampled=sampled")
+    assert whole.code == (0 if seeds == "equal" else 2), "equal shares of the whole graph are the same batches"
+    if seeds == "owner":
+        assert "the assignment of seeds to ranks is equal here and owner, 2 times 1 ranks" in whole.err
+
+
+def assert_same_weights(logs):
+    one, other = (load_file(*(logs / name / "checkpoints").glob("*/model.safetensors")) for name in ("read", "drawn"))
+    assert one.keys() == other.keys()
+    assert all(one[name].equal(other[name]) for name in one)
+
+
+def test_it_tells_what_it_wrote_and_goes_on_with_it(graphmill, toy, tmp_path):
+    words = ("presample", toy, "--ranks", "2", "--output", "sampled", "--json")
+    foreseen = json.loads(graphmill(*words, "--epochs", "3", "--dry-run").out)
+    assert not (tmp_path / "sampled").exists()
+    first = json.loads(graphmill(*words, "--epochs", "2").out)
+    again = json.loads(graphmill(*words, "--epochs", "3").out)
+    assert (foreseen["epochs_to_sample"], first["epochs_sampled"], again["epochs_sampled"]) == (3, 2, 1)
+    assert again["epochs_kept"] == 2
+    assert first["batches"] == 2 * first["steps_per_epoch"] * 2
+    sizes = [path.stat().st_size for path in sorted((tmp_path / "sampled").glob("epoch_*"))]
+    assert first["bytes_written"] == sum(sizes[:2])
+    assert again["bytes_written"] == sizes[2]
+    assert first["bytes_per_batch"] == first["bytes_written"] // first["batches"]
+    kept = json.loads(graphmill(*words, "--epochs", "3").out)
+    assert (kept["epochs_sampled"], kept["bytes_written"], kept["bytes_per_batch"]) == (0, 0, None)
+
+
+def test_without_output_another_seed_has_another_folder(graphmill, toy, tmp_path):
+    root = ("--dataset-root", os.environ["GRAPHMILL_DATA_ROOT"])
+    folders = {
+        json.loads(graphmill("presample", toy, "--dry-run", "--json", *root, "-O", f"train.seed={seed}").out)["folder"]
+        for seed in (1, 2)
+    }
+    assert len(folders) == 2
+    assert all(folder.startswith(f"{root[1]}/presampled/") for folder in folders)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("-O", "train.seed=77"), "train.seed is 77 here"),
+        (("--ranks", "3"), "train.ranks is 3 here and 2 there"),
+        (("-O", "train.num_neighbors=[4, 3]"), "train.num_neighbors is [4, 3] here and [4, 4] there"),
+        (("-O", "dataset.undirected=false"), "dataset.undirected is False here and True there"),
+        (("-O", "train.batch_size=9"), "train.batch_size is 9 here"),
+    ],
+)
+def test_a_plan_of_another_run_is_refused(graphmill, toy, words, says):
+    assert graphmill("presample", toy, "--ranks", "2", "--epochs", "1", "--output", "sampled").code == 0
+    known = ("-O", "train.epochs=1", "-O", "train.presampled=sampled")
+    assert graphmill("plan", toy, "--ranks", "2", *known).code == 0
+    ranks = () if "--ranks" in words else ("--ranks", "2")
+    done = graphmill("plan", toy, *ranks, *known, *words)
+    assert done.code == 2
+    assert says in done.err
+
+
+@pytest.mark.parametrize(
+    ("epochs", "folder", "says"),
+    [
+        (9, "sampled", "does not hold epoch 1 and 7 more"),
+        (1, "elsewhere", "elsewhere holds no presampled schedule"),
+    ],
+)
+def test_a_plan_of_epochs_that_are_not_there_is_refused(graphmill, toy, epochs, folder, says):
+    assert graphmill("presample", toy, "--ranks", "2", "--epochs", "1", "--output", "sampled").code == 0
+    wanted = ("-O", f"train.epochs={epochs}", "-O", f"train.presampled={folder}")
+    done = graphmill("plan", toy, "--ranks", "2", *wanted)
+    assert done.code == 2
+    assert says in done.err
+
+
+def test_a_task_that_samples_nothing(graphmill, tmp_path):
+    done = graphmill("presample", "motifs-gin")
+    assert done.code == 2
+
+
+def test_what_is_not_prepared_cannot_be_sampled(graphmill, tmp_path):
+    done = graphmill("presample", "reddit-sage", "--dataset-root", tmp_path)
+    assert done.code == 2
+    assert "reddit is not prepared" in done.err

@@ -1,0 +1,47 @@
+"""A graph in parts on a real Slurm: partitioned by a job, staged to the hosts that need its parts, trained there."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from graphmill.record.events import Start, events_in
+from graphmill.record.run_folder import RunFolder
+from graphmill.record.staged import read_staged
+
+SITE = ("--site", "devcluster", "--time", "10")
+QUANTITIES = ("loss", "val_micro_f1", "steps_done")  # the validation loss is summed in the order of the owners
+
+
+def numbers(run: Path) -> list[list[str]]:
+    with (run / "metrics.csv").open() as file:
+        return [[row[name] for name in QUANTITIES] for row in csv.DictReader(file)]
+
+
+@pytest.mark.slow
+def test_each_host_needs_its_own_parts_only(cluster, tmp_path, toy):
+    root = tmp_path / "data"
+    shutil.copytree(cluster.environ["GRAPHMILL_DATA_ROOT"], root)
+    where = {"cwd": tmp_path, "GRAPHMILL_DATA_ROOT": str(root)}
+    partition = ("graphmill", "partition", "synthetic/sbm", "--num-parts", "4", "--method", "ldg")
+    near = ("--staging", "host_local", "--data", "synthetic/sbm")
+    asked = json.loads(cluster.graphmill("submit", "--run", "--json", *SITE, *near, "--", *partition, **where).out)
+    assert cluster.wait_for(tmp_path, asked["run"], "done", "failed")["state"] == "done"
+    parts = root / "parts" / "synthetic" / "sbm" / "4-ldg"
+    train = ("submit", toy, *SITE, "-O", f"dataset.name={parts}", "--hosts", "2", "--staging", "host_local")
+    submitted = cluster.graphmill(*train, "--run-id", "parted", **where)
+    assert submitted.code == 0, submitted.err
+    view = cluster.wait_for(tmp_path, "parted", "done", "failed", "bad_request")
+    assert view["state"] == "done", view["detail"]
+    run = RunFolder(tmp_path / "logs" / "parted")
+    copies = [Path(staged.to).name.partition(".")[2] for staged in read_staged(run)]
+    assert copies == ["parts_0-1.topology", "parts_2-3.topology"]
+    read = [events_in(run.events_path(rank), Start)[-1].data for rank in (0, 1)]
+    assert read == [staged.to for staged in read_staged(run)]
+    whole = cluster.graphmill("train", toy, "--ranks", "2", "--run-id", "whole", **where)
+    assert whole.code == 0, whole.err
+    assert numbers(run.path) == numbers(tmp_path / "logs" / "whole")
+    refused = cluster.graphmill(*train, "--run-id", "three", "--hosts", "3", "--dry-run", **where)
+    assert (refused.code, "4 parts do not divide among 3" in refused.err) == (2, True), refused.err

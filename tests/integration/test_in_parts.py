@@ -1,0 +1,128 @@
+"""Runs on a graph in parts: weights of the run on the whole graph, whatever happens to them on the way."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from killing import Tally, assert_same, run_with_kills
+from waiting import HANG_S
+
+from graphmill.record.events import Sync, events_in
+from graphmill.record.run_folder import RunFolder
+from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
+from graphmill.spec.plan import Plan
+from graphmill.tasks.planning import plan_experiment
+
+pytestmark = pytest.mark.distributed
+
+WAYS = {
+    "rows fetched batch by batch": {"topology": "replicated", "cache": {"policy": "none"}},
+    "rows held": {"topology": "replicated", "cache": {"policy": "vip", "ratio": 0.05}},
+    "looking ahead": {"topology": "replicated", "cache": {"policy": "lookahead", "window": 3}},
+    "topology in parts": {"topology": "partitioned", "cache": {"policy": "presample"}},
+    "seeds to owners": {"topology": "partitioned", "seeds": "owner", "cache": {"policy": "none"}},
+}
+
+
+@pytest.fixture(scope="session")
+def parts(data_root: Path, environ) -> str:
+    """The name of `cora` in two parts."""
+    command = [sys.executable, "-m", "graphmill.cli", "partition", "cora", "--num-parts", "2", "--method", "ldg"]
+    done = subprocess.run(
+        [*command, "--dataset-root", str(data_root)], env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return "parts/cora/2-ldg"
+
+
+@pytest.fixture
+def plan_in_parts(data_root: Path, parts: str):
+    """Two ranks of a small model, with a part each; 7 steps of each rank an epoch."""
+
+    def plan(way: str, run_id: str = "run", epochs: int = 3, dataset: str = parts) -> Plan:
+        raw = {
+            "dataset": {"name": dataset},
+            "model": {"kind": "graphsage", "hidden_channels": 8},
+            "train": {
+                "epochs": epochs,
+                "batch_size": 10,
+                "num_neighbors": [3, 3],
+                "threads": 1,
+                "ranks": 2,
+                "device": "cpu",
+                "sync": {"scheme": "local_sgd", "every": 2},
+                "checkpoint": {"every_steps": 2},
+                "prefetch": 3,
+            },
+        }
+        if dataset == parts:
+            raw["partition"] = {"placement": "per_rank", **WAYS[way]}
+        return plan_experiment(NodeClassificationExperiment.model_validate(raw), dataset_root=data_root, run_id=run_id)
+
+    return plan
+
+
+def trained(zygote, plan: Plan, root: Path) -> RunFolder:
+    folder = RunFolder.create(plan, root)
+    assert zygote.wait(zygote.start(folder, resume=False)) == [0, 0], zygote.said(folder)
+    return folder
+
+
+def hashes(folder: RunFolder) -> list[str]:
+    """Of the parameters after every sync."""
+    return [event.parameter_hash for event in events_in(folder.events_path(0), Sync)]
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way != "seeds to owners"])
+def test_weights_are_those_of_the_run_on_the_whole_graph(zygote, plan_in_parts, tmp_path, way):
+    whole = trained(zygote, plan_in_parts(way, dataset="cora"), tmp_path / "whole")
+    in_parts = trained(zygote, plan_in_parts(way), tmp_path / "parts")
+    assert len(hashes(whole)) == 12
+    assert hashes(in_parts) == hashes(whole)
+    found, expected = in_parts.read_outcome(), whole.read_outcome()
+    assert found.test["micro_f1"] == expected.test["micro_f1"]
+    assert found.best["micro_f1"] == expected.best["micro_f1"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_killed_and_resumed(zygote, plan_in_parts, tmp_path, way):
+    reference = trained(zygote, plan_in_parts(way), tmp_path / "reference")
+    folder, tally = RunFolder.create(plan_in_parts(way), tmp_path / "killed"), Tally()
+    wall_s = reference.read_outcome().wall_s
+    run_with_kills(zygote, folder, random.Random(way), tally, num_kills=1, most_s=wall_s / 2)
+    assert_same(folder, reference)
+
+
+@pytest.mark.slow
+def test_killed_fifty_times(zygote, plan_in_parts, tmp_path):
+    """Ten kills each way of getting at the parts, at random moments."""
+    dice = random.Random(int(time.time()))
+    for way in WAYS:
+        reference, tally, number = trained(zygote, plan_in_parts(way), tmp_path / way / "reference"), Tally(), 0
+        while tally.kills < 10:
+            folder = RunFolder.create(plan_in_parts(way), tmp_path / way / str(number))
+            wall_s = reference.read_outcome().wall_s
+            run_with_kills(zygote, folder, dice, tally, num_kills=min(5, 10 - tally.kills), most_s=wall_s / 3)
+            assert_same(folder, reference)
+            number += 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_asked_to_stop_while_rows_are_fetched_ahead(zygote, plan_in_parts, tmp_path, way):
+    """Loaders of the ranks have got differently far when they stop: none may wait for what another never asks."""
+    plan = plan_in_parts(way, epochs=30)
+    reference = trained(zygote, plan, tmp_path / "reference")
+    folder = RunFolder.create(plan, tmp_path / "stopped")
+    pids = zygote.start(folder, resume=False)
+    give_up = time.monotonic() + HANG_S
+    while len(hashes(folder) if folder.events_path(0).exists() else ()) < 6 and time.monotonic() < give_up:
+        time.sleep(0.002)
+    zygote.kill(pids[1:], signal.SIGTERM)  # one rank is enough: they decide together
+    assert zygote.wait(pids) == [75, 75], zygote.said(folder)
+    assert 0 < folder.read_outcome().steps_per_rank < plan.last_step
+    assert zygote.wait(zygote.start(folder, resume=True)) == [0, 0], zygote.said(folder)
+    assert_same(folder, reference)

@@ -1,0 +1,170 @@
+"""Partitioners on a graph of planted communities, and what they say where they cannot run."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+from labelled_stores import made_store, split_made
+
+from graphmill.base.errors import UserError
+from graphmill.graph.topology import Topology, edge_keys, topology_from_keys, undirected_keys
+from graphmill.partition.inclusion import hotness
+from graphmill.partition.methods import packages
+from graphmill.partition.methods.files import read_graph_file, write_graph_file
+from graphmill.partition.methods.hotness import hotness_parts
+from graphmill.partition.methods.packages import partition_with
+from graphmill.partition.methods.random import random_parts
+from graphmill.partition.problem import Problem
+from graphmill.tasks.node_classification.prepare import prepare
+
+METHODS = ("kaminpar", "metis", "ldg", "random", "hotness")
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """Two communities, 96 % of the edges inside."""
+    options = {"num_nodes": 1200, "num_edges": 12_000, "communities": 2, "inside": 0.96, "features": 4}
+    return prepare("synthetic/sbm", root=tmp_path_factory.mktemp("data"), options=options)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_gives_the_same_parts_for_the_same_seed(planted, tmp_path, method):
+    first, again, other = (
+        split_made(planted, tmp_path / str(number), method=method, num_parts=2, rng_seed=seed).metadata
+        for number, seed in enumerate((3, 3, 4))
+    )
+    assert first.checksum == again.checksum
+    if method in ("ldg", "random"):  # KaMinPar finds the same best one
+        assert first.arrays["node_book/storage_of"] != other.arrays["node_book/storage_of"]
+
+
+@pytest.mark.parametrize(("method", "most_cut"), [("kaminpar", 0.08), ("metis", 0.08), ("ldg", 0.4)])
+def test_planted_communities_are_found(planted, tmp_path, method, most_cut):
+    """2 % of the edges are between the communities, half of them between random parts. A stream that begins with one
+    community splits it before it knows of the other.
+    """
+    quality = split_made(planted, tmp_path / "p", method=method, num_parts=2).metadata.quality
+    assert quality["edge_cut"] < most_cut
+    assert max(quality[f"imbalance_{name}"] for name in ("nodes", "edges", "train")) <= 0.05
+
+
+def test_random_parts_are_even_and_no_planted_ones(planted, tmp_path):
+    quality = split_made(planted, tmp_path / "p", method="random", num_parts=2).metadata.quality
+    assert quality["imbalance_nodes"] == 0
+    assert 0.45 < quality["edge_cut"] < 0.55
+
+
+def undirected(pairs, num_nodes):
+    keys = edge_keys(np.array(pairs).T, num_nodes)
+    both = undirected_keys(keys, num_nodes)
+    return topology_from_keys(keys if both is None else both, num_nodes)
+
+
+def problem(graph: Topology, num_parts=2, **more):
+    ones = np.ones(graph.num_nodes, np.int64)
+    return Problem(
+        graph=graph,
+        amounts=ones[:, None].astype(np.uint32),
+        limits=np.array([graph.num_nodes]),
+        weights=ones,
+        num_parts=num_parts,
+        rng_seed=0,
+        **{"train": np.arange(graph.num_nodes), **more},
+    )
+
+
+def test_the_file_leaves_out_self_loops_and_nodes_without_neighbours(tmp_path):
+    graph = undirected([[1, 3], [3, 3], [4, 4], [3, 6]], 8)
+    weights = np.arange(8) * 10
+    cleaned = write_graph_file(tmp_path / "g", graph, weights)
+    found = read_graph_file(tmp_path / "g")
+    assert cleaned.nodes.tolist() == [1, 3, 6]
+    assert found.indptr.tolist() == [0, 1, 3, 4]
+    assert found.indices.tolist() == [1, 0, 2, 1]
+    assert found.weights.tolist() == [10, 30, 60]
+    assert cleaned.whole(np.array([1, 0, 1])).tolist() == [-1, 1, -1, 0, -1, -1, 1, -1]
+
+
+def test_kaminpar_reads_the_file_as_it_was_meant(tmp_path):
+    kaminpar = pytest.importorskip("kaminpar")
+    write_graph_file(tmp_path / "g", undirected([[0, 1], [1, 2], [2, 2]], 5), np.array([5, 6, 7, 8, 9]))
+    graph = kaminpar.load_graph(str(tmp_path / "g"), kaminpar.GraphFileFormat.PARHIP)
+    assert (graph.n(), graph.m()) == (3, 4)
+    assert [graph.node_weight(node) for node in range(3)] == [5, 6, 7]
+    assert sorted(other for other, _ in graph.neighbors(1)) == [0, 2]
+
+
+def test_a_graph_without_edges_needs_no_partitioner(tmp_path):
+    found = partition_with("kaminpar", problem(undirected([[2, 2]], 4)), tmp_path)
+    assert found.parts.tolist() == [-1] * 4
+    assert not list(tmp_path.iterdir())
+
+
+def test_hotness_takes_turns_at_the_hottest_nodes():
+    rng = np.random.default_rng(0)
+    graph = undirected(rng.integers(0, 40, (150, 2)), 50)
+    train = np.sort(rng.permutation(50)[:13])
+    asked = problem(graph, num_parts=3, train=train, fanouts=(3, 2))
+    reached = np.array([hotness(graph, seeds, (3, 2)) for seeds in np.array_split(train, 3)], np.float32)
+    scores = 3 * reached - (reached.sum(axis=0) - reached)
+    free, expected = set(range(50)), np.empty(50, np.int32)
+    for part, quota in enumerate((17, 17, 16)):
+        best = sorted(free, key=lambda node: (-scores[part, node], node))[:quota]
+        expected[best] = part
+        free -= set(best)
+    np.testing.assert_array_equal(hotness_parts(asked), expected)
+
+
+def test_hotness_starts_each_blob_with_another_part(monkeypatch):
+    monkeypatch.setattr("graphmill.partition.methods.hotness._CHUNK", 2)
+    graph = undirected([[node, node + 1] for node in range(11)], 12)
+    parts = hotness_parts(problem(graph, train=np.array([0, 11])))
+    assert [np.bincount(parts[start : start + 4]).tolist() for start in (0, 4, 8)] == [[2, 2]] * 3
+
+
+@pytest.mark.parametrize("num_parts", [1, 2, 7])
+def test_random_counts_differ_by_one_at_most(num_parts):
+    counts = np.bincount(random_parts(problem(undirected([[0, 1]], 30), num_parts)), minlength=num_parts)
+    assert counts.max() - counts.min() <= 1
+
+
+def test_a_missing_package_is_told_with_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setattr(packages, "PACKAGES", {"metis": "no_such_package"})
+    with pytest.raises(UserError, match=r"no_such_package(?s:.*)pip install 'graphmill\[partition\]'"):
+        split_made(made_store(tmp_path / "s"), tmp_path / "p", method="metis")
+    assert not (tmp_path / "p").exists()
+
+
+@pytest.mark.parametrize(
+    ("what_it_does", "words"),
+    [
+        ("import os; os.kill(os.getpid(), 9)", ["ended by SIGKILL", "memory"]),
+        ("import os; os.kill(os.getpid(), 11)", ["ended by SIGSEGV"]),
+        ("raise MemoryError('no room for the coarse graph')", ["status 1", "no room for the coarse graph"]),
+        ("raise SystemExit(0)", ["has not put each of"]),
+    ],
+)
+def test_a_partitioner_that_is_killed_or_fails_is_an_error_and_leaves_nothing(
+    tmp_path, source_environ, what_it_does, words
+):
+    """A package of the same name, found first, in a process of graphmill's own."""
+    made_store(tmp_path / "data" / "s")
+    (tmp_path / "kaminpar.py").write_text(what_it_does)
+    environ = {**source_environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), source_environ["PYTHONPATH"]])}
+    program = "import sys; sys.argv[0] = 'graphmill'; from graphmill.cli import main; main()"
+    words_of_command = ["partition", "s", "--num-parts", "2", "--method", "kaminpar", "--dataset-root", "data"]
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), *words_of_command],
+        env=environ,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+    for word in [*words, "→", "--method ldg"]:
+        assert word in done.stderr
+    assert not [path for path in (tmp_path / "data" / "parts").rglob("*") if path.name != "s"]
