@@ -63,6 +63,23 @@ def test_resume_dry_run_shows_the_runs_own_plan(graphmill, toy, tmp_path):
         assert "synthetic/sbm" in graphmill("train", *words, "--dry-run").out
 
 
+def test_resume_with_other_ranks_is_no_other_plan(graphmill, toy, tmp_path):
+    planned(graphmill, toy, tmp_path)
+    for words in (["--resume", "mine"], ["--resume", "--run-id", "mine"], ["toy.yaml", "--resume", "--run-id", "mine"]):
+        dry = graphmill("train", *words, "--ranks", "3", "--dry-run")
+        assert dry.code == 0, dry.err
+        assert "continues with 3 ranks of 1 threads" in dry.out
+        assert "rounding" in dry.out
+    assert "continues with" not in graphmill("train", "--resume", "mine", "--dry-run").out
+    refused = graphmill("train", "toy.yaml", "--resume", "--run-id", "mine", "-O", "train.ranks=3")
+    assert refused.code == 2
+    assert "--resume logs/mine --ranks 3" in refused.err
+    none = graphmill("train", "--resume", "mine", "--ranks", "0")
+    assert none.code == 2
+    assert "0 ranks cannot train" in none.err
+    assert RunFolder.open(tmp_path / "logs" / "mine").attempts() == []
+
+
 def test_inspect_of_a_run_that_has_not_begun(graphmill, toy, tmp_path):
     planned(graphmill, toy, tmp_path)
     assert re.search(r"status\W+running\b", graphmill("inspect", "mine").out)

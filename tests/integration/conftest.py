@@ -21,6 +21,7 @@ from graphmill.record.events import Sync, events_in
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.spec.plan import Plan
+from graphmill.spec.world import World
 from graphmill.tasks.node_classification.prepare import prepare
 from graphmill.tasks.node_classification.sources.generate import generate
 from graphmill.tasks.node_classification.store import write_store
@@ -135,8 +136,18 @@ class Zygote:
         )
         self.running: list[int] = []
 
-    def start(self, folder: RunFolder, *, resume: bool, die_at: int = 0, ranks: int | None = None) -> list[int]:
+    def start(
+        self,
+        folder: RunFolder,
+        *,
+        resume: bool,
+        die_at: int = 0,
+        ranks: int | None = None,
+        world: World | None = None,
+    ) -> list[int]:
         """Start the ranks of a run, as many as planned unless told otherwise; returns their process ids.
+
+        `world`: the attempt has these processes; `ranks`: other ranks are started than the attempt has.
 
         Ranks that a failed test has left running are ended first: their answer must not be taken for the next one.
         """
@@ -146,9 +157,9 @@ class Zygote:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        folder.begin_attempt(resumed=resume, command=["test"])
+        folder.begin_attempt(resumed=resume, command=["test"], world=world)
         log = self._log(folder)
-        ranks = folder.read_plan().ranks if ranks is None else ranks
+        ranks = folder.world().ranks if ranks is None else ranks
         request = {"ranks": ranks, "folder": str(folder.path), "resume": resume, "port": port}
         self.process.stdin.write(json.dumps({**request, "log": str(log), "die_at": die_at}) + "\n")
         self.process.stdin.flush()

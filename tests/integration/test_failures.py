@@ -82,11 +82,13 @@ def syncs_of(folder: RunFolder, rank: int) -> list[Sync]:
     return events_in(path, Sync) if path.exists() else []
 
 
-def test_the_number_of_ranks_must_be_the_plans(zygote, planned, tmp_path):
+def test_the_number_of_ranks_must_be_the_attempts(zygote, planned, tmp_path):
     folder = RunFolder.create(planned("run", ranks=2), tmp_path)
     pids = zygote.start(folder, resume=False, ranks=1)
     assert zygote.wait(pids) == [2]
-    assert "plan.json asks for 2 ranks, but 1 were started" in zygote.said(folder)
+    said = zygote.said(folder)
+    assert "2 ranks, but 1 were started" in said
+    assert f"--resume {folder.path} --ranks 1" in said
 
 
 @pytest.fixture(scope="module")

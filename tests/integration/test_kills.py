@@ -2,25 +2,17 @@
 
 import random
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 from killing import Tally, assert_same, run_with_kills
-from waiting import HANG_S
+from other_tasks import has_done, make_captures, make_graphs, make_series, resume_with, train_and_kill
 
 from graphmill.record.events import Checkpoint, Sync, events_in
 from graphmill.record.run_folder import RunFolder
-from graphmill.spec.kinds.graph_classification import GraphSetPrepareOptions
-from graphmill.spec.kinds.intrusion import CapturePrepareOptions
 from graphmill.spec.plan import Plan
-from graphmill.tasks.graph_classification.prepare import GENERATED, prepare_asked
-from graphmill.tasks.intrusion.prepare import GENERATED as CAPTURES
-from graphmill.tasks.intrusion.prepare import prepare_asked as prepare_captures
-from graphmill.tasks.stores import Preparation
-from graphmill.tasks.traffic.prepare import prepare_traffic
 
 pytestmark = pytest.mark.distributed
 
@@ -220,11 +212,6 @@ def wait_for_step(folder: RunFolder, step: int) -> None:
         time.sleep(0.002)
 
 
-def has_done(folder: RunFolder, step: int) -> bool:
-    path = folder.events_path(0)
-    return path.exists() and f'"steps_done": {step},' in path.read_text()
-
-
 @pytest.mark.parametrize(("number", "ranks"), [(signal.SIGTERM, 1), (signal.SIGINT, 1), (signal.SIGTERM, 2)])
 def test_asked_to_stop(zygote, long_run, tmp_path, number, ranks):
     """The step is finished, a checkpoint written, exit status 75; the resumed run ends like an undisturbed one."""
@@ -285,22 +272,6 @@ def test_stopped_at_every_sync(zygote, planned, tmp_path):
     assert_same(folder, reference)
 
 
-def graphmill(*words: str) -> list[str]:
-    return [sys.executable, "-m", "graphmill.cli", *words]
-
-
-def make_graphs(root: Path) -> None:
-    prepare_asked(Preparation(GENERATED, root, GraphSetPrepareOptions(num_graphs=455)))
-
-
-def make_series(root: Path) -> None:
-    prepare_traffic("synthetic/traffic", root=root, options={"num_sensors": 6, "num_steps": 400})
-
-
-def make_captures(root: Path) -> None:
-    prepare_captures(Preparation(CAPTURES, root, CapturePrepareOptions()))
-
-
 @pytest.mark.parametrize(
     ("prepare", "experiment"),
     [(make_series, FORECAST), (make_graphs, GRAPHS), (make_captures, WINDOWS)],
@@ -311,30 +282,15 @@ def test_other_tasks_killed_in_the_middle(zygote, environ, tmp_path, prepare, ex
     while norms keep statistics of what they have seen.
     """
     prepare(tmp_path)
-    (tmp_path / "forecast.yaml").write_text(experiment)
-    shared = ("--dataset-root", str(tmp_path), "--logs-root", str(tmp_path / "logs"))
-    command = graphmill("train", str(tmp_path / "forecast.yaml"), *shared, "--run-id", "killed")
-    with (tmp_path / "said").open("wb") as said:
-        launcher = subprocess.Popen(command, env=environ, cwd=tmp_path, stdout=said, stderr=said)
-        folder = RunFolder(tmp_path / "logs" / "killed")
-        give_up = time.monotonic() + HANG_S
-        while not has_done(folder, 29):  # of 23 an epoch; rounds end at odd ones in the second
-            assert launcher.poll() is None, (tmp_path / "said").read_text()
-            assert time.monotonic() < give_up
-            time.sleep(0.002)
-        launcher.kill()  # its ranks die with it, by the kernel's hand
-        assert launcher.wait() == -signal.SIGKILL
+    folder = train_and_kill(
+        experiment, tmp_path, environ, step=29
+    )  # of 23 an epoch; rounds end at odd ones in the second
     plan = folder.read_plan()
-    assert folder.read_outcome() is None
     steps = [event.steps_done for event in events_in(folder.events_path(0), Checkpoint)]
     assert 0 < steps[-1] < plan.last_step
     assert steps[-1] % plan.calendar.steps_in(0), "a checkpoint within an epoch"
 
-    done = subprocess.run(
-        graphmill("train", "--resume", str(folder.path)), env=environ, cwd=tmp_path, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
+    resume_with(folder, environ)
     assert [attempt.resumed for attempt in folder.attempts()] == [False, True]
     undisturbed = RunFolder.create(plan, tmp_path / "undisturbed")
     assert zygote.wait(zygote.start(undisturbed, resume=False)) == [0, 0], zygote.said(undisturbed)

@@ -117,6 +117,19 @@ def test_payloads_and_world_sizes_are_not_averaged_together(tmp_path: Path, plau
     assert [row["n"] for row in read(files.summary)] == ["1"] * 4
 
 
+def test_a_run_that_other_ranks_resumed_is_one_run_of_no_number_of_ranks(tmp_path: Path, plausible):
+    """Neither its accuracy nor its costs are averaged with those of runs of either number."""
+    changed = plausible.run_rows(world_size=4, epochs=4, run_id="changed")
+    for row in changed[2:]:
+        row["world_size"] = 2
+    rows = [*changed, *plausible.run_rows(world_size=4, epochs=4), *plausible.run_rows(world_size=2, epochs=4)]
+    write_metrics(tmp_path / "metrics.csv", rows, NODES.columns)
+    (files,) = pareto(tmp_path / "metrics.csv", output_dir=tmp_path)
+    assert sorted((row["world_size"], row["n"]) for row in read(files.summary)) == [("", "1"), ("2", "1"), ("4", "1")]
+    ends = [row["epoch"] for row in read(files.runs) if row["run_id"] == "changed"]
+    assert ends == ["4"]
+
+
 def test_datasets_have_their_own_files(tmp_path: Path, plausible):
     rows = plausible.run_rows(dataset="planetoid/cora") + plausible.run_rows(dataset="planetoid/pubmed", ceiling=0.7)
     write_metrics(tmp_path / "metrics.csv", rows, NODES.columns)

@@ -37,6 +37,16 @@ def test_ranks_share_what_one_would_see():
             assert np.array_equal(whole[0], np.concatenate(parts))
 
 
+@pytest.mark.parametrize("others", [1, 2, 4, 5])
+def test_other_ranks_cut_the_same_global_batches(others):
+    planned = schedule(3)
+    for number in range(2):
+        for whole, parts in zip(epoch(planned, number), epoch(planned.among(others), number), strict=True):
+            assert len(parts) == others
+            assert np.array_equal(np.concatenate(whole), np.concatenate(parts))
+            assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
 def test_an_epoch_is_a_function_of_its_number():
     made, again = schedule(), schedule()
     late = [step[0].tolist() for step in epoch(again, 4)]

@@ -40,6 +40,23 @@ def test_every_graph_is_in_one_batch_and_no_batch_exceeds_the_budget(problem):
         assert counted == [len(share) for share in seen]
 
 
+@given(problems(), st.integers(1, 12))
+def test_other_ranks_take_the_same_graphs_and_more_ranks_stay_within_the_budget(problem, others):
+    nodes, edges, budget, ranks, _ = problem
+    planned = schedule(*problem)
+    resumed = planned.among(others)
+    for step in range(planned.steps_per_epoch):
+        shares = resumed.shares(1, step)
+        assert resumed.counts(1, step) == tuple(len(share) for share in shares)
+        assert len(shares) == others
+        assert sorted(np.concatenate(shares)) == sorted(np.concatenate(planned.shares(1, step)))
+        for rank, share in enumerate(shares):
+            assert np.array_equal(resumed.seeds(1, step, rank).ids, share)
+            if others >= ranks:
+                assert nodes[share // 7].sum() <= budget.num_nodes
+                assert edges[share // 7].sum() <= budget.num_edges
+
+
 @given(problems())
 def test_what_a_rank_gets_depends_on_nothing_that_was_asked_before(problem):
     made, again = schedule(*problem), schedule(*problem)

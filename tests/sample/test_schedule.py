@@ -65,6 +65,23 @@ def test_a_global_batch_does_not_depend_on_how_it_is_cut(train_ids, batch_size, 
             assert np.array_equal(np.concatenate(parts), alone.seeds(epoch, step, 0).ids)
 
 
+@settings(deadline=None, max_examples=100)
+@given(**any_schedule, others=st.integers(1, 9))
+def test_other_ranks_cut_the_same_global_batches(train_ids, batch_size, world_size, seed, epoch, others):
+    """Also where they do not divide it: no seed is dropped or doubled, and shares differ by one."""
+    planned = schedule_of(train_ids, batch_size, world_size, seed)
+    resumed = planned.among(others)
+    for step in steps_of(train_ids, batch_size, world_size):
+        shares = resumed.shares(epoch, step)
+        assert np.array_equal(np.concatenate(shares), np.concatenate(planned.shares(epoch, step)))
+        counts = resumed.counts(epoch, step)
+        assert len(counts) == others
+        assert max(counts) - min(counts) <= 1
+        assert all(np.array_equal(share, resumed.seeds(epoch, step, rank).ids) for rank, share in enumerate(shares))
+        back = resumed.among(world_size).shares(epoch, step)
+        assert all(map(np.array_equal, back, planned.shares(epoch, step)))
+
+
 def test_any_moment_can_be_asked_for_first():
     """Nothing depends on what was asked for before: that is what makes a resume exact."""
     train_ids = np.arange(0, 1000, 3)

@@ -133,7 +133,7 @@ def test_its_state_is_whole_before_the_first_step():
 
 def ledger_of(plan: Plan, **fields) -> EpochStats:
     given = {"num_parameters": 1000, "interface": None, "attempt": 1, "num_hosts": 1, **fields}
-    return EpochStats(plan=plan, group=Group(0, 1, CPU), **given)
+    return EpochStats(plan=plan, group=Group(0, plan.ranks, CPU), **given)
 
 
 @pytest.fixture

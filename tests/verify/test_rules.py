@@ -56,7 +56,7 @@ def test_patience_that_is_over_with_the_last_epoch_is_no_early_stop():
     def problems(planned_epochs: int, *, stopped_early: bool) -> list[str]:
         calendar = SimpleNamespace(num_epochs=planned_epochs)
         planned = SimpleNamespace(early_stopping=EarlyStoppingSpec(patience=2), calendar=calendar)
-        evidence = SimpleNamespace(plan=SimpleNamespace(kind=TRAFFIC), planned=planned, logs=[log])
+        evidence = SimpleNamespace(plan=SimpleNamespace(kind=TRAFFIC), planned=planned, throughout=[log])
         ended = {"status": "done", "exit_code": 0, "epochs": 3, "steps_per_rank": 9, "wall_s": 1.0}
         return list(_stopped_early(evidence, Outcome(**ended, stopped_early=stopped_early)))
 

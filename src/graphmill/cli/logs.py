@@ -102,7 +102,7 @@ def _existing(run: "RunFolder", rank: int, *, job: bool) -> Path:
         raise UserError(f"{run.path}: {what}", fix="leave out --job, or look with `graphmill watch`")
     if run.is_command():
         raise UserError(f"{run.path}: the command has printed nothing yet", fix="`--follow` waits for it")
-    ranks = run.read_plan().ranks
+    ranks = run.world().ranks
     if rank >= ranks:
         raise UserError(f"{run.path} has {ranks} ranks, and no rank {rank}", fix=f"--rank 0 to {ranks - 1}")
     raise UserError(

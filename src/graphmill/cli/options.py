@@ -30,7 +30,12 @@ Overrides = Annotated[
 ]
 Ranks = Annotated[
     int | None,
-    typer.Option("--ranks", metavar="N", show_default=False, help="Processes to start; the same as -O train.ranks=N."),
+    typer.Option(
+        "--ranks",
+        metavar="N",
+        show_default=False,
+        help="Processes to start, as -O train.ranks=N; with --resume also others than planned.",
+    ),
 ]
 RunId = Annotated[
     str | None,

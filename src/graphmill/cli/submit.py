@@ -111,6 +111,7 @@ def submit(
       graphmill submit debian-packages-sage --hosts 2 --site perlmutter --account m1234 --qos regular
       graphmill submit my.yaml --after logs/first-run
       graphmill submit --resume logs/my-run-20261121T081500Z --time 02:00:00 --mem 16G
+      graphmill submit --resume logs/my-run-20261121T081500Z --hosts 1 --ranks 2
       graphmill submit my.yaml --on me@login.cluster:projects/gnn --time 02:00:00
       graphmill submit --run --time 60 --cpus-per-host 8 --mem 32G -- graphmill prepare ogbn-products
       graphmill submit --run --dry-run -- ./convert.sh "raw files/*.csv"

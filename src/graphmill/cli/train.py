@@ -58,6 +58,7 @@ def train(
       graphmill train debian-packages-sage --ranks 2
       graphmill train my.yaml --ranks 4 -O train.sync.scheme=local_sgd -O train.sync.every=8
       graphmill train --resume logs/debian-packages-sage-20261121T081500Z
+      graphmill train --resume logs/debian-packages-sage-20261121T081500Z --ranks 2
       graphmill train --extend logs/demo --epochs 40
       graphmill train --ranks 4 --max_steps 4000 --batch_size 1024 --num_neighbors 25 10 --sync_every 4
     """
@@ -135,22 +136,27 @@ def _resume(
     run_id: str | None,
     dry_run: bool,
 ) -> None:
-    """Continue a run as it was planned; if the request is given again, it is compared with that plan."""
-    from graphmill.cluster.launch.run import resume_run
+    """Continue a run as it was planned; if the request is given again, it is compared with that plan.
+
+    `ranks` is no part of the comparison: it says how many continue.
+    """
+    from graphmill.cluster.launch.run import resume_run, world_here
     from graphmill.record.find_run import run_to_resume
     from graphmill.record.run_folder import refuse_other_plan
+    from graphmill.spec.world import effect_of
 
-    says_more = bool(overrides) or ranks is not None
-    folder, is_run = run_to_resume(experiment, run_id, logs_root, changes=says_more, verb="train")
+    folder, is_run = run_to_resume(experiment, run_id, logs_root, changes=bool(overrides), verb="train")
     planned = folder.read_plan()
-    if not is_run and (experiment is not None or says_more):
-        refuse_other_plan(
-            folder, planned, make_plan(load(experiment, overrides, ranks), root, planned.run_id, logs_root=logs_root)
-        )
+    if not is_run and (experiment is not None or overrides):
+        asked = load(experiment, overrides, None if ranks is None else planned.ranks)
+        refuse_other_plan(folder, planned, make_plan(asked, root, planned.run_id, logs_root=logs_root))
+    world = world_here(folder, ranks)
     if dry_run:
         show_plan(planned, json=False)
+        if world != planned.world:
+            print_line(f"continues with {world.ranks} ranks of {world.threads} threads: {effect_of(planned)}")
         return
-    finish(folder, resume_run(folder))
+    finish(folder, resume_run(folder, world=world))
 
 
 def finish(folder: "RunFolder", code: int, *, resume_with: str = "graphmill train --resume") -> None:

@@ -16,13 +16,15 @@ _Epochs = dict[int, Epoch]
 
 def measured_of(folder: RunFolder) -> Measured:
     """What is known of a run, or a `UserError` if no epoch of it was recorded."""
-    plan = folder.read_plan()
-    by_rank = [_epochs(folder, rank) for rank in range(plan.ranks)]
+    plan, world = folder.read_plan(), folder.world()
+    by_rank = [_epochs(folder, rank) for rank in range(world.ranks)]
+    if world.ranks != plan.ranks:  # epochs of all of them: earlier attempts may have had fewer
+        by_rank = [{epoch: found[epoch] for epoch in _in_all(by_rank)} for found in by_rank]
     counted = _counted(by_rank[0])
     clocks = [_clock(rank, epochs, counted) for rank, epochs in enumerate(by_rank)]
     known = tuple(clock for clock in clocks if clock is not None)
     eval_s = sum(by_rank[0][epoch].clocks.get("eval_s", 0.0) for epoch in counted)
-    if len(known) < plan.ranks:  # written by a version without clocks in events, or a rank's events are missing
+    if len(known) < world.ranks:  # written by a version without clocks in events, or a rank's events are missing
         clock, eval_s, counted = _from_metrics(folder)
         known = (clock,)
     monitors = _monitors(folder, by_rank[0], counted)
@@ -33,9 +35,9 @@ def measured_of(folder: RunFolder) -> Measured:
         clocks=known,
         eval_s=eval_s,
         warms_up=counted == [1],
-        num_ranks=plan.ranks,
-        ranks_per_host=plan.ranks_per_host,
-        threads=plan.threads,
+        num_ranks=world.ranks,
+        ranks_per_host=world.ranks_per_host,
+        threads=world.threads,
         sync_every=plan.sync.every,
         prefetch=plan.prefetch,
         device=plan.device,
@@ -54,6 +56,10 @@ def _epochs(folder: RunFolder, rank: int) -> _Epochs:
     if not path.exists():
         return {}
     return {event.epoch: event for event in events_in(path) if isinstance(event, Epoch)}
+
+
+def _in_all(by_rank: Sequence[_Epochs]) -> list[int]:
+    return sorted(set.intersection(*(set(epochs) for epochs in by_rank)))
 
 
 def _counted(epochs: _Epochs) -> list[int]:

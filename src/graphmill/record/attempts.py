@@ -14,6 +14,7 @@ from graphmill.record.extend import take_over
 from graphmill.record.lock import hold
 from graphmill.record.manifest import checkpoint_folders
 from graphmill.record.run_folder import RunFolder, best_effort_write
+from graphmill.spec.world import World, effect_of
 
 _log = logging.getLogger(__name__)
 
@@ -34,8 +35,9 @@ def attempt(
     command: Sequence[str],
     job_id: str = "",
     wait_s: float = 0.0,
+    world: World | None = None,
 ) -> Iterator[Begun | None]:
-    """Own the run and begin an attempt; None if the run is done already.
+    """Own the run and begin an attempt; None if the run is done already. `world`: see `RunFolder.begin_attempt`.
 
     If another process owns the run, `OwnedError` names it; if it is not known what the run has done so far,
     `UnreadableError` names the file. Nothing in the folder was changed then.
@@ -47,16 +49,25 @@ def attempt(
         if not folder.is_command():
             take_over(folder)
         resumed = _was_begun(folder)
-        number = folder.begin_attempt(resumed=resumed, command=command, job_id=job_id)
+        number = folder.begin_attempt(resumed=resumed, command=command, job_id=job_id, world=world)
         forget_checksums(folder)
         folder.note_provenance(command)
         changed = code_changes(folder.attempts())
         if number in changed:
             _log.warning(f"{changed[number]}; the rest of the run may differ from what it would have been")
+        _tell_other_ranks(folder, number)
         try:
             yield Begun(folder, number, resumed)
         finally:
             _note_files(folder, job_id)
+
+
+def _tell_other_ranks(folder: RunFolder, number: int) -> None:
+    if folder.is_command():
+        return
+    plan, world = folder.read_plan(), folder.world()
+    if world.ranks != plan.ranks:
+        _log.warning(f"attempt {number} has {world.ranks} ranks, and {plan.ranks} were planned: {effect_of(plan)}")
 
 
 def _note_files(folder: RunFolder, job_id: str) -> None:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from graphmill.base.errors import UserError
 from graphmill.base.reads import retried
 from graphmill.record.endings import EndingName
+from graphmill.spec.world import World
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -34,6 +35,7 @@ class Outcome(BaseModel):
     wall_s: float = Field(description="of this attempt")
     message: str = ""
     stopped_early: bool = Field(False, description="done before the planned end: the measure no longer improved")
+    elastic: str = Field("", description="which ranks did which steps, where not all had the planned number of them")
 
 
 class Attempt(BaseModel):
@@ -50,6 +52,7 @@ class Attempt(BaseModel):
     code: str = Field("", description="checksum of graphmill's own files; empty: an older version began it")
     own_code: str = Field("", description="SHA-256 of the copy that the user's code is imported from; empty: none")
     steps_saved: int = Field(0, description="steps of each rank in the checkpoint that it began with")
+    world: World | None = Field(None, description="its processes; null: those of the plan")
 
 
 class SubmittedJob(BaseModel):

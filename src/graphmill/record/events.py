@@ -71,7 +71,10 @@ class Extended(Event):
 
 
 class Sync(Event):
-    """The ranks exchanged gradients or parameters. Bytes and seconds are this rank's, since it started."""
+    """The ranks exchanged gradients or parameters. Bytes and seconds are this rank's, since it started.
+
+    `loss_sum`: of its steps in the epoch so far; over all ranks, what the epoch's loss is the mean of.
+    """
 
     kind = "sync"
 
@@ -82,6 +85,7 @@ class Sync(Event):
     payload_bytes: int = 0
     modelled_bytes: int = 0
     sync_s: float = 0.0
+    loss_sum: float | None = None  # None: an older version's
 
     @model_validator(mode="before")
     @classmethod

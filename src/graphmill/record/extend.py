@@ -74,12 +74,14 @@ def take_over(folder: RunFolder) -> None:
     write_metrics(folder.metrics_path, rows, plan.kind.columns)
     if ancestor.evaluations_path.exists():
         shutil.copyfile(ancestor.evaluations_path, folder.evaluations_path)
-    for rank in range(plan.ranks):
-        earlier = complete_lines(ancestor.events_path(rank))
+    attempts = ancestor.attempts()
+    for rank in range(max([plan.ranks, *(each.world.ranks for each in attempts if each.world is not None)])):
+        path = ancestor.events_path(rank)
+        earlier = complete_lines(path) if path.exists() else []
         write_text(folder.events_path(rank), "".join(f"{line}\n" for line in earlier))
         with EventWriter(folder.events_path(rank), rank=rank) as events:
             events.write(Extended(run_id=plan.extends.run_id, steps_done=plan.extends.steps_done))
-    write_text(folder.attempts_path, "".join(f"{attempt.model_dump_json()}\n" for attempt in ancestor.attempts()))
+    write_text(folder.attempts_path, "".join(f"{attempt.model_dump_json()}\n" for attempt in attempts))
 
 
 def _with_its_own_copies(ancestor: RunFolder, plan: Plan) -> Plan:

@@ -31,6 +31,7 @@ from graphmill.spec.job.command import Command
 from graphmill.spec.memory_budget import MemoryBudget
 from graphmill.spec.older import upgrade_plan
 from graphmill.spec.plan import Plan, refuse_missing_sources
+from graphmill.spec.world import World
 
 _log = logging.getLogger(__name__)
 
@@ -301,8 +302,13 @@ class RunFolder:
         """Record where the run began."""
         write_json(self.provenance_path, provenance.model_dump(mode="json"))
 
-    def begin_attempt(self, *, resumed: bool, command: Sequence[str], job_id: str = "") -> int:
-        """Record a start of the run and remove an earlier outcome. Returns the attempt's number, from 1."""
+    def begin_attempt(
+        self, *, resumed: bool, command: Sequence[str], job_id: str = "", world: World | None = None
+    ) -> int:
+        """Record a start of the run and remove an earlier outcome. Returns the attempt's number, from 1.
+
+        `world`: its processes; None: as many as in the attempt before it, or as planned.
+        """
         earlier = self.attempts()
         self.outcome_path.unlink(missing_ok=True)
         try:
@@ -319,6 +325,7 @@ class RunFolder:
             code=code_checksum(),
             own_code=own_code(os.environ),
             steps_saved=steps,
+            world=self.world() if world is None and not self.is_command() else world,
         )
         lines = [known.model_dump_json() for known in (*earlier, attempt)]
         write_text(self.attempts_path, "\n".join(lines) + "\n")
@@ -332,6 +339,12 @@ class RunFolder:
             return [Attempt.model_validate_json(line) for line in complete_lines(self.attempts_path)]
         except ValidationError:
             raise UserError(f"{self.attempts_path} is damaged", fix="remove it; it only counts the starts") from None
+
+    def world(self) -> World:
+        """The processes of the latest attempt; those that the run was planned for if it has not begun."""
+        attempts = self.attempts()
+        last = attempts[-1].world if attempts else None
+        return self.read_plan().world if last is None else last
 
     def note_job(self, job: SubmittedJob) -> None:
         """Append a job that was submitted for this run. The job itself may append at the same moment, elsewhere."""
@@ -395,11 +408,12 @@ def checked_run_id(run_id: str) -> str:
 def refuse_other_plan(folder: RunFolder, plan: Plan, asked: Plan) -> None:
     """Raise a `UserError` if a run was planned differently than it is asked for now."""
     differences = plan_differences(plan, asked)
-    if differences:
-        raise UserError(
-            f"{folder.path} was planned otherwise: {'; '.join(differences)}",
-            fix="leave the change out to continue that run, or give another --run-id, or --logs-root, for a new one",
-        )
+    if not differences:
+        return
+    fix = "leave the change out to continue that run, or give another --run-id, or --logs-root, for a new one"
+    if any(text.startswith(("ranks is ", "hosts is ")) for text in differences):
+        fix = f"another number of ranks continues it with --resume {folder.path} --ranks {asked.ranks}; otherwise {fix}"
+    raise UserError(f"{folder.path} was planned otherwise: {'; '.join(differences)}", fix=fix)
 
 
 def find_runs(root: Path) -> list[RunFolder]:

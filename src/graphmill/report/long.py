@@ -14,6 +14,7 @@ from graphmill.record.run_folder import RunFolder
 from graphmill.report.merge import Merged, Sheet, find_metrics
 from graphmill.report.table import Value, sort_key
 from graphmill.spec.columns import OF_THE_RUN, POSITION, RUN_ID, Column
+from graphmill.spec.plan import Plan
 
 COLUMNS: Final[Mapping[str, Column]] = {
     **RUN_ID,
@@ -56,6 +57,12 @@ def merge_long(input_root: Path, *, pattern: str, output: Path) -> Merged:
     )
 
 
+def _ranks(folder: RunFolder, plan: Plan) -> int | None:
+    """None where attempts had different numbers of ranks: neither is the run's."""
+    worlds = {plan.ranks if each.world is None else each.world.ranks for each in folder.attempts()}
+    return plan.ranks if worlds <= {plan.ranks} else None
+
+
 def _rows(path: Path) -> list[tuple[Value, ...]]:
     folder = RunFolder.open(path)
     plan = folder.read_plan()
@@ -67,7 +74,7 @@ def _rows(path: Path) -> list[tuple[Value, ...]]:
         plan.sync.scheme,
         plan.sync.payload,
         plan.sync.every,
-        plan.ranks,
+        _ranks(folder, plan),
         plan.seed,
     )
     return [(*of_the_run, row.epoch, row.set, row.measure, row.value) for row in read_evaluations(folder)]

@@ -104,6 +104,8 @@ def measure(wanted: WantedCell) -> MeasuredCell:
         trouble = status.replace("_", " ") + (f": {outcome.message}" if outcome and outcome.message else "")
         return MeasuredCell(wanted.name, wanted.path, plan, wanted.size, status, trouble)
     rows = _rows(folder, plan)
+    if outcome.elastic:
+        return MeasuredCell(wanted.name, wanted.path, plan, wanted.size, status, outcome.elastic)
     monitors = summarise(read_monitors(folder.monitor_dir))
     used = {"cpu_util_avg": monitors.cpu_util_avg, "gpu_util_avg": monitors.gpu_util_avg}
     steady = [row for number, row in enumerate(rows) if number and _is_whole(row, rows[number - 1], plan)]

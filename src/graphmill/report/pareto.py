@@ -119,11 +119,15 @@ def same_seed_notes(finals: pl.DataFrame) -> tuple[str, ...]:
     """Report runs of one group that share a seed: they are not independent repetitions."""
     doubled = finals.group_by(*GROUP, "seed").agg(pl.col("run_id").sort()).filter(pl.col("run_id").list.len() > 1)
     return tuple(
-        f"{len(row['run_id'])} runs of {row['sync_scheme']}, k = {row['sync_every']}, {row['world_size']} ranks share"
+        f"{len(row['run_id'])} runs of {row['sync_scheme']}, k = {row['sync_every']}, {_ranks(row['world_size'])} share"
         f" the seed {row['seed']} ({', '.join(row['run_id'][:3])}), and are averaged as if they did not;"
         " --runs 'PATTERN' chooses among them"
         for row in doubled.sort(*GROUP, "seed").to_dicts()
     )
+
+
+def _ranks(number: int | None) -> str:
+    return "changing ranks" if number is None else f"{number} ranks"
 
 
 def usable_points(part: OfDataset, metrics: Path, comm: str, acc: str) -> pl.DataFrame:

@@ -26,6 +26,7 @@ from graphmill.report.sections import (
 from graphmill.report.style import scheme_words
 from graphmill.spec.columns import DATA_UNIT
 from graphmill.spec.plan import Plan
+from graphmill.spec.world import effect_of
 
 MOST_EPOCHS = 1000
 """Rows of the table of epochs; of a longer run, every second, third, … one."""
@@ -216,13 +217,18 @@ def _amount(value: float | None, unit: int) -> float | None:
 
 def _attempts(record: RunRecord) -> tuple[Block, ...]:
     rows = [
-        (number, Shown(utc(each.time), each.time), each.hostname, each.job_id, each.steps_saved)
-        for number, each in enumerate(record.attempts, 1)
+        (number, Shown(utc(each.time), each.time), each.hostname, each.job_id, ranks, each.steps_saved)
+        for number, (each, ranks) in enumerate(zip(record.attempts, record.ranks_of_attempts, strict=True), 1)
     ]
     if not rows:
         return ()
-    columns = ("attempt", "began, UTC", "host", "job", "from step")
-    return (table_of("Every start of the run", columns, rows),)
+    columns = ("attempt", "began, UTC", "host", "job", "ranks", "from step")
+    listed = table_of("Every start of the run", columns, rows)
+    changed = record.outcome.elastic if record.outcome is not None else ""
+    if not changed:
+        return (listed,)
+    said = f"{changed}; {record.plan.ranks} were planned: {effect_of(record.plan)}"
+    return (Remark(said, "unsure"), listed)
 
 
 def utc(time_s: float) -> str:

@@ -52,6 +52,12 @@ class RunRecord:
         return f"{len(self.rows)} of {self.plan.calendar.num_epochs}"
 
     @property
+    def ranks_of_attempts(self) -> tuple[int, ...]:
+        """How many each of them had."""
+        planned = self.plan.ranks
+        return tuple(planned if each.world is None else each.world.ranks for each in self.attempts)
+
+    @property
     def shown_wall(self) -> Shown | None:
         """Time of all attempts."""
         return None if self.wall_s is None else Shown(shown_clock(self.wall_s), self.wall_s)

@@ -133,11 +133,24 @@ def by_dataset(metrics: Metrics) -> list[OfDataset]:
     parts = []
     for place, (name, stem) in enumerate(zip(names, stems, strict=True), 1):
         suffix = f"_{stem}" if taken[stem] == 1 else f"_{stem}-{place}"
-        rows = with_labels(frame.filter(pl.col("dataset").eq_missing(pl.lit(name, dtype=pl.String))))
+        rows = with_labels(_with_one_world(frame.filter(pl.col("dataset").eq_missing(pl.lit(name, dtype=pl.String)))))
         synthetic = bool(rows["synthetic"].any())
         is_named = name is not None or len(names) > 1
         parts.append(OfDataset(name, suffix if is_named else "", metrics.kind, synthetic, rows))
     return parts
+
+
+def _with_one_world(frame: pl.DataFrame) -> pl.DataFrame:
+    """No number of ranks for a run that others than planned resumed: neither number is that of the run.
+
+    Such a run has each epoch once; the original's files have whole sweeps under one run_id.
+    """
+    run = ("run_id", "sync_scheme", "payload", "sync_every", "seed")
+    varies = pl.col("world_size").n_unique().over(run) > 1
+    is_one_run = (pl.col("epoch").n_unique() == pl.len()).over(run)
+    return frame.with_columns(
+        pl.when(varies & is_one_run).then(None).otherwise(pl.col("world_size")).alias("world_size")
+    )
 
 
 def check_number_columns(metrics: "Metrics | OfDataset", columns: Iterable[str | None]) -> None:

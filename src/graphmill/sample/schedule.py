@@ -5,7 +5,7 @@ epoch's seeds, a *cut* of it into global batches, one per step, and an *assignme
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
 from typing import Final
@@ -88,6 +88,10 @@ class SeedSchedule:
             assign=assign or partial(contiguous_shares, world_size=batches.ranks),
         )
 
+    def among(self, world_size: int) -> "SeedSchedule":
+        """The same global batches, cut into shares for so many ranks: others than they were planned for, perhaps."""
+        return replace(self, assign=partial(contiguous_shares, world_size=world_size))
+
     def shares(self, epoch: int, step: int) -> tuple[Ids, ...]:
         """Ids of the seeds of every rank at one step of an epoch."""
         return self.assign(self.cut(self.order(epoch), step))
@@ -103,19 +107,28 @@ class SeedSchedule:
 
 @dataclass(frozen=True, slots=True)
 class BudgetSchedule:
-    """Which graphs each rank learns from at each step: a pure function of (rng seed, epoch, step, rank, world size)."""
+    """Which graphs each rank learns from at each step: a pure function of (rng seed, epoch, step, rank, world size).
+
+    A step takes a batch for each of the `ranks` that it was planned for. More ranks than that cut batches in pieces, so
+    none has more than the budget; fewer would have several batches at once, and so more than that.
+    """
 
     ids: Ids  # [n], ascending: the graphs of an epoch
     costs: Costs  # [n], of each: shares of the budget
     rng_seed: int
-    ranks: int
+    ranks: int  # that the batches were packed for
     packing: Packing
+    world_size: int  # ranks that they are cut for
     _latest: dict[int, tuple[Ids, Ids]] = field(default_factory=dict, repr=False)  # of the latest epoch asked for
 
     @classmethod
     def of(cls, ids: Ids, costs: Costs, *, rng_seed: int, ranks: int) -> "BudgetSchedule":
         """For graphs `ids` [n] of `costs` [n] (`Budget.costs`)."""
-        return cls(ids, costs, rng_seed, ranks, pack(costs, ranks))
+        return cls(ids, costs, rng_seed, ranks, pack(costs, ranks), ranks)
+
+    def among(self, world_size: int) -> "BudgetSchedule":
+        """The same global batches for another number of ranks."""
+        return replace(self, world_size=world_size, _latest={})
 
     @property
     def num_seeds(self) -> int:
@@ -134,16 +147,29 @@ class BudgetSchedule:
 
     def shares(self, epoch: int, step: int) -> tuple[Ids, ...]:
         """Those of every rank at one step of an epoch."""
-        return tuple(self.batch(epoch, step * self.ranks + rank) for rank in range(self.ranks))
+        return tuple(self._share(epoch, step, rank) for rank in range(self.world_size))
 
     def seeds(self, epoch: int, step: int, rank: int) -> Seeds:
         """Those of one rank at one step of an epoch."""
-        return Seeds(epoch, step, SeedIds(self.batch(epoch, step * self.ranks + rank)))
+        return Seeds(epoch, step, SeedIds(self._share(epoch, step, rank)))
 
     def counts(self, epoch: int, step: int) -> tuple[int, ...]:
         """Graphs of every rank at one step of an epoch."""
+        if self.world_size != self.ranks:
+            return tuple(len(share) for share in self.shares(epoch, step))
         _, ends = self._epoch(epoch)
         return tuple(int(n) for n in np.diff(ends[step * self.ranks : (step + 1) * self.ranks + 1]))
+
+    def _share(self, epoch: int, step: int, rank: int) -> Ids:
+        first = step * self.ranks
+        if self.world_size == self.ranks:
+            return self.batch(epoch, first + rank)
+        bounds = [turn * self.ranks // self.world_size for turn in range(self.world_size + 1)]
+        if self.world_size < self.ranks:
+            whole = [self.batch(epoch, first + number) for number in range(bounds[rank], bounds[rank + 1])]
+            return np.sort(np.concatenate(whole))
+        batch = bounds[rank]  # several ranks share it
+        return contiguous_shares(self.batch(epoch, first + batch), bounds.count(batch))[rank - bounds.index(batch)]
 
     def _epoch(self, epoch: int) -> tuple[Ids, Ids]:
         """All graphs, batch after batch [n], and where each batch begins [num_batches + 1]."""
@@ -176,6 +202,7 @@ class BucketSchedule:
     buckets: tuple[Ids, ...]  # [n] of each shape, ascending
     batches: BucketedBatches
     rng_seed: int
+    world_size: int  # ranks that a global batch is cut for
     _latest: dict[int, tuple[Ids, ...]] = field(default_factory=dict, repr=False)  # of the latest epoch asked for
 
     @classmethod
@@ -185,7 +212,11 @@ class BucketSchedule:
             raise TypeError(f"{batches} are not of one shape each")
         if any(len(ids) < count for ids, count in zip(buckets, batches.counts, strict=True)):
             raise ValueError(f"buckets of {[len(ids) for ids in buckets]} seeds do not hold {batches.counts}")
-        return cls(tuple(buckets), batches, rng_seed)
+        return cls(tuple(buckets), batches, rng_seed, batches.ranks)
+
+    def among(self, world_size: int) -> "BucketSchedule":
+        """The same global batches, cut into shares for another number of ranks."""
+        return replace(self, world_size=world_size, _latest={})
 
     @property
     def num_seeds(self) -> int:
@@ -194,7 +225,7 @@ class BucketSchedule:
 
     def shares(self, epoch: int, step: int) -> tuple[Ids, ...]:
         """Ids of the seeds of every rank at one step of an epoch."""
-        return contiguous_shares(self._epoch(epoch)[step], self.batches.ranks)
+        return contiguous_shares(self._epoch(epoch)[step], self.world_size)
 
     def seeds(self, epoch: int, step: int, rank: int) -> Seeds:
         """The seeds of one rank at one step of an epoch."""

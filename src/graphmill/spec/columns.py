@@ -65,10 +65,10 @@ class Layout:
 RUN_ID: Final = {"run_id": Column("", "text", "name of the run")}
 POSITION: Final = {
     "sync_every": Column("steps", "integer", "k: steps of each rank between two synchronisations"),
-    "world_size": Column("ranks", "integer", "number of ranks"),
+    "world_size": Column("ranks", "integer", "ranks at the end of the epoch; a resume may change their number"),
     "steps_done": Column("steps", "integer", "steps of each rank so far"),
     "epoch_steps": Column("steps", "integer", "steps of each rank in this epoch"),
-    "global_steps": Column("steps", "integer", "steps of all ranks so far: steps_done times world_size"),
+    "global_steps": Column("steps", "integer", "steps of all ranks so far: steps_done times the ranks of the plan"),
     "target_global_steps": Column("steps", "integer", "steps of all ranks that the plan asks for"),
     "num_syncs": Column("", "integer", "synchronisations in this epoch"),
 }

@@ -1,6 +1,5 @@
 """The plan: an experiment with every choice made. Pure: no clock, no file, no environment (house rule 1)."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Final, Literal
 
@@ -21,11 +20,11 @@ from graphmill.spec.memory_budget import MemoryBudget
 from graphmill.spec.optimizer import OptimizerSpec, planned_optimizer
 from graphmill.spec.profiler import ProfilePlan, planned_profile
 from graphmill.spec.weights import Ancestor, InitialWeights
+from graphmill.spec.world import World, refuse_unfit_ranks
 
 NumBatches = Callable[[int, int, int], int]
 """(max nodes, max edges, ranks) → batches of an epoch over all ranks, a multiple of them."""
 _KEY_OF: Final = {"model": "model.target", "loss": "train.loss.target"}
-RANK_MIB_AT_LEAST = 150  # not shared with others: an interpreter that has imported torch (157 seen: 2.13, CPU build)
 
 
 class MachineInfo(Spec):
@@ -138,6 +137,11 @@ class Plan(Spec):
     def ranks_per_host(self) -> int:
         """Every host starts as many."""
         return self.ranks // self.hosts
+
+    @property
+    def world(self) -> World:
+        """The processes that it was made for; an attempt may have others (`record.run_folder.RunFolder.world`)."""
+        return World(hosts=self.hosts, ranks=self.ranks, threads=self.threads)
 
 
 def resolve(
@@ -290,24 +294,7 @@ def _device(asked: Literal["auto", "cpu", "cuda"], machine: MachineInfo) -> Lite
 
 def _ranks(asked: int | Literal["auto"], device: str, machine: MachineInfo, hosts: int) -> int:
     ranks = hosts * (machine.num_gpus if device == "cuda" else 1) if asked == "auto" else asked
-    if ranks % hosts:
-        raise UserError(
-            f"{ranks} ranks do not divide among {hosts} hosts, and every host starts the same number",
-            fix=f"set train.ranks={math.ceil(ranks / hosts) * hosts}",
-        )
-    if device == "cuda" and ranks > machine.num_gpus * hosts:
-        there = f"this machine has {machine.num_gpus}" if hosts == 1 else f"{hosts} hosts have {machine.num_gpus} each"
-        raise UserError(
-            f"{ranks} ranks want a GPU each, but {there}",
-            fix=f"set train.ranks={machine.num_gpus * hosts}, or train.device=cpu",
-        )
-    needed = ranks // hosts * RANK_MIB_AT_LEAST
-    if machine.memory_mib is not None and needed > machine.memory_mib:
-        raise UserError(
-            f"{ranks // hosts} ranks on one machine need {needed / 1024:.0f} GiB before they hold any data, but it has"
-            f" {machine.memory_mib / 1024:.0f} GiB",
-            fix=f"set train.ranks to the number of cores, {machine.num_cores * hosts}, or fewer",
-        )
+    refuse_unfit_ranks(ranks, device=device, hosts=hosts, machine=machine)
     return ranks
 
 

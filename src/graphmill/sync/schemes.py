@@ -31,6 +31,10 @@ class Step:
 class SyncScheme(Protocol):
     """When and how ranks exchange gradients or parameters."""
 
+    @property
+    def leaves_ranks_alike(self) -> bool:
+        """Whether after a sync all of its state, and of the optimizer's, is the same on every rank."""
+
     def after_backward(self, step: Step) -> bool:
         """Use the gradients in the replica. True if the ranks synchronised: all replicas are equal now."""
 
@@ -93,6 +97,11 @@ class DeferredAllreduce:
     group: Group
     payload: torch.dtype
     weight_in_round: float = 0  # over all ranks
+
+    @property
+    def leaves_ranks_alike(self) -> bool:
+        """Every rank has had the same gradients."""
+        return True
 
     def after_backward(self, step: Step) -> bool:
         """Exchange and update at the end of a round; else let the gradients add up."""
@@ -183,6 +192,11 @@ class LocalSgd:
     def __post_init__(self) -> None:
         self.anchor = self.replica.values.clone()
         self.warmup = DeferredAllreduce(self.replica, self.optimizer, self.group, self.payload)
+
+    @property
+    def leaves_ranks_alike(self) -> bool:
+        """The optimizer's moments are those of this rank's own updates."""
+        return False
 
     def after_backward(self, step: Step) -> bool:
         """Update this rank alone, except in the warm-up; exchange at the end of a round."""

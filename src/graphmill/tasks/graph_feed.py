@@ -42,7 +42,7 @@ class GraphFeed:
         # One thread cuts while others compute: a batch is a millisecond's work, and waking helpers takes a share.
         is_cuda = group.device.type == "cuda"
         collector = GraphCollector(graphs, labels, num_threads=1, prefetch=plan.prefetch, pinned=is_cuda)
-        return cls(plan, group, _schedule(plan, graphs, ids), collector)
+        return cls(plan, group, _schedule(plan, graphs, ids).among(group.world_size), collector)
 
     def batches(self, epoch: int, first_step: int) -> Generator[GraphBatch]:
         """`tasks.task.Task.batches`."""

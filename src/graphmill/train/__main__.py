@@ -36,9 +36,11 @@ from graphmill.record.find_run import run_to_resume
 from graphmill.record.run_folder import RunFolder, refuse_other_plan
 from graphmill.runtime.rank import Rank, current_rank
 from graphmill.runtime.roots import dataset_root
+from graphmill.spec.experiment import Experiment
 from graphmill.spec.flags import TrainRequest, parse_train_request
 from graphmill.spec.load import load_experiment
 from graphmill.spec.plan import Plan
+from graphmill.spec.world import world_of
 from graphmill.tasks.planning import plan_experiment, prepare_embedded
 from graphmill.train.worker import leave, work
 
@@ -76,9 +78,10 @@ def _command(words: Sequence[str], rank: Rank, until_the_end: ExitStack) -> Comm
     """Rank 0 alone: prepare the run. An error is reported here, once, and ends all ranks."""
     try:
         request = parse_train_request(words)
-        folder = _resumed(request, rank) if request.resume else _begun(request, rank)
+        folder = _resumed(request) if request.resume else _begun(request, rank)
+        world = world_of(folder.read_plan(), ranks=rank.world_size, hosts=rank.num_hosts)
         begun = until_the_end.enter_context(
-            attempt(folder, command=sys.argv, job_id=os.environ.get("SLURM_JOB_ID", ""))
+            attempt(folder, command=sys.argv, job_id=os.environ.get("SLURM_JOB_ID", ""), world=world)
         )
         if begun is None:
             _log.info(f"{folder.path} is done already")
@@ -108,12 +111,23 @@ def _agreed(command: Command | None, rank: Rank, store: Store | None) -> Command
 
 
 def _begun(request: TrainRequest, rank: Rank) -> RunFolder:
-    plan = _plan(request, rank, request.run_id)
+    experiment = load_experiment(request.experiment, request.overrides)
+    asked = experiment.train.ranks
+    if asked not in ("auto", rank.world_size):
+        raise UserError(
+            f"train.ranks is {asked}, but torchrun started {rank.world_size}",
+            fix=f'start {asked} processes, or leave train.ranks "auto"',
+        )
+    run_id = request.run_id or f"{experiment.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    plan = _plan(experiment, request, ranks=rank.world_size, hosts=rank.num_hosts, run_id=run_id)
     return RunFolder.create(plan, request.logs_root)
 
 
-def _resumed(request: TrainRequest, rank: Rank) -> RunFolder:
-    """The run that is named in place of the experiment, or by --run-id together with the experiment."""
+def _resumed(request: TrainRequest) -> RunFolder:
+    """The run that is named in place of the experiment, or by --run-id together with the experiment.
+
+    How many ranks torchrun started is no part of what is asked for: others than planned may continue.
+    """
     changes = bool(request.overrides)
     folder, is_named = run_to_resume(
         request.experiment, request.run_id, request.logs_root, changes=changes, verb="train"
@@ -122,26 +136,23 @@ def _resumed(request: TrainRequest, rank: Rank) -> RunFolder:
         return folder
     if request.experiment is not None or request.overrides:
         planned = folder.read_plan()
-        refuse_other_plan(folder, planned, _plan(request, rank, planned.run_id))
+        experiment = load_experiment(request.experiment, request.overrides)
+        asked = experiment.train.ranks
+        ranks = planned.ranks if asked == "auto" else asked
+        now = _plan(experiment, request, ranks=ranks, hosts=planned.hosts, run_id=planned.run_id)
+        refuse_other_plan(folder, planned, now)
     return folder
 
 
-def _plan(request: TrainRequest, rank: Rank, run_id: str | None) -> Plan:
-    experiment = load_experiment(request.experiment, request.overrides)
-    asked = experiment.train.ranks
-    if asked not in ("auto", rank.world_size):
-        raise UserError(
-            f"train.ranks is {asked}, but torchrun started {rank.world_size}",
-            fix=f'start {asked} processes, or leave train.ranks "auto"',
-        )
-    train = experiment.train.model_copy(update={"ranks": rank.world_size})
+def _plan(experiment: Experiment, request: TrainRequest, *, ranks: int, hosts: int, run_id: str) -> Plan:
+    train = experiment.train.model_copy(update={"ranks": ranks})
     root = dataset_root(request.dataset_root, os.environ)
     prepare_embedded(experiment, root)
     return plan_experiment(
         experiment.model_copy(update={"train": train}),
         dataset_root=root,
-        run_id=run_id or f"{experiment.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}",
-        hosts=rank.num_hosts,
+        run_id=run_id,
+        hosts=hosts,
     )
 
 

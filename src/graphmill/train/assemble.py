@@ -57,6 +57,7 @@ def build(context: RankContext, device: torch.device, alive: Callable[[], None])
     task = build_task(plan if staged is None else plan.reading_from(str(staged)), group)
     initial = _initial_weights(folder, plan, task.model)
     _hand_over_sources(folder, plan, task)
+    _refuse_other_cut(plan, task, group)
     learner = Learner.build(plan, task.model, group)
     stats = EpochStats(
         plan=plan,
@@ -71,6 +72,7 @@ def build(context: RankContext, device: torch.device, alive: Callable[[], None])
     if plan.profile is not None:
         profile = StepProfile(plan.profile, plan, group, folder, context.stop, stats.paused, alive)
         profile.begin()
+    progress = Progress(plan, shown=rank.rank == 0, world_size=rank.world_size)
     return Training(
         plan=plan,
         group=group,
@@ -78,13 +80,24 @@ def build(context: RankContext, device: torch.device, alive: Callable[[], None])
         learner=learner,
         checkpoints=CheckpointStore(folder.checkpoints_dir, folder.plan_hash(), group),
         stats=stats,
-        run_log=RunLog(folder, rank.rank, context.events, Progress(plan, shown=rank.rank == 0), plan.kind),
+        run_log=RunLog(folder, rank.rank, context.events, progress, plan.kind),
         time_left=_time_left(context),
         alive=alive,
         profile=profile,
         data=str(staged or plan.dataset.path),
         baselines=() if plan.profile is not None and plan.profile.ends_run else score_beside_runs(plan.task),
         initial=initial,
+    )
+
+
+def _refuse_other_cut(plan: Plan, task: AnyTask, group: Group) -> None:
+    """Raise a `UserError` if a task cuts its batches for other ranks than there are: seeds would be lost."""
+    if group.world_size == plan.ranks or len(task.schedule.counts(0, 0)) == group.world_size:
+        return
+    raise UserError(
+        f"the task {plan.task.kind} cuts its batches for the {plan.ranks} ranks of the plan, not for the"
+        f" {group.world_size} that there are",
+        fix=f"let its schedule be `SeedSchedule.equal(…).among(group.world_size)`, or resume with {plan.ranks} ranks",
     )
 
 
@@ -135,6 +148,6 @@ def _time_left(context: RankContext) -> TimeLeft:
 
 def _interface(plan: Plan, rank: Rank) -> str | None:
     """The network interface whose traffic is counted."""
-    if plan.ranks == 1 or plan.backend != "gloo":
+    if rank.world_size == 1 or plan.backend != "gloo":
         return None
     return os.environ.get("GLOO_SOCKET_IFNAME") or ("lo" if rank.num_hosts == 1 else None)

@@ -3,7 +3,7 @@
     checkpoints/step_0000000118/
         model.safetensors       the weights: portable, with their origin (`record.weights`); one copy, for replicas
                                 agree wherever a checkpoint is taken
-        rank_<r>.safetensors    resume state, which differs between ranks: optimizer moments, the scheme's tensors
+        rank_<r>.safetensors    resume state, which may differ between ranks: optimizer moments, the scheme's tensors
         manifest.json           positions of the ranks; written last, with the checksums of the others: without it there
                                 is no checkpoint
 
@@ -28,6 +28,7 @@ from graphmill.record.documents import json_of
 from graphmill.record.manifest import Manifest, Position, checkpoint_folders, file_checksum, in_words
 from graphmill.record.weights import WEIGHTS_FILE, checkpoint_name, furthest_whole, read_checkpoint
 from graphmill.sync.group import Group
+from graphmill.train.recut import merged, position_of
 
 _MAKING, _REMOVING, _REPLACED = ".making", ".removing", ".replaced"  # suffixes of hidden names
 
@@ -79,27 +80,33 @@ class CheckpointStore:
         agreed = self.group.gather_numbers([steps])[0][0]
         return None if agreed < 0 else self._manifest(agreed)
 
-    def load(self, steps_done: int) -> ResumeState:
-        """Read back what this rank needs besides the weights, checksums first."""
+    def load(self, steps_done: int, *, are_alike: bool = False) -> ResumeState:
+        """Read back what this rank needs besides the weights, checksums first.
+
+        If another number of ranks wrote it, all get what those had in common (see `train.recut`). `are_alike`: after a
+        sync the tensors of all ranks are the same, so those of one are read.
+        """
         manifest = self._manifest(steps_done)
-        if manifest.world_size != self.group.world_size:
-            raise UserError(
-                f"{self._path(steps_done)} was written by {manifest.world_size} ranks, not {self.group.world_size}",
-                fix=f"resume with {manifest.world_size} ranks",
-            )
-        path, own = self._path(steps_done), _of_rank(self.group.rank)
-        problem = manifest.damage(path, [own])
+        if manifest.world_size == self.group.world_size:
+            return ResumeState(self._tensors(manifest, self.group.rank), manifest.positions[self.group.rank])
+        writers = range(1 if are_alike else manifest.world_size)
+        tensors = merged(self._tensors(manifest, writer) for writer in writers)
+        return ResumeState(tensors, position_of(manifest.positions, self.group.rank))
+
+    def _tensors(self, manifest: Manifest, writer: int) -> dict[str, Tensor]:
+        path, name = self._path(manifest.steps_done), _of_rank(writer)
+        problem = manifest.damage(path, [name])
         try:
-            tensors = {} if problem else load_file(path / own)
+            tensors = {} if problem else load_file(path / name)
         except OSError as error:
-            raise UnreadableError(path / own, error) from None
+            raise UnreadableError(path / name, error) from None
         except SafetensorError as error:
-            if (unread := os_error(error, path / own)) is not None:
-                raise UnreadableError(path / own, unread) from None
+            if (unread := os_error(error, path / name)) is not None:
+                raise UnreadableError(path / name, unread) from None
             problem = str(error)
         if problem:
             raise _damaged(path, problem)
-        return ResumeState(tensors, manifest.positions[self.group.rank])
+        return tensors
 
     def load_weights(self, steps_done: int) -> Weights:
         """The weights of a checkpoint, checksum first; for any number of ranks."""

@@ -177,7 +177,7 @@ class EpochStats:
             "num_seeds": num_seeds[0],
             "num_seeds_cum": num_seeds[1],
             "target_global_steps": plan.last_step * plan.ranks,
-            "world_size": plan.ranks,
+            "world_size": self.group.world_size,
             "train_s": train_s,
             "sync_scheme": plan.sync.scheme,
             "seed": plan.seed,
@@ -206,7 +206,7 @@ class EpochStats:
         cells: dict[str, Cell] = {
             "num_syncs": num_syncs,
             "num_syncs_cum": now.num_syncs,
-            "replicas_agree": now.agreed - before.agreed == num_syncs if self.plan.ranks > 1 else None,
+            "replicas_agree": now.agreed - before.agreed == num_syncs if self.group.world_size > 1 else None,
             "measured_mib_epoch": (now.payload_bytes - before.payload_bytes) / MIB,
             "measured_mib_cum": now.payload_bytes / MIB,
             "interface_mib_epoch": (now.interface_bytes - before.interface_bytes) / MIB if watched else None,

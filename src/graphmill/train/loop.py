@@ -157,6 +157,7 @@ class Training:
                 payload_bytes=traffic.payload_bytes,
                 modelled_bytes=traffic.num_syncs * self.learner.replica.num_parameters * 4,
                 sync_s=round(self.group.spans.seconds["sync"], 6),
+                loss_sum=self.stats.loss_sum,
             )
         )
         self.stats.num_agreed += agree
@@ -305,7 +306,8 @@ class Training:
         manifest = self.checkpoints.latest(self.run_log.damaged)
         if manifest is None:
             return False
-        weights, state = self.checkpoints.load_weights(manifest.steps_done), self.checkpoints.load(manifest.steps_done)
+        weights = self.checkpoints.load_weights(manifest.steps_done)
+        state = self.checkpoints.load(manifest.steps_done, are_alike=self.learner.scheme.leaves_ranks_alike)
         position = state.position
         if position.best is not None:
             self.checkpoints.load_weights(position.best.step)  # a damaged one must be found now, not at the end

@@ -15,8 +15,9 @@ from graphmill.spec.plan import Plan
 class Progress:
     """Shown by rank 0 only; other ranks hold one that prints nothing."""
 
-    def __init__(self, plan: Plan, *, shown: bool) -> None:
+    def __init__(self, plan: Plan, *, shown: bool, world_size: int | None = None) -> None:
         self._plan, self._calendar, self._shown = plan, plan.calendar, shown
+        self._world_size = plan.ranks if world_size is None else world_size
         self._seeds_are = plan.kind.seeds_are
         self._console = Console(file=sys.stdout, highlight=False)
         self._bars: Bars | None = None
@@ -43,7 +44,7 @@ class Progress:
         """A step is over; `step` counts within the epoch, from 1."""
         if self._bars is None:
             return
-        self._seeds += num_seeds * self._plan.ranks
+        self._seeds += num_seeds * self._world_size
         rate = f"{self._seeds / (time.perf_counter() - self._since):,.0f} {self._seeds_are}/s"
         self._bars.update(self._overall, advance=1, rate=rate)
         self._bars.update(
@@ -68,7 +69,7 @@ class Progress:
         if facts.get(value) is not None:
             text += f"  val {primary.words} {number(value):.4f}  best {number(best):.4f}"
         text += f"  {number('seeds_per_s'):,.0f} {self._seeds_are}/s  {number('train_s'):.1f} s"
-        if self._plan.ranks > 1:
+        if self._world_size > 1:
             text += f"  {facts['num_syncs']} syncs  {number('measured_mib_epoch'):.1f} MiB"
         self.say(text)
 

@@ -37,7 +37,7 @@ from graphmill.monitor.sampler import start_monitor
 from graphmill.record.documents import BaselineScores, Outcome
 from graphmill.record.endings import ENDINGS, SAVED, EndingName
 from graphmill.record.evaluations import recorded_baselines
-from graphmill.record.events import EventWriter, Failure, Finish, Initialised, Start, Stop
+from graphmill.record.events import EventWriter, Failure, Finish, Initialised, Start, Stop, events_in
 from graphmill.record.run_folder import RunFolder, best_effort_write
 from graphmill.record.seal import seal_of
 from graphmill.record.trust import refuse_foreign_model
@@ -45,6 +45,7 @@ from graphmill.runtime.rank import Rank, current_rank
 from graphmill.runtime.snapshot import import_from_snapshot, own_code
 from graphmill.runtime.stop import SIGNALS, StopRequest
 from graphmill.spec.kinds.kind import AnyKind
+from graphmill.spec.world import in_words, stretches_of
 from graphmill.tasks.task import EvaluationStopped, Measures
 from graphmill.train.assemble import RankContext, build
 from graphmill.train.device import device_of
@@ -88,12 +89,14 @@ def work(folder: RunFolder, rank: Rank, *, resume: bool, store: Store | None = N
     The rendezvous of the ranks is `store`; None: at the address in the environment. `start_s`: how long starting this
     process took; ending the job takes that once more.
     """
-    plan = folder.read_plan()
-    if rank.world_size != plan.ranks:
+    world = folder.world()
+    if rank.world_size != world.ranks:
         raise UserError(
-            f"plan.json asks for {plan.ranks} ranks, but {rank.world_size} were started",
-            fix=f"start {plan.ranks} ranks",
+            f"the latest attempt of {folder.path} is of {world.ranks} ranks, but {rank.world_size} were started",
+            fix=f"start {world.ranks} ranks, or continue with another number: `graphmill train --resume"
+            f" {folder.path} --ranks {rank.world_size}`",
         )
+    plan = folder.read_plan().model_copy(update={"threads": world.threads})
     refuse_foreign_model(folder, plan, (), os.environ)
     if folder.is_done():
         return exits.DONE
@@ -124,7 +127,7 @@ def _together(context: RankContext) -> Iterator[Callable[[], None]]:
     plan, rank = context.plan, context.rank
     if rank.local_rank == 0:
         start_monitor(context.folder.path)
-    if plan.ranks == 1:
+    if rank.world_size == 1:
         yield lambda: None
         return
     store = context.store if context.store is not None else open_store(rank)
@@ -209,7 +212,8 @@ def _train(training: Training, *, resume: bool, began: float) -> int:
     message = _why_early(training) if status == "done" else training.time_left.why()
     baselines = recorded_baselines(run_log.folder) if test and training.group.rank == 0 else {}
     if training.group.rank == 0:
-        run_log.folder.write_outcome(_outcome(training, status, message, began, test, baselines))
+        outcome = _outcome(training, status, message, began, test, baselines)
+        run_log.folder.write_outcome(outcome.model_copy(update={"elastic": _who_did_what(training)}))
     if status == "done":
         seal = seal_of(run_log.folder, training.group.rank)
         run_log.events.write(Finish(steps_done=training.steps_done, status=status, seal=seal))
@@ -289,17 +293,32 @@ def _outcome(
     )
 
 
+def _who_did_what(training: Training) -> str:
+    """Which number of ranks did which steps, in words; "": the planned number did all."""
+    folder, planned = training.run_log.folder, training.plan.ranks
+    if all(attempt.world is None or attempt.world.ranks == planned for attempt in folder.attempts()):
+        return ""
+    try:
+        starts = events_in(folder.events_path(0), Start)
+    except UserError as error:
+        return f"not all attempts had {planned} ranks; which did what is not known: {error.message}"
+    stretches = stretches_of((start.steps_done, start.world_size) for start in starts)
+    return in_words(stretches) if {each.ranks for each in stretches} - {planned} else ""
+
+
 def _opening(training: Training, *, resumed: bool) -> str:
     plan = training.plan
     synthetic = " (synthetic)" if plan.dataset.synthetic else ""
-    ranks, threads = _counted(plan.ranks, "rank"), _counted(plan.threads, "thread")
+    num_ranks = training.group.world_size
+    ranks, threads = _counted(num_ranks, "rank"), _counted(plan.threads, "thread")
+    planned = "" if num_ranks == plan.ranks else f" ({plan.ranks} were planned)"
     return ", ".join(
         [
             f"{plan.run_id}: {plan.dataset.name}{synthetic}",
             f"{training.learner.replica.num_parameters:,} parameters",
-            f"{ranks} on {plan.device}",
+            f"{ranks} on {plan.device}{planned}",
             f"{threads} each",
-            f"{plan.sync.scheme}, every {plan.sync.every}" if plan.ranks > 1 else "no synchronisation",
+            f"{plan.sync.scheme}, every {plan.sync.every}" if num_ranks > 1 else "no synchronisation",
             *([f"data in {training.data}"] if training.data != plan.dataset.path else []),
             *([f"resumed after step {training.steps_done}"] if resumed else []),
         ]

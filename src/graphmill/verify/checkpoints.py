@@ -12,6 +12,7 @@ from graphmill.record.manifest import MANIFEST, Manifest, file_checksum
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.weights import checkpoint_name
 from graphmill.spec.weights import Ancestor
+from graphmill.spec.world import ranks_at
 from graphmill.verify.check import Check, judged
 from graphmill.verify.evidence import Evidence, Saved
 from graphmill.verify.files import left_where
@@ -31,7 +32,7 @@ def checks(evidence: Evidence) -> Iterator[Check]:
     end = f"the last is that of step {last.steps_done}, the best is there" if last else ""
     yield judged("checkpoints", "whole", lambda: _whole(evidence), names)
     yield judged("checkpoints", "end", lambda: _end(evidence), end)
-    weights = "those of the ranks' syncs" if evidence.plan.ranks > 1 else "those that the rank recorded"
+    weights = "those of the ranks' syncs" if evidence.most_ranks > 1 else "those that the rank recorded"
     yield judged("checkpoints", "weights", lambda: _weights(evidence), weights)
     ancestor = evidence.plan.extends
     if ancestor is not None:
@@ -53,9 +54,10 @@ def _whole(evidence: Evidence) -> Iterator[str]:
 
 
 def _damage(evidence: Evidence, saved: Saved, manifest: Manifest) -> Iterator[str]:
-    ranks = evidence.plan.ranks
-    if manifest.world_size != ranks or len(manifest.positions) != ranks:
-        yield f"written by {manifest.world_size} ranks, but {ranks} were planned"
+    ranks, known = manifest.world_size, _may_have_written(evidence, manifest.steps_done)
+    if ranks not in known or len(manifest.positions) != ranks:
+        wanted = " or ".join(map(str, sorted(known)))
+        yield f"written by {ranks} ranks with {len(manifest.positions)} positions, but {wanted} were there"
         return
     if saved.path.name != f"step_{manifest.steps_done:010d}":
         yield f"its manifest is that of step {manifest.steps_done}"
@@ -72,6 +74,14 @@ def _damage(evidence: Evidence, saved: Saved, manifest: Manifest) -> Iterator[st
         return
     for name in sorted(expected):
         yield from _header_problem(saved.path / name)
+
+
+def _may_have_written(evidence: Evidence, steps_done: int) -> set[int]:
+    """How many ranks there were at that step: when it was done, or when an attempt began there and saved it anew."""
+    first = evidence.logs[0] if evidence.logs else None
+    began = {ranks for steps, ranks in first.worlds if steps == steps_done} if first and not first.rank else set()
+    did = ranks_at(evidence.stretches, steps_done)
+    return began | ({did} if did else set()) or {evidence.plan.ranks}
 
 
 def _header_problem(path: Path) -> Iterator[str]:
@@ -127,7 +137,7 @@ def _weights(evidence: Evidence) -> Iterator[str]:
         manifest = saved.manifest
         if manifest is None:
             continue
-        for log in evidence.logs:
+        for log in evidence.throughout:
             sync = log.syncs.get(manifest.steps_done)
             if sync is None:
                 yield f"{saved.path.name}: rank {log.rank} has no sync at that step"

@@ -10,9 +10,10 @@ from itertools import pairwise
 from graphmill.record.events import Start
 from graphmill.spec.calendar import Calendar
 from graphmill.spec.plan import Plan
+from graphmill.spec.world import effect_of, in_words
 from graphmill.verify.check import Check, judged
 from graphmill.verify.events import EventLog
-from graphmill.verify.evidence import Evidence
+from graphmill.verify.evidence import Evidence, took_part
 
 _STEP_BACK_S = 1.0  # what a clock may be set back by while a run continues
 _SKEW_S = 60.0  # what the clock of a host may be set back by between two attempts; clocks of two hosts say nothing
@@ -20,13 +21,13 @@ _SKEW_S = 60.0  # what the clock of a host may be set back by between two attemp
 
 def checks(evidence: Evidence) -> Iterator[Check]:
     """Ranks, world, backend, hosts, weights, clocks."""
-    plan = evidence.plan
-    hosts = f"{plan.hosts} host{'s' if plan.hosts > 1 else ''}"
-    backend = f"{plan.backend} between all ranks" if plan.ranks > 1 else "one rank needs none"
-    replicas = "all ranks' own records agree on every sync" if plan.ranks > 1 else "one rank agrees with itself"
+    plan, world, most = evidence.plan, evidence.last_world, evidence.most_ranks
+    hosts = f"{world.hosts} host{'s' if world.hosts > 1 else ''}"
+    backend = f"{plan.backend} between all ranks" if world.ranks > 1 else "one rank needs none"
+    replicas = "all ranks' own records agree on every sync" if most > 1 else "one rank agrees with itself"
     subjects: list[tuple[str, Callable[[], Iterable[str]], str]] = [
-        ("ranks", lambda: _ranks(evidence), f"all {plan.ranks} were heard from and finished"),
-        ("world size", lambda: _world(evidence), f"{plan.ranks}"),
+        ("ranks", lambda: _ranks(evidence), f"all {world.ranks} were heard from and finished"),
+        ("world size", lambda: _world(evidence), f"{world.ranks}"),
         ("backend", lambda: _backend(evidence), backend),
         ("hosts", lambda: _hosts(evidence), f"{hosts}: {', '.join(sorted(_by_host(evidence))[:8])}"),
         ("replicas", lambda: _replicas(evidence), replicas),
@@ -34,27 +35,39 @@ def checks(evidence: Evidence) -> Iterator[Check]:
     ]
     for name, problems, good in subjects:
         yield judged("distributed", name, problems, good)
+    if {each.ranks for each in evidence.stretches} - {plan.ranks}:
+        said = f"{in_words(evidence.stretches)}; {plan.ranks} were planned: {effect_of(plan)}"
+        yield Check("distributed", "elastic", "warn", said)
 
 
 def _last_starts(evidence: Evidence) -> list[Start]:
-    return [log.starts[-1] for log in evidence.logs if log.starts]
+    return [log.starts[-1] for log in evidence.at_the_end if log.starts]
 
 
 def _ranks(evidence: Evidence) -> Iterator[str]:
-    heard = {log.rank: log for log in evidence.logs}
-    silent = [rank for rank in range(evidence.plan.ranks) if rank not in heard]
+    heard, last = {log.rank: log for log in evidence.logs}, evidence.last_world.ranks
+    silent = [rank for rank in range(last) if rank not in heard]
     for rank in silent[:3]:
         yield f"rank {rank} was never heard from"
     if len(silent) > 3:
         yield f"{len(silent) - 3} more ranks were never heard from"
     for log in heard.values():
-        yield from _one_rank(evidence, log)
+        yield from _its_own(log) if log.rank >= last else _one_rank(evidence, log)
+
+
+def _its_own(log: EventLog) -> Iterator[str]:
+    if log.problem:
+        yield log.problem
+    foreign = {event.rank for event in log.events} - {log.rank}
+    if foreign:
+        yield f"rank_{log.rank}.jsonl holds events of rank {min(foreign)}"
 
 
 def _one_rank(evidence: Evidence, log: EventLog) -> Iterator[str]:
+    yield from _its_own(log)
     if log.problem:
-        yield log.problem
-    elif not log.starts:
+        return
+    if not log.starts:
         yield f"rank {log.rank} was never heard from"
     elif log.finish is None:
         yield f"rank {log.rank} did not finish: its last event is {log.last_kind}"
@@ -62,9 +75,6 @@ def _one_rank(evidence: Evidence, log: EventLog) -> Iterator[str]:
         yield f"rank {log.rank} finished after {log.finish.steps_done} steps of {evidence.plan.last_step}"
     elif log.finish.status != "done":
         yield f"rank {log.rank} finished as {log.finish.status}"
-    foreign = {event.rank for event in log.events} - {log.rank}
-    if foreign:
-        yield f"rank_{log.rank}.jsonl holds events of rank {min(foreign)}"
     attempts = evidence.attempts
     if log.starts and isinstance(attempts, list) and attempts:
         behind = attempts[-1].time - log.starts[-1].time
@@ -73,14 +83,14 @@ def _one_rank(evidence: Evidence, log: EventLog) -> Iterator[str]:
 
 
 def _world(evidence: Evidence) -> Iterator[str]:
-    wanted = evidence.plan.ranks
+    wanted = evidence.last_world.ranks
     for start in _last_starts(evidence):
         if start.world_size != wanted:
-            yield f"rank {start.rank} was one of {start.world_size}, but {wanted} were planned"
+            yield f"rank {start.rank} was one of {start.world_size}, but {wanted} began the last attempt"
 
 
 def _backend(evidence: Evidence) -> Iterator[str]:
-    wanted = evidence.plan.backend if evidence.plan.ranks > 1 else None
+    wanted = evidence.plan.backend if evidence.last_world.ranks > 1 else None
     for start in _last_starts(evidence):
         if start.backend != wanted:
             yield f"rank {start.rank} talked by {start.backend or 'nothing'}, but {wanted or 'nothing'} was planned"
@@ -91,13 +101,13 @@ def _by_host(evidence: Evidence) -> Counter[str]:
 
 
 def _hosts(evidence: Evidence) -> Iterator[str]:
-    plan, by_host = evidence.plan, _by_host(evidence)
-    if len(by_host) != plan.hosts:
-        yield f"ranks ran on {len(by_host)} hosts ({', '.join(sorted(by_host)[:8])}), but {plan.hosts} were planned"
+    world, by_host = evidence.last_world, _by_host(evidence)
+    if len(by_host) != world.hosts:
+        yield f"ranks ran on {len(by_host)} hosts ({', '.join(sorted(by_host)[:8])}), but {world.hosts} were planned"
         return
     for host, count in sorted(by_host.items()):
-        if count != plan.ranks_per_host:
-            yield f"{count} ranks ran on {host}, but {plan.ranks_per_host} were planned"
+        if count != world.ranks_per_host:
+            yield f"{count} ranks ran on {host}, but {world.ranks_per_host} were planned"
 
 
 def _replicas(evidence: Evidence) -> Iterator[str]:
@@ -106,7 +116,8 @@ def _replicas(evidence: Evidence) -> Iterator[str]:
         yield "no rank recorded a sync"
         return
     for log in logs:
-        missing = next((steps for steps in calendar.round_ends() if steps not in log.syncs), None)
+        due = (steps for steps in calendar.round_ends() if took_part(log.rank, evidence.stretches, steps))
+        missing = next((steps for steps in due if steps not in log.syncs), None)
         if missing is not None:
             yield f"rank {log.rank} has no sync at step {missing}, where one was due"
         extra = next((steps for steps in log.syncs if not _may_sync(plan, calendar, steps)), None)

@@ -26,6 +26,7 @@ class EventLog:
     problem: str = ""  # why nothing, or not all of it, can be read
     events: list[Event] = field(default_factory=list)  # all of them, in the file's order
     starts: list[Start] = field(default_factory=list)
+    worlds: list[tuple[int, int]] = field(default_factory=list)  # (steps done, ranks) at every start, of other runs too
     extended: Extended | None = None  # what stands before it is of the run that this one continues
     syncs: dict[int, Sync] = field(default_factory=dict)  # by steps done
     epochs: dict[int, Epoch] = field(default_factory=dict)
@@ -65,6 +66,7 @@ def _add(log: EventLog, event: Event) -> None:
     match event:
         case Start():
             log.starts.append(event)
+            log.worlds.append((event.steps_done, event.world_size))
             _forget_after(log, event.steps_done)
         case Extended():  # starts of another run, under another plan
             log.starts.clear()

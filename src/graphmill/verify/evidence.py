@@ -1,6 +1,6 @@
 """Everything a run folder holds, read once; what cannot be read is a text with the reason, not an error."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from graphmill.record.provenance import Provenance
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.columns import Column
 from graphmill.spec.plan import Plan
+from graphmill.spec.world import Stretch, World, ranks_at, stretches_of
 from graphmill.verify.check import in_a_line
 from graphmill.verify.events import EventLog, ranks_heard_from, read_event_log
 
@@ -44,9 +45,47 @@ class Evidence:
     attempts: list[Attempt] | str
     rows: list[Row] | str  # of metrics.csv
     evaluations: list[Evaluated] | str | None  # rows of evaluations.csv; None: of a version that wrote none
-    logs: list[EventLog]  # of the ranks that were planned and heard from
+    logs: list[EventLog]  # of the ranks that some attempt had, and that were heard from
     heard_from: list[int]  # ranks that have a file
     saved: list[Saved]  # oldest first
+    stretches: tuple[Stretch, ...]  # which number of ranks did which steps, by rank 0
+
+    @property
+    def last_world(self) -> World:
+        """The processes of the last attempt."""
+        return self.world_of(len(self.attempts))
+
+    @property
+    def most_ranks(self) -> int:
+        """Of any attempt; as planned if all had as many."""
+        return max(self.world_of(number + 1).ranks for number in range(max(1, len(self.attempts))))
+
+    @property
+    def fewest_ranks(self) -> int:
+        """Ranks that were there from the first step to the end."""
+        counts = [self.last_world.ranks, *(each.ranks for each in self.stretches)]
+        if not isinstance(self.rows, str):
+            counts += [self.world_of(row["attempt"]).ranks for row in self.rows]
+        return min(counts)
+
+    @property
+    def throughout(self) -> list[EventLog]:
+        """What those of them recorded; all, unless their number changed."""
+        fewest = self.fewest_ranks
+        return [log for log in self.logs if log.rank < fewest]
+
+    @property
+    def at_the_end(self) -> list[EventLog]:
+        """What the ranks of the last attempt recorded."""
+        last = self.last_world.ranks
+        return [log for log in self.logs if log.rank < last]
+
+    def world_of(self, attempt: Cell) -> World:
+        """The processes of an attempt, by its number (from 1); those of the plan if it does not say."""
+        known = self.attempts
+        if isinstance(known, str) or not isinstance(attempt, int) or not 1 <= attempt <= len(known):
+            return self.plan.world
+        return known[attempt - 1].world or self.plan.world
 
     @property
     def last_saved(self) -> Manifest | None:
@@ -57,20 +96,37 @@ class Evidence:
 
 def gather(folder: RunFolder, plan: Plan) -> Evidence:
     """Read it all."""
-    heard_from, outcome = ranks_heard_from(folder), _outcome(folder)
+    heard_from, outcome, attempts = ranks_heard_from(folder), _outcome(folder), _attempts(folder)
+    worlds = [] if isinstance(attempts, str) else [each.world for each in attempts if each.world is not None]
+    most = min(max([plan.ranks, *(world.ranks for world in worlds)]), _MAX_RANKS)
+    logs = [read_event_log(folder, rank) for rank in heard_from if rank < most]
+    stretches = stretches_of(logs[0].worlds) if logs and logs[0].rank == 0 else ()
+    for log in logs:
+        _forget_steps_of_others(log, stretches)
     return Evidence(
         folder=folder,
         planned=plan,
         plan=_as_far_as_it_went(plan, outcome),
         outcome=outcome,
         provenance=_provenance(folder),
-        attempts=_attempts(folder),
+        attempts=attempts,
         rows=_rows(folder, plan.kind.columns),
         evaluations=_evaluations(folder),
-        logs=[read_event_log(folder, rank) for rank in heard_from if rank < min(plan.ranks, _MAX_RANKS)],
+        logs=logs,
         heard_from=heard_from,
         saved=_saved(folder),
+        stretches=stretches,
     )
+
+
+def _forget_steps_of_others(log: EventLog, stretches: Sequence[Stretch]) -> None:
+    """Drop the syncs of steps that were done again by fewer ranks, without this one."""
+    log.syncs = {steps: sync for steps, sync in log.syncs.items() if took_part(log.rank, stretches, steps)}
+
+
+def took_part(rank: int, stretches: Sequence[Stretch], steps_done: int) -> bool:
+    """Whether a rank was there at a step; all were where it is not known."""
+    return not 0 < ranks_at(stretches, steps_done) <= rank
 
 
 def _as_far_as_it_went(plan: Plan, outcome: Outcome | str | None) -> Plan:

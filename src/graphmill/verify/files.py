@@ -49,21 +49,21 @@ def _missing(evidence: Evidence) -> Iterator[str]:
     if folder.sacct_path.exists() or folder.sacct_summary_path.exists():  # a cluster that keeps accounts
         wanted += [folder.sacct_path, folder.sacct_summary_path]
     absent = [path.name for path in wanted if not path.exists()]
-    planned = evidence.plan.ranks
-    silent = planned - sum(rank < planned for rank in evidence.heard_from)
+    last, most = evidence.last_world.ranks, evidence.most_ranks
+    silent = last - sum(rank < last for rank in evidence.heard_from)
     if silent:
-        first = next(rank for rank in range(planned) if rank not in evidence.heard_from)
+        first = next(rank for rank in range(last) if rank not in evidence.heard_from)
         absent.append(f"events/rank_{first}.jsonl" + (f" and {silent - 1} more" if silent > 1 else ""))
     if absent:
         yield f"missing: {', '.join(absent)}"
-    extra = [rank for rank in evidence.heard_from if rank >= planned]
+    extra = [rank for rank in evidence.heard_from if rank >= max(most, evidence.plan.ranks)]
     if extra:
-        yield f"events of rank {extra[0]}, but {planned} ranks were planned"
+        yield f"events of rank {extra[0]}, but {most} ranks were planned"
 
 
 def _changed_files(evidence: Evidence) -> Iterator[str]:
     """Files that changed after a rank that is done took their checksums, and ranks that left none."""
-    for log in evidence.logs:
+    for log in evidence.at_the_end:
         if log.finish is None:
             yield f"rank {log.rank} left no checksums of its files: it did not finish"
             continue

@@ -74,7 +74,7 @@ def _outcome(evidence: Evidence) -> Iterator[str]:
 def _stopped_early(evidence: Evidence, outcome: Outcome) -> Iterator[str]:
     """Whether the run ended at the evaluation at which its rule says so, by what the ranks measured."""
     planned, measure = evidence.planned, evidence.plan.kind.measures[0]
-    for log in evidence.logs if planned.early_stopping.patience else []:
+    for log in evidence.throughout if planned.early_stopping.patience else []:
         patience, due = Patience(), None
         for epoch in sorted(epoch for epoch in log.val if epoch):
             patience = patience.after(log.val[epoch].measures[measure.name], measure, planned.early_stopping)
@@ -154,7 +154,7 @@ def _state(accounts: Accounts, job: Accounted, *, is_done: bool) -> Check:
 
 
 def _hosts(evidence: Evidence, job: Accounted) -> Iterator[str]:
-    planned = evidence.plan.hosts
+    planned = evidence.last_world.hosts
     if job.num_hosts != planned:
         yield f"job {job.job_id} had {job.num_hosts} hosts ({job.hosts}), but {planned} were planned"
 

@@ -26,10 +26,14 @@ def checks(evidence: Evidence) -> Iterator[Check]:
             ),
             ("seeds", lambda: _seeds(plan, rows), f"every full epoch saw all {plan.batches.num_seeds}, each once"),
             ("losses", lambda: _losses(evidence, rows), _last_values(evidence, rows[-1])),
-            ("agreement", lambda: _agreement(plan, rows), _agreement_in_words(plan)),
+            ("agreement", lambda: _agreement(rows), _agreement_in_words(evidence)),
             ("sums", lambda: problems_of_sums(evidence, rows), "what can be computed again comes to the same"),
-            ("identity", lambda: _identity(plan, rows), "run, dataset, scheme and seed of the plan"),
-            ("events", lambda: _events(evidence, rows), f"the files of {plan.ranks} ranks recorded the same"),
+            ("identity", lambda: _identity(evidence, rows), "run, dataset, scheme and seed of the plan"),
+            (
+                "events",
+                lambda: _events(evidence, rows),
+                f"the files of {len(evidence.throughout)} ranks recorded the same",
+            ),
         ]
         for name, problems, good in subjects:
             yield judged("metrics", name, problems, good)
@@ -79,23 +83,22 @@ def _losses(evidence: Evidence, rows: list[Row]) -> Iterator[str]:
         yield "the last epoch was not evaluated"
 
 
-def _agreement_in_words(plan: Plan) -> str:
-    if plan.ranks == 1:
+def _agreement_in_words(evidence: Evidence) -> str:
+    if evidence.most_ranks == 1:
         return "one rank: there is nothing to compare"
     return "in every epoch the ranks' parameter hashes were compared after each sync, and equal"
 
 
-def _agreement(plan: Plan, rows: list[Row]) -> Iterator[str]:
-    for row in rows if plan.ranks > 1 else ():
-        if row["replicas_agree"] is not True:
+def _agreement(rows: list[Row]) -> Iterator[str]:
+    for row in rows:
+        if row["world_size"] != 1 and row["replicas_agree"] is not True:
             yield f"epoch {row['epoch']}: replicas_agree is {'empty' if row['replicas_agree'] is None else 'false'}"
 
 
-def _identity(plan: Plan, rows: list[Row]) -> Iterator[str]:
+def _identity(evidence: Evidence, rows: list[Row]) -> Iterator[str]:
+    plan = evidence.plan
     wanted: Mapping[str, object] = {
         "run_id": plan.run_id,
-        "world_size": plan.ranks,
-        "num_hosts": plan.hosts,
         "sync_every": plan.sync.every,
         "sync_scheme": plan.sync.scheme,
         "payload": plan.sync.payload,
@@ -107,10 +110,15 @@ def _identity(plan: Plan, rows: list[Row]) -> Iterator[str]:
         others = sorted({str(row[column]) for row in rows if row[column] != value})
         if others:
             yield f"{column} is {', '.join(others)}, but {value} in the plan"
+    for row in rows:
+        world = evidence.world_of(row["attempt"])
+        for column, value in {"world_size": world.ranks, "num_hosts": world.hosts}.items():
+            if row[column] != value:
+                yield f"epoch {row['epoch']}: {column} is {row[column]}, but {value} in attempt {row['attempt']}"
 
 
 def _events(evidence: Evidence, rows: list[Row]) -> Iterator[str]:
-    for log in evidence.logs:
+    for log in evidence.throughout:
         listed = {row["epoch"] for row in rows}
         if log.epochs.keys() != listed:
             odd = min(log.epochs.keys() ^ listed, key=str)
@@ -156,7 +164,7 @@ def _evaluations(evidence: Evidence, rows: list[Evaluated]) -> Iterator[str]:
     listed = {(row.epoch, row.set, row.measure): row.value for row in rows}
     if len(listed) < len(rows):
         yield f"evaluations.csv: {len(rows) - len(listed)} rows repeat an epoch, set and measure"
-    for log in evidence.logs:
+    for log in evidence.throughout:
         told = {
             (epoch, name, measure): value
             for (epoch, name), event in log.evaluations.items()
@@ -178,14 +186,14 @@ def _scores(evidence: Evidence) -> Iterator[str]:
         yield "no outcome to compare with"
         return
     test, best = outcome.test or {}, outcome.best or {}
-    for log in evidence.logs:
+    for log in evidence.throughout:
         if log.test is None:
             yield f"rank {log.rank} has no evaluation of the test split"
             continue
         for name, value in log.test.measures.items():
             if not _same(test.get(name), value):
                 yield f"test {name} is {test.get(name)} in outcome.json, but {value} in the events of rank {log.rank}"
-    for log in evidence.logs:
+    for log in evidence.throughout:
         yield from _best(evidence.plan, best, log)
 
 

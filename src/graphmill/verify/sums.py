@@ -88,9 +88,9 @@ def _attempts(evidence: Evidence, rows: list[dict[str, float]]) -> Iterator[str]
 
 def _syncs(evidence: Evidence, rows: list[dict[str, float]]) -> Iterator[str]:
     """Every sync that a row counts is recorded by every rank, and by the last checkpoint."""
-    if evidence.plan.ranks == 1:
+    if evidence.most_ranks == 1:
         return
-    for log in evidence.logs:
+    for log in evidence.throughout:
         told = Counter(sync.epoch for sync in log.syncs.values())
         for row in rows:
             number = told[int(row.get("epoch", 0))]

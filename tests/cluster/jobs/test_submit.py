@@ -170,13 +170,38 @@ def test_what_slurm_is_asked_for_may_change_when_a_run_is_resumed(cluster, toy, 
     assert cluster.graphmill("verify", "a", cwd=tmp_path).code == 0
 
 
+def test_other_hosts_and_ranks_may_continue_a_run(cluster, toy, tmp_path):
+    first = cluster.graphmill("submit", toy, "--run-id", "a", "--sbatch-arg=--begin=now+1hour", cwd=tmp_path)
+    assert first.code == 0, first.err
+    assert cluster.graphmill("stop", "a", cwd=tmp_path).code == 0
+    folder = RunFolder(tmp_path / "logs" / "a")
+    planned = folder.read_plan()
+    asked = ("submit", "--resume", "a", "--hosts", "2", "--ranks", "2")
+    dry = cluster.graphmill(*asked, "--dry-run", cwd=tmp_path)
+    assert dry.code == 0, dry.err
+    assert f"hosts {planned.hosts} → 2" in dry.out
+    done = cluster.graphmill(*asked, "--sbatch-arg=--no-kill", "--json", cwd=tmp_path)
+    assert done.code == 0, done.err
+    cluster.wait_for(tmp_path, "a", "done")
+    assert folder.read_plan() == planned
+    (attempt,) = folder.attempts()
+    assert (attempt.world.hosts, attempt.world.ranks) == (2, 2)
+    assert folder.read_outcome().elastic == "ranks: 2"
+    verified = cluster.graphmill("verify", "a", cwd=tmp_path)
+    assert verified.code == 0, verified.out
+    assert "elastic" in verified.out
+    too_many = cluster.graphmill("submit", "--resume", "a", "--ranks", "100000", cwd=tmp_path)
+    assert too_many.code == 0, "it is done"
+
+
 def test_what_a_plan_depends_on_may_not(cluster, toy, tmp_path):
     assert cluster.graphmill("submit", toy, "--run-id", "a", "--sbatch-arg=--begin=now+1hour", cwd=tmp_path).code == 0
     assert cluster.graphmill("stop", "a", "--now", cwd=tmp_path).code == 0
     script = RunFolder(tmp_path / "logs" / "a").script_path
     before = script.read_text()
     for words, says in {
-        ("--hosts", "2"): "slurm.hosts",
+        ("--launcher", "torchrun"): "slurm.launcher",
+        ("--ranks", "3", "--hosts", "2"): "train.ranks",
         ("-O", "train.optimizer.lr=0.5"): "train.optimizer.lr",
         ("--mem", "lots"): "slurm.mem",
         ("--time", "10-00:00:00"): "slurm.time",

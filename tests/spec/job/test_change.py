@@ -34,10 +34,40 @@ def test_the_warning_follows_the_limit_unless_it_was_set():
         changed_job(own, SITE, ["slurm.time=00:05:00"])
 
 
-@pytest.mark.parametrize("key", sorted(set(SlurmSpec.model_fields) - {*MAY_CHANGE}))
+@pytest.mark.parametrize("key", sorted(set(SlurmSpec.model_fields) - {*MAY_CHANGE, "hosts", "ranks_per_host"}))
 def test_keys_of_the_plan_are_refused(key: str):
     with pytest.raises(UserError, match=f"slurm.{key} "):
         changed_job(_job(), SITE, [f"slurm.{key}=1"])
+
+
+SIZES = {
+    "fewer hosts": (["slurm.hosts=1"], {"hosts": 1, "ranks_per_host": 4, "cpus_per_host": 8}),
+    "more hosts": (["slurm.hosts=4"], {"hosts": 4, "ranks_per_host": 4, "cpus_per_host": 8}),
+    "fewer on each": (["slurm.ranks_per_host=2"], {"hosts": 2, "ranks_per_host": 2, "cpus_per_host": 8}),
+    "so many in all": (["train.ranks=4"], {"hosts": 2, "ranks_per_host": 2, "cpus_per_host": 8}),
+    "both": (["slurm.hosts=4", "train.ranks=4"], {"hosts": 4, "ranks_per_host": 1, "cpus_per_host": 8}),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_another_number_of_ranks_is_the_job_that_a_new_run_of_so_many_would_have(name: str):
+    overrides, section = SIZES[name]
+    before = _job(hosts=2, ranks_per_host=4, cpus_per_host=8)
+    assert changed_job(before, SITE, overrides) == _job(**section)
+
+
+def test_each_rank_keeps_a_gpu():
+    gpus = {"gpus_per_host": 4, "gres": "gpu:a100:4,shard:2"}
+    after = changed_job(_job(ranks_per_host=4, cpus_per_host=8, **gpus), SITE, ["train.ranks=2"])
+    assert (after.ranks_per_host, after.gpus_per_host, after.gres) == (2, 2, "gpu:a100:2,shard:2")
+    shared = changed_job(_job(ranks_per_host=4, cpus_per_host=8, gpus_per_host=1), SITE, ["train.ranks=2"])
+    assert (shared.ranks_per_host, shared.gpus_per_host) == (2, 1)
+
+
+@pytest.mark.parametrize("overrides", [["train.ranks=3"], ["train.ranks=4", "slurm.ranks_per_host=4"]])
+def test_sizes_that_do_not_fit_each_other_are_refused(overrides: list[str]):
+    with pytest.raises(UserError, match=r"train\.ranks"):
+        changed_job(_job(hosts=2, ranks_per_host=4, cpus_per_host=8), SITE, overrides)
 
 
 @pytest.mark.parametrize("key", [key for key in MAY_CHANGE if key in Job.model_fields])

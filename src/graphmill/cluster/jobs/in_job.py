@@ -51,6 +51,7 @@ from graphmill.runtime.snapshot import import_from_snapshot, put_into
 from graphmill.slurm.commands import SlurmError, kill_wait_s
 from graphmill.slurm.hostlist import expand_hostlist
 from graphmill.spec.job.command import Command
+from graphmill.spec.world import World, world_of
 
 _log = logging.getLogger(__name__)
 
@@ -129,7 +130,8 @@ class Driver:
                 _log.info(f"{folder.path}: nothing to do: {why}")
                 return Decision("give_up", why, exits.DONE)
         job = self.environ.get("SLURM_JOB_ID", "")
-        with attempt(folder, command=sys.argv, job_id=job, wait_s=OWNER_LEAVES_WITHIN_S) as begun:
+        world = self._world(folder)
+        with attempt(folder, command=sys.argv, job_id=job, wait_s=OWNER_LEAVES_WITHIN_S, world=world) as begun:
             if begun is None:
                 _log.info(f"{folder.path} is done already; nothing is trained")
                 return Decision("finish", "the run is done", exits.DONE)
@@ -157,6 +159,13 @@ class Driver:
         except UnreadableError as error:  # what the ranks left cannot be judged now
             unjudged = Judgement(ENDINGS[self._asked or "io_error"], None, str(error))
             return self._follow(folder, unjudged, tries_left=0)
+
+    def _world(self, folder: RunFolder) -> World | None:
+        """As many ranks as the job has room for, which may be others than planned; None: the job's command has none."""
+        if folder.is_command():
+            return None
+        hosts = self.here.num_hosts
+        return world_of(folder.read_plan(), ranks=hosts * self.arguments.ranks_per_host, hosts=hosts)
 
     @property
     def here(self) -> JobHere:

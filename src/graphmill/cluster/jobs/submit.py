@@ -39,6 +39,7 @@ from graphmill.spec.job.change import changed_job, differences
 from graphmill.spec.job.resolve import Job, resolve_job
 from graphmill.spec.job.site import Site
 from graphmill.spec.plan import MachineInfo, Plan
+from graphmill.spec.world import world_of
 
 _LOOKS: Final = 3  # for a job whose sbatch gave no answer
 _LOOK_EVERY_S: Final = 0.25
@@ -346,7 +347,8 @@ def read_job(folder: RunFolder) -> Job:
 def request_of(folder: RunFolder, *, dependency: str = "", options: Sequence[str] = ()) -> Request:
     """The request that continues a run as it was submitted before: the same plan, job and script.
 
-    `options`: overrides of what Slurm is asked for, such as `slurm.mem=8G`; the rest of the job stays.
+    `options`: overrides of what Slurm is asked for, such as `slurm.mem=8G`, and of how many hosts and ranks continue;
+    the rest of the job stays.
     """
     try:
         script = folder.script_path.read_text(encoding="utf-8")
@@ -362,9 +364,10 @@ def request_of(folder: RunFolder, *, dependency: str = "", options: Sequence[str
     if options:
         job = with_options(job, options)
         script = render_script(job)
-    return Request(
-        folder.read_plan(), job, script, folder, folder.path.parent, dependency, changes=differences(before, job)
-    )
+    plan = folder.read_plan()
+    if not job.pipeline:
+        world_of(plan, ranks=job.ranks, hosts=job.hosts)  # refuses what the plan does not allow for
+    return Request(plan, job, script, folder, folder.path.parent, dependency, changes=differences(before, job))
 
 
 def with_options(job: Job, options: Sequence[str]) -> Job:

@@ -112,10 +112,10 @@ class Judgement:
 
 def judge(folder: RunFolder, evidence: Evidence) -> Judgement:
     """How the attempt that began at `evidence.started` ended. Reads the run folder, writes nothing."""
-    plan = folder.read_plan()
-    by_rank = [_events(folder, rank, evidence) for rank in range(plan.ranks)]
+    world = folder.world()
+    by_rank = [_events(folder, rank, evidence) for rank in range(world.ranks)]
     outcome = folder.read_outcome()
-    first = _first(by_rank, evidence, several_hosts=plan.hosts > 1)
+    first = _first(by_rank, evidence, several_hosts=world.hosts > 1)
     ending = _ending(by_rank, evidence, first, None if outcome is None else outcome.status)
     silent = [events for events, code in zip(by_rank, _codes(by_rank, evidence), strict=True) if code is None]
     lost_hosts = sorted({_host(events) for events in silent if _host(events)}) if ending.name == "lost" else []

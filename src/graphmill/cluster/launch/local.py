@@ -36,24 +36,24 @@ def run_ranks(
     environ: Mapping[str, str] | None = None,
     grace_s: float = GRACE_S,
 ) -> int:
-    """Start `plan.ranks` ranks, pass signals on to them, and wait for all.
+    """Start the ranks of the attempt that was begun, pass signals on to them, and wait for all.
 
     Returns the exit status of the run's ending. One failed rank ends the others within `grace_s`; its error is shown
     first. The caller has begun the attempt (`record/attempts.py`).
     """
-    started = time.time()
+    started, world = time.time(), folder.world()
     arguments = [*command, str(folder.path), *(["--resume"] if resume else [])]
     with reserved_port() as port, _remembered_signals() as signals:
         shared = shared_environment(
             os.environ if environ is None else environ,
-            ranks=plan.ranks,
-            ranks_here=plan.ranks,
-            threads=plan.threads,
+            ranks=world.ranks,
+            ranks_here=world.ranks,
+            threads=world.threads,
             address="127.0.0.1",
             port=port,
             interface="lo",
         )
-        ranks = _start(folder, plan, arguments, shared)
+        ranks = _start(folder, world.ranks, arguments, shared)
         try:
             ended, killed = _supervise(ranks, signals, grace_s)
         finally:
@@ -158,10 +158,10 @@ def shared_environment(
     }
 
 
-def _start(folder: RunFolder, plan: Plan, command: Sequence[str], environ: Mapping[str, str]) -> list[RankProcess]:
+def _start(folder: RunFolder, num_ranks: int, command: Sequence[str], environ: Mapping[str, str]) -> list[RankProcess]:
     ranks: list[RankProcess] = []
     try:
-        for number in range(plan.ranks):
+        for number in range(num_ranks):
             own = {**environ, "RANK": str(number), "LOCAL_RANK": str(number)}
             ranks.append(RankProcess(number, command, own, folder.log_path(number)))
     except BaseException:

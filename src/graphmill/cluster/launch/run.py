@@ -10,7 +10,9 @@ from graphmill.cluster.launch.check_model import refuse_unfit_model
 from graphmill.cluster.launch.local import WORKER, run_ranks
 from graphmill.record.attempts import attempt
 from graphmill.record.run_folder import RunFolder, refuse_other_plan
-from graphmill.spec.plan import Plan
+from graphmill.runtime.machine import machine_info
+from graphmill.spec.plan import MachineInfo, Plan
+from graphmill.spec.world import World, world_of
 
 _log = logging.getLogger(__name__)
 
@@ -25,19 +27,33 @@ def start_run(plan: Plan, *, logs_root: Path, command: Sequence[str] = WORKER, i
     return _attempt(RunFolder.create(plan, logs_root), plan, command=command)
 
 
-def resume_run(folder: RunFolder, *, asked: Plan | None = None, command: Sequence[str] = WORKER) -> int:
+def resume_run(
+    folder: RunFolder, *, asked: Plan | None = None, world: World | None = None, command: Sequence[str] = WORKER
+) -> int:
     """Continue a run as it was planned, and wait for its end. Returns its exit status.
 
-    `asked` is what the user would plan now: if it differs, the request is refused.
+    `asked` is what the user would plan now: if it differs, the request is refused. `world`: see `world_here`.
     """
     plan = folder.read_plan()
     if asked is not None:
         refuse_other_plan(folder, plan, asked)
-    return _attempt(folder, plan, command=command)
+    return _attempt(folder, plan, world=world or world_here(folder), command=command)
 
 
-def _attempt(folder: RunFolder, plan: Plan, *, command: Sequence[str]) -> int:
-    with attempt(folder, command=sys.argv) as begun:
+def world_here(folder: RunFolder, ranks: int | None = None) -> World:
+    """The processes that continue a run on this machine: so many ranks; None: as many as it had last.
+
+    Raises a `UserError` where this machine, or the plan, does not allow for so many.
+    """
+    if ranks is None:
+        return world_of(folder.read_plan(), ranks=folder.world().ranks, hosts=1)
+    facts = machine_info()
+    machine = MachineInfo(num_cores=facts.num_cores, num_gpus=facts.num_gpus, memory_mib=facts.memory_bytes / (1 << 20))
+    return world_of(folder.read_plan(), ranks=ranks, hosts=1, machine=machine)
+
+
+def _attempt(folder: RunFolder, plan: Plan, *, command: Sequence[str], world: World | None = None) -> int:
+    with attempt(folder, command=sys.argv, world=world) as begun:
         if begun is None:
             _log.info(f"{folder.path} is done already: {plan.calendar.num_epochs} epochs; --extend gives it more")
             return exits.DONE

@@ -1,7 +1,8 @@
-"""A job that asks Slurm for something else than before: what its ranks compute with stays as planned. Pure."""
+"""A job that asks Slurm for something else than before: what its ranks compute stays as planned. Pure."""
 
+import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from graphmill.base.amounts import clock_of, mib_of, seconds_of
 from graphmill.base.errors import UserError
@@ -15,24 +16,29 @@ from graphmill.spec.job.text import text_problems
 from graphmill.spec.load import inline_experiment
 
 _SECTION: Final = "slurm."
+_RANKS: Final = "train.ranks"
+_SIZES: Final = ("hosts", "ranks_per_host")
+"""How many continue a run: the same global batches are cut among them, so that the plan stays as it is."""
 _AS_ASKED: Final = (
     *("account", "qos", "slurm_partition", "constraint", "reservation", "dependency", "exclusive", "nice", "comment"),
     *("mem", "mail_user", "mail_type", "on_time_limit", "max_attempts"),
 )
+_GPUS: Final = re.compile(r"(gpu(?::[A-Za-z][A-Za-z0-9_.-]*)?:)\d+")
 _AFTER_THE_SITES: Final = ("modules", "setup_lines", "sbatch_args")
 MAY_CHANGE: Final = (*_AS_ASKED, *_AFTER_THE_SITES, "time", "signal_before_s", "env", "interface", "port")
 
 
 def changed_job(job: Job, site: Site, overrides: Sequence[str]) -> Job:
-    """`job` with overrides such as `slurm.mem=8G` laid over it: no more than what Slurm is asked for.
+    """`job` with overrides such as `slurm.mem=8G` laid over it: what Slurm is asked for, and how many hosts and ranks.
 
     Raises `UserError` for a key that the run's plan depends on, and for what the site cannot give.
     """
     for text in overrides:
         _refuse_planned(text.partition("=")[0])
-    slurm = inline_experiment({}, "the options", list(overrides)).slurm
+    asked = inline_experiment({}, "the options", list(overrides))
+    slurm = asked.slurm
     problems = list(text_problems(slurm))
-    changes = dict(_changes(job, slurm, site, problems))
+    changes = dict(_changes(job, slurm, site, problems)) | dict(_size(job, slurm, asked.train.ranks, problems))
     changed = Job.model_validate(job.model_dump() | changes)
     problems += limit_problems(site, _asked(changed))
     refuse(problems, f"the request to {site.name}")
@@ -58,12 +64,42 @@ def _shown(name: str, value: object) -> str:
 
 def _refuse_planned(key: str) -> None:
     name = key.removeprefix(_SECTION).partition(".")[0]
-    if key.startswith(_SECTION) and (name in MAY_CHANGE or name not in SlurmSpec.model_fields):
+    may_change = name in (*MAY_CHANGE, *_SIZES) or name not in SlurmSpec.model_fields
+    if key == _RANKS or (key.startswith(_SECTION) and may_change):
         return  # a key that does not exist is refused where the options are read
     raise UserError(
         f"{key} cannot change when a run is resumed: its plan depends on it, or its files lie by it",
-        fix=f"resume with what Slurm is asked for only ({', '.join(sorted(MAY_CHANGE))}), or start a new run",
+        fix=f"resume with what Slurm is asked for only ({', '.join(sorted(MAY_CHANGE))}), with another number of hosts"
+        " or ranks (hosts, ranks_per_host, train.ranks), or start a new run",
     )
+
+
+def _size(
+    job: Job, slurm: SlurmSpec, ranks: int | Literal["auto"], problems: list[Problem]
+) -> Iterator[tuple[str, Any]]:
+    """The fields of the job that say how many continue; a host keeps its CPUs, and a rank its GPU, if it has one."""
+    hosts = slurm.hosts if "hosts" in slurm.model_fields_set else job.hosts
+    each = job.ranks_per_host if slurm.ranks_per_host == "auto" else slurm.ranks_per_host
+    if ranks != "auto":
+        if ranks % hosts:
+            what = f"is {ranks}, which does not divide among {hosts} hosts"
+            problems.append(Problem(_RANKS, what, f"give {-(-ranks // hosts) * hosts}, or other slurm.hosts"))
+        elif slurm.ranks_per_host not in ("auto", ranks // hosts):
+            what = f"is {ranks}, but {hosts} hosts with slurm.ranks_per_host={each} start {hosts * each}"
+            problems.append(Problem(_RANKS, what, "leave out one of the two"))
+        each = max(1, ranks // hosts)
+    if hosts != job.hosts:
+        yield "hosts", hosts
+        stem, number = job.name.removesuffix(f"-n{job.hosts}"), f"-n{job.hosts}"
+        yield "name", f"{stem}-n{hosts}" if job.name.endswith(number) else job.name
+    if each == job.ranks_per_host:
+        return
+    yield "ranks_per_host", each
+    yield "cpus_per_rank", max(1, job.cpus_per_host // each)
+    if job.gpus_per_host == job.ranks_per_host:
+        yield "gpus_per_host", each
+        if job.gres is not None:
+            yield "gres", _GPUS.sub(rf"\g<1>{each}", job.gres)
 
 
 def _changes(job: Job, slurm: SlurmSpec, site: Site, problems: list[Problem]) -> Iterator[tuple[str, Any]]:

@@ -66,6 +66,11 @@ class TaskPlan(Spec):
         """How its data are divided among hosts; None: every rank reads all of them."""
         return None
 
+    @property
+    def tied_to_ranks(self) -> str:
+        """Why another number of ranks than planned cannot resume, in words; "": it can."""
+        return ""
+
     def batches(self, batch_size: int, ranks: int) -> Batches:
         """How the seeds of an epoch are cut into steps, where batches have no budget."""
         return EqualBatches(self.dataset.num_train, batch_size, ranks)

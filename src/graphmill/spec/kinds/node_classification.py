@@ -168,6 +168,13 @@ class NodeClassificationPlan(TaskPlan):
         return InParts(self.dataset.num_parts, self.partition.placement, self.partition.topology)
 
     @property
+    def tied_to_ranks(self) -> str:
+        """Why another number of ranks than planned cannot resume, in words; "": it can."""
+        if self.in_parts is not None:
+            return "parts of its graph are placed by the ranks of the plan"
+        return "" if self.presampled is None else "train.presampled holds the batches of the ranks of the plan"
+
+    @property
     def unused(self) -> str:
         """What the data hold and the model does not read, in words; "": nothing."""
         names = self.dataset.edge_features

@@ -52,7 +52,7 @@ class Assignment:
         plan, own = self.plan, self.own
         self.store = _same_store(own.dataset)
         self.model = build_model(plan, own, rank=self.group.rank).to(self.group.device)
-        self.schedule = _schedule(plan, own, self.store)
+        self.schedule = _schedule(plan, own, self.store).among(self.group.world_size)
         with_oracle, pinned = own.loss.supervised > 0, self.group.device.type == "cuda"
         room = CostRoom(largest_batch(own, plan.batch_size), pinned)
         self.collector = Collector(self.store, with_oracle, room)

@@ -3,6 +3,7 @@
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from graphmill.nn.weights import Weights
 from graphmill.sample.collect import Collector, NeighbourSource
 from graphmill.sample.feed import feed
 from graphmill.sample.prefetch import prefetch
-from graphmill.sample.schedule import SeedSchedule
+from graphmill.sample.schedule import SeedSchedule, contiguous_shares
 from graphmill.spec.columns import Cell
 from graphmill.spec.kinds.node_classification import (
     GraphDatasetSpec,
@@ -70,7 +71,8 @@ class NodeClassification:
         scale = self.source.standardise()
         self.model = build_model(plan, own, rank=self.group.rank, standardise=scale).to(self.group.device)
         train_ids = drawn(self.source.nodes_in("train"), own.dataset.num_train, plan.seed)
-        self.schedule = SeedSchedule.equal(train_ids, plan.batches, plan.seed, self.source.assign)
+        assign = self.source.assign or partial(contiguous_shares, world_size=self.group.world_size)
+        self.schedule = SeedSchedule.equal(train_ids, plan.batches, plan.seed, assign)
         num_classes, labels = own.dataset.num_classes, self._labels_of(train_ids)
         self.loss = ClassifierLoss.of(plan, own.loss, self.group, num_classes=num_classes, labels=labels)
         self.custom_measures = CustomMeasures.of(plan)

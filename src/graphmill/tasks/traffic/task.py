@@ -65,7 +65,7 @@ class Traffic:
         self.num_known = self.windows.num_known()
         self.model = build_model(plan, own, store, rank=self.group.rank).to(self.group.device)
         starts = drawn(self.windows.of("train"), own.dataset.num_train, plan.seed)
-        self.schedule = SeedSchedule.equal(starts, plan.batches, plan.seed)
+        self.schedule = SeedSchedule.equal(starts, plan.batches, plan.seed).among(self.group.world_size)
         self.custom_loss = custom_loss(plan, own, self.group)
         self.custom_measures = CustomMeasures.of(plan)
 

@@ -14,6 +14,7 @@ import pytest
 from waiting import HANG_S
 
 from graphmill import _native
+from graphmill.record.run_folder import RunFolder
 from graphmill.tasks.node_classification.prepare import prepare
 
 REPO = Path(__file__).parents[4]
@@ -338,9 +339,20 @@ def test_a_second_ctrl_c_ends_at_once(hosts, hosts_file, launch):
 
 
 @pytest.mark.slow
-def test_resume_refuses_another_number_of_ranks(hosts_file, launch):
-    launched = launch(hosts_file(1), *EXPERIMENT, "-O", "train.epochs=1")
-    assert launched.wait() == 0, launched.output
-    again = launch(hosts_file(2), "--resume", str(launched.run))
-    assert again.wait() == 2
-    assert "the run was planned for 1 ranks" in again.output
+def test_resume_with_other_hosts(hosts, hosts_file, launch):
+    """One of two hosts is gone: the other continues with its ranks, and the global batches stay."""
+    stopped = until_it_trains(launch(hosts_file(2), *LONG))
+    stopped.process.send_signal(signal.SIGINT)
+    assert stopped.wait() == 75, stopped.output
+    folder = RunFolder(stopped.run)
+    planned = folder.read_plan().ranks
+    resumed = launch(hosts_file(1), "--resume", str(stopped.run))
+    end = time.monotonic() + HANG_S
+    while folder.events_path(0).read_text().count('"kind": "start"') < 2:
+        assert time.monotonic() < end, resumed.output
+        time.sleep(0.1)
+    resumed.process.send_signal(signal.SIGINT)
+    assert resumed.wait() == 75, resumed.output
+    assert f"attempt 2 has {planned // 2} ranks, and {planned} were planned" in resumed.output
+    assert [(each.world.hosts, each.world.ranks) for each in folder.attempts()] == [(2, planned), (1, planned // 2)]
+    assert not hosts.ours()

@@ -9,6 +9,7 @@ from graphmill.cluster.launch.ssh.session import Session
 from graphmill.cluster.launch.ssh.wire import HostInfo
 from graphmill.runtime.code import code_checksum
 from graphmill.spec.plan import MachineInfo, Plan
+from graphmill.spec.world import World, world_of
 
 
 def refuse_all(errors: Sequence[UserError]) -> None:
@@ -82,16 +83,19 @@ def meeting_name(hosts: HostList, sessions: Sequence[Session]) -> str:
     return hosts.master_addr or sessions[0].address
 
 
-def refuse_other_ranks(hosts: HostList, plan: Plan) -> None:
-    """Raise a `UserError` if a plan cannot be run by these hosts."""
-    planned = f"the run was planned for {plan.ranks} ranks"
-    if hosts.num_ranks not in (None, plan.ranks):
-        raise UserError(f"{planned}, but {hosts.source} starts {hosts.num_ranks}", fix=f"make them {plan.ranks} in all")
-    if plan.ranks % len(hosts.hosts):
+def world_on(hosts: HostList, plan: Plan, last: World, machine: MachineInfo) -> World:
+    """The processes on these hosts: as many as they are to start; where they do not say it, as many as there were last.
+
+    Raises a `UserError` if the plan cannot be run by them.
+    """
+    if hosts.num_ranks is None and last.ranks % len(hosts.hosts):
         raise UserError(
-            f"{planned}, which do not divide among the {len(hosts.hosts)} hosts in {hosts.source}",
-            fix="list another number of hosts",
+            f"{plan.run_id} has {last.ranks} ranks, which do not divide among the {len(hosts.hosts)} hosts in"
+            f" {hosts.source}",
+            fix="list another number of hosts, or say there how many `ranks` each is to start",
         )
+    ranks = last.ranks if hosts.num_ranks is None else hosts.num_ranks
+    return world_of(plan, ranks=ranks, hosts=len(hosts.hosts), machine=machine)
 
 
 def _info(session: Session) -> HostInfo:

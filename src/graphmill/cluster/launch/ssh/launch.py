@@ -20,8 +20,8 @@ from graphmill.cluster.launch.ssh.agree import (
     meeting_name,
     refuse_all,
     refuse_other_code,
-    refuse_other_ranks,
     unequal,
+    world_on,
 )
 from graphmill.cluster.launch.ssh.hosts import HostList
 from graphmill.cluster.launch.ssh.session import Session
@@ -31,6 +31,7 @@ from graphmill.cluster.launch.ssh.wire import CANNOT_LISTEN, Check, Checked, Sta
 from graphmill.record.attempts import Begun, attempt
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import MachineInfo, Plan
+from graphmill.spec.world import World
 
 _log = logging.getLogger(__name__)
 
@@ -74,12 +75,13 @@ class _Ready:
 
     sessions: Sequence[Session]
     plan: Plan
+    world: World
     checked: Sequence[Checked]
     master: str
 
     @property
     def ranks_per_host(self) -> int:
-        return self.plan.ranks // len(self.sessions)
+        return self.world.ranks_per_host
 
     def ranks_of(self, index: int) -> tuple[int, ...]:
         """The ranks of one host, consecutive."""
@@ -132,9 +134,11 @@ async def _prepare(launch: Launch, sessions: Sequence[Session]) -> _Ready:
     if remark:
         _log.info(remark)
     master = meeting_address(launch.hosts, sessions)
-    plan = await asyncio.to_thread(_plan, launch, machine_of_each(sessions))
-    refuse_other_ranks(launch.hosts, plan)
-    return _Ready(sessions, plan, await _check_all(launch, sessions, plan, master), master)
+    machine = machine_of_each(sessions)
+    plan = await asyncio.to_thread(_plan, launch, machine)
+    before = plan.world if launch.resume is None else launch.resume.world()
+    world = world_on(launch.hosts, plan, before, machine)
+    return _Ready(sessions, plan, world, await _check_all(launch, sessions, plan, master), master)
 
 
 def _plan(launch: Launch, machine: MachineInfo) -> Plan:
@@ -222,7 +226,9 @@ async def _run(launch: Launch, ready: _Ready) -> int:
     resume = launch.resume
     folder = RunFolder.create(ready.plan, launch.logs_root) if resume is None else resume
     with ExitStack() as until_the_end:  # in a thread: what the provenance asks for takes longer than a heartbeat
-        begun = await asyncio.to_thread(until_the_end.enter_context, attempt(folder, command=sys.argv))
+        begun = await asyncio.to_thread(
+            until_the_end.enter_context, attempt(folder, command=sys.argv, world=ready.world)
+        )
         if begun is None:
             _log.info(f"{folder.path} is done already: {ready.plan.calendar.num_epochs} epochs")
             return exits.DONE
@@ -267,8 +273,8 @@ def _starts(launch: Launch, ready: _Ready, begun: Begun) -> list["asyncio.Future
                 Start(
                     run=str(begun.folder.path.resolve()),
                     ranks=ready.ranks_of(index),
-                    num_ranks=ready.plan.ranks,
-                    threads=ready.plan.threads,
+                    num_ranks=ready.world.ranks,
+                    threads=ready.world.threads,
                     resume=begun.resumed,
                     master=ready.master,
                     port=port,

@@ -1,0 +1,139 @@
+"""How many processes carry out a plan: those that it was made for, or others, when its run is resumed. Pure.
+
+A global batch is `batch_size` × the ranks of the plan, whoever computes it: another number of ranks cuts the same
+global batches otherwise. So calendar, seeds and updates stay as planned, and sums differ in their order alone.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from graphmill.base.errors import UserError
+from graphmill.config.frozen import Spec
+
+if TYPE_CHECKING:
+    from graphmill.spec.plan import MachineInfo, Plan
+
+RANK_MIB_AT_LEAST = 150  # not shared with others: an interpreter that has imported torch (157 seen: 2.13, CPU build)
+
+
+class World(Spec):
+    """The processes of an attempt."""
+
+    hosts: int = Field(description="machines; each starts the same number of ranks")
+    ranks: int = Field(description="processes over all hosts")
+    threads: int = Field(description="of each rank")
+
+    @property
+    def ranks_per_host(self) -> int:
+        """Every host starts as many."""
+        return self.ranks // self.hosts
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Steps of a run that the same number of ranks did; it ends where the next begins."""
+
+    first_step: int  # of each rank, steps done before it
+    ranks: int
+
+
+def world_of(plan: "Plan", *, ranks: int, hosts: int, machine: "MachineInfo | None" = None) -> World:
+    """So many ranks in place of those that `plan` was made for, with as many threads on a host as it has planned.
+
+    Raises a `UserError` where they cannot carry it out. `machine`: of each of the hosts; None: not known yet.
+    """
+    refuse_unfit_ranks(ranks, device=plan.device, hosts=hosts, machine=machine)
+    if ranks == plan.ranks:
+        return World(hosts=hosts, ranks=ranks, threads=plan.threads)
+    if plan.task.tied_to_ranks:
+        raise UserError(
+            f"{plan.run_id} is of {plan.ranks} ranks, and {ranks} cannot resume it: {plan.task.tied_to_ranks}",
+            fix=f"resume with {plan.ranks} ranks",
+        )
+    _refuse_other_budget(plan, ranks)
+    at_once = plan.batch_size * plan.ranks
+    if ranks > at_once:
+        raise UserError(
+            f"{ranks} ranks are more than the {at_once} seeds of a global batch ({plan.batch_size} for each of the"
+            f" {plan.ranks} ranks that {plan.run_id} was planned for): some would never have one",
+            fix=f"resume with {at_once // hosts * hosts or hosts} ranks or fewer",
+        )
+    threads = max(1, plan.threads * plan.ranks_per_host // (ranks // hosts))
+    return World(hosts=hosts, ranks=ranks, threads=threads)
+
+
+def refuse_unfit_ranks(ranks: int, *, device: str, hosts: int, machine: "MachineInfo | None") -> None:
+    """Raise a `UserError` if such hosts cannot start so many ranks."""
+    if ranks < 1:
+        raise UserError(f"{ranks} ranks cannot train: a run has one at least", fix="give --ranks 1, or more")
+    if ranks % hosts:
+        raise UserError(
+            f"{ranks} ranks do not divide among {hosts} hosts, and every host starts the same number",
+            fix=f"set train.ranks={math.ceil(ranks / hosts) * hosts}",
+        )
+    if machine is None:
+        return
+    if device == "cuda" and ranks > machine.num_gpus * hosts:
+        there = f"this machine has {machine.num_gpus}" if hosts == 1 else f"{hosts} hosts have {machine.num_gpus} each"
+        raise UserError(
+            f"{ranks} ranks want a GPU each, but {there}",
+            fix=f"set train.ranks={machine.num_gpus * hosts}, or train.device=cpu",
+        )
+    needed = ranks // hosts * RANK_MIB_AT_LEAST
+    if machine.memory_mib is not None and needed > machine.memory_mib:
+        raise UserError(
+            f"{ranks // hosts} ranks on one machine need {needed / 1024:.0f} GiB before they hold any data, but it has"
+            f" {machine.memory_mib / 1024:.0f} GiB",
+            fix=f"set train.ranks to the number of cores, {machine.num_cores * hosts}, or fewer",
+        )
+
+
+def _refuse_other_budget(plan: "Plan", ranks: int) -> None:
+    """A budget is what a rank's memory may hold, and fewer ranks would have to hold more."""
+    budget = plan.budget
+    if budget is not None and ranks < plan.ranks:
+        raise UserError(
+            f"{plan.run_id} has batches by budget (max_nodes {budget.max_nodes}, max_edges {budget.max_edges} for each"
+            f" of {plan.ranks} ranks): {ranks} ranks would hold more than that to take the same steps",
+            fix=f"resume with {plan.ranks} ranks or more",
+        )
+
+
+def effect_of(plan: "Plan") -> str:
+    """What another number of ranks than planned does to the losses, in words."""
+    if plan.sync.scheme == "deferred_allreduce":
+        return "the same steps, equal to rounding but for what a model itself draws or normalises by rank"
+    return "the same seeds at each step, but each rank updates alone between syncs, so losses are others"
+
+
+def stretches_of(starts: Iterable[tuple[int, int]]) -> tuple[Stretch, ...]:
+    """Which number of ranks did which steps, of (steps done, ranks) at every start of a run, in turn.
+
+    A start forgets what was done after its step: that is done again.
+
+    >>> stretches_of([(0, 4), (10, 2), (10, 3), (20, 3), (15, 4)])
+    (Stretch(first_step=0, ranks=4), Stretch(first_step=10, ranks=3), Stretch(first_step=15, ranks=4))
+    """
+    found: list[Stretch] = []
+    for first_step, ranks in starts:
+        found = [known for known in found if known.first_step < first_step]
+        if not found or found[-1].ranks != ranks:
+            found.append(Stretch(first_step, ranks))
+    return tuple(found)
+
+
+def ranks_at(stretches: Iterable[Stretch], steps_done: int) -> int:
+    """How many ranks did the step that made it `steps_done`, 1 or more; 0: none is known to have done it."""
+    return next((known.ranks for known in reversed(list(stretches)) if known.first_step < steps_done), 0)
+
+
+def in_words(stretches: Iterable[Stretch]) -> str:
+    """As `4 ranks to step 10, then 2`."""
+    known = list(stretches)
+    ends = [*(later.first_step for later in known[1:]), None]
+    parts = [f"{each.ranks}{'' if end is None else f' to step {end}'}" for each, end in zip(known, ends, strict=True)]
+    return f"ranks: {', then '.join(parts)}"
