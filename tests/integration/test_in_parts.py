@@ -60,7 +60,7 @@ def plan_in_parts(data_root: Path, parts: str):
             },
         }
         if dataset == parts:
-            raw["partition"] = {"placement": "per_rank", **WAYS[way]}
+            raw["partition"] = {"placement": "per_rank", "seeds": "equal", **WAYS[way]}
         return plan_experiment(NodeClassificationExperiment.model_validate(raw), dataset_root=data_root, run_id=run_id)
 
     return plan

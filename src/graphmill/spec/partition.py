@@ -59,7 +59,7 @@ class LookaheadSpec(Spec):
     """Exactly the rows that the next batches need: draws are keyed, so these are known before."""
 
     policy: Literal["lookahead"] = "lookahead"
-    window: PositiveInt = Field(8, description="batches whose rows are fetched together, each row once")
+    window: PositiveInt = Field(16, description="batches whose rows are fetched together, each row once")
 
 
 CacheSpec = Annotated[NoCacheSpec | HotCacheSpec | PresampledCacheSpec | LookaheadSpec, Field(discriminator="policy")]
@@ -78,7 +78,7 @@ class PartitionSpec(Spec):
         description="per_host: the ranks of a host share its parts; per_rank: each rank reads its own parts only",
     )
     seeds: Seeding = Field(
-        "equal",
+        "owner",
         description="which rank learns from a seed: equal, equal shares of a global batch; owner, the rank that owns "
         "the node",
     )
