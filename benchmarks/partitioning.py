@@ -46,7 +46,8 @@ def main() -> None:
     graphs = dict(GRAPHS)
     if options.graph:
         name, *sizes = options.graph
-        graphs[name] = tuple(map(int, sizes))
+        num_nodes, num_edges, num_features = map(int, sizes)
+        graphs[name] = (num_nodes, num_edges, num_features)
         options.graphs = [name]
     for name in options.graphs:
         origin = Origin.now()

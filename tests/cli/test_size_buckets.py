@@ -81,6 +81,14 @@ def test_the_table_of_the_predecessor_is_planned_without_data(graphmill, tmp_pat
     assert not any(each["has_data"] for each in json.loads(listed.out)["stages"])
 
 
+def test_a_stage_that_was_asked_for_is_trained_whatever_others_lack(graphmill, buckets):
+    ran = graphmill("pipeline", "run", buckets, "--stages", "small")
+    assert ran.code == 0, ran.err
+    assert "small is not evaluated on the data of absent" in ran.err
+    rows = (buckets.parent / "logs" / "sizes" / "evaluations.csv").read_text().splitlines()[1:]
+    assert {row.split(",")[3] for row in rows} == {"small", "large"}
+
+
 @pytest.mark.slow
 def test_stages_run_and_are_evaluated_on_all_sizes(graphmill, buckets, capfd):
     ran = graphmill("pipeline", "run", buckets, "--skip-missing-data")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from graphmill.base import exits
-from graphmill.base.errors import UserError
+from graphmill.base.errors import AbsentDataError, UserError
 from graphmill.base.files import write_text
 from graphmill.cluster.launch.pipeline import NEW, PlanOf, Stages
 from graphmill.record.find_weights import weights_of
@@ -60,10 +60,15 @@ def evaluate_on_all(
     if any((row.stage, row.weights) == (stage.name, weights) for row in known):
         return
     with tempfile.TemporaryDirectory(prefix=".plans-", dir=path.parent) as root:  # there a container sees it, too
-        plans = [_plan_path(stages, other, plan_of, Path(root)) for other in stages.pipeline.stages]
-        found = _run(folder, plans, python)
+        plans: list[tuple[StageSpec, Path]] = []
+        for other in stages.pipeline.stages:
+            try:
+                plans.append((other, _plan_path(stages, other, plan_of, Path(root))))
+            except AbsentDataError as error:  # of a stage that was not asked for
+                _log.info(f"{stage.name} is not evaluated on the data of {other.name}: {error.message}")
+        found = _run(folder, [path for _, path in plans], python)
     rows = []
-    for other, result in zip(stages.pipeline.stages, found, strict=True):
+    for (other, _), result in zip(plans, found, strict=True):
         if "refused" in result:
             _log.info(f"{stage.name} is not evaluated on the data of {other.name}: {result['refused']}")
             continue
