@@ -6,15 +6,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from killing import Tally, assert_same, run_with_kills
 from waiting import HANG_S
 
 from graphmill.record.events import Sync, events_in
+from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.spec.plan import Plan
+from graphmill.spec.world import world_of
 from graphmill.tasks.planning import plan_experiment
 
 pytestmark = pytest.mark.distributed
@@ -43,7 +46,7 @@ def parts(data_root: Path, environ) -> str:
 def plan_in_parts(data_root: Path, parts: str):
     """Two ranks of a small model, with a part each; 7 steps of each rank an epoch."""
 
-    def plan(way: str, run_id: str = "run", epochs: int = 3, dataset: str = parts) -> Plan:
+    def plan(way: str, epochs: int = 3, dataset: str = parts, **train: Any) -> Plan:
         raw = {
             "dataset": {"name": dataset},
             "model": {"kind": "graphsage", "hidden_channels": 8},
@@ -57,11 +60,12 @@ def plan_in_parts(data_root: Path, parts: str):
                 "sync": {"scheme": "local_sgd", "every": 2},
                 "checkpoint": {"every_steps": 2},
                 "prefetch": 3,
+                **train,
             },
         }
         if dataset == parts:
             raw["partition"] = {"placement": "per_rank", "seeds": "equal", **WAYS[way]}
-        return plan_experiment(NodeClassificationExperiment.model_validate(raw), dataset_root=data_root, run_id=run_id)
+        return plan_experiment(NodeClassificationExperiment.model_validate(raw), dataset_root=data_root, run_id="run")
 
     return plan
 
@@ -126,3 +130,21 @@ def test_asked_to_stop_while_rows_are_fetched_ahead(zygote, plan_in_parts, tmp_p
     assert 0 < folder.read_outcome().steps_per_rank < plan.last_step
     assert zygote.wait(zygote.start(folder, resume=True)) == [0, 0], zygote.said(folder)
     assert_same(folder, reference)
+
+
+@pytest.mark.parametrize("way", ["rows held", "topology in parts"])
+def test_another_number_of_ranks_continues(zygote, plan_in_parts, tmp_path, way):
+    """Two ranks with a part each, then one that has both: the same global batches, and losses but for rounding."""
+    plan = plan_in_parts(way, epochs=30, sync={"scheme": "deferred_allreduce", "every": 1})
+    reference = trained(zygote, plan, tmp_path / "reference")
+    folder = RunFolder.create(plan, tmp_path / "fewer")
+    pids = zygote.start(folder, resume=False)
+    give_up = time.monotonic() + HANG_S
+    while len(hashes(folder) if folder.events_path(0).exists() else ()) < 6 and time.monotonic() < give_up:
+        time.sleep(0.002)
+    zygote.kill(pids[1:], signal.SIGTERM)
+    assert zygote.wait(pids) == [75, 75], zygote.said(folder)
+    assert zygote.wait(zygote.start(folder, resume=True, world=world_of(plan, ranks=1, hosts=1))) == [0]
+    losses = [[float(row["loss"]) for row in read_metrics(run.metrics_path)] for run in (reference, folder)]
+    assert losses[1] == pytest.approx(losses[0], abs=1e-5)
+    assert [int(row["num_seeds"]) for row in read_metrics(folder.metrics_path)] == [plan.dataset.num_train] * 30

@@ -4,6 +4,7 @@ from graphmill.partition.placement import Placement
 from graphmill.record.staged import Share
 from graphmill.spec.partition import InParts
 from graphmill.spec.plan import Plan
+from graphmill.spec.world import World
 
 
 def share_of_host(asked: InParts, host: int, *, hosts: int, ranks: int) -> Share:
@@ -23,7 +24,8 @@ def share_of_host(asked: InParts, host: int, *, hosts: int, ranks: int) -> Share
     return Share(tuple(sorted(parts)), asked.topology == "replicated")
 
 
-def share_of_plan(plan: Plan, host: int) -> Share | None:
-    """What the ranks of a host read; None: all of the data."""
+def share_of_plan(plan: Plan, host: int, world: World | None = None) -> Share | None:
+    """What the ranks of a host read; None: all of the data. `world`: of the attempt; None: as planned."""
     asked = plan.task.in_parts
-    return None if asked is None else share_of_host(asked, host, hosts=plan.hosts, ranks=plan.ranks)
+    hosts, ranks = (plan.hosts, plan.ranks) if world is None else (world.hosts, world.ranks)
+    return None if asked is None else share_of_host(asked, host, hosts=hosts, ranks=ranks)

@@ -36,6 +36,7 @@ class Group:
     traffic: Traffic = field(default_factory=Traffic)
     spans: Spans = field(default_factory=Spans)  # of this rank: its loop, its loaders and its collectives
     process_group: dist.ProcessGroup | None = None
+    num_hosts: int = 1  # that the ranks are on, equally many on each
 
     def all_reduce(self, tensor: Tensor) -> None:
         """Sum `tensor` over the ranks, in place. Its bytes are payload."""

@@ -21,6 +21,7 @@ from graphmill.runtime.rank import Rank
 from graphmill.runtime.stop import StopRequest
 from graphmill.spec.plan import Plan
 from graphmill.spec.weights import InitialWeights
+from graphmill.spec.world import World
 from graphmill.sync.group import Group
 from graphmill.tasks.baselines import score_beside_runs
 from graphmill.tasks.build import build_task
@@ -51,8 +52,9 @@ class RankContext:
 def build(context: RankContext, device: torch.device, alive: Callable[[], None]) -> Training:
     """Everything one rank trains with, on `device`; `alive` is called at each step."""
     folder, plan, rank = context.folder, context.plan, context.rank
-    group = Group(rank.rank, rank.world_size, device)
-    share = share_of_plan(plan, rank.rank // rank.local_world_size)
+    group = Group(rank.rank, rank.world_size, device, num_hosts=rank.num_hosts)
+    world = World(hosts=rank.num_hosts, ranks=rank.world_size, threads=plan.threads)
+    share = share_of_plan(plan, rank.rank // rank.local_world_size, world)
     staged = staged_store_path(plan, os.environ, folder, share)
     task = build_task(plan if staged is None else plan.reading_from(str(staged)), group)
     initial = _initial_weights(folder, plan, task.model)

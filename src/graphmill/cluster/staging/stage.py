@@ -289,14 +289,15 @@ def _share_of(folder: RunFolder) -> Share | None:
         return None
     from graphmill.partition.shares import share_of_plan
 
-    number = "0" if plan.hosts == 1 else os.environ.get(_HOST_NUMBER, "")
-    if not (number.isascii() and number.isdecimal() and int(number) < plan.hosts):
+    world = folder.world()
+    number = "0" if world.hosts == 1 else os.environ.get(_HOST_NUMBER, "")
+    if not (number.isascii() and number.isdecimal() and int(number) < world.hosts):
         raise UserError(
-            f"{folder.path} trains on a graph in parts, on {plan.hosts} hosts, and {_HOST_NUMBER} does not say which of"
-            " them this one is",
+            f"{folder.path} trains on a graph in parts, on {world.hosts} hosts, and {_HOST_NUMBER} does not say which"
+            " of them this one is",
             fix=f"start this with srun, once per host; or by hand with {_HOST_NUMBER}=N, counted from 0",
         )
-    return share_of_plan(plan, int(number))
+    return share_of_plan(plan, int(number), world)
 
 
 def _dataset_of(folder: RunFolder, share: Share | None) -> Dataset:

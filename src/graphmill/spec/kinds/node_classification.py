@@ -170,8 +170,6 @@ class NodeClassificationPlan(TaskPlan):
     @property
     def tied_to_ranks(self) -> str:
         """Why another number of ranks than planned cannot resume, in words; "": it can."""
-        if self.in_parts is not None:
-            return "parts of its graph are placed by the ranks of the plan"
         return "" if self.presampled is None else "train.presampled holds the batches of the ranks of the plan"
 
     @property

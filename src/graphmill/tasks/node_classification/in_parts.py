@@ -69,7 +69,6 @@ class GraphInParts:
     own: NodeClassificationPlan
     seed: int
     num_threads: int
-    ranks_per_host: int
     batch_size: int
     group: Group
     shares: Shares = field(init=False)
@@ -84,7 +83,7 @@ class GraphInParts:
         own, path, group = self.own, Path(self.own.dataset.path), self.group
         store = PartedLabelledGraph.open(path)
         refuse_other_data(own.dataset, store.metadata.checksum)
-        placement = placement_of(self.asked, store.metadata.num_parts, group.world_size, self.ranks_per_host)
+        placement = placement_of(self.asked, store.metadata.num_parts, group)
         graph = PartedGraph.open(
             path,
             parts=placement.parts_of(group.rank),
@@ -217,8 +216,8 @@ class GraphInParts:
         return tuple(batch[owners == rank] for rank in range(self.group.world_size))
 
 
-def placement_of(asked: PartitionSpec, num_parts: int, world_size: int, ranks_per_host: int) -> Placement:
-    """Where parts lie, in hosts or in single ranks."""
+def placement_of(asked: PartitionSpec, num_parts: int, group: Group) -> Placement:
+    """Where parts lie, in hosts or in single ranks: those of this attempt, however many were planned."""
     if asked.placement == "per_rank":
-        return Placement(num_parts, world_size, 1)
-    return Placement(num_parts, world_size // ranks_per_host, ranks_per_host)
+        return Placement(num_parts, group.world_size, 1)
+    return Placement(num_parts, group.num_hosts, group.world_size // group.num_hosts)

@@ -30,15 +30,19 @@ class PreparedGraph:
 
 @dataclass(frozen=True, slots=True)
 class LabelsOfSplits:
-    """Classes by node id, of the nodes in a split; no array of all nodes is kept."""
+    """Classes by node id, of the nodes in a split: searched for in what is mapped, so that no array is kept."""
 
-    nodes: NDArray[np.int64]  # ascending
-    classes: NDArray[np.int64]
+    splits: tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...]  # of each split its nodes, ascending, and classes
 
     def __getitem__(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """The class of each of `ids` [n], which are in a split."""
-        found: NDArray[np.int64] = self.classes[np.searchsorted(self.nodes, ids)]
-        return found
+        classes = np.empty(len(ids), dtype=np.int64)
+        for nodes, its_classes in self.splits:
+            if len(nodes):
+                places = np.searchsorted(nodes, ids).clip(max=len(nodes) - 1)
+                here = np.flatnonzero(nodes[places] == ids)
+                classes[here] = its_classes[places[here]]
+        return classes
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +116,7 @@ class PartedLabelledGraph:
         """Classes of the nodes that are in a split."""
         graph = self._graph()
         splits: tuple[Split, ...] = ("train", "val", "test")
-        nodes = np.concatenate([graph.nodes_in(split) for split in splits])
-        classes = np.concatenate([graph.labels_in(split) for split in splits])
-        order = np.argsort(nodes)
-        return LabelsOfSplits(nodes[order], classes[order])
+        return LabelsOfSplits(tuple((graph.nodes_in(split), graph.labels_in(split)) for split in splits))
 
     def _graph(self) -> PartedGraph:
         return PartedGraph(self.path, self.metadata, ())

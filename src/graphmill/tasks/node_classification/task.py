@@ -283,4 +283,4 @@ class NodeClassification:
 def _source(plan: Plan, own: NodeClassificationPlan, group: Group) -> GraphSource:
     if own.partition is None:
         return WholeGraph(own, plan.seed, group)
-    return GraphInParts(own, plan.seed, plan.threads, plan.ranks_per_host, plan.batch_size, group)
+    return GraphInParts(own, plan.seed, plan.threads, plan.batch_size, group)
