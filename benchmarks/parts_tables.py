@@ -116,5 +116,33 @@ def _sweep(graphs: dict[str, Any]) -> list[str]:
     return lines
 
 
-TABLES = {"hot_caches": hot_caches, "presampled": presampled}
+def parts_training(result: dict[str, Any]) -> str:
+    """An epoch by each way to get at the parts, against the graph stored whole."""
+    lines = [
+        "**Training on parts**: GraphSAGE, fan-outs [25, 10], four ranks, each a host in a network namespace of its own"
+        " with one part; medians of runs that take turns. *crossed*: received on an interface beyond what the run on"
+        " the whole graph received, against what the loaders recorded\n",
+    ]
+    for name, found in result.items():
+        if not isinstance(found, dict) or "ways" not in found:
+            continue
+        whole = found["ways"]["whole"]
+        lines += [
+            f"| {name}, {found['rounds']} rounds | epoch s | ÷ whole | waits | rows fetched | loaders MiB | crossed ÷"
+            " recorded | peak MiB of a rank |",
+            "|" + "---|" * 8,
+        ]
+        for way, of in found["ways"].items():
+            ratio, recorded = of["epoch_over_whole"], of["loader_mib"] / found.get("ranks", 4)
+            crossed = f"{(of['interface_mib'] - whole['interface_mib']) / recorded:.3f}" if recorded else ""
+            lines.append(
+                f"| {way} | {of['epoch_s']:.2f} | {ratio['median']:.2f} ({ratio['q25']:.2f} to {ratio['q75']:.2f}) |"
+                f" {of['waiting']:.0%} | {of['fetched_rows']:,.0f} | {of['loader_mib']:,.1f} | {crossed} |"
+                f" {of['peak_rss_mib']:,.0f} |"
+            )
+        lines.append("")
+    return "\n".join(lines) + "\n" + source(result, "python benchmarks/parts_training.py --dataset-root FOLDER")
+
+
+TABLES = {"hot_caches": hot_caches, "presampled": presampled, "parts_training": parts_training}
 HEADLINES = {"hot_caches": hot_caches_headline}

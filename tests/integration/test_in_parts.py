@@ -12,7 +12,7 @@ import pytest
 from killing import Tally, assert_same, run_with_kills
 from waiting import HANG_S
 
-from graphmill.record.events import Sync, events_in
+from graphmill.record.events import Failure, Sync, events_in
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
@@ -148,3 +148,26 @@ def test_another_number_of_ranks_continues(zygote, plan_in_parts, tmp_path, way)
     losses = [[float(row["loss"]) for row in read_metrics(run.metrics_path)] for run in (reference, folder)]
     assert losses[1] == pytest.approx(losses[0], abs=1e-5)
     assert [int(row["num_seeds"]) for row in read_metrics(folder.metrics_path)] == [plan.dataset.num_train] * 30
+
+
+@pytest.mark.parametrize("way", ["rows fetched batch by batch", "topology in parts"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_rank_that_is_gone_ends_the_others(zygote, plan_in_parts, tmp_path, way, number):
+    """Killed, its connections break; frozen, like a host that is cut off, it sends no heartbeat. Nobody waits."""
+    folder = RunFolder.create(plan_in_parts(way, epochs=2000, hang_timeout_s=5), tmp_path)
+    pids = zygote.start(folder, resume=False)
+    give_up = time.monotonic() + HANG_S
+    while len(hashes(folder) if folder.events_path(0).exists() else ()) < 6 and time.monotonic() < give_up:
+        time.sleep(0.002)
+    zygote.kill(pids[1:], number)
+    failed: list[Failure] = []
+    while not failed and time.monotonic() < give_up:
+        time.sleep(0.05)
+        failed = events_in(folder.events_path(0), Failure)
+    zygote.kill(pids[1:])
+    codes = zygote.wait(pids, patience_s=HANG_S)
+    assert codes[1] == -signal.SIGKILL
+    assert failed, zygote.said(folder)
+    assert codes[0] not in (0, 75, -signal.SIGKILL), "the rank that is left ends by itself"
+    if number is signal.SIGSTOP:
+        assert "rank 1" in failed[0].message
