@@ -46,7 +46,7 @@ def edgy() -> LabelledGraph:
         edge_index=edges,
         features=dense(rng.standard_normal((300, 5))),
         labels=np.arange(300) % 4,
-        split=(rng.permutation(300) % 3).astype(np.int8),
+        split=(rng.permutation(300) % 4 - 1).astype(np.int8),
         name="edgy",
         source="random",
         synthetic=True,

@@ -103,7 +103,7 @@ def main() -> None:
     for name, undirected in (("synthetic/sbm", False), ("debian-packages", True), ("edgy", False), ("edgy", True)):
         data = whole(name, undirected=undirected)
         nodes = graphmill.open_partitioned(ROOT / f"parts/{name}/{NUM_PARTS}-ldg").nodes_in("train")
-        nodes = nodes[torch.randperm(len(nodes), generator=torch.Generator().manual_seed(1))][:95]
+        nodes = nodes[torch.randperm(len(nodes), generator=torch.Generator().manual_seed(1))][:70]
         for topology, ratio in itertools.product(("replicated", "partitioned"), (0.0, 0.1)):
             options = {"topology": topology, "cache_ratio": ratio, "undirected": undirected}
             found[f"{name} {options}"] = compared(name, data, nodes, **options)
