@@ -125,3 +125,42 @@ def test_nobody_holds_an_item_while_the_next_is_waited_for(depth):
     assert isinstance(next(items), Large)
     items.close()
     assert was_released == [True]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+@pytest.mark.parametrize("num_taken", [0, 1, 4, 19])
+def test_ranks_that_close_together_have_made_equally_many(depth, num_taken):
+    """However far each has got: as many as any may have made, and no more than there are."""
+    made = []
+    for delay_s in (0.0, 0.002):
+        numbers = iter(range(20))
+        mine: list[int] = []
+
+        def make(numbers=numbers, mine=mine, delay_s=delay_s):
+            for number in numbers:
+                time.sleep(delay_s)
+                mine.append(number)
+                yield number
+
+        with closing(prefetch(make, depth, together=True)) as items:
+            for _ in range(num_taken):
+                next(items)
+        made.append(len(mine))
+    assert made == [min(20, num_taken + depth + 1) if num_taken else 0] * 2
+    assert not workers()
+
+
+def test_a_failure_does_not_wait_for_what_other_ranks_would_make():
+    never = threading.Event()
+
+    def make():
+        yield 1
+        never.wait()  # a collective whose other ranks have gone
+        yield 2
+
+    with pytest.raises(ZeroDivisionError), closing(prefetch(make, 2, together=True)) as items:  # noqa: PT012
+        next(items)
+        raise ZeroDivisionError
+    never.set()
+    for thread in workers():
+        thread.join()

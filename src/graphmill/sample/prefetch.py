@@ -48,8 +48,9 @@ def prefetch(make: Callable[[], Iterator[Item]], depth: int, *, together: bool =
 
     def fill() -> None:
         try:
-            items = make()
-            for number, item in enumerate(items):
+            items, number = make(), -1
+            for item in items:
+                number += 1  # enumerate would hold the item while the next is made
                 if not put(item):
                     if together and not is_failing:
                         last = num_taken + depth  # items from 0; no rank can have made a later one

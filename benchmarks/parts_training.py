@@ -1,0 +1,225 @@
+"""Training on a graph in parts against the graph stored whole: four ranks on four hosts in network namespaces.
+
+    python benchmarks/parts_training.py --dataset NAME --parts parts/NAME/4-kaminpar --dataset-root FOLDER
+        [--ways whole "owner, vip" …] [--rounds 3] [--epochs 3] [--train-limit 65536]
+
+Prepare and partition the graph first (`graphmill partition NAME --num-parts 4 --fanouts 25 --fanouts 10`). The ways
+take turns, a run each a round: seconds of an epoch (the first is left out: it warms up), the share of it that the step
+waited for its batch, what loaders fetched, what the namespaces' interfaces received beside what the run recorded, and
+the peak of a rank's memory. Where seeds are shared out equally, the weights must be the whole graph's. Needs root.
+"""
+
+import argparse
+import csv
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from entries import write_entries
+from graphmill.record.events import Sync, events_in
+from graphmill.record.run_folder import RunFolder
+from harness import Spread, console, print_table
+from origin import Origin
+
+RANKS, PORT, NETWORK = 4, 29611, "10.213.7"
+WAYS: Final[Mapping[str, list[str]]] = {
+    "whole": [],
+    "equal, none": ["partition.seeds=equal", "partition.cache.policy=none"],
+    "equal, lookahead": ["partition.seeds=equal", "partition.cache.policy=lookahead"],
+    "owner, none": ["partition.seeds=owner", "partition.cache.policy=none"],
+    "owner, vip": ["partition.seeds=owner", "partition.cache.policy=vip"],
+    "owner, lookahead": ["partition.seeds=owner", "partition.cache.policy=lookahead"],
+    "partitioned, owner, vip": [
+        "partition.topology=partitioned",
+        "partition.seeds=owner",
+        "partition.cache.policy=vip",
+    ],
+    "partitioned, equal, lookahead": [
+        "partition.topology=partitioned",
+        "partition.seeds=equal",
+        "partition.cache.policy=lookahead",
+    ],
+}
+EXPERIMENT = """
+name: parts
+model: {kind: graphsage, hidden_channels: 256, num_layers: 2}
+train:
+  batch_size: 1024
+  num_neighbors: [25, 10]
+  ranks: 4
+  device: cpu
+  threads: 1
+  evaluate_every_epochs: 0
+  prefetch: 3
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dataset", required=True)
+    parser.add_argument("--parts", required=True)
+    parser.add_argument("--dataset-root", type=Path, required=True)
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--train-limit", type=int, default=65_536)
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # namespaces and ranks do not stay
+    origin = Origin.now()
+    with namespaces() as names, tempfile.TemporaryDirectory(prefix="graphmill-parts-") as folder:
+        found = measured(options, names, Path(folder))
+    entry = f"{options.dataset}, {options.parts.rsplit('/', 1)[-1]}"
+    show(found)
+    console.print(f"[dim]{write_entries('parts_training', {entry: (origin, found)})}[/dim]")
+
+
+def measured(options: argparse.Namespace, names: list[str], folder: Path) -> dict[str, Any]:
+    runs: dict[str, list[dict[str, Any]]] = {way: [] for way in options.ways}
+    hashes = set()
+    for number in range(options.rounds):
+        for way in options.ways:
+            run, its_hashes = one_run(options, names, folder / f"{way.replace(', ', '-')}-{number}", way)
+            runs[way].append(run)
+            if "owner" not in way:  # then the ranks share batches out as those of the whole graph do
+                hashes.add(its_hashes)
+            console.print(f"[dim]round {number + 1}, {way}: {run['epoch_s']:.2f} s an epoch[/dim]")
+    if len(hashes) != 1:
+        raise SystemExit("with equal shares of seeds the ways do not end with the same weights: nothing is written")
+    found: dict[str, Any] = {"rounds": options.rounds, "train_limit": options.train_limit, "ways": {}}
+    for way, its_runs in runs.items():
+        ratio = [run["epoch_s"] / whole["epoch_s"] for run, whole in zip(its_runs, runs["whole"], strict=True)]
+        medians = {key: statistics.median(run[key] for run in its_runs) for key in its_runs[0]}
+        found["ways"][way] = {**medians, "epoch_over_whole": vars_of(Spread.of(ratio))}
+    return found
+
+
+def vars_of(spread: Spread) -> dict[str, float]:
+    return {"median": spread.median, "q25": spread.q25, "q75": spread.q75}
+
+
+def one_run(
+    options: argparse.Namespace, names: list[str], folder: Path, way: str
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """A run of all epochs by four ranks. Returns what it measured, and the hashes of its parameters."""
+    folder.mkdir()
+    (folder / "parts.yaml").write_text(EXPERIMENT)
+    overrides = [f"dataset.name={options.dataset if way == 'whole' else options.parts}", *WAYS[way]]
+    overrides += [f"dataset.train_limit={options.train_limit}", f"train.epochs={options.epochs}"]
+    command = [sys.executable, "-m", "graphmill.train", str(folder / "parts.yaml"), "--run-id", "run"]
+    command += ["--logs-root", str(folder / "logs"), "--dataset_root", str(options.dataset_root)]
+    command += [word for override in overrides for word in ("-O", override)]
+    shared = {"MASTER_ADDR": f"{NETWORK}.1", "MASTER_PORT": str(PORT), "OMP_NUM_THREADS": "1"}
+    shared |= {"WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0", "OMP_WAIT_POLICY": "PASSIVE"}
+    shared |= {"GLOO_SOCKET_IFNAME": "eth0"}  # they have one host name, and would else be taken for one host
+    before = [received_bytes(name) for name in names]
+    logs = [(folder / f"{rank}.log").open("w") for rank in range(RANKS)]
+    ranks = [
+        subprocess.Popen(
+            ["ip", "netns", "exec", name, *command],
+            env={**os.environ, **shared, "RANK": str(rank)},
+            stdout=logs[rank],
+            stderr=subprocess.STDOUT,
+        )
+        for rank, name in enumerate(names)
+    ]
+    try:
+        codes = [rank.wait(timeout=900) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+        for log in logs:
+            log.close()
+    if codes != [0] * RANKS:
+        raise SystemExit(f"{way}: exit statuses {codes}\n{(folder / '0.log').read_text()[-3000:]}")
+    crossed = sum(received_bytes(name) - old for name, old in zip(names, before, strict=True))
+    run = RunFolder(folder / "logs" / "run")
+    return facts(run, crossed), tuple(event.parameter_hash for event in events_in(run.events_path(0), Sync))
+
+
+def facts(run: RunFolder, crossed: int) -> dict[str, Any]:
+    """Of all epochs but the first; bytes of the whole run, of all hosts."""
+    with run.metrics_path.open() as file:
+        rows = list(csv.DictReader(file))
+    later = rows[1:]
+
+    def mean(column: str) -> float:
+        return statistics.fmean(float(row[column] or 0) for row in later)
+
+    epoch_s = mean("train_s")
+    return {
+        "epoch_s": epoch_s,
+        "waiting": mean("wait_s") / epoch_s,
+        "fetch_s": mean("fetch_s"),
+        "remote_rows": mean("remote_rows"),
+        "fetched_rows": mean("fetched_rows"),
+        "loader_mib": mean("loader_mib"),
+        "interface_mib": mean("interface_mib_epoch"),
+        "recorded_mib": mean("measured_mib_epoch"),
+        "crossed_mib": crossed / 2**20,
+        "peak_rss_mib": max(float(row["peak_rss_mib"]) for row in rows),
+    }
+
+
+def received_bytes(name: str) -> int:
+    """By the counter of the namespace's interface."""
+    line = subprocess.run(
+        ["ip", "netns", "exec", name, "cat", "/proc/net/dev"], capture_output=True, text=True, check=True
+    ).stdout
+    (found,) = (row for row in line.splitlines() if row.strip().startswith("eth0:"))
+    return int(found.partition(":")[2].split()[0])
+
+
+@contextmanager
+def namespaces() -> Iterator[list[str]]:
+    """Four hosts on a switch; they are gone afterwards."""
+    names, switch = [f"gmparts{number}" for number in range(RANKS)], "gmparts"
+
+    def ip(*words: str) -> None:
+        subprocess.run(["ip", *words], check=True)
+
+    ip("link", "add", switch, "type", "bridge")
+    ip("link", "set", switch, "up")
+    try:
+        for number, name in enumerate(names):
+            ip("netns", "add", name)
+            ip("link", "add", f"{switch}v{number}", "type", "veth", "peer", "name", "eth0", "netns", name)
+            ip("link", "set", f"{switch}v{number}", "master", switch, "up")
+            ip("-n", name, "addr", "add", f"{NETWORK}.{number + 1}/24", "dev", "eth0")
+            ip("-n", name, "link", "set", "lo", "up")
+            ip("-n", name, "link", "set", "eth0", "up")
+        yield names
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], check=False)
+        subprocess.run(["ip", "link", "del", switch], check=False)
+
+
+def show(found: Mapping[str, Any]) -> None:
+    rows = [
+        [
+            way,
+            f"{of['epoch_s']:.2f}",
+            str(Spread(**of["epoch_over_whole"])),
+            f"{of['waiting']:.0%}",
+            f"{of['fetched_rows']:,.0f}",
+            f"{of['loader_mib']:,.1f}",
+            f"{of['interface_mib']:,.1f}",
+            f"{of['recorded_mib']:,.1f}",
+            f"{of['peak_rss_mib']:,.0f}",
+        ]
+        for way, of in found["ways"].items()
+    ]
+    heading = ["", "s", "÷ whole", "waits", "rows fetched", "loaders MiB", "interface MiB", "syncs MiB", "peak MiB"]
+    print_table("an epoch of four ranks on four hosts", heading, rows)
+
+
+if __name__ == "__main__":
+    main()
