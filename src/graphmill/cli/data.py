@@ -320,7 +320,7 @@ def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
     from graphmill.record.evaluations import recorded_baselines
     from graphmill.record.metrics import read_metrics
     from graphmill.record.staged import data_read, data_read_in_words
-    from graphmill.report.fetched import FetchedByEpoch
+    from graphmill.spec.fetching import FetchedByEpoch
 
     plan, outcome = run.read_plan(), run.read_outcome()
     rows = read_metrics(run.metrics_path, is_growing=True) if run.metrics_path.exists() else []

@@ -9,7 +9,6 @@ from graphmill.monitor.summary import HostSummary, read_monitors, summarise
 from graphmill.record.documents import read_document
 from graphmill.record.evaluations import read_evaluations
 from graphmill.record.run_folder import RunFolder
-from graphmill.report.fetched import EPOCH_COLUMNS, FetchedByEpoch
 from graphmill.report.figures import prediction_charts
 from graphmill.report.page import Block, Facts, Figures, Headline, Page, PageCell, Remark, Section, Shown, Table, filled
 from graphmill.report.page import table as table_of
@@ -26,6 +25,7 @@ from graphmill.report.sections import (
 )
 from graphmill.report.style import scheme_words
 from graphmill.spec.columns import DATA_UNIT
+from graphmill.spec.fetching import EPOCH_COLUMNS, FetchedByEpoch
 from graphmill.spec.plan import Plan
 
 MOST_EPOCHS = 1000

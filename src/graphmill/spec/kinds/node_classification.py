@@ -19,6 +19,7 @@ from graphmill.spec.experiment import (
     TaskSpec,
     TrainSpec,
 )
+from graphmill.spec.fetching import FETCHING
 from graphmill.spec.kinds.kind import (
     DatasetInfo,
     FromCatalogue,
@@ -29,10 +30,9 @@ from graphmill.spec.kinds.kind import (
     StepShape,
     TaskPlan,
 )
-from graphmill.spec.kinds.parted_memory import PartedGraphSizes, held_bytes, mapped_bytes
+from graphmill.spec.parted_memory import PartedGraphSizes, held_bytes, mapped_bytes
 from graphmill.spec.partition import (
     DEFAULT_METHOD,
-    FETCHING,
     PARTS_FOLDER,
     InParts,
     PartitionSpec,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from graphmill.report.fetched import FetchedByEpoch
+from graphmill.spec.fetching import FetchedByEpoch
 
 
 def row(remote, fetched, wait_s=1.0, train_s=4.0):

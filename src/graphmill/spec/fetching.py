@@ -1,10 +1,27 @@
-"""What a run on a graph in parts fetched from other ranks, of metrics.csv; nothing of a run on a graph stored whole."""
+"""What a run on a graph in parts records of what it fetched from other ranks, and what there is to say of it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-EPOCH_COLUMNS = {
+from graphmill.spec.columns import Column
+
+FETCHING: Final[Mapping[str, Column]] = {
+    "remote_rows": Column("rows", "integer", "features that batches of this epoch read of other parts, over all ranks"),
+    "cache_hit_rate": Column(
+        "", "number", "share of remote_rows that was not fetched: held in hot caches, or fetched for an earlier batch"
+    ),
+    "fetched_rows": Column("rows", "integer", "of remote_rows, those that came from other ranks"),
+    "fetched_mib": Column(
+        "MiB", "number", "measured: features that loaders received from other ranks in this epoch, over all ranks"
+    ),
+    "loader_mib": Column(
+        "MiB", "number", "measured: all that loaders received, ids and edges included, over all ranks"
+    ),
+    "fetch_s": Column("s", "number", "spent fetching in this epoch (rank 0; may overlap the step)"),
+}
+"""What a run on a graph in parts records of an epoch; of the steps of the attempt that ends it. Else empty."""
+EPOCH_COLUMNS: Final = {
     "cache_hit_rate": "hit rate of caches",
     "remote_rows": "rows of other parts",
     "fetched_mib": "features fetched, MiB",
