@@ -13,11 +13,13 @@ _LAZY: Final = {  # public name: the module that defines it. pyproject.toml list
     "SeededSolver": "graphmill.tasks.assignment.seeded",
     "load": "graphmill.train.load",
     "memory_snapshot": "graphmill.train.memory_snapshot",
+    "open_partitioned": "graphmill.sample.distributed.opened",
 }
 _LAZY_MODULES: Final = ("assignment",)
-__all__ = ["NeighborLoader", "SeededSolver", "__version__", "load", "memory_snapshot"]
+__all__ = ["NeighborLoader", "SeededSolver", "__version__", "load", "memory_snapshot", "open_partitioned"]
 
 if TYPE_CHECKING:
+    from graphmill.sample.distributed.opened import open_partitioned
     from graphmill.sample.loader import NeighborLoader
     from graphmill.tasks.assignment.seeded import SeededSolver
     from graphmill.train.load import load

@@ -1,5 +1,6 @@
 """Runs on a graph in parts: weights of the run on the whole graph, whatever happens to them on the way."""
 
+import json
 import random
 import signal
 import subprocess
@@ -15,6 +16,8 @@ from waiting import HANG_S
 from graphmill.record.events import Failure, Sync, events_in
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
+from graphmill.report.markdown import markdown
+from graphmill.report.run_page import run_page
 from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.spec.plan import Plan
 from graphmill.spec.world import world_of
@@ -90,6 +93,26 @@ def test_weights_are_those_of_the_run_on_the_whole_graph(zygote, plan_in_parts, 
     found, expected = in_parts.read_outcome(), whole.read_outcome()
     assert found.test["micro_f1"] == expected.test["micro_f1"]
     assert found.best["micro_f1"] == expected.best["micro_f1"]
+
+
+def test_what_was_fetched_is_shown(zygote, plan_in_parts, data_root, tmp_path, graphmill):
+    """By inspect and by the report of a run on parts, and by nothing of another run."""
+    shown = {}
+    for name, dataset in (("in_parts", None), ("whole", "cora")):
+        plan = plan_in_parts("rows held", name, **({} if dataset is None else {"dataset": dataset}))
+        folder = trained(zygote, plan, tmp_path / "logs")
+        facts = json.loads(graphmill("inspect", str(folder.path), "--dataset-root", str(data_root), "--json").out)
+        page = markdown(run_page(folder, written="now"))
+        shown[name] = facts["fetched"], page
+    rows = read_metrics(tmp_path / "logs" / "in_parts" / "metrics.csv")
+    fetched, page = shown["in_parts"]
+    remote, received = (sum(int(row[name]) for row in rows) for name in ("remote_rows", "fetched_rows"))
+    assert (fetched["num_epochs"], fetched["remote_rows"]) == (3, remote / 3)
+    assert 0 < fetched["hit_rate"] == 1 - received / remote < 1
+    assert "hit rate" in page
+    fetched, page = shown["whole"]
+    assert fetched is None
+    assert "hit rate" not in page
 
 
 @pytest.mark.parametrize("way", WAYS)

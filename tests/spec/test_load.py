@@ -91,8 +91,8 @@ def test_a_section_is_replaced_as_a_whole(file):
         ),
         (
             "zzzz: 4\n",
-            "{f}:1: zzzz is not a known key; known: dataset, init_from, model, name, slurm, sources, staging, task,"
-            " train",
+            "{f}:1: zzzz is not a known key; known: dataset, init_from, model, name, partition, slurm, sources,"
+            " staging, task, train",
             "remove zzzz",
         ),
         ("train:\n  epochs: four\n", '{f}:2: train.epochs is "four", but it takes a whole number > 0, or null', None),

@@ -76,3 +76,43 @@ def test_a_strangers_model_has_no_size_yet():
 def test_a_neighbourhood_is_no_larger_than_the_graph():
     assert modelled(plan(num_neighbors=[-1, -1])).nodes_per_batch == REDDIT.num_nodes
     assert modelled(plan()).nodes_per_batch < 1024 * (1 + 25 + 250) + 1
+
+
+def parted(*, ranks=2, hosts=2, num_parts=4, **partition):
+    asked = {"train": {"ranks": ranks, "epochs": 1}, "partition": partition}
+    dataset = REDDIT.model_copy(update={"num_parts": num_parts})
+    machine = MachineInfo(num_cores=8, num_gpus=0)
+    experiment = NodeClassificationExperiment.model_validate(asked)
+    return modelled(resolve(experiment, machine=machine, dataset=dataset, run_id="r", hosts=hosts))
+
+
+ROW, NODES = 602 * 4, 232_965
+NO_CACHE = {"policy": "none"}
+
+
+def test_a_host_maps_its_parts_the_book_and_a_replicated_topology():
+    """The fullest part may exceed the mean by 5 %; the union of both directions has 2 entries an edge at most."""
+    topology = 8 * NODES + 4 * 2 * 114_615_892
+    of_parts = NODES * (ROW + 4 + 16) + topology
+    for hosts, share in ((1, 1.0), (2, 0.525), (4, 0.2625)):
+        found = parted(ranks=4, hosts=hosts, topology="partitioned").memory.data_mib
+        assert found == pytest.approx((share * of_parts + 4 * NODES) / 2**20, rel=1e-6)
+        whole = parted(ranks=4, hosts=hosts).memory.data_mib
+        assert whole - found == pytest.approx(topology / 2**20, rel=1e-6)
+
+
+def test_a_rank_holds_its_cache_as_far_as_rows_are_remote():
+    without = parted(cache=NO_CACHE).memory.index_mib
+    for asked, rows in ((0.1, 0.1), (0.9, 0.5)):  # half of the rows are on the other host
+        held = parted(cache={"policy": "vip", "ratio": asked}).memory.index_mib - without
+        assert held == pytest.approx(int(rows * NODES) * (ROW + 32) / 2**20, rel=1e-6)
+    alone = parted(ranks=2, hosts=1, cache={"policy": "vip", "ratio": 0.5}).memory.index_mib
+    assert alone == without, "both ranks read all parts"
+    capped = parted(cache={"policy": "degree", "ratio": 0.1, "mib": 1}).memory.index_mib - without
+    assert 1 < capped < 2
+
+
+def test_a_window_holds_the_rows_of_its_batches():
+    one, eight = (parted(cache=cache).memory.index_mib for cache in (NO_CACHE, {"policy": "lookahead", "window": 8}))
+    rows = parted().nodes_per_batch
+    assert eight - one == pytest.approx(7 * 3 * rows * ROW / 2**20, rel=1e-6)

@@ -74,6 +74,30 @@ def test_a_plan_without_the_data_is_made_from_published_sizes_and_cannot_be_trai
     assert list(tmp_path.iterdir()) == []
 
 
+def test_parts_that_are_not_there_are_planned_from_published_sizes(tmp_path, caplog):
+    plan = plan_experiment(experiment("parts/ogbn-products/2-metis"), dataset_root=tmp_path / "data", run_id="r")
+    assert (plan.dataset.checksum, plan.task.in_parts.num_parts) == (FromCatalogue(), 2)
+    assert "sizes from the catalogue; not prepared here" in caplog.messages[0]
+    assert modelled(plan).memory.data_mib > 0
+    with pytest.raises(UserError, match="2 parts") as refused:
+        RunFolder.create(plan, tmp_path / "logs")
+    here = f"--dataset-root {tmp_path}/data"
+    assert f"graphmill prepare ogbn-products {here}" in refused.value.fix
+    assert f"graphmill partition ogbn-products --num-parts 2 --method metis {here}" in refused.value.fix
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_parts_of_prepared_data_that_are_missing_say_what_to_type(tmp_path):
+    prepare("synthetic/sbm", root=tmp_path, options=SBM)
+    with pytest.raises(UserError, match="synthetic/sbm has no such parts") as error:
+        plan_experiment(experiment("parts/synthetic/sbm/3-kaminpar"), dataset_root=tmp_path, run_id="r")
+    assert error.value.fix == f"graphmill partition synthetic/sbm --num-parts 3 --dataset-root {tmp_path}"
+    with pytest.raises(UserError, match="no dataset 'mine'") as error:
+        plan_experiment(experiment("parts/mine/3-kaminpar"), dataset_root=tmp_path, run_id="r")
+    assert "graphmill prepare mine" in error.value.fix
+    assert "graphmill partition mine --num-parts 3" in error.value.fix
+
+
 def test_published_sizes_are_those_of_the_prepared_data(tmp_path):
     prepare_embedded(experiment("debian-packages"), tmp_path)
     here, published = (

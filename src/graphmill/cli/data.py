@@ -320,6 +320,7 @@ def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
     from graphmill.record.evaluations import recorded_baselines
     from graphmill.record.metrics import read_metrics
     from graphmill.record.staged import data_read, data_read_in_words
+    from graphmill.spec.fetching import FetchedByEpoch
 
     plan, outcome = run.read_plan(), run.read_outcome()
     rows = read_metrics(run.metrics_path, is_growing=True) if run.metrics_path.exists() else []
@@ -333,6 +334,7 @@ def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
                 "outcome": outcome,
                 "attempts": attempts,
                 "last_epoch": last,
+                "fetched": FetchedByEpoch.of(rows),
                 "data_read": data_read(run),
             }
         )
@@ -360,6 +362,8 @@ def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
         if by is not None:  # not a measure of the user's own
             scores = f"val {found[0][by.name]:.4f}, test {found[1][by.name]:.4f}"
             facts.append((baseline.words, scores if by == primary else f"{by.words} {scores}"))
+    fetched = FetchedByEpoch.of(rows)
+    facts += [] if fetched is None else fetched.described()
     print_facts([*facts, *_whence(plan)], title=plan.run_id)
 
 

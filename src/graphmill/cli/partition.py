@@ -194,7 +194,7 @@ def _wanted(num_parts: int, method: str, balance: str | None, seed: int, fanouts
 
 
 def _place(root: Path, dataset: str, name: str) -> Path:
-    from graphmill.partition.metadata import PARTS_FOLDER
+    from graphmill.spec.partition import PARTS_FOLDER
     from graphmill.tasks.stores import store_path
 
     if "/" in name:

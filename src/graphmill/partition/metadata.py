@@ -13,9 +13,6 @@ from graphmill.graph.header import FILE_NAME, Header, damaged, read_header, read
 from graphmill.graph.metadata import Expected
 from graphmill.graph.topology import index_dtype
 
-PARTS_FOLDER: Final = "parts"
-"""Under a dataset root: parts/<dataset>/<name of the partition>."""
-
 Quantity = StrictInt | float | tuple[StrictInt, ...] | tuple[float, ...]
 """A measurement of all parts together, or of each."""
 

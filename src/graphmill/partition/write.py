@@ -28,7 +28,7 @@ CHUNK_BYTES: Final = 2**25  # of an array that is in memory at a time
 _FILES_PER_PART: Final = 8  # that are open at once, with a margin
 _SPLITS: Final = ("train", "val", "test")
 
-Read = Callable[[int], NDArray[Any]]
+ReadRows = Callable[[int], NDArray[Any]]
 """The next rows of an array, so many."""
 
 
@@ -165,7 +165,7 @@ def _copy_topology(store: GraphStore, folder: PartsFolder, prefix: str) -> None:
 
 def _split_topology(store: GraphStore, folder: PartsFolder, prefix: str) -> None:
     """In-edges of the nodes of each part, with their features, and which entries of the whole they are."""
-    columns: dict[str, Read | None] = {f"{prefix}indices": None}
+    columns: dict[str, ReadRows | None] = {f"{prefix}indices": None}
     with ExitStack() as stack:
         if store.metadata.edge_features and not prefix:
             columns["edge_attr"] = None
@@ -174,7 +174,7 @@ def _split_topology(store: GraphStore, folder: PartsFolder, prefix: str) -> None
         _split_ragged(store, folder, f"{prefix}indptr", columns, entries=f"{prefix}entries")
 
 
-def _features_by_id(store: GraphStore, stack: ExitStack) -> Read:
+def _features_by_id(store: GraphStore, stack: ExitStack) -> ReadRows:
     """Features of the entries of both directions, gathered by the ids of the edges that they are."""
     record = store.metadata.arrays["undirected_edge_ids"]
     ids = stack.enter_context(ArrayReader(store.path / "undirected_edge_ids.npy", record))
@@ -205,7 +205,7 @@ def _split_ragged(
     store: GraphStore,
     folder: PartsFolder,
     indptr_name: str,
-    columns: Mapping[str, Read | None],  # None: the store's array of that name
+    columns: Mapping[str, ReadRows | None],  # None: the store's array of that name
     *,
     entries: str | None = None,
 ) -> None:
@@ -242,10 +242,10 @@ def _split_ragged(
 
 
 def _columns(
-    store: GraphStore, folder: PartsFolder, columns: Mapping[str, Read | None], lengths: Ids, stack: ExitStack
-) -> tuple[list[Read], list[list[ArrayWriter]], int]:
+    store: GraphStore, folder: PartsFolder, columns: Mapping[str, ReadRows | None], lengths: Ids, stack: ExitStack
+) -> tuple[list[ReadRows], list[list[ArrayWriter]], int]:
     """Of each column how it is read and written; and the bytes of its widest row."""
-    reads: list[Read] = []
+    reads: list[ReadRows] = []
     writers, row_bytes = [], 1
     for name, read in columns.items():
         record = store.metadata.arrays[name if read is None else "edge_attr"]

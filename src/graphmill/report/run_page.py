@@ -10,7 +10,7 @@ from graphmill.record.documents import read_document
 from graphmill.record.evaluations import read_evaluations
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.figures import prediction_charts
-from graphmill.report.page import Block, Figures, Headline, Page, PageCell, Remark, Section, Shown, Table, filled
+from graphmill.report.page import Block, Facts, Figures, Headline, Page, PageCell, Remark, Section, Shown, Table, filled
 from graphmill.report.page import table as table_of
 from graphmill.report.predictions import open_predictions
 from graphmill.report.profile_section import profile_section
@@ -25,6 +25,7 @@ from graphmill.report.sections import (
 )
 from graphmill.report.style import scheme_words
 from graphmill.spec.columns import DATA_UNIT
+from graphmill.spec.fetching import EPOCH_COLUMNS, FetchedByEpoch
 from graphmill.spec.plan import Plan
 from graphmill.spec.world import effect_of
 
@@ -43,6 +44,7 @@ def run_page(folder: RunFolder, *, written: str) -> Page:
         Section("Measures", told(lambda: _measures(record))),
         Section("Predictions", told(lambda: _predictions(folder))),
         time_section(folder),
+        Section("What was fetched of other parts", told(lambda: _fetched(record))),
         profile_section(folder),
         Section("What it used", told(lambda: _used(folder))),
         *verified_sections(folder),
@@ -161,6 +163,14 @@ def _exact(value: PageCell) -> PageCell:
     return Shown(_score(value), value) if isinstance(value, float) else value
 
 
+def _fetched(record: RunRecord) -> list[Block]:
+    """Means per epoch; nothing of a graph that is stored whole."""
+    found = FetchedByEpoch.of(record.rows)
+    if found is None:
+        return []
+    return [Facts(f"Means of {found.num_epochs} epochs, over all ranks", tuple(found.described()))]
+
+
 def _used(folder: RunFolder) -> list[Block]:
     """What the job asked for and used, where it was a job; else what the monitors measured."""
     if folder.epilog_path.is_file():
@@ -249,6 +259,7 @@ def _epochs(record: RunRecord) -> tuple[Block, ...]:
         **{f"val_{each.name}": f"val {_with_unit(each.words, _unit(record, each.unit))}" for each in kind.measures},
         **{"train_s": "training, s", "eval_s": "evaluating, s", "seeds_per_s": f"{kind.seeds_are}/s"},
         **({"num_syncs": "syncs", "measured_mib_epoch": "sent, MiB"} if record.plan.ranks > 1 else {}),
+        **(EPOCH_COLUMNS if FetchedByEpoch.of(record.rows) is not None else {}),
         **{"peak_rss_mib": "memory of rank 0, MiB", "attempt": "attempt"},
     }
     rows = [tuple(row.get(name) for name in columns) for row in record.rows[::-1][::step][::-1]]

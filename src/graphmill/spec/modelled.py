@@ -47,7 +47,8 @@ class Modelled(Spec):
 
 def modelled(plan: Plan) -> Modelled:
     """All figures of `plan`."""
-    sizes = plan.kind.sizes(plan.task, StepShape(plan.batch_size, plan.device, plan.precision, plan.budget))
+    step = StepShape(plan.batch_size, plan.device, plan.precision, plan.budget, plan.ranks, plan.hosts)
+    sizes = plan.kind.sizes(plan.task, step)
     # Which parameters a pattern freezes is known only once the model is built.
     parameters = None if plan.optimizer.frozen else sizes.num_parameters
     memory = _memory(plan, sizes, parameters)

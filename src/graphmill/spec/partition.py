@@ -1,6 +1,6 @@
 """How ranks train on a graph in parts: where sampling happens, who has which parts and seeds, what else they hold."""
 
-from collections.abc import Mapping
+import re
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
@@ -8,24 +8,14 @@ from pydantic import Field, PositiveInt
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
-from graphmill.spec.columns import Column
+
+PARTS_FOLDER: Final = "parts"
+"""Under a dataset root: parts/<dataset>/<name of the partition>."""
+DEFAULT_METHOD: Final = "kaminpar"
+"""Which partitioner `graphmill partition` chooses for graphs that it has the memory for."""
+_PARTS_NAME: Final = re.compile(rf"{PARTS_FOLDER}/(?P<dataset>.+)/(?P<num_parts>[1-9][0-9]*)-(?P<method>[a-z]+)")
 
 Seeding = Literal["equal", "owner"]
-FETCHING: Final[Mapping[str, Column]] = {
-    "remote_rows": Column("rows", "integer", "features that batches of this epoch read of other parts, over all ranks"),
-    "cache_hit_rate": Column(
-        "", "number", "share of remote_rows that was not fetched: held in hot caches, or fetched for an earlier batch"
-    ),
-    "fetched_rows": Column("rows", "integer", "of remote_rows, those that came from other ranks"),
-    "fetched_mib": Column(
-        "MiB", "number", "measured: features that loaders received from other ranks in this epoch, over all ranks"
-    ),
-    "loader_mib": Column(
-        "MiB", "number", "measured: all that loaders received, ids and edges included, over all ranks"
-    ),
-    "fetch_s": Column("s", "number", "spent fetching in this epoch (rank 0; may overlap the step)"),
-}
-"""What a run on a graph in parts records of an epoch; of the steps of the attempt that ends it. Else empty."""
 
 
 class NoCacheSpec(Spec):
@@ -83,6 +73,25 @@ class PartitionSpec(Spec):
         "the node",
     )
     cache: CacheSpec = HotCacheSpec()
+
+
+@dataclass(frozen=True, slots=True)
+class PartsName:
+    """What the name of a partition says of it, if it has the name that `graphmill partition` gives."""
+
+    dataset: str
+    num_parts: int
+    method: str
+
+
+def parts_named(name: str) -> PartsName | None:
+    """What the name of prepared data says, or None.
+
+    >>> parts_named("parts/ogbn-products/2-kaminpar")
+    PartsName(dataset='ogbn-products', num_parts=2, method='kaminpar')
+    """
+    found = _PARTS_NAME.fullmatch(name)
+    return None if found is None else PartsName(found["dataset"], int(found["num_parts"]), found["method"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from graphmill.runtime.machine import machine_info
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.kinds import find_kind
 from graphmill.spec.kinds.kind import AnyKind, DatasetInfo
+from graphmill.spec.partition import parts_named
 from graphmill.spec.plan import MachineInfo, NumBatches, Plan, resolve
 from graphmill.tasks.stores import (
     CutsByBudget,
@@ -114,7 +115,8 @@ def _num_batches(experiment: Experiment, store: Store | None) -> NumBatches | No
 def _published(kind: AnyKind, experiment: Experiment, root: Path) -> DatasetInfo:
     """What the catalogue knows of data that are not prepared, if that is enough."""
     name = experiment.dataset.name
-    known = known_dataset(kind, name)
+    parts = parts_named(name)
+    known = known_dataset(kind, name if parts is None else parts.dataset)
     info: DatasetInfo | None = None
     if known is not None:
         info = kind.from_catalogue(experiment, known, str(store_path(name, root).absolute()))

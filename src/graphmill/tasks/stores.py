@@ -13,6 +13,7 @@ from graphmill.config.frozen import Spec
 from graphmill.graph.header import Header, is_prepared, prepared_in
 from graphmill.spec.kinds import DEFAULT_TASK
 from graphmill.spec.kinds.kind import AnyKind, DatasetInfo, KnownDataset
+from graphmill.spec.partition import DEFAULT_METHOD, parts_named
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 
@@ -138,6 +139,16 @@ def known_dataset(kind: AnyKind, name: str) -> KnownDataset | None:
 def not_prepared(kind: AnyKind, name: str, root: Path) -> AbsentDataError:
     """The error of requested data that are not prepared."""
     here = f"--dataset-root {root}"
+    parts = parts_named(name)
+    if parts is not None:
+        method = "" if parts.method == DEFAULT_METHOD else f" --method {parts.method}"
+        split = f"graphmill partition {parts.dataset} --num-parts {parts.num_parts}{method} {here}"
+        if find_store(kind, parts.dataset, root) is not None:
+            return AbsentDataError(f"{parts.dataset} has no such parts under {root}: {name}", fix=split)
+        whole = not_prepared(kind, parts.dataset, root)
+        return AbsentDataError(
+            f"there is no {name} under {root}, and {whole.message}", fix=f"{whole.fix}; then {split}"
+        )
     of_task = "" if kind.name == DEFAULT_TASK else f" --task {kind.name}"
     known = known_dataset(kind, name)
     if known is not None:

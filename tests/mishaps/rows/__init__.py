@@ -1,6 +1,6 @@
 """All mishaps, one table per file."""
 
-from rows import archives, captures, experiments, jobs, models, runs, series, tables
+from rows import archives, captures, experiments, jobs, models, parts, runs, series, tables
 
 ROWS = [
     *archives.ROWS,
@@ -10,5 +10,6 @@ ROWS = [
     *experiments.ROWS,
     *jobs.ROWS,
     *models.ROWS,
+    *parts.ROWS,
     *runs.ROWS,
 ]

@@ -84,6 +84,8 @@ class StepShape:
     device: Literal["cpu", "cuda"]
     precision: Literal["fp32", "bf16"]
     budget: BatchBudget | None = None  # None: batches are `batch_size` seeds
+    ranks: int = 1
+    hosts: int = 1
 
 
 @dataclass(frozen=True, slots=True)

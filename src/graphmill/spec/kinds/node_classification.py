@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
-from graphmill.base.errors import UserError
+from graphmill.base.errors import AbsentDataError, UserError
 from graphmill.config.frozen import Spec
 from graphmill.spec.attention import AttentionSpec, kept_bytes, refuse_fused
 from graphmill.spec.classification import ClassifierLossSpec, CrossEntropySpec, refuse_other_classes
@@ -19,6 +19,7 @@ from graphmill.spec.experiment import (
     TaskSpec,
     TrainSpec,
 )
+from graphmill.spec.fetching import FETCHING
 from graphmill.spec.kinds.kind import (
     DatasetInfo,
     FromCatalogue,
@@ -29,7 +30,15 @@ from graphmill.spec.kinds.kind import (
     StepShape,
     TaskPlan,
 )
-from graphmill.spec.partition import FETCHING, InParts, PartitionSpec, refuse_partition
+from graphmill.spec.parted_memory import PartedGraphSizes, held_bytes, mapped_bytes
+from graphmill.spec.partition import (
+    DEFAULT_METHOD,
+    PARTS_FOLDER,
+    InParts,
+    PartitionSpec,
+    parts_named,
+    refuse_partition,
+)
 from graphmill.spec.synonyms import ALSO_CALLED, HIDDEN_WIDTH
 
 FeatureTransform = Literal["as_stored", "binary", "row_normalised", "standardised"]
@@ -133,6 +142,21 @@ class GraphInfo(DatasetInfo):
     has_sparse_features: bool
     edge_features: tuple[str, ...] = ()
     num_parts: int | None = Field(None, description="absent: the graph is stored whole")
+
+    @property
+    def prepared_checksum(self) -> str:
+        """The checksum; a `UserError` if nothing is prepared, or it is not in parts."""
+        if self.is_prepared or self.num_parts is None:
+            return super().prepared_checksum
+        root, _, name = self.path.rpartition(f"/{PARTS_FOLDER}/{self.name}/")
+        _, _, method = name.partition("-")
+        how = f"--num-parts {self.num_parts}" + ("" if method == DEFAULT_METHOD else f" --method {method}")
+        raise AbsentDataError(
+            f"{self.name} is not in {self.num_parts} parts under {root}: this plan has its sizes from the catalogue,"
+            " and cannot be trained",
+            fix=f"graphmill prepare {self.name} --dataset-root {root} (add --from PATH if it is not a download); then"
+            f" graphmill partition {self.name} {how} --dataset-root {root}",
+        )
 
 
 class NodeClassificationPlan(TaskPlan):
@@ -258,16 +282,17 @@ def _refuse_edge_features(experiment: NodeClassificationExperiment, dataset: Gra
 
 
 def from_catalogue(experiment: NodeClassificationExperiment, known: KnownDataset, path: str) -> GraphInfo | None:
-    """What is published of a graph that is not prepared."""
-    del experiment  # whatever is done to a graph when it is read, its counts stay
+    """What is published of a graph that is not prepared, or not in parts."""
     if not known.sizes:
         return None
+    parts = parts_named(experiment.dataset.name)
     return GraphInfo(
         name=known.name,
         path=path,
         checksum=FromCatalogue(),
         synthetic=False,
         has_sparse_features=known.name not in _DENSE,
+        num_parts=None if parts is None else parts.num_parts,
         **known.sizes,
     )
 
@@ -276,7 +301,25 @@ def sizes(plan: NodeClassificationPlan, step: StepShape) -> Sizes:
     """Parameters of GraphSAGE; nodes and bytes of a sampled neighbourhood, at most."""
     hops = _nodes_per_hop(plan, step.batch_size)
     batch, activations = _sampled_bytes(plan, hops)
-    return Sizes(_parameters(plan), batch, activations, nodes_per_batch=sum(hops))
+    if plan.partition is None or plan.dataset.num_parts is None:
+        return Sizes(_parameters(plan), batch, activations, nodes_per_batch=sum(hops))
+    known = plan.dataset
+    graph = PartedGraphSizes(
+        known.num_nodes,
+        known.num_edges * (2 if plan.undirected else 1),
+        known.num_features,
+        known.has_sparse_features,
+        plan.dataset.num_parts,
+        sum(hops),
+    )
+    return Sizes(
+        _parameters(plan),
+        batch,
+        activations,
+        nodes_per_batch=sum(hops),
+        data_bytes=mapped_bytes(graph, plan.partition, step),
+        index_bytes=held_bytes(graph, plan.partition, step),
+    )
 
 
 def _parameters(plan: NodeClassificationPlan) -> int | None:

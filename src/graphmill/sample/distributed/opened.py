@@ -1,0 +1,230 @@
+"""A partitioned graph opened in a PyG user's script: it takes the place of `data` in `graphmill.NeighborLoader`.
+
+The ranks are those of torch.distributed, if the script has initialised it; else one process, which reads all parts.
+"""
+
+import hashlib
+import os
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor
+
+from graphmill.base.errors import UserError
+from graphmill.graph.features import Features, SparseFeatures, to_float32
+from graphmill.graph.sampled import Sampled
+from graphmill.partition.metadata import PartsMetadata, part_folder
+from graphmill.partition.parts import PartedGraph, Split, read_parts_metadata
+from graphmill.partition.placement import Placement
+from graphmill.sample.collect import NeighbourSource
+from graphmill.sample.distributed.edges import EdgeFetcher
+from graphmill.sample.distributed.features import FeatureFetcher
+from graphmill.sample.distributed.hottest import budget_of, ranked, ranked_before
+from graphmill.sample.distributed.rows import row_bytes_of
+from graphmill.sample.distributed.sampler import PartedSampler
+from graphmill.sample.distributed.shares import Shares
+from graphmill.sample.distributed.wire import Wire
+from graphmill.sample.hot.rank import Draws
+from graphmill.sample.neighbor import NeighborSampler
+
+_SWAP_TIMEOUT: Final = timedelta(minutes=30)  # as torch.distributed's own
+_SPLITS: Final[tuple[Split, ...]] = ("train", "val", "test")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionedData:
+    """A graph in parts as this rank reads it: its own parts, and the other ranks for the rest. See `open_partitioned`.
+
+    `NeighborLoader` takes it in place of a PyG `Data`.
+    """
+
+    shares: Shares
+    topology: Literal["replicated", "partitioned"]
+    undirected: bool
+    cache_ratio: float
+
+    @property
+    def num_nodes(self) -> int:
+        """Of the whole graph."""
+        return self._metadata.num_nodes
+
+    @property
+    def num_edges(self) -> int:
+        """Of the whole graph, in the directions in which it is sampled."""
+        return self._metadata.num_undirected_edges if self.undirected else self._metadata.num_edges
+
+    @property
+    def num_features(self) -> int:
+        """Columns of `x`."""
+        return self._metadata.num_features
+
+    @property
+    def num_classes(self) -> int:
+        """Classes of `y`."""
+        return int(self._metadata.store["num_classes"])
+
+    def nodes_in(self, split: Split) -> Tensor:
+        """Ids of the nodes of a split of the whole graph, ascending: what a loader takes as `input_nodes`."""
+        if split not in _SPLITS:
+            raise UserError(f"{split!r} is no split", fix=f"give one of {', '.join(_SPLITS)}")
+        return torch.from_numpy(np.array(self.shares.graph.nodes_in(split)))
+
+    @property
+    def _metadata(self) -> PartsMetadata:
+        return self.shares.graph.metadata
+
+
+def open_partitioned(
+    path: str | Path,
+    *,
+    topology: Literal["replicated", "partitioned"] = "replicated",
+    undirected: bool = False,
+    cache_ratio: float = 0.0,
+    ranks_per_host: int | None = None,
+) -> PartitionedData:
+    """Open a folder that `graphmill partition` wrote, for `graphmill.NeighborLoader`. All ranks must open the same one.
+
+    Args:
+        path: the parts folder, such as `datasets/parts/ogbn-products/4-kaminpar`.
+        topology: `replicated`, each host maps the whole topology, and only features travel; `partitioned`, each hop's
+            nodes go to the ranks that own them.
+        undirected: sample along both directions of every edge.
+        cache_ratio: rows of other parts that each loader holds, as a share of all nodes: those that it will most
+            probably sample (VIP, arXiv 2305.03152).
+        ranks_per_host: ranks that share the parts of their host; None: torchrun's LOCAL_WORLD_SIZE if it is set, else
+            1, so that each rank reads its own parts only.
+
+    Example:
+        >>> parts = graphmill.open_partitioned("datasets/parts/ogbn-products/2-kaminpar")
+        ... loader = graphmill.NeighborLoader(parts, [15, 10, 5], parts.nodes_in("train"), batch_size=512, shuffle=True)
+    """
+    if topology not in ("replicated", "partitioned"):
+        raise UserError(f"topology is {topology!r}", fix="give replicated or partitioned")
+    if not 0 <= cache_ratio <= 1:
+        raise UserError(f"cache_ratio is {cache_ratio}, a share of all nodes", fix="give a number from 0 to 1")
+    folder = Path(path).expanduser()
+    rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    together = _ranks_per_host(ranks_per_host, world_size)
+    placement = Placement(read_parts_metadata(folder).num_parts, world_size // together, together)
+    graph = PartedGraph.open(folder, parts=placement.parts_of(rank), whole_topology=topology == "replicated")
+    return PartitionedData(Shares(graph, placement, rank), topology, undirected, cache_ratio)
+
+
+def _ranks_per_host(asked: int | None, world_size: int) -> int:
+    found = asked if asked is not None else int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if world_size > 1 else 1
+    if found < 1 or world_size % found:
+        raise UserError(
+            f"ranks_per_host is {found}, and {world_size} ranks do not divide into hosts of as many",
+            fix="give a divisor of the number of ranks; 1 if each rank reads its own parts only",
+        )
+    return found
+
+
+@dataclass(slots=True)
+class PartedLoaderGraph:
+    """What one loader reads of a graph in parts. It has a process group of its own: loaders may be used in turn."""
+
+    data: PartitionedData
+    num_threads: int
+    num_nodes: int = field(init=False)
+    rank: int = field(init=False)
+    world_size: int = field(init=False)
+    _wire: Wire = field(init=False)
+    _fetcher: FeatureFetcher = field(init=False)
+    _edges: EdgeFetcher | None = field(init=False)
+    _classes: tuple[NDArray[np.int64], NDArray[np.int64]] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        shares, metadata = self.data.shares, self.data.shares.graph.metadata
+        self.num_nodes, self.rank, self.world_size = metadata.num_nodes, shares.rank, shares.placement.world_size
+        self._wire = Wire.between(self.rank, self.world_size, _SWAP_TIMEOUT)
+        features = tuple(part.features for part in shares.parts)
+        self._fetcher = FeatureFetcher(shares, self._wire, features, self.num_threads)
+        columns = range(len(metadata.edge_features))
+        self._edges = EdgeFetcher(shares, self._wire, columns, self.data.undirected) if columns else None
+
+    def sampler(self, fanouts: tuple[int, ...], seed: int) -> NeighbourSource:
+        """Of the whole topology where every host has it, else of the parts of all ranks."""
+        undirected, threads = self.data.undirected, self.num_threads
+        if self.data.topology == "partitioned":
+            return PartedSampler(
+                self.data.shares,
+                self._wire,
+                fanouts,
+                seed,
+                num_threads=threads,
+                resample=False,
+                undirected=undirected,
+                with_edge_ids=True,
+            )
+        whole = self.data.shares.graph.topology(undirected=undirected)
+        return NeighborSampler(whole, fanouts, seed, num_threads=threads, resample=False, with_edge_ids=True)
+
+    def prepare(self, input_ids: NDArray[np.int64], batch_size: int, fanouts: tuple[int, ...], said: str) -> None:
+        """Compare the ranks' loaders, which would wait for each other if they differed; fetch what is held."""
+        said += f" {self.data.topology} {self.data.undirected} {self.data.cache_ratio} {self.num_nodes}"
+        digest = np.frombuffer(hashlib.sha256(said.encode() + input_ids.tobytes()).digest(), dtype=np.int64)
+        heard = self._wire.swap([digest] * self.world_size, [len(digest)] * self.world_size)
+        others = [rank for rank, its in enumerate(heard) if not np.array_equal(its, digest)]
+        if others:
+            raise UserError(
+                f"the loaders of ranks {self.rank} and {others[0]} differ, and batches in parts are made together",
+                fix="give every rank the same arguments, with the input_nodes of all ranks: the loader shares them out",
+            )
+        self._classes = self._classes_of(input_ids)
+        if self.data.cache_ratio and self.world_size > 1:
+            self._hold(np.sort(input_ids), Draws(fanouts=fanouts, batch_size=batch_size))
+
+    def fill(self, batch: Any, sampled: Sampled) -> None:  # noqa: ANN401  # a PyG Data
+        """`x` of all nodes, float32; `y` of the seeds, where all `input_nodes` are in splits; `edge_attr` if any."""
+        (table,) = self._fetcher.fetch([sampled.node_ids])
+        batch.e_id = torch.from_numpy(sampled.edge_ids)
+        batch.x = torch.from_numpy(_dense_rows(table))
+        if self._edges is not None:
+            batch.edge_attr = torch.from_numpy(self._edges.fetch(sampled))
+        if self._classes is not None:
+            nodes, classes = self._classes
+            batch.y = torch.from_numpy(classes[np.searchsorted(nodes, sampled.seeds.ids)])
+
+    def _classes_of(self, input_ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """Ascending nodes of the splits that `input_ids` are in, and their classes; None if one is in no split."""
+        graph = self.data.shares.graph
+        wanted = [split for split in _SPLITS if np.isin(input_ids, graph.nodes_in(split)).any()]
+        if not wanted:
+            return None
+        nodes = np.concatenate([graph.nodes_in(split) for split in wanted])
+        classes = np.concatenate([graph.labels_in(split) for split in wanted])
+        order = np.argsort(nodes)
+        return (nodes[order], classes[order]) if np.isin(input_ids, nodes).all() else None
+
+    def _hold(self, seeds: NDArray[np.int64], draws: Draws) -> None:
+        shares = self.data.shares
+        if self.data.topology == "replicated":
+            whole = shares.graph.topology(undirected=self.data.undirected)
+            order = ranked(shares, whole, seeds, draws, "vip", num_threads=self.num_threads)
+        elif all(f"{part_folder(part.number)}/hot/vip" in shares.graph.metadata.arrays for part in shares.parts):
+            order = ranked_before(shares, "vip")
+        else:
+            raise UserError(
+                f"cache_ratio is {self.data.cache_ratio} with topology='partitioned', and {shares.graph.path} was made"
+                " without hot nodes, which no rank can find alone",
+                fix="partition the graph again with " + " ".join(f"--fanouts {f}" for f in draws.fanouts) + ", or leave"
+                " cache_ratio at 0",
+            )
+        row_bytes = int(row_bytes_of(self._fetcher.features[0]))
+        held = budget_of(self.data.cache_ratio, None).cut(order, self.num_nodes, row_bytes)
+        self._fetcher.hold(held.astype(np.int64))
+
+
+def _dense_rows(table: Features) -> NDArray[np.float32]:
+    if not isinstance(table, SparseFeatures):
+        return to_float32(table)
+    rows = np.zeros((table.num_nodes, table.num_features), dtype=np.float32)
+    rows[np.repeat(np.arange(table.num_nodes), np.diff(table.indptr)), table.indices] = table.values
+    return rows

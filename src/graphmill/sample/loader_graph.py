@@ -1,0 +1,95 @@
+"""What a loader for PyG users reads: a PyG `Data`, or the parts of a partitioned graph (`distributed/opened.py`).
+
+A loader decides which seeds a batch has, and asks a `LoaderGraph` for their neighbourhood and its attributes. So a
+loader of links or of subgraphs is a class beside `NeighborLoader`, on the same two graphs.
+"""
+
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from graphmill import _native
+from graphmill.base.errors import UserError
+from graphmill.graph.sampled import Sampled
+from graphmill.graph.topology import Topology
+from graphmill.sample.collect import NeighbourSource
+from graphmill.sample.neighbor import NeighborSampler
+
+
+class LoaderGraph(Protocol):
+    """A graph that one loader reads."""
+
+    num_nodes: int  # of the whole graph
+    num_threads: int
+    rank: int
+    world_size: int  # ranks that make batches together; all must make equally many
+
+    def sampler(self, fanouts: tuple[int, ...], seed: int) -> NeighbourSource:
+        """PyG's way: a node draws once, at the hop that first meets it. It gives edge ids."""
+
+    def prepare(self, input_ids: NDArray[np.int64], batch_size: int, fanouts: tuple[int, ...], said: str) -> None:
+        """Before the first batch. `said`: all that the ranks' loaders must have in common."""
+
+    def fill(self, batch: Any, sampled: Sampled) -> None:  # noqa: ANN401  # a PyG Data
+        """Give a batch its `e_id`, and the attributes of its nodes and edges."""
+
+
+class WholeData:
+    """A PyG `Data` object, in this process."""
+
+    rank = 0
+    world_size = 1
+
+    def __init__(self, data: Any, num_threads: int) -> None:  # noqa: ANN401  # a PyG Data
+        if getattr(data, "edge_index", None) is None:  # also a HeteroData, whose edges are stored per type
+            raise UserError(f"the {type(data).__name__} has no edge_index", fix="give a Data with one [2, num_edges]")
+        self._data = data
+        self.num_nodes, self.num_threads = int(data.num_nodes), num_threads
+        self._topology, self._edge_order = _topology_of(data)
+
+    def sampler(self, fanouts: tuple[int, ...], seed: int) -> NeighbourSource:
+        """Of its edges as given."""
+        return NeighborSampler(
+            self._topology, fanouts, seed, num_threads=self.num_threads, resample=False, with_edge_ids=True
+        )
+
+    def prepare(self, input_ids: NDArray[np.int64], batch_size: int, fanouts: tuple[int, ...], said: str) -> None:
+        """Nothing: all rows are here."""
+
+    def fill(self, batch: Any, sampled: Sampled) -> None:  # noqa: ANN401  # a PyG Data
+        """Rows of every node and edge attribute of the data; what belongs to the whole graph is passed on."""
+        batch.e_id = self._edge_order[torch.from_numpy(sampled.edge_ids)]
+        for name, value in self._data.items():
+            if name in batch:
+                continue
+            if isinstance(value, Tensor) and self._data.is_edge_attr(name):
+                batch[name] = value.index_select(0, batch.e_id)
+            elif isinstance(value, Tensor) and self._data.is_node_attr(name):
+                batch[name] = self._node_rows(value, batch.n_id)
+            else:
+                batch[name] = value
+
+    def _node_rows(self, value: Tensor, ids: Tensor) -> Tensor:
+        if value.dtype != torch.float32 or value.dim() != 2 or not value.is_contiguous():
+            return value.index_select(0, ids)
+        rows = torch.empty(len(ids), value.shape[1])
+        _native.gather_rows(value.detach(), ids, rows, self.num_threads)
+        return rows
+
+
+def _topology_of(data: Any) -> tuple[Topology, Tensor]:  # noqa: ANN401  # a PyG Data
+    """In-neighbours in compressed sparse form, and which column of edge_index each in-edge is."""
+    edges = data.edge_index
+    outside = edges[(edges < 0) | (edges >= data.num_nodes)]
+    if len(outside):
+        raise UserError(
+            f"edge_index names node {int(outside[0])}, but the graph's {data.num_nodes} nodes count from 0",
+            fix="correct edge_index or num_nodes",
+        )
+    order = torch.argsort(edges[1] * data.num_nodes + edges[0], stable=True)
+    indptr = torch.zeros(data.num_nodes + 1, dtype=torch.int64)
+    torch.cumsum(torch.bincount(edges[1], minlength=data.num_nodes), 0, out=indptr[1:])
+    return Topology(indptr.numpy(), edges[0][order].to(torch.int32).numpy()), order

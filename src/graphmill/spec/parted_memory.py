@@ -1,0 +1,67 @@
+"""What a rank on a graph in parts holds, by formula. At most, if the fullest part exceeds the mean by 5 %."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from graphmill.spec.kinds.kind import StepShape
+from graphmill.spec.partition import HotCacheSpec, LookaheadSpec, PartitionSpec, PresampledCacheSpec
+
+_IMBALANCE: Final = 1.05  # what `graphmill partition` allows
+_TABLE_ROW: Final = 32  # bytes of an entry of the table that finds a held row, at most
+_COPIES: Final = 3  # of a row of a window: as it was received, by node, and in its batch
+
+
+@dataclass(frozen=True, slots=True)
+class PartedGraphSizes:
+    """The whole graph that was split."""
+
+    num_nodes: int
+    num_entries: int  # of the topology that is sampled, at most
+    num_features: int
+    is_sparse: bool  # how many values a row has is then not known: rows are left out, as they are of a batch
+    num_parts: int
+    nodes_per_batch: int
+
+    @property
+    def row_bytes(self) -> int:
+        """Of the features of a node."""
+        return 0 if self.is_sparse else 4 * self.num_features
+
+    @property
+    def id_bytes(self) -> int:
+        """Of a node's id on disk and on the wire."""
+        return 4 if self.num_nodes <= 2**31 - 1 else 8
+
+
+def mapped_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> int | None:
+    """Files that the ranks of a host map: its parts, the book and, if replicated, the topology. None: not known."""
+    if graph.is_sparse:
+        return None
+    each = step.ranks // step.hosts
+    alone = max(1, graph.num_parts // step.ranks) * each  # parts of the ranks of a host, each with its own
+    parts = max(1, graph.num_parts // step.hosts) if asked.placement == "per_host" else min(graph.num_parts, alone)
+    share = min(1.0, parts * _IMBALANCE / graph.num_parts)
+    topology = 8 * graph.num_nodes + graph.id_bytes * graph.num_entries
+    of_parts = share * (graph.num_nodes * (graph.row_bytes + graph.id_bytes + 16) + topology)
+    return int(of_parts) + graph.id_bytes * graph.num_nodes + (topology if asked.topology == "replicated" else 0)
+
+
+def held_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> int:
+    """What each rank keeps: rows of other parts, those of its window, labels of splits, the sampler's book of nodes."""
+    of_sampler, of_labels = 4 * graph.num_nodes, 16 * graph.num_nodes  # at most: every node may be in a split
+    window = asked.cache.window if isinstance(asked.cache, LookaheadSpec) else 1
+    rows = _COPIES * window * graph.nodes_per_batch
+    return of_sampler + of_labels + rows * graph.row_bytes + _cache_bytes(graph, asked, step)
+
+
+def _cache_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> int:
+    """Of rows that are held all the time."""
+    if not isinstance(asked.cache, HotCacheSpec | PresampledCacheSpec):
+        return 0
+    places = step.hosts if asked.placement == "per_host" else step.ranks
+    remote = max(0.0, 1 - max(1, graph.num_parts // places) / graph.num_parts)
+    num_rows = int(min(asked.cache.ratio, remote) * graph.num_nodes)
+    features = num_rows * graph.row_bytes
+    if asked.cache.mib is not None:
+        features = min(features, int(asked.cache.mib * (1 << 20)))
+    return features + num_rows * _TABLE_ROW

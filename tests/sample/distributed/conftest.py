@@ -1,0 +1,80 @@
+"""Graphs whole and in parts, and real ranks that run a program of this folder on them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import start
+from waiting import HANG_S
+
+from graphmill.graph.features import dense
+from graphmill.tasks.node_classification.labelled import LabelledGraph
+from graphmill.tasks.node_classification.prepare import prepare
+from graphmill.tasks.node_classification.store import write_store
+
+PROGRAMS = Path(__file__).parent / "programs"
+SIZES = {"num_nodes": 1200, "num_edges": 12_000, "features": 7, "classes": 3}
+DATASETS = ("synthetic/sbm", "debian-packages", "edgy")
+
+
+@pytest.fixture(scope="session")
+def root(tmp_path_factory) -> Path:
+    """Dense and sparse features, edges in both directions and not, in 1, 2 and 4 parts."""
+    folder = tmp_path_factory.mktemp("data")
+    prepare("synthetic/sbm", root=folder, options=SIZES)
+    prepare("debian-packages", root=folder)
+    write_store(edgy(), folder / "edgy")
+    for dataset in DATASETS:
+        for num_parts in (1, 2, 4):
+            arguments = ["partition", dataset, "--num-parts", str(num_parts), "--method", "ldg"]
+            arguments += ["--fanouts", "4", "--fanouts", "3", "--dataset-root", str(folder)]
+            command = start(dict(os.environ), folder, *arguments)
+            _, errors = command.communicate(timeout=HANG_S)
+            assert command.returncode == 0, errors
+    return folder
+
+
+def edgy() -> LabelledGraph:
+    """A graph whose edges have three features, given in one direction; in the order of no part."""
+    rng = np.random.default_rng(3)
+    edges = rng.integers(0, 300, (2, 2500))
+    return LabelledGraph(
+        edge_index=edges,
+        features=dense(rng.standard_normal((300, 5))),
+        labels=np.arange(300) % 4,
+        split=(rng.permutation(300) % 4 - 1).astype(np.int8),
+        name="edgy",
+        source="random",
+        synthetic=True,
+        edge_features=rng.standard_normal((2500, 3)).astype(np.float32),
+        edge_feature_names=("a", "b", "c"),
+    )
+
+
+@pytest.fixture
+def told_by_ranks(root, tmp_path):
+    """`told_by_ranks(program, ranks, num_parts, *words)`: what each rank wrote into its file."""
+
+    def run(program: str, ranks: int, num_parts: int, *words: object) -> list[dict]:
+        source = str(Path(__file__).parents[3] / "src")
+        environ = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "GLOO_SOCKET_IFNAME": "lo"}
+        environ |= {
+            "WORLD_SIZE": str(ranks),
+            "PYTHONPATH": os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), source))),
+        }
+        asked = [tmp_path / "meeting", tmp_path, root, num_parts, *words]
+        command = [sys.executable, PROGRAMS / program, *map(str, asked)]
+        started = [subprocess.Popen(command, env={**environ, "RANK": str(rank)}) for rank in range(ranks)]
+        try:
+            assert [rank.wait(timeout=HANG_S) for rank in started] == [0] * ranks
+        finally:
+            for rank in started:
+                rank.kill()
+                rank.wait()
+        return [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(ranks)]
+
+    return run
