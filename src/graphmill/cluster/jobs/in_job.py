@@ -304,8 +304,9 @@ class Driver:
             step.kill()
             return
         self.cause = cause = job_end.why_terminated(self.environ)
-        who = "the ranks were asked to save" if self.arguments.command is None else "the command was asked to leave"
-        _log.info(f"SIGTERM: {cause.ending.replace('_', ' ')}; {who} at once")
+        is_run = self.arguments.command is None
+        asked = "the ranks were asked to save at once" if is_run else "the command was asked to leave at once"
+        _log.info(f"SIGTERM: {cause.ending.replace('_', ' ')}; {asked}")
         has_left = step.wait_within(self.signals, job_end.SAVE_WITHIN * kill_wait_s())
         if not has_left and self.arguments.command is None:
             _log.warning("the ranks did not finish their round in time: steps since the last checkpoint are lost")
