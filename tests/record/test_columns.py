@@ -68,13 +68,17 @@ def test_a_name_holds_one_kind_of_value_whatever_the_task():
             assert "|" not in column.description
 
 
-def test_tasks_differ_in_the_columns_of_their_measures_alone():
+def own_columns(kind) -> set[str]:
+    """Of its measures, and what only its runs record."""
+    measured = {f"{when}_{measure.name}" for measure in kind.measures for when in ("val", "best_val")}
+    return measured | set(kind.own_columns)
+
+
+def test_tasks_differ_in_their_own_columns_alone():
     for kind in all_kinds():
-        own = {f"{when}_{measure.name}" for measure in kind.measures for when in ("val", "best_val")}
-        assert own <= kind.columns.keys()
-        assert kind.columns.keys() - own == default_kind().columns.keys() - {
-            f"{when}_{measure.name}" for measure in default_kind().measures for when in ("val", "best_val")
-        }
+        assert own_columns(kind) <= kind.columns.keys()
+        shared = kind.columns.keys() - own_columns(kind)
+        assert shared == default_kind().columns.keys() - own_columns(default_kind())
 
 
 def test_no_name_of_now_is_another_columns_former_name():

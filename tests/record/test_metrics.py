@@ -137,3 +137,15 @@ def test_rows_are_appended_and_a_torn_one_is_cut_off(tmp_path):
     assert [row["epoch"] for row in read_metrics(path)] == ["1", "2", "3"]
     write_metrics(tmp_path / "at_once.csv", read_metrics(path), NODES.columns)
     assert (tmp_path / "at_once.csv").read_bytes() == path.read_bytes()
+
+
+def test_a_run_from_before_a_task_had_its_last_columns_goes_on_with_its_header(tmp_path: Path):
+    """A resume by a later version appends rows that are as wide as the others."""
+    before = {name: column for name, column in NODES.columns.items() if name not in NODES.own_columns}
+    assert len(before) < len(NODES.columns)
+    append_metrics(tmp_path / "metrics.csv", {"epoch": 1, "loss": 0.5}, before)
+    append_metrics(tmp_path / "metrics.csv", {"epoch": 2, "loss": 0.25, "fetched_rows": 3}, NODES.columns)
+    lines = (tmp_path / "metrics.csv").read_text().splitlines()
+    assert lines[0].split(",") == list(before)
+    assert {line.count(",") for line in lines} == {len(before) - 1}
+    assert [int(row["epoch"]) for row in read_metrics(tmp_path / "metrics.csv")] == [1, 2]

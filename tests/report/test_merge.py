@@ -101,8 +101,20 @@ def test_clashing_headers_are_refused_with_both_files_and_the_columns(tmp_path: 
     other = tmp_path / "logs" / "b" / "metrics.csv"
     other.parent.mkdir()
     other.write_text(",".join(["extra", *NODES.columns][:-1]) + "\n")
-    with pytest.raises(UserError, match=r"a/metrics.csv and .*b/metrics.csv .*first has attempt; .*second has extra"):
+    with pytest.raises(UserError, match=r"a/metrics.csv and .*b/metrics.csv .*first has fetch_s; .*second has extra"):
         merge(tmp_path / "logs", output=tmp_path / "metrics.csv")
+
+
+def test_runs_from_before_a_task_had_columns_of_its_own_are_merged_with_runs_that_have_them(tmp_path: Path, plausible):
+    before = [name for name in NODES.columns if name not in NODES.own_columns]
+    rows = plausible.run_rows(epochs=1)
+    for run, columns in (("a", before), ("b", list(NODES.columns))):
+        path = tmp_path / "logs" / run / "metrics.csv"
+        write_metrics(path, rows, {name: NODES.columns[name] for name in columns})
+    merged = merge(tmp_path / "logs", output=tmp_path / "metrics.csv")
+    assert merged is not None
+    header = (tmp_path / "metrics.csv").read_text().splitlines()[0].split(",")
+    assert header == list(NODES.columns)
 
 
 def test_the_same_columns_in_another_order_are_refused_with_the_first_that_differs(tmp_path: Path, plausible):
@@ -110,7 +122,7 @@ def test_the_same_columns_in_another_order_are_refused_with_the_first_that_diffe
     other = tmp_path / "logs" / "b" / "metrics.csv"
     other.parent.mkdir()
     other.write_text(",".join(reversed(NODES.columns)) + "\n")
-    with pytest.raises(UserError, match="another order; column 1 is 'run_id' in the first and 'attempt' in the second"):
+    with pytest.raises(UserError, match="another order; column 1 is 'run_id' in the first and 'fetch_s' in the second"):
         merge(tmp_path / "logs", output=tmp_path / "metrics.csv")
 
 

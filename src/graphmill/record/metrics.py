@@ -29,11 +29,18 @@ def write_metrics(path: Path, rows: Iterable[Mapping[str, Cell]], columns: Mappi
 def append_metrics(path: Path, row: Mapping[str, Cell], columns: Mapping[str, Column]) -> None:
     """Append one row, with the header first if there is no file yet; durable when this returns.
 
-    A line that a crash left half-written is cut off first, so the file only ever holds whole rows.
+    A line that a crash left half-written is cut off first, so the file only ever holds whole rows. Rows of a run that
+    began before its task had the last of these columns stay as wide as its header.
     """
     if not path.exists():
         write_text(path, _line(columns))
-    append_line(path, _row(row, columns))
+    line = _row(row, columns)
+    with path.open(encoding="utf-8", newline="") as file:
+        header = next(csv.reader(file), [])
+    names = list(columns)
+    if len(header) < len(names) and header == names[: len(header)]:
+        line = _row({name: row.get(name) for name in header}, {name: columns[name] for name in header})
+    append_line(path, line)
 
 
 def _row(row: Mapping[str, Cell], columns: Mapping[str, Column]) -> str:

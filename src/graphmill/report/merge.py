@@ -86,7 +86,7 @@ def merge(
     `layout`: write the header of another program, as a view of our columns.
     """
     original = [read_table(path) for path in find_metrics(input_root, pattern, output)]
-    tables = _with_all_measures([as_now(table) for table in original])
+    tables = _with_all_measures(_with_own_columns([as_now(table) for table in original]))
     _check_same_header(tables)
     columns = _columns(tables[0])
     tables, varied = with_what_varies(tables)
@@ -158,6 +158,16 @@ def find_metrics(root: Path, pattern: str, output: Path) -> list[Path]:
             fix="train first (graphmill train debian-packages-sage), or give --input-root the folder of your runs",
         )
     return found
+
+
+def _with_own_columns(tables: Sequence[Table]) -> list[Table]:
+    """Runs from before their task had columns of its own get them, empty, beside runs that have them."""
+    kinds = {table.header: kind_of_header(table.header) for table in tables}
+    owns = {header: tuple(kind.own_columns) if kind is not None else () for header, kind in kinds.items()}
+    if not any(own and set(own) <= set(header) for header, own in owns.items()):
+        return list(tables)
+    wide = {header: (*header, *(name for name in own if name not in header)) for header, own in owns.items()}
+    return [table if wide[table.header] == table.header else _spread(table, wide[table.header]) for table in tables]
 
 
 def _with_all_measures(tables: Sequence[Table]) -> list[Table]:
