@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphmill.graph.batch import EvaluationSeeds, SeedIds
+from graphmill.graph.sampled import EvaluationSeeds, SeedIds
 from graphmill.spec.kinds.assignment import AssignmentExperiment, AssignmentPlan, largest_batch
 from graphmill.spec.plan import MachineInfo
 from graphmill.sync.group import Group

@@ -252,7 +252,7 @@ class NodeClassification:
         for window in windows(range(first_step, self.plan.calendar.steps_in(epoch)), self.source.window):
             with spans("sample"):
                 sampled = [self.sampler.sample(self.schedule.seeds(epoch, step, rank)) for step in window]
-            with spans("fetch"):
+            with spans("fetch" if self.source.is_shared else "gather"):
                 fetched = self.source.tables.fetch(sampled)
             for one, its in zip(sampled, fetched, strict=True):
                 with spans("gather"):
