@@ -49,7 +49,7 @@ def parts(data_root: Path, environ) -> str:
 def plan_in_parts(data_root: Path, parts: str):
     """Two ranks of a small model, with a part each; 7 steps of each rank an epoch."""
 
-    def plan(way: str, epochs: int = 3, dataset: str = parts, **train: Any) -> Plan:
+    def plan(way: str, epochs: int = 3, dataset: str = parts, run_id: str = "run", **train: Any) -> Plan:
         raw = {
             "dataset": {"name": dataset},
             "model": {"kind": "graphsage", "hidden_channels": 8},
@@ -68,7 +68,7 @@ def plan_in_parts(data_root: Path, parts: str):
         }
         if dataset == parts:
             raw["partition"] = {"placement": "per_rank", "seeds": "equal", **WAYS[way]}
-        return plan_experiment(NodeClassificationExperiment.model_validate(raw), dataset_root=data_root, run_id="run")
+        return plan_experiment(NodeClassificationExperiment.model_validate(raw), dataset_root=data_root, run_id=run_id)
 
     return plan
 
@@ -99,7 +99,7 @@ def test_what_was_fetched_is_shown(zygote, plan_in_parts, data_root, tmp_path, g
     """By inspect and by the report of a run on parts, and by nothing of another run."""
     shown = {}
     for name, dataset in (("in_parts", None), ("whole", "cora")):
-        plan = plan_in_parts("rows held", name, **({} if dataset is None else {"dataset": dataset}))
+        plan = plan_in_parts("rows held", run_id=name, **({} if dataset is None else {"dataset": dataset}))
         folder = trained(zygote, plan, tmp_path / "logs")
         facts = json.loads(graphmill("inspect", str(folder.path), "--dataset-root", str(data_root), "--json").out)
         page = markdown(run_page(folder, written="now"))
