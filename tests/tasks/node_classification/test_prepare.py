@@ -12,7 +12,7 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.graph.header import prepared_in
-from graphmill.spec.kinds.node_classification import DATASETS
+from graphmill.spec.graph_data import DATASETS
 from graphmill.tasks.node_classification.prepare import prepare
 from graphmill.tasks.node_classification.sources import ogb, planetoid, raw_npz
 from graphmill.tasks.node_classification.sources.download import fetch, unpack

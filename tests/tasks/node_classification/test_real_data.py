@@ -7,7 +7,7 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.graph.features import SparseFeatures
-from graphmill.spec.kinds.node_classification import DATASETS
+from graphmill.spec.graph_data import DATASETS
 from graphmill.tasks.node_classification.describe import describe
 from graphmill.tasks.node_classification.prepare import prepare
 

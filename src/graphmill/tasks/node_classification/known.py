@@ -2,9 +2,9 @@
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
+from graphmill.spec.graph_data import DATASETS
 from graphmill.spec.kinds import all_kinds
 from graphmill.spec.kinds.kind import KnownDataset
-from graphmill.spec.kinds.node_classification import DATASETS
 
 OTHER_LAYOUTS = (
     "a .npz file with edge_index, y, x (or x_data x_indices x_indptr x_shape), train_mask val_mask test_mask or split;"

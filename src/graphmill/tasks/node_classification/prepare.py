@@ -8,7 +8,7 @@ from typing import Any
 
 from graphmill.base.errors import UserError
 from graphmill.graph.features import FeatureDtype, SparseFeatures, stored_as
-from graphmill.spec.kinds.node_classification import GraphPrepareOptions
+from graphmill.spec.graph_data import GraphPrepareOptions
 from graphmill.tasks.node_classification.classes import class_counts, remarks
 from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.sources.splits import random_split as draw_split
