@@ -4,10 +4,10 @@ A host needs the folder's metadata, its book and splits, and the folders of its 
 sampling is not partitioned.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from graphmill.partition.metadata import PartsMetadata, again, files_of, is_part
 __all__ = ["Part", "PartedGraph", "Split", "again", "files_of", "is_parts", "read_parts_metadata"]
 
 Split = Literal["train", "val", "test"]
+SPLITS: Final[tuple[Split, ...]] = get_args(Split)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,34 @@ class Part:
 
     def _prefix(self, undirected: bool) -> str:
         return "undirected_" if undirected and not self.metadata.is_symmetric else ""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelsOfSplits:
+    """Classes by node id, of the nodes in a split: searched for in what is mapped, so that no array is kept."""
+
+    splits: tuple[tuple[NDArray[np.int64], NDArray[np.int64]], ...]  # of each split its nodes, ascending, and classes
+
+    def __getitem__(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The class of each of `ids` [n], which are in a split."""
+        classes = np.empty(len(ids), dtype=np.int64)
+        for (_, its_classes), (here, places) in zip(self.splits, self._found(ids), strict=True):
+            classes[here] = its_classes[places]
+        return classes
+
+    def has(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether each of `ids` [n] is in a split."""
+        found = np.zeros(len(ids), dtype=np.bool_)
+        for here, _ in self._found(ids):
+            found[here] = True
+        return found
+
+    def _found(self, ids: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """For each split which of `ids` are in it, and where."""
+        for nodes, _ in self.splits:
+            places = np.searchsorted(nodes, ids).clip(max=max(0, len(nodes) - 1))
+            here = np.flatnonzero(nodes[places] == ids) if len(nodes) else np.empty(0, dtype=np.int64)
+            yield here, places[here]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +152,11 @@ class PartedGraph:
     def nodes_in(self, split: Split) -> NDArray[np.int64]:
         """Ascending ids of the nodes of a split, of all parts."""
         return _mapped(self.path, self.metadata.arrays, f"splits/{split}")
+
+    @property
+    def labels(self) -> LabelsOfSplits:
+        """Classes of the nodes that are in a split, by id."""
+        return LabelsOfSplits(tuple((self.nodes_in(split), self.labels_in(split)) for split in SPLITS))
 
     def labels_in(self, split: Split) -> NDArray[np.int64]:
         """Their classes, in the same order."""

@@ -47,11 +47,11 @@ def mapped_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape)
 
 
 def held_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> int:
-    """What each rank keeps: rows of other parts, those of its window, labels of splits, the sampler's book of nodes."""
-    of_sampler, of_labels = 4 * graph.num_nodes, 16 * graph.num_nodes  # at most: every node may be in a split
+    """What each rank keeps: rows of other parts, those of its window, the sampler's book of nodes."""
+    of_sampler = 4 * graph.num_nodes
     window = asked.cache.window if isinstance(asked.cache, LookaheadSpec) else 1
     rows = _COPIES * window * graph.nodes_per_batch
-    return of_sampler + of_labels + rows * graph.row_bytes + _cache_bytes(graph, asked, step)
+    return of_sampler + rows * graph.row_bytes + _cache_bytes(graph, asked, step)
 
 
 def _cache_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> int:

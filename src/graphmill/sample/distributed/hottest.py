@@ -1,14 +1,13 @@
 """Which rows of other parts a rank holds, by the policy that a plan names."""
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.graph.sampled import NodeIds, Sampled
-from graphmill.graph.topology import Topology
 from graphmill.partition.metadata import part_folder
 from graphmill.sample.distributed.shares import Shares
 from graphmill.sample.hot.rank import Draws, HotBudget, StaticPolicy, rank_all
@@ -17,30 +16,38 @@ Ids = NDArray[np.int64]
 
 
 def ranked(
-    shares: Shares, topology: Topology, seeds: Ids, draws: Draws, policy: StaticPolicy, *, num_threads: int
+    shares: Shares,
+    seeds: Ids,
+    draws: Draws,
+    policy: StaticPolicy,
+    *,
+    topology: Literal["replicated", "partitioned"],
+    undirected: bool,
+    num_threads: int,
 ) -> NDArray[Any]:
-    """Nodes that this rank does not read from its own parts, hottest first, computed over the whole topology.
+    """Nodes that this rank does not read from its own parts, hottest first.
 
-    `seeds`: the training nodes that this rank may get, ascending.
+    Computed over the whole topology where every host has it, else as it was ranked when the graph was partitioned;
+    `UserError` if it was not. `seeds`: the training nodes that this rank may get, ascending.
     """
+    if topology == "partitioned":
+        return _ranked_before(shares, draws.fanouts, policy)
     is_remote = np.ones(shares.book.num_nodes, dtype=np.int8)
     for part in shares.parts:
         is_remote[part.node_ids] = 0
-    found = rank_all(topology, is_remote, [seeds], draws, [policy], num_threads=num_threads)
+    whole = shares.graph.topology(undirected=undirected)
+    found = rank_all(whole, is_remote, [seeds], draws, [policy], num_threads=num_threads)
     return found[policy][0]
 
 
-def ranked_before(shares: Shares, policy: StaticPolicy) -> NDArray[Any]:
-    """The same, as it was ranked when the graph was partitioned; `UserError` if it was not."""
+def _ranked_before(shares: Shares, fanouts: tuple[int, ...], policy: StaticPolicy) -> NDArray[Any]:
     path, metadata = shares.graph.path, shares.graph.metadata
-    missing = [
-        part.number for part in shares.parts if f"{part_folder(part.number)}/hot/{policy}" not in metadata.arrays
-    ]
-    if missing:
+    names = [f"{part_folder(part.number)}/hot/{policy}" for part in shares.parts]
+    if not all(name in metadata.arrays for name in names):
         raise UserError(
-            f"partition.topology is partitioned, so no rank can rank nodes by {policy}, and {path} was made without",
-            fix="partition the graph again with --fanouts, as train.num_neighbors has them; or set"
-            " partition.cache.policy=presample or lookahead",
+            f"the topology is partitioned, so no rank can rank nodes by {policy}, and {path} was made without",
+            fix="partition the graph again with " + " ".join(f"--fanouts {fanout}" for fanout in fanouts) + "; or hold"
+            " no rows by it: partition.cache.policy=presample or lookahead, of a loader cache_ratio=0",
         )
     rankings = [part.array(f"hot/{policy}") for part in shares.parts]
     if len(rankings) == 1:

@@ -6,9 +6,8 @@ The ranks are those of torch.distributed, if the script has initialised it; else
 import hashlib
 import os
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,22 +18,18 @@ from torch import Tensor
 from graphmill.base.errors import UserError
 from graphmill.graph.features import Features, SparseFeatures, to_float32
 from graphmill.graph.sampled import Sampled
-from graphmill.partition.metadata import PartsMetadata, part_folder
-from graphmill.partition.parts import PartedGraph, Split, read_parts_metadata
+from graphmill.partition.metadata import PartsMetadata
+from graphmill.partition.parts import SPLITS, LabelsOfSplits, PartedGraph, Split, read_parts_metadata
 from graphmill.partition.placement import Placement
 from graphmill.sample.collect import NeighbourSource
 from graphmill.sample.distributed.edges import EdgeFetcher
 from graphmill.sample.distributed.features import FeatureFetcher
-from graphmill.sample.distributed.hottest import budget_of, ranked, ranked_before
+from graphmill.sample.distributed.hottest import budget_of, ranked
 from graphmill.sample.distributed.rows import row_bytes_of
-from graphmill.sample.distributed.sampler import PartedSampler
+from graphmill.sample.distributed.sampler import sampler_of
 from graphmill.sample.distributed.shares import Shares
 from graphmill.sample.distributed.wire import Wire
 from graphmill.sample.hot.rank import Draws
-from graphmill.sample.neighbor import NeighborSampler
-
-_SWAP_TIMEOUT: Final = timedelta(minutes=30)  # as torch.distributed's own
-_SPLITS: Final[tuple[Split, ...]] = ("train", "val", "test")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +66,8 @@ class PartitionedData:
 
     def nodes_in(self, split: Split) -> Tensor:
         """Ids of the nodes of a split of the whole graph, ascending: what a loader takes as `input_nodes`."""
-        if split not in _SPLITS:
-            raise UserError(f"{split!r} is no split", fix=f"give one of {', '.join(_SPLITS)}")
+        if split not in SPLITS:
+            raise UserError(f"{split!r} is no split", fix=f"give one of {', '.join(SPLITS)}")
         return torch.from_numpy(np.array(self.shares.graph.nodes_in(split)))
 
     @property
@@ -138,12 +133,12 @@ class PartedLoaderGraph:
     _wire: Wire = field(init=False)
     _fetcher: FeatureFetcher = field(init=False)
     _edges: EdgeFetcher | None = field(init=False)
-    _classes: tuple[NDArray[np.int64], NDArray[np.int64]] | None = field(default=None, init=False)
+    _classes: LabelsOfSplits | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         shares, metadata = self.data.shares, self.data.shares.graph.metadata
         self.num_nodes, self.rank, self.world_size = metadata.num_nodes, shares.rank, shares.placement.world_size
-        self._wire = Wire.between(self.rank, self.world_size, _SWAP_TIMEOUT)
+        self._wire = Wire.between(self.rank, self.world_size)
         features = tuple(part.features for part in shares.parts)
         self._fetcher = FeatureFetcher(shares, self._wire, features, self.num_threads)
         columns = range(len(metadata.edge_features))
@@ -151,20 +146,17 @@ class PartedLoaderGraph:
 
     def sampler(self, fanouts: tuple[int, ...], seed: int) -> NeighbourSource:
         """Of the whole topology where every host has it, else of the parts of all ranks."""
-        undirected, threads = self.data.undirected, self.num_threads
-        if self.data.topology == "partitioned":
-            return PartedSampler(
-                self.data.shares,
-                self._wire,
-                fanouts,
-                seed,
-                num_threads=threads,
-                resample=False,
-                undirected=undirected,
-                with_edge_ids=True,
-            )
-        whole = self.data.shares.graph.topology(undirected=undirected)
-        return NeighborSampler(whole, fanouts, seed, num_threads=threads, resample=False, with_edge_ids=True)
+        return sampler_of(
+            self.data.shares,
+            self._wire,
+            self.data.topology,
+            fanouts,
+            seed,
+            num_threads=self.num_threads,
+            resample=False,
+            undirected=self.data.undirected,
+            with_edge_ids=True,
+        )
 
     def prepare(self, input_ids: NDArray[np.int64], batch_size: int, fanouts: tuple[int, ...], said: str) -> None:
         """Compare the ranks' loaders, which would wait for each other if they differed; fetch what is held."""
@@ -189,34 +181,24 @@ class PartedLoaderGraph:
         if self._edges is not None:
             batch.edge_attr = torch.from_numpy(self._edges.fetch(sampled))
         if self._classes is not None:
-            nodes, classes = self._classes
-            batch.y = torch.from_numpy(classes[np.searchsorted(nodes, sampled.seeds.ids)])
+            batch.y = torch.from_numpy(self._classes[sampled.seeds.ids])
 
-    def _classes_of(self, input_ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
-        """Ascending nodes of the splits that `input_ids` are in, and their classes; None if one is in no split."""
-        graph = self.data.shares.graph
-        wanted = [split for split in _SPLITS if np.isin(input_ids, graph.nodes_in(split)).any()]
-        if not wanted:
-            return None
-        nodes = np.concatenate([graph.nodes_in(split) for split in wanted])
-        classes = np.concatenate([graph.labels_in(split) for split in wanted])
-        order = np.argsort(nodes)
-        return (nodes[order], classes[order]) if np.isin(input_ids, nodes).all() else None
+    def _classes_of(self, input_ids: NDArray[np.int64]) -> LabelsOfSplits | None:
+        """Of the nodes of splits; None if one of `input_ids` is in no split."""
+        labels = self.data.shares.graph.labels
+        return labels if labels.has(input_ids).all() else None
 
     def _hold(self, seeds: NDArray[np.int64], draws: Draws) -> None:
         shares = self.data.shares
-        if self.data.topology == "replicated":
-            whole = shares.graph.topology(undirected=self.data.undirected)
-            order = ranked(shares, whole, seeds, draws, "vip", num_threads=self.num_threads)
-        elif all(f"{part_folder(part.number)}/hot/vip" in shares.graph.metadata.arrays for part in shares.parts):
-            order = ranked_before(shares, "vip")
-        else:
-            raise UserError(
-                f"cache_ratio is {self.data.cache_ratio} with topology='partitioned', and {shares.graph.path} was made"
-                " without hot nodes, which no rank can find alone",
-                fix="partition the graph again with " + " ".join(f"--fanouts {f}" for f in draws.fanouts) + ", or leave"
-                " cache_ratio at 0",
-            )
+        order = ranked(
+            shares,
+            seeds,
+            draws,
+            "vip",
+            topology=self.data.topology,
+            undirected=self.data.undirected,
+            num_threads=self.num_threads,
+        )
         row_bytes = int(row_bytes_of(self._fetcher.features[0]))
         held = budget_of(self.data.cache_ratio, None).cut(order, self.num_nodes, row_bytes)
         self._fetcher.hold(held.astype(np.int64))

@@ -7,7 +7,7 @@ that a graph stored whole gives, bit for bit.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,10 @@ from graphmill.graph.keys import Purpose
 from graphmill.graph.sampled import AnySeeds, NodeIds, Sampled
 from graphmill.graph.topology import index_dtype
 from graphmill.partition.parts import Part
+from graphmill.sample.collect import NeighbourSource
 from graphmill.sample.distributed.shares import Shares
 from graphmill.sample.distributed.wire import Wire
-from graphmill.sample.neighbor import blocks_of
+from graphmill.sample.neighbor import NeighborSampler, blocks_of
 
 Ids = NDArray[np.int64]
 
@@ -135,6 +136,25 @@ class PartedSampler:
             raise UserError(
                 f"part {part.number} of {self.shares.graph.path} is damaged: {error}", fix="partition the graph again"
             ) from None
+
+
+def sampler_of(
+    shares: Shares,
+    wire: Wire,
+    topology: Literal["replicated", "partitioned"],
+    fanouts: tuple[int, ...],
+    seed: int,
+    *,
+    num_threads: int,
+    resample: bool,
+    undirected: bool,
+    with_edge_ids: bool,
+) -> NeighbourSource:
+    """Of the whole topology where every host has it, else of the parts of all ranks."""
+    if topology == "replicated":
+        whole = shares.graph.topology(undirected=undirected)
+        return NeighborSampler(whole, fanouts, seed, num_threads, resample, with_edge_ids)
+    return PartedSampler(shares, wire, fanouts, seed, num_threads, resample, undirected, with_edge_ids)
 
 
 def _cut(values: NDArray[Any], ends: Sequence[int] | Ids) -> list[NDArray[Any]]:

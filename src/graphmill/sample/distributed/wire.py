@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
+
+_SWAP_TIMEOUT: Final = timedelta(minutes=30)  # a rank that is alive may be busy; the watchdog knows of dead ones
 
 
 @dataclass(slots=True)
@@ -28,9 +30,9 @@ class Wire:
     num_swaps: int = 0
 
     @classmethod
-    def between(cls, rank: int, world_size: int, timeout: timedelta) -> "Wire":
-        """A new group of all ranks; all must call it. `timeout`: of one collective."""
-        group = None if world_size == 1 else dist.new_group(backend="gloo", timeout=timeout)
+    def between(cls, rank: int, world_size: int) -> "Wire":
+        """A new group of all ranks; all must call it."""
+        group = None if world_size == 1 else dist.new_group(backend="gloo", timeout=_SWAP_TIMEOUT)
         return cls(rank, world_size, group)
 
     def swap(self, messages: Sequence[NDArray[Any]], counts: Sequence[int] | None = None) -> list[NDArray[Any]]:

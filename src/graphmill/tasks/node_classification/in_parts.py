@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,31 +15,28 @@ from graphmill.graph.features import DenseFeatures
 from graphmill.graph.sampled import NodeIds, Sampled
 from graphmill.nn.graphsage import GraphSage
 from graphmill.nn.standardise import Standardise
-from graphmill.partition.parts import PartedGraph
+from graphmill.partition.parts import LabelsOfSplits, PartedGraph
 from graphmill.partition.placement import Placement
 from graphmill.sample.collect import Fetched, NeighbourSource
 from graphmill.sample.distributed.edges import EdgeFetcher
 from graphmill.sample.distributed.features import FeatureFetcher
-from graphmill.sample.distributed.hottest import budget_of, ranked, ranked_before, read_most
+from graphmill.sample.distributed.hottest import budget_of, ranked, read_most
 from graphmill.sample.distributed.rows import all_rows, row_bytes_of
-from graphmill.sample.distributed.sampler import PartedSampler
+from graphmill.sample.distributed.sampler import sampler_of
 from graphmill.sample.distributed.shares import Shares
 from graphmill.sample.distributed.wire import Wire
 from graphmill.sample.hot.rank import Draws, StaticPolicy
-from graphmill.sample.neighbor import NeighborSampler
 from graphmill.sample.schedule import Assign, SeedSchedule
 from graphmill.spec.columns import Cell
 from graphmill.spec.kinds.node_classification import NodeClassificationPlan
 from graphmill.spec.partition import LookaheadSpec, NoCacheSpec, PartitionSpec, PresampledCacheSpec
 from graphmill.sync.group import MIB, Group
 from graphmill.tasks.node_classification.parted_inference import PartedInference
-from graphmill.tasks.node_classification.parts import LabelsOfSplits, PartedLabelledGraph
+from graphmill.tasks.node_classification.parts import PartedLabelledGraph
 from graphmill.tasks.node_classification.transform import transformed
 from graphmill.tasks.same_data import refuse_other_data
 from graphmill.tasks.standardise import statistics_of
 from graphmill.tasks.task import Pause, Split
-
-_SWAP_TIMEOUT: Final = timedelta(minutes=30)  # a rank that is alive may be busy; the watchdog knows of dead ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +86,7 @@ class GraphInParts:
             whole_topology=self.asked.topology == "replicated",
         )
         shares = Shares(graph, placement, group.rank)
-        wire = Wire.between(group.rank, group.world_size, _SWAP_TIMEOUT)
+        wire = Wire.between(group.rank, group.world_size)
         ahead = isinstance(self.asked.cache, LookaheadSpec)
         features = tuple(transformed(part.features, own.features) for part in shares.parts)
         edges = EdgeFetcher(shares, wire, own.edge_columns, own.undirected) if own.edge_columns else None
@@ -138,24 +134,16 @@ class GraphInParts:
 
     def sampler(self, fanouts: tuple[int, ...], *, resample: bool) -> NeighbourSource:
         """Of the whole topology where every host has it, else of the parts of all ranks."""
-        undirected = self.own.undirected
-        if self.asked.topology == "partitioned":
-            return PartedSampler(
-                self.shares,
-                self.wire,
-                fanouts,
-                self.seed,
-                num_threads=1,
-                resample=resample,
-                undirected=undirected,
-                with_edge_ids=self.tables.edges is not None,
-            )
-        return NeighborSampler(
-            self.shares.graph.topology(undirected=undirected),
+        # One thread samples while others compute: a batch is a millisecond's work, and waking helpers takes a share.
+        return sampler_of(
+            self.shares,
+            self.wire,
+            self.asked.topology,
             fanouts,
             self.seed,
             num_threads=1,
             resample=resample,
+            undirected=self.own.undirected,
             with_edge_ids=self.tables.edges is not None,
         )
 
@@ -182,14 +170,18 @@ class GraphInParts:
         fetcher.hold(held.astype(np.int64))
 
     def _ranked(self, policy: StaticPolicy) -> NDArray[Any]:
-        if self.asked.topology == "partitioned":
-            return ranked_before(self.shares, policy)
         own, seeds = self.own, self.nodes_in("train")
         if self.asked.seeds == "owner":
             seeds = seeds[self.shares.owner_of(NodeIds(seeds)) == self.group.rank]
-        topology = self.shares.graph.topology(undirected=own.undirected)
-        draws = Draws(fanouts=own.num_neighbors, batch_size=self.batch_size)
-        return ranked(self.shares, topology, np.asarray(seeds), draws, policy, num_threads=self.num_threads)
+        return ranked(
+            self.shares,
+            np.asarray(seeds),
+            Draws(fanouts=own.num_neighbors, batch_size=self.batch_size),
+            policy,
+            topology=self.asked.topology,
+            undirected=own.undirected,
+            num_threads=self.num_threads,
+        )
 
     def mark(self) -> None:
         """From here on `facts` counts."""

@@ -1,6 +1,6 @@
 """A prepared graph whose nodes have classes and splits."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from graphmill.graph.splits import SPLIT_CODES, SplitName
 from graphmill.graph.store import GraphStore
 from graphmill.graph.verify import verify_graph
 from graphmill.graph.write import new_store, write_all, write_graph
+from graphmill.partition.metadata import PartsMetadata
 from graphmill.spec.experiment import DatasetSpec
 from graphmill.spec.kinds.node_classification import KIND, GraphInfo
 from graphmill.tasks.node_classification.classes import class_counts, edge_homophily, in_words
@@ -87,26 +88,8 @@ class LabelledGraphStore(GraphStore):
     def info(self, asked: DatasetSpec) -> GraphInfo:
         """What the planner must know. `UserError` if a split that training needs is empty."""
         del asked  # whatever is done to a graph when it is read, its counts stay
-        known = self.metadata
-        for split in ("val", "test"):
-            if known.splits[split] == 0:
-                raise UserError(
-                    f"{known.name} has no {split} nodes, and the best checkpoint is chosen by val, judged by test",
-                    fix=f"prepare it with such nodes, or with --random-split (see graphmill inspect {self.path})",
-                )
-        return GraphInfo(
-            name=known.name,
-            path=str(self.path.resolve()),
-            checksum=known.checksum,
-            synthetic=known.synthetic,
-            num_nodes=known.num_nodes,
-            num_edges=known.num_edges,
-            num_features=known.num_features,
-            num_classes=known.num_classes,
-            num_train=known.splits["train"],
-            has_sparse_features=known.has_sparse_features,
-            edge_features=known.edge_features,
-        )
+        refuse_empty_splits(self.metadata.name, self.metadata.splits)
+        return graph_info(self.path, self.metadata, num_classes=self.metadata.num_classes, num_parts=None)
 
     def described(self) -> Sequence[tuple[str, Any]]:
         """What `graphmill inspect` shows."""
@@ -133,6 +116,36 @@ class LabelledGraphStore(GraphStore):
             return f"not counted: over {_MOST_EDGES:,} edges"
         found = edge_homophily(self.topology(undirected=True), self.labels)
         return "no edge between labelled nodes" if found is None else f"{found:.3f} of the edges join one class"
+
+
+def refuse_empty_splits(name: str, splits: Mapping[Any, int]) -> None:
+    """Raise a `UserError` if a graph has no nodes to choose the best checkpoint by, or to judge it by."""
+    for split in ("val", "test"):
+        if not splits.get(split):
+            raise UserError(
+                f"{name} has no {split} nodes, and the best checkpoint is chosen by val, judged by test",
+                fix="prepare it with such nodes, or with --random-split; if it is in parts, partition it again",
+            )
+
+
+def graph_info(
+    path: Path, known: StoreMetadata | PartsMetadata, *, num_classes: int, num_parts: int | None
+) -> GraphInfo:
+    """What the planner must know of a prepared graph. `num_parts`: None if it is stored whole."""
+    return GraphInfo(
+        name=known.name,
+        path=str(path.resolve()),
+        checksum=known.checksum,
+        synthetic=known.synthetic,
+        num_nodes=known.num_nodes,
+        num_edges=known.num_edges,
+        num_features=known.num_features,
+        num_classes=num_classes,
+        num_train=known.splits["train"],
+        has_sparse_features=known.has_sparse_features,
+        edge_features=known.edge_features,
+        num_parts=num_parts,
+    )
 
 
 def write_store(raw: LabelledGraph, path: Path) -> LabelledGraphStore:
