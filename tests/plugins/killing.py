@@ -14,7 +14,15 @@ from graphmill.record.run_folder import RunFolder
 MEASURED = {"train_s", "seeds_per_s", "sample_s", "gather_s", "wait_s", "compute_s", "sync_s", "eval_s"}
 MEASURED |= {"interface_mib_epoch", "interface_mib_cum", "peak_rss_mib", "peak_gpu_mib", "attempt"}
 MEASURED |= {"cpu_util_avg", "gpu_util_avg"}
-MEASURED |= {"remote_rows", "cache_hit_rate", "fetched_rows", "fetched_mib", "loader_mib", "fetch_s"}  # by one attempt
+MEASURED |= {
+    "remote_rows",
+    "cache_hit_rate",
+    "repeated_rows",
+    "fetched_rows",
+    "fetched_mib",
+    "loader_mib",
+    "fetch_s",
+}  # by one attempt
 
 
 @dataclass

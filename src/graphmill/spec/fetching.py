@@ -11,6 +11,9 @@ FETCHING: Final[Mapping[str, Column]] = {
     "cache_hit_rate": Column(
         "", "number", "share of remote_rows that was not fetched: held in hot caches, or fetched for an earlier batch"
     ),
+    "repeated_rows": Column(
+        "rows", "integer", "of remote_rows, those fetched for an earlier batch of the same window or the one before"
+    ),
     "fetched_rows": Column("rows", "integer", "of remote_rows, those that came from other ranks"),
     "fetched_mib": Column(
         "MiB", "number", "measured: features that loaders received from other ranks in this epoch, over all ranks"

@@ -28,3 +28,6 @@ def test_batches_are_those_of_the_whole_graph(told_by_ranks, ranks, num_parts):
         for words, cell in asks.items():
             assert cell["fetched_rows"] == cell["remote_rows"] or ", none," not in words
             assert cell["fetched_rows"] < cell["remote_rows"] or ", none," in words, words
+            assert bool(cell["repeated_rows"]) == ("lookahead" in words), "only a window fetches for several batches"
+            if "lookahead" in words:
+                assert cell["repeated_rows"] + cell["fetched_rows"] == cell["remote_rows"], "nothing else is held"

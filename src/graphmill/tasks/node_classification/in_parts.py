@@ -73,7 +73,7 @@ class GraphInParts:
     tables: PartedTables = field(init=False)
     window: int = field(init=False)
     is_shared: bool = field(init=False)
-    marked: list[int] = field(default_factory=lambda: [0, 0, 0, 0], init=False)
+    marked: list[int] = field(default_factory=lambda: [0] * 5, init=False)
 
     def __post_init__(self) -> None:
         own, path, group = self.own, Path(self.own.dataset.path), self.group
@@ -190,10 +190,11 @@ class GraphInParts:
     def facts(self) -> Mapping[str, Cell]:
         """What loaders have fetched since `mark`, of all ranks together. All ranks must call it."""
         added = torch.tensor(self._counted(), dtype=torch.float64) - torch.tensor(self.marked, dtype=torch.float64)
-        remote, fetched, fetched_bytes, loader_bytes = self.group.sum_numbers(added).tolist()
+        remote, repeated, fetched, fetched_bytes, loader_bytes = self.group.sum_numbers(added).tolist()
         return {
             "remote_rows": int(remote),
             "cache_hit_rate": 1 - fetched / remote if remote else None,
+            "repeated_rows": int(repeated),
             "fetched_rows": int(fetched),
             "fetched_mib": fetched_bytes / MIB,
             "loader_mib": loader_bytes / MIB,
@@ -201,7 +202,13 @@ class GraphInParts:
 
     def _counted(self) -> list[int]:
         counts = self.tables.fetcher.counts
-        return [counts.needed - counts.local, counts.fetched, counts.fetched_bytes, self.wire.received_bytes]
+        return [
+            counts.needed - counts.local,
+            counts.reused,
+            counts.fetched,
+            counts.fetched_bytes,
+            self.wire.received_bytes,
+        ]
 
     def _to_owners(self, batch: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
         owners = self.shares.owner_of(NodeIds(batch))
