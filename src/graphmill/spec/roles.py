@@ -1,0 +1,116 @@
+"""Processes that hold the data and sample, and processes that train: who of a run's processes is which. Pure.
+
+Each role counts its own ranks from 0. Hosts start equally many processes, so either every host has as many of each
+role, and batches are handed over in its shared memory, or whole hosts train and whole hosts sample.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field, PositiveInt
+
+from graphmill.base.errors import UserError
+from graphmill.config.frozen import Spec
+
+Role = Literal["trainer", "sampler"]
+
+
+class RolesSpec(Spec):
+    """A sampling service: without it every rank samples its own batches."""
+
+    samplers: PositiveInt = Field(description="processes that hold the data, sample, and evaluate")
+    trainers: PositiveInt = Field(description="processes that compute the updates: the ranks of the run")
+
+    @property
+    def num_processes(self) -> int:
+        """Of both roles."""
+        return self.samplers + self.trainers
+
+    def sampler_of(self, trainer: int) -> int:
+        """The sampler that serves a trainer: contiguous shares, so that they are on one host where every host has both.
+
+        >>> [RolesSpec(samplers=2, trainers=4).sampler_of(trainer) for trainer in range(4)]
+        [0, 0, 1, 1]
+        """
+        return trainer * self.samplers // self.trainers
+
+    def trainers_of(self, sampler: int) -> range:
+        """The trainers that a sampler serves."""
+        each = self.trainers // self.samplers
+        return range(sampler * each, (sampler + 1) * each)
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """One process, as its role counts: a rank among `num_ranks`, of which its host has `ranks_here`."""
+
+    role: Role
+    rank: int
+    local_rank: int
+    num_ranks: int
+    ranks_here: int
+
+    @property
+    def num_hosts(self) -> int:
+        """That have processes of this role."""
+        return self.num_ranks // self.ranks_here
+
+
+def refuse_unfit_roles(roles: RolesSpec, hosts: int) -> None:
+    """Raise a `UserError` if trainers cannot be shared out among samplers, or both among hosts."""
+    samplers, trainers = roles.samplers, roles.trainers
+    if trainers % samplers:
+        raise UserError(
+            f"roles: {trainers} trainers cannot be shared out equally among {samplers} samplers",
+            fix=f"set roles.trainers={-(-trainers // samplers) * samplers}, or roles.samplers to a divisor of it",
+        )
+    if _is_mixed(roles, hosts) or _is_apart(roles, hosts):
+        return
+    raise UserError(
+        f"roles: {trainers} trainers and {samplers} samplers do not fit {hosts} hosts: each role must divide among"
+        " them, or fill whole hosts with as many processes on each",
+        fix=f"set roles.samplers={hosts} and roles.trainers={-(-trainers // hosts) * hosts}",
+    )
+
+
+def seat_of(process: int, roles: RolesSpec, hosts: int) -> Seat:
+    """What process number `process` is; processes are numbered host by host. Roles must fit (`refuse_unfit_roles`).
+
+    >>> [seat_of(process, RolesSpec(samplers=2, trainers=4), hosts=2).role for process in range(6)]
+    ['trainer', 'trainer', 'sampler', 'trainer', 'trainer', 'sampler']
+    >>> [seat_of(process, RolesSpec(samplers=1, trainers=2), hosts=3).role for process in range(3)]
+    ['trainer', 'trainer', 'sampler']
+    """
+    per_host = roles.num_processes // hosts
+    host, place = divmod(process, per_host)
+    if _is_mixed(roles, hosts):
+        trainers_here, samplers_here = roles.trainers // hosts, roles.samplers // hosts
+        if place < trainers_here:
+            return Seat("trainer", host * trainers_here + place, place, roles.trainers, trainers_here)
+        place -= trainers_here
+        return Seat("sampler", host * samplers_here + place, place, roles.samplers, samplers_here)
+    if process < roles.trainers:
+        return Seat("trainer", process, place, roles.trainers, per_host)
+    return Seat("sampler", process - roles.trainers, place, roles.samplers, per_host)
+
+
+def process_of(role: Role, rank: int, roles: RolesSpec, hosts: int) -> int:
+    """The number of the process that is a rank of a role: the inverse of `seat_of`."""
+    per_host = roles.num_processes // hosts
+    if not _is_mixed(roles, hosts):
+        return rank if role == "trainer" else roles.trainers + rank
+    trainers_here = roles.trainers // hosts
+    here = trainers_here if role == "trainer" else roles.samplers // hosts
+    host, place = divmod(rank, here)
+    return host * per_host + place + (0 if role == "trainer" else trainers_here)
+
+
+def _is_mixed(roles: RolesSpec, hosts: int) -> bool:
+    return roles.trainers % hosts == 0 and roles.samplers % hosts == 0
+
+
+def _is_apart(roles: RolesSpec, hosts: int) -> bool:
+    if roles.num_processes % hosts:
+        return False
+    per_host = roles.num_processes // hosts
+    return roles.trainers % per_host == 0 and roles.samplers % per_host == 0
