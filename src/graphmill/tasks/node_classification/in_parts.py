@@ -47,14 +47,14 @@ class PartedTables:
     edges: EdgeFetcher | None  # None: the model reads no features of edges
 
     def fetch(self, window: Sequence[Sampled]) -> list[Fetched]:
-        """Of each batch tables of its own, in the order of its nodes and edges."""
-        tables = self.fetcher.fetch([sampled.node_ids for sampled in window])
+        """Of each batch where the rows of its nodes are, and those of its edges in their order."""
+        found = self.fetcher.fetch([sampled.node_ids for sampled in window])
         if self.edges is None:
-            return [Fetched(table, all_rows(table.num_nodes)) for table in tables]
+            return [Fetched(of_nodes.tables, of_nodes.rows) for of_nodes in found]
         values = [self.edges.fetch(sampled) for sampled in window]
         return [
-            Fetched(table, all_rows(table.num_nodes), of_edges, all_rows(len(of_edges)))
-            for table, of_edges in zip(tables, values, strict=True)
+            Fetched(of_nodes.tables, of_nodes.rows, of_edges, all_rows(len(of_edges)))
+            for of_nodes, of_edges in zip(found, values, strict=True)
         ]
 
 
@@ -124,7 +124,8 @@ class GraphInParts:
 
         def rows_of(block: NDArray[np.int64]) -> DenseFeatures:
             wanted = NodeIds(block if self.group.rank == 0 else block[:0])
-            (table,) = self.tables.fetcher.fetch([wanted])
+            (found,) = self.tables.fetcher.fetch([wanted])
+            table = found.together(self.num_threads)
             assert isinstance(table, DenseFeatures), "the plan was refused for sparse ones"
             return table
 
