@@ -77,8 +77,8 @@ check: install ## format, lint, types, layers, docs
 	$(BIN)/python -m pytest tests/docs
 
 sanitize: install ## the native tests under AddressSanitizer with UBSan, then under ThreadSanitizer
-	PYTHON=$(BIN)/python CXX=$(CXX) .ci/sanitize address,undefined
-	PYTHON=$(BIN)/python CXX=$(CXX) .ci/sanitize thread
+	PYTHON=$(BIN)/python CXX=$(CXX) TEST_WORKERS=$(TEST_WORKERS) .ci/sanitize address,undefined
+	PYTHON=$(BIN)/python CXX=$(CXX) TEST_WORKERS=$(TEST_WORKERS) .ci/sanitize thread
 
 format: install ## put the code in form
 	$(BIN)/ruff format .
