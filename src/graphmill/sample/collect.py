@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -80,6 +80,21 @@ class NeighbourSource(Protocol):
 
     def sample(self, seeds: AnySeeds) -> Sampled:
         """The neighbourhood of `seeds`, which must be distinct."""
+
+
+@runtime_checkable
+class WindowSource(Protocol):
+    """Gives the neighbourhoods of several batches for little more than the waiting of one."""
+
+    def sample_window(self, window: Sequence[AnySeeds]) -> list[Sampled]:
+        """Of each batch of a window."""
+
+
+def sample_window(source: NeighbourSource, window: Sequence[AnySeeds]) -> list[Sampled]:
+    """The neighbourhoods of some consecutive batches."""
+    if isinstance(source, WindowSource):
+        return source.sample_window(window)
+    return [source.sample(seeds) for seeds in window]
 
 
 class FeatureSource(Protocol):

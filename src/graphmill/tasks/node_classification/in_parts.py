@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -37,6 +37,10 @@ from graphmill.tasks.node_classification.transform import transformed
 from graphmill.tasks.same_data import refuse_other_data
 from graphmill.tasks.standardise import statistics_of
 from graphmill.tasks.task import Pause, Split
+
+_HOPS_TOGETHER: Final = 4
+"""Batches whose hops are asked for together where the topology is partitioned: a hop waits for the ranks, whatever it
+carries."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,7 @@ class GraphInParts:
     wire: Wire = field(init=False)
     tables: PartedTables = field(init=False)
     window: int = field(init=False)
+    sampled_together: int = field(init=False)
     is_shared: bool = field(init=False)
     marked: list[int] = field(default_factory=lambda: [0] * 5, init=False)
 
@@ -88,6 +93,7 @@ class GraphInParts:
         shares = Shares(graph, placement, group.rank)
         wire = Wire.between(group.rank, group.world_size)
         ahead = isinstance(self.asked.cache, LookaheadSpec)
+        window = self.asked.cache.window if isinstance(self.asked.cache, LookaheadSpec) else 1
         features = tuple(transformed(part.features, own.features) for part in shares.parts)
         edges = EdgeFetcher(shares, wire, own.edge_columns, own.undirected) if own.edge_columns else None
         fetcher = FeatureFetcher(shares, wire, features, self.num_threads, reuses=ahead)
@@ -96,7 +102,8 @@ class GraphInParts:
             "labels": store.labels,
             "wire": wire,
             "tables": PartedTables(fetcher, edges),
-            "window": self.asked.cache.window if isinstance(self.asked.cache, LookaheadSpec) else 1,
+            "window": window,
+            "sampled_together": max(window, _HOPS_TOGETHER) if self.asked.topology == "partitioned" else window,
             "is_shared": group.world_size > 1,
         }.items():
             object.__setattr__(self, name, value)
