@@ -42,6 +42,7 @@ class NeighborSampler {
             "indptr must start at 0 and end at the number of edges");
     require(static_cast<nb::dlpack::dtype_code>(indices.dtype().code) == nb::dlpack::dtype_code::Int,
             "indices must be int32 or int64");
+    nb::gil_scoped_release release;  // every entry is checked, and perhaps read from a slow disk: heartbeats go on
     if (indices.dtype().bits == 32)
       sampler_.emplace<Sampler<int32_t>>(indptr.data(), static_cast<const int32_t*>(indices.data()), num_rows,
                                          num_edges, num_nodes, num_threads);
