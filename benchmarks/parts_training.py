@@ -4,9 +4,10 @@
         [--ways whole "owner, vip" …] [--rounds 3] [--epochs 3] [--train-limit 65536]
 
 Prepare and partition the graph first (`graphmill partition NAME --num-parts 4 --fanouts 25 --fanouts 10`). The ways
-take turns, a run each a round: seconds of an epoch (the first is left out: it warms up), the share of it that the step
-waited for its batch, what loaders fetched, what the namespaces' interfaces received beside what the run recorded, and
-the peak of a rank's memory. Where seeds are shared out equally, the weights must be the whole graph's. Needs root.
+take turns, a run each a round: seconds of an epoch (the first is left out: it warms up), processor seconds of all ranks (to
+be compared also where other work shares the cores), the share of the epoch that the step waited for its batch, what
+loaders fetched, what the namespaces' interfaces received beside what the run recorded, and the peak of a rank's memory.
+Where seeds are shared out equally, the weights must be the whole graph's. Needs root.
 """
 
 import argparse
@@ -17,7 +18,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -94,9 +96,15 @@ def measured(options: argparse.Namespace, names: list[str], folder: Path) -> dic
         raise SystemExit("with equal shares of seeds the ways do not end with the same weights: nothing is written")
     found: dict[str, Any] = {"rounds": options.rounds, "train_limit": options.train_limit, "ways": {}}
     for way, its_runs in runs.items():
-        ratio = [run["epoch_s"] / whole["epoch_s"] for run, whole in zip(its_runs, runs["whole"], strict=True)]
+        pairs = list(zip(its_runs, runs["whole"], strict=True))
+        ratio = [run["epoch_s"] / whole["epoch_s"] for run, whole in pairs]
+        work = [run["processor_s"] / whole["processor_s"] for run, whole in pairs]
         medians = {key: statistics.median(run[key] for run in its_runs) for key in its_runs[0]}
-        found["ways"][way] = {**medians, "epoch_over_whole": vars_of(Spread.of(ratio))}
+        found["ways"][way] = {
+            **medians,
+            "epoch_over_whole": vars_of(Spread.of(ratio)),
+            "processor_over_whole": vars_of(Spread.of(work)),
+        }
     return found
 
 
@@ -108,6 +116,41 @@ def one_run(
     options: argparse.Namespace, names: list[str], folder: Path, way: str
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """A run of all epochs by four ranks. Returns what it measured, and the hashes of its parameters."""
+    before = [received_bytes(name) for name in names]
+    with started_ranks(options, names, folder, way) as ranks:
+        followed = processor_seconds(RunFolder(folder / "logs" / "run"), ranks)
+        codes = [rank.wait(timeout=900) for rank in ranks]
+    if codes != [0] * RANKS:
+        raise SystemExit(f"{way}: exit statuses {codes}\n{(folder / '0.log').read_text()[-3000:]}")
+    crossed = sum(received_bytes(name) - old for name, old in zip(names, before, strict=True))
+    run = RunFolder(folder / "logs" / "run")
+    found = {**facts(run, crossed), "processor_s": followed}
+    return found, tuple(event.parameter_hash for event in events_in(run.events_path(0), Sync))
+
+
+def processor_seconds(run: RunFolder, ranks: Sequence[subprocess.Popen[bytes]]) -> float:
+    """Of an epoch, of all ranks together; without the first, which warms up, and the last, after which is evaluated."""
+    seen: list[float] = []  # when each epoch ended
+    while all(rank.poll() is None for rank in ranks):
+        num_rows = len(run.metrics_path.read_text().splitlines()) - 1 if run.metrics_path.exists() else 0
+        if num_rows > len(seen):
+            seen += [sum(used_s(rank.pid) for rank in ranks)] * (num_rows - len(seen))
+        time.sleep(0.02)
+    usable = seen[:-1]
+    return (usable[-1] - usable[0]) / (len(usable) - 1) if len(usable) > 1 else float("nan")
+
+
+def used_s(pid: int) -> float:
+    """Processor seconds that a process, which `ip netns exec` became, has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def started_ranks(
+    options: argparse.Namespace, names: list[str], folder: Path, way: str
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Four ranks, each in its namespace; ended at the latest when the block is left."""
     folder.mkdir()
     (folder / "parts.yaml").write_text(EXPERIMENT)
     overrides = [f"dataset.name={options.dataset if way == 'whole' else options.parts}", *WAYS[way]]
@@ -118,7 +161,6 @@ def one_run(
     shared = {"MASTER_ADDR": f"{NETWORK}.1", "MASTER_PORT": str(PORT), "OMP_NUM_THREADS": "1"}
     shared |= {"WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": "1", "LOCAL_RANK": "0", "OMP_WAIT_POLICY": "PASSIVE"}
     shared |= {"GLOO_SOCKET_IFNAME": "eth0"}  # they have one host name, and would else be taken for one host
-    before = [received_bytes(name) for name in names]
     logs = [(folder / f"{rank}.log").open("w") for rank in range(RANKS)]
     ranks = [
         subprocess.Popen(
@@ -130,18 +172,13 @@ def one_run(
         for rank, name in enumerate(names)
     ]
     try:
-        codes = [rank.wait(timeout=900) for rank in ranks]
+        yield ranks
     finally:
         for rank in ranks:
             rank.kill()
             rank.wait()
         for log in logs:
             log.close()
-    if codes != [0] * RANKS:
-        raise SystemExit(f"{way}: exit statuses {codes}\n{(folder / '0.log').read_text()[-3000:]}")
-    crossed = sum(received_bytes(name) - old for name, old in zip(names, before, strict=True))
-    run = RunFolder(folder / "logs" / "run")
-    return facts(run, crossed), tuple(event.parameter_hash for event in events_in(run.events_path(0), Sync))
 
 
 def facts(run: RunFolder, crossed: int) -> dict[str, Any]:
@@ -208,6 +245,7 @@ def show(found: Mapping[str, Any]) -> None:
             way,
             f"{of['epoch_s']:.2f}",
             str(Spread(**of["epoch_over_whole"])),
+            f"{of['processor_s']:.2f}",
             f"{of['waiting']:.0%}",
             f"{of['fetched_rows']:,.0f}",
             f"{of['loader_mib']:,.1f}",
@@ -217,7 +255,18 @@ def show(found: Mapping[str, Any]) -> None:
         ]
         for way, of in found["ways"].items()
     ]
-    heading = ["", "s", "÷ whole", "waits", "rows fetched", "loaders MiB", "interface MiB", "syncs MiB", "peak MiB"]
+    heading = [
+        "",
+        "s",
+        "÷ whole",
+        "processor s",
+        "waits",
+        "rows fetched",
+        "loaders MiB",
+        "interface MiB",
+        "syncs MiB",
+        "peak MiB",
+    ]
     print_table("an epoch of four ranks on four hosts", heading, rows)
 
 

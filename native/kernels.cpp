@@ -119,15 +119,15 @@ inline void prefetch_row(const T* row, int64_t n) {
 }
 
 template <class Format>
-void add_rows_of(float* sum, const void* rows, const int64_t* ids, int64_t num_ids, int64_t n) {
+void add_rows_of(float* sum, const void* rows, int64_t id_step, const int64_t* ids, int64_t num_ids, int64_t n) {
   using Stored = typename Format::Stored;
   const Stored* base = static_cast<const Stored*>(rows);
   for (int64_t i = 0; i < num_ids; i += 2) {  // two rows at a time: half the traffic on `sum`
     const bool pair = i + 1 < num_ids;
-    const Stored* first = base + ids[i] * n;
-    const Stored* second = base + ids[pair ? i + 1 : i] * n;
-    if (i + 2 < num_ids) prefetch_row(base + ids[i + 2] * n, n);
-    if (i + 3 < num_ids) prefetch_row(base + ids[i + 3] * n, n);
+    const Stored* first = base + ids[i] * id_step;
+    const Stored* second = base + ids[pair ? i + 1 : i] * id_step;
+    if (i + 2 < num_ids) prefetch_row(base + ids[i + 2] * id_step, n);
+    if (i + 3 < num_ids) prefetch_row(base + ids[i + 3] * id_step, n);
     int64_t f = 0;
     if (pair) {
       for (; f + kLanes <= n; f += kLanes)
@@ -140,11 +140,12 @@ void add_rows_of(float* sum, const void* rows, const int64_t* ids, int64_t num_i
   }
 }
 
-void add_rows(float* sum, const void* rows, RowType type, const int64_t* ids, int64_t num_ids, int64_t n) {
+void add_rows(float* sum, const void* rows, RowType type, int64_t id_step, const int64_t* ids, int64_t num_ids,
+              int64_t n) {
   switch (type) {
-    case RowType::kFloat32: return add_rows_of<Float32>(sum, rows, ids, num_ids, n);
-    case RowType::kFloat16: return add_rows_of<Float16>(sum, rows, ids, num_ids, n);
-    case RowType::kBfloat16: return add_rows_of<Bfloat16>(sum, rows, ids, num_ids, n);
+    case RowType::kFloat32: return add_rows_of<Float32>(sum, rows, id_step, ids, num_ids, n);
+    case RowType::kFloat16: return add_rows_of<Float16>(sum, rows, id_step, ids, num_ids, n);
+    case RowType::kBfloat16: return add_rows_of<Bfloat16>(sum, rows, id_step, ids, num_ids, n);
   }
 }
 

@@ -48,8 +48,8 @@ struct Kernels {
   // are written: `drawn` has room for `count` rounded up to a multiple of kDrawsPerBlock.
   void (*draw_below_each)(uint64_t key, uint64_t first_bound, int64_t count, uint32_t* drawn);
 
-  // sum[f] += rows[ids[i]][f] for every i: rows of `type`, accumulated in float32.
-  void (*add_rows)(float* sum, const void* rows, RowType type, const int64_t* ids, int64_t num_ids,
+  // sum[f] += rows[ids[i] * id_step + f] for every i: rows of `type`, accumulated in float32.
+  void (*add_rows)(float* sum, const void* rows, RowType type, int64_t id_step, const int64_t* ids, int64_t num_ids,
                    int64_t num_columns);
   // out[f] = in[f] * factor, stored as float32 or bfloat16.
   void (*store_row)(void* out, RowType type, const float* in, float factor, int64_t num_columns);

@@ -8,6 +8,7 @@ namespace graphmill {
 
 class NodeTable {
  public:
+  NodeTable() { make_room(kLeastRoom); }
   // Throws std::invalid_argument on a negative or repeated node, or 2^31 - 1 nodes and more.
   NodeTable(const int64_t* nodes, int64_t count);
 
@@ -15,10 +16,39 @@ class NodeTable {
   // places[i]: of nodes[i] in the list, -1 if it is not there.
   void find(const int64_t* nodes, int64_t count, int64_t* places, int num_threads) const;
 
- private:
-  uint64_t slot_of(int64_t node) const { return (static_cast<uint64_t>(node) * 0x9e3779b97f4a7c15u) >> shift_; }
+  void prefetch(int64_t node) const { __builtin_prefetch(nodes_.data() + slot_of(node)); }
+  // Of one node, -1 if it is not there.
+  int64_t find(int64_t node) const {
+    const uint64_t slot = search(node);
+    return nodes_[slot] == -1 ? -1 : places_[slot];
+  }
+  // Of one node, not negative, which is appended to the list if it is not there.
+  int64_t find_or_append(int64_t node) {
+    uint64_t slot = search(node);
+    if (nodes_[slot] == -1) {
+      if (2 * (size_ + 1) > static_cast<int64_t>(mask_)) slot = grow(node);
+      nodes_[slot] = node;
+      places_[slot] = static_cast<int32_t>(size_++);
+    }
+    return places_[slot];
+  }
+  // Empty, but with the memory kept.
+  void clear();
 
-  int64_t size_;
+ private:
+  static constexpr int64_t kLeastRoom = 1024;
+
+  uint64_t slot_of(int64_t node) const { return (static_cast<uint64_t>(node) * 0x9e3779b97f4a7c15u) >> shift_; }
+  // The slot that the node has, or would get.
+  uint64_t search(int64_t node) const {
+    uint64_t slot = slot_of(node);
+    while (nodes_[slot] != -1 && nodes_[slot] != node) slot = (slot + 1) & mask_;
+    return slot;
+  }
+  void make_room(int64_t count);
+  uint64_t grow(int64_t node);
+
+  int64_t size_ = 0;
   uint64_t mask_;
   int shift_;
   std::vector<int64_t> nodes_;  // -1: the slot is free

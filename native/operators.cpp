@@ -57,15 +57,15 @@ struct Strip {
 
 void gather_rows(const Matrix& table, const int64_t* ids, int64_t num_ids, void* out, RowType out_type,
                  int num_threads) {
-  const int64_t row_bytes = table.num_columns * bytes_of(table.type),
+  const int64_t row_bytes = table.num_columns * bytes_of(table.type), id_bytes = table.id_step * bytes_of(table.type),
                 out_bytes = table.num_columns * bytes_of(out_type);
   const char* rows = static_cast<const char*>(table.data);
   char* to = static_cast<char*>(out);
   for_rows(num_ids, kRowsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       if (i + 2 < end)
-        for (int64_t b = 0; b < row_bytes; b += 64) __builtin_prefetch(rows + ids[i + 2] * row_bytes + b);
-      kernels().convert_row(to + i * out_bytes, out_type, rows + ids[i] * row_bytes, table.type, table.num_columns);
+        for (int64_t b = 0; b < row_bytes; b += 64) __builtin_prefetch(rows + ids[i + 2] * id_bytes + b);
+      kernels().convert_row(to + i * out_bytes, out_type, rows + ids[i] * id_bytes, table.type, table.num_columns);
     }
   });
 }
@@ -73,6 +73,7 @@ void gather_rows(const Matrix& table, const int64_t* ids, int64_t num_ids, void*
 void gather_self_and_mean(const Matrix& table, const int64_t* row_ids, const int64_t* ids, const Segments& segments,
                           void* out, RowType out_type, int num_threads) {
   const int64_t n = table.num_columns, half_bytes = n * bytes_of(out_type);
+  const int64_t id_bytes = table.id_step * bytes_of(table.type);
   const char* rows = static_cast<const char*>(table.data);
   for_rows(segments.num_rows, kRowsPerChunk, num_threads, [&](int64_t begin, int64_t end) {
     float* sum = scratch_floats(n);
@@ -83,10 +84,9 @@ void gather_self_and_mean(const Matrix& table, const int64_t* row_ids, const int
       neighbours.resize(degree);
       for (int64_t i = 0; i < degree; ++i)
         neighbours[i] = ids ? ids[segments.indices[first + i]] : segments.indices[first + i];
-      kernels().convert_row(to, out_type, rows + (row_ids ? row_ids[row] : row) * n * bytes_of(table.type), table.type,
-                            n);
+      kernels().convert_row(to, out_type, rows + (row_ids ? row_ids[row] : row) * id_bytes, table.type, n);
       std::fill_n(sum, n, 0.0f);
-      kernels().add_rows(sum, table.data, table.type, neighbours.data(), degree, n);
+      kernels().add_rows(sum, table.data, table.type, table.id_step, neighbours.data(), degree, n);
       kernels().store_row(to + half_bytes, out_type, sum, degree ? 1.0f / static_cast<float>(degree) : 0.0f, n);
     }
   });
@@ -115,7 +115,7 @@ void segment_mean(const float* x, int64_t num_columns, const Segments& segments,
         __builtin_prefetch(x + segments.indices[e] * num_columns);
       columns.assign(segments.indices + first, segments.indices + first + degree);
       std::fill_n(to, num_columns, 0.0f);
-      kernels().add_rows(to, x, RowType::kFloat32, columns.data(), degree, num_columns);
+      kernels().add_rows(to, x, RowType::kFloat32, num_columns, columns.data(), degree, num_columns);
       kernels().store_row(to, RowType::kFloat32, to, degree ? 1.0f / static_cast<float>(degree) : 0.0f, num_columns);
     }
   });

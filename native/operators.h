@@ -12,6 +12,7 @@ struct Matrix {  // row-major, any row type
   const void* data;
   RowType type;
   int64_t num_rows, num_columns;
+  int64_t id_step = num_columns;  // elements from a row to that of the next id; 1: ids count elements, not rows
 };
 
 struct Segments {  // compressed sparse rows of local ids

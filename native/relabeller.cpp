@@ -24,7 +24,7 @@ std::unique_ptr<Relabeller::Workspace> Relabeller::take_workspace() const {
     }
   }
   auto work = std::make_unique<Workspace>();
-  work->position.assign(num_nodes_, 0);
+  if (!hashed_) work->position.assign(num_nodes_, 0);
   return work;
 }
 
@@ -63,8 +63,9 @@ Batch::~Batch() { give_back(); }
 
 void Batch::give_back() {
   const int64_t num_nodes = relabeller_.num_nodes_;
+  if (relabeller_.hashed_) work_->table.clear();
   work_->base += static_cast<uint32_t>(out_->num_nodes);
-  if (UINT32_MAX - work_->base <= static_cast<uint64_t>(num_nodes)) {
+  if (!relabeller_.hashed_ && UINT32_MAX - work_->base <= static_cast<uint64_t>(num_nodes)) {
     work_->position.assign(num_nodes, 0);
     work_->base = 1;
   }
@@ -79,12 +80,16 @@ void Batch::place_seeds(const int64_t* seeds, int64_t num_seeds) {
     if (seed < 0 || seed >= relabeller_.num_nodes_)
       throw std::invalid_argument("seed " + std::to_string(seed) + " is not a node of a graph with " +
                                   std::to_string(relabeller_.num_nodes_) + " nodes");
-    if (work_->position[seed] >= work_->base)
-      throw std::invalid_argument("seed " + std::to_string(seed) + " stands twice in one batch");
-    work_->position[seed] = work_->base + static_cast<uint32_t>(i);
+    if (is_placed(seed)) throw std::invalid_argument("seed " + std::to_string(seed) + " stands twice in one batch");
+    if (relabeller_.hashed_) work_->table.find_or_append(seed);
+    else work_->position[seed] = work_->base + static_cast<uint32_t>(i);
     out_->node_ids[i] = seed;
     out_->num_nodes = i + 1;
   }
+}
+
+bool Batch::is_placed(int64_t seed) const {
+  return relabeller_.hashed_ ? work_->table.find(seed) >= 0 : work_->position[seed] >= work_->base;
 }
 
 int64_t* Batch::begin_hop() {
@@ -106,7 +111,24 @@ void Batch::reserve_edges() {
 }
 
 template <class Id>
+void Batch::relabel_hashed(const Id* sources, int32_t* indices, int64_t count) {
+  NodeTable& table = work_->table;
+  int64_t* node_ids = out_->node_ids.data();
+  int64_t num_nodes = out_->num_nodes;
+  for (int64_t edge = 0; edge < count; ++edge) {
+    if (edge + kEdgesAhead < count) table.prefetch(sources[edge + kEdgesAhead]);
+    const Id node = sources[edge];
+    const int64_t local = table.find_or_append(node);
+    node_ids[num_nodes] = node;  // overwritten by the next edge unless the node is new
+    num_nodes += local == num_nodes;
+    indices[edge] = static_cast<int32_t>(local);
+  }
+  out_->num_nodes = num_nodes;
+}
+
+template <class Id>
 void Batch::relabel(const Id* sources, int64_t first, int64_t count) {
+  if (relabeller_.hashed_) return relabel_hashed(sources, out_->indices.data() + first, count);
   uint32_t* position = work_->position.data();
   const uint32_t base = work_->base;
   int32_t* indices = out_->indices.data() + first;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "buffer.h"
+#include "node_table.h"
 
 namespace graphmill {
 
@@ -29,18 +30,21 @@ struct Neighbourhood {
   }
 };
 
-// Provides memory for batches over nodes 0..num_nodes. Results that Python holds may outlive it.
+// Provides memory for batches over nodes 0..num_nodes. Results that Python holds may outlive it. `hashed`: what a batch
+// looks nodes up in takes memory by the nodes of the batch, not 4 bytes for each of the graph, and somewhat longer.
 class Relabeller {
  public:
-  explicit Relabeller(int64_t num_nodes) : num_nodes_(num_nodes) {}
+  explicit Relabeller(int64_t num_nodes, bool hashed = false) : num_nodes_(num_nodes), hashed_(hashed) {}
   int64_t num_nodes() const { return num_nodes_; }
 
  private:
   friend class Batch;
-  // Position of each node in the batch: base + local id; anything below base is from an older batch.
+  // Position of each node in the batch: base + local id; anything below base is from an older batch. Where it is
+  // hashed: the batch's nodes, whose places are their local ids.
   struct Workspace {
     std::vector<uint32_t> position;
     uint32_t base = 1;
+    NodeTable table;
   };
   struct Pool {
     std::mutex mutex;
@@ -52,6 +56,7 @@ class Relabeller {
   std::shared_ptr<Neighbourhood> take_result() const;
 
   int64_t num_nodes_;
+  bool hashed_;
   std::shared_ptr<Pool> pool_ = std::make_shared<Pool>();
 };
 
@@ -88,6 +93,9 @@ class Batch {
   void give_back();
   int64_t first_of_frontier() const { return resample_ ? 0 : node_begin_; }
   void place_seeds(const int64_t* seeds, int64_t num_seeds);
+  bool is_placed(int64_t seed) const;
+  template <class Id>
+  void relabel_hashed(const Id* sources, int32_t* indices, int64_t count);
 
   const Relabeller& relabeller_;
   std::unique_ptr<Relabeller::Workspace> work_;

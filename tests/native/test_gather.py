@@ -116,6 +116,36 @@ def test_self_and_mean_by_global_ids():
     assert torch.equal(direct, by_ids)
 
 
+@pytest.mark.parametrize("stored", FORMATS)
+def test_a_stack_of_tables_gives_what_one_table_gives(stored):
+    """Also where a table has no rows, and the tables lie in memory in another order than in the stack."""
+    whole = torch.randn(60, 9, generator=torch.Generator().manual_seed(4)).to(FORMATS[stored])
+    second, first = whole[25:59].clone(), whole[:25].clone()
+    stack = _native.RowStack([first, whole[:0], second, whole[59:]])
+    ids = torch.randperm(60, generator=torch.Generator().manual_seed(5))
+    indptr, indices = segments(40, 60, 6)
+    assert len(stack) == 60
+    found, expected = torch.empty(40, 18), torch.empty(40, 18)
+    _native.gather_self_and_mean(stack, ids[:40], ids, indptr, indices, found, 2)
+    _native.gather_self_and_mean(whole, ids[:40], ids, indptr, indices, expected, 1)
+    assert same_bits(found, expected)
+    rows, copied = torch.empty(60, 9), torch.empty(60, 9, dtype=FORMATS[stored])
+    _native.gather_rows(stack, ids, rows, 1)
+    stack.copy(ids, copied, 2)
+    assert same_bits(rows, whole[ids].float())
+    assert same_bits(copied, whole[ids])
+
+
+def test_rows_outside_a_stack_and_tables_that_differ_are_refused():
+    table, out = torch.zeros(3, 2), torch.empty(1, 2)
+    for row in (-1, 6):
+        with pytest.raises(ValueError, match="outside the stack"):
+            _native.RowStack([table, table]).copy(torch.tensor([row]), out, 1)
+    for other in (torch.zeros(3, 1), torch.zeros(3, 2, dtype=torch.float16)):
+        with pytest.raises(ValueError, match="one width and format"):
+            _native.RowStack([table, other])
+
+
 def test_nothing_to_gather():
     out = torch.empty(0, 4)
     _native.gather_rows(torch.randn(3, 4), torch.empty(0, dtype=torch.int64), out, 2)

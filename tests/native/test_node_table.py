@@ -27,6 +27,41 @@ def test_a_list_that_is_none_is_refused(nodes, problem):
         _native.NodeTable(np.array(nodes, dtype=np.int64))
 
 
+@given(st.data(), st.sampled_from([np.int32, np.int64]))
+def test_a_row_is_the_ranks_own_or_held_or_the_windows(data, storage_type):
+    num_nodes = data.draw(st.integers(1, 300))
+    storage = np.array(data.draw(st.permutations(range(num_nodes))), dtype=storage_type)
+    begin, end = sorted(data.draw(st.tuples(st.integers(0, num_nodes), st.integers(0, num_nodes))))
+    some = st.lists(st.integers(0, num_nodes - 1), max_size=300)
+    held = np.array(data.draw(st.lists(st.integers(0, num_nodes - 1), unique=True, max_size=60)), dtype=np.int64)
+    finder, window = _native.RowFinder(storage, begin, end), _native.Window()
+    first, seen = end - begin + len(held), list[int]()
+    for batch in data.draw(st.lists(some, min_size=1, max_size=3)):
+        nodes, rows = np.array(batch, dtype=np.int64), np.empty(len(batch), dtype=np.int64)
+        counts = finder.find(nodes, _native.NodeTable(held), window, rows)
+        is_own = (storage[nodes] >= begin) & (storage[nodes] < end)
+        is_held = ~is_own & np.isin(nodes, held)
+        assert counts == (is_own.sum(), is_held.sum())
+        assert np.array_equal(rows[is_own], storage[nodes[is_own]] - begin)
+        assert np.array_equal(held[rows[is_held] - (end - begin)], nodes[is_held])
+        missing = ~is_own & ~is_held
+        seen += [node for node in dict.fromkeys(nodes[missing].tolist()) if node not in seen]
+        assert window.nodes.tolist() == seen, "each once, in the order in which they are met"
+        assert np.array_equal(np.array(seen, dtype=np.int64)[rows[missing] - first], nodes[missing])
+        to = np.arange(len(seen))[::-1].copy()
+        moved = rows.copy()
+        _native.move_rows(moved, first, to)
+        assert np.array_equal(moved[missing], first + to[rows[missing] - first])
+        assert np.array_equal(moved[~missing], rows[~missing])
+
+
+def test_what_is_no_node_is_refused():
+    finder, rows = _native.RowFinder(np.arange(5), 1, 3), np.empty(1, dtype=np.int64)
+    for node in (-1, 5):
+        with pytest.raises(ValueError, match=f"node {node} is not one of the 5"):
+            finder.find(np.array([node]), None, _native.Window(), rows)
+
+
 @given(st.data(), st.integers(1, 70), st.integers(1, 3))
 def test_rows_are_copied_to_their_places(data, width, num_threads):
     table = np.arange(11 * width, dtype=np.int64).astype(np.uint8).reshape(11, width)

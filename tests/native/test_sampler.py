@@ -276,17 +276,29 @@ def composed(sampler, relabeller, seeds, fanouts, key, *, resample, num_threads=
     threads=st.tuples(st.sampled_from([1, 2, 5]), st.sampled_from([1, 3])),
 )
 def test_sample_is_pick_and_relabel(small_graph, seed, num_seeds, fanouts, key, resample, threads):
-    sampler, relabeller = small_graph
+    sampler, relabeller, hashing = small_graph
     seeds = np.random.default_rng(seed).choice(1200, num_seeds, replace=False)
     whole = sampler.sample(seeds, fanouts, key, resample=resample, with_edge_ids=True, num_threads=threads[0])
     parts = composed(sampler, relabeller, seeds, fanouts, key, resample=resample, num_threads=threads[1])
     assert same(whole, parts)
     assert whole.num_rows_per_hop == parts.num_rows_per_hop
+    hashed = composed(sampler, hashing, seeds, fanouts, key, resample=resample)
+    assert same(whole, hashed)
+    assert whole.num_rows_per_hop == hashed.num_rows_per_hop
 
 
 @pytest.fixture(scope="module")
 def small_graph(graph):
-    return _native.NeighborSampler(*graph), _native.Relabeller(graph.num_nodes)
+    relabellers = (_native.Relabeller(graph.num_nodes, hashed=hashed) for hashed in (False, True))
+    return _native.NeighborSampler(*graph), *relabellers
+
+
+def test_a_hashed_relabeller_refuses_seeds_that_stand_twice_and_goes_on(graph):
+    relabeller = _native.Relabeller(graph.num_nodes, hashed=True)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="seed 7 stands twice"):
+            relabeller.begin(np.array([3, 7, 7]))
+        assert relabeller.begin(np.array([7, 3])).finish().node_ids.tolist() == [7, 3]
 
 
 @pytest.mark.parametrize("resample", [True, False])

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from graphmill.graph.edge_features import EdgeFeatures, EdgeRows
 from graphmill.graph.features import Features, SparseFeatures
 from graphmill.graph.graph_set import Room
 from graphmill.graph.sampled import AnySeeds, Sampled, StorageIds, stored_whole
+from graphmill.graph.stacked import StackedFeatures
 
 # Batches that can be alive at once besides those in the queue: being made, being copied to a GPU, computed on.
 _BATCHES_IN_MAKING_AND_USE = 3
@@ -67,7 +68,7 @@ class Labels(Protocol):
 class Fetched:
     """What a sampled neighbourhood reads, within this rank's reach: tables, and the rows of its nodes and edges."""
 
-    features: Features
+    features: Features | StackedFeatures
     rows: StorageIds  # [num_nodes]
     edge_values: EdgeRows = field(default_factory=lambda: np.empty((0, 0), dtype=np.float32))
     edge_rows: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
@@ -79,6 +80,21 @@ class NeighbourSource(Protocol):
 
     def sample(self, seeds: AnySeeds) -> Sampled:
         """The neighbourhood of `seeds`, which must be distinct."""
+
+
+@runtime_checkable
+class WindowSource(Protocol):
+    """Gives the neighbourhoods of several batches for little more than the waiting of one."""
+
+    def sample_window(self, window: Sequence[AnySeeds]) -> list[Sampled]:
+        """Of each batch of a window."""
+
+
+def sample_window(source: NeighbourSource, window: Sequence[AnySeeds]) -> list[Sampled]:
+    """The neighbourhoods of some consecutive batches."""
+    if isinstance(source, WindowSource):
+        return source.sample_window(window)
+    return [source.sample(seeds) for seeds in window]
 
 
 class FeatureSource(Protocol):

@@ -137,7 +137,7 @@ class TrainSpec(Spec):
         None, description="the measure that chooses the best checkpoint and stops early; null: the first of the task"
     )
     hang_timeout_s: float = Field(
-        45.0, ge=5, le=3600, description="a rank that sends no heartbeat for so long is lost, and ends the attempt"
+        20.0, ge=5, le=3600, description="a rank that sends no heartbeat for so long is lost, and ends the attempt"
     )
 
     profile: bool = Field(False, description="time and trace the phases of some steps: see `graphmill profile`")

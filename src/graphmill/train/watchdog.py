@@ -3,7 +3,8 @@
 Every rank has two threads. One sends heartbeats to the ranks' store. The other checks: on rank 0 that all ranks sent
 one recently, on the others that the store (hosted by rank 0) answered recently, on all that the own loop made progress.
 If not, it reports which rank on which host is missing, and ends its process: the main thread may be inside a collective
-that never returns. The launcher then ends the others.
+that never returns. Rank 0 says so in the store first, so that the others end with the same reason, and do not each wait
+for a silence of rank 0.
 """
 
 import os
@@ -23,6 +24,8 @@ from graphmill.base import exits
 STALL_S: Final = 1800.0  # without a step of this rank, as long as a collective may take
 _BEATS: Final = 10  # heartbeats per `silence_s`, at least
 _LONGEST_BEAT_S: Final = 2.0
+_ALONE_S: Final = 10.0  # that a rank goes on without a store: rank 0 may only be the first to have finished
+_REASON: Final = "what is lost"  # key of the store
 
 
 @dataclass(slots=True)
@@ -37,6 +40,8 @@ class Watchdog:
     stall_s: float = STALL_S
     _progress_at: float = field(default_factory=time.monotonic)
     _answered_at: float = field(default_factory=time.monotonic)
+    _alone_since: float | None = None  # when the store went away
+    _heard: str = ""  # what rank 0 found lost
     _over: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> "Watchdog":
@@ -67,7 +72,10 @@ class Watchdog:
                 shared.set(f"beat of {self.rank}", str(number))
                 shared.get(f"beat of {self.rank}")  # a set may be taken by the socket alone; this waits for an answer
                 self._answered_at = time.monotonic()
+                if shared.check([_REASON]):
+                    self._heard = shared.get(_REASON).decode()
             except RuntimeError:  # the store is gone with rank 0, or did not answer in time: `_judge` detects it
+                self._alone_since = time.monotonic()
                 return
             self._over.wait(self._beat_s)
 
@@ -82,16 +90,19 @@ class Watchdog:
             looked_at = now
             why = self._what_is_lost(shared, heard, now)
             if why and not self._over.is_set():
+                if self.rank == 0:
+                    shared.set(_REASON, why)
                 self.on_lost(why)
                 sys.stderr.flush()
+                if self.rank == 0:
+                    time.sleep(1.5 * self._beat_s)  # the store goes with this process, and the others look once a beat
                 os._exit(exits.LOST_A_RANK)
 
     def _what_is_lost(self, shared: Store, heard: dict[int, tuple[bytes, float]], now: float) -> str:
         if now - self._progress_at > self.stall_s:
             return f"no step was done for {now - self._progress_at:.0f} s, though all ranks give heartbeats"
         if self.rank:
-            silent_s = now - self._answered_at
-            return self._named([0], silent_s) if silent_s > self.silence_s else ""
+            return self._heard or self._store_is_lost(now)
         for rank in range(1, len(self.hostnames)):
             key = f"beat of {rank}"
             word = shared.get(key) if shared.check([key]) else b""
@@ -99,6 +110,14 @@ class Watchdog:
                 heard[rank] = (word, now)
         lost = [rank for rank, (_, at) in heard.items() if now - at > self.silence_s]
         return self._named(lost, max(now - heard[rank][1] for rank in lost)) if lost else ""
+
+    def _store_is_lost(self, now: float) -> str:
+        silent_s = now - self._answered_at
+        if silent_s > self.silence_s:
+            return self._named([0], silent_s)
+        if self._alone_since is not None and now - self._alone_since > _ALONE_S:
+            return f"rank 0 on {self.hostnames[0]} ended {now - self._alone_since:.0f} s ago, and left this rank behind"
+        return ""
 
     def _named(self, ranks: list[int], silent_s: float) -> str:
         names = ", ".join(f"rank {rank} on {self.hostnames[rank]}" for rank in ranks)

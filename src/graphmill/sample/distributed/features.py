@@ -2,7 +2,8 @@
 
 One window of batches is fetched at a time: a row that several of them need travels once, and what the window before it
 fetched is used again. A window is one batch unless the ranks look ahead: which nodes the next batches need is known,
-because draws are keyed.
+because draws are keyed. Dense rows are copied by nobody before they are gathered into a batch: they are found, natively
+and in one pass, where they are.
 """
 
 from collections.abc import Sequence
@@ -15,10 +16,12 @@ from numpy.typing import NDArray
 
 from graphmill import _native
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
-from graphmill.graph.sampled import NodeIds
+from graphmill.graph.sampled import NodeIds, StorageIds
+from graphmill.graph.stacked import StackedFeatures
 from graphmill.graph.topology import index_dtype
-from graphmill.sample.distributed.rows import Taken, put_together, take
-from graphmill.sample.distributed.shares import Located, Shares
+from graphmill.sample.distributed.letters import Letters
+from graphmill.sample.distributed.rows import all_rows, sparse_rows_of, take
+from graphmill.sample.distributed.shares import Shares
 from graphmill.sample.distributed.wire import Wire
 
 Ids = NDArray[np.int64]
@@ -37,6 +40,20 @@ class FetchCounts:
 
 
 @dataclass(frozen=True, slots=True)
+class RowsOfBatch:
+    """Tables, and which rows of them are those of a batch's nodes, in the order of the nodes."""
+
+    tables: Features | StackedFeatures
+    rows: StorageIds  # [num_nodes]
+
+    def together(self, num_threads: int) -> Features:
+        """The rows in one table of their own."""
+        if isinstance(self.tables, StackedFeatures):
+            return self.tables.take(self.rows, num_threads)
+        return self.tables  # sparse ones were put together when they were fetched
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
     """Rows of other parts that a rank holds."""
 
@@ -48,11 +65,20 @@ class Held:
         """Row i of `features` is that of nodes[i]; the nodes are distinct."""
         return cls(features, _native.NodeTable(nodes))
 
+
+@dataclass(frozen=True, slots=True)
+class _Fetched:
+    """What the batches of a window needed, and the rank had not."""
+
+    window: _native.Window
+    places: Ids  # [num_nodes]: of each of its nodes, the row in `tables`
+    tables: tuple[Features, ...]
+
     def find(self, nodes: Ids) -> Ids:
-        """The row of each node; -1 for those that are not held."""
-        places = np.empty(len(nodes), dtype=np.int64)
-        self.table.find(nodes, places)
-        return places
+        """The row of each node; -1 for those that are not there."""
+        found = np.empty(len(nodes), dtype=np.int64)
+        self.window.find(nodes, found)
+        return np.where(found >= 0, self.places[found], -1) if len(self.places) else found
 
 
 @dataclass(slots=True)
@@ -66,112 +92,107 @@ class FeatureFetcher:
     reuses: bool = False  # rows of the window before
     held: Held | None = None
     counts: FetchCounts = field(default_factory=FetchCounts)
-    _latest: Held | None = field(default=None, init=False)  # what the latest window fetched
+    _finder: _native.RowFinder = field(init=False, repr=False)
+    _asked: Letters = field(init=False, repr=False)
+    _answers: Letters = field(init=False, repr=False)  # of sparse rows: nobody knows how long they are
+    _latest: _Fetched | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        begin, end = self.shares.own_parts
+        self._finder = _native.RowFinder(self.shares.book.storage, begin, end)
+        self._asked, self._answers = Letters(self.wire), Letters(self.wire)
 
     def hold(self, nodes: Ids) -> None:
         """Fetch these nodes of other parts, once for all, and keep their rows. All ranks must call it."""
-        fetched = self._fetched(nodes)
-        self.held = Held.of(nodes, fetched)
+        fetched, places = self._fetched(nodes)
+        self.held = Held.of(nodes, take(fetched, places, self.num_threads))
 
-    def fetch(self, batches: Sequence[NodeIds]) -> list[Features]:
-        """Of each batch a table of rows, in the order of its nodes."""
-        located = [self.shares.locate(nodes) for nodes in batches]
-        remote = [np.flatnonzero(found.servers != self.shares.rank) for found in located]
-        in_held = [self._rows_in(self.held, nodes[there]) for nodes, there in zip(batches, remote, strict=True)]
-        missing = [nodes[there[rows < 0]] for nodes, there, rows in zip(batches, remote, in_held, strict=True)]
-        window = self._window(missing)
-        self._count(batches, remote, in_held, missing)
-        tables = []
-        for nodes, found, there, rows in zip(batches, located, remote, in_held, strict=True):
-            pieces = self._local(found)
-            if self.held is not None:
-                pieces.append(Taken(self.held.features, rows[rows >= 0], there[rows >= 0]))
-            absent = there[rows < 0]
-            pieces.append(Taken(window.features, window.find(nodes[absent]), absent))
-            tables.append(put_together(pieces, len(nodes), self.num_threads))
-        return tables
+    def fetch(self, batches: Sequence[NodeIds]) -> list[RowsOfBatch]:
+        """Of each batch where its rows are."""
+        window, rows_of = _native.Window(), list[Ids]()
+        table = None if self.held is None else self.held.table
+        for nodes in batches:
+            rows = np.empty(len(nodes), dtype=np.int64)
+            local, held = self._finder.find(nodes, table, window, rows)
+            self._count(len(nodes), local, held)
+            rows_of.append(rows)
+        fetched = self._window(window)
+        tables = (*self.features, *(() if self.held is None else (self.held.features,)))
+        first = sum(features.num_nodes for features in tables)
+        tables += fetched.tables
+        for rows in rows_of:
+            _native.move_rows(rows, first, fetched.places)
+        if isinstance(self.features[0], SparseFeatures):
+            sparse = [sparse_rows_of(tables, rows) for rows in rows_of]
+            return [RowsOfBatch(features, all_rows(features.num_nodes)) for features in sparse]
+        stacked = StackedFeatures.of(tables)
+        return [RowsOfBatch(stacked, StorageIds(rows)) for rows in rows_of]
 
-    @staticmethod
-    def _rows_in(held: Held | None, nodes: Ids) -> Ids:
-        return np.full(len(nodes), -1, dtype=np.int64) if held is None else held.find(nodes)
-
-    def _window(self, missing: Sequence[Ids]) -> Held:
+    def _window(self, window: _native.Window) -> _Fetched:
         """The rows that the batches of a window lack, each fetched once, or kept from the window before."""
-        nodes = np.unique(np.concatenate(missing)) if len(missing) > 1 else missing[0]
-        kept = self._rows_in(self._latest if self.reuses else None, nodes)
-        is_new = kept < 0
-        fetched = self._fetched(nodes[is_new])
-        self.counts.fetched += int(np.count_nonzero(is_new))
-        if is_new.all():
-            window = Held.of(nodes, fetched)
+        nodes = window.nodes
+        if self._latest is None:
+            rows, places = self._fetched(nodes)
+            fetched, num_new = _Fetched(window, places, (rows,)), len(nodes)
         else:
-            assert self._latest is not None
-            new, old = np.flatnonzero(is_new), np.flatnonzero(~is_new)
-            pieces = [Taken(fetched, np.arange(len(new)), new), Taken(self._latest.features, kept[old], old)]
-            window = Held.of(nodes, put_together(pieces, len(nodes), self.num_threads))
-        self._latest = window if self.reuses else None
-        return window
-
-    def _count(
-        self, batches: Sequence[NodeIds], remote: Sequence[Ids], in_held: Sequence[Ids], missing: Sequence[Ids]
-    ) -> None:
+            kept = self._latest.find(nodes)
+            is_old = kept >= 0
+            rows, of_new = self._fetched(nodes[~is_old])
+            old = _of_tables(self._latest.tables, kept[is_old], self.num_threads)
+            places, num_new = np.empty_like(kept), len(of_new)
+            places[is_old], places[~is_old] = np.arange(old.num_nodes), of_new + old.num_nodes
+            fetched = _Fetched(window, places, (old, rows))
+        self.counts.fetched += num_new
         counts = self.counts
-        needed, away = sum(map(len, batches)), sum(map(len, remote))
-        counts.needed += needed
-        counts.local += needed - away
-        counts.held += sum(int(np.count_nonzero(rows >= 0)) for rows in in_held)
         counts.reused = counts.needed - counts.local - counts.held - counts.fetched
+        self._latest = fetched if self.reuses else None
+        return fetched
 
-    def _local(self, found: Located) -> list[Taken]:
-        mine = np.flatnonzero(found.servers == self.shares.rank)
-        if len(self.features) == 1:
-            return [Taken(self.features[0], found.rows[mine], mine)]
-        first = self.shares.parts[0].number
-        pieces = []
-        for number, features in enumerate(self.features):
-            here = mine[found.parts[mine] == first + number]
-            pieces.append(Taken(features, found.rows[here], here))
-        return pieces
+    def _count(self, needed: int, local: int, held: int) -> None:
+        self.counts.needed += needed
+        self.counts.local += local
+        self.counts.held += held
 
-    def _fetched(self, nodes: Ids) -> Features:
-        """Rows of nodes of other ranks' parts, in the order of `nodes`: ids go to their owners, rows come back."""
+    def _fetched(self, nodes: Ids) -> tuple[Features, Ids]:
+        """Rows of nodes of other ranks' parts, and which is whose: ids go to their owners, rows come back."""
         order, ends = self.shares.by_server(self.shares.locate(NodeIds(nodes)).servers)
         narrow = nodes[order].astype(index_dtype(self.shares.book.num_nodes))
-        asked = self.wire.swap([narrow[begin:end] for begin, end in pairwise(ends)])
-        answers = [self._serve(NodeIds(ids.astype(np.int64))) for ids in asked]
-        counts = np.diff(ends).tolist()
+        letters = self._asked.swap([narrow[begin:end] for begin, end in pairwise(ends)])
+        asked = [letter.view(narrow.dtype) for letter in letters]
         before = self.wire.received_bytes
-        table = self._swap_sparse(answers, counts) if _are_sparse(answers) else self._swap_dense(answers, counts)
+        serve = self._serve_sparse if isinstance(self.features[0], SparseFeatures) else self._serve_dense
+        table = serve(asked, np.diff(ends).tolist())
         self.counts.fetched_bytes += self.wire.received_bytes - before
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        return take(table, back, self.num_threads)
+        places = np.empty_like(order)
+        places[order] = np.arange(len(order))
+        return table, places
 
-    def _serve(self, nodes: NodeIds) -> Features:
-        found = self.shares.locate(nodes)
-        return put_together(self._local(found), len(nodes), self.num_threads)
+    def _own_rows(self, nodes: NDArray[Any]) -> Ids:
+        return self.shares.book.storage_of(NodeIds(nodes)) - self.shares.own_parts[0]
 
-    def _swap_dense(self, answers: Sequence[Features], counts: Sequence[int]) -> Features:
-        first = self.features[0]
-        assert isinstance(first, DenseFeatures)
-        rows = self.wire.swap([_dense(answer) for answer in answers], counts)
-        return DenseFeatures(np.concatenate(rows), first.dtype)
+    def _serve_dense(self, asked: Sequence[NDArray[Any]], counts: Sequence[int]) -> DenseFeatures:
+        stacked = StackedFeatures.of(self.features)
+        answers = stacked.take(StorageIds(self._own_rows(np.concatenate(asked))), self.num_threads)
+        return DenseFeatures(self.wire.swap_joined(answers.x, [len(ids) for ids in asked], counts), stacked.dtype)
 
-    def _swap_sparse(self, answers: Sequence[Features], counts: Sequence[int]) -> Features:
-        sparse = [answer for answer in answers if isinstance(answer, SparseFeatures)]
-        lengths = self.wire.swap([np.diff(answer.indptr).astype(np.int32) for answer in sparse], counts)
-        totals = [int(lengths_of.sum(dtype=np.int64)) for lengths_of in lengths]
-        indices = self.wire.swap([answer.indices for answer in sparse], totals)
-        values = self.wire.swap([answer.values for answer in sparse], totals)
+    def _serve_sparse(self, asked: Sequence[NDArray[Any]], counts: Sequence[int]) -> SparseFeatures:
+        answers = [sparse_rows_of(self.features, self._own_rows(ids)) for ids in asked]
+        parts = ((np.diff(a.indptr).astype(np.int32), a.indices, a.values) for a in answers)
+        letters = self._answers.swap([np.concatenate([part.view(np.uint8) for part in of]) for of in parts])
+        words = [letter.view(np.int32) for letter in letters]  # lengths of rows, then their columns, then their values
+        lengths = [word[:count] for word, count in zip(words, counts, strict=True)]
+        halves = [(len(word) - count) // 2 for word, count in zip(words, counts, strict=True)]
+        indices = [word[count : count + half] for word, count, half in zip(words, counts, halves, strict=True)]
+        values = [
+            word[count + half :].view(np.float32) for word, count, half in zip(words, counts, halves, strict=True)
+        ]
         indptr = np.zeros(sum(counts) + 1, dtype=np.int64)
         np.cumsum(np.concatenate(lengths), out=indptr[1:])
         return SparseFeatures(indptr, np.concatenate(indices), np.concatenate(values), self.features[0].num_features)
 
 
-def _are_sparse(answers: Sequence[Features]) -> bool:
-    return isinstance(answers[0], SparseFeatures)
-
-
-def _dense(features: Features) -> NDArray[Any]:
-    assert isinstance(features, DenseFeatures)
-    return features.x
+def _of_tables(tables: tuple[Features, ...], rows: Ids, num_threads: int) -> Features:
+    """Rows of several tables, one under another, in a table of their own."""
+    if isinstance(tables[0], SparseFeatures):
+        return sparse_rows_of(tables, rows)
+    return StackedFeatures.of(tables).take(StorageIds(rows), num_threads)

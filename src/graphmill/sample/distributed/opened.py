@@ -175,9 +175,9 @@ class PartedLoaderGraph:
 
     def fill(self, batch: Any, sampled: Sampled) -> None:  # noqa: ANN401  # a PyG Data
         """`x` of all nodes, float32; `y` of the seeds, where all `input_nodes` are in splits; `edge_attr` if any."""
-        (table,) = self._fetcher.fetch([sampled.node_ids])
+        (found,) = self._fetcher.fetch([sampled.node_ids])
         batch.e_id = torch.from_numpy(sampled.edge_ids)
-        batch.x = torch.from_numpy(_dense_rows(table))
+        batch.x = torch.from_numpy(_dense_rows(found.together(self.num_threads)))
         if self._edges is not None:
             batch.edge_attr = torch.from_numpy(self._edges.fetch(sampled))
         if self._classes is not None:

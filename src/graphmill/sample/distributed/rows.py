@@ -2,48 +2,43 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill import _native
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.sampled import StorageIds
+from graphmill.graph.stacked import StackedFeatures
 
 Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class _Taken:
     """Rows of a table, and which rows of the result they become."""
 
-    table: Features
+    table: SparseFeatures
     rows: Ids  # [n]
     places: Ids  # [n]
 
 
 def take(table: Features, rows: Ids, num_threads: int) -> Features:
     """The rows [n] of a table, in that order."""
-    return put_together([Taken(table, rows, np.arange(len(rows)))], len(rows), num_threads)
+    if isinstance(table, SparseFeatures):
+        return sparse_rows_of([table], rows)
+    return StackedFeatures.of([table]).take(StorageIds(rows), num_threads)
 
 
-def put_together(pieces: Sequence[Taken], num_rows: int, num_threads: int) -> Features:
-    """A table of `num_rows` rows, each of which one piece places; at least one piece, all of one form."""
-    first = pieces[0].table
-    if isinstance(first, SparseFeatures):
-        return _sparse_together(pieces, num_rows, first.num_features, num_threads)
-    x = np.empty((num_rows, first.num_features), dtype=first.x.dtype)
-    for piece in pieces:
-        assert isinstance(piece.table, DenseFeatures)
-        if len(piece.rows):
-            _native.copy_rows(bytes_of(piece.table.x), piece.rows, piece.places, bytes_of(x), num_threads)
-    return DenseFeatures(x, first.dtype)
-
-
-def bytes_of(x: NDArray[Any]) -> NDArray[np.uint8]:
-    """The rows of `x` [n, num_columns] as bytes [n, num_columns · itemsize], without a copy."""
-    return x.view(np.uint8).reshape(len(x), x.shape[1] * x.dtype.itemsize)
+def sparse_rows_of(tables: Sequence[Features], rows: Ids) -> SparseFeatures:
+    """Rows [n] of sparse tables that are counted through, one under another, in a table of their own."""
+    pieces, begin = [], 0
+    for table in tables:
+        assert isinstance(table, SparseFeatures)
+        end = begin + table.num_nodes
+        places = np.flatnonzero((rows >= begin) & (rows < end))
+        pieces.append(_Taken(table, rows[places] - begin, places))
+        begin = end
+    return _together(pieces, len(rows))
 
 
 def row_bytes_of(table: Features) -> float:
@@ -53,16 +48,14 @@ def row_bytes_of(table: Features) -> float:
     return len(table.values) * 8 / max(1, table.num_nodes)
 
 
-def _sparse_together(pieces: Sequence[Taken], num_rows: int, num_features: int, num_threads: int) -> SparseFeatures:
-    indptr = np.zeros(num_rows + 1, dtype=np.int64)
+def _together(pieces: Sequence[_Taken], num_rows: int) -> SparseFeatures:
+    num_features, indptr = pieces[0].table.num_features, np.zeros(num_rows + 1, dtype=np.int64)
     for piece in pieces:
-        assert isinstance(piece.table, SparseFeatures)
         table = piece.table.indptr
         indptr[piece.places + 1] = table[piece.rows + 1] - table[piece.rows]
     np.cumsum(indptr, out=indptr)
     indices, values = np.empty(indptr[-1], dtype=np.int32), np.empty(indptr[-1], dtype=np.float32)
     for piece in pieces:
-        assert isinstance(piece.table, SparseFeatures)
         _copy_sparse(piece.table, piece.rows, piece.places, SparseFeatures(indptr, indices, values, num_features))
     return SparseFeatures(indptr, indices, values, num_features)
 

@@ -6,8 +6,9 @@ that a graph stored whole gives, bit for bit.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,14 +17,15 @@ from graphmill import _native
 from graphmill.base.errors import UserError
 from graphmill.graph.keys import Purpose
 from graphmill.graph.sampled import AnySeeds, NodeIds, Sampled
-from graphmill.graph.topology import index_dtype
 from graphmill.partition.parts import Part
 from graphmill.sample.collect import NeighbourSource
+from graphmill.sample.distributed.letters import Letters
 from graphmill.sample.distributed.shares import Shares
 from graphmill.sample.distributed.wire import Wire
 from graphmill.sample.neighbor import NeighborSampler, blocks_of
 
 Ids = NDArray[np.int64]
+_ID: Final = np.int32  # of a node on the wire: the native sampler takes graphs of at most 2^31 - 2 nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class _Rows:
     """In-edges of some nodes, node after node."""
 
     counts: NDArray[np.int32]  # [num_nodes]
-    sources: NDArray[Any]  # [num_edges]
+    sources: NDArray[Any]  # [num_edges]: int32 on the wire, then int64
     edge_ids: Ids  # [num_edges]; [0] if nobody reads them
 
 
@@ -49,26 +51,33 @@ class PartedSampler:
     with_edge_ids: bool = False
     _samplers: tuple[_native.NeighborSampler, ...] = field(init=False, repr=False)  # of this rank's parts
     _relabeller: _native.Relabeller = field(init=False, repr=False)
+    _letters: tuple[tuple[Letters, Letters], ...] = field(init=False, repr=False)  # of each hop: questions, answers
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_samplers", tuple(self._sampler_of(part) for part in self.shares.parts))
-        object.__setattr__(self, "_relabeller", _native.Relabeller(self.shares.book.num_nodes))
+        object.__setattr__(self, "_relabeller", _native.Relabeller(self.shares.book.num_nodes, hashed=True))
+        letters = tuple((Letters(self.wire), Letters(self.wire)) for _ in self.fanouts)
+        object.__setattr__(self, "_letters", letters)
 
     def sample(self, seeds: AnySeeds) -> Sampled:
         """The neighbourhood of `seeds`, which must be distinct; other ranks' seeds are of the same epoch and step."""
+        (sampled,) = self.sample_window([seeds])
+        return sampled
+
+    def sample_window(self, window: Sequence[AnySeeds]) -> list[Sampled]:
+        """Of some batches: a hop of all of them takes two collectives, as one of a single batch does."""
         takes_all = all(fanout == -1 for fanout in self.fanouts)
-        key = 0 if takes_all else seeds.key(self.seed, Purpose.NEIGHBOURS)
-        batch = self._relabeller.begin(seeds.ids, resample=self.resample, with_edge_ids=self.with_edge_ids)
-        num_rows = []
+        keys = [0 if takes_all else seeds.key(self.seed, Purpose.NEIGHBOURS) for seeds in window]
+        begin = partial(self._relabeller.begin, resample=self.resample, with_edge_ids=self.with_edge_ids)
+        batches = [begin(seeds.ids) for seeds in window]
         for hop, fanout in enumerate(self.fanouts):
-            frontier = NodeIds(batch.frontier)
-            num_rows.append(len(frontier))
-            found = self._ask(frontier, fanout, _native.subkey(key, hop))
-            indptr = np.zeros(len(frontier) + 1, dtype=np.int64)
-            np.cumsum(found.counts, out=indptr[1:])
-            sources = found.sources.astype(np.int64, copy=False)
-            batch.relabel(indptr, sources, found.edge_ids if self.with_edge_ids else None)
-        hood = batch.finish()
+            frontiers = [NodeIds(batch.frontier) for batch in batches]
+            found = self._ask(frontiers, fanout, [_native.subkey(key, hop) for key in keys], self._letters[hop])
+            for batch, rows in zip(batches, found, strict=True):
+                batch.relabel(_offsets(rows.counts), rows.sources, rows.edge_ids if self.with_edge_ids else None)
+        return [self._sampled(seeds, batch.finish()) for seeds, batch in zip(window, batches, strict=True)]
+
+    def _sampled(self, seeds: AnySeeds, hood: _native.Neighbourhood) -> Sampled:
         return Sampled(
             seeds=seeds,
             node_ids=NodeIds(hood.node_ids),
@@ -78,21 +87,29 @@ class PartedSampler:
             num_edges_per_hop=tuple(hood.num_edges_per_hop),
         )
 
-    def _ask(self, nodes: NodeIds, fanout: int, key: int) -> _Rows:
-        """What each of `nodes` draws, in their order: ids to owners, edges back."""
-        order, ends = self.shares.by_server(self.shares.locate(nodes).servers)
-        narrow = nodes[order].astype(index_dtype(self.shares.book.num_nodes))
-        asked = self.wire.swap([narrow[begin:end] for begin, end in pairwise(ends)])
-        picked = self._pick(NodeIds(np.concatenate(asked).astype(np.int64)), fanout, key)
-        own_ends = np.concatenate([[0], np.cumsum([len(nodes) for nodes in asked])])
-        edge_ends = np.concatenate([[0], np.cumsum(picked.counts, dtype=np.int64)])[own_ends]
-        counts = np.concatenate(self.wire.swap(_cut(picked.counts, own_ends), np.diff(ends).tolist()))
-        totals = [int(counts[begin:end].sum(dtype=np.int64)) for begin, end in pairwise(ends)]
-        sources = np.concatenate(self.wire.swap(_cut(picked.sources, edge_ends), totals))
-        edge_ids = picked.edge_ids
-        if self.with_edge_ids:
-            edge_ids = np.concatenate(self.wire.swap(_cut(picked.edge_ids, edge_ends), totals))
-        return _put_back(_Rows(counts, sources, edge_ids), order)
+    def _ask(
+        self, frontiers: Sequence[NodeIds], fanout: int, keys: Sequence[int], letters: tuple[Letters, Letters]
+    ) -> list[_Rows]:
+        """What the nodes of each batch draw, in their order: ids to owners, edges back."""
+        placed = [self.shares.by_server(self.shares.locate(nodes).servers) for nodes in frontiers]
+        cut = [_cut(nodes[order].astype(_ID), ends) for nodes, (order, ends) in zip(frontiers, placed, strict=True)]
+        heard = letters[0].swap([_question(pieces) for pieces in zip(*cut, strict=True)])
+        asked = [_pieces(letter, len(frontiers)) for letter in heard]  # by rank, by batch
+        picked = [
+            self._pick_for(pieces, fanout, key) for pieces, key in zip(zip(*asked, strict=True), keys, strict=True)
+        ]
+        replies = letters[1].swap([_reply(rows) for rows in zip(*picked, strict=True)])
+        found = [
+            _rows_in(reply, [len(nodes) for nodes in pieces], with_edge_ids=self.with_edge_ids)
+            for reply, pieces in zip(replies, zip(*cut, strict=True), strict=True)
+        ]
+        of_batches = zip(*found, strict=True)
+        return [_put_back(_joined(rows), order) for rows, (order, _) in zip(of_batches, placed, strict=True)]
+
+    def _pick_for(self, asked: Sequence[NDArray[Any]], fanout: int, key: int) -> list[_Rows]:
+        """What nodes of this rank's parts draw in one batch, for each rank that asks."""
+        rows = self._pick(NodeIds(np.concatenate(asked).astype(np.int64)), fanout, key)
+        return _cut_rows(rows, [len(nodes) for nodes in asked])
 
     def _pick(self, nodes: NodeIds, fanout: int, key: int) -> _Rows:
         """What nodes of this rank's parts draw, in their order."""
@@ -107,16 +124,13 @@ class PartedSampler:
             self._pick_of(number, NodeIds(nodes[order[begin:end]]), found.rows[order[begin:end]], fanout, key)
             for number, (begin, end) in enumerate(pairwise(ends))
         ]
-        return _put_back(
-            _Rows(*(np.concatenate([getattr(p, name) for p in pieces]) for name in ("counts", "sources", "edge_ids"))),
-            order,
-        )
+        of_all = _put_back(_joined(pieces), order)
+        return _Rows(of_all.counts, of_all.sources.astype(_ID), of_all.edge_ids)
 
     def _pick_of(self, number: int, nodes: NodeIds, rows: Ids, fanout: int, key: int) -> _Rows:
         part, sampler = self.shares.parts[number], self._samplers[number]
-        narrow = index_dtype(self.shares.book.num_nodes)
         if not len(nodes):  # also of a part without nodes, which has no sampler
-            return _Rows(np.empty(0, np.int32), np.empty(0, narrow), np.empty(0, np.int64))
+            return _Rows(np.empty(0, np.int32), np.empty(0, _ID), np.empty(0, np.int64))
         picked = sampler.pick(nodes, fanout, key, places=rows, num_threads=self.num_threads)
         counts = np.diff(picked.indptr)
         edge_ids = np.empty(0, dtype=np.int64)
@@ -124,7 +138,7 @@ class PartedSampler:
             begins = part.topology(undirected=self.undirected).indptr[rows]
             shift = part.first_entries(undirected=self.undirected)[rows] - begins
             edge_ids = picked.edge_ids + np.repeat(shift, counts)
-        return _Rows(counts.astype(np.int32), picked.sources.astype(narrow), edge_ids)
+        return _Rows(counts.astype(np.int32), picked.sources.astype(_ID), edge_ids)
 
     def _sampler_of(self, part: Part) -> _native.NeighborSampler:
         topology = part.topology(undirected=self.undirected)
@@ -157,15 +171,66 @@ def sampler_of(
     return PartedSampler(shares, wire, fanouts, seed, num_threads, resample, undirected, with_edge_ids)
 
 
+def _offsets(counts: NDArray[Any]) -> Ids:
+    offsets = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets
+
+
 def _cut(values: NDArray[Any], ends: Sequence[int] | Ids) -> list[NDArray[Any]]:
     return [values[begin:end] for begin, end in pairwise(ends)]
 
 
+def _question(batches: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Nodes of several batches in one message: how many each has, then all of them."""
+    return np.concatenate([np.array([len(nodes) for nodes in batches], dtype=_ID), *batches])
+
+
+def _pieces(letter: NDArray[np.uint8], num_batches: int) -> list[NDArray[Any]]:
+    """The nodes of each batch in a question."""
+    words = letter.view(_ID)
+    return _cut(words[num_batches:], _offsets(words[:num_batches]))
+
+
+def _reply(batches: Sequence[_Rows]) -> NDArray[np.uint8]:
+    """What nodes of several batches drew, in one message: all counts, then all sources, then all edge ids."""
+    parts = [getattr(rows, name) for name in ("counts", "sources", "edge_ids") for rows in batches]
+    return np.concatenate([np.ascontiguousarray(part).view(np.uint8) for part in parts])
+
+
+def _rows_in(reply: NDArray[np.uint8], nums_nodes: Sequence[int], *, with_edge_ids: bool) -> list[_Rows]:
+    """What the nodes of each batch drew, of which there are `nums_nodes`."""
+    counts_end = 4 * sum(nums_nodes)
+    counts = reply[:counts_end].view(np.int32)
+    sources_end = counts_end + 4 * int(counts.sum(dtype=np.int64))
+    sources, edge_ids = reply[counts_end:sources_end].view(_ID), reply[sources_end:]
+    ids = edge_ids.view(np.int64) if with_edge_ids else np.empty(0, dtype=np.int64)
+    return _cut_rows(_Rows(counts, sources, ids), nums_nodes)
+
+
+def _cut_rows(rows: _Rows, nums_nodes: Sequence[int]) -> list[_Rows]:
+    """Those of the first so many nodes, the next so many, …"""
+    ends = _offsets(np.array(nums_nodes))
+    edge_ends = _offsets(rows.counts)[ends]
+    counts, sources = _cut(rows.counts, ends), _cut(rows.sources, edge_ends)
+    ids = _cut(rows.edge_ids, edge_ends) if len(rows.edge_ids) else [rows.edge_ids] * len(nums_nodes)
+    return [_Rows(*of) for of in zip(counts, sources, ids, strict=True)]
+
+
+def _joined(several: Sequence[_Rows]) -> _Rows:
+    return _Rows(
+        *(np.concatenate([getattr(rows, name) for rows in several]) for name in ("counts", "sources", "edge_ids"))
+    )
+
+
 def _put_back(rows: _Rows, order: Ids) -> _Rows:
-    """Rows that were made in `order` [num_nodes], in the order of the nodes."""
-    begins = np.concatenate([[0], np.cumsum(rows.counts[:-1], dtype=np.int64)]) if len(rows.counts) else order
-    counts, begin_of = np.empty_like(rows.counts), np.empty(len(order), dtype=np.int64)
-    counts[order], begin_of[order] = rows.counts, begins
-    offsets = np.cumsum(counts, dtype=np.int64) - counts
-    entries = np.repeat(begin_of - offsets, counts) + np.arange(len(rows.sources))
-    return _Rows(counts, rows.sources[entries], rows.edge_ids[entries] if len(rows.edge_ids) else rows.edge_ids)
+    """Rows that were made in `order` [num_nodes], in the order of the nodes; sources become int64."""
+    counts, begins = np.empty_like(rows.counts), np.empty(len(order), dtype=np.int64)
+    counts[order], begins[order] = rows.counts, _offsets(rows.counts)[:-1]
+    offsets = _offsets(counts)
+    sources = np.empty(len(rows.sources), dtype=np.int64)
+    _native.copy_ranges_shifted(rows.sources, begins, offsets, np.zeros(len(order), dtype=np.int64), sources, 1)
+    if not len(rows.edge_ids):
+        return _Rows(counts, sources, rows.edge_ids)
+    entries = np.repeat(begins - offsets[:-1], counts) + np.arange(len(rows.sources))
+    return _Rows(counts, sources, rows.edge_ids[entries])

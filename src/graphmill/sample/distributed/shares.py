@@ -43,6 +43,11 @@ class Shares:
         object.__setattr__(self, "_first_owned", np.array([first for first, _ in ranges], dtype=np.int64))
 
     @property
+    def own_parts(self) -> tuple[int, int]:
+        """Storage ids of the parts that this rank reads itself, perhaps with others: first, one past the last."""
+        return int(self.book.offsets[self.parts[0].number]), int(self.book.offsets[self.parts[-1].number + 1])
+
+    @property
     def num_owned(self) -> int:
         """Nodes that this rank alone answers for."""
         return self.owned[1] - self.owned[0]
@@ -68,7 +73,7 @@ class Shares:
 
     def by_server(self, servers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Positions [n] of entries by ascending server, and where those of each rank begin [world_size + 1]."""
-        order = np.argsort(servers, kind="stable")
+        order = np.argsort(servers.astype(np.uint16), kind="stable")  # numpy sorts 16 bits by counting
         ends = np.zeros(self.placement.world_size + 1, dtype=np.int64)
         np.cumsum(np.bincount(servers, minlength=self.placement.world_size), out=ends[1:])
         return order, ends

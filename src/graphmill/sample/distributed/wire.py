@@ -1,6 +1,7 @@
 """What the loaders of the ranks say to each other: collectives on a process group of their own, counted."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
@@ -46,24 +47,46 @@ class Wire:
         if counts is None:
             counts = self._counts([len(m) for m in others])
         expected = [count if rank != self.rank else 0 for rank, count in enumerate(counts)]
-        sample = messages[0]
-        row_bytes = sample.dtype.itemsize * int(np.prod(sample.shape[1:], dtype=np.int64))
-        out = torch.empty(sum(expected) * row_bytes, dtype=torch.uint8)
-        sent = torch.from_numpy(np.concatenate(others).reshape(-1).view(np.uint8))
-        to, of = [len(m) * row_bytes for m in others], [count * row_bytes for count in expected]
-        dist.all_to_all_single(out, sent, of, to, group=self.process_group)
-        self.sent_bytes += sum(to)
-        self.received_bytes += sum(of)
-        self.num_swaps += 1
-        rows = out.numpy().view(sample.dtype).reshape(-1, *sample.shape[1:])
+        rows = self.swap_joined(np.concatenate(others), [len(m) for m in others], expected)
         ends = np.concatenate([[0], np.cumsum(expected)])
         answers = [rows[begin:end] for begin, end in pairwise(ends)]
         answers[self.rank] = messages[self.rank]
         return answers
 
+    def swap_joined(self, rows: NDArray[Any], to: Sequence[int], of: Sequence[int]) -> NDArray[Any]:
+        """Rows for each rank, one rank's after another's → those of each rank. to[r] are sent to r, of[r] come from it.
+
+        A rank keeps its own: both are 0 for itself.
+        """
+        if self.process_group is None:
+            return rows
+        row_bytes = rows.dtype.itemsize * math.prod(rows.shape[1:])
+        out = torch.empty(sum(of) * row_bytes, dtype=torch.uint8)
+        sent = torch.from_numpy(rows.reshape(-1).view(np.uint8))
+        to_bytes, of_bytes = [count * row_bytes for count in to], [count * row_bytes for count in of]
+        dist.all_to_all_single(out, sent, of_bytes, to_bytes, group=self.process_group)
+        self._count(sum(to_bytes), sum(of_bytes))
+        return out.numpy().view(rows.dtype).reshape(-1, *rows.shape[1:])
+
     def largest(self, number: int) -> int:
         """The largest of the ranks' numbers."""
         return max(int(m[0]) for m in self.swap([np.array([number])] * self.world_size, [1] * self.world_size))
+
+    def point_to_point(
+        self, outgoing: Mapping[int, NDArray[np.uint8]], incoming: Mapping[int, NDArray[np.uint8]]
+    ) -> None:
+        """Send to some ranks, and fill what comes of some: both sides must know that they do."""
+        works = [dist.irecv(torch.from_numpy(b), group=self.process_group, group_src=r) for r, b in incoming.items()]
+        works += [dist.isend(torch.from_numpy(b), group=self.process_group, group_dst=r) for r, b in outgoing.items()]
+        for work in works:
+            assert work is not None, "the rank is of the group"
+            work.wait()
+        self._count(sum(map(len, outgoing.values())), sum(map(len, incoming.values())))
+
+    def _count(self, sent: int, received: int) -> None:
+        self.sent_bytes += sent
+        self.received_bytes += received
+        self.num_swaps += 1
 
     def _counts(self, mine: Sequence[int]) -> list[int]:
         sent = torch.tensor(mine, dtype=torch.int64)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -38,6 +38,10 @@ from graphmill.tasks.same_data import refuse_other_data
 from graphmill.tasks.standardise import statistics_of
 from graphmill.tasks.task import Pause, Split
 
+_HOPS_TOGETHER: Final = 4
+"""Batches whose hops are asked for together where the topology is partitioned: a hop waits for the ranks, whatever it
+carries."""
+
 
 @dataclass(frozen=True, slots=True)
 class PartedTables:
@@ -47,14 +51,14 @@ class PartedTables:
     edges: EdgeFetcher | None  # None: the model reads no features of edges
 
     def fetch(self, window: Sequence[Sampled]) -> list[Fetched]:
-        """Of each batch tables of its own, in the order of its nodes and edges."""
-        tables = self.fetcher.fetch([sampled.node_ids for sampled in window])
+        """Of each batch where the rows of its nodes are, and those of its edges in their order."""
+        found = self.fetcher.fetch([sampled.node_ids for sampled in window])
         if self.edges is None:
-            return [Fetched(table, all_rows(table.num_nodes)) for table in tables]
+            return [Fetched(of_nodes.tables, of_nodes.rows) for of_nodes in found]
         values = [self.edges.fetch(sampled) for sampled in window]
         return [
-            Fetched(table, all_rows(table.num_nodes), of_edges, all_rows(len(of_edges)))
-            for table, of_edges in zip(tables, values, strict=True)
+            Fetched(of_nodes.tables, of_nodes.rows, of_edges, all_rows(len(of_edges)))
+            for of_nodes, of_edges in zip(found, values, strict=True)
         ]
 
 
@@ -72,6 +76,7 @@ class GraphInParts:
     wire: Wire = field(init=False)
     tables: PartedTables = field(init=False)
     window: int = field(init=False)
+    sampled_together: int = field(init=False)
     is_shared: bool = field(init=False)
     marked: list[int] = field(default_factory=lambda: [0] * 5, init=False)
 
@@ -88,6 +93,7 @@ class GraphInParts:
         shares = Shares(graph, placement, group.rank)
         wire = Wire.between(group.rank, group.world_size)
         ahead = isinstance(self.asked.cache, LookaheadSpec)
+        window = self.asked.cache.window if isinstance(self.asked.cache, LookaheadSpec) else 1
         features = tuple(transformed(part.features, own.features) for part in shares.parts)
         edges = EdgeFetcher(shares, wire, own.edge_columns, own.undirected) if own.edge_columns else None
         fetcher = FeatureFetcher(shares, wire, features, self.num_threads, reuses=ahead)
@@ -96,7 +102,8 @@ class GraphInParts:
             "labels": store.labels,
             "wire": wire,
             "tables": PartedTables(fetcher, edges),
-            "window": self.asked.cache.window if isinstance(self.asked.cache, LookaheadSpec) else 1,
+            "window": window,
+            "sampled_together": max(window, _HOPS_TOGETHER) if self.asked.topology == "partitioned" else window,
             "is_shared": group.world_size > 1,
         }.items():
             object.__setattr__(self, name, value)
@@ -124,7 +131,8 @@ class GraphInParts:
 
         def rows_of(block: NDArray[np.int64]) -> DenseFeatures:
             wanted = NodeIds(block if self.group.rank == 0 else block[:0])
-            (table,) = self.tables.fetcher.fetch([wanted])
+            (found,) = self.tables.fetcher.fetch([wanted])
+            table = found.together(self.num_threads)
             assert isinstance(table, DenseFeatures), "the plan was refused for sparse ones"
             return table
 

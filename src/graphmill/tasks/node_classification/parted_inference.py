@@ -19,7 +19,6 @@ from graphmill.graph.sampled import NodeIds
 from graphmill.nn.graphsage import GraphSage, MeanLayer
 from graphmill.nn.operators import RELU, Activation
 from graphmill.sample.distributed.features import FeatureFetcher
-from graphmill.sample.distributed.rows import Taken, put_together
 from graphmill.sample.distributed.shares import Shares
 from graphmill.sample.distributed.wire import Wire
 from graphmill.tasks.node_classification.inference import in_edges
@@ -82,9 +81,10 @@ class PartedInference:
         shifted = (local + len(nodes)).astype(np.int32)
         if h is not None:
             return self._dense_block(layer, self._hidden_of(h, ids), len(nodes), indptr, shifted, activation)
-        (table,) = self.fetcher.fetch([NodeIds(ids)])
+        (found,) = self.fetcher.fetch([NodeIds(ids)])
         if not len(nodes):
             return torch.empty(0, layer.out_channels)
+        table = found.together(torch.get_num_threads())
         if isinstance(table, SparseFeatures):
             return _sparse_block(layer, table, indptr, shifted, activation)
         return self._dense_block(layer, table, len(nodes), indptr, shifted, activation, of_features=True)
@@ -115,10 +115,9 @@ class PartedInference:
         asked = self.wire.swap([nodes[order[begin:end]] for begin, end in pairwise(ends)])
         own = h.numpy()
         answers = self.wire.swap([own[self._own_row(ids)] for ids in asked], np.diff(ends).tolist())
-        received = DenseFeatures(np.concatenate(answers), "float32")
-        table = put_together([Taken(received, np.arange(len(order)), order)], len(nodes), torch.get_num_threads())
-        assert isinstance(table, DenseFeatures)
-        return table
+        received, rows = np.concatenate(answers), np.empty((len(nodes), own.shape[1]), dtype=np.float32)
+        rows[order] = received
+        return DenseFeatures(rows, "float32")
 
     def _own_row(self, nodes: Ids) -> Ids:
         """The rows of owned nodes among all that this rank owns."""

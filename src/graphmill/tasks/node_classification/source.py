@@ -59,7 +59,11 @@ class GraphSource(Protocol):
 
     @property
     def window(self) -> int:
-        """Batches that are sampled before their rows are fetched together."""
+        """Batches whose rows are fetched together."""
+
+    @property
+    def sampled_together(self) -> int:
+        """Batches that are sampled together: a window, or more."""
 
     @property
     def is_shared(self) -> bool:
@@ -95,6 +99,7 @@ class WholeGraph:
 
     assign: None = field(default=None, init=False)
     window: int = field(default=1, init=False)
+    sampled_together: int = field(default=1, init=False)
     is_shared: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
@@ -150,5 +155,13 @@ def in_order_of_nodes(group: Group, nodes: NDArray[np.int64], rows: Tensor) -> T
 
 
 def windows(steps: range, size: int) -> Sequence[range]:
-    """Consecutive steps, `size` at a time."""
-    return [steps[begin : begin + size] for begin in range(0, len(steps), size)]
+    """Consecutive steps, up to `size` at a time: at first one, which is waited for, then twice as many each time.
+
+    >>> windows(range(10), 4)
+    [range(0, 1), range(1, 3), range(3, 7), range(7, 10)]
+    """
+    found, begin, now = [], 0, 1
+    while begin < len(steps):
+        found.append(steps[begin : begin + now])
+        begin, now = begin + now, min(2 * now, size)
+    return found

@@ -19,7 +19,7 @@ from graphmill.nn.graphsage import GraphSage
 from graphmill.nn.node_attention import NodeAttention
 from graphmill.nn.standardise import Standardise
 from graphmill.nn.weights import Weights
-from graphmill.sample.collect import Collector, NeighbourSource
+from graphmill.sample.collect import Collector, NeighbourSource, sample_window
 from graphmill.sample.feed import feed
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule, contiguous_shares
@@ -249,15 +249,17 @@ class NodeClassification:
 
     def _make(self, epoch: int, first_step: int) -> Iterator[MiniBatch]:
         spans, rank = self.group.spans, self.group.rank
-        for window in windows(range(first_step, self.plan.calendar.steps_in(epoch)), self.source.window):
+        for steps in windows(range(first_step, self.plan.calendar.steps_in(epoch)), self.source.sampled_together):
             with spans("sample"):
-                sampled = [self.sampler.sample(self.schedule.seeds(epoch, step, rank)) for step in window]
-            with spans("fetch" if self.source.is_shared else "gather"):
-                fetched = self.source.tables.fetch(sampled)
-            for one, its in zip(sampled, fetched, strict=True):
-                with spans("gather"):
-                    batch = self.collector.collect(one, its)
-                yield batch
+                sampled = sample_window(self.sampler, [self.schedule.seeds(epoch, step, rank) for step in steps])
+            for begin in range(0, len(sampled), self.source.window):
+                window = sampled[begin : begin + self.source.window]
+                with spans("fetch" if self.source.is_shared else "gather"):
+                    fetched = self.source.tables.fetch(window)
+                for one, its in zip(window, fetched, strict=True):
+                    with spans("gather"):
+                        batch = self.collector.collect(one, its)
+                    yield batch
 
     def _exact_logits(self, nodes: np.ndarray, pause: Pause) -> tuple[np.ndarray, Tensor]:
         if isinstance(self.model, GraphSage):

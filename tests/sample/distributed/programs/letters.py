@@ -1,0 +1,53 @@
+"""Ranks that send each other messages of lengths that only the sender knows.
+
+python letters.py MEETING_FILE OUT_FOLDER DATASET_ROOT NUM_PARTS
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch.distributed as dist
+
+from graphmill.sample.distributed.letters import Letters
+from graphmill.sample.distributed.wire import Wire
+from graphmill.train.worker import leave
+
+RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
+def message(number: int, length: int, sender: int, receiver: int) -> np.ndarray:
+    return np.random.default_rng((number, sender, receiver)).integers(0, 2**31, length).astype(np.int32)
+
+
+def length_of(number: int, sender: int, receiver: int) -> int:
+    """At first even, then one that is much longer for one pair, then anything, nothing included."""
+    if number < 20:
+        return 1000 + (number * 7 + sender) % 20
+    if number == 20:
+        return 50_000 if (sender, receiver) == (0, 1) else 1000
+    return int(np.random.default_rng((number, sender, receiver, 1)).choice([0, 1, 3, 77, 4000, 90_000]))
+
+
+def main() -> None:
+    dist.init_process_group("gloo", store=dist.FileStore(sys.argv[1], RANKS), rank=RANK, world_size=RANKS)
+    wire = Wire.between(RANK, RANKS)
+    letters, wrong, swaps = Letters(wire), [], []
+    for number in range(60):
+        before = wire.num_swaps
+        found = letters.swap([message(number, length_of(number, RANK, to), RANK, to) for to in range(RANKS)])
+        swaps.append(wire.num_swaps - before)
+        for sender, its in enumerate(found):
+            expected = message(number, length_of(number, sender, RANK), sender, RANK)
+            if not np.array_equal(its.view(np.int32), expected):
+                wrong.append((number, sender, len(its), len(expected)))
+    told = {"wrong": wrong, "swaps_of_even": max(swaps[3:20]), "swaps_of_sudden": swaps[20]}
+    Path(sys.argv[2], f"{RANK}.json").write_text(json.dumps(told))
+    dist.barrier()
+    dist.destroy_process_group()
+    leave(0)
+
+
+main()
