@@ -139,6 +139,25 @@ def test_damaged_parts_are_told_with_what_to_type(graphmill, data):
     assert "graphmill partition" in done.err
 
 
+def test_a_copy_of_some_parts_is_shown_and_checked(graphmill, data, tmp_path):
+    assert graphmill("partition", "random", "--num-parts", "4", "--method", "ldg").code == 0
+    stage = ("stage", "parts/random/4-ldg", "--part", "0", "--part", "2", "--to", tmp_path / "near", "--json")
+    copy = json.loads(graphmill(*stage).out)[0]["to"]
+    shown = graphmill("inspect", copy)
+    assert shown.code == 0, shown.err
+    assert "not on this host: parts 1, 3 and the whole topology" in shown.out
+    rows = [line.split() for line in shown.out.splitlines()]
+    assert [row[-1] for row in rows if row and row[0] in "0123"] == ["yes", "no", "yes", "no"]
+    checked = graphmill("inspect", copy, "--check")
+    assert checked.code == 0, checked.err
+    assert "as they should be of what is here: parts 0, 2, the book and the splits" in checked.out
+    facts = json.loads(graphmill("inspect", copy, "--check", "--json").out)
+    assert (facts["parts_here"], facts["whole_topology_here"], facts["checked"]) == ([0, 2], False, True)
+    whole = graphmill("inspect", "parts/random/4-ldg", "--check")
+    assert "not on this host" not in whole.out
+    assert "here" not in whole.out.splitlines()[-1]
+
+
 def test_auto_streams_what_a_partitioner_has_no_memory_for(data, caplog):
     from graphmill.partition.split import Wanted, choose
     from graphmill.tasks.node_classification.store import LabelledGraphStore

@@ -34,6 +34,12 @@ def buckets(tmp_path, monkeypatch) -> Path:
     return path
 
 
+@pytest.fixture
+def no_slurm(tmp_path, monkeypatch) -> None:
+    """Dry runs ask nothing of a cluster that may be reached from here."""
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+
+
 def test_a_stage_without_data_is_listed_and_refused(graphmill, buckets):
     listed = graphmill("pipeline", "list", buckets, "--json")
     assert listed.code == 0
@@ -87,6 +93,53 @@ def test_a_stage_that_was_asked_for_is_trained_whatever_others_lack(graphmill, b
     assert "small is not evaluated on the data of absent" in ran.err
     rows = (buckets.parent / "logs" / "sizes" / "evaluations.csv").read_text().splitlines()[1:]
     assert {row.split(",")[3] for row in rows} == {"small", "large"}
+
+
+@pytest.mark.usefixtures("no_slurm")
+def test_verbs_agree_on_what_a_stage_needs(graphmill, buckets):
+    """Of the stages that are asked for the data must be there, and of no others."""
+    verbs = (("plan", "--dry-run"), ("run", "--dry-run"), ("submit", "--dry-run", "--trial", "0"))
+    for verb, *words in verbs:
+        said = graphmill("pipeline", verb, buckets, *words, "--stages", "small", "--json")
+        assert said.code == 0, (verb, said.err)
+        if verb != "submit":
+            has_data = {each["stage"]: each["has_data"] for each in json.loads(said.out)["stages"]}
+            assert has_data == {"small": True, "absent": False, "large": True}, verb
+        refused = graphmill("pipeline", verb, buckets, *words, "--stages", "small", "absent")
+        assert refused.code == 2, verb
+        assert "stage absent" in refused.err, verb
+        assert "its sizes are 6, 17" in refused.err, verb
+        skipped = graphmill("pipeline", verb, buckets, *words, "--skip-missing-data")
+        assert skipped.code == 0, (verb, skipped.err)
+    jobs = json.loads(
+        graphmill("pipeline", "submit", buckets, "--dry-run", "--trial", "0", "--stages", "small", "--json").out
+    )["jobs"]
+    assert [job["stages"] for job in jobs] == [["small"]]
+
+
+@pytest.mark.usefixtures("no_slurm")
+def test_a_stage_without_data_must_be_right_otherwise_where_weights_are_evaluated_on_it(graphmill, buckets):
+    """It costs no hours to find that out."""
+    wrong = PIPELINE.replace("dataset.sizes: [9]", "dataset.sizes: [9], train.epochs: 0")
+    verbs = (("plan", "--dry-run"), ("run",), ("submit", "--dry-run", "--trial", "0"))
+    for verb, *words in verbs:
+        buckets.write_text(wrong)
+        refused = graphmill("pipeline", verb, buckets, *words, "--stages", "small")
+        assert refused.code == 2, verb
+        assert "train.epochs" in refused.err, verb
+        buckets.write_text(wrong.replace("evaluate_on: all", "evaluate_on: own"))
+        said = graphmill("pipeline", verb, buckets, *(words or ["--dry-run"]), "--stages", "small")
+        assert said.code == 0, (verb, said.err)
+
+
+def test_nothing_is_submitted_without_its_data(graphmill, tmp_path, monkeypatch):
+    monkeypatch.setenv("GRAPHMILL_DATA_ROOT", str(tmp_path))
+    words = ("pipeline", "submit", "assignment-progressive", "--trial", "0", "--stages", "small_512")
+    refused = graphmill(*words)
+    assert refused.code == 2
+    assert "stage small_512" in refused.err
+    assert "graphmill prepare assignment/progressive" in refused.err
+    assert not (tmp_path / "logs").exists()
 
 
 @pytest.mark.slow

@@ -1,7 +1,9 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from graphmill.base.errors import UserError
-from graphmill.config.yaml_text import MAX_BYTES, parse_value, read_document
+from graphmill.config.yaml_text import MAX_BYTES, flow_text, parse_value, read_document
 
 
 def read(tmp_path, text: str | bytes):
@@ -136,3 +138,24 @@ def test_paths_that_are_no_file(tmp_path):
     ):
         with pytest.raises(UserError):
             read_document(type(tmp_path)(path), holds="an experiment")
+
+
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**62), 2**62)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="ascii", exclude_categories=("Cc",)), max_size=8)
+    | st.sampled_from(["no", "null", "True", "1e3", "1e-3", "010", ".5", "a.b", "a/b-c", "", "a: b", "~"]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text("abc_", min_size=1, max_size=3), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(PLAIN)
+def test_what_is_written_in_one_line_is_read_as_it_was(value):
+    read_back = parse_value(flow_text(value), source="a value")
+    assert read_back == value
+    assert repr(read_back) == repr(value), "also the types"

@@ -14,6 +14,7 @@ from graphmill.record.provenance import collect_provenance
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import Plan
 from graphmill.spec.world import ranks_at, stretches_of, world_of
+from graphmill.tasks.node_classification.presample import epoch_source
 from graphmill.verify.events import read_event_log
 from graphmill.verify.run import verify_run
 
@@ -95,6 +96,23 @@ def test_every_step_loses_what_it_would_have_lost(both):
     one, other = outcome_of(undisturbed).test, outcome_of(elastic).test
     assert abs(one["loss"] - other["loss"]) <= CLOSE
     assert one["num_seeds"] == other["num_seeds"]
+
+
+def test_presampled_epochs_are_cut_for_other_ranks(planned, zygote, tmp_path, both):
+    """The same draws, whoever reads them: every step loses what it loses where they are sampled."""
+    sampling = both[1].read_plan()
+    source = epoch_source(sampling)
+    folder = source.folder(tmp_path / "sampled")
+    folder.begin()
+    for epoch in range(sampling.calendar.num_epochs):
+        folder.write(epoch, source.schedule, source.sampler(), lambda steps, num_bytes: None)
+    task = sampling.task.model_copy(update={"presampled": str(folder.path)})
+    plan = sampling.model_copy(update={"task": task})
+    read = trained(zygote, plan, tmp_path / "read", (4, 2, 1), killed={1: 80, 3: 35}[sampling.sync.every])
+    assert len(stretches_of(read_event_log(read, 0).worlds)) >= 2, "several numbers of ranks have read them"
+    differences = [abs(a - b) / SEEDS for a, b in zip(round_losses(both[0]), round_losses(read), strict=True)]
+    assert max(differences) <= CLOSE
+    assert_all_seeds_once(read)
 
 
 def test_no_seed_is_dropped_or_doubled(both):

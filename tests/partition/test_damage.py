@@ -13,6 +13,7 @@ import pytest
 from labelled_stores import made_store, split_made
 
 from graphmill.base.errors import UserError
+from graphmill.partition.metadata import files_of
 from graphmill.partition.parts import PartedGraph
 from graphmill.partition.verify import verify_parts
 
@@ -62,6 +63,64 @@ def test_a_missing_part_is_named(graph):
     shutil.rmtree(graph.path / "part_00001")
     with pytest.raises(UserError, match="does not hold part 1"):
         PartedGraph.open(graph.path)
+
+
+def staged(graph, tmp_path, *parts, topology=False):
+    """What a host with these parts has."""
+    for name in files_of(graph.metadata, parts, whole_topology=topology):
+        target = tmp_path / "staged" / f"{name}.npy"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(graph.path / f"{name}.npy", target)
+    shutil.copy2(graph.path / "metadata.json", tmp_path / "staged")
+    return tmp_path / "staged"
+
+
+@pytest.mark.parametrize("topology", [False, True])
+@pytest.mark.parametrize("parts", [(), (1,), (0, 2), (0, 1, 2)])
+def test_what_is_on_a_host_is_opened_and_read(graph, tmp_path, parts, topology):
+    here = PartedGraph.open_what_is_here(staged(graph, tmp_path, *parts, topology=topology))
+    assert (here.parts, here.has_topology) == (parts, topology)
+    verify_parts(here)
+
+
+@pytest.mark.parametrize("name", ["part_00001/x", "part_00001/indices", "node_book/storage_of", "splits/train_y"])
+def test_damage_of_what_is_on_a_host_is_found(graph, tmp_path, name):
+    path = staged(graph, tmp_path, 1)
+    flip(path / f"{name}.npy", keep_times=True)
+    with pytest.raises(UserError, match=rf"(?s){name}\.npy.*its checksum is"):
+        verify_parts(PartedGraph.open_what_is_here(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "says"),
+    [
+        ("part_00001/indptr", lambda a: a[:1].__iadd__(1), "do not follow each other"),
+        ("part_00001/indices", lambda a: a.__setitem__(slice(None), a[::-1].copy()), "no ascending nodes"),
+        ("part_00001/indices", lambda a: a[-1:].__imul__(1000), "no ascending nodes"),
+        ("part_00001/split", lambda a: a.__setitem__(slice(None), 0), "other nodes than part 1"),
+        ("splits/val_y", lambda a: a.__iadd__(1), "others than those of part 1"),
+        ("splits/val", lambda a: a.__setitem__(slice(None), a[::-1].copy()), "do not ascend"),
+        ("part_00001/node_ids", lambda a: a.__setitem__(slice(None), a[::-1].copy()), "no ascending nodes"),
+    ],
+)
+def test_contradictions_are_found_on_a_host_without_the_whole_topology(graph, tmp_path, name, change, says):
+    from graphmill.graph.arrays import write_array
+    from graphmill.graph.header import seal, write_metadata
+
+    path = staged(graph, tmp_path, 1)
+    array = np.load(path / f"{name}.npy")
+    change(array)
+    record = write_array(path / f"{name}.npy", array)
+    write_metadata(path, seal(graph.metadata.model_copy(update={"arrays": {**graph.metadata.arrays, name: record}})))
+    with pytest.raises(UserError, match=says):
+        verify_parts(PartedGraph.open_what_is_here(path))
+
+
+def test_a_missing_file_of_a_part_that_is_here_is_named(graph, tmp_path):
+    path = staged(graph, tmp_path, 1)
+    (path / "part_00001" / "x.npy").unlink()
+    with pytest.raises(UserError, match=r"part_00001/x\.npy: the file is missing"):
+        PartedGraph.open_what_is_here(path)
 
 
 def test_a_book_of_another_partitioning_is_found(graph, tmp_path):

@@ -66,7 +66,29 @@ def test_a_key_the_new_scheme_does_not_know_is_not_dropped_in_silence(file):
     assert error.message == (
         f"{path}:4: train.sync.outer_lr belongs to train.sync.scheme=diloco, but train.sync.scheme is local_sgd"
     )
-    assert "train.sync={…}" in error.fix
+    assert error.fix == (
+        "in place of -O train.sync.scheme=local_sgd give the section whole: -O 'train.sync={scheme: local_sgd}'"
+    )
+    whole = error.fix.partition("-O '")[2].removesuffix("'")
+    assert load_experiment(path, [whole]).train.sync == LocalSgdSpec(scheme="local_sgd")
+
+
+def test_what_to_type_keeps_what_both_variants_know(file):
+    path = file("partition: {cache: {policy: vip, ratio: 0.2, mib: 7}}\nmodel: {hidden_channels: 4, num_layers: 2}\n")
+    assert "-O 'partition.cache={policy: lookahead}'" in str(refusal(path, "partition.cache.policy=lookahead"))
+    said = str(refusal(path, "model.kind=custom", "model.target=mine.Model"))
+    assert (
+        "in place of -O model.kind=custom -O model.target=mine.Model give the section whole: -O"
+        " 'model={kind: custom, target: mine.Model}'"
+    ) in said
+    load_experiment(path, ["partition.cache={policy: lookahead}", "model={kind: custom, target: mine.Model}"])
+    load_experiment(path, ["partition.cache.policy=presample"])
+
+
+def test_what_the_same_command_line_contradicts_is_not_to_be_repeated(file):
+    path = file("partition: {cache: {policy: vip}}\n")
+    error = refusal(path, "partition.cache.policy=lookahead", "partition.cache.ratio=0.2")
+    assert error.fix.startswith("remove partition.cache.ratio, or set partition.cache.policy=")
 
 
 def test_a_section_is_replaced_as_a_whole(file):

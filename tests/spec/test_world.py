@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from graphmill.base.errors import UserError
 from graphmill.spec import world
 from graphmill.spec.batch import BatchBudget
+from graphmill.spec.kinds.node_classification import NodeAttentionSpec
 from graphmill.spec.plan import MachineInfo
 from graphmill.spec.world import World, effect_of, in_words, ranks_at, stretches_of, world_of
 
@@ -61,7 +62,10 @@ def test_a_budget_allows_for_more_ranks_and_not_for_fewer(make_plan):
 
 def test_what_was_made_for_the_planned_ranks_ties_a_run_to_them(make_plan):
     plan = make_plan(ranks=4)
-    tied = plan.model_copy(update={"task": plan.task.model_copy(update={"presampled": "epochs"})})
+    read = plan.model_copy(update={"task": plan.task.model_copy(update={"presampled": "epochs"})})
+    assert world_of(read, ranks=2, hosts=1).ranks == 2, "batches of graphsage can be cut for other ranks"
+    gat = {"model": NodeAttentionSpec(kind="gat"), "presampled": "epochs"}
+    tied = plan.model_copy(update={"task": plan.task.model_copy(update=gat)})
     assert world_of(tied, ranks=4, hosts=1) == plan.world
     with pytest.raises(UserError, match=r"4 ranks, and 2 cannot resume it: train\.presampled"):
         world_of(tied, ranks=2, hosts=1)

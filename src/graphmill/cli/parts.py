@@ -1,5 +1,6 @@
 """How parts are shown: by `partition` when they are made, by `inspect` later."""
 
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +29,8 @@ def parts_facts(folder: Path, known: "PartsMetadata") -> dict[str, Any]:
     }
 
 
-def parts_rows(known: "PartsMetadata") -> list[dict[str, Any]]:
-    """A row for each part."""
+def parts_rows(known: "PartsMetadata", absent: Collection[int] = ()) -> list[dict[str, Any]]:
+    """A row for each part; those that are `absent` from this host say so."""
     quality: dict[str, Any] = known.quality
     return [
         {
@@ -40,30 +41,53 @@ def parts_rows(known: "PartsMetadata") -> list[dict[str, Any]]:
             "halo nodes": quality["halo_nodes"][part],
             "remote rows": quality["remote_rows_per_batch"][part],
             "MiB": round(sum(known.arrays[name].bytes for name in known.arrays_of(part)) / 2**20, 1),
+            **({"here": "no" if part in absent else "yes"} if absent else {}),
         }
         for part in range(known.num_parts)
     ]
 
 
-def print_parts(folder: Path, known: "PartsMetadata", title: str) -> None:
+def print_parts(folder: Path, known: "PartsMetadata", title: str, absent: Collection[int] = ()) -> None:
     """The report of a partition."""
     print_facts(list(parts_facts(folder, known).items()), title=title)
-    rows = parts_rows(known)
+    rows = parts_rows(known, absent)
     print_table(tuple(rows[0]), [list(row.values()) for row in rows])
 
 
 def show_parts(folder: Path, *, check: bool, json: bool) -> None:
-    """`inspect` of a parts folder: all files are there as they were written; with `check` everything is read."""
+    """`inspect` of a parts folder: what is there of it is as it was written; with `check` all of that is read."""
     from graphmill.partition.parts import PartedGraph
     from graphmill.partition.verify import verify_parts
 
-    graph = PartedGraph.open(folder)
+    graph = PartedGraph.open_what_is_here(folder)
+    known, here, has_topology = graph.metadata, graph.parts, graph.has_topology
     if check:
-        with progress(f"reading {graph.metadata.name}"):
+        with progress(f"reading {known.name}"):
             verify_parts(graph)
     if json:
-        print_json({"path": str(folder), "checked": check, **graph.metadata.model_dump(mode="json")})
+        found = {"checked": check, "parts_here": here, "whole_topology_here": has_topology}
+        print_json({"path": str(folder), **found, **known.model_dump(mode="json")})
         return
-    print_parts(folder, graph.metadata, f"{graph.metadata.num_parts} parts of {graph.metadata.name}")
+    absent = [number for number in range(known.num_parts) if number not in here]
+    print_parts(folder, known, f"{known.num_parts} parts of {known.name}", absent)
+    if absent or not has_topology:
+        print_line(f"not on this host: {_named(absent, has_topology=has_topology)}")
     if check:
-        print_line("checksums and structure are as they should be")
+        of = "" if not absent and has_topology else f" of what is here: {_in_words(here)}, the book and the splits"
+        print_line(f"checksums and structure are as they should be{of}")
+
+
+def _named(absent: Sequence[int], *, has_topology: bool) -> str:
+    return " and ".join([*([_in_words(absent)] if absent else []), *([] if has_topology else ["the whole topology"])])
+
+
+def _in_words(parts: Sequence[int]) -> str:
+    """Such as parts 0-2, 7.
+
+    >>> _in_words((0, 1, 2, 7)), _in_words((3,)), _in_words(())
+    ('parts 0-2, 7', 'part 3', 'no part')
+    """
+    from graphmill.record.staged import runs_of
+
+    runs = ["-".join(map(str, run)) for run in runs_of(parts)]
+    return f"{'part' if len(parts) == 1 else 'parts'} {', '.join(runs)}" if runs else "no part"

@@ -22,6 +22,7 @@ from graphmill.cli.submit_on import On, Overwrite, RemoteGraphmill, SshConfig, k
 from graphmill.cli.tree import Commands
 
 if TYPE_CHECKING:
+    from graphmill.base.errors import AbsentDataError
     from graphmill.cluster.launch.pipeline import Planner, Stages
     from graphmill.spec.packing import Limits
     from graphmill.spec.pipeline import Pipeline, StageSpec
@@ -141,7 +142,7 @@ def plan(
         show_memory(chosen, plans, json=json)
         return
     if dry_run:
-        show_states(of, json=json)
+        show_states(of, json=json, without_data=_without_data(of, root, logs_root))
         return
     measurements = Measurements(logs_root / loaded.name, keep=True)
     predictions = predict(of, chosen, plans, measurements, steps=trial, in_job=limits is not None)
@@ -203,7 +204,7 @@ def run(
     plan_of = of.planned_by(planner)
     checked_plans(of, chosen, plan_of)
     if dry_run:
-        show_states(of, json=json)
+        show_states(of, json=json, without_data=_without_data(of, root, logs_root))
         return
     evaluated = None
     if loaded.evaluate_on == "all":
@@ -313,10 +314,8 @@ def list_(
       graphmill pipeline list pipeline-neighbours --json
     """
     if name is not None:
-        from graphmill.cluster.launch.pipeline import stages_without_data
-
-        loaded, _, of = _loaded(name, None, logs_root)
-        missing = stages_without_data(of, loaded.stages, of.planned_by(_planner(root, logs_root, to_train=False)))
+        _, _, of = _loaded(name, None, logs_root)
+        missing = _without_data(of, root, logs_root)
         show_states(of, json=json, without_data=missing)
         for stage, error in missing.items():
             _log.info(f"stage {stage}: {error}")
@@ -354,6 +353,12 @@ def _loaded(
         [stage for stage in loaded.stages if stage.name in {each.name for each in chosen}],
         Stages(loaded, logs_root),
     )
+
+
+def _without_data(of: "Stages", root: Path | None, logs_root: Path) -> "dict[str, AbsentDataError]":
+    from graphmill.cluster.launch.pipeline import stages_without_data
+
+    return stages_without_data(of, of.pipeline.stages, of.planned_by(_planner(root, logs_root, to_train=False)))
 
 
 def _planner(root: Path | None, logs_root: Path, *, to_train: bool) -> "Planner":

@@ -49,6 +49,7 @@ def submit_stages(
     folder = PipelineFolder(of.logs_root / loaded.name)
     stages = plan_stages(
         of,
+        chosen,
         overrides=overrides,
         dataset_root=resolved_dataset_root(dataset_root),
         find_site=find_site,
@@ -60,7 +61,8 @@ def submit_stages(
         print_line(f"{loaded.name}: nothing is left to submit")
         return
     _refuse_misfits(loaded.name, packing)
-    request = make_request(folder, record, packing, stages)
+    planned = [each for each in stages.values() if not isinstance(each, UserError)]
+    request = make_request(folder, record, packing, planned)
     if dry_run:
         _show(request, predictions, json=json)
         return
@@ -72,7 +74,7 @@ def submit_stages(
 def _packed(
     of: "Stages",
     chosen: "Sequence[StageSpec]",
-    stages: "Sequence[Request]",
+    stages: "Mapping[str, Request | UserError]",
     memory_mib: float | None,
     *,
     trial: int,
@@ -90,7 +92,7 @@ def _packed(
     plans = dict(zip([stage.name for stage in chosen], checked_plans(of, chosen, plan_of), strict=True))
     wanted = [of.pipeline.stage(name) for name in record.chosen]
     predictions = _predictions(of, wanted, plans, trial=trial, keep=not dry_run)
-    limits = limits_of([record.planned(stage.name) for stage in wanted] or record.stages, memory_mib)
+    limits = limits_of([record.planned(stage.name) for stage in wanted or chosen], memory_mib)
     packing, record = pack_stages(record, predictions, limits)
     return record, packing, predictions
 

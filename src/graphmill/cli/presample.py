@@ -51,8 +51,9 @@ def presample(
     """Sample the epochs of a run beforehand, on any machine with CPUs, for ranks that then only read them.
 
     Draws are keyed, so a run that reads them (train.presampled=FOLDER) computes on the same batches, to the bit, as one
-    that samples. They are of one number of ranks, one batch size, fan-outs, seed and dataset; a run of others refuses
-    them. Epochs that are there are kept: a call that was interrupted, or for more epochs, goes on.
+    that samples. They are of one global batch (ranks x batch size), fan-outs, seed and dataset; a run of others refuses
+    them. Other ranks with the same global batch read them too, more slowly, if the model is graphsage. Epochs that are
+    there are kept: a call that was interrupted, or for more epochs, goes on.
 
     \b
     Example:

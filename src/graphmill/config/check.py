@@ -1,6 +1,7 @@
 """Check a draft against a model of the spec: every problem at once, each with file, line, key and the nearest name."""
 
 import json
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, get_args, get_origin
@@ -23,6 +24,7 @@ from graphmill.config.keys import (
     takes_each,
 )
 from graphmill.config.problems import KeyPath, Problem, dotted, refuse
+from graphmill.config.yaml_text import flow_text
 
 T = TypeVar("T", bound=BaseModel)
 Others = Callable[[], Mapping[str, Model]]
@@ -132,7 +134,7 @@ def _problems(family: _Family, error: ValidationError, draft: Draft, source: str
     told: dict[KeyPath, Problem] = {}  # a plain union reports once per member; show it once
     for detail in error.errors(include_url=False):
         place = _named(detail, _place(family.model, detail["loc"]))
-        what, fix = _sentence(family, detail, place)
+        what, fix = _sentence(family, detail, place, draft)
         where = draft.where(place.path, otherwise=source)
         told.setdefault(place.path, Problem(where, what, fix))
     return sorted(told.values(), key=_by_line)
@@ -151,11 +153,11 @@ def _named(detail: ErrorDetails, place: _Place) -> _Place:
     return replace(place, path=(*place.path, word)) if any(word in member.model_fields for member in members) else place
 
 
-def _sentence(family: _Family, detail: ErrorDetails, place: _Place) -> tuple[str, str]:
+def _sentence(family: _Family, detail: ErrorDetails, place: _Place, draft: Draft) -> tuple[str, str]:
     """What clashes, then what to type."""
     key, field, kind = dotted(place.path), place.field, detail["type"]
     if kind == "extra_forbidden":
-        return _unknown_key(family, key, place)
+        return _unknown_key(family, key, place, draft)
     if kind == "value_error":  # of our own validators, which name the key
         reason, name = _reason(detail), str(place.path[-1]) if key else ""
         begins_with_name = name != "" and reason.startswith(f"{name} ")
@@ -170,7 +172,7 @@ def _sentence(family: _Family, detail: ErrorDetails, place: _Place) -> tuple[str
     return _wrong_value(detail, key, field)
 
 
-def _unknown_key(family: _Family, key: str, place: _Place) -> tuple[str, str]:
+def _unknown_key(family: _Family, key: str, place: _Place, draft: Draft) -> tuple[str, str]:
     name = str(place.path[-1])
     for verb, names in (("now", "renamed"), ("called", "also_called")):  # by an earlier version, by other programs
         ours = getattr(place.section, names, {}).get(name)
@@ -182,11 +184,8 @@ def _unknown_key(family: _Family, key: str, place: _Place) -> tuple[str, str]:
         if owners:
             of_section = section.rpartition(".")[2]
             tags = " or ".join(each for owner in owners for each in tags_of(owner, of_section))
-            whole = section.rpartition(".")[0]
-            return (
-                f"{key} belongs to {section}={tags}, but {section} is {tag}",
-                f"remove {key}, set {section}={tags}, or give the section whole: -O '{whole}={{…}}'",
-            )
+            what = f"{key} belongs to {section}={tags}, but {section} is {tag}"
+            return what, _whole_section(place, draft) or f"remove {key}, or set {section}={tags}"
     elsewhere = family.owners(place.path)
     if elsewhere:
         choices = " or ".join(elsewhere)
@@ -200,6 +199,18 @@ def _unknown_key(family: _Family, key: str, place: _Place) -> tuple[str, str]:
     if near is None:
         return f"{key} is not a known key{scope}; {did_you_mean(name, siblings)}", f"remove {key}"
     return f"{key} is not a known key{scope}; did you mean {near!r}?", f"write {dotted((*place.path[:-1], near))}"
+
+
+def _whole_section(place: _Place, draft: Draft) -> str:
+    """What to type where an override chose another variant of a section that a file gives; "" elsewhere."""
+    path, tag = place.path[:-1], place.only_with.rpartition("=")[0].rpartition(".")[2]
+    if draft.is_overridden(place.path) or not draft.is_overridden((*path, tag)):
+        return ""
+    section = draft.at(path)
+    kept = {key: value for key, value in section.items() if key in place.section.model_fields}
+    given = dict.fromkeys(draft.where((*path, key), otherwise="") for key in kept if draft.is_overridden((*path, key)))
+    whole = shlex.quote(f"{dotted(path)}={flow_text(kept)}")
+    return f"in place of {' '.join(given)} give the section whole: {draft.flag} {whole}"
 
 
 def _sections_and_keys(model: Model) -> set[str]:

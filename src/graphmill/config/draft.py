@@ -38,6 +38,14 @@ class Draft:
                 return self.origins[path[:length]]
         return otherwise
 
+    def is_overridden(self, path: KeyPath) -> bool:
+        """Whether the value at `path`, or the section that holds it, was given by an override."""
+        return self.where(path, otherwise="").startswith(f"{self.flag} ")
+
+    def at(self, path: KeyPath) -> Any:  # noqa: ANN401  # any plain value
+        """The value at `path` of mappings; None if there is none."""
+        return _at(self.value, path)
+
     def override(self, text: str) -> None:
         """Lay `train.sync.every=4` over the draft. What is wrong with it is kept as a problem."""
         where = f"{self.flag} {text}"
@@ -112,7 +120,7 @@ class Draft:
         self.problems.append(Problem(where, what, fix))
 
 
-def _at(value: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401  # any plain value
+def _at(value: Any, path: KeyPath) -> Any:  # noqa: ANN401  # any plain value
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
     return value

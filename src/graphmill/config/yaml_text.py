@@ -4,6 +4,7 @@ Scalars follow YAML 1.2's core schema (`no` is text, `1e-3` is a number, `010` i
 duplicate keys and keys that are not text are refused, as are files that are not small UTF-8 text.
 """
 
+import json
 import math
 import re
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ _SCALARS: Final = {
         r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
     ),
 }
+_WORD: Final = re.compile(r"^[A-Za-z_][A-Za-z0-9_./-]*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,24 @@ def read_document(path: Path, *, holds: str) -> Document:
 def parse_value(text: str, *, source: str) -> Any:  # noqa: ANN401  # any plain YAML value
     """The plain value that `text` writes, as on the right of an override."""
     return _Reader(text, source).read()
+
+
+def flow_text(value: Any) -> str:  # noqa: ANN401  # any plain value
+    """A value in one line, for the right of an override: what `parse_value` reads as this value.
+
+    >>> flow_text({"scheme": "local_sgd", "every": 4, "note": "no: yes"})
+    '{scheme: local_sgd, every: 4, note: "no: yes"}'
+    """
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{flow_text(key)}: {flow_text(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(flow_text, value)) + "]"
+    is_word = isinstance(value, str) and _WORD.match(value) and not _is_special(value)
+    return str(value) if is_word else json.dumps(value)
+
+
+def _is_special(text: str) -> bool:
+    return any(pattern.match(text) for pattern in _SCALARS.values())
 
 
 def _read_text(path: Path, holds: str) -> str:

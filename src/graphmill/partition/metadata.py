@@ -17,6 +17,8 @@ Quantity = StrictInt | float | tuple[StrictInt, ...] | tuple[float, ...]
 """A measurement of all parts together, or of each."""
 
 _COUNTS: Final = ("num_nodes", "num_edges", "num_undirected_edges", "num_features")
+TOPOLOGY_FOLDER: Final = "topology"
+"""Of the whole graph, in the parts folder."""
 _HOT: Final = re.compile(r"part_[0-9]{5}/hot/[a-z0-9_]+")
 
 
@@ -213,5 +215,5 @@ def again(metadata: PartsMetadata) -> str:
 def files_of(metadata: PartsMetadata, parts: Iterable[int], *, whole_topology: bool) -> list[str]:
     """The arrays that a host with these parts reads."""
     own = {part_folder(number) for number in parts}
-    common = {"node_book", "splits"} | ({"topology"} if whole_topology else set())
+    common = {"node_book", "splits"} | ({TOPOLOGY_FOLDER} if whole_topology else set())
     return [name for name in metadata.arrays if name.split("/")[0] in own | common]

@@ -19,7 +19,16 @@ from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.header import ArrayRecord
 from graphmill.graph.topology import EdgeIds, Topology
 from graphmill.partition.book import PartitionBook
-from graphmill.partition.metadata import PartsMetadata, again, files_of, is_parts, part_folder, read_parts_metadata
+from graphmill.partition.metadata import (
+    TOPOLOGY_FOLDER,
+    PartsMetadata,
+    again,
+    files_of,
+    is_parts,
+    part_folder,
+    read_parts_metadata,
+)
+from graphmill.record.staged import Share
 
 __all__ = ["Part", "PartedGraph", "Split", "again", "files_of", "is_parts", "read_parts_metadata"]
 
@@ -108,6 +117,12 @@ class PartedGraph:
     parts: tuple[int, ...]  # those that were asked for
 
     @classmethod
+    def open_what_is_here(cls, path: Path) -> "PartedGraph":
+        """Open all that this host has of the folder `path`, as `open` does."""
+        here = parts_here(path, read_parts_metadata(path))
+        return cls.open(path, parts=here.parts, whole_topology=here.whole_topology)
+
+    @classmethod
     def open(cls, path: Path, *, parts: Sequence[int] | None = None, whole_topology: bool = True) -> "PartedGraph":
         """Open the folder `path` after checking the files of `parts` (None: all) and what all ranks read.
 
@@ -127,6 +142,11 @@ class PartedGraph:
                 ) from error
             raise UserError(error.message, fix=again(metadata)) from error
         return cls(path, metadata, wanted)
+
+    @property
+    def has_topology(self) -> bool:
+        """Whether the whole graph's is on this host."""
+        return parts_here(self.path, self.metadata).whole_topology
 
     @property
     def book(self) -> PartitionBook:
@@ -161,6 +181,12 @@ class PartedGraph:
     def labels_in(self, split: Split) -> NDArray[np.int64]:
         """Their classes, in the same order."""
         return _mapped(self.path, self.metadata.arrays, f"splits/{split}_y")
+
+
+def parts_here(path: Path, metadata: PartsMetadata) -> Share:
+    """What is on this host, by its folders: a staged copy has some parts, and may lack the whole topology."""
+    here = tuple(number for number in range(metadata.num_parts) if (path / part_folder(number)).is_dir())
+    return Share(here, (path / TOPOLOGY_FOLDER).is_dir())
 
 
 def _mapped(folder: Path, arrays: dict[str, ArrayRecord], name: str) -> NDArray[Any]:

@@ -1,33 +1,39 @@
-"""Read a whole folder of parts: checksums, then what the arrays promise each other."""
+"""Read the parts that were opened, and what all ranks read: checksums, then what the arrays promise each other."""
 
 import numpy as np
 
 from graphmill.base.errors import UserError
 from graphmill.graph.arrays import check_checksum
 from graphmill.graph.splits import SPLIT_CODES
-from graphmill.partition.metadata import part_folder
+from graphmill.partition.metadata import files_of, part_folder
 from graphmill.partition.methods.files import row_blocks
-from graphmill.partition.parts import PartedGraph, again
+from graphmill.partition.parts import SPLITS, PartedGraph, again
 
 _ENTRIES_AT_A_TIME = 2**22
 
 
 def verify_parts(graph: PartedGraph) -> None:
-    """`UserError` names the first breach. Checksums first, so that a flipped bit is reported as one."""
-    for name, record in graph.metadata.arrays.items():
+    """`UserError` names the first breach. Checksums first, so that a flipped bit is reported as one.
+
+    What is not on this host cannot be: edges are compared with the whole topology where that is here.
+    """
+    has_topology = graph.has_topology
+    for name in files_of(graph.metadata, graph.parts, whole_topology=has_topology):
         try:
-            check_checksum(graph.path / f"{name}.npy", record)
+            check_checksum(graph.path / f"{name}.npy", graph.metadata.arrays[name])
         except UserError as error:
             raise UserError(error.message, fix=again(graph.metadata)) from error
-    for part in range(graph.metadata.num_parts):
+    for part in graph.parts:
         _verify_book(graph, part)
         for undirected in (False,) if graph.metadata.is_symmetric else (False, True):
             _verify_rows(graph, part, undirected=undirected)
+            if has_topology:
+                _compare_rows(graph, part, undirected=undirected)
     _verify_splits(graph)
 
 
 def _verify_book(graph: PartedGraph, part: int) -> None:
-    """Rows ascend by node, and the book says of each of its nodes that it is there. So every node is in one part."""
+    """Rows ascend by node, and the book says of each of its nodes that it is there. So no node is in two parts."""
     nodes, (first, end) = graph.part(part).node_ids, graph.book.range_of(part)
     if (np.diff(nodes) <= 0).any() or (len(nodes) and not 0 <= nodes[0] <= nodes[-1] < graph.metadata.num_nodes):
         raise _breach(graph, f"{part_folder(part)}/node_ids", "they are no ascending nodes of the graph")
@@ -42,11 +48,27 @@ def _verify_book(graph: PartedGraph, part: int) -> None:
 
 
 def _verify_rows(graph: PartedGraph, part: int, *, undirected: bool) -> None:
+    """Every row of the part has in-neighbours that are nodes of the graph, ascending."""
+    here = graph.part(part).topology(undirected=undirected)
+    name = _indices_of(part, undirected=undirected)
+    if here.indptr[0] != 0 or here.indptr[-1] != len(here.indices) or (np.diff(here.indptr) < 0).any():
+        raise _breach(graph, name, "its rows do not follow each other")
+    for start, stop in row_blocks(here.indptr, _ENTRIES_AT_A_TIME):
+        first, last = int(here.indptr[start]), int(here.indptr[stop])
+        found = here.indices[first:last]
+        is_first = np.zeros(len(found) + 1, dtype=np.bool_)  # of its row, which may be less than the entry before it
+        is_first[here.indptr[start:stop] - first] = True
+        ascends = ((np.diff(found) > 0) | is_first[1:-1]).all() if len(found) else True
+        if not ascends or (found < 0).any() or (found >= graph.metadata.num_nodes).any():
+            raise _breach(graph, name, f"between rows {start} and {stop} are no ascending nodes of the graph")
+
+
+def _compare_rows(graph: PartedGraph, part: int, *, undirected: bool) -> None:
     """The in-edges of the part's nodes are those of the whole graph."""
     own, nodes = graph.part(part), graph.part(part).node_ids
     here, whole = own.topology(undirected=undirected), graph.topology(undirected=undirected)
     entries = own.first_entries(undirected=undirected)
-    name = f"{part_folder(part)}/{'undirected_' if undirected else ''}indices"
+    name = _indices_of(part, undirected=undirected)
     if not np.array_equal(entries, whole.indptr[nodes]) or not np.array_equal(
         np.diff(here.indptr), whole.indptr[nodes.astype(np.int64) + 1] - entries
     ):
@@ -59,18 +81,24 @@ def _verify_rows(graph: PartedGraph, part: int, *, undirected: bool) -> None:
 
 
 def _verify_splits(graph: PartedGraph) -> None:
-    """Each split lists the nodes that the parts say are in it, with their labels."""
-    whole = np.empty(graph.metadata.num_nodes, np.int8)
-    labels = np.empty(graph.metadata.num_nodes, np.int64)
-    for part in range(graph.metadata.num_parts):
-        nodes = graph.part(part).node_ids
-        whole[nodes], labels[nodes] = graph.part(part).array("split"), graph.part(part).array("y")
-    for split in ("train", "val", "test"):
-        nodes = np.flatnonzero(whole == SPLIT_CODES[split])
-        if not np.array_equal(nodes, graph.nodes_in(split)):
-            raise _breach(graph, f"splits/{split}", "it lists other nodes than the parts")
-        if not np.array_equal(labels[nodes], graph.labels_in(split)):
-            raise _breach(graph, f"splits/{split}_y", "its labels are others than the parts'")
+    """Each split lists the nodes that the parts say are in it, with their labels; and it ascends."""
+    places = graph.book.storage
+    for split in SPLITS:
+        listed, labels = graph.nodes_in(split), graph.labels_in(split)
+        if (np.diff(listed) <= 0).any():
+            raise _breach(graph, f"splits/{split}", "its nodes do not ascend")
+        for number in graph.parts:
+            part, (first, end) = graph.part(number), graph.book.range_of(number)
+            mine = np.flatnonzero(part.array("split") == SPLIT_CODES[split])
+            here = (places[listed] >= first) & (places[listed] < end)
+            if not np.array_equal(part.node_ids[mine], listed[here]):
+                raise _breach(graph, f"splits/{split}", f"it lists other nodes than part {number}")
+            if not np.array_equal(part.array("y")[mine], labels[here]):
+                raise _breach(graph, f"splits/{split}_y", f"its labels are others than those of part {number}")
+
+
+def _indices_of(part: int, *, undirected: bool) -> str:
+    return f"{part_folder(part)}/{'undirected_' if undirected else ''}indices"
 
 
 def _breach(graph: PartedGraph, name: str, problem: str) -> UserError:

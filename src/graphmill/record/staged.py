@@ -6,7 +6,7 @@ was verified: a later reader sees without reading the files whether one has chan
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, Protocol
@@ -89,13 +89,7 @@ class Share:
         >>> Share((0, 1, 2, 7), whole_topology=True).label, Share((3,), whole_topology=False).label
         ('.parts_0-2_7.topology', '.parts_3')
         """
-        runs: list[list[int]] = []
-        for part in self.parts:
-            if runs and part == runs[-1][-1] + 1:
-                runs[-1] = [runs[-1][0], part]
-            else:
-                runs.append([part])
-        numbers = "_".join("-".join(map(str, run)) for run in runs)
+        numbers = "_".join("-".join(map(str, run)) for run in runs_of(self.parts))
         return f".parts_{numbers}{'.topology' if self.whole_topology else ''}"
 
     @classmethod
@@ -111,6 +105,21 @@ class Share:
     def holds(self, other: "Share") -> bool:
         """Whether a copy of this share has all that the other one has."""
         return set(self.parts) >= set(other.parts) and self.whole_topology >= other.whole_topology
+
+
+def runs_of(numbers: Sequence[int]) -> list[list[int]]:
+    """Ascending numbers as runs of consecutive ones: first and last, or one alone.
+
+    >>> runs_of((0, 1, 2, 7))
+    [[0, 2], [7]]
+    """
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1] = [runs[-1][0], number]
+        else:
+            runs.append([number])
+    return runs
 
 
 def staged_name(name: str, checksum: str, share: Share | None = None) -> str:

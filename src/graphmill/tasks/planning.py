@@ -74,11 +74,11 @@ def _with_schedule(plan: Plan) -> Plan:
     folder = getattr(plan.task, "presampled", None)
     if folder is None or not plan.kind.presample or not plan.dataset.is_prepared:
         return plan
-    from graphmill.sample.presampled.schedule import EpochSource, refuse_missing, refuse_other
+    from graphmill.sample.presampled.schedule import EpochSource, identity_to_read, refuse_missing
 
     source: EpochSource = load(plan.kind.presample)(plan)
     found = source.folder(Path(folder).absolute())
-    refuse_other(found.path, found.identity)
+    identity_to_read(found.path, found.identity)
     refuse_missing(found, plan.calendar.num_epochs)
     return plan.model_copy(update={"task": plan.task.model_copy(update={"presampled": str(found.path)})})
 

@@ -212,6 +212,22 @@ def test_a_failed_stage_stops_what_depends_on_it_and_nothing_else(slurm, tmp_pat
     assert pipeline.attempts()[0] == 3
 
 
+def test_a_stage_that_was_not_asked_for_needs_no_data(slurm, tmp_path, data):
+    listed = [*stages(2), {"name": "absent", "set": {"dataset.name": "none"}, "init_from": {"stage": "many"}}]
+    pipeline = Pipeline(tmp_path, data, listed, evaluate_on="all")
+    code, _, err = pipeline.call("submit", "--trial", "0", "--time-limit", "5")
+    assert code == 2
+    assert "stage absent: no dataset 'none'" in err
+    jobs = pipeline.json("submit", "--trial", "0", "--time-limit", "5", "--stages", "few", "many")["jobs"]
+    wait_for_chain(slurm)
+    assert [slurm.state(job["job_id"]) for job in jobs] == ["COMPLETED"] * len(jobs), pipeline.log()
+    assert all(pipeline.is_done(name) for name in ("few", "many"))
+    rows = (pipeline.logs / "p" / "evaluations.csv").read_text().splitlines()[1:]
+    assert {row.split(",")[3] for row in rows} == {"few", "many"}
+    assert "many is not evaluated on the data of absent: no dataset 'none'" in pipeline.log()
+    assert pipeline.watched()["p/absent"] == "never started"
+
+
 def test_a_stopped_pipeline_stays_stopped_until_it_is_submitted_again(slurm, tmp_path, data):
     pipeline = Pipeline(tmp_path, data, stages(400))
     pipeline.json("submit", "--trial", "0", "--time-limit", "5")

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from graphmill.base.amounts import mib_of
-from graphmill.base.errors import UserError
+from graphmill.base.errors import AbsentDataError, UserError
 from graphmill.base.files import write_text
 from graphmill.cluster.jobs.check_model import unfit_requests
 from graphmill.cluster.jobs.copy_code import with_code
 from graphmill.cluster.jobs.pipeline_here import all_jobs, hold_pipeline
-from graphmill.cluster.jobs.pipeline_record import PipelineFolder, PlannedStage, SubmittedPipeline
+from graphmill.cluster.jobs.pipeline_record import PipelineFolder, PlannedStage, SubmittedPipeline, UnplannedStage
 from graphmill.cluster.jobs.script import render_script
 from graphmill.cluster.jobs.submit import (
     Request,
@@ -30,7 +30,7 @@ from graphmill.cluster.jobs.submit import (
     submit_script,
     write_code,
 )
-from graphmill.cluster.launch.pipeline import DONE, Stages
+from graphmill.cluster.launch.pipeline import DONE, Stages, add_problem
 from graphmill.cluster.launch.predict import Prediction
 from graphmill.config.problems import Problem, refuse
 from graphmill.record.documents import SubmittedJob
@@ -72,45 +72,74 @@ class PipelineRequest:
 
 def plan_stages(
     stages: Stages,
+    chosen: Sequence[StageSpec],
     *,
     overrides: Sequence[str],
     dataset_root: Path,
     find_site: Callable[[str], Site],
     to_train: bool,
     code_snapshot: bool | None = None,
-) -> tuple[Request, ...]:
-    """Plan every stage for the hosts of its job; all problems of all stages at once. Writes nothing, unless `to_train`:
-    then data that come with the package are prepared. `code_snapshot`: as `with_code` takes it."""
+) -> dict[str, Request | UserError]:
+    """Plan every stage, by name, for the hosts of its job; all problems at once. Writes nothing, unless `to_train`:
+    then data that come with the package are prepared. `code_snapshot`: as `with_code` takes it.
+
+    Of a stage that is not chosen a plan is wanted where there can be one: else, why there is none.
+    """
     problems: list[Problem] = []
-    requests: list[Request] = []
+    found: dict[str, Request | UserError] = {}
+    names = {stage.name for stage in chosen}
+    is_read = stages.pipeline.evaluate_on == "all"  # what is not chosen as well: weights are evaluated on its data
     for stage in stages.pipeline.stages:
+        is_chosen = stage.name in names
         try:
-            experiment = load_stage(stages.pipeline, stage, None, overrides)
-            _refuse_resubmit(experiment.slurm.on_time_limit)
-            slurm = experiment.slurm.model_copy(update={"array": None})
-            request = plan_request(
-                experiment.model_copy(update={"slurm": slurm}),
-                find_site(experiment.slurm.site),
+            found[stage.name] = _plan_stage(
+                stages,
+                stage,
+                overrides=overrides,
                 dataset_root=dataset_root,
-                folder=stages.state(stage).folder,
-                logs_root=stages.logs_root,
-                to_train=to_train,
+                find_site=find_site,
+                to_train=to_train and (is_chosen or is_read),
+                is_chosen=is_chosen,
             )
-            requests.append(request)
         except UserError as error:
-            if error.message not in {problem.what for problem in problems}:
-                problems.append(Problem(f"stage {stage.name}", error.message, error.fix))
+            found[stage.name] = error
+            if is_chosen or (is_read and not isinstance(error, AbsentDataError)):
+                add_problem(problems, stage, error)
     if not problems:
-        requests = with_code(requests, copies=code_snapshot, environ=os.environ)
-        whole = [(stage, each) for stage, each in _each(stages, requests) if not stages.missing_sources(stage)]
-        names = [f"stage {stage.name}" for stage, _ in whole]
-        problems = list(unfit_requests(names, [request for _, request in whole]))
+        asked = {name: each for name, each in found.items() if name in names and isinstance(each, Request)}
+        coded = dict(zip(asked, with_code([*asked.values()], copies=code_snapshot, environ=os.environ), strict=True))
+        found |= coded
+        whole = [stage.name for stage in chosen if not stages.missing_sources(stage)]
+        problems = list(unfit_requests([f"stage {name}" for name in whole], [coded[name] for name in whole]))
     refuse(problems, f"pipeline {stages.pipeline.name}")
-    return tuple(requests)
+    return found
 
 
-def _each(stages: Stages, requests: Sequence[Request]) -> list[tuple[StageSpec, Request]]:
-    return list(zip(stages.pipeline.stages, requests, strict=True))
+def _plan_stage(
+    stages: Stages,
+    stage: StageSpec,
+    *,
+    overrides: Sequence[str],
+    dataset_root: Path,
+    find_site: Callable[[str], Site],
+    to_train: bool,
+    is_chosen: bool,
+) -> Request:
+    experiment = load_stage(stages.pipeline, stage, None, overrides)
+    _refuse_resubmit(experiment.slurm.on_time_limit)
+    slurm = experiment.slurm.model_copy(update={"array": None})
+    state = stages.state(stage)
+    request = plan_request(
+        experiment.model_copy(update={"slurm": slurm}),
+        find_site(experiment.slurm.site),
+        dataset_root=dataset_root,
+        folder=state.folder,
+        logs_root=stages.logs_root,
+        to_train=to_train,
+    )
+    if to_train and is_chosen and state.status != DONE:
+        _ = request.plan.dataset.prepared_checksum  # else a job waits in the queue for what it cannot read
+    return request
 
 
 def _refuse_resubmit(on_time_limit: str) -> None:
@@ -121,16 +150,19 @@ def _refuse_resubmit(on_time_limit: str) -> None:
         )
 
 
-def _planned(stages: Stages, stage: StageSpec, request: Request) -> PlannedStage:
+def _recorded(stages: Stages, stage: StageSpec, planned: Request | UserError) -> PlannedStage | UnplannedStage:
+    if isinstance(planned, UserError):
+        return UnplannedStage(stage=stage, why=planned.message, fix=planned.fix)
+
     def weights(source: SourceSpec) -> InitFromSpec:
         return _weights(stages.pipeline, source, stages.logs_root)
 
     return PlannedStage(
         stage=stage,
-        plan=request.plan,
+        plan=planned.plan,
         init_from=InitFromSpec() if stage.init_from is None else weights(stage.init_from),
         sources={name: weights(source) for name, source in stage.sources.items()},
-        job=request.job,
+        job=planned.job,
         least_s=0.0,
     )
 
@@ -141,7 +173,9 @@ def _weights(pipeline: Pipeline, source: SourceSpec, logs_root: Path) -> InitFro
     return InitFromSpec.model_validate({**section, **paths})
 
 
-def record_of(stages: Stages, chosen: Sequence[StageSpec], requests: Sequence[Request]) -> SubmittedPipeline:
+def record_of(
+    stages: Stages, chosen: Sequence[StageSpec], found: Mapping[str, Request | UserError]
+) -> SubmittedPipeline:
     """What the jobs will read. `UserError` if a chosen stage needs one that is neither done nor chosen."""
     names = [stage.name for stage in chosen]
     for stage in chosen:
@@ -157,7 +191,7 @@ def record_of(stages: Stages, chosen: Sequence[StageSpec], requests: Sequence[Re
         logs_root=str(stages.logs_root),
         time=time.time(),
         chosen=tuple(name for name in names if stages.state(stages.pipeline.stage(name)).status != DONE),
-        stages=tuple(_planned(stages, stage, request) for stage, request in _each(stages, requests)),
+        stages=tuple(_recorded(stages, stage, found[stage.name]) for stage in stages.pipeline.stages),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 from pydantic import ConfigDict, Field
 
 from graphmill.base import exits
+from graphmill.base.errors import AbsentDataError
 from graphmill.base.files import write_text
 from graphmill.cluster.launch.pipeline import STOPS, PlanOf, Stages, StageState
 from graphmill.config.frozen import Spec
@@ -94,16 +95,31 @@ class PlannedStage(RecordedStage):
         return self.job.model_dump_json(exclude=_OF_ONE_STAGE)
 
 
+class UnplannedStage(RecordedStage):
+    """One stage that no job runs, and that could not be planned: its data are not there, for instance."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    plan: None = None
+    why: str = Field(description="it could not be planned")
+    fix: str = Field(description="what to type")
+
+
 class SubmittedPipeline(PipelineRecord):
     """The content of pipeline.json, where jobs run the stages."""
 
     model_config = ConfigDict(extra="forbid")
 
-    stages: tuple[PlannedStage, ...] = Field(description="all of them, in order")
+    stages: tuple[PlannedStage | UnplannedStage, ...] = Field(
+        description="all of them, in order; those that are chosen are planned"
+    )
 
     def planned(self, name: str) -> PlannedStage:
-        """The stage called `name`."""
-        return next(each for each in self.stages if each.stage.name == name)
+        """The stage called `name`; `AbsentDataError` if it could not be planned, and so was not chosen."""
+        found = next(each for each in self.stages if each.stage.name == name)
+        if isinstance(found, UnplannedStage):
+            raise AbsentDataError(found.why, fix=found.fix)
+        return found
 
 
 @dataclass(frozen=True, slots=True)

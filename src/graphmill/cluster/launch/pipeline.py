@@ -122,15 +122,26 @@ def run_pipeline(
 
 
 def checked_plans(stages: Stages, chosen: Sequence[StageSpec], plan_of: PlanOf) -> list[Plan]:
-    """The plans of the chosen stages, or one `UserError` with all problems. Runs and changes nothing."""
+    """The plans of the chosen stages, or one `UserError` with all problems. Runs and changes nothing.
+
+    Other stages need no data. Where weights are evaluated on all stages, nothing else may be wrong with them.
+    """
     problems: list[Problem] = []
     plans: list[Plan] = []
     for stage in chosen:
         try:
             plans.append(checked_plan(stages, stage, plan_of))
         except UserError as error:
-            if error.message not in {problem.what for problem in problems}:
-                problems.append(Problem(f"stage {stage.name}", error.message, error.fix))
+            add_problem(problems, stage, error)
+    for stage in stages.pipeline.stages if stages.pipeline.evaluate_on == "all" else ():
+        if stage in chosen or stages.state(stage).status != NEW:
+            continue
+        try:
+            plan_of(stage)
+        except AbsentDataError:
+            continue
+        except UserError as error:
+            add_problem(problems, stage, error)
     if not problems:
         new = [
             (f"stage {stage.name}", plan)
@@ -140,6 +151,12 @@ def checked_plans(stages: Stages, chosen: Sequence[StageSpec], plan_of: PlanOf) 
         problems = list(unfit_problems([name for name, _ in new], [plan for _, plan in new]))
     refuse(problems, f"pipeline {stages.pipeline.name}")
     return plans
+
+
+def add_problem(problems: list[Problem], stage: StageSpec, error: UserError) -> None:
+    """What is wrong with a stage, unless an earlier one has the same problem."""
+    if error.message not in {problem.what for problem in problems}:
+        problems.append(Problem(f"stage {stage.name}", error.message, error.fix))
 
 
 def stages_without_data(stages: Stages, chosen: Sequence[StageSpec], plan_of: PlanOf) -> dict[str, AbsentDataError]:

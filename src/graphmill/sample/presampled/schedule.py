@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_json
 from graphmill.config.frozen import Spec
-from graphmill.graph.sampled import AnySeeds, EvaluationSeeds, Sampled
+from graphmill.graph.sampled import AnySeeds, EvaluationSeeds, Sampled, Seeds
 from graphmill.sample.neighbor import NeighborSampler
 from graphmill.sample.presampled.epoch_file import EpochHeader, EpochReader, writing
 from graphmill.sample.presampled.packing import Form
@@ -44,6 +44,11 @@ class ScheduleIdentity(Spec):
     resample: bool
     edge_ids: bool
 
+    def batches_are_cut_from(self, other: "ScheduleIdentity") -> bool:
+        """Whether its batches are other cuts of the other's global batches, which hold all draws that they need."""
+        at_once = (self.batch_size * self.ranks, other.batch_size * other.ranks)
+        return self.resample and at_once[0] == at_once[1] and not set(differing(self, other)) - OF_THE_CUT
+
     @property
     def checksum(self) -> str:
         """Of all of it."""
@@ -63,6 +68,13 @@ KEY_OF: Final[Mapping[str, str]] = {
     "edge_ids": "edge ids (dataset.edge_features)",
 }
 """How a person finds what differs."""
+OF_THE_CUT: Final = frozenset({"batch_size", "ranks", "seeds"})
+"""What decides how a global batch is cut among ranks."""
+
+
+def differing(one: ScheduleIdentity, other: ScheduleIdentity) -> list[str]:
+    """In which of these two schedules differ."""
+    return [name for name in KEY_OF if getattr(one, name) != getattr(other, name)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,20 +126,41 @@ class PresampledFolder:
         write_json(self.path / FILE_NAME, self.identity.model_dump(mode="json"))
 
 
-def refuse_other(folder: Path, wanted: ScheduleIdentity) -> None:
-    """Raise a `UserError` with both values unless the folder is of this identity."""
+def identity_to_read(folder: Path, wanted: ScheduleIdentity) -> ScheduleIdentity:
+    """What a folder was sampled with, if a run that wants `wanted` can read it: for its ranks, or cut for others.
+
+    Else a `UserError` with both values.
+    """
     found = read_identity(folder)
-    differing = [name for name in KEY_OF if getattr(found, name) != getattr(wanted, name)]
-    if not differing:
+    if not wanted.batches_are_cut_from(found):
+        refuse_other(folder, wanted, found)
+    return found
+
+
+def refuse_other(folder: Path, wanted: ScheduleIdentity, found: ScheduleIdentity | None = None) -> None:
+    """Raise a `UserError` with both values unless the folder is of this identity. `found`: its own, if it is known."""
+    found = read_identity(folder) if found is None else found
+    names = differing(found, wanted)
+    if not names:
         return
     several = ", ".join(
         f"{KEY_OF[name]} is {_text(getattr(wanted, name))} here and {_text(getattr(found, name))} there"
-        for name in differing
+        for name in names
     )
     raise UserError(
-        f"{folder} was presampled for another run: {several}",
+        f"{folder} was presampled for another run: {several}{_why_not_cut(wanted, found, names)}",
         fix="presample for this run: graphmill presample with the same options and another --output",
     )
+
+
+def _why_not_cut(wanted: ScheduleIdentity, found: ScheduleIdentity, names: list[str]) -> str:
+    """Where only the cut of global batches differs: why they cannot be cut for these ranks."""
+    if set(names) - OF_THE_CUT:
+        return ""
+    at_once = [each.batch_size * each.ranks for each in (wanted, found)]
+    if at_once[0] != at_once[1]:
+        return f"; a global batch has {at_once[0]} seeds here and {at_once[1]} there, and only the same can be cut anew"
+    return "; without resampling at every hop (graphsage has it) draws depend on what else is in a rank's batch"
 
 
 def read_identity(folder: Path) -> ScheduleIdentity:
@@ -163,31 +196,19 @@ class EpochSource:
 
 
 @dataclass(slots=True)
-class PresampledSampler:
-    """What `NeighborSampler` samples, read from a folder: the same to the bit, for the seeds of one rank."""
+class PresampledReader:
+    """Reads what is in a folder; the file of the latest epoch stays open."""
 
     folder: PresampledFolder
-    rank: int
     _open: EpochReader | None = field(default=None, init=False, repr=False)
 
-    def sample(self, seeds: AnySeeds) -> Sampled:
-        """The neighbourhood of this rank's seeds of an epoch and a step."""
-        if isinstance(seeds, EvaluationSeeds):
-            raise TypeError("an evaluation is not presampled")
-        found = self._reader(seeds.epoch).read(seeds.step, self.rank)
-        if not np.array_equal(found.seeds.ids, seeds.ids):
-            raise UserError(
-                f"{self.folder.file(seeds.epoch)}: other seeds at step {seeds.step}, rank {self.rank}",
-                fix="presample again, into another --output",
-            )
-        return found
-
-    def _reader(self, epoch: int) -> EpochReader:
+    def read(self, epoch: int, step: int, rank: int) -> Sampled:
+        """What was sampled for a rank; `UserError` if the epoch is not there, or is damaged."""
         if self._open is None or self._open.header.epoch != epoch:
             if self._open is not None:
                 self._open.close()
             self._open = self._opened(epoch)
-        return self._open
+        return self._open.read(step, rank)
 
     def _opened(self, epoch: int) -> EpochReader:
         path = self.folder.file(epoch)
@@ -195,6 +216,35 @@ class PresampledSampler:
             return EpochReader.open(path, self.folder.header(epoch))
         except FileNotFoundError:
             raise missing(self.folder.path, [epoch]) from None
+
+
+@dataclass(slots=True)
+class PresampledSampler:
+    """What `NeighborSampler` samples, read from a folder: the same to the bit, for the seeds of one rank."""
+
+    folder: PresampledFolder
+    rank: int
+    _reader: PresampledReader = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._reader = PresampledReader(self.folder)
+
+    def sample(self, seeds: AnySeeds) -> Sampled:
+        """The neighbourhood of this rank's seeds of an epoch and a step."""
+        if isinstance(seeds, EvaluationSeeds):
+            raise TypeError("an evaluation is not presampled")
+        found = self._reader.read(seeds.epoch, seeds.step, self.rank)
+        if not np.array_equal(found.seeds.ids, seeds.ids):
+            raise other_seeds(self.folder, seeds, self.rank)
+        return found
+
+
+def other_seeds(folder: PresampledFolder, seeds: Seeds, rank: int) -> UserError:
+    """The error of a rank whose seeds were not sampled."""
+    return UserError(
+        f"{folder.file(seeds.epoch)}: other seeds at step {seeds.step}, rank {rank}",
+        fix="presample again, into another --output",
+    )
 
 
 def missing(folder: Path, epochs: list[int]) -> UserError:

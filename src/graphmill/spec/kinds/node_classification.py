@@ -195,7 +195,12 @@ class NodeClassificationPlan(TaskPlan):
     @property
     def tied_to_ranks(self) -> str:
         """Why another number of ranks than planned cannot resume, in words; "": it can."""
-        return "" if self.presampled is None else "train.presampled holds the batches of the ranks of the plan"
+        if self.presampled is None or isinstance(self.model, GraphSageSpec):
+            return ""
+        return (
+            f"train.presampled holds batches of the ranks of the plan, and those of model.kind={self.model.kind} cannot"
+            " be cut for others (graphsage's can)"
+        )
 
     @property
     def unused(self) -> str:

@@ -41,8 +41,8 @@ class PartedLabelledGraph:
         return cls(path, read_parts_metadata(path))
 
     def verify(self) -> None:
-        """Read all parts: checksums, then what their arrays promise each other. `UserError` names the first breach."""
-        verify_parts(PartedGraph.open(self.path))
+        """Read all parts that are here, and what all ranks read. `UserError` names the first breach."""
+        verify_parts(PartedGraph.open_what_is_here(self.path))
 
     def info(self, asked: DatasetSpec) -> GraphInfo:
         """What the planner must know. `UserError` if a split that training needs is empty."""

@@ -1,7 +1,7 @@
 """The sampled neighbourhoods of a plan's epochs, made before the run and read in it. Nothing here needs torch."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,8 @@ from graphmill.partition.parts import PartedGraph
 from graphmill.partition.placement import Placement
 from graphmill.sample.neighbor import NeighborSampler
 from graphmill.sample.presampled.packing import Form
-from graphmill.sample.presampled.schedule import EpochSource, PresampledSampler, ScheduleIdentity, refuse_other
+from graphmill.sample.presampled.recut import RecutSampler
+from graphmill.sample.presampled.schedule import EpochSource, PresampledSampler, ScheduleIdentity, identity_to_read
 from graphmill.sample.schedule import Assign, SeedSchedule
 from graphmill.spec.kinds.node_classification import GraphSageSpec, NodeClassificationPlan
 from graphmill.spec.plan import Plan
@@ -76,11 +77,15 @@ def epoch_source(plan: Plan) -> EpochSource:
     )
 
 
-def presampled(plan: Plan, path: Path, rank: int) -> PresampledSampler:
-    """What a rank reads in place of sampling. `UserError` if the folder is another run's."""
-    folder = epoch_source(plan).folder(path)
-    refuse_other(folder.path, folder.identity)
-    return PresampledSampler(folder, rank)
+def presampled(plan: Plan, path: Path, rank: int, world_size: int) -> PresampledSampler | RecutSampler:
+    """What a rank of `world_size` reads in place of sampling. `UserError` if the folder is another run's."""
+    own, source = plan.task, epoch_source(plan)
+    assert isinstance(own, NodeClassificationPlan)
+    found = identity_to_read(path, source.identity)
+    folder = replace(source.folder(path), identity=found)
+    if found == source.identity and world_size == plan.ranks:
+        return PresampledSampler(folder, rank)
+    return RecutSampler(folder, rank, world_size, own.dataset.num_nodes)
 
 
 def _whole(own: NodeClassificationPlan, store: LabelledGraphStore) -> _Graph:

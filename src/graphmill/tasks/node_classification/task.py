@@ -91,7 +91,7 @@ class NodeClassification:
 
     def _sampler(self) -> NeighbourSource:
         if self.own.presampled is not None:
-            return presampled(self.plan, Path(self.own.presampled), self.group.rank)
+            return presampled(self.plan, Path(self.own.presampled), self.group.rank, self.group.world_size)
         return self.source.sampler(self.own.num_neighbors, resample=isinstance(self.model, GraphSage))
 
     def batches(self, epoch: int, first_step: int) -> Generator[MiniBatch]:
