@@ -9,7 +9,7 @@ and in one pass, where they are.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,9 +53,25 @@ class RowsOfBatch:
         return self.tables  # sparse ones were put together when they were fetched
 
 
+class RowHolder(Protocol):
+    """Rows of other parts that a rank holds, wherever they are: what a `FeatureFetcher` asks of a cache.
+
+    A batch's rows are numbered through: the rank's own, then the holder's, then what the window fetched. So which rows
+    of a batch the holder has can be read from their numbers, before anything is gathered.
+    """
+
+    @property
+    def table(self) -> _native.NodeTable:
+        """Node → row."""
+
+    @property
+    def features(self) -> Features:
+        """The rows [len(table), num_features], as gathers on the host read them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Rows of other parts that a rank holds."""
+    """A `RowHolder` in the memory of the host."""
 
     features: Features
     table: _native.NodeTable  # node → row
@@ -90,7 +106,7 @@ class FeatureFetcher:
     features: tuple[Features, ...]  # of this rank's parts, as its model reads them
     num_threads: int
     reuses: bool = False  # rows of the window before
-    held: Held | None = None
+    held: RowHolder | None = None
     counts: FetchCounts = field(default_factory=FetchCounts)
     _finder: _native.RowFinder = field(init=False, repr=False)
     _asked: Letters = field(init=False, repr=False)
