@@ -18,6 +18,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from rich.markup import escape
+
 from entries import write_entries
 from graphmill.record.events import Failure, Sync, events_in
 from graphmill.record.run_folder import RunFolder
@@ -50,7 +52,7 @@ def main() -> None:
         [
             fault,
             *(f"{its['others_s']:.1f}" for its in runs),
-            "; ".join(sorted({s for its in runs for s in its["said"]})),
+            escape("; ".join(sorted({s for its in runs for s in its["said"]}))),
         ]
         for fault, runs in found.items()
     ]

@@ -8,11 +8,13 @@ Prepare a graph whose parts outweigh a batch, and partition it with the fan-outs
     graphmill partition NAME --num-parts 4 --fanouts 10 --fanouts 5
 
 The topology is in parts, too. Every file of a rank's part counts as the part, mapped or read, and what it holds of
-other parts as the cache. The interpreter: the peak of ranks that train the same model on 100 nodes. Peaks are of all ranks
-(`ru_maxrss`: file-backed pages count), an evaluation included. Needs root.
+other parts as the cache. The interpreter: the peak of ranks that train the same model on 100 nodes. Peaks
+(`ru_maxrss`: file-backed pages count) are rank 0's after training, and the largest of all ranks with the evaluation at
+the end, which holds a rank's rows of hidden layers. Needs root.
 """
 
 import argparse
+import csv
 import os
 import signal
 import sys
@@ -22,6 +24,7 @@ from typing import Any
 
 from entries import write_entries
 from graphmill.partition.metadata import part_folder, read_parts_metadata
+from graphmill.record.run_folder import RunFolder
 from graphmill.tasks.node_classification.prepare import prepare
 from harness import console, print_table
 from origin import Origin
@@ -56,22 +59,26 @@ def measured(options: argparse.Namespace, names: list[str], folder: Path) -> dic
     ]
     row_mib = metadata.num_features * 4 / 2**20
     cache_mib = RATIO * metadata.num_nodes * row_mib
-    peak_mib = peak_of(options, names, folder / "run", WAY, SETTINGS)
+    peak_mib, training_mib = peak_of(options, names, folder / "run", WAY, SETTINGS)
     prepare("synthetic/sbm", root=folder / "data", options={"num_nodes": 100, "num_edges": 400, "features": 4})
     trivial = argparse.Namespace(**vars(options) | {"dataset": "synthetic/sbm", "dataset_root": folder / "data"})
     trivial.train_limit = "null"
-    interpreter_mib = peak_of(trivial, names, folder / "trivial", "whole", SETTINGS[:-1])
+    interpreter_mib, _ = peak_of(trivial, names, folder / "trivial", "whole", SETTINGS[:-1])
     return {
         "part_mib": max(sizes),
         "cache_mib": cache_mib,
         "interpreter_mib": interpreter_mib,
         "peak_mib": peak_mib,
-        "ratio": (peak_mib - interpreter_mib) / (max(sizes) + cache_mib),
+        "training_mib": training_mib,
+        "ratio": (training_mib - interpreter_mib) / (max(sizes) + cache_mib),
+        "ratio_with_evaluation": (peak_mib - interpreter_mib) / (max(sizes) + cache_mib),
     }
 
 
-def peak_of(options: argparse.Namespace, names: list[str], folder: Path, way: str, settings: list[str]) -> float:
-    """The largest peak of a rank, MiB."""
+def peak_of(
+    options: argparse.Namespace, names: list[str], folder: Path, way: str, settings: list[str]
+) -> tuple[float, float]:
+    """MiB: the largest peak of a rank; and of rank 0 before the evaluation at the end."""
     with started_ranks(options, names, folder, way, settings) as ranks:
         peaks = []
         for rank in ranks:
@@ -80,7 +87,8 @@ def peak_of(options: argparse.Namespace, names: list[str], folder: Path, way: st
             peaks.append(usage.ru_maxrss / 1024)
     if [rank.returncode for rank in ranks] != [0] * RANKS:
         raise SystemExit(f"{way} failed\n{(folder / '0.log').read_text()[-3000:]}")
-    return max(peaks)
+    with RunFolder(folder / "logs" / "run").metrics_path.open() as file:
+        return max(peaks), max(float(row["peak_rss_mib"]) for row in csv.DictReader(file))
 
 
 if __name__ == "__main__":

@@ -234,7 +234,8 @@ def namespaces() -> Iterator[list[str]]:
             ip("-n", name, "link", "set", "eth0", "up")
         yield names
     finally:
-        for name in names:
+        for number, name in enumerate(names):
+            subprocess.run(["ip", "link", "del", f"{switch}v{number}"], check=False)  # a namespace goes some time later
             subprocess.run(["ip", "netns", "del", name], check=False)
         subprocess.run(["ip", "link", "del", switch], check=False)
 
