@@ -1,4 +1,4 @@
-"""How soon every rank of a run in parts has ended, when one is frozen or its host cut off. Hosts are network namespaces.
+"""How soon every rank of a run in parts has ended, if one is frozen or its host cut off; hosts are network namespaces.
 
     python benchmarks/parts_faults.py --dataset NAME --parts parts/NAME/4-kaminpar --dataset-root FOLDER [--rounds 2]
 
@@ -14,8 +14,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
+
+from rich.markup import escape
 
 from entries import write_entries
 from graphmill.record.events import Failure, Sync, events_in
@@ -39,19 +42,17 @@ def main() -> None:
     options.epochs, options.train_limit = 10_000, 65_536
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     origin, found = Origin.now(), dict[str, Any]()
-    with tempfile.TemporaryDirectory(prefix="graphmill-faults-") as folder:
-        for number in range(options.rounds):
-            for fault in ("frozen", "cut off"):
-                for victim in (0, 2):
-                    with namespaces() as names:  # anew: a cut interface loses its address
-                        its = one_fault(options, names, Path(folder) / f"{number}-{fault}-{victim}", fault, victim)
-                    found.setdefault(f"rank {victim} {fault}", []).append(its)
-                    console.print(f"[dim]rank {victim} {fault}: {its}[/dim]")
+    faults = [(fault, victim) for fault in ("frozen", "cut off") for victim in (0, 2)]
+    with namespaces() as names, tempfile.TemporaryDirectory(prefix="graphmill-faults-") as folder:
+        for number, (fault, victim) in product(range(options.rounds), faults):
+            its = one_fault(options, names, Path(folder) / f"{number}-{fault}-{victim}", fault, victim)
+            found.setdefault(f"rank {victim} {fault}", []).append(its)
+            console.print(f"rank {victim} {fault}: {its}", markup=False)
     rows = [
         [
             fault,
             *(f"{its['others_s']:.1f}" for its in runs),
-            "; ".join(sorted({s for its in runs for s in its["said"]})),
+            escape("; ".join(sorted({s for its in runs for s in its["said"]}))),
         ]
         for fault, runs in found.items()
     ]
@@ -72,7 +73,10 @@ def one_fault(options: argparse.Namespace, names: list[str], folder: Path, fault
             subprocess.run(["ip", "-n", names[victim], "link", "set", "eth0", "down"], check=True)
         others = [rank for number, rank in enumerate(ranks) if number != victim]
         others_s = max(ended_s(rank, at) for rank in others)
-        victim_s = None if fault == "frozen" else ended_s(ranks[victim], at)
+        victim_s = None
+        if fault == "cut off":
+            victim_s = ended_s(ranks[victim], at)
+            subprocess.run(["ip", "-n", names[victim], "link", "set", "eth0", "up"], check=True)
         said = sorted(
             {
                 event.message[:90]

@@ -129,21 +129,63 @@ def parts_training(result: dict[str, Any]) -> str:
             continue
         whole = found["ways"]["whole"]
         lines += [
-            f"| {name}, {found['rounds']} rounds | epoch s | ÷ whole | waits | rows fetched | loaders MiB | crossed ÷"
-            " recorded | peak MiB of a rank |",
-            "|" + "---|" * 8,
+            f"| {name}, {found['rounds']} rounds | epoch s | ÷ whole | processor s ÷ whole | waits | rows fetched |"
+            " loaders MiB | crossed ÷ recorded | peak MiB of a rank |",
+            "|" + "---|" * 9,
         ]
         for way, of in found["ways"].items():
             ratio, recorded = of["epoch_over_whole"], of["loader_mib"] / found.get("ranks", 4)
+            work = f"{of['processor_over_whole']['median']:.2f}" if "processor_over_whole" in of else ""
             crossed = f"{(of['interface_mib'] - whole['interface_mib']) / recorded:.3f}" if recorded else ""
             lines.append(
                 f"| {way} | {of['epoch_s']:.2f} | {ratio['median']:.2f} ({ratio['q25']:.2f} to {ratio['q75']:.2f}) |"
-                f" {of['waiting']:.0%} | {of['fetched_rows']:,.0f} | {of['loader_mib']:,.1f} | {crossed} |"
+                f" {work} | {of['waiting']:.0%} | {of['fetched_rows']:,.0f} | {of['loader_mib']:,.1f} | {crossed} |"
                 f" {of['peak_rss_mib']:,.0f} |"
             )
         lines.append("")
     return "\n".join(lines) + "\n" + source(result, "python benchmarks/parts_training.py --dataset-root FOLDER")
 
 
-TABLES = {"hot_caches": hot_caches, "presampled": presampled, "parts_training": parts_training}
+def parts_faults(result: dict[str, Any]) -> str:
+    """Seconds until every rank had ended."""
+    lines = [
+        "**A rank that is silent**: four ranks on hosts in network namespaces train on parts, by the default of"
+        " `train.hang_timeout_s`; s until the last of the others had ended, the longest round\n",
+        "| fault | s | that rank itself, s |",
+        "|" + "---|" * 3,
+    ]
+    for fault, runs in (result.get("four hosts") or {}).items():
+        if isinstance(runs, list):
+            own = [run["victim_s"] for run in runs if run["victim_s"] is not None]
+            lines.append(
+                f"| {fault} | {max(run['others_s'] for run in runs):.1f} | {f'{max(own):.1f}' if own else ''} |"
+            )
+    return "\n".join([*lines, "", source(result, "python benchmarks/parts_faults.py --dataset-root FOLDER")])
+
+
+def parts_memory(result: dict[str, Any]) -> str:
+    """What a rank takes beyond the interpreter, beside its part and cache."""
+    lines = [
+        "**Memory of a rank in parts**: topology in parts too, four ranks on four hosts; *interpreter*: the peak of a"
+        " rank that trains the same model on a graph of 100 nodes\n",
+        "| graph | part MiB | cache MiB | interpreter MiB | peak MiB | (peak - interpreter) ÷ (part + cache) |"
+        " with evaluation |",
+        "|" + "---|" * 7,
+    ]
+    for name, found in result.items():
+        if isinstance(found, dict) and "ratio" in found:
+            lines.append(
+                f"| {name} | {found['part_mib']:,.0f} | {found['cache_mib']:,.0f} | {found['interpreter_mib']:,.0f} |"
+                f" {found['training_mib']:,.0f} | {found['ratio']:.2f} | {found['ratio_with_evaluation']:.2f} |"
+            )
+    return "\n".join([*lines, "", source(result, "python benchmarks/parts_memory.py --dataset-root FOLDER")])
+
+
+TABLES = {
+    "hot_caches": hot_caches,
+    "presampled": presampled,
+    "parts_training": parts_training,
+    "parts_faults": parts_faults,
+    "parts_memory": parts_memory,
+}
 HEADLINES = {"hot_caches": hot_caches_headline}

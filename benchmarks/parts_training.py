@@ -4,8 +4,8 @@
         [--ways whole "owner, vip" …] [--rounds 3] [--epochs 3] [--train-limit 65536]
 
 Prepare and partition the graph first (`graphmill partition NAME --num-parts 4 --fanouts 25 --fanouts 10`). The ways
-take turns, a run each a round: seconds of an epoch (the first is left out: it warms up), processor seconds of all ranks (to
-be compared also where other work shares the cores), the share of the epoch that the step waited for its batch, what
+take turns, a run each a round: seconds of an epoch (the first is left out: it warms up), processor seconds of all ranks
+(to be compared also where other work shares the cores), the share of the epoch that the step waited for its batch, what
 loaders fetched, what the namespaces' interfaces received beside what the run recorded, and the peak of a rank's memory.
 Where seeds are shared out equally, the weights must be the whole graph's. Needs root.
 """
@@ -148,13 +148,13 @@ def used_s(pid: int) -> float:
 
 @contextmanager
 def started_ranks(
-    options: argparse.Namespace, names: list[str], folder: Path, way: str
+    options: argparse.Namespace, names: list[str], folder: Path, way: str, settings: Sequence[str] = ()
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Four ranks, each in its namespace; ended at the latest when the block is left."""
     folder.mkdir()
     (folder / "parts.yaml").write_text(EXPERIMENT)
     overrides = [f"dataset.name={options.dataset if way == 'whole' else options.parts}", *WAYS[way]]
-    overrides += [f"dataset.train_limit={options.train_limit}", f"train.epochs={options.epochs}"]
+    overrides += [f"dataset.train_limit={options.train_limit}", f"train.epochs={options.epochs}", *settings]
     command = [sys.executable, "-m", "graphmill.train", str(folder / "parts.yaml"), "--run-id", "run"]
     command += ["--logs-root", str(folder / "logs"), "--dataset_root", str(options.dataset_root)]
     command += [word for override in overrides for word in ("-O", override)]
@@ -234,7 +234,8 @@ def namespaces() -> Iterator[list[str]]:
             ip("-n", name, "link", "set", "eth0", "up")
         yield names
     finally:
-        for name in names:
+        for number, name in enumerate(names):
+            subprocess.run(["ip", "link", "del", f"{switch}v{number}"], check=False)  # a namespace goes some time later
             subprocess.run(["ip", "netns", "del", name], check=False)
         subprocess.run(["ip", "link", "del", switch], check=False)
 

@@ -6,10 +6,10 @@ because draws are keyed. Dense rows are copied by nobody before they are gathere
 and in one pass, where they are.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,13 @@ from graphmill.graph.sampled import NodeIds, StorageIds
 from graphmill.graph.stacked import StackedFeatures
 from graphmill.graph.topology import index_dtype
 from graphmill.sample.distributed.letters import Letters
-from graphmill.sample.distributed.rows import all_rows, sparse_rows_of, take
+from graphmill.sample.distributed.rows import all_rows, sparse_rows_of
 from graphmill.sample.distributed.shares import Shares
 from graphmill.sample.distributed.wire import Wire
 
 Ids = NDArray[np.int64]
+_HELD_AT_A_TIME: Final = 8 << 20  # bytes of rows that are asked for together when a cache is filled
+_SPARSE_AT_A_TIME: Final = 1 << 14  # such rows
 
 
 @dataclass(slots=True)
@@ -53,9 +55,25 @@ class RowsOfBatch:
         return self.tables  # sparse ones were put together when they were fetched
 
 
+class RowHolder(Protocol):
+    """Rows of other parts that a rank holds, wherever they are: what a `FeatureFetcher` asks of a cache.
+
+    A batch's rows are numbered through: the rank's own, then the holder's, then what the window fetched. So which rows
+    of a batch the holder has can be read from their numbers, before anything is gathered.
+    """
+
+    @property
+    def table(self) -> _native.NodeTable:
+        """Node → row."""
+
+    @property
+    def features(self) -> Features:
+        """The rows [len(table), num_features], as gathers on the host read them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Rows of other parts that a rank holds."""
+    """A `RowHolder` in the memory of the host."""
 
     features: Features
     table: _native.NodeTable  # node → row
@@ -90,7 +108,7 @@ class FeatureFetcher:
     features: tuple[Features, ...]  # of this rank's parts, as its model reads them
     num_threads: int
     reuses: bool = False  # rows of the window before
-    held: Held | None = None
+    held: RowHolder | None = None
     counts: FetchCounts = field(default_factory=FetchCounts)
     _finder: _native.RowFinder = field(init=False, repr=False)
     _asked: Letters = field(init=False, repr=False)
@@ -103,9 +121,25 @@ class FeatureFetcher:
         self._asked, self._answers = Letters(self.wire), Letters(self.wire)
 
     def hold(self, nodes: Ids) -> None:
-        """Fetch these nodes of other parts, once for all, and keep their rows. All ranks must call it."""
-        fetched, places = self._fetched(nodes)
-        self.held = Held.of(nodes, take(fetched, places, self.num_threads))
+        """Fetch these nodes of other parts, once for all, and keep their rows. All ranks must call it.
+
+        Some at a time: messages to and from all ranks would else take several times the memory of the rows.
+        """
+        first = self.features[0]
+        if isinstance(first, DenseFeatures):
+            x = np.empty((len(nodes), first.num_features), dtype=first.x.dtype)
+            step = max(1, _HELD_AT_A_TIME // (first.num_features * x.itemsize))
+            for begin, fetched, places in self._in_steps(nodes, step):
+                StackedFeatures.of([fetched]).x.copy(places, x[begin : begin + step], self.num_threads)
+            self.held = Held.of(nodes, DenseFeatures(x, first.dtype))
+            return
+        pieces = [sparse_rows_of([got], places) for _, got, places in self._in_steps(nodes, _SPARSE_AT_A_TIME)]
+        if pieces:
+            self.held = Held.of(nodes, sparse_rows_of(pieces, np.arange(len(nodes))))
+
+    def _in_steps(self, nodes: Ids, step: int) -> Iterator[tuple[int, Features, Ids]]:
+        for begin in range(0, self.wire.largest(len(nodes)), step):
+            yield begin, *self._fetched(nodes[begin : begin + step])
 
     def fetch(self, batches: Sequence[NodeIds]) -> list[RowsOfBatch]:
         """Of each batch where its rows are."""

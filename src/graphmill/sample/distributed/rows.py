@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.sampled import StorageIds
-from graphmill.graph.stacked import StackedFeatures
 
 Ids = NDArray[np.int64]
 
@@ -20,13 +19,6 @@ class _Taken:
     table: SparseFeatures
     rows: Ids  # [n]
     places: Ids  # [n]
-
-
-def take(table: Features, rows: Ids, num_threads: int) -> Features:
-    """The rows [n] of a table, in that order."""
-    if isinstance(table, SparseFeatures):
-        return sparse_rows_of([table], rows)
-    return StackedFeatures.of([table]).take(StorageIds(rows), num_threads)
 
 
 def sparse_rows_of(tables: Sequence[Features], rows: Ids) -> SparseFeatures:
