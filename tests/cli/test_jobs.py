@@ -142,3 +142,27 @@ def test_a_damaged_run_does_not_hide_the_others(graphmill, toy, tmp_path):
     shown = graphmill("list").out
     assert "0/?" in shown
     assert "plan.json" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("partion x --num-parts 2", "no command 'partion'; did you mean 'partition'?"),
+        ("partition x --nun-parts 2", "graphmill partition: No such option: --nun-parts"),
+        ("partition x", "graphmill partition: Missing option '--num-parts'"),
+        ("partition x --num-parts two", "Invalid value for '--num-parts'"),
+        ("presample toy.yaml --rank 2", "`graphmill presample --help`"),
+        ("pipeline plann x", "graphmill pipeline has no command 'plann'; did you mean 'plan'?"),
+        ("study submit", "graphmill study submit: Missing argument 'STUDY'"),
+    ],
+)
+def test_what_a_command_would_refuse_is_refused_before_its_job_waits(graphmill, words, says):
+    done = graphmill("submit", "--run", "--dry-run", "--", "graphmill", *words.split())
+    assert done.code == 2
+    assert says in done.err
+
+
+def test_a_command_without_the_two_dashes_is_told_where_they_go(graphmill):
+    done = graphmill("submit", "--run", "--dry-run", "graphmill", "partition", "x", "--num-parts", "2")
+    assert done.code == 2
+    assert "--run takes the command after --" in done.err

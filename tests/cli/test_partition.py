@@ -158,6 +158,37 @@ def test_a_copy_of_some_parts_is_shown_and_checked(graphmill, data, tmp_path):
     assert "here" not in whole.out.splitlines()[-1]
 
 
+def test_what_a_copy_lacks_is_told_where_it_is_staged_on(graphmill, data, tmp_path):
+    assert graphmill("partition", "random", "--num-parts", "4", "--method", "ldg").code == 0
+    stage = ("stage", "parts/random/4-ldg", "--part", "0", "--part", "2", "--to", tmp_path / "near", "--json")
+    copy = json.loads(graphmill(*stage).out)[0]["to"]
+    whole = graphmill("stage", copy, "--to", tmp_path / "next")
+    assert whole.code == 2
+    assert "copy what is there: --part 0 --part 2;" in whole.err
+    absent = graphmill("stage", copy, "--part", "0", "--part", "3", "--topology", "--to", tmp_path / "next")
+    assert absent.code == 2
+    assert "does not hold part 3, the whole topology" in absent.err
+    for name in ("parts/random/8-ldg", "parts/random/4-ldgg"):
+        none = graphmill("stage", name, "--part", "0", "--to", tmp_path / "next")
+        assert none.code == 2
+        assert f"no such parts under {data}: {name}; there are 4-ldg" in none.err
+
+
+def test_damage_says_what_makes_the_same_parts_again(graphmill, data):
+    words = ("random", "--num-parts", "2", "--method", "ldg", "--seed", "3", "--balance", "edges", "--name", "mine")
+    assert graphmill("partition", *words, "--fanouts", "4", "--fanouts", "2").code == 0
+    (data / "parts/random/mine/part_00001/x.npy").write_bytes(b"")
+    said = graphmill("inspect", "parts/random/mine").err
+    again = f"graphmill {said.partition('graphmill ')[2].strip()}".split()[1:]
+    assert again == [
+        *("partition", "random", "--num-parts", "2", "--method", "ldg", "--balance", "edges", "--seed", "3"),
+        *("--fanouts", "4", "--fanouts", "2", "--name", "mine", "--force"),
+    ]
+    before = json.loads((data / "parts/random/mine/metadata.json").read_text())["checksum"]
+    assert graphmill(*again).code == 0
+    assert json.loads((data / "parts/random/mine/metadata.json").read_text())["checksum"] == before
+
+
 def test_auto_streams_what_a_partitioner_has_no_memory_for(data, caplog):
     from graphmill.partition.split import Wanted, choose
     from graphmill.tasks.node_classification.store import LabelledGraphStore

@@ -108,6 +108,12 @@ def _share(parts: list[int], datasets: list[str], *, topology: bool) -> "Share |
 
 def _folder_of(dataset: str, root: Path | None) -> Path:
     from graphmill.graph.header import is_prepared
+    from graphmill.spec.kinds import default_kind
+    from graphmill.tasks.stores import not_prepared
 
-    folder = Path(dataset)
-    return folder if is_prepared(folder) else resolved_dataset_root(root) / dataset
+    folder, dataset_root = Path(dataset), resolved_dataset_root(root)
+    if is_prepared(folder):
+        return folder
+    if not is_prepared(dataset_root / dataset):
+        raise not_prepared(default_kind(), dataset, dataset_root)
+    return dataset_root / dataset

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -125,15 +125,43 @@ def _refuse_given(given: Mapping[str, object], names: Sequence[str]) -> None:
 
 
 def _refuse_unknown(words: Sequence[str]) -> None:
-    """Of our own commands: a job need not start to find that there is no such one."""
+    """Of our own commands: a job need not start to find that there is no such one, or no such option of it."""
     from graphmill.cli.app import COMMANDS
     from graphmill.spec.job.command import OURS
 
-    if words[0] == OURS and len(words) > 1 and not words[1].startswith("-") and words[1] not in COMMANDS:
+    if words[0] != OURS or len(words) == 1 or words[1].startswith("-"):
+        return
+    if words[1] not in COMMANDS:
         raise UserError(
             f"graphmill has no command {words[1]!r}; {did_you_mean(words[1], list(COMMANDS))}",
             fix="`graphmill --help` lists them",
         )
+    if not {"--help", "-h"} & set(words):
+        _refuse_unread(words)
+
+
+def _refuse_unread(words: Sequence[str]) -> None:
+    """Read the words as the job will, and do nothing."""
+    from graphmill.cli.app import commands
+
+    command: Any = typer.main.get_command(commands(words[1:]))
+    title, rest, context = words[0], list(words[1:]), None
+    while hasattr(command, "get_command") and rest and not rest[0].startswith("-"):  # a group
+        context = command.make_context(title, [], parent=context, resilient_parsing=True)
+        found = command.get_command(context, rest[0])
+        if found is None:
+            names = command.list_commands(context)
+            raise UserError(
+                f"{title} has no command {rest[0]!r}; {did_you_mean(rest[0], names)}",
+                fix=f"`{title} --help` lists them",
+            )
+        title, command = f"{title} {rest.pop(0)}", found
+    try:
+        command.make_context(title, rest)
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # of typer's errors, old and new
+            raise
+        raise UserError(f"{title}: {error.format_message()}", fix=f"`{title} --help` says what it takes") from None
 
 
 def _show(request: "CommandRequest", *, is_new: bool, json: bool) -> None:

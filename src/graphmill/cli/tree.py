@@ -62,7 +62,13 @@ class ShortFlagsCommand(TyperCommand):
         own = [option for parameter in self.params for option in parameter.opts]
         for word in flags.rest[: flags.rest.index("--") if "--" in flags.rest else None]:
             if word.startswith("--") and word.partition("=")[0] not in [*own, "--help"]:
-                raise unknown_flag(word, [option.removeprefix("--") for option in own if option.startswith("--")])
+                known = [option.removeprefix("--") for option in own if option.startswith("--")]
+                if "--run" in flags.rest and "--" not in flags.rest:
+                    raise UserError(
+                        f"{word} stands where submit's own flags stand: --run takes the command after --",
+                        fix="graphmill submit --run [flags of submit] -- COMMAND [flags of the command]",
+                    )
+                raise unknown_flag(word, known, ctx.command_path)
         ctx.meta[_SHORT_FLAGS_KEY] = flags
         return super().parse_args(ctx, list(flags.rest))
 

@@ -12,6 +12,8 @@ from graphmill.graph.features import STORED_AS, FeatureDtype
 from graphmill.graph.header import FILE_NAME, Header, damaged, read_header, read_metadata
 from graphmill.graph.metadata import Expected
 from graphmill.graph.topology import index_dtype
+from graphmill.partition.problem import default_balance
+from graphmill.spec.partition import DEFAULT_METHOD
 
 Quantity = StrictInt | float | tuple[StrictInt, ...] | tuple[float, ...]
 """A measurement of all parts together, or of each."""
@@ -204,12 +206,16 @@ def read_parts_metadata(folder: Path) -> PartsMetadata:
     return metadata
 
 
-def again(metadata: PartsMetadata) -> str:
-    """What to type where parts are damaged."""
-    name = "" if metadata.method == "kaminpar" else f" --method {metadata.method}"
-    return (
-        f"partition the graph again: graphmill partition {metadata.name} --num-parts {metadata.num_parts}{name} --force"
-    )
+def again(metadata: PartsMetadata, path: Path) -> str:
+    """What to type where the parts in the folder `path` are damaged: what makes the same parts again."""
+    known, words = metadata, [f"--num-parts {metadata.num_parts}"]
+    words += [] if known.method == DEFAULT_METHOD else [f"--method {known.method}"]
+    words += [] if known.balance == default_balance(known.method) else [f"--balance {known.balance}"]
+    words += [f"--seed {known.rng_seed}"] if known.rng_seed else []
+    words += [f"--fanouts {fanout}" for fanout in known.fanouts]
+    is_copy = path.parent.name != known.name.rpartition("/")[2]  # which has a name of its own
+    words += [] if is_copy or path.name == f"{known.num_parts}-{known.method}" else [f"--name {path.name}"]
+    return f"partition the graph again: graphmill partition {known.name} {' '.join(words)} --force"
 
 
 def files_of(metadata: PartsMetadata, parts: Iterable[int], *, whole_topology: bool) -> list[str]:

@@ -140,7 +140,7 @@ class PartedGraph:
                     f"{path} does not hold part {missing[0]}: {part_folder(missing[0])} is missing",
                     fix=f"graphmill stage {path} --part {missing[0]}, or partition the graph again",
                 ) from error
-            raise UserError(error.message, fix=again(metadata)) from error
+            raise UserError(error.message, fix=again(metadata, path)) from error
         return cls(path, metadata, wanted)
 
     @property

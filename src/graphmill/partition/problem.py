@@ -1,7 +1,7 @@
 """What a partitioner is given: a graph in both directions, what its nodes weigh, and into how many parts it goes."""
 
 from dataclasses import dataclass
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,11 @@ Ids = NDArray[np.int64]
 
 DEFAULT_FANOUTS: Final = (15, 10, 5)
 """Of the sampling that hotness and the expected remote rows are computed for, if no other is asked for."""
+
+
+def default_balance(method: str) -> Balance:
+    """What a method balances if nothing else is asked for; those of equally many nodes balance nothing else."""
+    return "nodes" if method in ("random", "hotness") else "all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +48,3 @@ class Problem:
 def nothing_assigned(num_nodes: int) -> Parts:
     """Every node at -1."""
     return np.full(num_nodes, -1, dtype=np.int32)
-
-
-def smallest_code(values: NDArray[Any], largest: int) -> NDArray[Any]:
-    """Whole numbers up to `largest` in as few bytes as hold them."""
-    return values.astype(np.min_scalar_type(largest), copy=False)

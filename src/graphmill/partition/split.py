@@ -21,7 +21,7 @@ from graphmill.partition.balance import amounts_of, even_out, in_edges, limits_o
 from graphmill.partition.estimate import Estimate, Sizes, estimate
 from graphmill.partition.metadata import PartsMetadata
 from graphmill.partition.methods.packages import Found, partition_with, require_package
-from graphmill.partition.problem import DEFAULT_FANOUTS, Balance, Ids, Method, Parts, Problem
+from graphmill.partition.problem import DEFAULT_FANOUTS, Balance, Ids, Method, Parts, Problem, default_balance
 from graphmill.partition.quality import Measured, imbalances, measure
 from graphmill.partition.streams import Advance
 from graphmill.partition.write import PartsFolder, bytes_to_write, write_parts, write_rankings
@@ -120,13 +120,12 @@ def _sizes(store: GraphStore, chosen: Chosen) -> Sizes:
 
 
 def _balance_of(method: Method, balance: Balance | None) -> Balance:
-    counts_nodes = method in ("random", "hotness")
-    if counts_nodes and balance not in (None, "nodes"):
+    if default_balance(method) == "nodes" and balance not in (None, "nodes"):
         raise UserError(
             f"--method {method} makes parts of equally many nodes, and --balance {balance} asks for other ones",
             fix="leave --balance out, or choose --method kaminpar, metis or ldg",
         )
-    return balance or ("nodes" if counts_nodes else "all")
+    return balance or default_balance(method)
 
 
 def _check(store: GraphStore, num_parts: int) -> None:

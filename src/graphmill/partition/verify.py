@@ -22,7 +22,7 @@ def verify_parts(graph: PartedGraph) -> None:
         try:
             check_checksum(graph.path / f"{name}.npy", graph.metadata.arrays[name])
         except UserError as error:
-            raise UserError(error.message, fix=again(graph.metadata)) from error
+            raise UserError(error.message, fix=again(graph.metadata, graph.path)) from error
     for part in graph.parts:
         _verify_book(graph, part)
         for undirected in (False,) if graph.metadata.is_symmetric else (False, True):
@@ -102,4 +102,4 @@ def _indices_of(part: int, *, undirected: bool) -> str:
 
 
 def _breach(graph: PartedGraph, name: str, problem: str) -> UserError:
-    return UserError(f"{graph.path / name}.npy: {problem}", fix=again(graph.metadata))
+    return UserError(f"{graph.path / name}.npy: {problem}", fix=again(graph.metadata, graph.path))

@@ -122,7 +122,7 @@ def parse_train_request(args: Sequence[str]) -> TrainRequest:
     )
 
 
-def unknown_flag(word: str, others: Sequence[str]) -> UserError:
+def unknown_flag(word: str, others: Sequence[str], command: str = "graphmill train") -> UserError:
     """The error for a flag that is neither short for an override nor one of `others` (without dashes)."""
     name, _ = _parts(word)
     given, key = word.partition("=")[0], ALSO_CALLED.get(name)
@@ -132,7 +132,7 @@ def unknown_flag(word: str, others: Sequence[str]) -> UserError:
     known = [f"--{flag}" for flag in (*SHORT_FLAGS, *others)]
     return UserError(
         f"{given} is not a flag of this command; {did_you_mean(f'--{name}', known)}",
-        fix="`graphmill train --help` lists them all; any other key is given as -O KEY=VALUE",
+        fix=f"`{command} --help` lists them all; any other key is given as -O KEY=VALUE",
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, cast, runtime_checkable
 from graphmill.base.errors import AbsentDataError, UserError
 from graphmill.base.names import nearest
 from graphmill.config.frozen import Spec
-from graphmill.graph.header import Header, is_prepared, prepared_in
+from graphmill.graph.header import FILE_NAME, Header, is_prepared, prepared_in
 from graphmill.spec.kinds import DEFAULT_TASK
 from graphmill.spec.kinds.kind import AnyKind, DatasetInfo, KnownDataset
 from graphmill.spec.partition import DEFAULT_METHOD, parts_named
@@ -144,7 +144,9 @@ def not_prepared(kind: AnyKind, name: str, root: Path) -> AbsentDataError:
         method = "" if parts.method == DEFAULT_METHOD else f" --method {parts.method}"
         split = f"graphmill partition {parts.dataset} --num-parts {parts.num_parts}{method} {here}"
         if find_store(kind, parts.dataset, root) is not None:
-            return AbsentDataError(f"{parts.dataset} has no such parts under {root}: {name}", fix=split)
+            there = ", ".join(sorted(path.parent.name for path in store_path(name, root).parent.glob(f"*/{FILE_NAME}")))
+            told = f"; there are {there}" if there else ""
+            return AbsentDataError(f"{parts.dataset} has no such parts under {root}: {name}{told}", fix=split)
         whole = not_prepared(kind, parts.dataset, root)
         return AbsentDataError(
             f"there is no {name} under {root}, and {whole.message}", fix=f"{whole.fix}; then {split}"

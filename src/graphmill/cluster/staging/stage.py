@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
@@ -31,7 +31,7 @@ from graphmill.base.messages import show_messages
 from graphmill.cluster.staging.copying import Moved, checksums, copy_files, free_bytes, needed_bytes
 from graphmill.cluster.staging.lock import only_copier
 from graphmill.cluster.staging.progress import shown_progress
-from graphmill.graph.header import FILE_NAME, ArrayRecord, read_header
+from graphmill.graph.header import FILE_NAME, ArrayRecord, Header, read_header
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import (
     ROOT_VARIABLE,
@@ -47,6 +47,9 @@ from graphmill.record.staged import (
 )
 from graphmill.runtime.machine import host_name, num_cores
 from graphmill.runtime.snapshot import import_from_snapshot
+
+if TYPE_CHECKING:
+    from graphmill.partition.metadata import PartsMetadata
 
 _log = logging.getLogger(__name__)
 
@@ -87,8 +90,9 @@ def read_dataset(folder: Path, share: Share | None = None) -> Dataset:
 
     `share`: of a graph in parts, what is to be copied. What else `folder` has, or lacks, does not matter then.
     """
-    again = "prepare the dataset again: graphmill prepare NAME --force"
     metadata = read_header(folder)
+    if share is None and "parts_version" in metadata.own:
+        _refuse_some_parts(folder)
     arrays = metadata.arrays if share is None else _arrays_of(folder, share)
     found = (
         sorted(_files(folder)) if share is None else [folder / FILE_NAME, *(folder / f"{name}.npy" for name in arrays)]
@@ -97,9 +101,47 @@ def read_dataset(folder: Path, share: Share | None = None) -> Dataset:
     for name, record in arrays.items():
         if sizes.get(f"{name}.npy") != record.bytes:
             there = f"{sizes[f'{name}.npy']} bytes" if f"{name}.npy" in sizes else "missing"
-            raise UserError(f"{folder}/{name}.npy: {there}, and should have {record.bytes} bytes", fix=again)
+            raise UserError(
+                f"{folder}/{name}.npy: {there}, and should have {record.bytes} bytes", fix=_again(folder, metadata)
+            )
     known = {f"{name}.npy": record.xxh3 for name, record in arrays.items()}
     return Dataset(folder.resolve(), metadata.name, metadata.checksum, sizes, known, share)
+
+
+def _again(folder: Path, metadata: Header) -> str:
+    if "parts_version" not in metadata.own:
+        return "prepare the dataset again: graphmill prepare NAME --force"
+    from graphmill.partition.metadata import again, read_parts_metadata
+
+    return again(read_parts_metadata(folder), folder)
+
+
+def _refuse_some_parts(folder: Path) -> None:
+    """All of a graph in parts is to be copied: `UserError` if only some of it is here."""
+    from graphmill.partition.metadata import read_parts_metadata
+    from graphmill.partition.parts import parts_here
+
+    known = read_parts_metadata(folder)
+    here = parts_here(folder, known)
+    if not here.holds(Share(tuple(range(known.num_parts)), whole_topology=True)):
+        words = [*(f"--part {part}" for part in here.parts), *(["--topology"] if here.whole_topology else [])]
+        raise UserError(
+            f"{folder} is a copy of some parts: not all {known.num_parts} and the whole topology are there",
+            fix=f"copy what is there: {' '.join(words)}; or name the folder that has all",
+        )
+
+
+def _refuse_absent(folder: Path, share: Share, metadata: "PartsMetadata") -> None:
+    from graphmill.partition.parts import parts_here
+
+    here = parts_here(folder, metadata)
+    missing = [f"part {part}" for part in share.parts if part not in here.parts]
+    missing += ["the whole topology"] if share.whole_topology and not here.whole_topology else []
+    if missing:
+        raise UserError(
+            f"{folder} does not hold {', '.join(missing)}",
+            fix="name the folder that has all parts, on the host where the graph was partitioned",
+        )
 
 
 def _arrays_of(folder: Path, share: Share) -> dict[str, ArrayRecord]:
@@ -113,6 +155,7 @@ def _arrays_of(folder: Path, share: Share) -> dict[str, ArrayRecord]:
             f"{folder} has {metadata.num_parts} parts, and no part {unknown[0]}",
             fix=f"--part 0 to --part {metadata.num_parts - 1}",
         )
+    _refuse_absent(folder, share, metadata)
     return {
         name: metadata.arrays[name] for name in files_of(metadata, share.parts, whole_topology=share.whole_topology)
     }

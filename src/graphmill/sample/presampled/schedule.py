@@ -122,7 +122,10 @@ class PresampledFolder:
             return
         if self.path.exists() and any(self.path.iterdir()):
             raise UserError(f"{self.path} holds other files", fix="give an empty or new folder with --output")
-        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{self.path} cannot be made: {error.strerror}", fix="give another --output") from None
         write_json(self.path / FILE_NAME, self.identity.model_dump(mode="json"))
 
 
