@@ -56,6 +56,15 @@ class Seat:
         return self.num_ranks // self.ranks_here
 
 
+def refuse_other_ranks(roles: RolesSpec, ranks: int | Literal["auto"]) -> None:
+    """Raise a `UserError` if `train.ranks` says another number than the trainers, which are the ranks."""
+    if ranks not in ("auto", roles.trainers):
+        raise UserError(
+            f"train.ranks is {ranks}, but roles.trainers is {roles.trainers}, and the trainers are the ranks",
+            fix=f"set roles.trainers={ranks}, or leave train.ranks out",
+        )
+
+
 def refuse_unfit_roles(roles: RolesSpec, hosts: int) -> None:
     """Raise a `UserError` if trainers cannot be shared out among samplers, or both among hosts."""
     samplers, trainers = roles.samplers, roles.trainers
@@ -64,13 +73,19 @@ def refuse_unfit_roles(roles: RolesSpec, hosts: int) -> None:
             f"roles: {trainers} trainers cannot be shared out equally among {samplers} samplers",
             fix=f"set roles.trainers={-(-trainers // samplers) * samplers}, or roles.samplers to a divisor of it",
         )
-    if _is_mixed(roles, hosts) or _is_apart(roles, hosts):
+    if fits(samplers, trainers, hosts):
         return
     raise UserError(
         f"roles: {trainers} trainers and {samplers} samplers do not fit {hosts} hosts: each role must divide among"
         " them, or fill whole hosts with as many processes on each",
         fix=f"set roles.samplers={hosts} and roles.trainers={-(-trainers // hosts) * hosts}",
     )
+
+
+def fits(samplers: int, trainers: int, hosts: int) -> bool:
+    """Whether trainers can be shared out among samplers, and both among hosts."""
+    roles = RolesSpec(samplers=samplers, trainers=trainers)
+    return trainers % samplers == 0 and (_is_mixed(roles, hosts) or _is_apart(roles, hosts))
 
 
 def seat_of(process: int, roles: RolesSpec, hosts: int) -> Seat:

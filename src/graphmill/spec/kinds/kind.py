@@ -194,6 +194,7 @@ class Kind(Generic[E, I, P]):
     former_names: Mapping[str, str] = field(default_factory=dict)  # of columns, in runs of version 0.1.0
     repetitions: Mapping[str, str] = field(default_factory=dict)  # keys in which repetitions differ, as rng seeds do
     takes_measures: bool = False  # whether its ranks compute those of train.measures
+    takes_roles: bool = False  # whether processes of their own can make its batches
     measures_since_0_1: tuple[str, ...] = ()  # names of measures that runs of version 0.1.0 lack
     own_columns: Mapping[str, Column] = field(default_factory=dict)  # of metrics.csv, after those of every task
     columns: Mapping[str, Column] = field(init=False)  # of metrics.csv, in order

@@ -425,6 +425,7 @@ KIND: Final = Kind(
     loss_unit="nats",
     own_columns=FETCHING,
     takes_measures=True,
+    takes_roles=True,
     experiment=NodeClassificationExperiment,
     info=GraphInfo,
     plan=NodeClassificationPlan,
