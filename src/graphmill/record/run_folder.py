@@ -31,6 +31,7 @@ from graphmill.spec.job.command import Command
 from graphmill.spec.memory_budget import MemoryBudget
 from graphmill.spec.older import upgrade_plan
 from graphmill.spec.plan import Plan, refuse_missing_sources
+from graphmill.spec.roles import Seat
 from graphmill.spec.world import World
 
 _log = logging.getLogger(__name__)
@@ -232,9 +233,17 @@ class RunFolder:
         """What one rank appended."""
         return self.events_dir / f"rank_{rank}.jsonl"
 
+    def events_path_of(self, seat: Seat) -> Path:
+        """The same of a process of either role."""
+        return self.events_dir / f"{seat.stem}.jsonl"
+
     def log_path(self, rank: int) -> Path:
         """What one rank printed."""
         return self.path / f"rank_{rank}.log"
+
+    def log_path_of(self, seat: Seat) -> Path:
+        """The same of a process of either role."""
+        return self.path / f"{seat.stem}.log"
 
     def plan_hash(self) -> str:
         """xxh3 of plan.json, byte for byte as the run began with it: even if an older version wrote it."""

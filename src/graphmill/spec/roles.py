@@ -55,6 +55,16 @@ class Seat:
         """That have processes of this role."""
         return self.num_ranks // self.ranks_here
 
+    @property
+    def name(self) -> str:
+        """For a message: trainers are the ranks of a run."""
+        return f"{'rank' if self.role == 'trainer' else 'sampler'} {self.rank}"
+
+    @property
+    def stem(self) -> str:
+        """Of its files in the run folder, and its rows in the monitor's."""
+        return self.name.replace(" ", "_")
+
 
 def refuse_other_ranks(roles: RolesSpec, ranks: int | Literal["auto"]) -> None:
     """Raise a `UserError` if `train.ranks` says another number than the trainers, which are the ranks."""

@@ -45,7 +45,7 @@ from graphmill.runtime.rank import Rank, current_rank
 from graphmill.runtime.snapshot import import_from_snapshot, own_code
 from graphmill.runtime.stop import SIGNALS, StopRequest
 from graphmill.spec.kinds.kind import AnyKind
-from graphmill.spec.world import in_words, stretches_of
+from graphmill.spec.world import World, in_words, stretches_of
 from graphmill.tasks.task import EvaluationStopped, Measures
 from graphmill.train.assemble import RankContext, build
 from graphmill.train.device import device_of
@@ -90,12 +90,7 @@ def work(folder: RunFolder, rank: Rank, *, resume: bool, store: Store | None = N
     process took; ending the job takes that once more.
     """
     world = folder.world()
-    if rank.world_size != world.ranks:
-        raise UserError(
-            f"the latest attempt of {folder.path} is of {world.ranks} ranks, but {rank.world_size} were started",
-            fix=f"start {world.ranks} ranks, or continue with another number: `graphmill train --resume"
-            f" {folder.path} --ranks {rank.world_size}`",
-        )
+    _refuse_other_number(folder, world, rank.world_size)
     plan = folder.read_plan().model_copy(update={"threads": world.threads})
     refuse_foreign_model(folder, plan, (), os.environ)
     if folder.is_done():
@@ -112,6 +107,23 @@ def work(folder: RunFolder, rank: Rank, *, resume: bool, store: Store | None = N
         finally:
             _leave_group(together=code in SAVED)
         return code
+
+
+def _refuse_other_number(folder: RunFolder, world: World, started: int) -> None:
+    if started == world.processes:
+        return
+    if world.samplers:
+        raise UserError(
+            f"the latest attempt of {folder.path} is of {world.ranks} ranks and {world.samplers} samplers, together"
+            f" {world.processes} processes, but {started} were started",
+            fix=f"start {world.processes} processes; `graphmill train --resume {folder.path} --ranks N` continues with"
+            " another number of ranks",
+        )
+    raise UserError(
+        f"the latest attempt of {folder.path} is of {world.ranks} ranks, but {started} were started",
+        fix=f"start {world.ranks} ranks, or continue with another number: `graphmill train --resume {folder.path}"
+        f" --ranks {started}`",
+    )
 
 
 def _leave_group(*, together: bool) -> None:
