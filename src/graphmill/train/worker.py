@@ -138,7 +138,9 @@ def _together(context: RankContext) -> Iterator[Callable[[], None]]:
     """Rendezvous with the other ranks; a watchdog runs within the block. Yields the function to call at each step."""
     plan, rank = context.plan, context.rank
     if rank.local_rank == 0:
-        start_monitor(context.folder.path)
+        world = context.folder.world()
+        subjects = [world.seat(process).stem for process in range(world.processes)] if world.samplers else []
+        start_monitor(context.folder.path, subjects=subjects)
     if rank.world_size == 1:
         yield lambda: None
         return
