@@ -297,9 +297,7 @@ def _device(asked: Literal["auto", "cpu", "cuda"], machine: MachineInfo) -> Lite
     return asked
 
 
-def _ranks(
-    asked: int | Literal["auto"], device: str, machine: MachineInfo, hosts: int, roles: RolesSpec | None
-) -> int:
+def _ranks(asked: int | Literal["auto"], device: str, machine: MachineInfo, hosts: int, roles: RolesSpec | None) -> int:
     if roles is not None:
         refuse_other_ranks(roles, asked)
         refuse_unfit_roles(roles, hosts)
