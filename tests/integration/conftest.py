@@ -159,7 +159,7 @@ class Zygote:
             port = free.getsockname()[1]
         folder.begin_attempt(resumed=resume, command=["test"], world=world)
         log = self._log(folder)
-        ranks = folder.world().ranks if ranks is None else ranks
+        ranks = folder.world().processes if ranks is None else ranks
         request = {"ranks": ranks, "folder": str(folder.path), "resume": resume, "port": port}
         self.process.stdin.write(json.dumps({**request, "log": str(log), "die_at": die_at}) + "\n")
         self.process.stdin.flush()

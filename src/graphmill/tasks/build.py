@@ -1,17 +1,33 @@
 """From a plan to the task that it is of."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
+from graphmill.sample.service.served import Served
 from graphmill.spec.plan import Plan
+from graphmill.spec.roles import Seat
 from graphmill.sync.group import Group
 from graphmill.tasks.stores import load
 from graphmill.tasks.task import AnyTask
 
+if TYPE_CHECKING:
+    from graphmill.tasks.node_classification.serving import BatchServer
 
-def build_task(plan: Plan, group: Group) -> AnyTask:
-    """One rank's share of the plan's problem. Only the code of that task is imported."""
-    task: AnyTask = task_class(plan)(plan, plan.task, group)
+
+def build_task(plan: Plan, group: Group, served: Served | None = None) -> AnyTask:
+    """One rank's share of the plan's problem. Only the code of that task is imported. `served`: by a sampler."""
+    task: AnyTask = task_class(plan)(plan, plan.task, group, *(() if served is None else (served,)))
     return task
+
+
+def build_server(plan: Plan, group: Group, trainers: Sequence[int], first: Seat) -> "BatchServer":
+    """A sampler's share of it, for the trainers that it serves; `first`: the seat of the first of all trainers.
+
+    Node classification alone has samplers (`Kind.takes_roles`): plans of other kinds are refused.
+    """
+    from graphmill.tasks.node_classification.serving import BatchServer
+
+    return BatchServer(plan, group, trainers, first)
 
 
 def task_class(plan: Plan) -> Any:  # noqa: ANN401  # a class of tasks; what else it offers: tasks.task.UsedLater

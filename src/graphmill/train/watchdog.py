@@ -30,8 +30,8 @@ class Watchdog:
     """Watches from `start` until the block it is entered for ends."""
 
     store: Store  # a connection of its own: a blocking call must not block other users
-    rank: int
-    hostnames: list[str]  # by rank
+    rank: int  # among all processes
+    names: list[str]  # of all of them, with their hosts
     silence_s: float  # a rank without a heartbeat for this long is lost
     on_lost: Callable[[str], None]  # called with the reason, before the process ends
     stall_s: float = STALL_S
@@ -92,7 +92,7 @@ class Watchdog:
         if self.rank:
             silent_s = now - self._answered_at
             return self._named([0], silent_s) if silent_s > self.silence_s else ""
-        for rank in range(1, len(self.hostnames)):
+        for rank in range(1, len(self.names)):
             key = f"beat of {rank}"
             word = shared.get(key) if shared.check([key]) else b""
             if rank not in heard or heard[rank][0] != word:
@@ -101,7 +101,7 @@ class Watchdog:
         return self._named(lost, max(now - heard[rank][1] for rank in lost)) if lost else ""
 
     def _named(self, ranks: list[int], silent_s: float) -> str:
-        names = ", ".join(f"rank {rank} on {self.hostnames[rank]}" for rank in ranks)
+        names = ", ".join(self.names[rank] for rank in ranks)
         return (
             f"{names} sent no heartbeat for {silent_s:.0f} s: stopped, swapping, or its host or network is gone"
             " (train.hang_timeout_s)"
