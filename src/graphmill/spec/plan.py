@@ -166,6 +166,7 @@ def resolve(
     dataset = _limited(dataset, experiment.dataset.train_limit)
     kind = find_kind(experiment.task.kind)
     refuse_unused_sources(kind, experiment.sources)
+    refuse_unfit_for_roles(experiment, kind)
     refuse_unfit_measures(kind, train.measures, train.best_by)
     device = _device(train.device, machine)
     train = train.model_copy(update={"device": device})
@@ -174,7 +175,6 @@ def resolve(
         named = [(name, capability_of(name)) for name in machine.gpu_names]
         refuse_gpus(getattr(task, "model", None), train.precision, named)
     ranks, roles = _ranks(train.ranks, device, machine, hosts, experiment.roles), experiment.roles
-    _refuse_unfit_for_roles(experiment, kind, task)
     batches, budget = _batches(train, task, ranks, num_batches)
     epoch_lengths, last_step = planned_end(batches, epochs=train.epochs, max_steps=train.max_steps)
     return Plan(
@@ -324,8 +324,8 @@ def refuse_sizing_with_roles(experiment: Experiment) -> None:
         )
 
 
-def _refuse_unfit_for_roles(experiment: Experiment, kind: AnyKind, task: TaskPlan) -> None:
-    """Raise a `UserError` if what is asked for with roles cannot be done by them."""
+def refuse_unfit_for_roles(experiment: Experiment, kind: AnyKind) -> None:
+    """Raise a `UserError` if roles are asked for, and the task, or what else is asked for, does not go with them."""
     if experiment.roles is None:
         return
     if not kind.takes_roles:
@@ -333,7 +333,7 @@ def _refuse_unfit_for_roles(experiment: Experiment, kind: AnyKind, task: TaskPla
             f"roles: {kind.name} has no sampling service: every rank makes its own batches",
             fix=f"leave roles out, and set train.ranks={experiment.roles.trainers}",
         )
-    if task.tied_to_ranks:
+    if getattr(experiment.train, "presampled", None) is not None:
         raise UserError(
             "train.presampled and roles are both set, and batches that were sampled before need no samplers",
             fix="leave one of the two out",

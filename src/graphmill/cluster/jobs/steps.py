@@ -56,16 +56,19 @@ def staging_command(arguments: Arguments, run: Path, here: JobHere) -> list[str]
 
 
 def rank_command(
-    arguments: Arguments, run: Path, here: JobHere, rendezvous: Rendezvous, trial: int, world: World
+    arguments: Arguments, run: Path, here: JobHere, rendezvous: Rendezvous, trial: int, world: World | None = None
 ) -> list[str]:
-    """Starts the processes of `world`; `trial` counts the ports that were tried for this attempt, from 1."""
+    """Starts the ranks; `trial` counts the ports that were tried for this attempt, from 1.
+
+    `world`: of the attempt; None: one without samplers.
+    """
     inside = [*_srun_container(arguments, run, here), *_DEAF_TO_WARNING]
     python = _python(arguments, run, here)
     worker = ["-m", "graphmill.train.worker", str(run), "--resume"]
     share = _share(arguments, here)
     if arguments.launcher == "srun":
         size = _size(arguments.ranks_per_host, arguments.cpus_per_rank, here, share)
-        if world.samplers:
+        if world is not None and world.samplers:
             inside = [*_srun_container(arguments, run, here), *_DEAF_WITH_OWN_LOG, *_logs(run, world)]
             return ["srun", *size, *inside, *python, *worker]
         return ["srun", *size, *_log(run, "rank_%t.log"), *inside, "rank", *python, *worker]

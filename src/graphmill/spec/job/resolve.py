@@ -36,7 +36,7 @@ from graphmill.spec.job.options import (
 )
 from graphmill.spec.job.site import HostKind, Site
 from graphmill.spec.job.text import is_text, pattern_problems, text_problems
-from graphmill.spec.roles import RolesSpec, hosts_that_train, refuse_other_ranks
+from graphmill.spec.roles import RolesSpec, fits, hosts_that_train, refuse_other_ranks
 
 if TYPE_CHECKING:
     from graphmill.spec.plan import Plan
@@ -308,7 +308,12 @@ def _gpus(experiment: Experiment, slurm: SlurmSpec, site: Site, in_gres: int | N
     if in_gres is not None:
         return in_gres
     none_has_gpus = bool(kinds) and not any(kind.gpus for kind in kinds.values())
-    return 0 if experiment.train.device == "cpu" or none_has_gpus else site.defaults.gpus_per_host
+    if experiment.train.device == "cpu" or none_has_gpus:
+        return 0
+    roles = experiment.roles
+    if roles is None or not fits(roles.samplers, roles.trainers, slurm.hosts):
+        return site.defaults.gpus_per_host
+    return min(site.defaults.gpus_per_host, roles.trainers // hosts_that_train(roles, slurm.hosts))
 
 
 def _of_roles(
