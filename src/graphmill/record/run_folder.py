@@ -378,7 +378,7 @@ class RunFolder:
 
     def heartbeat(self) -> float | None:
         """Unix time (s) of the last heartbeat, of any rank or any host's monitor; None if there is none."""
-        files = [*self.events_dir.glob("rank_*.jsonl"), *self.monitor_dir.glob("*.csv")]
+        files = [*self.events_dir.glob("*.jsonl"), *self.monitor_dir.glob("*.csv")]
         times = []
         for file in files:
             with suppress(OSError):  # replaced at this moment

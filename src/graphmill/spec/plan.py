@@ -313,6 +313,17 @@ def _threads(asked: int | Literal["auto"], machine: MachineInfo, hosts: int, pro
     return max(1, machine.num_cores * hosts // processes) if asked == "auto" else asked
 
 
+def refuse_sizing_with_roles(experiment: Experiment) -> None:
+    """Raise a `UserError` if the size of batches is to be found with roles: a trial has one process."""
+    roles, sizing = experiment.roles, experiment.train.sizing
+    if roles is not None and sizing is not None:
+        raise UserError(
+            f"the size of a batch is to be found (train.batch.mode {sizing}), and with roles nothing looks for it: what"
+            " is tried is one process that samples and trains",
+            fix="find it without roles: `graphmill batch-size`; then give train.batch_size",
+        )
+
+
 def _refuse_unfit_for_roles(experiment: Experiment, kind: AnyKind, task: TaskPlan) -> None:
     """Raise a `UserError` if what is asked for with roles cannot be done by them."""
     if experiment.roles is None:
@@ -323,7 +334,11 @@ def _refuse_unfit_for_roles(experiment: Experiment, kind: AnyKind, task: TaskPla
             fix=f"leave roles out, and set train.ranks={experiment.roles.trainers}",
         )
     if task.tied_to_ranks:
-        raise UserError(f"roles: {task.tied_to_ranks}", fix="leave roles out, or train.presampled")
+        raise UserError(
+            "train.presampled and roles are both set, and batches that were sampled before need no samplers",
+            fix="leave one of the two out",
+        )
+    refuse_sizing_with_roles(experiment)
 
 
 def _backend(asked: Literal["auto", "gloo", "nccl"], device: str) -> Literal["gloo", "nccl"]:

@@ -65,9 +65,8 @@ class RankContext:
 
 def plan_over_data(context: RankContext) -> tuple[Plan, str]:
     """The plan over what this host reads, and the folder of that: the prepared data, or a staged copy."""
-    plan, seat = context.plan, context.seat
-    world = World(hosts=seat.num_hosts, ranks=seat.num_ranks, threads=plan.threads)
-    share = share_of_plan(plan, seat.rank // seat.ranks_here, world)
+    plan, process = context.plan, context.process
+    share = share_of_plan(plan, process.rank // process.local_world_size, context.world)
     staged = staged_store_path(plan, os.environ, context.folder, share)
     path = str(staged or plan.dataset.path)
     return plan if staged is None else plan.reading_from(path), path

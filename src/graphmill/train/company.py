@@ -35,7 +35,8 @@ def together(context: RankContext, on_lost: Callable[[str], None]) -> Iterator[C
     """Rendezvous with the other processes; a watchdog runs within the block, and calls `on_lost` with the reason."""
     plan, process, seat, world = context.plan, context.process, context.seat, context.world
     if process.local_rank == 0:
-        start_monitor(context.folder.path)
+        subjects = [world.seat(number).stem for number in range(world.processes)] if world.samplers else []
+        start_monitor(context.folder.path, subjects=subjects)
     if process.world_size == 1:
         yield Company(lambda: None, [])
         return
