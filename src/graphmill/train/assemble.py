@@ -65,8 +65,8 @@ class RankContext:
 
 def plan_over_data(context: RankContext) -> tuple[Plan, str]:
     """The plan over what this host reads, and the folder of that: the prepared data, or a staged copy."""
-    plan, process = context.plan, context.process
-    share = share_of_plan(plan, process.rank // process.local_world_size, context.world)
+    plan, world = context.plan, context.world
+    share = share_of_plan(plan, context.process.rank // world.processes_per_host, world)
     staged = staged_store_path(plan, os.environ, context.folder, share)
     path = str(staged or plan.dataset.path)
     return plan if staged is None else plan.reading_from(path), path

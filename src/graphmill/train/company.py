@@ -17,6 +17,7 @@ from graphmill.sample.service.link import Link
 from graphmill.sample.service.meeting import find_sampler, wait_for_trainers
 from graphmill.spec.plan import Plan
 from graphmill.spec.roles import Seat, process_of
+from graphmill.spec.world import World
 from graphmill.train.assemble import RankContext
 from graphmill.train.peers import choose_interface, exchange_peer_info, open_store
 from graphmill.train.watchdog import STALL_S, Watchdog
@@ -35,8 +36,7 @@ def together(context: RankContext, on_lost: Callable[[str], None]) -> Iterator[C
     """Rendezvous with the other processes; a watchdog runs within the block, and calls `on_lost` with the reason."""
     plan, process, seat, world = context.plan, context.process, context.seat, context.world
     if process.local_rank == 0:
-        subjects = [world.seat(number).stem for number in range(world.processes)] if world.samplers else []
-        start_monitor(context.folder.path, subjects=subjects)
+        start_monitor(context.folder.path, subjects=_subjects(world))
     if process.world_size == 1:
         yield Company(lambda: None, [])
         return
@@ -51,6 +51,11 @@ def together(context: RankContext, on_lost: Callable[[str], None]) -> Iterator[C
     with Watchdog(own_connection, process.rank, names, plan.hang_timeout_s, on_lost, patience_s) as watchdog:
         _join_group(plan, seat, store)
         yield Company(watchdog.progress, _links(context, store, names, hostnames))
+
+
+def _subjects(world: World) -> list[str]:
+    """What the monitor's rows are of, by number of the process; none where each is the rank of its number."""
+    return [world.seat(process).stem for process in range(world.processes)] if world.samplers else []
 
 
 def _join_group(plan: Plan, seat: Seat, store: Store) -> None:

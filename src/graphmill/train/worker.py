@@ -164,6 +164,8 @@ def _run(context: RankContext, *, resume: bool) -> int:
 
     try:
         is_sampler = context.seat.role == "sampler"
+        if is_sampler:  # before anything looks for GPUs: they are the trainers', and a process that looks takes memory
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
         device = torch.device("cpu") if is_sampler else device_of(context.plan, context.seat.local_rank)
         with together(context, lost) as company:
             if is_sampler:
