@@ -63,7 +63,7 @@ class Sampler:
     def serve(self) -> int:
         """Do what the trainers ask for, all of them the same. Returns the exit status that they leave with."""
         while True:
-            asked = [link.hear() for link in self.links]
+            asked = [_request(link) for link in self.links]
             self.alive()
             if len({message.word for message in asked}) > 1:
                 words = ", ".join(f"{a.word.name} by {b.peer}" for a, b in zip(asked, self.links, strict=True))
@@ -180,3 +180,10 @@ def serve(context: RankContext, links: list[Link], alive: Callable[[], None], *,
             link.hear()
         link.close()
     return status
+
+
+def _request(link: Link) -> Message:
+    """What a trainer asks for next. A batch that was under way when it stopped may be released after that."""
+    while (message := link.hear()).word is Word.RELEASE:
+        pass
+    return message

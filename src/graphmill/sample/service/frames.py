@@ -82,6 +82,8 @@ class Frame:
     def _head(self) -> list[int]:
         words = [len(self.numbers), len(self.tensors), *self.numbers]
         for tensor in self.tensors:
+            if tensor.dtype not in _DTYPES:
+                raise ValueError(f"tensors of {tensor.dtype} cannot be handed over")
             words += [_DTYPES.index(tensor.dtype), tensor.dim(), *tensor.shape]
         return words
 
