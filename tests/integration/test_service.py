@@ -166,7 +166,13 @@ MODELS: dict[str, dict[str, Any]] = {
     "a dotted path": {"model": {"kind": "custom", "target": "strange_models.Normalised"}},
     "standardised features": {"dataset": "edgy", "of_dataset": {"features": "standardised"}},
 }
-SPEAKING = [("whole", "a dotted path"), ("partitioned", "attention to edges"), ("whole", "sparse features")]
+MODELS["nothing made ahead"] = {"prefetch": 0}
+SPEAKING = [
+    ("whole", "nothing made ahead"),
+    ("whole", "a dotted path"),
+    ("partitioned", "attention to edges"),
+    ("whole", "sparse features"),
+]
 
 
 @pytest.mark.usefixtures("forms")
@@ -260,6 +266,24 @@ def test_asked_to_stop_and_resumed(zygote, planned_service, tmp_path, way, asked
     assert 0 < folder.read_outcome().steps_per_rank < plan.last_step
     assert folder.read_outcome().status == "stopped"
     assert set(zygote.wait(zygote.start(folder, resume=True))) == {0}, zygote.said(folder)
+    assert_same(folder, reference)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
+def test_stopped_a_dozen_times_at_random_moments(zygote, planned_service, tmp_path, way):
+    """In the middle of epochs, evaluations and checkpoints."""
+    plan, dice = planned_service(*WAYS[way], epochs=30), random.Random(way)
+    reference = trained(zygote, plan, tmp_path / "reference")
+    wall_s = reference.read_outcome().wall_s
+    folder, stops = RunFolder.create(plan, tmp_path / "stopped"), 0
+    while folder.read_outcome() is None or folder.read_outcome().status != "done":
+        pids = zygote.start(folder, resume=stops > 0)
+        if stops < 12:
+            time.sleep(1.5 + dice.uniform(0, wall_s / 4))
+            zygote.kill([dice.choice(pids)], signal.SIGTERM)
+            stops += 1
+        assert set(zygote.wait(pids)) in ({75}, {0}), zygote.said(folder)
     assert_same(folder, reference)
 
 

@@ -193,7 +193,7 @@ def _run(context: RankContext, *, resume: bool) -> int:
         return fail("failed", f"{type(error).__name__}: {error}")
 
 
-def _train(training: Training, links: Sequence[Link], *, resume: bool, began: float) -> int:
+def _train(training: Training, links: Sequence[Link] = (), *, resume: bool, began: float) -> int:
     run_log, progress = training.run_log, training.run_log.progress
     try:
         resumed = resume and training.restore()
