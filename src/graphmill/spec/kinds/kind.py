@@ -155,7 +155,8 @@ class Kind(Generic[E, I, P]):
     """A learning problem, as everything that is not its own page or folder sees it.
 
     `store`, `task`, `prepare`, `batch_server`, `recognise`, `raw`, the values of `layouts_out` and `score_baselines`
-    are dotted names, `package.module:NAME`, imported only when they are needed: the control plane reads this page and no torch.
+    are dotted names, `package.module:NAME`, imported only when they are needed: the control plane reads this page and
+    no torch.
     """
 
     name: str  # what `task.kind` says; of a task outside this package the dotted path of its KIND
