@@ -2,18 +2,20 @@
 
 import math
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from typing import Final
 
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from graphmill.monitor.sampler import start_monitor
 from graphmill.runtime.network import address_of_interface, address_towards
-from graphmill.sample.service.link import Link
+from graphmill.sample.service.link import Link, LostPeerError
 from graphmill.sample.service.meeting import find_sampler, wait_for_trainers
 from graphmill.spec.plan import Plan
 from graphmill.spec.roles import Seat, process_of
@@ -21,6 +23,9 @@ from graphmill.spec.world import World
 from graphmill.train.assemble import RankContext
 from graphmill.train.peers import choose_interface, exchange_peer_info, open_store
 from graphmill.train.watchdog import STALL_S, Watchdog
+
+_TOLD_WITHIN_S: Final = 3.0
+_OF_A_CONNECTION: Final = re.compile(r"by peer|[Bb]roken pipe|gloo|[Ss]ocket|[Tt]imed out")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,12 @@ def together(context: RankContext, on_lost: Callable[[str], None]) -> Iterator[C
     patience_s = STALL_S if seat.role == "trainer" else math.inf  # a sampler waits until it is asked for something
     with Watchdog(own_connection, process.rank, names, plan.hang_timeout_s, on_lost, patience_s) as watchdog:
         _join_group(plan, seat, store)
-        yield Company(watchdog.progress, _links(context, store, names, hostnames))
+        try:
+            yield Company(watchdog.progress, _links(context, store, names, hostnames))
+        except (LostPeerError, RuntimeError) as error:
+            if world.samplers and (first := _first_gone(store, error)):
+                raise LostPeerError(f"{first}; here: {error}") from error
+            raise
 
 
 def _subjects(world: World) -> list[str]:
@@ -88,3 +98,19 @@ def _own_address(hostnames: Sequence[str], process: int) -> str:
         return "127.0.0.1"
     interface = os.environ.get("GLOO_SOCKET_IFNAME")
     return address_of_interface(interface) if interface else address_towards(others[0])
+
+
+def _first_gone(store: Store, error: LostPeerError | RuntimeError) -> str:
+    """Which process ended first, if another process has said so or will in a moment; "": none did.
+
+    A link names whom it has lost, a collective does not; and whoever fails for want of another is soon lost, too.
+    """
+    shared = PrefixStore("graphmill.gone", store)
+    shared.set_timeout(timedelta(seconds=_TOLD_WITHIN_S))
+    with suppress(RuntimeError):  # the store is gone with rank 0, or nobody says anything
+        if isinstance(error, LostPeerError):
+            first = shared.compare_set("first", "", str(error)).decode()
+            return "" if first == str(error) else first
+        if _OF_A_CONNECTION.search(str(error)):
+            return shared.get("first").decode()
+    return ""

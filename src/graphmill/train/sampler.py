@@ -57,7 +57,7 @@ class Sampler:
     events: EventWriter
     wishes_to_stop: Callable[[], bool]
     alive: Callable[[], None]
-    num_served: int = field(default=0, init=False)  # batches
+    num_bytes: int = field(default=0, init=False)  # of batches, handed over in this epoch
 
     def serve(self) -> int:
         """Do what the trainers ask for, all of them the same. Returns the exit status that they leave with."""
@@ -86,6 +86,7 @@ class Sampler:
         go on to where any of them may have begun: `furthest`.
         """
         self.server.begin()
+        self.num_bytes = 0
         rooms = [Room(link, len(link.memories)) for link in self.links]
         for window in self.server.windows(epoch, first_step):
             stopped = [room.num_used for room in rooms if room.num_used is not None]
@@ -113,14 +114,14 @@ class Sampler:
         with self.group.spans("copy"):
             room.link.hand_over(frame, room.number, int(self.wishes_to_stop()))
         room.free, room.number = room.free - 1, (room.number + 1) % len(room.link.memories)
-        self.num_served += 1
+        self.num_bytes += frame.num_bytes
 
     def _tell_end(self, epoch: int, num_used: int) -> None:
         said = self.server.said()
         self._tell_all(Word.END, Frame((), (said,)))
         seconds = dict(zip(CLOCKS, said.tolist(), strict=False))
         clocks = {f"{name}_s": round(each, 6) for name, each in seconds.items()}
-        self.events.write(Served(epoch=epoch + 1, steps=num_used, clocks=clocks))
+        self.events.write(Served(epoch=epoch + 1, steps=num_used, bytes=self.num_bytes, clocks=clocks))
 
     def _evaluate(self, asked: list[Message]) -> None:
         """Logits of what the first trainer asks for, of all samplers together; each trainer gets those of its nodes."""

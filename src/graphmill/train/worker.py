@@ -319,6 +319,7 @@ def _opening(training: Training, *, resumed: bool) -> str:
             f"{plan.run_id}: {plan.dataset.name}{synthetic}",
             f"{training.learner.replica.num_parameters:,} parameters",
             f"{ranks} on {plan.device}{planned}",
+            *([f"batches by {_counted(plan.roles.samplers, 'sampler')}"] if plan.roles is not None else []),
             f"{threads} each",
             f"{plan.sync.scheme}, every {plan.sync.every}" if num_ranks > 1 else "no synchronisation",
             *([f"data in {training.data}"] if training.data != plan.dataset.path else []),
