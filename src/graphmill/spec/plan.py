@@ -328,7 +328,7 @@ def refuse_unfit_for_roles(experiment: Experiment, kind: AnyKind) -> None:
     """Raise a `UserError` if roles are asked for, and the task, or what else is asked for, does not go with them."""
     if experiment.roles is None:
         return
-    if not kind.takes_roles:
+    if not kind.batch_server:
         raise UserError(
             f"roles: {kind.name} has no sampling service: every rank makes its own batches",
             fix=f"leave roles out, and set train.ranks={experiment.roles.trainers}",

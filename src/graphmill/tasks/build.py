@@ -1,17 +1,14 @@
 """From a plan to the task that it is of."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from graphmill.sample.service.served import Served
 from graphmill.spec.plan import Plan
 from graphmill.spec.roles import Seat
 from graphmill.sync.group import Group
 from graphmill.tasks.stores import load
-from graphmill.tasks.task import AnyTask
-
-if TYPE_CHECKING:
-    from graphmill.tasks.node_classification.serving import BatchServer
+from graphmill.tasks.task import AnyTask, ServesBatches
 
 
 def build_task(plan: Plan, group: Group, served: Served | None = None) -> AnyTask:
@@ -20,14 +17,13 @@ def build_task(plan: Plan, group: Group, served: Served | None = None) -> AnyTas
     return task
 
 
-def build_server(plan: Plan, group: Group, trainers: Sequence[int], first: Seat) -> "BatchServer":
+def build_server(plan: Plan, group: Group, trainers: Sequence[int], first: Seat) -> ServesBatches:
     """A sampler's share of it, for the trainers that it serves; `first`: the seat of the first of all trainers.
 
-    Node classification alone has samplers (`Kind.takes_roles`): plans of other kinds are refused.
+    Plans of kinds that have none are refused (`spec.plan.refuse_unfit_for_roles`).
     """
-    from graphmill.tasks.node_classification.serving import BatchServer
-
-    return BatchServer(plan, group, trainers, first)
+    server: ServesBatches = load(plan.kind.batch_server)(plan, group, trainers, first)
+    return server
 
 
 def task_class(plan: Plan) -> Any:  # noqa: ANN401  # a class of tasks; what else it offers: tasks.task.UsedLater

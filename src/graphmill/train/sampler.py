@@ -22,8 +22,7 @@ from graphmill.sample.service.served import CLOCKS
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_server
-from graphmill.tasks.node_classification.serving import BatchServer
-from graphmill.tasks.task import EvaluationStopped
+from graphmill.tasks.task import EvaluationStopped, ServesBatches
 from graphmill.train.assemble import RankContext, plan_over_data
 
 
@@ -53,7 +52,7 @@ class Sampler:
 
     plan: Plan
     group: Group  # of the samplers
-    server: BatchServer
+    server: ServesBatches
     links: list[Link]
     events: EventWriter
     wishes_to_stop: Callable[[], bool]
