@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,21 @@ def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     else:
         prepare("synthetic/sbm", root=root, save_as="cora", options={**options, "num_nodes": 234, "communities": 7})
     return root
+
+
+@pytest.fixture(scope="session")
+def cut_into(data_root: Path, environ: dict[str, str]):
+    """`cut_into(dataset, num_parts)`: the name of a prepared graph in parts, made when it is first asked for."""
+
+    @cache
+    def cut(dataset: str, num_parts: int) -> str:
+        command = [sys.executable, "-m", "graphmill.cli", "partition", dataset, "--num-parts", str(num_parts)]
+        command += ["--method", "ldg", "--dataset-root", str(data_root)]
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return f"parts/{dataset}/{num_parts}-ldg"
+
+    return cut
 
 
 @pytest.fixture(scope="session")
@@ -159,7 +175,7 @@ class Zygote:
             port = free.getsockname()[1]
         folder.begin_attempt(resumed=resume, command=["test"], world=world)
         log = self._log(folder)
-        ranks = folder.world().ranks if ranks is None else ranks
+        ranks = folder.world().processes if ranks is None else ranks
         request = {"ranks": ranks, "folder": str(folder.path), "resume": resume, "port": port}
         self.process.stdin.write(json.dumps({**request, "log": str(log), "die_at": die_at}) + "\n")
         self.process.stdin.flush()

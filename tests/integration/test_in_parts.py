@@ -3,8 +3,6 @@
 import json
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -35,14 +33,9 @@ WAYS = {
 
 
 @pytest.fixture(scope="session")
-def parts(data_root: Path, environ) -> str:
+def parts(cut_into) -> str:
     """The name of `cora` in two parts."""
-    command = [sys.executable, "-m", "graphmill.cli", "partition", "cora", "--num-parts", "2", "--method", "ldg"]
-    done = subprocess.run(
-        [*command, "--dataset-root", str(data_root)], env=environ, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return "parts/cora/2-ldg"
+    return cut_into("cora", 2)
 
 
 @pytest.fixture

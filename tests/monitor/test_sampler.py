@@ -208,3 +208,13 @@ def test_what_cannot_be_written_now_is_written_later(tmp_path: Path):
 
 def test_the_documented_columns_are_those_of_the_file():
     assert all(f"| `{name}` |" in monitor_columns_markdown() for name in COLUMNS)
+
+
+def test_processes_of_other_names_are_measured_under_these(run: Path, start_rank):
+    start_rank(0), start_rank(1)
+    sampler = Sampler(run, subjects=["rank_0", "sampler_0"])
+
+    def are_seen() -> bool:
+        return {row.subject for row in parse_rows(sampler.sample())} - {"job", "host"} == {"rank_0", "sampler_0"}
+
+    wait_until(are_seen, "both processes to be found", look_every_s=0.1)

@@ -98,3 +98,15 @@ def test_any_line_is_a_row_or_left_out(text: str):
 @pytest.mark.parametrize("torn", ["", "1.0", "1.0,host", "x" + "," * (len(COLUMNS) - 1), ",".join(COLUMNS)])
 def test_headers_and_torn_lines_are_no_rows(torn: str):
     assert parse_rows([torn]) == []
+
+
+def test_samplers_are_no_ranks_and_use_the_host_as_these_do():
+    rows = rows_of(
+        (1, "rank_0", {"memory_mib": 300, "private_mib": 100, "cores": 1.0, "peak_mib": 310}),
+        (1, "sampler_0", {"memory_mib": 500, "private_mib": 200, "cores": 0.5, "peak_mib": 520}),
+    )
+    summary = summarise({"a": rows})
+    (host,) = summary.hosts
+    assert (list(host.ranks), list(host.samplers)) == ([0], [0])
+    assert (summary.peak_mib_by_rank, summary.peak_mib_by_sampler) == ({0: 310.0}, {0: 520.0})
+    assert (host.ranks_cores_avg, host.ranks_peak_mib) == (1.5, 100 + 200 + 300)

@@ -70,7 +70,7 @@ def was_in_checkpoint(folder: RunFolder) -> bool:
 
 def run_with_kills(zygote, folder: RunFolder, dice: random.Random, tally: Tally, num_kills: int, most_s: float) -> None:
     """Kill the run `num_kills` times or until it is done, then let it end."""
-    ranks, resume, killed = folder.read_plan().ranks, False, 0
+    processes, resume, killed = folder.read_plan().world.processes, False, 0
     while folder.read_outcome() is None or folder.read_outcome().status != "done":
         before = folder.events_path(0).read_text().count('"kind": "start"') if folder.events_path(0).exists() else 0
         pids = zygote.start(folder, resume=resume)
@@ -87,5 +87,5 @@ def run_with_kills(zygote, folder: RunFolder, dice: random.Random, tally: Tally,
             tally.kills += 1
             tally.in_checkpoints += was_in_checkpoint(folder)
         else:
-            assert codes == [0] * ranks, zygote.said(folder)
+            assert codes == [0] * processes, zygote.said(folder)
         resume = True

@@ -113,7 +113,7 @@ def test_a_section_is_replaced_as_a_whole(file):
         ),
         (
             "zzzz: 4\n",
-            "{f}:1: zzzz is not a known key; known: dataset, init_from, model, name, partition, slurm, sources,"
+            "{f}:1: zzzz is not a known key; known: dataset, init_from, model, name, partition, roles, slurm, sources,"
             " staging, task, train",
             "remove zzzz",
         ),

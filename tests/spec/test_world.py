@@ -12,6 +12,7 @@ from graphmill.spec import world
 from graphmill.spec.batch import BatchBudget
 from graphmill.spec.kinds.node_classification import NodeAttentionSpec
 from graphmill.spec.plan import MachineInfo
+from graphmill.spec.roles import RolesSpec
 from graphmill.spec.world import World, effect_of, in_words, ranks_at, stretches_of, world_of
 
 starts = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 5)), min_size=1, max_size=8)
@@ -90,3 +91,34 @@ def test_every_step_was_done_by_the_last_start_before_it(began):
 
 def test_words():
     assert in_words(stretches_of([(0, 4), (10, 2), (14, 3)])) == "ranks: 4 to step 10, then 2 to step 14, then 3"
+
+
+def served(make_plan, samplers: int, trainers: int, hosts: int = 1, **train):
+    roles = RolesSpec(samplers=samplers, trainers=trainers)
+    return make_plan(ranks=trainers, **train).model_copy(update={"roles": roles, "hosts": hosts})
+
+
+@pytest.mark.parametrize(
+    ("ranks", "hosts", "threads"), [(4, 1, 4), (4, 3, 6), (2, 1, 6), (6, 1, 3), (2, 2, 12), (8, 5, 12)]
+)
+def test_samplers_stay_when_other_ranks_go_on(make_plan, ranks, hosts, threads):
+    plan = served(make_plan, 2, 4, threads=4)
+    found = world_of(plan, ranks=ranks, hosts=hosts)
+    wanted = 4 if ranks == 4 else threads
+    assert found == World(hosts=hosts, ranks=ranks, threads=wanted, samplers=2)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "hosts", "said", "fix"),
+    [
+        (3, 1, "run has 2 samplers: roles: 3 trainers cannot be shared out", "give --ranks 2 or --ranks 4"),
+        (5, 1, "5 trainers cannot be shared out equally among 2 samplers", "give --ranks 4 or --ranks 6"),
+        (4, 4, "4 trainers and 2 samplers do not fit 4 hosts", "give --ranks 2 or --ranks 6"),
+    ],
+)
+def test_ranks_that_samplers_cannot_serve_are_refused_with_those_they_can(make_plan, ranks, hosts, said, fix):
+    with pytest.raises(UserError, match=said) as refused:
+        world_of(served(make_plan, 2, 4), ranks=ranks, hosts=hosts)
+    assert refused.value.fix == fix
+    for number in (int(word) for word in fix.split() if word.isdecimal()):
+        assert world_of(served(make_plan, 2, 4), ranks=number, hosts=hosts).ranks == number

@@ -349,6 +349,7 @@ def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
         *([("data read from", data_read_in_words(run))] if data_read(run) else []),
         *([("scheme", f"{plan.sync.scheme}, every {plan.sync.every}")] if plan.ranks > 1 else []),
         ("ranks", plan.ranks),
+        *([("samplers", plan.roles.samplers)] if plan.roles is not None else []),
         ("epochs", f"{len(rows)} of {plan.calendar.num_epochs}"),
         ("attempts", len(attempts)),
         (f"best val {primary.words}", float(best) if best else None),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from graphmill.record.run_folder import RunFolder
     from graphmill.spec.experiment import Experiment
     from graphmill.spec.plan import MachineInfo, Plan
+    from graphmill.spec.roles import Seat
 
 
 def register(app: typer.Typer) -> None:
@@ -122,6 +123,7 @@ def launch(
         logs_root=logs_root,
         make_plan=None if resume else make_plan,
         resume=folder,
+        roles=None if asked is None else asked.roles,
         ssh_config=ssh_config,
         port=port,
         show=_show if dry_run else None,
@@ -142,7 +144,7 @@ def _experiment(experiment: str | None, overrides: list[str], hosts: "HostList")
     asked = load(experiment, overrides, None)
     if hosts.num_ranks is None:
         return asked
-    refuse_ranks(hosts, asked.train.ranks, asked.name)
+    refuse_ranks(hosts, asked.train.ranks, asked.name, asked.roles)
     return asked.model_copy(update={"train": asked.train.model_copy(update={"ranks": hosts.num_ranks})})
 
 
@@ -163,10 +165,18 @@ def _show(plan: "Plan", rows: Sequence["HostRow"]) -> None:
     print_line("")
     print_table(
         ("host", "ranks", "cores", "GPUs", "interface", "python"),
-        [(row.name, _ranks(row.ranks), row.num_cores, row.num_gpus, row.interface, row.python) for row in rows],
+        [(row.name, _processes(row.seats), row.num_cores, row.num_gpus, row.interface, row.python) for row in rows],
         title="hosts",
     )
 
 
-def _ranks(ranks: tuple[int, ...]) -> str:
-    return str(ranks[0]) if len(ranks) == 1 else f"{ranks[0]} to {ranks[-1]}"
+def _processes(seats: Sequence["Seat"]) -> str:
+    """Numbers of ranks; those of samplers are said to be theirs."""
+    ranks = [seat.rank for seat in seats if seat.role == "trainer"]
+    samplers = [seat.rank for seat in seats if seat.role == "sampler"]
+    said = [_numbers(ranks)] if ranks else []
+    return ", ".join([*said, *([f"sampler {_numbers(samplers)}"] if samplers else [])])
+
+
+def _numbers(known: Sequence[int]) -> str:
+    return str(known[0]) if len(known) == 1 else f"{known[0]} to {known[-1]}"

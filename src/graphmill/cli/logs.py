@@ -4,7 +4,7 @@ import sys
 import time
 from collections import deque
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Final
+from typing import IO, TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
 
 import typer
 
@@ -34,6 +34,12 @@ def logs(
     ] = None,
     *,
     rank: Annotated[int, typer.Option("--rank", metavar="N", min=0, help="Whose log.")] = 0,
+    sampler: Annotated[
+        int | None,
+        typer.Option(
+            "--sampler", metavar="N", min=0, show_default=False, help="Of a process that samples, instead of a rank."
+        ),
+    ] = None,
     job: Annotated[
         bool, typer.Option("--job", help="What the script of its last job printed, instead of a rank.")
     ] = False,
@@ -73,28 +79,41 @@ def logs(
     if layout is not None:
         from graphmill.report.text_layouts import as_text
 
-        if follow or job or lines is not None or rank:
-            raise UserError("--layout shows all records of a run", fix="leave out --follow, --job, --rank and --lines")
+        if follow or job or lines is not None or rank or sampler is not None:
+            raise UserError(
+                "--layout shows all records of a run", fix="leave out --follow, --job, --rank, --sampler and --lines"
+            )
         sys.stdout.write(as_text(found[0], layout))
         return
+    if sampler is not None and (rank or job):
+        raise UserError("--sampler names one log, and --rank or --job another", fix="leave out one of them")
+    whose = _Whose("rank", rank) if sampler is None else _Whose("sampler", sampler)
     if not follow:
-        _copy(_existing(found[0], rank, job=job), lines)
+        _copy(_existing(found[0], whose, job=job), lines)
         return
-    _follow(found[0], rank, job=job, lines=lines, watcher=Watcher(found))
+    _follow(found[0], whose, job=job, lines=lines, watcher=Watcher(found))
 
 
-def _path(run: "RunFolder", rank: int, *, job: bool) -> Path | None:
+class _Whose(NamedTuple):
+    """The process whose log is meant."""
+
+    role: Literal["rank", "sampler"]
+    number: int
+
+
+def _path(run: "RunFolder", whose: _Whose, *, job: bool) -> Path | None:
     """The log that is meant; None: it has none yet."""
     from graphmill.cluster.status import job_log_of
 
     if not job:
-        return run.log_path(rank) if run.log_path(rank).is_file() else None
+        path = run.path / f"{whose.role}_{whose.number}.log"
+        return path if path.is_file() else None
     jobs = run.jobs()
     return job_log_of(run, jobs[-1].job_id) if jobs else None
 
 
-def _existing(run: "RunFolder", rank: int, *, job: bool) -> Path:
-    path = _path(run, rank, job=job)
+def _existing(run: "RunFolder", whose: _Whose, *, job: bool) -> Path:
+    path = _path(run, whose, job=job)
     if path is not None:
         return path
     if job:
@@ -102,11 +121,15 @@ def _existing(run: "RunFolder", rank: int, *, job: bool) -> Path:
         raise UserError(f"{run.path}: {what}", fix="leave out --job, or look with `graphmill watch`")
     if run.is_command():
         raise UserError(f"{run.path}: the command has printed nothing yet", fix="`--follow` waits for it")
-    ranks = run.world().ranks
-    if rank >= ranks:
-        raise UserError(f"{run.path} has {ranks} ranks, and no rank {rank}", fix=f"--rank 0 to {ranks - 1}")
+    (role, number), world = whose, run.world()
+    count = world.ranks if role == "rank" else world.samplers
+    if role == "sampler" and not count:
+        raise UserError(f"{run.path} has no samplers: its ranks sample", fix="--rank N shows what a rank printed")
+    if number >= count:
+        raise UserError(f"{run.path} has {count} {role}s, and no {role} {number}", fix=f"--{role} 0 to {count - 1}")
     raise UserError(
-        f"{run.path}: rank {rank} has printed nothing yet", fix="`--follow` waits for it; `graphmill watch` says why"
+        f"{run.path}: {role} {number} has printed nothing yet",
+        fix="`--follow` waits for it; `graphmill watch` says why",
     )
 
 
@@ -128,7 +151,7 @@ def _rest(file: IO[bytes]) -> int:
     return file.tell()
 
 
-def _follow(run: "RunFolder", rank: int, *, job: bool, lines: int | None, watcher: "Watcher") -> None:
+def _follow(run: "RunFolder", whose: _Whose, *, job: bool, lines: int | None, watcher: "Watcher") -> None:
     """Until the run has ended and nothing is left to read; the log of the next job follows that of the one before."""
     offsets: dict[Path, int] = {}
     looked, is_over = -_LOOK_EVERY_S, False
@@ -136,7 +159,7 @@ def _follow(run: "RunFolder", rank: int, *, job: bool, lines: int | None, watche
         if time.monotonic() - looked >= _LOOK_EVERY_S:
             is_over = not watcher.look()[0].is_alive and not watcher.queue.is_silent
             looked = time.monotonic()
-        path = _path(run, rank, job=job)
+        path = _path(run, whose, job=job)
         if path is not None and path not in offsets:
             offsets[path] = _copy(path, lines if not offsets else None)
         elif path is not None:
@@ -145,6 +168,6 @@ def _follow(run: "RunFolder", rank: int, *, job: bool, lines: int | None, watche
                 offsets[path] = _rest(file)
         if is_over:
             if not offsets:
-                _existing(run, rank, job=job)
+                _existing(run, whose, job=job)
             return
         time.sleep(_READ_EVERY_S)

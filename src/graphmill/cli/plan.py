@@ -115,6 +115,7 @@ def show_plan(resolved: "Plan", *, json: bool, trial: "Trial | None" = None) -> 
         print_json({"plan": resolved, "modelled": figures, **measured})
         return
     choices = [(key, _text(value)) for key, value in flat(resolved).items() if key != "run_id"]
+    choices += [("on each host", _on_each_host(resolved))] if resolved.roles else []
     kernels = _attention_kernels(resolved)
     print_facts([*choices, *([] if kernels is None else [("attention kernels", kernels)])], title="plan")
     print_line("")
@@ -137,6 +138,7 @@ def show_plan(resolved: "Plan", *, json: bool, trial: "Trial | None" = None) -> 
             ("  of batches under way", figures.memory.batches_mib),
             ("  of a step's activations, or an evaluation", figures.memory.activations_mib),
             ("  of what it keeps about all data", figures.memory.index_mib),
+            *([("MiB of memory per sampler, at most", figures.memory_per_sampler_mib)] if resolved.roles else []),
             ("MiB of data, mapped once per host", figures.memory.data_mib),
         ],
         title="modelled (by formula, not measured)",
@@ -144,6 +146,27 @@ def show_plan(resolved: "Plan", *, json: bool, trial: "Trial | None" = None) -> 
     if trial is not None:
         print_line("")
         print_facts(_trial_facts(trial), title=f"measured here, by a trial of {trial.steps} steps")
+
+
+def _on_each_host(resolved: "Plan") -> str:
+    """Which processes run where."""
+    world = resolved.world
+    seats = [world.seat(process) for process in range(world.processes)]
+    each = world.processes_per_host
+    hosts = [seats[first : first + each] for first in range(0, len(seats), each)]
+    counts = [tuple(sum(seat.role == role for seat in host) for role in ("trainer", "sampler")) for host in hosts]
+    said = [
+        " and ".join(_counted(n, noun) for n, noun in zip(count, ("rank", "sampler"), strict=True) if n)
+        for count in counts
+    ]
+    if len(set(said)) == 1:
+        return said[0]
+    found = [(count, said.count(count)) for count in dict.fromkeys(said)]
+    return "; ".join(f"{_counted(number, 'host')} of {count}" for count, number in found)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _attention_kernels(resolved: "Plan") -> str | None:

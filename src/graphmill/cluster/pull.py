@@ -44,6 +44,7 @@ _KNOWN: Final = (
         "metrics.csv",
         "evaluations.csv",
         "rank_*.log",
+        "sampler_*.log",
         "events/*.jsonl",
     ),
     *("job.json", "job.sbatch", "jobs.jsonl", "slurm-*.out", "monitor/*.csv", "staged/*.json"),

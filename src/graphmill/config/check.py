@@ -269,6 +269,8 @@ def not_one_of(key: str, given: object, known: list[str]) -> tuple[str, str]:
 def _example(key: str, field: FieldInfo) -> str:
     member = section_members(field)[0]
     name, first = next(iter(member.model_fields.items()))
+    if first.is_required():
+        return f"{key}.{name}, which takes {takes(first)}"
     return f"{key}.{name}={first.get_default(call_default_factory=True)}"
 
 

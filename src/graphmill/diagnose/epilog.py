@@ -58,6 +58,7 @@ class Epilog(BaseModel):
     used: dict[str, float | None] = Field(description="the same, of the fullest host, as the monitors measured it")
     accounted: dict[str, float | None] = Field(description="the same, as sacct has it; max_rss_mib: of one rank")
     peak_mib_by_rank: dict[int, float]
+    peak_mib_by_sampler: dict[int, float] = Field({}, description="of processes that sample for the ranks")
     hosts: list[dict[str, Any]] = Field(description="what the monitor of each host measured")
     phases: dict[str, float] | None = Field(
         description="seconds of rank 0, of the epochs that ended in this attempt, with what earlier ones did of them"
@@ -100,6 +101,7 @@ def write_epilog(
         used=_used(facts, monitors),
         accounted=_accounted(spent),
         peak_mib_by_rank=monitors.peak_mib_by_rank,
+        peak_mib_by_sampler=monitors.peak_mib_by_sampler,
         hosts=epilog_hosts,
         phases=phases,
         all_attempts=_all_attempts(folder, len(attempts), runs),
@@ -214,7 +216,7 @@ def _facts(
     return JobUsage(
         is_done=(outcome is not None and outcome.status == "done") or bool(spent and spent.state == "COMPLETED"),
         state=spent.state if spent else "",
-        num_ranks=max(1, int(plan.get("ranks", 1)) // max(1, int(plan.get("hosts", 1)))),
+        num_ranks=1 if folder.is_command() else folder.world().processes_per_host,
         memory_asked_mib=asked.memory_mib if asked else None,
         memory_used_mib=_most([fullest.ranks_peak_mib if fullest else None, spent.host_rss_mib if spent else None]),
         cores_asked=asked.cores if asked else None,
@@ -266,11 +268,12 @@ def _asked(facts: JobUsage, spent: Spent | None) -> dict[str, float | None]:
 
 def _used(facts: JobUsage, monitors: MonitorSummary) -> dict[str, float | None]:
     fullest = _fullest(monitors)
-    cpu = [use.cpu_s for host in monitors.hosts for use in host.ranks.values() if use.cpu_s is not None]
+    uses = [use for host in monitors.hosts for use in (*host.ranks.values(), *host.samplers.values())]
+    cpu = [use.cpu_s for use in uses if use.cpu_s is not None]
     return {
         "cores": _most([host.ranks_cores_avg for host in monitors.hosts]),
         "memory_mib": fullest.ranks_peak_mib if fullest else None,
-        "max_rss_mib": max(monitors.peak_mib_by_rank.values(), default=None),
+        "max_rss_mib": max((*monitors.peak_mib_by_rank.values(), *monitors.peak_mib_by_sampler.values()), default=None),
         "cpu_s": sum(cpu) if cpu else None,
         "gpu_busy_percent": monitors.gpu_util_avg,
         "cpu_busy_percent": monitors.cpu_util_avg,

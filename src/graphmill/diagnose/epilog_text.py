@@ -82,6 +82,9 @@ def _details(epilog: "Epilog") -> Iterator[str]:
     if epilog.peak_mib_by_rank and epilog.of == "run":
         peaks = (f"{rank}: {gib(peak)}" for rank, peak in epilog.peak_mib_by_rank.items())
         yield f"peak memory by rank, GiB: {'  '.join(peaks)}"
+    if epilog.peak_mib_by_sampler:
+        peaks = (f"{sampler}: {gib(peak)}" for sampler, peak in epilog.peak_mib_by_sampler.items())
+        yield f"peak memory by sampler, GiB: {'  '.join(peaks)}"
     for host in epilog.hosts:
         yield _host(host)
     if epilog.phases:

@@ -132,11 +132,12 @@ def check_array(path: Path, record: ArrayRecord) -> NpyHeader:
     return header
 
 
-def check_arrays(folder: Path, records: Mapping[str, ArrayRecord]) -> None:
+def check_arrays(folder: Path, records: Mapping[str, ArrayRecord], *, notes: bool = True) -> None:
     """Compare the size and header of every file with its record; the data too, if it is newer than metadata.json.
 
     Reading all data at every start would take longer than many runs. A file that was changed, or copied without its
-    times, is newer; if its data are intact, metadata.json is touched, so that they are read once.
+    times, is newer; if its data are intact, metadata.json is touched, so that they are read once. Not without `notes`:
+    a reader of some of the files must not vouch for the others.
     """
     metadata = folder / FILE_NAME
     younger = []
@@ -147,7 +148,7 @@ def check_arrays(folder: Path, records: Mapping[str, ArrayRecord]) -> None:
             younger.append((path, record))
     for path, record in younger:
         check_checksum(path, record)
-    if younger:
+    if younger and notes:
         with suppress(OSError):  # another user's data: they are read again the next time
             os.utime(metadata)
 

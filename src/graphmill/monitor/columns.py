@@ -1,14 +1,15 @@
 """The columns of monitor/<hostname>.csv: one row per second and subject. An empty cell: not measured there and then.
 
 Subjects: `host` (everything on it, whoever runs it), `job` (the control group that Slurm made), `rank_<r>` (a rank and
-the processes it started), `gpu_<i>` (by the driver's count).
+the processes it started), `sampler_<s>` (the same of a process that samples for ranks), `gpu_<i>` (by the driver's
+count). What a column says of ranks is true of samplers.
 """
 
 from typing import Final
 
 COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "time": ("s", "Unix time at which the row was taken; it covers the time since the row before"),
-    "subject": ("", "host, job, rank_<r> or gpu_<i>"),
+    "subject": ("", "host, job, rank_<r>, sampler_<s> or gpu_<i>"),
     "cores": ("cores", "busy on average: CPU time used ÷ time passed (host, job, rank)"),
     "cpu_s": ("s", "rank: CPU time since it began, in all its threads and processes"),
     "busy_percent": ("%", "host: busy share of all its cores; gpu: share of the time in which a kernel ran"),

@@ -43,14 +43,16 @@ _FOR_RANKS: Final = (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR
 _MIB: Final = 1 << 20
 
 
-def start_monitor(run: Path, *, of_command: bool = False) -> "subprocess.Popen[bytes]":
+def start_monitor(run: Path, *, of_command: bool = False, subjects: Sequence[str] = ()) -> "subprocess.Popen[bytes]":
     """Start the monitor of this host; it ends with the calling process.
 
+    `subjects`: what the rows of each process are of, by its number; none: each is the rank of its number.
     `of_command`: what is measured is the calling process, whatever program it becomes, and all that it starts. The
     monitor holds none of our files open: a scheduler that waits for a rank's output to end does not wait for it.
     """
     command = [sys.executable, "-m", "graphmill.monitor.sampler", str(run), "--parent", str(os.getpid())]
     command += ["--of-command"] if of_command else []
+    command += [f"--subjects={','.join(subjects)}"] if subjects else []
     nowhere = subprocess.DEVNULL
     # Inherited, these stay blocked until the monitor can handle them: a signal to all ranks does not kill it early.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (*_FOR_RANKS, signal.SIGTERM))
@@ -66,13 +68,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("run", type=Path, metavar="RUN_FOLDER")
     parser.add_argument("--parent", type=int, required=True, metavar="PID", help="whose end is ours")
     parser.add_argument("--of-command", action="store_true", help="the parent is what is measured, as rank 0")
+    parser.add_argument("--subjects", default="", metavar="NAME,…", help="of the rows, by number of the process")
     parser.add_argument("--interval", type=float, default=INTERVAL_S, metavar="S", help="seconds between two samples")
     options = parser.parse_args(arguments)
     life = _Life(options.parent)
     path = options.run.resolve() / "monitor" / f"{host_name(os.environ)}.csv"
     with _only_one(path, life) as is_ours:
         if is_ours:
-            sampler = Sampler(options.run.resolve(), command=options.parent if options.of_command else None)
+            command = options.parent if options.of_command else None
+            subjects = options.subjects.split(",") if options.subjects else ()
+            sampler = Sampler(options.run.resolve(), command=command, subjects=subjects)
             _sample_until_the_end(sampler, path, life, options.interval)
     return 0
 
@@ -92,7 +97,15 @@ def _sample_until_the_end(sampler: "Sampler", path: Path, life: "_Life", interva
 class Sampler:
     """Takes one sample after another; each covers the time since the one before."""
 
-    def __init__(self, run: Path, environ: Mapping[str, str] | None = None, *, command: int | None = None) -> None:
+    def __init__(
+        self,
+        run: Path,
+        environ: Mapping[str, str] | None = None,
+        *,
+        command: int | None = None,
+        subjects: Sequence[str] = (),
+    ) -> None:
+        self._subjects = subjects
         self._host = HostUsage(_interfaces(os.environ if environ is None else environ))
         self._gpus = GpuUsage()
         self._ranks_here = RanksHere(run, command)
@@ -173,7 +186,10 @@ class Sampler:
             process.before = now
             sums.setdefault(process.rank, _Sum()).add(now, before)
         self._measure_proportional(sums)
-        return [(f"rank_{rank}", self._rank_cells(rank, sums[rank], elapsed)) for rank in sorted(sums)]
+        return [(self._subject(rank), self._rank_cells(rank, sums[rank], elapsed)) for rank in sorted(sums)]
+
+    def _subject(self, process: int) -> str:
+        return self._subjects[process] if self._subjects else f"rank_{process}"
 
     def _rank_cells(self, rank: int, uses: "_Sum", elapsed: float) -> dict[str, object]:
         return {

@@ -56,10 +56,11 @@ class HostSummary:
     host: Usage
     job: Usage | None  # the control group of the Slurm job
     ranks: Mapping[int, Usage]
+    samplers: Mapping[int, Usage]
     gpus: Mapping[int, Usage]
-    ranks_cores_avg: float | None  # all ranks of the host together
+    ranks_cores_avg: float | None  # all ranks and samplers of the host together
     ranks_cores_p90: float | None
-    ranks_peak_mib: float | None  # all ranks of the host together, what they share counted once
+    ranks_peak_mib: float | None  # all ranks and samplers of the host together, what they share counted once
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +82,12 @@ class MonitorSummary:
     @property
     def peak_mib_by_rank(self) -> dict[int, float]:
         """Highest resident memory of each rank."""
-        peaks = {rank: use.memory_peak_mib for host in self.hosts for rank, use in host.ranks.items()}
-        return {rank: peak for rank, peak in sorted(peaks.items()) if peak is not None}
+        return _peaks([host.ranks for host in self.hosts])
+
+    @property
+    def peak_mib_by_sampler(self) -> dict[int, float]:
+        """The same of processes that sample for ranks."""
+        return _peaks([host.samplers for host in self.hosts])
 
 
 @dataclass(slots=True)
@@ -161,11 +166,17 @@ def _host(hostname: str, rows: Sequence[MonitorRow]) -> HostSummary:
         host=uses.get("host", Usage(seconds=0.0)),
         job=uses.get("job"),
         ranks=_numbered(uses, "rank_"),
+        samplers=_numbered(uses, "sampler_"),
         gpus=_numbered(uses, "gpu_"),
         ranks_cores_avg=statistics.fmean(cores) if cores else None,
         ranks_cores_p90=_p90(cores),
         ranks_peak_mib=max(memory, default=None),
     )
+
+
+def _peaks(uses: Iterable[Mapping[int, Usage]]) -> dict[int, float]:
+    peaks = {number: use.memory_peak_mib for each in uses for number, use in each.items()}
+    return {number: peak for number, peak in sorted(peaks.items()) if peak is not None}
 
 
 def _numbered(uses: Mapping[str, Usage], prefix: str) -> dict[int, Usage]:
@@ -174,10 +185,10 @@ def _numbered(uses: Mapping[str, Usage], prefix: str) -> dict[int, Usage]:
 
 
 def _ranks_together(rows: Sequence[MonitorRow]) -> tuple[list[float], list[float]]:
-    """Of each sample: cores that all ranks kept busy, and their memory (MiB), shared pages counted once."""
+    """Of each sample: cores that all ranks and samplers kept busy; their memory (MiB), shared pages counted once."""
     samples: dict[float, list[MonitorRow]] = {}
     for row in rows:
-        if row.subject.startswith("rank_"):
+        if row.subject.startswith(("rank_", "sampler_")):
             samples.setdefault(row.time, []).append(row)
     cores = [sum(row.cells.get("cores", 0.0) for row in sample) for sample in samples.values()]
     memory = [_shared_once([row.cells for row in sample]) for sample in samples.values()]

@@ -1,9 +1,10 @@
 """What a host needs of a graph in parts, by where its ranks are among all ranks."""
 
 from graphmill.partition.placement import Placement
-from graphmill.record.staged import Share
+from graphmill.record.staged import LABELS, Share
 from graphmill.spec.partition import InParts
 from graphmill.spec.plan import Plan
+from graphmill.spec.roles import first_host_that_samples
 from graphmill.spec.world import World
 
 
@@ -25,7 +26,25 @@ def share_of_host(asked: InParts, host: int, *, hosts: int, ranks: int) -> Share
 
 
 def share_of_plan(plan: Plan, host: int, world: World | None = None) -> Share | None:
-    """What the ranks of a host read; None: all of the data. `world`: of the attempt; None: as planned."""
-    asked = plan.task.in_parts
-    hosts, ranks = (plan.hosts, plan.ranks) if world is None else (world.hosts, world.ranks)
-    return None if asked is None else share_of_host(asked, host, hosts=hosts, ranks=ranks)
+    """What the processes of a host read; None: all of the data. `world`: of the attempt; None: as planned.
+
+    With roles the samplers hold the graph, and a host that only trains needs its labels alone.
+    """
+    world, asked = world or plan.world, plan.task.in_parts
+    roles = world.roles
+    if roles is None:
+        return None if asked is None else share_of_host(asked, host, hosts=world.hosts, ranks=world.ranks)
+    first = first_host_that_samples(roles, world.hosts)
+    if host < first:
+        return LABELS
+    if asked is None:
+        return None
+    return share_of_host(asked, host - first, hosts=world.hosts - first, ranks=roles.samplers)
+
+
+def refuse_undivided_parts(plan: Plan) -> None:
+    """Raise a `UserError` if the parts of the plan's graph do not divide among those that hold them, or own seeds."""
+    asked, world = plan.task.in_parts, plan.world
+    share_of_plan(plan, world.hosts - 1)
+    if asked is not None and world.samplers and asked.seeds == "owner":  # as if those that train held the parts
+        share_of_host(asked, 0, hosts=world.hosts_with_ranks, ranks=world.ranks)

@@ -21,7 +21,7 @@ _WRITTEN_ONCE: Final = (
     *("job.json", "job.sbatch", "command.json", "epilog.json", "epilog.txt", "sacct.json", "sacct_summary.txt"),
     *("staged/*.json", "initial_weights.safetensors", "source_*.safetensors", "profiler_traces/[!.]*"),
 )
-_APPENDED_TO: Final = ("monitor/*.csv", "rank_*.log", "slurm-*.out", "jobs.jsonl")
+_APPENDED_TO: Final = ("monitor/*.csv", "rank_*.log", "sampler_*.log", "slurm-*.out", "jobs.jsonl")
 
 
 class FileChecksum(BaseModel):

@@ -116,6 +116,20 @@ class Epoch(Event):
         return data
 
 
+class Served(Event):
+    """A sampler has made the batches of so many steps of an epoch, or of what was left of it; clocks are its own.
+
+    `bytes`: that it handed over, of all trainers that it serves, batches that were not used in the end included.
+    """
+
+    kind = "served"
+
+    epoch: int
+    steps: int
+    bytes: int
+    clocks: dict[str, float]
+
+
 class Evaluation(Event):
     """A set was evaluated; `measures` by the names of the task, with `loss` and `num_seeds`."""
 
@@ -198,6 +212,7 @@ _KINDS: Final[dict[str, type[Event]]] = {
         Extended,
         Sync,
         Epoch,
+        Served,
         Evaluation,
         Checkpoint,
         DamagedCheckpoint,

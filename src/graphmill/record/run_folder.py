@@ -31,6 +31,7 @@ from graphmill.spec.job.command import Command
 from graphmill.spec.memory_budget import MemoryBudget
 from graphmill.spec.older import upgrade_plan
 from graphmill.spec.plan import Plan, refuse_missing_sources
+from graphmill.spec.roles import Seat
 from graphmill.spec.world import World
 
 _log = logging.getLogger(__name__)
@@ -232,9 +233,17 @@ class RunFolder:
         """What one rank appended."""
         return self.events_dir / f"rank_{rank}.jsonl"
 
+    def events_path_of(self, seat: Seat) -> Path:
+        """The same of a process of either role."""
+        return self.events_dir / f"{seat.stem}.jsonl"
+
     def log_path(self, rank: int) -> Path:
         """What one rank printed."""
         return self.path / f"rank_{rank}.log"
+
+    def log_path_of(self, seat: Seat) -> Path:
+        """The same of a process of either role."""
+        return self.path / f"{seat.stem}.log"
 
     def plan_hash(self) -> str:
         """xxh3 of plan.json, byte for byte as the run began with it: even if an older version wrote it."""
@@ -369,7 +378,7 @@ class RunFolder:
 
     def heartbeat(self) -> float | None:
         """Unix time (s) of the last heartbeat, of any rank or any host's monitor; None if there is none."""
-        files = [*self.events_dir.glob("rank_*.jsonl"), *self.monitor_dir.glob("*.csv")]
+        files = [*self.events_dir.glob("*.jsonl"), *self.monitor_dir.glob("*.csv")]
         times = []
         for file in files:
             with suppress(OSError):  # replaced at this moment

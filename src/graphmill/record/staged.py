@@ -24,6 +24,7 @@ from graphmill.spec.plan import Plan
 ROOT_VARIABLE: Final = "GRAPHMILL_STAGED_ROOT"
 MARK_FILE: Final = ".staged.json"
 _DIGITS: Final = 12  # of the checksum, in the folder's name
+_LABELS_ONLY: Final = ".labels"
 _LABEL: Final = re.compile(r"\.parts_(?P<parts>[0-9]+(?:-[0-9]+)?(?:_[0-9]+(?:-[0-9]+)?)*)(?P<topology>\.topology)?")
 
 
@@ -77,9 +78,9 @@ class StagedHost(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a host needs of a graph in parts, besides what all hosts do."""
+    """What a host needs of a graph in parts, besides what all hosts do; of any graph, if it needs no more: `LABELS`."""
 
-    parts: tuple[int, ...]  # ascending
+    parts: tuple[int, ...]  # ascending; none: classes and splits alone
     whole_topology: bool  # the graph's, where every host samples by itself
 
     @property
@@ -89,12 +90,16 @@ class Share:
         >>> Share((0, 1, 2, 7), whole_topology=True).label, Share((3,), whole_topology=False).label
         ('.parts_0-2_7.topology', '.parts_3')
         """
+        if not self.parts:
+            return _LABELS_ONLY
         numbers = "_".join("-".join(map(str, run)) for run in runs_of(self.parts))
         return f".parts_{numbers}{'.topology' if self.whole_topology else ''}"
 
     @classmethod
     def of_label(cls, label: str) -> "Share | None":
         """The share that a copy has; None if that is no label."""
+        if label == _LABELS_ONLY:
+            return LABELS
         found = _LABEL.fullmatch(label)
         if found is None:
             return None
@@ -105,6 +110,12 @@ class Share:
     def holds(self, other: "Share") -> bool:
         """Whether a copy of this share has all that the other one has."""
         return set(self.parts) >= set(other.parts) and self.whole_topology >= other.whole_topology
+
+
+LABELS: Final = Share((), whole_topology=False)
+"""Of a host that trains on what others sample."""
+LABEL_ARRAYS: Final = ("y", "split")
+"""They are, of a graph that is stored whole."""
 
 
 def runs_of(numbers: Sequence[int]) -> list[list[int]]:
@@ -139,7 +150,7 @@ def staged_path(root: Path, name: str, checksum: str, share: Share | None = None
     if share is None or own.exists():
         return own
     whole = staged_name(name, checksum)
-    larger = [(path, Share.of_label(path.name.removeprefix(whole))) for path in sorted(root.glob(f"{whole}.parts_*"))]
+    larger = [(path, Share.of_label(path.name.removeprefix(whole))) for path in sorted(root.glob(f"{whole}.*"))]
     fitting = [(len(has.parts), path) for path, has in larger if has is not None and has.holds(share)]
     if fitting:
         return min(fitting)[1]
@@ -206,7 +217,7 @@ def copies_here(checksum: str, environ: Mapping[str, str]) -> list[Path]:
 def data_read(folder: RunFolder) -> dict[str, str]:
     """The folder that the ranks of each host read in their last attempt, by host name; empty before they start."""
     read = {}
-    for path in sorted(folder.events_dir.glob("rank_*.jsonl")):
+    for path in sorted(folder.events_dir.glob("*.jsonl")):
         starts = events_in(path, Start)
         if starts and starts[-1].data:
             read[starts[-1].hostname] = starts[-1].data

@@ -59,6 +59,8 @@ def run_page(folder: RunFolder, *, written: str) -> Page:
 def about(plan: Plan) -> str:
     """What a run is, in a line."""
     words = f"{plan.task.kind.replace('_', ' ')} on {plan.dataset.name}, {plan.ranks} rank{'s' * (plan.ranks > 1)}"
+    if plan.roles is not None:
+        words += f" served by {plan.roles.samplers} sampler{'s' * (plan.roles.samplers > 1)}"
     words += f" on {plan.hosts} hosts" if plan.hosts > 1 else ""
     words += f", {plan.device}, {plan.precision}, {_batches(plan)}"
     return words + (f", {scheme_words(plan.sync.scheme)} every {plan.sync.every}" if plan.ranks > 1 else "")

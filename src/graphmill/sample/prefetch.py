@@ -75,13 +75,13 @@ def prefetch(make: Callable[[], Iterator[Item]], depth: int, *, together: bool =
             yield entry  # type: ignore[misc]  # neither _Finished nor _Failed
             del entry
     finally:
-        is_failing = _has_failed(sys.exception())
+        is_failing = has_failed(sys.exception())
         closed.set()
         if not (together and is_failing):  # the thread may wait for ranks that have stopped; it ends with the process
             thread.join()
 
 
-def _has_failed(error: BaseException | None) -> bool:
+def has_failed(error: BaseException | None) -> bool:
     """Whether an iterator is left because of an error, its own or one that its user is about to raise."""
     while isinstance(error, GeneratorExit):  # closed, perhaps on the way out of a block that failed
         error = error.__context__

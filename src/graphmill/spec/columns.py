@@ -110,8 +110,12 @@ COSTS: Final = {
     ),
 }
 CLOCKS: Final = {
-    "sample_s": Column("s", "number", "spent sampling neighbourhoods in this epoch (rank 0; may overlap the step)"),
-    "gather_s": Column("s", "number", "spent making batches in this epoch (rank 0; may overlap the step)"),
+    "sample_s": Column(
+        "s", "number", "spent sampling neighbourhoods in this epoch (rank 0, or its sampler; may overlap the step)"
+    ),
+    "gather_s": Column(
+        "s", "number", "spent making batches in this epoch (rank 0, or its sampler; may overlap the step)"
+    ),
     "wait_s": Column("s", "number", "the step waited for its batch in this epoch (rank 0)"),
     "compute_s": Column("s", "number", "spent in forward, backward and update in this epoch (rank 0)"),
 }

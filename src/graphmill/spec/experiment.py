@@ -15,6 +15,7 @@ from graphmill.spec.early_stopping import EarlyStoppingSpec
 from graphmill.spec.job.options import SlurmSpec, StagingSpec
 from graphmill.spec.optimizer import RENAMED, AdamSpec, OptimizerSpec
 from graphmill.spec.profiler import ProfilerSpec
+from graphmill.spec.roles import RolesSpec
 from graphmill.spec.synonyms import ALSO_CALLED
 from graphmill.spec.weights import InitFromSpec
 
@@ -177,6 +178,11 @@ class Experiment(Spec):
     init_from: InitFromSpec = InitFromSpec()
     sources: dict[str, InitFromSpec] = Field(
         {}, description="weights of other runs that the task uses while it trains, by name, such as teacher"
+    )
+    roles: RolesSpec | None = Field(
+        None,
+        description="a sampling service: processes that only sample, and processes that only train; null: every rank "
+        "samples its own batches",
     )
     slurm: SlurmSpec = SlurmSpec()
     staging: StagingSpec = StagingSpec()

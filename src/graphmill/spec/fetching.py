@@ -21,7 +21,7 @@ FETCHING: Final[Mapping[str, Column]] = {
     "loader_mib": Column(
         "MiB", "number", "measured: all that loaders received, ids and edges included, over all ranks"
     ),
-    "fetch_s": Column("s", "number", "spent fetching in this epoch (rank 0; may overlap the step)"),
+    "fetch_s": Column("s", "number", "spent fetching in this epoch (rank 0, or its sampler; may overlap the step)"),
 }
 """What a run on a graph in parts records of an epoch; of the steps of the attempt that ends it. Else empty."""
 EPOCH_COLUMNS: Final = {

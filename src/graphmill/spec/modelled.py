@@ -7,6 +7,7 @@ from graphmill.spec.experiment import DeferredAllreduceSpec, DilocoSpec, LocalSg
 from graphmill.spec.kinds.kind import Sizes, StepShape
 from graphmill.spec.optimizer import num_moments
 from graphmill.spec.plan import Plan
+from graphmill.spec.roles import RolesSpec, Seat
 
 _MIB = 1 << 20
 _BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
@@ -17,7 +18,7 @@ class MemoryParts(Spec):
     """What the memory of a rank is made of, and what all ranks of a host share; at most. Null where it is not known."""
 
     data_mib: float | None = Field(description="prepared data, mapped once for all ranks of a host: page cache")
-    index_mib: float = Field(description="what each rank keeps about all of the data")
+    index_mib: float = Field(description="what each rank keeps about all of the data; with roles each sampler")
     batches_mib: float = Field(description="the batches of a rank that are under way")
     model_mib: float | None = Field(description="parameters, gradients, moments, and what the scheme keeps")
     activations_mib: float = Field(description="what a step's backward pass needs, or an evaluation if that is more")
@@ -42,12 +43,14 @@ class Modelled(Spec):
     memory_per_rank_mib: float | None = Field(
         description="at most; the data are mapped once for all ranks and not in it"
     )
+    memory_per_sampler_mib: float | None = Field(description="the same of a process that samples; null: there is none")
     memory: MemoryParts
 
 
 def modelled(plan: Plan) -> Modelled:
     """All figures of `plan`."""
-    step = StepShape(plan.batch_size, plan.device, plan.precision, plan.budget, plan.ranks, plan.hosts)
+    holders = _holders(plan)
+    step = StepShape(plan.batch_size, plan.device, plan.precision, plan.budget, holders.num_ranks, holders.num_hosts)
     sizes = plan.kind.sizes(plan.task, step)
     # Which parameters a pattern freezes is known only once the model is built.
     parameters = None if plan.optimizer.frozen else sizes.num_parameters
@@ -65,7 +68,8 @@ def modelled(plan: Plan) -> Modelled:
         payload_mib_per_sync=payload,
         payload_mib_total=None if payload is None else payload * num_syncs,
         nodes_per_batch=sizes.nodes_per_batch,
-        memory_per_rank_mib=_of_a_rank(memory),
+        memory_per_rank_mib=_of_a_rank(memory, samples=plan.roles is None),
+        memory_per_sampler_mib=None if plan.roles is None else _of_a_sampler(memory, plan.roles, parameters),
         memory=memory,
     )
 
@@ -99,8 +103,23 @@ def _memory(plan: Plan, sizes: Sizes, parameters: int | None) -> MemoryParts:
     )
 
 
-def _of_a_rank(parts: MemoryParts) -> float | None:
-    """The process and all parts but the data."""
+def _holders(plan: Plan) -> Seat:
+    """One of those that hold the graph: samplers where there are some, else ranks."""
+    world = plan.world
+    return world.seat(world.processes - 1)
+
+
+def _of_a_rank(parts: MemoryParts, *, samples: bool) -> float | None:
+    """The process and all parts but the data; where others sample, these keep what is to be known of all data."""
     if parts.model_mib is None:
         return None
-    return _PROCESS_MIB + parts.index_mib + parts.batches_mib + parts.model_mib + parts.activations_mib
+    index = parts.index_mib if samples else 0.0
+    return _PROCESS_MIB + index + parts.batches_mib + parts.model_mib + parts.activations_mib
+
+
+def _of_a_sampler(parts: MemoryParts, roles: RolesSpec, parameters: int | None) -> float | None:
+    """Batches of all ranks that it serves, and the weights and activations of evaluations."""
+    if parameters is None:
+        return None
+    batches = len(roles.trainers_of(0)) * parts.batches_mib
+    return _PROCESS_MIB + parts.index_mib + batches + parameters * 4 / _MIB + parts.activations_mib

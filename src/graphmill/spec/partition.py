@@ -101,6 +101,7 @@ class InParts:
     num_parts: int
     placement: Literal["per_host", "per_rank"]
     topology: Literal["replicated", "partitioned"]
+    seeds: Seeding = "owner"
 
 
 def refuse_partition(asked: PartitionSpec, num_parts: int | None, dataset: str) -> None:

@@ -19,6 +19,7 @@ from graphmill.spec.measures import judged_kind, refuse_unfit_measures
 from graphmill.spec.memory_budget import MemoryBudget
 from graphmill.spec.optimizer import OptimizerSpec, planned_optimizer
 from graphmill.spec.profiler import ProfilePlan, planned_profile
+from graphmill.spec.roles import RolesSpec, refuse_other_ranks, refuse_unfit_roles
 from graphmill.spec.weights import Ancestor, InitialWeights
 from graphmill.spec.world import World, refuse_unfit_ranks
 
@@ -57,7 +58,8 @@ class Plan(Spec):
     run_id: str
     task: AnyTaskPlan
     hosts: int = Field(description="machines; each starts the same number of ranks")
-    ranks: int = Field(description="processes over all hosts")
+    ranks: int = Field(description="processes over all hosts; with roles those that train")
+    roles: RolesSpec | None = Field(None, description="absent: every rank samples its own batches")
     epoch_lengths: EpochLengths = Field(
         description="(so many epochs, steps of each rank in each of them), in order; [[4, 29]]: four epochs of 29 steps"
     )
@@ -135,13 +137,14 @@ class Plan(Spec):
 
     @property
     def ranks_per_host(self) -> int:
-        """Every host starts as many."""
-        return self.ranks // self.hosts
+        """Every host that has ranks starts as many."""
+        return self.world.ranks_per_host
 
     @property
     def world(self) -> World:
         """The processes that it was made for; an attempt may have others (`record.run_folder.RunFolder.world`)."""
-        return World(hosts=self.hosts, ranks=self.ranks, threads=self.threads)
+        samplers = 0 if self.roles is None else self.roles.samplers
+        return World(hosts=self.hosts, ranks=self.ranks, threads=self.threads, samplers=samplers)
 
 
 def resolve(
@@ -163,6 +166,7 @@ def resolve(
     dataset = _limited(dataset, experiment.dataset.train_limit)
     kind = find_kind(experiment.task.kind)
     refuse_unused_sources(kind, experiment.sources)
+    refuse_unfit_for_roles(experiment, kind)
     refuse_unfit_measures(kind, train.measures, train.best_by)
     device = _device(train.device, machine)
     train = train.model_copy(update={"device": device})
@@ -170,7 +174,7 @@ def resolve(
     if device == "cuda":
         named = [(name, capability_of(name)) for name in machine.gpu_names]
         refuse_gpus(getattr(task, "model", None), train.precision, named)
-    ranks = _ranks(train.ranks, device, machine, hosts)
+    ranks, roles = _ranks(train.ranks, device, machine, hosts, experiment.roles), experiment.roles
     batches, budget = _batches(train, task, ranks, num_batches)
     epoch_lengths, last_step = planned_end(batches, epochs=train.epochs, max_steps=train.max_steps)
     return Plan(
@@ -179,6 +183,7 @@ def resolve(
         task=task,
         hosts=hosts,
         ranks=ranks,
+        roles=roles,
         epoch_lengths=epoch_lengths,
         last_step=last_step,
         batch_size=_seeds_of_a_batch(batches),
@@ -187,7 +192,7 @@ def resolve(
         precision=train.precision,
         device=device,
         backend=_backend(train.backend, device),
-        threads=max(1, machine.num_cores * hosts // ranks) if train.threads == "auto" else train.threads,
+        threads=_threads(train.threads, machine, hosts, ranks if roles is None else roles.num_processes),
         prefetch=train.prefetch,
         sync=train.sync,
         checkpoint=train.checkpoint,
@@ -292,10 +297,48 @@ def _device(asked: Literal["auto", "cpu", "cuda"], machine: MachineInfo) -> Lite
     return asked
 
 
-def _ranks(asked: int | Literal["auto"], device: str, machine: MachineInfo, hosts: int) -> int:
+def _ranks(asked: int | Literal["auto"], device: str, machine: MachineInfo, hosts: int, roles: RolesSpec | None) -> int:
+    if roles is not None:
+        refuse_other_ranks(roles, asked)
+        refuse_unfit_roles(roles, hosts)
+        refuse_unfit_ranks(roles.trainers, device=device, hosts=hosts, machine=machine, samplers=roles.samplers)
+        return roles.trainers
     ranks = hosts * (machine.num_gpus if device == "cuda" else 1) if asked == "auto" else asked
     refuse_unfit_ranks(ranks, device=device, hosts=hosts, machine=machine)
     return ranks
+
+
+def _threads(asked: int | Literal["auto"], machine: MachineInfo, hosts: int, processes: int) -> int:
+    """Of each process: those of a host share its cores, whatever they do."""
+    return max(1, machine.num_cores * hosts // processes) if asked == "auto" else asked
+
+
+def refuse_sizing_with_roles(experiment: Experiment) -> None:
+    """Raise a `UserError` if the size of batches is to be found with roles: a trial has one process."""
+    roles, sizing = experiment.roles, experiment.train.sizing
+    if roles is not None and sizing is not None:
+        raise UserError(
+            f"the size of a batch is to be found (train.batch.mode {sizing}), and with roles nothing looks for it: what"
+            " is tried is one process that samples and trains",
+            fix="find it without roles: `graphmill batch-size`; then give train.batch_size",
+        )
+
+
+def refuse_unfit_for_roles(experiment: Experiment, kind: AnyKind) -> None:
+    """Raise a `UserError` if roles are asked for, and the task, or what else is asked for, does not go with them."""
+    if experiment.roles is None:
+        return
+    if not kind.batch_server:
+        raise UserError(
+            f"roles: {kind.name} has no sampling service: every rank makes its own batches",
+            fix=f"leave roles out, and set train.ranks={experiment.roles.trainers}",
+        )
+    if getattr(experiment.train, "presampled", None) is not None:
+        raise UserError(
+            "train.presampled and roles are both set, and batches that were sampled before need no samplers",
+            fix="leave one of the two out",
+        )
+    refuse_sizing_with_roles(experiment)
 
 
 def _backend(asked: Literal["auto", "gloo", "nccl"], device: str) -> Literal["gloo", "nccl"]:

@@ -4,8 +4,9 @@ Each role counts its own ranks from 0. Hosts start equally many processes, so ei
 role, and batches are handed over in its shared memory, or whole hosts train and whole hosts sample.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, PositiveInt
 
@@ -17,6 +18,11 @@ Role = Literal["trainer", "sampler"]
 
 class RolesSpec(Spec):
     """A sampling service: without it every rank samples its own batches."""
+
+    also_called: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("servers", "num_servers", "num_samplers", "sampling_workers"), "roles.samplers"),
+        **dict.fromkeys(("clients", "num_clients", "num_trainers", "workers", "ranks"), "roles.trainers"),
+    }
 
     samplers: PositiveInt = Field(description="processes that hold the data, sample, and evaluate")
     trainers: PositiveInt = Field(description="processes that compute the updates: the ranks of the run")
@@ -55,6 +61,25 @@ class Seat:
         """That have processes of this role."""
         return self.num_ranks // self.ranks_here
 
+    @property
+    def name(self) -> str:
+        """For a message: trainers are the ranks of a run."""
+        return f"{'rank' if self.role == 'trainer' else 'sampler'} {self.rank}"
+
+    @property
+    def stem(self) -> str:
+        """Of its files in the run folder, and its rows in the monitor's."""
+        return self.name.replace(" ", "_")
+
+
+def refuse_other_ranks(roles: RolesSpec, ranks: int | Literal["auto"]) -> None:
+    """Raise a `UserError` if `train.ranks` says another number than the trainers, which are the ranks."""
+    if ranks not in ("auto", roles.trainers):
+        raise UserError(
+            f"train.ranks is {ranks}, but roles.trainers is {roles.trainers}, and the trainers are the ranks",
+            fix=f"set roles.trainers={ranks}, or leave train.ranks out",
+        )
+
 
 def refuse_unfit_roles(roles: RolesSpec, hosts: int) -> None:
     """Raise a `UserError` if trainers cannot be shared out among samplers, or both among hosts."""
@@ -64,13 +89,30 @@ def refuse_unfit_roles(roles: RolesSpec, hosts: int) -> None:
             f"roles: {trainers} trainers cannot be shared out equally among {samplers} samplers",
             fix=f"set roles.trainers={-(-trainers // samplers) * samplers}, or roles.samplers to a divisor of it",
         )
-    if _is_mixed(roles, hosts) or _is_apart(roles, hosts):
+    if fits(samplers, trainers, hosts):
         return
     raise UserError(
         f"roles: {trainers} trainers and {samplers} samplers do not fit {hosts} hosts: each role must divide among"
         " them, or fill whole hosts with as many processes on each",
         fix=f"set roles.samplers={hosts} and roles.trainers={-(-trainers // hosts) * hosts}",
     )
+
+
+def fits(samplers: int, trainers: int, hosts: int) -> bool:
+    """Whether trainers can be shared out among samplers, and both among hosts."""
+    roles = RolesSpec(samplers=samplers, trainers=trainers)
+    return trainers % samplers == 0 and (_is_mixed(roles, hosts) or _is_apart(roles, hosts))
+
+
+def hosts_that_train(roles: RolesSpec, hosts: int) -> int:
+    """So many of the hosts, the first ones; the others only sample. Roles must fit."""
+    refuse_unfit_roles(roles, hosts)
+    return seat_of(0, roles, hosts).num_hosts
+
+
+def first_host_that_samples(roles: RolesSpec, hosts: int) -> int:
+    """Of those that do: it and all after it. Roles must fit."""
+    return 0 if _is_mixed(roles, hosts) else hosts_that_train(roles, hosts)
 
 
 def seat_of(process: int, roles: RolesSpec, hosts: int) -> Seat:

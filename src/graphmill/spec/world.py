@@ -13,6 +13,7 @@ from pydantic import Field
 
 from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
+from graphmill.spec.roles import RolesSpec, Seat, fits, refuse_unfit_roles, seat_of
 
 if TYPE_CHECKING:
     from graphmill.spec.plan import MachineInfo, Plan
@@ -23,14 +24,43 @@ RANK_MIB_AT_LEAST = 150  # not shared with others: an interpreter that has impor
 class World(Spec):
     """The processes of an attempt."""
 
-    hosts: int = Field(description="machines; each starts the same number of ranks")
-    ranks: int = Field(description="processes over all hosts")
-    threads: int = Field(description="of each rank")
+    hosts: int = Field(description="machines; each starts the same number of processes")
+    ranks: int = Field(description="processes over all hosts; with roles those that train")
+    threads: int = Field(description="of each process")
+    samplers: int = Field(0, description="processes that sample for the ranks; 0: each rank samples for itself")
+
+    @property
+    def roles(self) -> RolesSpec | None:
+        """Who samples, and who trains; None: every rank does both."""
+        return RolesSpec(samplers=self.samplers, trainers=self.ranks) if self.samplers else None
+
+    @property
+    def processes(self) -> int:
+        """Of both roles."""
+        return self.ranks + self.samplers
+
+    @property
+    def processes_per_host(self) -> int:
+        """Every host starts as many."""
+        return self.processes // self.hosts
 
     @property
     def ranks_per_host(self) -> int:
-        """Every host starts as many."""
-        return self.ranks // self.hosts
+        """Of each host that has ranks: whole hosts may sample only."""
+        return self.seat(0).ranks_here
+
+    @property
+    def hosts_with_ranks(self) -> int:
+        """Those that train."""
+        return self.ranks // self.ranks_per_host
+
+    def seat(self, process: int) -> Seat:
+        """What process number `process` is; they are numbered host by host."""
+        roles = self.roles
+        if roles is not None:
+            return seat_of(process, roles, self.hosts)
+        each = self.ranks // self.hosts
+        return Seat("trainer", process, process % each, self.ranks, each)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +75,13 @@ def world_of(plan: "Plan", *, ranks: int, hosts: int, machine: "MachineInfo | No
     """So many ranks in place of those that `plan` was made for, with as many threads on a host as it has planned.
 
     Raises a `UserError` where they cannot carry it out. `machine`: of each of the hosts; None: not known yet.
+    As many processes sample as are planned.
     """
-    refuse_unfit_ranks(ranks, device=plan.device, hosts=hosts, machine=machine)
+    samplers = plan.world.samplers
+    _refuse_unserved(plan, ranks, hosts)
+    refuse_unfit_ranks(ranks, device=plan.device, hosts=hosts, machine=machine, samplers=samplers)
     if ranks == plan.ranks:
-        return World(hosts=hosts, ranks=ranks, threads=plan.threads)
+        return World(hosts=hosts, ranks=ranks, threads=plan.threads, samplers=samplers)
     if plan.task.tied_to_ranks:
         raise UserError(
             f"{plan.run_id} is of {plan.ranks} ranks, and {ranks} cannot resume it: {plan.task.tied_to_ranks}",
@@ -62,34 +95,61 @@ def world_of(plan: "Plan", *, ranks: int, hosts: int, machine: "MachineInfo | No
             f" {plan.ranks} ranks that {plan.run_id} was planned for): some would never have one",
             fix=f"resume with {at_once // hosts * hosts or hosts} ranks or fewer",
         )
-    threads = max(1, plan.threads * plan.ranks_per_host // (ranks // hosts))
-    return World(hosts=hosts, ranks=ranks, threads=threads)
+    others = World(hosts=hosts, ranks=ranks, threads=1, samplers=samplers)
+    threads = max(1, plan.threads * plan.world.processes_per_host // others.processes_per_host)
+    return others.model_copy(update={"threads": threads})
 
 
-def refuse_unfit_ranks(ranks: int, *, device: str, hosts: int, machine: "MachineInfo | None") -> None:
-    """Raise a `UserError` if such hosts cannot start so many ranks."""
+def _refuse_unserved(plan: "Plan", ranks: int, hosts: int) -> None:
+    """The samplers of a run stay: others cannot be asked for when it is resumed."""
+    samplers = plan.world.samplers
+    if not samplers or ranks < 1:
+        return
+    try:
+        refuse_unfit_roles(RolesSpec(samplers=samplers, trainers=ranks), hosts)
+    except UserError as error:
+        at_once = plan.batch_size * plan.ranks
+        fitting = [number for number in range(samplers, at_once + 1, samplers) if fits(samplers, number, hosts)]
+        near = sorted(fitting, key=lambda number: abs(number - ranks))[:2]
+        fix = f"give --ranks {' or --ranks '.join(map(str, sorted(near)))}" if near else "give another number of hosts"
+        raise UserError(f"{plan.run_id} has {samplers} samplers: {error.message}", fix=fix) from None
+
+
+def refuse_unfit_ranks(
+    ranks: int, *, device: str, hosts: int, machine: "MachineInfo | None", samplers: int = 0
+) -> None:
+    """Raise a `UserError` if such hosts cannot start so many ranks, and the `samplers` that serve them."""
     if ranks < 1:
         raise UserError(f"{ranks} ranks cannot train: a run has one at least", fix="give --ranks 1, or more")
-    if ranks % hosts:
+    if samplers:
+        refuse_unfit_roles(RolesSpec(samplers=samplers, trainers=ranks), hosts)
+    elif ranks % hosts:
         raise UserError(
             f"{ranks} ranks do not divide among {hosts} hosts, and every host starts the same number",
             fix=f"set train.ranks={math.ceil(ranks / hosts) * hosts}",
         )
     if machine is None:
         return
-    if device == "cuda" and ranks > machine.num_gpus * hosts:
+    asked, key = World(hosts=hosts, ranks=ranks, threads=1, samplers=samplers), _key_of_ranks(samplers)
+    if device == "cuda" and asked.ranks_per_host > machine.num_gpus:
         there = f"this machine has {machine.num_gpus}" if hosts == 1 else f"{hosts} hosts have {machine.num_gpus} each"
         raise UserError(
-            f"{ranks} ranks want a GPU each, but {there}",
-            fix=f"set train.ranks={machine.num_gpus * hosts}, or train.device=cpu",
+            f"{ranks} {'trainers' if samplers else 'ranks'} want a GPU each, but {there}",
+            fix=f"set {key}={machine.num_gpus * asked.hosts_with_ranks}, or train.device=cpu",
         )
-    needed = ranks // hosts * RANK_MIB_AT_LEAST
+    needed = asked.processes_per_host * RANK_MIB_AT_LEAST
     if machine.memory_mib is not None and needed > machine.memory_mib:
+        what = f"{asked.processes_per_host} {'trainers and samplers' if samplers else 'ranks'}"
         raise UserError(
-            f"{ranks // hosts} ranks on one machine need {needed / 1024:.0f} GiB before they hold any data, but it has"
+            f"{what} on one machine need {needed / 1024:.0f} GiB before they hold any data, but it has"
             f" {machine.memory_mib / 1024:.0f} GiB",
-            fix=f"set train.ranks to the number of cores, {machine.num_cores * hosts}, or fewer",
+            fix=f"set {key} to the number of cores, {machine.num_cores * hosts}, or fewer",
         )
+
+
+def _key_of_ranks(samplers: int) -> str:
+    """The key of an experiment that says how many ranks."""
+    return "roles.trainers" if samplers else "train.ranks"
 
 
 def _refuse_other_budget(plan: "Plan", ranks: int) -> None:

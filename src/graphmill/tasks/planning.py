@@ -58,9 +58,9 @@ def plan_experiment(
     )
     plan = _with_schedule(plan)
     if plan.task.in_parts is not None:
-        from graphmill.partition.shares import share_of_plan
+        from graphmill.partition.shares import refuse_undivided_parts
 
-        share_of_plan(plan, 0)  # refused where parts do not divide among hosts, or ranks
+        refuse_undivided_parts(plan)
     given = "batch_size" in experiment.train.model_fields_set and experiment.train.batch_size != "auto"
     if plan.budget is not None and given:
         _tell_once(f"not used: train.batch_size={experiment.train.batch_size}, since train.batch has a budget")

@@ -130,6 +130,32 @@ class CountsEpochs(Protocol):
         """Of the epoch whose batches were made last, by column. All ranks call it together, after its last step."""
 
 
+class ServesBatches(Protocol):
+    """What a sampler asks of a task: batches and logits for the trainers that it serves (`Kind.batch_server`)."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether making a batch takes all samplers."""
+
+    def windows(self, epoch: int, first_step: int) -> Sequence[range]:
+        """The steps that are left of an epoch; those whose batches are made together."""
+
+    def begin(self) -> None:
+        """From here on `said` counts."""
+
+    def batches(self, epoch: int, window: range) -> Iterator[Any]:
+        """Of each step of a window, of each trainer in turn; the memory of one is reused for a later one."""
+
+    def said(self) -> Tensor:
+        """What making batches took since `begin`, and what it fetched."""
+
+    def scale(self) -> tuple[Tensor, Tensor]:
+        """Mean and deviation of the features."""
+
+    def logits(self, nodes: Tensor, weights: Sequence[Tensor], pause: Pause) -> Tensor:
+        """Logits of all `nodes` with these weights; all samplers must call it. `pause` may raise."""
+
+
 @runtime_checkable
 class UsesSources(Protocol):
     """A task that uses weights of other runs while it trains, such as a teacher's; its kind names them (`sources`)."""

@@ -40,6 +40,7 @@ from graphmill.spec.experiment import Experiment
 from graphmill.spec.flags import TrainRequest, parse_train_request
 from graphmill.spec.load import load_experiment
 from graphmill.spec.plan import Plan
+from graphmill.spec.roles import refuse_other_ranks
 from graphmill.spec.world import world_of
 from graphmill.tasks.planning import plan_experiment, prepare_embedded
 from graphmill.train.worker import leave, work
@@ -79,7 +80,8 @@ def _command(words: Sequence[str], rank: Rank, until_the_end: ExitStack) -> Comm
     try:
         request = parse_train_request(words)
         folder = _resumed(request) if request.resume else _begun(request, rank)
-        world = world_of(folder.read_plan(), ranks=rank.world_size, hosts=rank.num_hosts)
+        plan = folder.read_plan()
+        world = world_of(plan, ranks=rank.world_size - plan.world.samplers, hosts=rank.num_hosts)
         begun = until_the_end.enter_context(
             attempt(folder, command=sys.argv, job_id=os.environ.get("SLURM_JOB_ID", ""), world=world)
         )
@@ -112,14 +114,21 @@ def _agreed(command: Command | None, rank: Rank, store: Store | None) -> Command
 
 def _begun(request: TrainRequest, rank: Rank) -> RunFolder:
     experiment = load_experiment(request.experiment, request.overrides)
-    asked = experiment.train.ranks
-    if asked not in ("auto", rank.world_size):
+    asked, roles = experiment.train.ranks, experiment.roles
+    if roles is not None and roles.num_processes != rank.world_size:
+        raise UserError(
+            f"roles has {roles.trainers} trainers and {roles.samplers} samplers, but torchrun started"
+            f" {rank.world_size} processes",
+            fix=f"start {roles.num_processes}: --nproc-per-node is those of each host, of both roles",
+        )
+    if roles is None and asked not in ("auto", rank.world_size):
         raise UserError(
             f"train.ranks is {asked}, but torchrun started {rank.world_size}",
             fix=f'start {asked} processes, or leave train.ranks "auto"',
         )
     run_id = request.run_id or f"{experiment.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-    plan = _plan(experiment, request, ranks=rank.world_size, hosts=rank.num_hosts, run_id=run_id)
+    ranks = rank.world_size if roles is None else roles.trainers
+    plan = _plan(experiment, request, ranks=ranks, hosts=rank.num_hosts, run_id=run_id)
     return RunFolder.create(plan, request.logs_root)
 
 
@@ -145,6 +154,8 @@ def _resumed(request: TrainRequest) -> RunFolder:
 
 
 def _plan(experiment: Experiment, request: TrainRequest, *, ranks: int, hosts: int, run_id: str) -> Plan:
+    if experiment.roles is not None:
+        refuse_other_ranks(experiment.roles, experiment.train.ranks)
     train = experiment.train.model_copy(update={"ranks": ranks})
     root = dataset_root(request.dataset_root, os.environ)
     prepare_embedded(experiment, root)

@@ -19,7 +19,10 @@ from graphmill.record.staged import staged_store_path
 from graphmill.runtime.deadline import Reserve, job_deadline
 from graphmill.runtime.rank import Rank
 from graphmill.runtime.stop import StopRequest
+from graphmill.sample.service.link import Link
+from graphmill.sample.service.served import Served
 from graphmill.spec.plan import Plan
+from graphmill.spec.roles import Seat
 from graphmill.spec.weights import InitialWeights
 from graphmill.spec.world import World
 from graphmill.sync.group import Group
@@ -38,25 +41,43 @@ from graphmill.train.time_left import TimeLeft
 
 @dataclass(frozen=True, slots=True)
 class RankContext:
-    """What a rank is, before it trains."""
+    """What a process of a run is, before it trains or samples."""
 
     folder: RunFolder
     plan: Plan
-    rank: Rank
+    world: World
+    process: Rank  # among all processes
     stop: StopRequest
     events: EventWriter
     store: Store | None  # of the rendezvous; None: at the address in the environment
     start_s: float  # from the start of this process until it began to work
 
+    @property
+    def seat(self) -> Seat:
+        """Its role, and its rank among those of that role."""
+        return self.world.seat(self.process.rank)
 
-def build(context: RankContext, device: torch.device, alive: Callable[[], None]) -> Training:
-    """Everything one rank trains with, on `device`; `alive` is called at each step."""
-    folder, plan, rank = context.folder, context.plan, context.rank
-    group = Group(rank.rank, rank.world_size, device, num_hosts=rank.num_hosts)
-    world = World(hosts=rank.num_hosts, ranks=rank.world_size, threads=plan.threads)
-    share = share_of_plan(plan, rank.rank // rank.local_world_size, world)
-    staged = staged_store_path(plan, os.environ, folder, share)
-    task = build_task(plan if staged is None else plan.reading_from(str(staged)), group)
+    @property
+    def writes_records(self) -> bool:
+        """Whether it is rank 0 of those that train."""
+        return self.seat.role == "trainer" and self.seat.rank == 0
+
+
+def plan_over_data(context: RankContext) -> tuple[Plan, str]:
+    """The plan over what this host reads, and the folder of that: the prepared data, or a staged copy."""
+    plan, world = context.plan, context.world
+    share = share_of_plan(plan, context.process.rank // world.processes_per_host, world)
+    staged = staged_store_path(plan, os.environ, context.folder, share)
+    path = str(staged or plan.dataset.path)
+    return plan if staged is None else plan.reading_from(path), path
+
+
+def build(context: RankContext, device: torch.device, alive: Callable[[], None], link: Link | None = None) -> Training:
+    """Everything one rank trains with, on `device`; `alive` is called at each step. `link`: to its sampler."""
+    folder, plan, seat = context.folder, context.plan, context.seat
+    group = Group(seat.rank, seat.num_ranks, device, num_hosts=seat.num_hosts)
+    over_data, data = plan_over_data(context)
+    task = build_task(over_data, group, None if link is None else _served(context, link, group))
     initial = _initial_weights(folder, plan, task.model)
     _hand_over_sources(folder, plan, task)
     _refuse_other_cut(plan, task, group)
@@ -65,16 +86,16 @@ def build(context: RankContext, device: torch.device, alive: Callable[[], None])
         plan=plan,
         group=group,
         num_parameters=learner.replica.num_parameters,
-        interface=_interface(plan, rank),
+        interface=_interface(plan, seat),
         attempt=max(1, len(folder.attempts())),
-        num_hosts=rank.num_hosts,
-        utilisation=MonitorFolder(folder.monitor_dir).summarise if rank.rank == 0 else None,
+        num_hosts=seat.num_hosts,
+        utilisation=MonitorFolder(folder.monitor_dir).summarise if seat.rank == 0 else None,
     )
     profile = None
     if plan.profile is not None:
         profile = StepProfile(plan.profile, plan, group, folder, context.stop, stats.paused, alive)
         profile.begin()
-    progress = Progress(plan, shown=rank.rank == 0, world_size=rank.world_size)
+    progress = Progress(plan, shown=seat.rank == 0, world_size=seat.num_ranks)
     return Training(
         plan=plan,
         group=group,
@@ -82,14 +103,21 @@ def build(context: RankContext, device: torch.device, alive: Callable[[], None])
         learner=learner,
         checkpoints=CheckpointStore(folder.checkpoints_dir, folder.plan_hash(), group),
         stats=stats,
-        run_log=RunLog(folder, rank.rank, context.events, progress, plan.kind),
+        run_log=RunLog(folder, seat.rank, context.events, progress, plan.kind),
         time_left=_time_left(context),
         alive=alive,
         profile=profile,
-        data=str(staged or plan.dataset.path),
+        data=data,
         baselines=() if plan.profile is not None and plan.profile.ends_run else score_beside_runs(plan.task),
         initial=initial,
     )
+
+
+def _served(context: RankContext, link: Link, group: Group) -> Served:
+    roles, rank = context.world.roles, context.seat.rank
+    assert roles is not None, "a run without roles has no sampler"
+    speaks = roles.trainers_of(roles.sampler_of(rank))[0] == rank
+    return Served(link, context.plan.prefetch, speaks, group.spans, context.stop.ask)
 
 
 def _refuse_other_cut(plan: Plan, task: AnyTask, group: Group) -> None:
@@ -138,7 +166,7 @@ def _hand_over_sources(folder: RunFolder, plan: Plan, task: AnyTask) -> None:
 
 
 def _time_left(context: RankContext) -> TimeLeft:
-    if context.rank.rank:
+    if context.seat.rank:
         return TimeLeft(context.stop)
     return TimeLeft(
         context.stop,
@@ -148,8 +176,8 @@ def _time_left(context: RankContext) -> TimeLeft:
     )
 
 
-def _interface(plan: Plan, rank: Rank) -> str | None:
+def _interface(plan: Plan, seat: Seat) -> str | None:
     """The network interface whose traffic is counted."""
-    if rank.world_size == 1 or plan.backend != "gloo":
+    if seat.num_ranks == 1 or plan.backend != "gloo":
         return None
-    return os.environ.get("GLOO_SOCKET_IFNAME") or ("lo" if rank.num_hosts == 1 else None)
+    return os.environ.get("GLOO_SOCKET_IFNAME") or ("lo" if seat.num_hosts == 1 else None)

@@ -33,8 +33,8 @@ class Watchdog:
     """Watches from `start` until the block it is entered for ends."""
 
     store: Store  # a connection of its own: a blocking call must not block other users
-    rank: int
-    hostnames: list[str]  # by rank
+    rank: int  # among all processes
+    names: list[str]  # of all of them, with their hosts
     silence_s: float  # a rank without a heartbeat for this long is lost
     on_lost: Callable[[str], None]  # called with the reason, before the process ends
     stall_s: float = STALL_S
@@ -103,7 +103,7 @@ class Watchdog:
             return f"no step was done for {now - self._progress_at:.0f} s, though all ranks give heartbeats"
         if self.rank:
             return self._heard or self._store_is_lost(now)
-        for rank in range(1, len(self.hostnames)):
+        for rank in range(1, len(self.names)):
             key = f"beat of {rank}"
             word = shared.get(key) if shared.check([key]) else b""
             if rank not in heard or heard[rank][0] != word:
@@ -116,11 +116,11 @@ class Watchdog:
         if silent_s > self.silence_s:
             return self._named([0], silent_s)
         if self._alone_since is not None and now - self._alone_since > _ALONE_S:
-            return f"rank 0 on {self.hostnames[0]} ended {now - self._alone_since:.0f} s ago, and left this rank behind"
+            return f"{self.names[0]} ended {now - self._alone_since:.0f} s ago, and left this process behind"
         return ""
 
     def _named(self, ranks: list[int], silent_s: float) -> str:
-        names = ", ".join(f"rank {rank} on {self.hostnames[rank]}" for rank in ranks)
+        names = ", ".join(self.names[rank] for rank in ranks)
         return (
             f"{names} sent no heartbeat for {silent_s:.0f} s: stopped, swapping, or its host or network is gone"
             " (train.hang_timeout_s)"

@@ -18,9 +18,9 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -33,7 +33,6 @@ from graphmill import _native
 from graphmill.base import exits
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.messages import show_messages
-from graphmill.monitor.sampler import start_monitor
 from graphmill.record.documents import BaselineScores, Outcome
 from graphmill.record.endings import ENDINGS, SAVED, EndingName
 from graphmill.record.evaluations import recorded_baselines
@@ -44,14 +43,16 @@ from graphmill.record.trust import refuse_foreign_model
 from graphmill.runtime.rank import Rank, current_rank
 from graphmill.runtime.snapshot import import_from_snapshot, own_code
 from graphmill.runtime.stop import SIGNALS, StopRequest
+from graphmill.sample.service.link import Link, LostPeerError, Word
 from graphmill.spec.kinds.kind import AnyKind
-from graphmill.spec.world import in_words, stretches_of
+from graphmill.spec.world import World, in_words, stretches_of
 from graphmill.tasks.task import EvaluationStopped, Measures
 from graphmill.train.assemble import RankContext, build
+from graphmill.train.company import together
 from graphmill.train.device import device_of
 from graphmill.train.loop import Training
-from graphmill.train.peers import PortBusyError, choose_interface, exchange_peer_info, open_store
-from graphmill.train.watchdog import STALL_S, Watchdog
+from graphmill.train.peers import PortBusyError
+from graphmill.train.sampler import serve
 
 _log = logging.getLogger(__name__)
 
@@ -90,12 +91,7 @@ def work(folder: RunFolder, rank: Rank, *, resume: bool, store: Store | None = N
     process took; ending the job takes that once more.
     """
     world = folder.world()
-    if rank.world_size != world.ranks:
-        raise UserError(
-            f"the latest attempt of {folder.path} is of {world.ranks} ranks, but {rank.world_size} were started",
-            fix=f"start {world.ranks} ranks, or continue with another number: `graphmill train --resume"
-            f" {folder.path} --ranks {rank.world_size}`",
-        )
+    _refuse_other_number(folder, world, rank.world_size)
     plan = folder.read_plan().model_copy(update={"threads": world.threads})
     refuse_foreign_model(folder, plan, (), os.environ)
     if folder.is_done():
@@ -104,14 +100,33 @@ def work(folder: RunFolder, rank: Rank, *, resume: bool, store: Store | None = N
     stop.install()
     torch.set_num_threads(plan.threads)
     _native.keep_freed_memory()
+    context_of = partial(RankContext, folder, plan, world, rank, stop)
     with ExitStack() as until_the_end:
-        events = until_the_end.enter_context(EventWriter(folder.events_path(rank.rank), rank=rank.rank))
+        seat = world.seat(rank.rank)
+        events = until_the_end.enter_context(EventWriter(folder.events_path_of(seat), rank=seat.rank))
         code = exits.ANSWER_IS_NO
         try:
-            code = _run_training(RankContext(folder, plan, rank, stop, events, store, start_s), resume=resume)
+            code = _run(context_of(events, store, start_s), resume=resume)
         finally:
             _leave_group(together=code in SAVED)
         return code
+
+
+def _refuse_other_number(folder: RunFolder, world: World, started: int) -> None:
+    if started == world.processes:
+        return
+    if world.samplers:
+        raise UserError(
+            f"the latest attempt of {folder.path} is of {world.ranks} ranks and {world.samplers} samplers, together"
+            f" {world.processes} processes, but {started} were started",
+            fix=f"start {world.processes} processes; `graphmill train --resume {folder.path} --ranks N` continues with"
+            " another number of ranks",
+        )
+    raise UserError(
+        f"the latest attempt of {folder.path} is of {world.ranks} ranks, but {started} were started",
+        fix=f"start {world.ranks} ranks, or continue with another number: `graphmill train --resume {folder.path}"
+        f" --ranks {started}`",
+    )
 
 
 def _leave_group(*, together: bool) -> None:
@@ -119,33 +134,6 @@ def _leave_group(*, together: bool) -> None:
     gc.collect()  # nothing may hold the process group when it is destroyed
     if dist.is_initialized() and (together or dist.get_backend() != "nccl"):
         dist.destroy_process_group()
-
-
-@contextmanager
-def _together(context: RankContext) -> Iterator[Callable[[], None]]:
-    """Rendezvous with the other ranks; a watchdog runs within the block. Yields the function to call at each step."""
-    plan, rank = context.plan, context.rank
-    if rank.local_rank == 0:
-        start_monitor(context.folder.path)
-    if rank.world_size == 1:
-        yield lambda: None
-        return
-    store = context.store if context.store is not None else open_store(rank)
-    hostnames = exchange_peer_info(store, rank, os.environ)
-    interface = choose_interface(hostnames, rank, os.environ)
-    if interface is not None:
-        os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
-    timeout = timedelta(seconds=STALL_S)  # explicit: torch's default for nccl is a third of gloo's
-    dist.init_process_group(plan.backend, store=store, rank=rank.rank, world_size=rank.world_size, timeout=timeout)
-    began = time.perf_counter()
-
-    def lost(why: str) -> None:
-        _log.error(why)
-        _failed(context, None, "lost", why, began)
-
-    own_connection = store.clone()  # type: ignore[attr-defined]  # torch's stubs lack it
-    with Watchdog(own_connection, rank.rank, hostnames, plan.hang_timeout_s, lost) as watchdog:
-        yield watchdog.progress
 
 
 def _failed(context: RankContext, training: Training | None, status: EndingName, message: str, began: float) -> int:
@@ -156,24 +144,34 @@ def _failed(context: RankContext, training: Training | None, status: EndingName,
     code = ENDINGS[status].exit_status
     with best_effort_write():
         context.events.write(Failure(message=message, exit_code=code))
-    if context.rank.rank == 0:
+    if context.writes_records:
         with best_effort_write():
             context.folder.write_outcome(_outcome(training, status, message, began))
     return code
 
 
-def _run_training(context: RankContext, *, resume: bool) -> int:
+def _run(context: RankContext, *, resume: bool) -> int:
+    """Train or sample, whatever the role of this process is, and record how that ended."""
     began = time.perf_counter()
     training: Training | None = None
 
     def fail(status: EndingName, message: str) -> int:
         return _failed(context, training, status, message, began)
 
+    def lost(why: str) -> None:
+        _log.error(why)
+        fail("lost", why)
+
     try:
-        device = device_of(context.plan, context.rank.local_rank)
-        with _together(context) as alive:
-            training = build(context, device, alive)
-            return _train(training, resume=resume, began=began)
+        is_sampler = context.seat.role == "sampler"
+        if is_sampler:  # before anything looks for GPUs: they are the trainers', and a process that looks takes memory
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        device = torch.device("cpu") if is_sampler else device_of(context.plan, context.seat.local_rank)
+        with together(context, lost) as company:
+            if is_sampler:
+                return serve(context, company.links, company.alive, resumed=resume)
+            training = build(context, device, company.alive, *company.links)
+            return _train(training, company.links, resume=resume, began=began)
     except KeyboardInterrupt:
         return fail("interrupted", "a second interrupt ended the run at once")
     except PortBusyError as error:
@@ -184,17 +182,18 @@ def _run_training(context: RankContext, *, resume: bool) -> int:
     except UnreadableError as error:
         _log.error(f"{error}")
         return fail("io_error", str(error))
-    except OSError as error:
-        if error.errno not in _CANNOT_BE_WRITTEN:
-            traceback.print_exc()
-        _log.error(f"{error}")
-        return fail("failed", f"{type(error).__name__}: {error}")
     except Exception as error:  # noqa: BLE001  # whatever it is, the run folder must record it
-        traceback.print_exc()
+        is_known = isinstance(error, LostPeerError) or (
+            isinstance(error, OSError) and error.errno in _CANNOT_BE_WRITTEN
+        )
+        if not is_known:
+            traceback.print_exc()
+        if isinstance(error, OSError | LostPeerError):
+            _log.error(f"{error}")
         return fail("failed", f"{type(error).__name__}: {error}")
 
 
-def _train(training: Training, *, resume: bool, began: float) -> int:
+def _train(training: Training, links: Sequence[Link] = (), *, resume: bool, began: float) -> int:
     run_log, progress = training.run_log, training.run_log.progress
     try:
         resumed = resume and training.restore()
@@ -219,6 +218,9 @@ def _train(training: Training, *, resume: bool, began: float) -> int:
         run_log.events.write(Finish(steps_done=training.steps_done, status=status, seal=seal))
     else:
         run_log.events.write(Stop(steps_done=training.steps_done, status=status))
+    for link in links:
+        link.tell(Word.BYE, ENDINGS[status].exit_status)
+        link.hear()  # its last event is written
     with suppress(RuntimeError):  # srun kills the others as soon as one exits with 75: all must have written by then
         training.group.barrier()
     progress.say(_closing(training, test, baselines))
@@ -317,6 +319,7 @@ def _opening(training: Training, *, resumed: bool) -> str:
             f"{plan.run_id}: {plan.dataset.name}{synthetic}",
             f"{training.learner.replica.num_parameters:,} parameters",
             f"{ranks} on {plan.device}{planned}",
+            *([f"batches by {_counted(plan.roles.samplers, 'sampler')}"] if plan.roles is not None else []),
             f"{threads} each",
             f"{plan.sync.scheme}, every {plan.sync.every}" if num_ranks > 1 else "no synchronisation",
             *([f"data in {training.data}"] if training.data != plan.dataset.path else []),

@@ -12,7 +12,7 @@ from graphmill.spec.calendar import Calendar
 from graphmill.spec.plan import Plan
 from graphmill.spec.world import effect_of, in_words
 from graphmill.verify.check import Check, judged
-from graphmill.verify.events import EventLog
+from graphmill.verify.events import EventLog, read_sampler_logs
 from graphmill.verify.evidence import Evidence, took_part
 
 _STEP_BACK_S = 1.0  # what a clock may be set back by while a run continues
@@ -22,11 +22,17 @@ _SKEW_S = 60.0  # what the clock of a host may be set back by between two attemp
 def checks(evidence: Evidence) -> Iterator[Check]:
     """Ranks, world, backend, hosts, weights, clocks."""
     plan, world, most = evidence.plan, evidence.last_world, evidence.most_ranks
-    hosts = f"{world.hosts} host{'s' if world.hosts > 1 else ''}"
+    num_hosts = world.hosts_with_ranks
+    hosts = f"{num_hosts} host{'s' if num_hosts > 1 else ''}"
     backend = f"{plan.backend} between all ranks" if world.ranks > 1 else "one rank needs none"
     replicas = "all ranks' own records agree on every sync" if most > 1 else "one rank agrees with itself"
     subjects: list[tuple[str, Callable[[], Iterable[str]], str]] = [
         ("ranks", lambda: _ranks(evidence), f"all {world.ranks} were heard from and finished"),
+        *(
+            [("samplers", lambda: _samplers(evidence), f"all {world.samplers} served to the end")]
+            if world.samplers
+            else []
+        ),
         ("world size", lambda: _world(evidence), f"{world.ranks}"),
         ("backend", lambda: _backend(evidence), backend),
         ("hosts", lambda: _hosts(evidence), f"{hosts}: {', '.join(sorted(_by_host(evidence))[:8])}"),
@@ -53,6 +59,16 @@ def _ranks(evidence: Evidence) -> Iterator[str]:
         yield f"{len(silent) - 3} more ranks were never heard from"
     for log in heard.values():
         yield from _its_own(log) if log.rank >= last else _one_rank(evidence, log)
+
+
+def _samplers(evidence: Evidence) -> Iterator[str]:
+    for number, log in enumerate(read_sampler_logs(evidence.folder, evidence.last_world)):
+        if log is None or not log.starts:
+            yield f"sampler {number} was never heard from" if log is None or not log.problem else log.problem
+        elif log.problem:
+            yield log.problem
+        elif log.finish is None:
+            yield f"sampler {number} did not finish: its last event is {log.last_kind}"
 
 
 def _its_own(log: EventLog) -> Iterator[str]:
@@ -102,8 +118,9 @@ def _by_host(evidence: Evidence) -> Counter[str]:
 
 def _hosts(evidence: Evidence) -> Iterator[str]:
     world, by_host = evidence.last_world, _by_host(evidence)
-    if len(by_host) != world.hosts:
-        yield f"ranks ran on {len(by_host)} hosts ({', '.join(sorted(by_host)[:8])}), but {world.hosts} were planned"
+    wanted = world.hosts_with_ranks
+    if len(by_host) != wanted:
+        yield f"ranks ran on {len(by_host)} hosts ({', '.join(sorted(by_host)[:8])}), but {wanted} were planned"
         return
     for host, count in sorted(by_host.items()):
         if count != world.ranks_per_host:

@@ -13,6 +13,7 @@ from graphmill.base.reads import retried
 from graphmill.record.evaluations import AT_THE_END
 from graphmill.record.events import Epoch, Evaluation, Event, Extended, Finish, Start, Sync, events_in
 from graphmill.record.run_folder import RunFolder
+from graphmill.spec.world import World
 from graphmill.verify.check import in_a_line
 
 _FILE = re.compile(r"rank_(0|[1-9][0-9]{0,8})\.jsonl")
@@ -50,7 +51,19 @@ def ranks_heard_from(folder: RunFolder) -> list[int]:
 
 def read_event_log(folder: RunFolder, rank: int) -> EventLog:
     """What a rank recorded; `problem` says what is wrong with its file, and nothing is raised."""
-    log, path = EventLog(rank), folder.events_path(rank)
+    return _read(EventLog(rank), folder.events_path(rank))
+
+
+def read_sampler_logs(folder: RunFolder, world: World) -> list[EventLog | None]:
+    """The same of each process that samples; None: it left nothing."""
+    seats = [seat for seat in map(world.seat, range(world.processes)) if seat.role == "sampler"]
+    paths = [folder.events_path_of(seat) for seat in seats]
+    return [
+        _read(EventLog(seat.rank), path) if path.exists() else None for seat, path in zip(seats, paths, strict=True)
+    ]
+
+
+def _read(log: EventLog, path: Path) -> EventLog:
     try:
         for event in events_in(path):
             _add(log, event)

@@ -112,7 +112,7 @@ def _identity(evidence: Evidence, rows: list[Row]) -> Iterator[str]:
             yield f"{column} is {', '.join(others)}, but {value} in the plan"
     for row in rows:
         world = evidence.world_of(row["attempt"])
-        for column, value in {"world_size": world.ranks, "num_hosts": world.hosts}.items():
+        for column, value in {"world_size": world.ranks, "num_hosts": world.hosts_with_ranks}.items():
             if row[column] != value:
                 yield f"epoch {row['epoch']}: {column} is {row[column]}, but {value} in attempt {row['attempt']}"
 

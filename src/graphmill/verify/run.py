@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import Plan
+from graphmill.spec.roles import fits
 from graphmill.verify import checkpoints, data, distributed, files, job, metrics, own_code
 from graphmill.verify.check import Check, in_a_line, judged
 from graphmill.verify.evidence import Evidence, gather
@@ -40,7 +41,14 @@ def _impossible(plan: Plan) -> Iterator[str]:
     if none:
         yield f"plan.json was changed: {', '.join(f'{name} is {getattr(plan, name)}' for name in none)}"
         return
-    if plan.ranks % plan.hosts:
+    roles = plan.roles
+    if roles is not None and (roles.trainers != plan.ranks or not fits(roles.samplers, plan.ranks, plan.hosts)):
+        yield (
+            f"plan.json was changed: {roles.samplers} samplers and {roles.trainers} trainers, of {plan.ranks} ranks, do"
+            f" not fit {plan.hosts} hosts"
+        )
+        return
+    if roles is None and plan.ranks % plan.hosts:
         yield f"plan.json was changed: {plan.ranks} ranks do not divide among {plan.hosts} hosts"
     steps = plan.batches.num_steps
     others = sorted({length for _, length in plan.epoch_lengths} - {steps})

@@ -10,6 +10,8 @@ from graphmill.cluster.launch.judge import LOST_A_PEER, Evidence, LostHost, judg
 from graphmill.cluster.launch.rank_process import RankExit
 from graphmill.record.documents import Outcome
 from graphmill.record.events import Event, EventWriter, Failure, Finish, Start, Stop
+from graphmill.record.run_folder import plan_text
+from graphmill.spec.roles import RolesSpec
 
 START = Start(resumed=False, steps_done=0, parameters=1, hostname="here", world_size=2, backend="gloo", plan_hash="")
 AHEAD_S = 1000.0  # of the clock of rank 1's host, over SSH
@@ -153,7 +155,7 @@ def test_a_lost_host_is_named_unless_a_rank_failed_before(new_run):
     gone = judge(folder, Evidence(started, [RankExit(1, 1, time.time())], lost=[sooner]))
     assert (gone.ending.name, gone.first.in_words()) == ("lost", "host1 was lost: no answer")
     failed = judge(folder, Evidence(started, [RankExit(1, 1, time.time())], lost=[later]))
-    assert (failed.ending.name, failed.first.rank) == ("failed", 1)
+    assert (failed.ending.name, failed.first.process) == ("failed", 1)
 
 
 @pytest.mark.parametrize("asked", ["out_of_time", "preempted", "stopped"])
@@ -186,7 +188,7 @@ def test_a_rank_that_vanished_under_torchrun_is_named(new_run):
     with EventWriter(folder.events_path(0), rank=0) as events:
         events.write(Failure(message=ECHO, exit_code=1))
     judgement = judge(folder, Evidence(started, status=1))
-    assert (judgement.ending.name, judgement.first.rank) == ("failed", 1)
+    assert (judgement.ending.name, judgement.first.process) == ("failed", 1)
 
 
 @pytest.mark.parametrize(("behind_s", "seen"), [(500.0, False), (-5.0, True)])
@@ -251,3 +253,34 @@ def test_why_a_rank_never_began(new_run, has_begun, message):
     judgement = judge(folder, Evidence(started, [RankExit(0, 127, None)], said="apptainer: not found"))
     assert judgement.first is not None
     assert judgement.first.in_words() == f"rank 0 of 1 failed first: {message}"
+
+
+@pytest.fixture
+def served_run(new_run):
+    """A run of two ranks that one process serves: it is the last of the three."""
+    folder, plan = new_run(2)
+    plan = plan.model_copy(update={"roles": RolesSpec(samplers=1, trainers=2)})
+    folder.plan_path.write_text(plan_text(plan))
+    return folder
+
+
+def test_a_sampler_that_fails_first_is_named_as_such(served_run):
+    started = time.time()
+    for rank in range(2):
+        with EventWriter(served_run.events_path(rank), rank=rank) as events:
+            events.write(START)
+            events.write(Failure(message=ECHO, exit_code=1))
+    judgement = judge(served_run, Evidence(started, [RankExit(2, -9, started + 1), RankExit(0, 1, started + 2)]))
+    assert judgement.first.in_words().startswith("sampler 0 of 1 failed first: killed by SIGKILL")
+    assert served_run.log_path_of(served_run.world().seat(judgement.first.process)).name == "sampler_0.log"
+
+
+def test_a_run_is_done_when_its_samplers_are_too(served_run):
+    started = time.time()
+    for path, rank in ((served_run.events_path(0), 0), (served_run.events_path(1), 1)):
+        with EventWriter(path, rank=rank) as events:
+            events.write(Finish(steps_done=9, status="done"))
+    assert judge(served_run, Evidence(started)).ending.name == "failed"
+    with EventWriter(served_run.events_dir / "sampler_0.jsonl", rank=0) as events:
+        events.write(Finish(steps_done=9, status="done"))
+    assert judge(served_run, Evidence(started)).ending.name == "done"

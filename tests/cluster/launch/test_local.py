@@ -12,6 +12,8 @@ import pytest
 from waiting import HANG_S, wait_until
 
 from graphmill.cluster.launch.local import run_ranks
+from graphmill.record.run_folder import plan_text
+from graphmill.spec.roles import RolesSpec
 
 LAUNCH = """
 import sys
@@ -240,3 +242,13 @@ def test_stale_rank_variables_are_overwritten(new_run, stand_in, monkeypatch):
     monkeypatch.setitem(os.environ, "WORLD_SIZE", "7")
     folder, plan = new_run(1)
     assert run_ranks(folder, plan, resume=False, command=stand_in()) == 0
+
+
+def test_samplers_start_beside_ranks_and_have_logs_of_their_own(new_run, stand_in, capfd):
+    folder, plan = new_run(2)
+    plan = plan.model_copy(update={"roles": RolesSpec(samplers=1, trainers=2)})
+    folder.plan_path.write_text(plan_text(plan))
+    assert run_ranks(folder, plan, resume=False, command=stand_in("0:hang", "1:hang", "2:crash"), grace_s=1.0) == 1
+    assert "error: sampler 0 of 1 failed first: exit status 1" in capfd.readouterr().err
+    assert "met a bug" in (folder.path / "sampler_0.log").read_text()
+    assert not any(is_alive(pid) for pid in pids(folder, 3))

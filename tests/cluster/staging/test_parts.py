@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from labelled_stores import made_store
 from parts_folder import write_parts
 
 from graphmill.base.errors import UserError
@@ -18,8 +19,10 @@ from graphmill.partition.parts import PartedGraph
 from graphmill.partition.placement import Placement
 from graphmill.partition.shares import share_of_host, share_of_plan
 from graphmill.record.run_folder import RunFolder
-from graphmill.record.staged import Share, read_staged, staged_path, staged_problem, staged_store_path
+from graphmill.record.staged import LABELS, Share, read_staged, staged_path, staged_problem, staged_store_path
 from graphmill.spec.partition import InParts, PartitionSpec
+from graphmill.spec.world import World
+from graphmill.tasks.node_classification.parts import open_labels
 
 DIVIDE = st.sampled_from([(p, h) for p in range(1, 13) for h in range(1, 13) if p % h == 0 or h % p == 0])
 
@@ -168,3 +171,35 @@ def flip(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("samplers", "trainers", "hosts", "shares"),
+    [
+        (2, 4, 2, [(0, 1), (2, 3)]),
+        (2, 4, 3, [(), (), (0, 1, 2, 3)]),
+        (2, 2, 4, [(), (), (0, 1), (2, 3)]),
+        (1, 2, 1, [(0, 1, 2, 3)]),
+    ],
+)
+def test_hosts_that_only_train_need_no_part(make_plan, samplers, trainers, hosts, shares):
+    world = World(hosts=hosts, ranks=trainers, threads=1, samplers=samplers)
+    plan = make_plan()
+    dataset = plan.task.dataset.model_copy(update={"num_parts": 4})
+    task = plan.task.model_copy(update={"dataset": dataset, "partition": PartitionSpec(topology="partitioned")})
+    parted = plan.model_copy(update={"task": task})
+    assert [share_of_plan(parted, host, world).parts for host in range(hosts)] == shares
+    whole = [share_of_plan(plan, host, world) for host in range(hosts)]
+    assert whole == [None if parts else LABELS for parts in shares]
+
+
+def test_classes_and_splits_alone_are_copied_of_any_graph(parts: Path, tmp_path: Path):
+    dataset = read_dataset(parts, LABELS)
+    copy = Path(stage(dataset, tmp_path / "fast").to)
+    assert top(copy) == {"metadata.json", "node_book", "splits"}
+    assert Share.of_label(LABELS.label) == LABELS
+    assert staged_path(tmp_path / "fast", dataset.name, dataset.checksum, LABELS) == copy
+    store = made_store(tmp_path / "whole")
+    whole = stage(read_dataset(store.path, LABELS), tmp_path / "fast")
+    assert top(Path(whole.to)) == {"metadata.json", "y.npy", "split.npy"}
+    assert np.array_equal(open_labels(Path(whole.to)).labels, store.labels)

@@ -79,3 +79,32 @@ def test_a_changed_job_is_what_a_new_one_would_be(key: str):
     changed = changed_job(_job(), SITE, [f"slurm.{key}={chosen}"])
     assert changed == _job(**{key: chosen})
     assert changed != _job()
+
+
+def _job_with_roles(samplers: int, trainers: int, **section: object) -> Job:
+    experiment = inline_experiment(
+        {"slurm": {"mem": "4G", "time": "01:00:00", **section}, "roles": {"samplers": samplers, "trainers": trainers}},
+        "the test",
+    )
+    return resolve_job(experiment, SITE, run_folders=["/logs/r"])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "hosts", "trainers"),
+    [
+        (["train.ranks=2"], 2, 2),
+        (["slurm.hosts=1"], 1, 4),
+        (["slurm.hosts=3"], 3, 4),
+        (["slurm.hosts=1", "train.ranks=6"], 1, 6),
+    ],
+)
+def test_samplers_stay_when_others_go_on(overrides, hosts, trainers):
+    before = _job_with_roles(2, 4, hosts=2, cpus_per_host=24, gpus_per_host=2)
+    after = changed_job(before, SITE, overrides)
+    assert (after.hosts, after.ranks, after.samplers) == (hosts, trainers, 2)
+    assert (after.cpus_per_host, after.gpus_per_host) == (24, trainers // min(hosts, 2))
+
+
+def test_ranks_beside_samplers_that_do_not_fit_the_hosts_are_refused():
+    with pytest.raises(UserError, match=r"is 3 with 2 samplers, which does not divide among 2 hosts"):
+        changed_job(_job_with_roles(2, 4, hosts=2), SITE, ["train.ranks=3"])

@@ -11,6 +11,7 @@ from graphmill.spec.job.site import load_site
 from graphmill.spec.kinds.node_classification import GraphInfo
 from graphmill.spec.load import inline_experiment
 from graphmill.spec.plan import MachineInfo, resolve
+from graphmill.spec.roles import RolesSpec
 
 
 def _experiment(train: dict[str, Any] | None = None, staging: str = "nowhere", **section: Any) -> Experiment:
@@ -200,3 +201,37 @@ def test_attention_in_a_format_that_the_sites_gpus_have_not_is_refused():
         _attending("pitzer", {"precision": "bf16"}, account="m1")
     assert "model.attention: is fused, which runs in bf16 from compute capability 8.0 on" in str(caught.value)
     assert _attending("perlmutter", {"precision": "bf16"}, account="m1").gpus_per_host == 4
+
+
+def _with_roles(samplers: int, trainers: int, train: dict[str, Any] | None = None, **section: Any) -> Experiment:
+    roles = RolesSpec(samplers=samplers, trainers=trainers)
+    return _experiment(train, **section).model_copy(update={"roles": roles})
+
+
+@pytest.mark.parametrize(
+    ("samplers", "trainers", "hosts", "each", "gpus"),
+    [(2, 4, 2, 3, 2), (1, 4, 1, 5, 4), (2, 4, 3, 2, 2), (4, 4, 2, 4, 2)],
+)
+def test_a_host_starts_both_roles_and_asks_for_gpus_of_those_that_train(samplers, trainers, hosts, each, gpus):
+    site = load_site("perlmutter", folders=site_folders()[-1:])
+    asked = _with_roles(samplers, trainers, account="m1", hosts=hosts)
+    job = resolve_job(asked, site)
+    assert (job.ranks_per_host, job.samplers, job.ranks, job.gpus_per_host) == (each, samplers, trainers, gpus)
+    assert job.cpus_per_host <= 128
+    assert Job.model_validate_json(job.model_dump_json()) == job
+
+
+@pytest.mark.parametrize(
+    ("samplers", "trainers", "train", "section", "says"),
+    [
+        (2, 4, {}, {"hosts": 2, "ranks_per_host": 2}, "is 2 on 2 hosts, but roles starts 3"),
+        (2, 4, {"ranks": 2}, {}, "train.ranks is 2, but roles.trainers is 4"),
+        (2, 3, {}, {}, "3 trainers cannot be shared out equally among 2 samplers"),
+        (1, 4, {}, {"gpus_per_host": 2}, "puts 4 trainers on a host"),
+    ],
+)
+def test_roles_that_a_job_cannot_start_are_refused(samplers, trainers, train, section, says):
+    site = load_site("generic-cpu", folders=site_folders()[-1:])
+    with pytest.raises(UserError) as refused:
+        resolve_job(_with_roles(samplers, trainers, train, **section), site)
+    assert says in str(refused.value)

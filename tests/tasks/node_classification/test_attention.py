@@ -80,7 +80,7 @@ def test_exact_inference_is_that_of_pyg_on_the_whole_graph(root, kind, conv, edg
     with torch.no_grad():
         theirs = layers[1](F.elu(layers[0](x, edge_index, attr)), edge_index, attr)
     one.model.eval()
-    nodes, logits = one._exact_logits(np.arange(NUM_NODES), lambda: None)
+    nodes, logits = one.exact_logits(np.arange(NUM_NODES), lambda: None)
     assert nodes.tolist() == list(range(NUM_NODES))
     torch.testing.assert_close(logits, theirs, rtol=1e-4, atol=1e-5)
     # And what leaves is called as PyG's models are.

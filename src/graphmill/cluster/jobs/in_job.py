@@ -164,8 +164,9 @@ class Driver:
         """As many ranks as the job has room for, which may be others than planned; None: the job's command has none."""
         if folder.is_command():
             return None
-        hosts = self.here.num_hosts
-        return world_of(folder.read_plan(), ranks=hosts * self.arguments.ranks_per_host, hosts=hosts)
+        hosts, plan = self.here.num_hosts, folder.read_plan()
+        ranks = hosts * self.arguments.ranks_per_host - plan.world.samplers
+        return world_of(plan, ranks=ranks, hosts=hosts)
 
     @property
     def here(self) -> JobHere:
@@ -220,7 +221,8 @@ class Driver:
     def _ranks(self, folder: RunFolder, started: float) -> Decision:
         for trial in range(1, TRIES + 1):
             rendezvous = self.rendezvous(trial)
-            command = rank_command(self.arguments, folder.path, self._here_for(folder), rendezvous, trial)
+            here = self._here_for(folder)
+            command = rank_command(self.arguments, folder.path, here, rendezvous, trial, folder.world())
             folder.outcome_path.unlink(missing_ok=True)  # of the previous try
             step = self._srun(command, environment(self.arguments, self.environ, rendezvous), folder, started)
             evidence = Evidence(
@@ -395,7 +397,7 @@ def _has_begun(folder: RunFolder, started: float) -> bool:
 
 def _last_events(folder: RunFolder) -> list[Event]:
     """Of each rank that left one."""
-    found = (last_event(path) for path in folder.events_dir.glob("rank_*.jsonl"))
+    found = (last_event(path) for path in folder.events_dir.glob("*.jsonl"))
     return [event for event in found if event is not None]
 
 

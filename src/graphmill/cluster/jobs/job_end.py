@@ -85,8 +85,11 @@ def report_failure(folder: RunFolder, judgement: Judgement) -> None:
     if judgement.is_saved:
         return
     first = judgement.first
-    rank = 0 if folder.is_command() else None if first is None else first.rank
-    said = [] if rank is None else tail(folder.log_path(rank))
+    said: list[str] = []
+    if folder.is_command():
+        said = tail(folder.log_path(0))
+    elif first is not None and first.process is not None:
+        said = tail(folder.log_path_of(folder.world().seat(first.process)))
     sys.stderr.write(judgement.report([] if judgement.ending.name == "lost" else said, log=None, resume=None))
     sys.stderr.flush()
 

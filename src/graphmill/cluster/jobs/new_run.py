@@ -2,11 +2,15 @@
 
 import logging
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.cluster.jobs.arguments import Arguments
 from graphmill.record.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from graphmill.spec.experiment import Experiment
 
 _log = logging.getLogger(__name__)
 
@@ -32,8 +36,8 @@ def find_or_make(arguments: Arguments, environ: Mapping[str, str]) -> RunFolder:
 
     here = machine_info(environ)
     hosts = count(environ, "SLURM_JOB_NUM_NODES", 1)
-    overrides = [*new.overrides, f"train.ranks={hosts * arguments.ranks_per_host}"]
-    experiment, root = load_experiment(new.experiment, overrides), dataset_root(new.dataset_root, environ)
+    experiment, root = load_experiment(new.experiment, new.overrides), dataset_root(new.dataset_root, environ)
+    experiment = _of_size(experiment, hosts * arguments.ranks_per_host)
     index = count(environ, "SLURM_ARRAY_TASK_ID", 0)
     if index:
         seed = experiment.train.seed + index
@@ -51,6 +55,20 @@ def find_or_make(arguments: Arguments, environ: Mapping[str, str]) -> RunFolder:
     if new.script is not None:
         write_text(folder.script_path, new.script.read_text(encoding="utf-8"))
     return folder
+
+
+def _of_size(experiment: "Experiment", processes: int) -> "Experiment":
+    """With so many processes; of those with roles, the samplers stay."""
+    roles = experiment.roles
+    ranks = processes if roles is None else processes - roles.samplers
+    if ranks < 1:
+        raise UserError(
+            f"the job starts {processes} processes, and roles.samplers takes {processes - ranks} of them",
+            fix="write the script again: graphmill script",
+        )
+    train = experiment.train.model_copy(update={"ranks": ranks})
+    update = {"train": train, "roles": None if roles is None else roles.model_copy(update={"trainers": ranks})}
+    return experiment.model_copy(update=update)
 
 
 def count(environ: Mapping[str, str], name: str, otherwise: int) -> int:

@@ -233,7 +233,7 @@ def pack_stages(
 
 def _shape(planned: PlannedStage) -> Shape:
     plan = planned.plan
-    return Shape(plan.hosts, plan.ranks_per_host, plan.device, planned.kind_of_job)
+    return Shape(plan.hosts, plan.world.processes_per_host, plan.device, planned.kind_of_job)
 
 
 def make_request(

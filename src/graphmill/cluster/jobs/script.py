@@ -21,6 +21,7 @@ def render_script(job: Job) -> str:
         name=job.name,
         hosts=job.hosts,
         ranks_per_host=job.ranks_per_host,
+        samplers=job.samplers,
         site=job.site,
         directives=_directives(job),
         work_dir='"$SLURM_SUBMIT_DIR"' if job.work_dir is None else _folder(job.work_dir),

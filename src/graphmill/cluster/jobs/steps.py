@@ -9,10 +9,16 @@ from typing import Final
 from graphmill.base.errors import UserError
 from graphmill.cluster.jobs.arguments import Arguments, Container
 from graphmill.runtime.rank import LAUNCHER
+from graphmill.spec.world import World
 
 STAGED_ROOT: Final = "GRAPHMILL_STAGED_ROOT"
 # The scheduler's warning would kill a process that has no handler yet.
 _DEAF_TO_WARNING: Final = ("bash", "-c", 'trap "" USR2; exec "$@"')
+# srun numbers its tasks, and counts samplers among the ranks: with roles each task opens the log of its own name.
+_DEAF_WITH_OWN_LOG: Final = (
+    *("bash", "-c"),
+    'trap "" USR2; stems=($2); log=$1/${stems[$SLURM_PROCID]}.log; shift 2; exec "$@" >>"$log" 2>&1',
+)
 
 
 _NO_BIND: Final = re.compile(r"[,:]")
@@ -49,14 +55,22 @@ def staging_command(arguments: Arguments, run: Path, here: JobHere) -> list[str]
     ]
 
 
-def rank_command(arguments: Arguments, run: Path, here: JobHere, rendezvous: Rendezvous, trial: int) -> list[str]:
-    """Starts the ranks; `trial` counts the ports that were tried for this attempt, from 1."""
+def rank_command(
+    arguments: Arguments, run: Path, here: JobHere, rendezvous: Rendezvous, trial: int, world: World | None = None
+) -> list[str]:
+    """Starts the ranks; `trial` counts the ports that were tried for this attempt, from 1.
+
+    `world`: of the attempt; None: one without samplers.
+    """
     inside = [*_srun_container(arguments, run, here), *_DEAF_TO_WARNING]
     python = _python(arguments, run, here)
     worker = ["-m", "graphmill.train.worker", str(run), "--resume"]
     share = _share(arguments, here)
     if arguments.launcher == "srun":
         size = _size(arguments.ranks_per_host, arguments.cpus_per_rank, here, share)
+        if world is not None and world.samplers:
+            inside = [*_srun_container(arguments, run, here), *_DEAF_WITH_OWN_LOG, *_logs(run, world)]
+            return ["srun", *size, *inside, *python, *worker]
         return ["srun", *size, *_log(run, "rank_%t.log"), *inside, "rank", *python, *worker]
     size = _size(1, arguments.cpus_per_host, here, share)
     agent = [
@@ -65,6 +79,12 @@ def rank_command(arguments: Arguments, run: Path, here: JobHere, rendezvous: Ren
         *(f"--rdzv-endpoint={rendezvous.host}:{rendezvous.port}", f"--rdzv-id={here.job_id}.{trial}"),
     ]
     return ["srun", *size, *_log(run, "host_%n.log"), *inside, "torchrun", *python, *agent, *worker]
+
+
+def _logs(run: Path, world: World) -> list[str]:
+    """The words of `_DEAF_WITH_OWN_LOG`: its name, the folder, and by task the stem of its log."""
+    stems = (world.seat(process).stem for process in range(world.processes))
+    return ["rank", str(run), " ".join(stems)]
 
 
 def single_command(arguments: Arguments, folder: Path, words: Sequence[str], here: JobHere) -> list[str]:

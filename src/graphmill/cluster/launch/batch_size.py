@@ -23,7 +23,7 @@ from graphmill.spec.batch import BatchSpec, GraphBatchSpec, GraphSizes, Sizing
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.memory_budget import Attempt, MemoryBudget, next_size, predicted_mib
 from graphmill.spec.modelled import modelled
-from graphmill.spec.plan import Plan
+from graphmill.spec.plan import Plan, refuse_sizing_with_roles
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +57,7 @@ class BatchSizes:
 
     def find(self, experiment: Experiment, plan_of: PlanOf) -> tuple[MemoryBudget, GraphSizes | None]:
         """What was found before for the same content, or is found now, and kept; sizes of graphs, if counted."""
+        refuse_sizing_with_roles(experiment)
         search = _Search.of(experiment, plan_of)
         path = self.logs_root / FOLDER / f"{search.key}.json"
         known = _known(path)

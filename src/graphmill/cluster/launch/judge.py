@@ -25,6 +25,7 @@ from graphmill.record.events import Event, Finish, Start, Stop, events_in
 from graphmill.record.manifest import saved_steps
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder, best_effort_write
+from graphmill.spec.roles import Seat
 
 Events = list[Event]
 
@@ -60,7 +61,7 @@ class Evidence:
     started: float
     exits: Sequence[RankExit] = ()  # in the order in which they were seen; not all need be known
     killed: float = _NEVER  # when the launcher ended the ranks that were left: exits from then on carry no information
-    ahead_s: Mapping[int, float] | None = None  # by rank: how far the clock of its events is ahead of ours
+    ahead_s: Mapping[int, float] | None = None  # by process: how far the clock of its events is ahead of ours
     asked: EndingName | None = None  # to end as: stopped, interrupted, out_of_time or preempted
     lost: Sequence[LostHost] = ()
     status: int | None = None  # of srun or torchrun, which holds for all ranks if it is 0 or 75
@@ -70,10 +71,10 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How one rank, or one host, failed."""
+    """How one process, or one host, failed."""
 
-    rank: int | None  # None: a whole host
-    num_ranks: int
+    process: int | None  # its number; None: a whole host
+    who: str  # "rank 1 of 4", for a message
     host: str  # "" if the run has one host, or if unknown
     code: int | None
     what: str
@@ -82,10 +83,10 @@ class Failure:
 
     def in_words(self) -> str:
         """For a message."""
-        if self.rank is None or self.code in _OWN_STATUS:  # of the whole run, whichever rank says so first
+        if self.process is None or self.code in _OWN_STATUS:  # of the whole run, whichever rank says so first
             return self.what
         on_host = f" on {self.host}" if self.host else ""
-        return f"rank {self.rank} of {self.num_ranks} failed first{on_host}: {self.what}"
+        return f"{self.who} failed first{on_host}: {self.what}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +114,12 @@ class Judgement:
 def judge(folder: RunFolder, evidence: Evidence) -> Judgement:
     """How the attempt that began at `evidence.started` ended. Reads the run folder, writes nothing."""
     world = folder.world()
-    by_rank = [_events(folder, rank, evidence) for rank in range(world.ranks)]
+    seats = [world.seat(process) for process in range(world.processes)]
+    by_process = [_events(folder.events_path_of(seat), process, evidence) for process, seat in enumerate(seats)]
     outcome = folder.read_outcome()
-    first = _first(by_rank, evidence, several_hosts=world.hosts > 1)
-    ending = _ending(by_rank, evidence, first, None if outcome is None else outcome.status)
-    silent = [events for events, code in zip(by_rank, _codes(by_rank, evidence), strict=True) if code is None]
+    first = _first(by_process, seats, evidence, several_hosts=world.hosts > 1)
+    ending = _ending(by_process, evidence, first, None if outcome is None else outcome.status)
+    silent = [events for events, code in zip(by_process, _codes(by_process, evidence), strict=True) if code is None]
     lost_hosts = sorted({_host(events) for events in silent if _host(events)}) if ending.name == "lost" else []
     first = None if ending.exit_status in SAVED else first
     return Judgement(ending, first, evidence.problem, tuple(lost_hosts))
@@ -134,7 +136,7 @@ def note_outcome(folder: RunFolder, judgement: Judgement, started: float, *, mes
     is_unjudged = ending.name == "io_error" and first is None  # the launcher could not read what the ranks left
     says_so = known is not None and (known.status == ending.name or is_unjudged)
     is_noted = ending is DONE and not folder.is_command()  # by rank 0, which a command does not have
-    if is_noted or (says_so and (first is None or first.rank == 0)):
+    if is_noted or (says_so and (first is None or first.process == 0)):
         return
     epochs, steps = _progress(folder)
     outcome = Outcome(
@@ -159,10 +161,9 @@ def tail(log: Path) -> list[str]:
         return []
 
 
-def _events(folder: RunFolder, rank: int, evidence: Evidence) -> Events:
-    """What one rank wrote since the attempt began. None of a damaged file; `UnreadableError`: who knows."""
-    path = folder.events_path(rank)
-    ahead = (evidence.ahead_s or {}).get(rank, 0.0)
+def _events(path: Path, process: int, evidence: Evidence) -> Events:
+    """What a process wrote since the attempt began. None of a damaged file; `UnreadableError`: who knows."""
+    ahead = (evidence.ahead_s or {}).get(process, 0.0)
     try:
         events = events_in(path) if path.exists() else []
     except (OSError, UserError):
@@ -170,80 +171,83 @@ def _events(folder: RunFolder, rank: int, evidence: Evidence) -> Events:
     return [event for event in events if event.time - ahead >= evidence.started]
 
 
-def _first(by_rank: Sequence[Events], evidence: Evidence, *, several_hosts: bool) -> Failure | None:
+def _first(
+    by_process: Sequence[Events], seats: Sequence[Seat], evidence: Evidence, *, several_hosts: bool
+) -> Failure | None:
     """The failure that came first: by the rank's own event if it left one, else by its exit.
 
     A rank that only lost another one was not first, though it may report so before the other has exited. An exit
     without a time (srun reports none) comes after all errors that ranks recorded themselves.
     """
     found = [
-        Failure(None, len(by_rank), host.name, exits.LOST_A_RANK, f"{host.name} was lost: {host.reason}",
+        Failure(None, "", host.name, exits.LOST_A_RANK, f"{host.name} was lost: {host.reason}",
                 host.last_heartbeat, is_echo=False)
         for host in evidence.lost
     ]  # fmt: skip
-    missed = any(_code(events) == exits.LOST_A_RANK for events in by_rank)
+    missed = any(_code(events) == exits.LOST_A_RANK for events in by_process)
     exit_of = {seen.rank: seen for seen in reversed(evidence.exits)}  # the first exit of each
     order = [seen.rank for seen in evidence.exits]
-    for rank in sorted(range(len(by_rank)), key=lambda rank: order.index(rank) if rank in order else len(order)):
-        failure = _failure(rank, by_rank, exit_of.get(rank), evidence, missed=missed)
+    for process in sorted(range(len(seats)), key=lambda number: order.index(number) if number in order else len(order)):
+        failure = _failure(process, by_process, exit_of.get(process), evidence, missed=missed)
         if failure is not None:
-            host = _host(by_rank[rank]) if several_hosts else ""
-            found.append(Failure(rank, len(by_rank), host, *failure))
+            host = _host(by_process[process]) if several_hosts else ""
+            who = f"{seats[process].name} of {seats[process].num_ranks}"
+            found.append(Failure(process, who, host, *failure))
     return min(found, key=lambda failure: (failure.is_echo, failure.time), default=None)
 
 
 def _failure(
-    rank: int, by_rank: Sequence[Events], seen: RankExit | None, evidence: Evidence, *, missed: bool
+    process: int, by_process: Sequence[Events], seen: RankExit | None, evidence: Evidence, *, missed: bool
 ) -> tuple[int | None, str, float, bool] | None:
     """Code, words, time and whether it is an echo; None if the rank did not fail on its own.
 
     `missed`: another rank found one unresponsive, whereupon srun kills all, in an arbitrary order.
     """
-    events = by_rank[rank]
+    events = by_process[process]
     error = next((event for event in events if isinstance(event, recorded.Failure)), None)
     is_killed_by_us = seen is not None and (missed if seen.time is None else seen.time >= evidence.killed)
     moment = _NEVER if seen is None or seen.time is None else seen.time
     if error is not None:
         message = (error.message.splitlines() or [""])[0]
         is_echo = error.exit_code == exits.LOST_A_RANK or LOST_A_PEER.search(error.message) is not None
-        own = error.time - (evidence.ahead_s or {}).get(rank, 0.0)
+        own = error.time - (evidence.ahead_s or {}).get(process, 0.0)
         return error.exit_code, message, min(own, _NEVER if is_killed_by_us else moment), is_echo
     if _code(events) in SAVED or (seen is not None and (is_killed_by_us or not seen.failed)):
         return None
     if seen is not None:
         never_began = f": {evidence.said}" if evidence.said and not events else ""
         return seen.code, f"{seen.in_words()}{never_began}", moment, seen.code == exits.LOST_A_RANK
-    others = any(_code(other) not in (None, *SAVED) for other in by_rank)
+    others = any(_code(other) not in (None, *SAVED) for other in by_process)
     is_gone = others and not missed and evidence.asked is None and not evidence.exits
     return (None, "ended without an error", _NEVER, False) if is_gone else None
 
 
-def _ending(by_rank: Sequence[Events], evidence: Evidence, first: Failure | None, word: str | None) -> Ending:
-    codes = _codes(by_rank, evidence)
+def _ending(by_process: Sequence[Events], evidence: Evidence, first: Failure | None, word: str | None) -> Ending:
+    codes = _codes(by_process, evidence)
     if None not in codes and set(codes) <= set(SAVED):
         status = max(code for code in codes if code is not None)
         if status == exits.DONE:
             return DONE
         asked = evidence.asked if evidence.asked != "interrupted" else "stopped"  # it came too late
         return ENDINGS[asked or ending_of(status, word).name]
-    if exits.PORT_BUSY in codes and not any(isinstance(event, Start) for events in by_rank for event in events):
+    if exits.PORT_BUSY in codes and not any(isinstance(event, Start) for events in by_process for event in events):
         return ENDINGS["port_busy"]
     if evidence.asked and (first is None or first.is_echo or first.code in _KILLED):
         return ENDINGS[evidence.asked]
     code = evidence.status if first is None else first.code
-    if first is not None and first.is_echo and first.num_ranks > 1:  # the other left no word: its host is gone
+    if first is not None and first.is_echo and len(by_process) > 1:  # the other left no word: its host is gone
         code = exits.LOST_A_RANK
     return ending_of(code) if code in _OWN_STATUS and code is not None else FAILED
 
 
-def _codes(by_rank: Sequence[Events], evidence: Evidence) -> list[int | None]:
-    """By rank: the exit status, by its last event, else as the launcher saw it. None: unknown."""
+def _codes(by_process: Sequence[Events], evidence: Evidence) -> list[int | None]:
+    """By process: the exit status, by its last event, else as the launcher saw it. None: unknown."""
     seen = {rank.rank: rank.code for rank in evidence.exits}
     of_all = evidence.status if evidence.status in SAVED else None
     found: list[int | None] = []
-    for rank, events in enumerate(by_rank):
+    for process, events in enumerate(by_process):
         own = _code(events)
-        found.append(own if own is not None else seen.get(rank, of_all))
+        found.append(own if own is not None else seen.get(process, of_all))
     return found
 
 
@@ -260,7 +264,7 @@ def _code(events: Events) -> int | None:
 
 
 def _host(events: Events) -> str:
-    return next((event.hostname for event in events if isinstance(event, Start)), "")
+    return next((str(event.hostname) for event in events if hasattr(event, "hostname")), "")
 
 
 def _reason(judgement: Judgement) -> str:

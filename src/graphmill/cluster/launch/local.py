@@ -1,4 +1,4 @@
-"""The local launcher: the ranks of one run as processes of this machine; if one fails, all are ended."""
+"""The local launcher: the ranks, and samplers, of one run as processes of this machine; if one fails, all are ended."""
 
 import os
 import signal
@@ -19,6 +19,7 @@ from graphmill.cluster.launch.rank_process import RankExit, RankProcess
 from graphmill.record.endings import EndingName
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import Plan
+from graphmill.spec.world import World
 
 WORKER: Final = (sys.executable, "-m", "graphmill.train.worker")
 GRACE_S: Final = 5.0  # for the others, once a rank has failed
@@ -46,14 +47,14 @@ def run_ranks(
     with reserved_port() as port, _remembered_signals() as signals:
         shared = shared_environment(
             os.environ if environ is None else environ,
-            ranks=world.ranks,
-            ranks_here=world.ranks,
+            processes=world.processes,
+            processes_here=world.processes,
             threads=world.threads,
             address="127.0.0.1",
             port=port,
             interface="lo",
         )
-        ranks = _start(folder, world.ranks, arguments, shared)
+        ranks = _start(folder, world, arguments, shared)
         try:
             ended, killed = _supervise(ranks, signals, grace_s)
         finally:
@@ -137,8 +138,8 @@ def reserved_port(address: str = "127.0.0.1", port: int = 0) -> Iterator[int]:
 def shared_environment(
     environ: Mapping[str, str],
     *,
-    ranks: int,
-    ranks_here: int,
+    processes: int,
+    processes_here: int,
     threads: int,
     address: str,
     port: int,
@@ -147,8 +148,8 @@ def shared_environment(
     """What all ranks of one host share; the names are torchrun's. Rank 0 listens at `address`:`port`."""
     return {
         **environ,
-        "WORLD_SIZE": str(ranks),
-        "LOCAL_WORLD_SIZE": str(ranks_here),
+        "WORLD_SIZE": str(processes),
+        "LOCAL_WORLD_SIZE": str(processes_here),
         "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
         "OMP_NUM_THREADS": str(threads),
@@ -158,12 +159,12 @@ def shared_environment(
     }
 
 
-def _start(folder: RunFolder, num_ranks: int, command: Sequence[str], environ: Mapping[str, str]) -> list[RankProcess]:
+def _start(folder: RunFolder, world: World, command: Sequence[str], environ: Mapping[str, str]) -> list[RankProcess]:
     ranks: list[RankProcess] = []
     try:
-        for number in range(num_ranks):
+        for number in range(world.processes):
             own = {**environ, "RANK": str(number), "LOCAL_RANK": str(number)}
-            ranks.append(RankProcess(number, command, own, folder.log_path(number)))
+            ranks.append(RankProcess(number, command, own, folder.log_path_of(world.seat(number))))
     except BaseException:
         for rank in ranks:
             rank.kill()
@@ -196,8 +197,8 @@ def _supervise(ranks: Sequence[RankProcess], signals: _Signals, grace_s: float) 
 
 def _report(judgement: Judgement, first: Failure, ranks: Sequence[RankProcess], folder: RunFolder) -> None:
     """Show the first error before its echoes in other ranks; those stay in their logs."""
-    assert first.rank is not None, "hosts are lost over SSH only"
-    rank = ranks[first.rank]
+    assert first.process is not None, "hosts are lost over SSH only"
+    rank = ranks[first.process]
     lines = rank.tail(TAIL_LINES)
     if rank.shown is not None:
         rank.shown.release()

@@ -34,6 +34,8 @@ from graphmill.cluster.staging.progress import shown_progress
 from graphmill.graph.header import FILE_NAME, ArrayRecord, Header, read_header
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.staged import (
+    LABEL_ARRAYS,
+    LABELS,
     ROOT_VARIABLE,
     FileState,
     Share,
@@ -73,7 +75,7 @@ class Dataset:
     checksum: str
     sizes: dict[str, int]  # relative path → bytes
     xxh3: dict[str, str]  # of those that metadata.json has a checksum of
-    share: Share | None = None  # of a graph in parts; None: all there is
+    share: Share | None = None  # of what there is; None: all of it
 
     @property
     def bytes(self) -> int:
@@ -145,9 +147,12 @@ def _refuse_absent(folder: Path, share: Share, metadata: "PartsMetadata") -> Non
 
 
 def _arrays_of(folder: Path, share: Share) -> dict[str, ArrayRecord]:
-    """The arrays of a graph in parts that the share has."""
-    from graphmill.partition.metadata import files_of, read_parts_metadata
+    """The arrays of a graph that the share has."""
+    from graphmill.partition.metadata import files_of, is_parts, read_parts_metadata
 
+    if share == LABELS and not is_parts(folder):
+        arrays = read_header(folder).arrays
+        return {name: arrays[name] for name in LABEL_ARRAYS}
     metadata = read_parts_metadata(folder)
     unknown = [part for part in share.parts if part >= metadata.num_parts]
     if unknown:
@@ -326,9 +331,9 @@ def stage_for_run(
 
 
 def _share_of(folder: RunFolder) -> Share | None:
-    """What this host needs of a run's graph, if that is in parts."""
+    """What this host needs of a run's graph, if that is in parts or others sample; None: all of it."""
     plan = None if folder.is_command() else folder.read_plan()
-    if plan is None or plan.task.in_parts is None:
+    if plan is None or (plan.task.in_parts is None and plan.roles is None):
         return None
     from graphmill.partition.shares import share_of_plan
 
@@ -336,7 +341,7 @@ def _share_of(folder: RunFolder) -> Share | None:
     number = "0" if world.hosts == 1 else os.environ.get(_HOST_NUMBER, "")
     if not (number.isascii() and number.isdecimal() and int(number) < world.hosts):
         raise UserError(
-            f"{folder.path} trains on a graph in parts, on {world.hosts} hosts, and {_HOST_NUMBER} does not say which"
+            f"{folder.path} needs other data on each of {world.hosts} hosts, and {_HOST_NUMBER} does not say which"
             " of them this one is",
             fix=f"start this with srun, once per host; or by hand with {_HOST_NUMBER}=N, counted from 0",
         )

@@ -14,6 +14,8 @@ from graphmill.spec.job.resolve import Job, signal_before_s
 from graphmill.spec.job.site import Site
 from graphmill.spec.job.text import text_problems
 from graphmill.spec.load import inline_experiment
+from graphmill.spec.roles import fits
+from graphmill.spec.world import World
 
 _SECTION: Final = "slurm."
 _RANKS: Final = "train.ranks"
@@ -81,13 +83,18 @@ def _size(
     hosts = slurm.hosts if "hosts" in slurm.model_fields_set else job.hosts
     each = job.ranks_per_host if slurm.ranks_per_host == "auto" else slurm.ranks_per_host
     if ranks != "auto":
-        if ranks % hosts:
-            what = f"is {ranks}, which does not divide among {hosts} hosts"
-            problems.append(Problem(_RANKS, what, f"give {-(-ranks // hosts) * hosts}, or other slurm.hosts"))
-        elif slurm.ranks_per_host not in ("auto", ranks // hosts):
-            what = f"is {ranks}, but {hosts} hosts with slurm.ranks_per_host={each} start {hosts * each}"
+        processes = ranks + job.samplers  # which stay
+        with_samplers = f" with {job.samplers} samplers" if job.samplers else ""
+        if processes % hosts:
+            what = f"is {ranks}{with_samplers}, which does not divide among {hosts} hosts"
+            fitting = -(-processes // hosts) * hosts - job.samplers
+            problems.append(Problem(_RANKS, what, f"give {fitting}, or other slurm.hosts"))
+        elif slurm.ranks_per_host not in ("auto", processes // hosts):
+            what = f"is {ranks}{with_samplers}, but {hosts} hosts with slurm.ranks_per_host={each} start {hosts * each}"
             problems.append(Problem(_RANKS, what, "leave out one of the two"))
-        each = max(1, ranks // hosts)
+        each = max(1, processes // hosts)
+    elif hosts != job.hosts and job.samplers and slurm.ranks_per_host == "auto":  # as many ranks go on
+        each = max(1, (job.ranks + job.samplers) // hosts)
     if hosts != job.hosts:
         yield "hosts", hosts
         stem, number = job.name.removesuffix(f"-n{job.hosts}"), f"-n{job.hosts}"
@@ -96,10 +103,19 @@ def _size(
         return
     yield "ranks_per_host", each
     yield "cpus_per_rank", max(1, job.cpus_per_host // each)
-    if job.gpus_per_host == job.ranks_per_host:
-        yield "gpus_per_host", each
+    before, now = _ranks_here(job, job.hosts, job.ranks_per_host), _ranks_here(job, hosts, each)
+    if job.gpus_per_host == before:
+        yield "gpus_per_host", now
         if job.gres is not None:
-            yield "gres", _GPUS.sub(rf"\g<1>{each}", job.gres)
+            yield "gres", _GPUS.sub(rf"\g<1>{now}", job.gres)
+
+
+def _ranks_here(job: Job, hosts: int, processes: int) -> int:
+    """On each host that has ranks; all of its processes, where roles do not fit: that is refused elsewhere."""
+    ranks = hosts * processes - job.samplers
+    if not job.samplers or ranks < 1 or not fits(job.samplers, ranks, hosts):
+        return processes
+    return World(hosts=hosts, ranks=ranks, threads=1, samplers=job.samplers).ranks_per_host
 
 
 def _changes(job: Job, slurm: SlurmSpec, site: Site, problems: list[Problem]) -> Iterator[tuple[str, Any]]:

@@ -94,7 +94,8 @@ class SlurmSpec(Spec):
     time: str | int | None = Field(None, description="limit of a job: minutes, HH:MM:SS or D-HH:MM:SS")
     hosts: PositiveInt = Field(1, description="machines (--nodes)")
     ranks_per_host: PositiveInt | Literal["auto"] = Field(
-        "auto", description="processes on each; auto: train.ranks ÷ hosts, else one per GPU, else one"
+        "auto",
+        description="processes on each; auto: train.ranks ÷ hosts, else one per GPU, else one; with roles as they say",
     )
     gpus_per_host: int | None = Field(None, ge=0, description="GPUs of each host (--gpus-per-node)")
     gres: str | None = Field(None, description="generic resources of each host, such as gpu:v100:1 (--gres)")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from pydantic import Field, model_validator
 
 from graphmill.base.amounts import mib_of, seconds_of
+from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
 from graphmill.config.problems import Problem, refuse
 from graphmill.runtime.snapshot import Snapshot
@@ -35,6 +36,7 @@ from graphmill.spec.job.options import (
 )
 from graphmill.spec.job.site import HostKind, Site
 from graphmill.spec.job.text import is_text, pattern_problems, text_problems
+from graphmill.spec.roles import RolesSpec, fits, hosts_that_train, refuse_other_ranks
 
 if TYPE_CHECKING:
     from graphmill.spec.plan import Plan
@@ -101,8 +103,9 @@ class Job(Spec):
     constraint: str | None
     time_s: int = Field(description="limit of one job, in seconds")
     hosts: int
-    ranks_per_host: int
-    cpus_per_rank: int = Field(description="CPUs as Slurm counts them")
+    ranks_per_host: int = Field(description="processes; with samplers those of both roles")
+    samplers: int = Field(0, description="of the processes on all hosts, those that only sample; 0: there are no roles")
+    cpus_per_rank: int = Field(description="of each process, CPUs as Slurm counts them")
     gpus_per_host: int
     gres: str | None = Field(description="instead of --gpus-per-node")
     mem: str | None
@@ -150,8 +153,8 @@ class Job(Spec):
 
     @property
     def ranks(self) -> int:
-        """Over all hosts."""
-        return self.hosts * self.ranks_per_host
+        """Over all hosts; samplers are none."""
+        return self.hosts * self.ranks_per_host - self.samplers
 
     @property
     def cpus_per_host(self) -> int:
@@ -177,9 +180,10 @@ def resolve_job(
     folders are seen from; without it the script depends on where sbatch is called.
     """
     if plan is not None:
-        slurm = experiment.slurm.model_copy(update={"hosts": plan.hosts, "ranks_per_host": plan.ranks_per_host})
+        each = plan.world.processes_per_host
+        slurm = experiment.slurm.model_copy(update={"hosts": plan.hosts, "ranks_per_host": each})
         train = experiment.train.model_copy(update={"ranks": plan.ranks, "device": plan.device})
-        experiment = experiment.model_copy(update={"slurm": slurm, "train": train})
+        experiment = experiment.model_copy(update={"slurm": slurm, "train": train, "roles": plan.roles})
     slurm = _with_site(experiment, site)
     if called_in is not None:
         slurm = _absolute(slurm, called_in)
@@ -196,6 +200,7 @@ def resolve_job(
         site=site.name,
         time_s=sizes.asked.time_s,
         ranks_per_host=sizes.ranks,
+        samplers=0 if experiment.roles is None else experiment.roles.samplers,
         cpus_per_rank=sizes.cpus_per_rank,
         gpus_per_host=sizes.asked.gpus,
         gres=slurm.gres or (f"gpu:{sizes.asked.gpus}" if site.gpus_as == "gres" and sizes.asked.gpus else None),
@@ -303,12 +308,40 @@ def _gpus(experiment: Experiment, slurm: SlurmSpec, site: Site, in_gres: int | N
     if in_gres is not None:
         return in_gres
     none_has_gpus = bool(kinds) and not any(kind.gpus for kind in kinds.values())
-    return 0 if experiment.train.device == "cpu" or none_has_gpus else site.defaults.gpus_per_host
+    if experiment.train.device == "cpu" or none_has_gpus:
+        return 0
+    roles = experiment.roles
+    if roles is None or not fits(roles.samplers, roles.trainers, slurm.hosts):
+        return site.defaults.gpus_per_host
+    return min(site.defaults.gpus_per_host, roles.trainers // hosts_that_train(roles, slurm.hosts))
+
+
+def _of_roles(
+    roles: RolesSpec, ranks: int | Literal["auto"], slurm: SlurmSpec, gpus: int, problems: list[Problem]
+) -> int:
+    """Processes of each host, of both roles."""
+    try:
+        refuse_other_ranks(roles, ranks)
+        train_on = hosts_that_train(roles, slurm.hosts)
+    except UserError as error:
+        problems.append(Problem("roles", error.message.removeprefix("roles: "), error.fix))
+        return 1
+    each, trainers_here = roles.num_processes // slurm.hosts, roles.trainers // train_on
+    if slurm.ranks_per_host not in ("auto", each):
+        what = f"is {slurm.ranks_per_host} on {slurm.hosts} hosts, but roles starts {each} processes on each"
+        problems.append(Problem("slurm.ranks_per_host", what, "leave it out"))
+    if gpus and trainers_here > gpus:
+        what = f"puts {trainers_here} trainers on a host, and each wants a GPU, but a host has {gpus}"
+        fix = f"set roles.trainers={gpus * train_on}, slurm.gpus_per_host={trainers_here}, or train.device=cpu"
+        problems.append(Problem("roles.trainers", what, fix))
+    return each
 
 
 def _ranks(experiment: Experiment, slurm: SlurmSpec, gpus: int, problems: list[Problem]) -> int:
     """Of each host."""
     in_all, each = experiment.train.ranks, slurm.ranks_per_host
+    if experiment.roles is not None:
+        return _of_roles(experiment.roles, in_all, slurm, gpus, problems)
     if in_all != "auto" and in_all % slurm.hosts:
         up = -(-in_all // slurm.hosts) * slurm.hosts
         problems.append(

@@ -154,8 +154,9 @@ def _none(plan: TaskPlan, given: Iterable[str]) -> Sequence[str]:
 class Kind(Generic[E, I, P]):
     """A learning problem, as everything that is not its own page or folder sees it.
 
-    `store`, `task`, `prepare`, `recognise`, `raw`, the values of `layouts_out` and `score_baselines` are dotted names,
-    `package.module:NAME`, imported only when they are needed: the control plane reads this page and no torch.
+    `store`, `task`, `prepare`, `batch_server`, `recognise`, `raw`, the values of `layouts_out` and `score_baselines`
+    are dotted names, `package.module:NAME`, imported only when they are needed: the control plane reads this page and
+    no torch.
     """
 
     name: str  # what `task.kind` says; of a task outside this package the dotted path of its KIND
@@ -194,6 +195,7 @@ class Kind(Generic[E, I, P]):
     former_names: Mapping[str, str] = field(default_factory=dict)  # of columns, in runs of version 0.1.0
     repetitions: Mapping[str, str] = field(default_factory=dict)  # keys in which repetitions differ, as rng seeds do
     takes_measures: bool = False  # whether its ranks compute those of train.measures
+    batch_server: str = ""  # class of what samplers do: tasks.task.ServesBatches; "": every rank makes its own batches
     measures_since_0_1: tuple[str, ...] = ()  # names of measures that runs of version 0.1.0 lack
     own_columns: Mapping[str, Column] = field(default_factory=dict)  # of metrics.csv, after those of every task
     columns: Mapping[str, Column] = field(init=False)  # of metrics.csv, in order

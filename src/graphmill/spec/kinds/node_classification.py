@@ -190,7 +190,8 @@ class NodeClassificationPlan(TaskPlan):
         """How its graph is divided among hosts; None: it is stored whole."""
         if self.partition is None or self.dataset.num_parts is None:
             return None
-        return InParts(self.dataset.num_parts, self.partition.placement, self.partition.topology)
+        asked = self.partition
+        return InParts(self.dataset.num_parts, asked.placement, asked.topology, asked.seeds)
 
     @property
     def tied_to_ranks(self) -> str:
@@ -430,6 +431,7 @@ KIND: Final = Kind(
     loss_unit="nats",
     own_columns=FETCHING,
     takes_measures=True,
+    batch_server="graphmill.tasks.node_classification.serving:BatchServer",
     experiment=NodeClassificationExperiment,
     info=GraphInfo,
     plan=NodeClassificationPlan,

@@ -11,7 +11,7 @@ from graphmill.spec.kinds.kind import TaskPlan
 from graphmill.spec.kinds.node_classification import LOGISTIC, MAJORITY, PROPAGATED, NodeClassificationPlan
 from graphmill.tasks.baselines import BaselineScore
 from graphmill.tasks.classification import measures_of_guesses
-from graphmill.tasks.node_classification.parts import PartedLabelledGraph, open_graph
+from graphmill.tasks.node_classification.parts import PartedLabelledGraph, open_graph, open_labels
 from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.tasks.task import Split
 
@@ -19,7 +19,8 @@ from graphmill.tasks.task import Split
 def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split]) -> Iterator[BaselineScore]:
     """`tasks.baselines.ScoresBaselines` of node classification."""
     assert isinstance(own, NodeClassificationPlan)
-    store = open_graph(Path(own.dataset.path))
+    reads_features = set(names) != {MAJORITY.name}
+    store = (open_graph if reads_features else open_labels)(Path(own.dataset.path))
     for name in names:
         guesses = _guesses(own, store, name)
         for split in splits:

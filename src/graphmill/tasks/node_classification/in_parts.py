@@ -84,7 +84,7 @@ class GraphInParts:
         own, path, group = self.own, Path(self.own.dataset.path), self.group
         store = PartedLabelledGraph.open(path)
         refuse_other_data(own.dataset, store.metadata.checksum)
-        placement = placement_of(self.asked, store.metadata.num_parts, group)
+        placement = placement_of(self.asked, store.metadata.num_parts, ranks=group.world_size, hosts=group.num_hosts)
         graph = PartedGraph.open(
             path,
             parts=placement.parts_of(group.rank),
@@ -223,8 +223,8 @@ class GraphInParts:
         return tuple(batch[owners == rank] for rank in range(self.group.world_size))
 
 
-def placement_of(asked: PartitionSpec, num_parts: int, group: Group) -> Placement:
+def placement_of(asked: PartitionSpec, num_parts: int, *, ranks: int, hosts: int) -> Placement:
     """Where parts lie, in hosts or in single ranks: those of this attempt, however many were planned."""
     if asked.placement == "per_rank":
-        return Placement(num_parts, group.world_size, 1)
-    return Placement(num_parts, group.num_hosts, group.world_size // group.num_hosts)
+        return Placement(num_parts, ranks, 1)
+    return Placement(num_parts, hosts, ranks // hosts)

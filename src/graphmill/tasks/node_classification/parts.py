@@ -21,6 +21,11 @@ def open_graph(path: Path) -> "LabelledGraphStore | PartedLabelledGraph":
     return PartedLabelledGraph.open(path) if is_parts(path) else LabelledGraphStore.open(path)
 
 
+def open_labels(path: Path) -> "LabelledGraphStore | PartedLabelledGraph":
+    """The same, where classes and splits alone are read: the features and the edges need not be on this host."""
+    return PartedLabelledGraph.open(path) if is_parts(path) else LabelledGraphStore.open_labels(path)
+
+
 class PreparedGraph:
     """What the kind names as its store: `open` gives the graph as it was prepared, whole or in parts."""
 

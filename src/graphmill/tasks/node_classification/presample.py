@@ -4,11 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from graphmill.graph.keys import drawn
-from graphmill.graph.sampled import NodeIds
 from graphmill.graph.topology import Topology
 from graphmill.partition.parts import PartedGraph
 from graphmill.partition.placement import Placement
@@ -19,6 +15,7 @@ from graphmill.sample.presampled.schedule import EpochSource, PresampledSampler,
 from graphmill.sample.schedule import Assign, SeedSchedule
 from graphmill.spec.kinds.node_classification import GraphSageSpec, NodeClassificationPlan
 from graphmill.spec.plan import Plan
+from graphmill.tasks.node_classification.owners import Owners
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph, open_graph
 from graphmill.tasks.node_classification.store import LabelledGraphStore
 
@@ -101,7 +98,7 @@ def _in_parts(plan: Plan, own: NodeClassificationPlan, store: PartedLabelledGrap
     if asked.seeds == "owner":
         per_place = 1 if asked.placement == "per_rank" else plan.ranks_per_host
         placement = Placement(known.num_parts, plan.ranks // per_place, per_place)
-        owners = _Owners(PartedGraph.open(store.path, parts=(), whole_topology=False), placement)
+        owners = Owners(PartedGraph.open(store.path, parts=(), whole_topology=False), placement)
         seeds, assign = f"owner, {plan.ranks // per_place} times {per_place} ranks of parts {known.checksum}", owners
     return _Graph(
         known.store_checksum, num_entries, lambda: _whole_topology(store, undirected=own.undirected), seeds, assign
@@ -110,17 +107,3 @@ def _in_parts(plan: Plan, own: NodeClassificationPlan, store: PartedLabelledGrap
 
 def _whole_topology(store: PartedLabelledGraph, *, undirected: bool) -> Topology:
     return PartedGraph.open(store.path, parts=(), whole_topology=True).topology(undirected=undirected)
-
-
-@dataclass(frozen=True, slots=True)
-class _Owners:
-    """Seeds go to the rank that alone answers for them."""
-
-    graph: PartedGraph
-    placement: Placement
-
-    def __call__(self, batch: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
-        book, world_size = self.graph.book, self.placement.world_size
-        first_owned = [self.placement.own_range(rank, book.offsets)[0] for rank in range(world_size)]
-        owners = np.searchsorted(np.array(first_owned), book.storage_of(NodeIds(batch)), side="right") - 1
-        return tuple(batch[owners == rank] for rank in range(world_size))

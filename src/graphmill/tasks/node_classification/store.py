@@ -71,6 +71,15 @@ class LabelledGraphStore(GraphStore):
         check_arrays(path, metadata.arrays)
         return cls(path, metadata)
 
+    @classmethod
+    def open_labels(cls, path: Path) -> "LabelledGraphStore":
+        """The same of a graph whose classes and splits alone are read: the other files need not be here."""
+        metadata = read_metadata(path, StoreMetadata, KIND.name)
+        if problem := metadata.disagreement():
+            raise damaged(path / FILE_NAME, problem)
+        check_arrays(path, {name: metadata.arrays[name] for name in ("y", "split")}, notes=False)
+        return cls(path, metadata)
+
     def verify(self) -> None:
         """Read everything: checksums of all files, then what the arrays promise. `UserError` names the first breach."""
         arrays = verify_graph(self.path, self.metadata)

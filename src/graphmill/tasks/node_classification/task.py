@@ -23,6 +23,7 @@ from graphmill.sample.collect import Collector, NeighbourSource, sample_window
 from graphmill.sample.feed import feed
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule, contiguous_shares
+from graphmill.sample.service.served import Served
 from graphmill.spec.columns import Cell
 from graphmill.spec.kinds.node_classification import (
     GraphDatasetSpec,
@@ -42,6 +43,7 @@ from graphmill.tasks.node_classification.model import DTYPE_OF, EdgeIndexModel, 
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph
 from graphmill.tasks.node_classification.portable import NodeClassifier, OnStandardised
 from graphmill.tasks.node_classification.presample import presampled
+from graphmill.tasks.node_classification.served_graph import ServedGraph
 from graphmill.tasks.node_classification.source import GraphSource, SharedSource, WholeGraph, in_order_of_nodes, windows
 from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.tasks.task import SPLITS, Measures, Pause, Predictions, Split, never_pause
@@ -56,9 +58,11 @@ class NodeClassification:
     plan: Plan
     own: NodeClassificationPlan
     group: Group
+    served: Served | None = None  # by a process that samples, which holds the graph; None: this one does
     model: GraphSage | EdgeIndexModel = field(init=False)
     schedule: SeedSchedule = field(init=False)
-    source: GraphSource = field(init=False)
+    source: GraphSource = field(init=False)  # unless it is served
+    graph: GraphSource | ServedGraph = field(init=False)  # what it knows of the graph
     loss: ClassifierLoss = field(init=False)
     custom_measures: CustomMeasures = field(init=False)
     sampler: NeighbourSource = field(init=False)
@@ -67,15 +71,20 @@ class NodeClassification:
 
     def __post_init__(self) -> None:
         plan, own = self.plan, self.own
-        self.source = _source(plan, own, self.group)
-        scale = self.source.standardise()
+        if self.served is None:
+            self.source = self.graph = _source(plan, own, self.group)
+        else:
+            self.graph = ServedGraph(own, self.group, self.served)
+        scale = self.graph.standardise()
         self.model = build_model(plan, own, rank=self.group.rank, standardise=scale).to(self.group.device)
-        train_ids = drawn(self.source.nodes_in("train"), own.dataset.num_train, plan.seed)
-        assign = self.source.assign or partial(contiguous_shares, world_size=self.group.world_size)
+        train_ids = drawn(self.graph.nodes_in("train"), own.dataset.num_train, plan.seed)
+        assign = self.graph.assign or partial(contiguous_shares, world_size=self.group.world_size)
         self.schedule = SeedSchedule.equal(train_ids, plan.batches, plan.seed, assign)
         num_classes, labels = own.dataset.num_classes, self._labels_of(train_ids)
         self.loss = ClassifierLoss.of(plan, own.loss, self.group, num_classes=num_classes, labels=labels)
         self.custom_measures = CustomMeasures.of(plan)
+        if isinstance(self.graph, ServedGraph):
+            return
         self.sampler = self._sampler()
         self.collector = Collector(
             self.source.labels,
@@ -96,6 +105,11 @@ class NodeClassification:
 
     def batches(self, epoch: int, first_step: int) -> Generator[MiniBatch]:
         """The mini-batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
+        if isinstance(self.graph, ServedGraph):
+            num_steps = self.plan.calendar.steps_in(epoch) - first_step
+            with closing(self.graph.served.batches(epoch, first_step, num_steps)) as batches:
+                yield from feed(batches, self.group.device, self.group.spans)
+            return
         if isinstance(self.source, SharedSource):
             self.source.mark()
             self._fetch_began = self.group.spans.seconds["fetch"]
@@ -105,13 +119,15 @@ class NodeClassification:
 
     def epoch_facts(self) -> Mapping[str, Cell]:
         """What its loaders fetched from other ranks; nothing of a graph that is stored whole."""
+        if isinstance(self.graph, ServedGraph):
+            return self.graph.epoch_facts()
         if not isinstance(self.source, SharedSource):
             return {}
         return {**self.source.facts(), "fetch_s": self.group.spans.seconds["fetch"] - self._fetch_began}
 
     def weights(self, epoch: int, step: int) -> tuple[float, ...]:
         """Sums of the class weights of every rank's seeds; their number if each counts 1."""
-        return self.loss.weights(self.schedule, self.source.labels, epoch, step)
+        return self.loss.weights(self.schedule, self.graph.labels, epoch, step)
 
     def loss_sum(self, batch: MiniBatch) -> Tensor:
         """The plan's loss summed over the seeds of a batch; cross-entropy by the weights of their classes, nats."""
@@ -120,7 +136,7 @@ class NodeClassification:
     def evaluate(self, split: Split, pause: Pause = never_pause) -> Measures:
         """Measures of a split by exact inference, the same on every rank; all ranks must call it."""
         self.model.eval()
-        nodes, logits = self._exact_logits(self.source.nodes_in(split), pause)
+        nodes, logits = self.exact_logits(self.graph.nodes_in(split), pause)
         labels = self._labels_of(nodes)
         total = tally(logits, labels)
         seeds, device = EvaluationSeeds(SeedIds(nodes)), self.group.device
@@ -136,7 +152,7 @@ class NodeClassification:
         whole = self._whole("predictions are")
         nodes = np.arange(whole.store.metadata.num_nodes) if splits is None else self._nodes_of(splits)
         self.model.eval()
-        _, logits = self._exact_logits(nodes, never_pause)
+        _, logits = self.exact_logits(nodes, never_pause)
         values: dict[str, np.ndarray] = {
             "split": self._split_names(whole.store.metadata.num_nodes)[nodes],
             "label": np.ma.masked_equal(whole.labels[nodes], -1),
@@ -215,27 +231,27 @@ class NodeClassification:
         everyone = in_order_of_nodes(self.group, nodes, logits)
         values = torch.zeros(len(self.plan.measures), dtype=torch.float64)
         if self.group.rank == 0:
-            values = self.custom_measures.of_split(everyone.float(), self._labels_of(self.source.nodes_in(split)))
+            values = self.custom_measures.of_split(everyone.float(), self._labels_of(self.graph.nodes_in(split)))
         return self.custom_measures.by_name(self.group.sum_numbers(values), split, tells=self.group.rank == 0)
 
     def _labels_of(self, ids: NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(self.source.labels[ids])  # a copy: torch cannot hold what is mapped read-only
+        return torch.from_numpy(self.graph.labels[ids])  # a copy: torch cannot hold what is mapped read-only
 
     def _nodes_of(self, splits: Sequence[Split]) -> np.ndarray:
-        return np.sort(np.concatenate([self.source.nodes_in(split) for split in splits]))
+        return np.sort(np.concatenate([self.graph.nodes_in(split) for split in splits]))
 
     def _whole(self, what: str) -> WholeGraph:
-        if not isinstance(self.source, WholeGraph):
+        if not isinstance(self.graph, WholeGraph):
             raise UserError(
                 f"{what} made of a graph that is stored whole, and {self.own.dataset.path} is partitioned",
                 fix="name the graph that was partitioned: --dataset NAME",
             )
-        return self.source
+        return self.graph
 
     def _split_names(self, num_nodes: int) -> np.ndarray:
         names = np.full(num_nodes, "none", dtype="U5")
         for split in SPLITS:
-            names[self.source.nodes_in(split)] = split
+            names[self.graph.nodes_in(split)] = split
         return names
 
     def _embeddings(self, whole: WholeGraph, nodes: np.ndarray) -> np.ndarray:
@@ -261,7 +277,10 @@ class NodeClassification:
                         batch = self.collector.collect(one, its)
                     yield batch
 
-    def _exact_logits(self, nodes: np.ndarray, pause: Pause) -> tuple[np.ndarray, Tensor]:
+    def exact_logits(self, nodes: np.ndarray, pause: Pause) -> tuple[np.ndarray, Tensor]:
+        """This rank's share of `nodes` and their logits, without sampling. All ranks must call it."""
+        if isinstance(self.graph, ServedGraph):
+            return self.graph.exact_logits(self.model, nodes, pause)
         if isinstance(self.model, GraphSage):
             return self.source.exact_logits(self.model, nodes, pause)
         shares = np.array_split(nodes, self.group.world_size)

@@ -66,7 +66,8 @@ def start(agent, new_run):
         agent.write(
             encode(
                 Start(
-                    run=str(folder.path), ranks=(0, 1), num_ranks=2, threads=plan.threads, resume=False,
+                    run=str(folder.path), processes=(0, 1), stems=("rank_0", "rank_1"), num_processes=2,
+                    threads=plan.threads, resume=False,
                     master="127.0.0.1", port=1,
                     interface="lo", command=(sys.executable, str(PROGRAM), *behaviour, "--"),
                 )

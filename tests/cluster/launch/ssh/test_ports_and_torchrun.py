@@ -142,3 +142,21 @@ def test_hosts_that_have_their_own_parts_and_no_more(hosts, hosts_file, environ,
     assert losses[0] == losses[1]
     starts = [rank_0(tmp_path / "logs" / "run", "start")[0]["data"]]
     assert starts[0].endswith(".parts_0.topology")
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_hosts_that_train_are_served_by_one_that_samples(hosts, hosts_file, environ, tmp_path):
+    """Two hosts of a trainer each, a third with the sampler: batches go over the network."""
+    logs, roles = tmp_path / "logs", ("-O", "roles.samplers=1", "-O", "roles.trainers=2")
+    listed = hosts_file(3, ranks=None)
+    done = subprocess.run(launch_words(hosts, listed, logs, *EXPERIMENT, *roles), env=environ, capture_output=True,
+                          text=True, timeout=2 * HANG_S, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    here = [sys.executable, "-m", "graphmill.cli", "train", *EXPERIMENT, "--ranks", "2", "--run-id", "here"]
+    subprocess.run([*here, "--logs-root", str(logs)], env=environ, check=True, capture_output=True)
+    hashes = [[event["parameter_hash"] for event in rank_0(logs / name, "sync")] for name in ("run", "here")]
+    assert hashes[0] == hashes[1]
+    starts = {path.stem: json.loads(path.read_text().splitlines()[0])["hostname"]
+              for path in (logs / "run" / "events").iterdir()}  # fmt: skip
+    assert starts == {"rank_0": "host1", "rank_1": "host2", "sampler_0": "host3"}

@@ -9,6 +9,7 @@ from graphmill.cluster.launch.ssh.session import Session
 from graphmill.cluster.launch.ssh.wire import HostInfo
 from graphmill.runtime.code import code_checksum
 from graphmill.spec.plan import MachineInfo, Plan
+from graphmill.spec.roles import RolesSpec, hosts_that_train
 from graphmill.spec.world import World, world_of
 
 
@@ -42,10 +43,11 @@ def refuse_other_code(sessions: Sequence[Session]) -> None:
             )
 
 
-def machine_of_each(sessions: Sequence[Session]) -> MachineInfo:
-    """The least cores and GPUs of any host."""
+def machine_of_each(sessions: Sequence[Session], roles: RolesSpec | None = None) -> MachineInfo:
+    """The least cores of any host, and the least GPUs of any that trains: one that only samples needs none."""
     facts = [_info(session) for session in sessions]
-    return MachineInfo(num_cores=min(fact.num_cores for fact in facts), num_gpus=min(fact.num_gpus for fact in facts))
+    train = facts if roles is None else facts[: hosts_that_train(roles, len(facts))]
+    return MachineInfo(num_cores=min(fact.num_cores for fact in facts), num_gpus=min(fact.num_gpus for fact in train))
 
 
 def unequal(sessions: Sequence[Session]) -> str | None:
@@ -88,7 +90,7 @@ def world_on(hosts: HostList, plan: Plan, last: World, machine: MachineInfo) -> 
 
     Raises a `UserError` if the plan cannot be run by them.
     """
-    if hosts.num_ranks is None and last.ranks % len(hosts.hosts):
+    if hosts.num_ranks is None and not last.samplers and last.ranks % len(hosts.hosts):
         raise UserError(
             f"{plan.run_id} has {last.ranks} ranks, which do not divide among the {len(hosts.hosts)} hosts in"
             f" {hosts.source}",

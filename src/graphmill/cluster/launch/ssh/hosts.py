@@ -15,6 +15,7 @@ from graphmill.config.draft import Draft
 from graphmill.config.frozen import Spec
 from graphmill.config.problems import Problem, refuse
 from graphmill.config.yaml_text import Document, read_document
+from graphmill.spec.roles import RolesSpec
 
 S = TypeVar("S", bound=Spec)
 
@@ -220,8 +221,14 @@ class _Reader:
         self.problems.append(Problem(where, what, fix))
 
 
-def refuse_ranks(hosts: HostList, asked: int | str, source: str) -> None:
+def refuse_ranks(hosts: HostList, asked: int | str, source: str, roles: RolesSpec | None = None) -> None:
     """Raise a `UserError` if an experiment asks for another number of ranks than the hosts are to start."""
+    if roles is not None and hosts.num_ranks not in (None, roles.trainers):
+        raise UserError(
+            f"{source} says roles.trainers={roles.trainers}, but {hosts.source} starts {hosts.num_ranks} ranks:"
+            f" {hosts.hosts[0].num_ranks} on each of {len(hosts.hosts)} hosts",
+            fix=f"leave `ranks` out of {hosts.source}: the roles say what each host starts",
+        )
     if hosts.num_ranks is None or asked in ("auto", hosts.num_ranks):
         return
     raise UserError(

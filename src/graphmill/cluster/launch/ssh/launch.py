@@ -31,6 +31,7 @@ from graphmill.cluster.launch.ssh.wire import CANNOT_LISTEN, Check, Checked, Sta
 from graphmill.record.attempts import Begun, attempt
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import MachineInfo, Plan
+from graphmill.spec.roles import RolesSpec, Seat
 from graphmill.spec.world import World
 
 _log = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class HostRow:
     """What will run on one host: a line of `--dry-run`."""
 
     name: str
-    ranks: tuple[int, ...]
+    seats: tuple[Seat, ...]
     python: str
     num_cores: int
     num_gpus: int
@@ -58,6 +59,7 @@ class Launch:
     logs_root: Path
     make_plan: Callable[[MachineInfo], Plan] | None  # None: `resume` has it
     resume: RunFolder | None
+    roles: RolesSpec | None = None  # of a new run
     ssh_config: Path | None = None
     port: int | None = None  # that rank 0 listens on; None: a free one
     show: Callable[[Plan, Sequence[HostRow]], None] | None = None  # then nothing is started
@@ -79,21 +81,22 @@ class _Ready:
     checked: Sequence[Checked]
     master: str
 
-    @property
-    def ranks_per_host(self) -> int:
-        return self.world.ranks_per_host
+    def processes_of(self, index: int) -> tuple[int, ...]:
+        """The processes of one host, consecutive."""
+        each = self.world.processes_per_host
+        return tuple(range(index * each, (index + 1) * each))
 
-    def ranks_of(self, index: int) -> tuple[int, ...]:
-        """The ranks of one host, consecutive."""
-        return tuple(range(index * self.ranks_per_host, (index + 1) * self.ranks_per_host))
+    def seats_of(self, index: int) -> tuple[Seat, ...]:
+        """What they are."""
+        return tuple(self.world.seat(process) for process in self.processes_of(index))
 
     def rows(self) -> list[HostRow]:
         rows = []
         for index, (session, checked) in enumerate(zip(self.sessions, self.checked, strict=True)):
             facts = session.facts
             assert facts is not None, "it was looked at"
-            name, ranks = session.host.name, self.ranks_of(index)
-            rows.append(HostRow(name, ranks, facts.executable, facts.num_cores, facts.num_gpus, checked.interface))
+            name, seats = session.host.name, self.seats_of(index)
+            rows.append(HostRow(name, seats, facts.executable, facts.num_cores, facts.num_gpus, checked.interface))
         return rows
 
 
@@ -134,7 +137,8 @@ async def _prepare(launch: Launch, sessions: Sequence[Session]) -> _Ready:
     if remark:
         _log.info(remark)
     master = meeting_address(launch.hosts, sessions)
-    machine = machine_of_each(sessions)
+    roles = launch.roles if launch.resume is None else launch.resume.read_plan().roles
+    machine = machine_of_each(sessions, roles)
     plan = await asyncio.to_thread(_plan, launch, machine)
     before = plan.world if launch.resume is None else launch.resume.world()
     world = world_on(launch.hosts, plan, before, machine)
@@ -239,15 +243,16 @@ async def _attempt(launch: Launch, ready: _Ready, begun: Begun) -> int:
     folder = begun.folder
     started = time.time()
     sessions = ready.sessions
-    host_of = {rank: session for index, session in enumerate(sessions) for rank in ready.ranks_of(index)}
-    width = max(len(f"{session.host.name}:{rank}") for rank, session in host_of.items())
-    shown = Shown({rank: f"{f'{session.host.name}:{rank}':<{width}} | " for rank, session in host_of.items()})
+    host_of = {number: session for index, session in enumerate(sessions) for number in ready.processes_of(index)}
+    names = {number: f"{session.host.name}:{_brief(ready.world.seat(number))}" for number, session in host_of.items()}
+    width = max(map(len, names.values()))
+    shown = Shown({number: f"{name:<{width}} | " for number, name in names.items()})
     try:
         _refuse_failures(await asyncio.gather(*_starts(launch, ready, begun), return_exceptions=True))
-        running = {index: set(ready.ranks_of(index)) for index in range(len(sessions))}
+        running = {index: set(ready.processes_of(index)) for index in range(len(sessions))}
         supervision = Supervision(running, sessions, shown)
         await supervision.run()
-        ahead_s = {rank: session.ahead_s for rank, session in host_of.items()}
+        ahead_s = {number: session.ahead_s for number, session in host_of.items()}
         seen = supervision
         judgement = judge(
             folder,
@@ -272,8 +277,9 @@ def _starts(launch: Launch, ready: _Ready, begun: Begun) -> list["asyncio.Future
             session.ask(
                 Start(
                     run=str(begun.folder.path.resolve()),
-                    ranks=ready.ranks_of(index),
-                    num_ranks=ready.world.ranks,
+                    processes=ready.processes_of(index),
+                    stems=tuple(seat.stem for seat in ready.seats_of(index)),
+                    num_processes=ready.world.processes,
                     threads=ready.world.threads,
                     resume=begun.resumed,
                     master=ready.master,
@@ -288,18 +294,23 @@ def _starts(launch: Launch, ready: _Ready, begun: Begun) -> list["asyncio.Future
     ]
 
 
+def _brief(seat: Seat) -> str:
+    """Before each line that it prints."""
+    return str(seat.rank) if seat.role == "trainer" else seat.name.replace(" ", "-")
+
+
 def _report(launch: Launch, folder: RunFolder, judgement: Judgement, seen: Supervision) -> str | None:
     """What to show the user; None: the ranks have printed it."""
     first = judgement.first
     if first is None or judgement.ending.name == "interrupted":
         return None
     resume = f"{launch.resume_with} {folder.path}"
-    if first.rank is None:
+    if first.process is None:
         return _lost_report(seen.lost, first, resume)
-    said = seen.shown.tail(first.rank)
+    said = seen.shown.tail(first.process)
     if judgement.ending.name == "bad_request":  # the rank has printed what clashes and what to type
         return "".join(f"{line}\n" for line in said)
-    log = folder.log_path(first.rank)
+    log = folder.log_path_of(folder.world().seat(first.process))
     return judgement.report(said, log=str(log) if log.exists() else None, resume=resume)
 
 

@@ -202,17 +202,17 @@ class Agent:
         command = [*(request.command or WORKER), request.run, *(["--resume"] if request.resume else [])]
         shared = shared_environment(
             {**os.environ, "PYTHONUNBUFFERED": "1"},
-            ranks=request.num_ranks,
-            ranks_here=len(request.ranks),
+            processes=request.num_processes,
+            processes_here=len(request.processes),
             threads=request.threads,
             address=request.master,
             port=request.port,
             interface=request.interface,
         )
         shared["NCCL_SOCKET_IFNAME"] = request.interface
-        for local, number in enumerate(request.ranks):
+        for local, (number, stem) in enumerate(zip(request.processes, request.stems, strict=True)):
             own = {**shared, "RANK": str(number), "LOCAL_RANK": str(local)}
-            rank = RankProcess(number, command, own, folder.log_path(number), on_terminal=False)
+            rank = RankProcess(number, command, own, folder.path / f"{stem}.log", on_terminal=False)
             self._ranks.append(rank)
             self._tails[number] = _Tail(rank.log, rank.log_begin)
         for rank in self._ranks:

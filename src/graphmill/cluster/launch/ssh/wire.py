@@ -40,13 +40,14 @@ class Check(Spec):
 
 
 class Start(Spec):
-    """Start these ranks."""
+    """Start these processes."""
 
     kind: Literal["start"] = "start"
     run: str = Field(description="the run folder")
-    ranks: tuple[int, ...]
-    num_ranks: int = Field(description="over all hosts")
-    threads: int = Field(description="of each rank")
+    processes: tuple[int, ...] = Field(description="their numbers: ranks, and with roles samplers, too")
+    stems: tuple[str, ...] = Field(description="of the names of their logs, such as rank_0")
+    num_processes: int = Field(description="over all hosts")
+    threads: int = Field(description="of each process")
     resume: bool
     master: str
     port: int

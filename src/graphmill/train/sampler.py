@@ -1,0 +1,189 @@
+"""What a process that samples does: it holds the graph, makes the batches of the trainers it serves, and evaluates.
+
+One thread makes batches and hears what trainers say; it need not hear before it has no room for more, and so makes a
+batch while they compute on the ones before it.
+"""
+
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import cycle
+
+import torch
+
+from graphmill.base import exits
+from graphmill.record.endings import ending_of
+from graphmill.record.events import EventWriter, Finish, Served, Start, Stop
+from graphmill.sample.service.frames import Frame, frame_of
+from graphmill.sample.service.link import Link, LostPeerError, Message, Word
+from graphmill.sample.service.served import CLOCKS
+from graphmill.spec.plan import Plan
+from graphmill.sync.group import Group
+from graphmill.tasks.build import build_server
+from graphmill.tasks.task import EvaluationStopped, ServesBatches
+from graphmill.train.assemble import RankContext, plan_over_data
+
+
+@dataclass(slots=True)
+class Room:
+    """Of one trainer in an epoch: how many batches may still be handed over, and how many it used, once it says so."""
+
+    link: Link
+    free: int
+    number: int = 0  # of the memory of the next batch
+    num_used: int | None = None
+
+    def hear(self) -> None:
+        """What the trainer says next."""
+        message = self.link.hear()
+        if message.word is Word.STOP:
+            self.num_used = message.numbers[0]
+        elif message.word is Word.RELEASE:
+            self.free += 1
+        else:
+            raise RuntimeError(f"{self.link.peer} said {message.word.name} in an epoch")
+
+
+@dataclass(slots=True)
+class Sampler:
+    """Serves until the trainers leave."""
+
+    plan: Plan
+    group: Group  # of the samplers
+    server: ServesBatches
+    links: list[Link]
+    events: EventWriter
+    wishes_to_stop: Callable[[], bool]
+    alive: Callable[[], None]
+    num_bytes: int = field(default=0, init=False)  # of batches, handed over in this epoch
+
+    def serve(self) -> int:
+        """Do what the trainers ask for, all of them the same. Returns the exit status that they leave with."""
+        while True:
+            asked = [_request(link) for link in self.links]
+            self.alive()
+            if len({message.word for message in asked}) > 1:
+                words = ", ".join(f"{a.word.name} by {b.peer}" for a, b in zip(asked, self.links, strict=True))
+                raise RuntimeError(f"the trainers want different things: {words}")
+            match asked[0].word:
+                case Word.EPOCH:
+                    self._epoch(asked[0].numbers[0], asked[0].numbers[1])
+                case Word.EVALUATE:
+                    self._evaluate(asked)
+                case Word.SCALE:
+                    self._tell_all(Word.FRAME, Frame((), self.server.scale()))
+                case Word.BYE:
+                    return asked[0].numbers[0]
+                case other:
+                    raise RuntimeError(f"nothing is under way that {other.name} could be about")
+
+    def _epoch(self, epoch: int, first_step: int) -> None:
+        """Hand batches over until the trainers have enough.
+
+        They stop at the same step, but samplers have got differently far by then. Samplers that make batches together
+        go on to where any of them may have begun: `furthest`.
+        """
+        self.server.begin()
+        self.num_bytes = 0
+        rooms = [Room(link, len(link.memories)) for link in self.links]
+        for window in self.server.windows(epoch, first_step):
+            stopped = [room.num_used for room in rooms if room.num_used is not None]
+            if stopped:
+                furthest = stopped[0] + 2 * len(self.links[0].memories) + 1
+                if not self.server.is_shared or window.start - first_step > furthest:
+                    break
+            made = self.server.batches(epoch, window)
+            for room, batch in zip(cycle(rooms), made, strict=False):
+                self._hand_over(room, frame_of(batch))
+                self.alive()
+        for room in rooms:
+            while room.num_used is None:
+                room.hear()
+        if len({room.num_used for room in rooms}) > 1:
+            raise RuntimeError(f"trainers used {[room.num_used for room in rooms]} batches: one lost step")
+        self._tell_end(epoch, rooms[0].num_used or 0)
+
+    def _hand_over(self, room: Room, frame: Frame) -> None:
+        with self.group.spans("wait"):
+            while not room.free and room.num_used is None:
+                room.hear()
+        if room.num_used is not None:
+            return
+        with self.group.spans("copy"):
+            room.link.hand_over(frame, room.number, int(self.wishes_to_stop()))
+        room.free, room.number = room.free - 1, (room.number + 1) % len(room.link.memories)
+        self.num_bytes += frame.num_bytes
+
+    def _tell_end(self, epoch: int, num_used: int) -> None:
+        said = self.server.said()
+        self._tell_all(Word.END, Frame((), (said,)))
+        seconds = dict(zip(CLOCKS, said.tolist(), strict=False))
+        clocks = {f"{name}_s": round(each, 6) for name, each in seconds.items()}
+        self.events.write(Served(epoch=epoch + 1, steps=num_used, bytes=self.num_bytes, clocks=clocks))
+
+    def _evaluate(self, asked: list[Message]) -> None:
+        """Logits of what the first trainer asks for, of all samplers together; each trainer gets those of its nodes."""
+        frames = [link.received(message) for link, message in zip(self.links, asked, strict=True)]
+        nodes, *weights = frames[0].tensors[1:]
+        try:
+            with self.group.spans("evaluate"):
+                logits = self.server.logits(nodes, weights, self._pause)
+        except EvaluationStopped:
+            return
+        for link, frame in zip(self.links, frames, strict=True):
+            mine = logits[torch.searchsorted(nodes, frame.tensors[0])]
+            link.tell(Word.FRAME, frame=Frame((), (mine,)))
+
+    def _pause(self) -> None:
+        """In an evaluation: the trainers agree whether it goes on. All samplers hear the same."""
+        self.alive()
+        for link in self.links:
+            link.tell(Word.TICK, 0, 0, int(self.wishes_to_stop()))
+        if any([link.hear().word is Word.ABORT for link in self.links]):  # of all: a list  # noqa: C419
+            raise EvaluationStopped
+
+    def _tell_all(self, word: Word, frame: Frame) -> None:
+        for link in self.links:
+            link.tell(word, frame=frame)
+
+
+def serve(context: RankContext, links: list[Link], alive: Callable[[], None], *, resumed: bool) -> int:
+    """Serve the trainers of a run until they are done. Returns the exit status that is theirs, too."""
+    plan, seat, events, roles = context.plan, context.seat, context.events, context.world.roles
+    assert roles is not None, "a run without roles has no sampler"
+    group = Group(seat.rank, seat.num_ranks, torch.device("cpu"), num_hosts=seat.num_hosts)
+    plan, data = plan_over_data(context)
+    server = build_server(plan, group, roles.trainers_of(seat.rank), context.world.seat(0))
+    start = Start(
+        resumed=resumed,
+        steps_done=0,
+        parameters=0,
+        hostname=socket.gethostname(),
+        pid=os.getpid(),
+        world_size=seat.num_ranks,
+        backend="gloo" if seat.num_ranks > 1 else None,
+        plan_hash=context.folder.plan_hash(),
+        process_s=context.start_s,
+        data=data,
+    )
+    events.write(start)
+    sampler = Sampler(plan, group, server, links, events, lambda: context.stop.asked, alive)
+    status = sampler.serve()
+    kind = Finish if status == exits.DONE else Stop
+    events.write(kind(steps_done=0, status=ending_of(status).name))
+    for link in links:
+        link.tell(Word.BYE)
+    for link in links:  # srun ends the others as soon as one exits with 75
+        with suppress(LostPeerError):
+            link.hear()
+        link.close()
+    return status
+
+
+def _request(link: Link) -> Message:
+    """What a trainer asks for next. A batch that was under way when it stopped may be released after that."""
+    while (message := link.hear()).word is Word.RELEASE:
+        pass
+    return message

@@ -1,0 +1,221 @@
+"""A sampler and a trainer as two threads: near each other, and over the network."""
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.distributed import HashStore
+
+from graphmill.graph.batch import Block, DenseRows, MiniBatch
+from graphmill.graph.sampled import SeedIds, Seeds
+from graphmill.runtime.spans import Spans
+from graphmill.sample.service import meeting
+from graphmill.sample.service.frames import Frame, frame_of
+from graphmill.sample.service.link import Link, LostPeerError, Word
+from graphmill.sample.service.meeting import find_sampler, num_memories, wait_for_trainers
+from graphmill.sample.service.memory import SharedMemory
+from graphmill.sample.service.served import Served
+
+PREFETCH = 2
+
+
+@pytest.fixture(params=["near", "far"])
+def ends(request, monkeypatch) -> Iterator[tuple[Link, Link]]:
+    """The sampler's and the trainer's."""
+    if request.param == "far":
+        places = iter(["here", "there"])
+        monkeypatch.setattr(meeting, "_place", lambda: next(places))
+    store = HashStore()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(wait_for_trainers, store, 0, [3], ["", "", "", "rank 3"], PREFETCH, "127.0.0.1")
+        trainer = find_sampler(store, 0, 3, "sampler 0", PREFETCH)
+        (sampler,) = waiting.result()
+    assert trainer.is_near is sampler.is_near is (request.param == "near")
+    yield sampler, trainer
+    sampler.close()
+    trainer.close()
+
+
+def batch(number: int, size: int = 10) -> MiniBatch:
+    ids = torch.arange(number, number + size)
+    block = Block(torch.tensor([0, 1]), torch.tensor([number], dtype=torch.int32))
+    x = torch.full((size, 3), float(number))
+    return MiniBatch(
+        Seeds(0, number, SeedIds(ids.numpy())), ids, (block,), torch.empty(0, 0), (size, 0), (1,), DenseRows(x), ids
+    )
+
+
+def serve(link: Link, made: Callable[[int], MiniBatch], count: int) -> int:
+    """What a sampler does in an epoch; returns how many batches it was told were used."""
+    while (message := link.hear()).word is Word.RELEASE:  # of a batch that was under way when the trainer stopped
+        pass
+    assert message.word is Word.EPOCH
+    free, number = len(link.memories), 0
+    while number < count:
+        while free == 0:
+            message = link.hear()
+            if message.word is Word.STOP:
+                break
+            assert message.word is Word.RELEASE
+            free += 1
+        else:
+            link.hand_over(frame_of(made(number)), number % len(link.memories), 0)
+            free, number = free - 1, number + 1
+            continue
+        break
+    else:
+        message = link.hear()
+        while message.word is Word.RELEASE:
+            message = link.hear()
+    assert message.word is Word.STOP
+    link.tell(Word.END, frame=Frame((), (torch.tensor([1.0, 2.0, 4.0, 8.0], dtype=torch.float64),)))
+    return message.numbers[0]
+
+
+@pytest.mark.parametrize("used", [0, 1, 5, 30])
+def test_batches_come_in_order_until_there_are_enough(ends, used):
+    """However few are taken, both ends come to the end of the epoch, and the next one begins afresh."""
+    sampler, trainer = ends
+    served = Served(trainer, PREFETCH, True, Spans(), pytest.fail)
+    for _ in range(2):
+        with ThreadPoolExecutor(1) as pool:
+            told = pool.submit(serve, sampler, lambda number: batch(number, 10 + 1000 * (number % 3)), 30)
+            batches = served.batches(0, 0, 30)
+            for number in range(used):
+                found = next(batches)
+                assert found.seeds.step == number
+                assert float(found.inputs.x.mean()) == number
+                np.testing.assert_array_equal(found.seeds.ids, found.labels.numpy())
+            batches.close()
+            if used:
+                assert told.result() == used
+                assert served.said == [1.0, 2.0, 4.0, 8.0]
+            else:  # nothing was asked for
+                trainer.tell(Word.EPOCH)
+                trainer.tell(Word.STOP)
+                assert told.result() == 0
+                while (message := trainer.hear()).word is Word.BATCH:
+                    trainer.received(message)
+                trainer.received(message)
+    if used:
+        assert served.spans.seconds["sample"] == 2.0
+        assert served.spans.seconds["gather"] == 4.0
+
+
+def test_memory_is_written_again_only_when_its_batch_is_done(ends):
+    """The one that is computed on, and the one that is copied to a GPU meanwhile, stay as they are."""
+    sampler, trainer = ends
+    served = Served(trainer, PREFETCH, True, Spans(), pytest.fail)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(serve, sampler, batch, 40)
+        held: list[MiniBatch] = []
+        for number, found in enumerate(served.batches(0, 0, 40)):
+            held = [*held[-1:], found]
+            assert [float(each.inputs.x.mean()) for each in held] == list(range(number + 1))[-2:]
+
+
+class Stopped(Exception):
+    """As the trainers agree."""
+
+
+@pytest.mark.parametrize("ticks", [0, 3])
+def test_an_evaluation_goes_on_or_is_given_up(ends, ticks):
+    sampler, trainer = ends
+    calls: list[int] = []
+
+    def pause() -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            raise Stopped
+
+    def evaluate() -> list[str]:
+        message = sampler.hear()
+        mine, nodes, *weights = sampler.received(message).tensors
+        assert (mine.tolist(), nodes.tolist(), [w.tolist() for w in weights]) == ([1], [0, 1], [[0.5]])
+        heard = []
+        for _ in range(ticks):
+            sampler.tell(Word.TICK)
+            heard.append(sampler.hear().word.name)
+        if ticks < 3:
+            sampler.tell(Word.FRAME, frame=Frame((), (torch.ones(1, 2),)))
+        return heard
+
+    served = Served(trainer, PREFETCH, True, Spans(), pytest.fail)
+    asked = (torch.tensor([0, 1]), torch.tensor([1]), [torch.tensor([0.5])], pause, Stopped)
+    with ThreadPoolExecutor(1) as pool:
+        heard = pool.submit(evaluate)
+        if ticks < 3:
+            assert served.logits(*asked).tolist() == [[1.0, 1.0]]
+        else:
+            with pytest.raises(Stopped):
+                served.logits(*asked)
+        assert heard.result() == ["GO", "GO", "ABORT"][:ticks]
+
+
+def test_a_wish_to_stop_arrives_with_a_batch(ends):
+    sampler, trainer = ends
+    wishes: list[str] = []
+    served = Served(trainer, PREFETCH, True, Spans(), wishes.append)
+    batches = served.batches(0, 0, 1)
+    sampler.hand_over(frame_of(batch(0)), 0, 1)
+    sampler.tell(Word.END, frame=Frame((), (torch.zeros(3),)))
+    next(batches)
+    batches.close()
+    assert wishes == ["sampler 0 was asked to stop"]
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_peer_that_is_gone_is_named(ends, is_told):
+    sampler, trainer = ends
+    sampler.channel.shutdown(socket.SHUT_RDWR)
+    with pytest.raises(LostPeerError, match="sampler 0 is gone"):
+        (lambda: [trainer.tell(Word.GO) for _ in range(1000)] if is_told else trainer.hear())()  # some may be taken
+
+
+def test_who_does_not_know_the_secret_is_left_outside():
+    store, offers = HashStore(), []
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(wait_for_trainers, store, 0, [0], ["rank 0"], PREFETCH, "127.0.0.1")
+        offers.append(meeting.json.loads(meeting._shared(store).get("sampler 0")))
+        stranger = socket.create_connection(("127.0.0.1", offers[0]["port"]))
+        stranger.sendall(b"x" * 40)
+        trainer = find_sampler(store, 0, 0, "sampler 0", PREFETCH)
+        (sampler,) = waiting.result()
+    assert stranger.recv(1) == b""
+    trainer.tell(Word.SCALE)
+    assert sampler.hear().word is Word.SCALE
+    for end in (sampler, trainer):
+        end.close()
+    stranger.close()
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_memory_grows_and_goes():
+    """What it gave before stays while it is used; nothing is left of it when nobody maps it."""
+    before = open_files()
+    memory = SharedMemory.make()
+    other = SharedMemory(os.dup(memory.fd))
+    first = memory.room(10)
+    first[:] = 1
+    large = memory.room(1 << 20)
+    large[-1] = 7
+    assert other.bytes(10).tolist() == [1] * 10
+    assert other.bytes(1 << 20)[-1] == 7
+    first[0] = 3
+    assert large[0] == 3
+    memory.close()
+    other.close()
+    del first, large, memory, other  # a mapping holds a descriptor of its own
+    assert open_files() == before
+
+
+def test_as_many_batches_ahead_as_a_rank_makes_for_itself():
+    assert num_memories(PREFETCH) == PREFETCH + 3
