@@ -22,7 +22,7 @@ from graphmill.slurm.queue import JobReading
 )
 def test_a_job_that_has_failed_already_is_no_success(state, reason, status, monkeypatch, capsys):
     reading = JobReading("7", state, "squeue", reason=reason, hosts="host1")
-    monkeypatch.setattr("graphmill.cluster.jobs.submit.first_state", lambda *_, **__: reading)
+    monkeypatch.setattr("graphmill.cluster.jobs.sbatch.first_state", lambda *_, **__: reading)
     told = 0
     try:
         tell_submitted(SimpleNamespace(path="logs/one"), SubmittedJob(job_id="7", time=0.0), json=False)

@@ -50,7 +50,8 @@ ARGUMENTS = {"source_path": "a", "job_log_path": "17", "monitor_path": "h", "sta
 def paths_of(folder: RunFolder | PipelineFolder) -> dict[str, str]:
     """Every path that the class knows, below its folder. Each folder of it holds files of a method of its own."""
     found = {}
-    for name, member in vars(type(folder)).items():
+    members = {name: member for base in type(folder).__mro__ for name, member in vars(base).items()}
+    for name, member in members.items():
         if name.endswith(("_path", "_dir")) and not name.startswith("_"):
             of_one = isinstance(member, property)
             path = getattr(folder, name) if of_one else getattr(folder, name)(ARGUMENTS.get(name, 0))

@@ -96,7 +96,7 @@ def _doctor_of_hosts(overrides: Sequence[str], logs_root: Path, *, dry_run: bool
 
 def _show(asked: "Examination", *, json: bool) -> None:
     """The script and Slurm's answer to it; nothing is written."""
-    from graphmill.cluster.jobs.submit import check_with_slurm
+    from graphmill.cluster.jobs.sbatch import check_with_slurm
     from graphmill.slurm.commands import SlurmError, SlurmMissingError
 
     answer: str | None = None

@@ -125,7 +125,7 @@ def _refuse_misfits(name: str, packing: "Packing") -> None:
 
 
 def _show(request: "PipelineRequest", predictions: "dict[str, Prediction]", *, json: bool) -> None:
-    from graphmill.cluster.jobs.submit import check_with_slurm
+    from graphmill.cluster.jobs.sbatch import check_with_slurm
     from graphmill.slurm.commands import SlurmError, SlurmMissingError
 
     shown: list[dict[str, Any]] = []

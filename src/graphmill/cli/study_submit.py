@@ -143,7 +143,7 @@ def _chained(
 
 def _show_arrays(arrays: "Sequence[Array]", *, json: bool) -> None:
     """Show the whole request, and Slurm's answer to it."""
-    from graphmill.cluster.jobs.submit import check_with_slurm
+    from graphmill.cluster.jobs.sbatch import check_with_slurm
     from graphmill.slurm.commands import SlurmMissingError
 
     shown = []

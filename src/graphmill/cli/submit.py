@@ -238,7 +238,7 @@ def dependency_of(text: str, logs_root: Path) -> str:
 
 def say_what_counts(request: "Request | CommandRequest") -> None:
     """Log the user's own defaults for sbatch that fill what the script leaves open, and the job's remarks."""
-    from graphmill.cluster.jobs.submit import sbatch_environment
+    from graphmill.cluster.jobs.sbatch import sbatch_environment
 
     for name in sbatch_environment(request.script, os.environ)[1]:
         _log.info(f"{name}={os.environ[name]} is used, because the script leaves it open")
@@ -260,7 +260,7 @@ def show_request(request: "Request", *, is_new: bool, json: bool) -> None:
 @contextmanager
 def slurms_answer(request: "Request | CommandRequest") -> "Iterator[str | None]":
     """What Slurm says of it, for the block to show; None: it was not asked. A refusal is raised after the block."""
-    from graphmill.cluster.jobs.submit import check_with_slurm
+    from graphmill.cluster.jobs.sbatch import check_with_slurm
     from graphmill.slurm.commands import SlurmError, SlurmMissingError
 
     answer: str | None = None
@@ -307,7 +307,7 @@ def print_asked(request: "Request | CommandRequest", answer: str | None, *, is_n
 
 def tell_submitted(folder: "RunFolder", job: "SubmittedJob", *, json: bool) -> None:
     """Print the job id at once, then the job's state in Slurm."""
-    from graphmill.cluster.jobs.submit import first_state
+    from graphmill.cluster.jobs.sbatch import first_state
     from graphmill.slurm.states import in_words
 
     if not json:
@@ -344,7 +344,7 @@ def tell_submitted(folder: "RunFolder", job: "SubmittedJob", *, json: bool) -> N
 
 def tell_first(job: "SubmittedJob | None", watched: str, *, json: bool) -> None:
     """Print the state of the first of several jobs, for all of them; `watched`: what `graphmill watch` takes."""
-    from graphmill.cluster.jobs.submit import first_state
+    from graphmill.cluster.jobs.sbatch import first_state
     from graphmill.slurm.states import in_words
 
     if job is None:

@@ -20,7 +20,8 @@ from graphmill.cluster.last_word import fetch_last_word, has_last_word
 from graphmill.cluster.remote import Source, failure, need_rsync, ssh_command, ssh_for_rsync
 from graphmill.record.documents import Pulled
 from graphmill.record.manifest import MANIFEST, Manifest
-from graphmill.record.run_folder import COMMAND_FILE, PIPELINE_FILE, RunFolder
+from graphmill.record.run_folder import PIPELINE_FILE, RunFolder
+from graphmill.record.run_paths import COMMAND_FILE
 from graphmill.runtime.snapshot import FOLDER as CODE_FOLDER
 from graphmill.spec.dotted import PLAN_FILE
 

@@ -21,6 +21,7 @@ from graphmill.record.lines import append_line, complete_lines
 from graphmill.record.lock import Owner, hold
 from graphmill.record.manifest import hash_text, saved_steps
 from graphmill.record.provenance import Provenance, collect_provenance
+from graphmill.record.run_paths import COMMAND_FILE, RunPaths
 from graphmill.record.trust import refuse_foreign_kind
 from graphmill.record.weights import copy_initial_weights
 from graphmill.runtime.code import code_checksum
@@ -31,13 +32,11 @@ from graphmill.spec.job.command import Command
 from graphmill.spec.memory_budget import MemoryBudget
 from graphmill.spec.older import upgrade_plan
 from graphmill.spec.plan import Plan, refuse_missing_sources
-from graphmill.spec.roles import Seat
 from graphmill.spec.world import World
 
 _log = logging.getLogger(__name__)
 
 PIPELINE_FILE = "pipeline.json"  # in the folder of a pipeline's runs, once it was submitted or run
-COMMAND_FILE = "command.json"  # in the folder of a job that runs a command in place of training
 # What is in a folder whose creator was killed before it wrote the plan: the next one starts over.
 _OF_A_KILLED_MAKER = re.compile(
     r"\.lock(\.owner|\.takeover)?|(initial_weights|source_[A-Za-z0-9_]+)\.safetensors"
@@ -47,10 +46,8 @@ _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*){0
 
 
 @dataclass(frozen=True, slots=True)
-class RunFolder:
-    """`<logs root>/<run id>/`."""
-
-    path: Path
+class RunFolder(RunPaths):
+    """`<logs root>/<run id>/`: the files, and what they hold."""
 
     @classmethod
     def create(cls, plan: Plan, root: Path) -> "RunFolder":
@@ -85,165 +82,9 @@ class RunFolder:
             raise UserError(f"{path} {what}", fix="name a folder that `graphmill train` made, such as logs/<run id>")
         return folder
 
-    @property
-    def plan_path(self) -> Path:
-        """The plan: what the ranks read."""
-        return self.path / PLAN_FILE
-
-    @property
-    def provenance_path(self) -> Path:
-        """Where, when and with what the run began."""
-        return self.path / "provenance.json"
-
-    @property
-    def memory_budget_path(self) -> Path:
-        """How the size of the batches was found, where it was not given (`spec.memory_budget.MemoryBudget`)."""
-        return self.path / "memory_budget.json"
-
-    @property
-    def attempts_path(self) -> Path:
-        """One line per start of the run."""
-        return self.path / "attempts.jsonl"
-
-    @property
-    def events_dir(self) -> Path:
-        """Holds rank_<r>.jsonl."""
-        return self.path / "events"
-
-    @property
-    def metrics_path(self) -> Path:
-        """One row per epoch, written by rank 0."""
-        return self.path / "metrics.csv"
-
-    @property
-    def evaluations_path(self) -> Path:
-        """One row per epoch, evaluation set and measure, written by rank 0."""
-        return self.path / "evaluations.csv"
-
-    @property
-    def checkpoints_dir(self) -> Path:
-        """Holds step_<steps of a rank, 10 digits>/."""
-        return self.path / "checkpoints"
-
-    @property
-    def outcome_path(self) -> Path:
-        """How the run ended."""
-        return self.path / "outcome.json"
-
-    @property
-    def job_path(self) -> Path:
-        """The job: every choice its script was rendered from."""
-        return self.path / "job.json"
-
-    @property
-    def command_path(self) -> Path:
-        """What a job runs in place of training (`spec.job.command.Command`): such a folder has no plan."""
-        return self.path / COMMAND_FILE
-
     def is_command(self) -> bool:
         """Whether this is the folder of a command, not of a run."""
         return is_there(self.command_path)
-
-    @property
-    def initial_weights_path(self) -> Path:
-        """The run's own copy of the weights that it begins with, if its plan has `init_from`."""
-        return self.path / "initial_weights.safetensors"
-
-    def source_path(self, name: str) -> Path:
-        """The run's own copy of weights that its task uses, if its plan has `sources`."""
-        return self.path / f"source_{name}.safetensors"
-
-    @property
-    def script_path(self) -> Path:
-        """What sbatch was given."""
-        return self.path / "job.sbatch"
-
-    @property
-    def jobs_path(self) -> Path:
-        """One line per job that was submitted for this run."""
-        return self.path / "jobs.jsonl"
-
-    @property
-    def monitor_dir(self) -> Path:
-        """Holds <hostname>.csv: what a host used while the job ran."""
-        return self.path / "monitor"
-
-    @property
-    def staged_dir(self) -> Path:
-        """Holds <hostname>.json: what was copied to a host, and what that took."""
-        return self.path / "staged"
-
-    @property
-    def sacct_path(self) -> Path:
-        """What the batch system accounted for the run's jobs."""
-        return self.path / "sacct.json"
-
-    @property
-    def sacct_ended_path(self) -> Path:
-        """The same once the jobs had ended, as `pull` heard it from their cluster."""
-        return self.path / "sacct_ended.json"
-
-    @property
-    def pulled_path(self) -> Path:
-        """Where the folder was fetched from, and what was left there: of a copy that `pull` made."""
-        return self.path / "pulled.json"
-
-    @property
-    def sacct_summary_path(self) -> Path:
-        """The same as a table."""
-        return self.path / "sacct_summary.txt"
-
-    @property
-    def epilog_path(self) -> Path:
-        """What was measured while the job ran, in numbers."""
-        return self.path / "epilog.json"
-
-    @property
-    def epilog_text_path(self) -> Path:
-        """The same as text, with advice."""
-        return self.path / "epilog.txt"
-
-    @property
-    def profile_dir(self) -> Path:
-        """Holds what `train.profile` recorded: traces of the ranks, and phases.json once all of them are whole."""
-        return self.path / "profiler_traces"
-
-    @property
-    def stop_path(self) -> Path:
-        """Exists while the run is asked to stop: a job that sees it does not requeue or resubmit itself."""
-        return self.path / "stop"
-
-    def job_log_path(self, job_id: str) -> Path:
-        """What the script of one job printed."""
-        return self.path / f"slurm-{job_id}.out"
-
-    def monitor_path(self, hostname: str) -> Path:
-        """What one host used while the job ran."""
-        return self.monitor_dir / f"{hostname}.csv"
-
-    def staged_path(self, hostname: str) -> Path:
-        """What was copied to one host."""
-        return self.staged_dir / f"{hostname}.json"
-
-    def trace_path(self, rank: int) -> Path:
-        """What torch's profiler recorded of one rank, with graphmill's spans."""
-        return self.profile_dir / f"rank_{rank}.pt.trace.json.gz"
-
-    def events_path(self, rank: int) -> Path:
-        """What one rank appended."""
-        return self.events_dir / f"rank_{rank}.jsonl"
-
-    def events_path_of(self, seat: Seat) -> Path:
-        """The same of a process of either role."""
-        return self.events_dir / f"{seat.stem}.jsonl"
-
-    def log_path(self, rank: int) -> Path:
-        """What one rank printed."""
-        return self.path / f"rank_{rank}.log"
-
-    def log_path_of(self, seat: Seat) -> Path:
-        """The same of a process of either role."""
-        return self.path / f"{seat.stem}.log"
 
     def plan_hash(self) -> str:
         """xxh3 of plan.json, byte for byte as the run began with it: even if an older version wrote it."""

@@ -12,18 +12,10 @@ from typing import Final
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
+from graphmill.cluster.jobs.sbatch import Submission, check_with_slurm, note, submit_script
 from graphmill.cluster.jobs.script import render_script
 from graphmill.cluster.jobs.sites import find_site
-from graphmill.cluster.jobs.submit import (
-    Submission,
-    check_with_slurm,
-    kept_for_a_job,
-    note,
-    python_here,
-    read_job,
-    submit_script,
-    with_options,
-)
+from graphmill.cluster.jobs.submit import kept_for_a_job, python_here, read_job, with_options
 from graphmill.record.documents import SubmittedJob
 from graphmill.record.run_folder import RunFolder, make_empty_folder
 from graphmill.spec.dotted import PLAN_FILE

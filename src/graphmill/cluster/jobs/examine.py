@@ -10,9 +10,10 @@ from typing import Final
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.cluster.jobs.examine_in_job import REPORT
+from graphmill.cluster.jobs.sbatch import Submission, check_with_slurm, submit_script
 from graphmill.cluster.jobs.script import render_script
 from graphmill.cluster.jobs.sites import find_site
-from graphmill.cluster.jobs.submit import Submission, check_with_slurm, python_here, submit_script
+from graphmill.cluster.jobs.submit import python_here
 from graphmill.diagnose.hosts.facts import HostReport
 from graphmill.record.documents import SubmittedJob, read_document
 from graphmill.slurm.commands import SlurmError, scancel

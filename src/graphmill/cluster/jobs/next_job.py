@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from graphmill.base.errors import UnreadableError, UserError
-from graphmill.cluster.jobs.submit import sbatch_environment
+from graphmill.cluster.jobs.sbatch import sbatch_environment
 from graphmill.cluster.launch.attempt import Follow
 from graphmill.record.attempts import is_ours
 from graphmill.record.documents import SubmittedJob

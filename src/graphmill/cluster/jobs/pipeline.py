@@ -19,17 +19,9 @@ from graphmill.cluster.jobs.check_model import unfit_requests
 from graphmill.cluster.jobs.copy_code import with_code
 from graphmill.cluster.jobs.pipeline_here import all_jobs, hold_pipeline
 from graphmill.cluster.jobs.pipeline_record import PipelineFolder, PlannedStage, SubmittedPipeline, UnplannedStage
+from graphmill.cluster.jobs.sbatch import Submission, check_with_slurm, note, submit_script
 from graphmill.cluster.jobs.script import render_script
-from graphmill.cluster.jobs.submit import (
-    Request,
-    Submission,
-    check_with_slurm,
-    note,
-    plan_request,
-    refuse_alive_jobs,
-    submit_script,
-    write_code,
-)
+from graphmill.cluster.jobs.submit import Request, plan_request, refuse_alive_jobs, write_code
 from graphmill.cluster.launch.pipeline import DONE, Stages, add_problem
 from graphmill.cluster.launch.predict import Prediction
 from graphmill.config.problems import Problem, refuse

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from graphmill.base.amounts import clock_of, slurm_memory
 from graphmill.base.errors import UserError
+from graphmill.cluster.jobs.sbatch import sbatch_environment
 from graphmill.cluster.jobs.script import render_script
-from graphmill.cluster.jobs.submit import sbatch_environment
 from graphmill.slurm.commands import call, sbatch_test_only
 from graphmill.slurm.configuration import Cluster, Host, Qos, SlurmPartition
 from graphmill.spec.job.resolve import resolve_job

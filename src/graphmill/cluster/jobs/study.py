@@ -18,18 +18,15 @@ from graphmill.base.files import write_text
 from graphmill.base.messages import each_text_once
 from graphmill.cluster.jobs.check_model import unfit_requests
 from graphmill.cluster.jobs.copy_code import with_code
+from graphmill.cluster.jobs.sbatch import Submission, check_with_slurm, note, submit_script
 from graphmill.cluster.jobs.script import render_script
 from graphmill.cluster.jobs.submit import (
     Request,
-    Submission,
-    check_with_slurm,
     new_folder,
-    note,
     plan_request,
     refuse_alive,
     resubmit,
     submit_new,
-    submit_script,
     write_request,
 )
 from graphmill.cluster.launch.study import CellState, cell_states
