@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 
@@ -28,6 +29,7 @@ using AnyRows = nb::ndarray<nb::ro, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using AnyOut = nb::ndarray<nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 void bind_sampling(nb::module_& m);
+void bind_rows(nb::module_& m);
 void bind_gathering(nb::module_& m);
 void bind_segments(nb::module_& m);
 void bind_products(nb::module_& m);
@@ -48,6 +50,15 @@ inline void require(bool holds, const char* what) {
 template <class A>
 int64_t length(const A& array, size_t dimension = 0) {
   return static_cast<int64_t>(array.shape(dimension));
+}
+
+// Memory that `owner` holds as a numpy array that keeps it alive.
+template <class T, class Owner>
+nb::ndarray<nb::numpy, T, nb::ndim<1>> view(const std::shared_ptr<Owner>& owner, T* data, int64_t count) {
+  auto* keeper = new std::shared_ptr<Owner>(owner);
+  nb::capsule capsule(keeper, [](void* p) noexcept { delete static_cast<std::shared_ptr<Owner>*>(p); });
+  static T nothing{};
+  return nb::ndarray<nb::numpy, T, nb::ndim<1>>(count ? data : &nothing, {static_cast<size_t>(count)}, capsule);
 }
 
 template <class A>

@@ -21,7 +21,7 @@ print(store.port, flush=True)
 store.set(f"{rank} is here", "")
 store.wait([f"{number} is here" for number in range(3)])
 print("all are here", flush=True)
-with Watchdog(store, rank, ["a", "b", "c"], 5.0, lambda why: print(why, flush=True)):
+with Watchdog(store, rank, ["rank 0 on a", "rank 1 on b", "rank 2 on c"], 5.0, lambda why: print(why, flush=True)):
     time.sleep(600)  # as in a collective that never returns
 """
 

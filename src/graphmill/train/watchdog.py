@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import TracebackType
-from typing import Final
+from typing import Final, NoReturn
 
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
@@ -43,6 +43,7 @@ class Watchdog:
     _alone_since: float | None = None  # when the store went away
     _heard: str = ""  # what rank 0 found lost
     _over: threading.Event = field(default_factory=threading.Event)
+    _tells: threading.Lock = field(default_factory=threading.Lock)  # while a loss is told; the process ends with it held
 
     def __enter__(self) -> "Watchdog":
         shared = PrefixStore("graphmill.watchdog", self.store)
@@ -54,7 +55,8 @@ class Watchdog:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._over.set()
+        with self._tells:  # ranks that were told end, and break what the main thread is in: the loss is the reason
+            self._over.set()
 
     def progress(self) -> None:
         """The loop made progress: a step, a part of an evaluation."""
@@ -89,14 +91,18 @@ class Watchdog:
                 self._answered_at = self._progress_at = now
             looked_at = now
             why = self._what_is_lost(shared, heard, now)
-            if why and not self._over.is_set():
-                if self.rank == 0:
-                    shared.set(_REASON, why)
-                self.on_lost(why)
-                sys.stderr.flush()
-                if self.rank == 0:
-                    time.sleep(1.5 * self._beat_s)  # the store goes with this process, and the others look once a beat
-                os._exit(exits.LOST_A_RANK)
+            with self._tells:
+                if why and not self._over.is_set():
+                    self._tell(shared, why)
+
+    def _tell(self, shared: Store, why: str) -> NoReturn:
+        if self.rank == 0:
+            shared.set(_REASON, why)
+        self.on_lost(why)
+        sys.stderr.flush()
+        if self.rank == 0:
+            time.sleep(1.5 * self._beat_s)  # the store goes with this process, and the others look once a beat
+        os._exit(exits.LOST_A_RANK)
 
     def _what_is_lost(self, shared: Store, heard: dict[int, tuple[bytes, float]], now: float) -> str:
         if now - self._progress_at > self.stall_s:
