@@ -43,7 +43,7 @@ class Watchdog:
     _alone_since: float | None = None  # when the store went away
     _heard: str = ""  # what rank 0 found lost
     _over: threading.Event = field(default_factory=threading.Event)
-    _tells: threading.Lock = field(default_factory=threading.Lock)  # while a loss is told; the process ends with it held
+    _tells: threading.Lock = field(default_factory=threading.Lock)  # held while a loss is told
 
     def __enter__(self) -> "Watchdog":
         shared = PrefixStore("graphmill.watchdog", self.store)
