@@ -3,23 +3,19 @@
 It is what a script is rendered from; the run folder keeps it as job.json.
 """
 
-import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field, model_validator
 
-from graphmill.base.amounts import mib_of, seconds_of
-from graphmill.base.errors import UserError
 from graphmill.config.frozen import Spec
 from graphmill.config.problems import Problem, refuse
 from graphmill.runtime.snapshot import Snapshot
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.job.command import Command
 from graphmill.spec.job.kernels import kernel_problems, kernel_remarks
-from graphmill.spec.job.limits import Asked, cpus_paid_for, fitting_kinds, limit_problems
+from graphmill.spec.job.limits import Asked, cpus_paid_for, limit_problems
 from graphmill.spec.job.options import (
     ApptainerSpec,
     ContainerSpec,
@@ -34,9 +30,9 @@ from graphmill.spec.job.options import (
     SlurmSpec,
     StagingSpec,
 )
-from graphmill.spec.job.site import HostKind, Site
+from graphmill.spec.job.site import Site
+from graphmill.spec.job.sizes import Sizes, gpus_in_gres, sizes_of
 from graphmill.spec.job.text import is_text, pattern_problems, text_problems
-from graphmill.spec.roles import RolesSpec, fits, hosts_that_train, refuse_other_ranks
 
 if TYPE_CHECKING:
     from graphmill.spec.plan import Plan
@@ -57,7 +53,6 @@ __all__ = [
     "resolve_job",
 ]
 _SIGNAL_BEFORE_S: Final = 120
-_GPUS_IN_GRES: Final = re.compile(r"(?:^|,)gpu(?::([A-Za-z][A-Za-z0-9_.-]*))?(?::([0-9]+))?(?=,|$)")
 
 
 class Begin(Spec):
@@ -188,7 +183,7 @@ def resolve_job(
     if called_in is not None:
         slurm = _absolute(slurm, called_in)
     problems = [*text_problems(slurm), *_folder_problems(run_folders, begin)]
-    sizes = _sizes(experiment, slurm, site, problems)
+    sizes = sizes_of(experiment, slurm, site, problems)
     staging = _staging(experiment, site, problems)
     problems += limit_problems(site, sizes.asked)
     problems += kernel_problems(experiment, site, sizes.asked)
@@ -233,13 +228,6 @@ _AS_ASKED: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Sizes:
-    asked: Asked
-    ranks: int  # of each host
-    cpus_per_rank: int
-
-
 def _with_site(experiment: Experiment, site: Site) -> SlurmSpec:
     """What is asked for, with the site's defaults where nothing is given."""
     slurm, defaults = experiment.slurm, site.defaults
@@ -256,127 +244,6 @@ def _with_site(experiment: Experiment, site: Site) -> SlurmSpec:
         "sbatch_args": (*defaults.sbatch_args, *slurm.sbatch_args),
     }
     return slurm.model_copy(update=given)
-
-
-def _sizes(experiment: Experiment, slurm: SlurmSpec, site: Site, problems: list[Problem]) -> _Sizes:
-    gpu_type, in_gres = _gpus_in_gres(slurm.gres)
-    kinds = fitting_kinds(site, constraint=slurm.constraint, slurm_partition=slurm.slurm_partition, gpu_type=gpu_type)
-    gpus = _gpus(experiment, slurm, site, in_gres, kinds)
-    ranks = _ranks(experiment, slurm, gpus, problems)
-    cpus = _cpus(experiment, slurm, site, ranks, gpus, kinds)
-    if cpus % ranks:
-        lower = cpus // ranks * ranks
-        problems.append(
-            Problem(
-                "slurm.cpus_per_host",
-                f"is {cpus}, which does not divide among {ranks} ranks of a host",
-                f"set slurm.cpus_per_host={lower or ranks} or {lower + ranks}",
-            )
-        )
-    time_s = seconds_of(slurm.time or "")
-    if time_s is None:
-        problems.append(
-            Problem("slurm.time", f"is {slurm.time!r}, but it takes minutes, HH:MM:SS or D-HH:MM:SS", "write 00:30:00")
-        )
-    memory = None if slurm.mem is None else mib_of(slurm.mem)
-    if slurm.mem is not None and memory is None:
-        problems.append(Problem("slurm.mem", f"is {slurm.mem!r}, but it takes an amount such as 85G", "write 85G"))
-    asked = Asked(
-        time_s=time_s or 0,
-        hosts=slurm.hosts,
-        cpus=cpus,
-        gpus=gpus,
-        gpu_type=gpu_type,
-        memory_mib=memory,
-        qos=slurm.qos,
-        slurm_partition=slurm.slurm_partition,
-        constraint=slurm.constraint,
-        account=slurm.account,
-    )
-    return _Sizes(asked, ranks, max(1, cpus // ranks))
-
-
-def _gpus_in_gres(gres: str | None) -> tuple[str | None, int | None]:
-    """The type and number of GPUs that --gres names."""
-    found = _GPUS_IN_GRES.search(gres or "")
-    return (found[1], int(found[2] or 1)) if found else (None, None)
-
-
-def _gpus(experiment: Experiment, slurm: SlurmSpec, site: Site, in_gres: int | None, kinds: dict[str, HostKind]) -> int:
-    if slurm.gpus_per_host is not None:
-        return slurm.gpus_per_host
-    if in_gres is not None:
-        return in_gres
-    none_has_gpus = bool(kinds) and not any(kind.gpus for kind in kinds.values())
-    if experiment.train.device == "cpu" or none_has_gpus:
-        return 0
-    roles = experiment.roles
-    if roles is None or not fits(roles.samplers, roles.trainers, slurm.hosts):
-        return site.defaults.gpus_per_host
-    return min(site.defaults.gpus_per_host, roles.trainers // hosts_that_train(roles, slurm.hosts))
-
-
-def _of_roles(
-    roles: RolesSpec, ranks: int | Literal["auto"], slurm: SlurmSpec, gpus: int, problems: list[Problem]
-) -> int:
-    """Processes of each host, of both roles."""
-    try:
-        refuse_other_ranks(roles, ranks)
-        train_on = hosts_that_train(roles, slurm.hosts)
-    except UserError as error:
-        problems.append(Problem("roles", error.message.removeprefix("roles: "), error.fix))
-        return 1
-    each, trainers_here = roles.num_processes // slurm.hosts, roles.trainers // train_on
-    if slurm.ranks_per_host not in ("auto", each):
-        what = f"is {slurm.ranks_per_host} on {slurm.hosts} hosts, but roles starts {each} processes on each"
-        problems.append(Problem("slurm.ranks_per_host", what, "leave it out"))
-    if gpus and trainers_here > gpus:
-        what = f"puts {trainers_here} trainers on a host, and each wants a GPU, but a host has {gpus}"
-        fix = f"set roles.trainers={gpus * train_on}, slurm.gpus_per_host={trainers_here}, or train.device=cpu"
-        problems.append(Problem("roles.trainers", what, fix))
-    return each
-
-
-def _ranks(experiment: Experiment, slurm: SlurmSpec, gpus: int, problems: list[Problem]) -> int:
-    """Of each host."""
-    in_all, each = experiment.train.ranks, slurm.ranks_per_host
-    if experiment.roles is not None:
-        return _of_roles(experiment.roles, in_all, slurm, gpus, problems)
-    if in_all != "auto" and in_all % slurm.hosts:
-        up = -(-in_all // slurm.hosts) * slurm.hosts
-        problems.append(
-            Problem(
-                "train.ranks",
-                f"is {in_all}, which does not divide among {slurm.hosts} hosts",
-                f"set train.ranks={up}, or slurm.ranks_per_host instead",
-            )
-        )
-    elif in_all != "auto" and each not in ("auto", in_all // slurm.hosts):
-        problems.append(
-            Problem(
-                "slurm.ranks_per_host",
-                f"is {each} on {slurm.hosts} hosts, but train.ranks is {in_all}",
-                "leave out one of the two",
-            )
-        )
-    if each != "auto":
-        return each
-    if in_all != "auto":
-        return max(1, in_all // slurm.hosts)
-    return gpus or 1
-
-
-def _cpus(
-    experiment: Experiment, slurm: SlurmSpec, site: Site, ranks: int, gpus: int, kinds: dict[str, HostKind]
-) -> int:
-    """Of each host."""
-    if slurm.cpus_per_host != "auto":
-        return slurm.cpus_per_host
-    threads = experiment.train.threads
-    per_gpu = [kind.cpus_per_gpu for kind in kinds.values() if kind.cpus_per_gpu and kind.gpus >= gpus]
-    if threads == "auto" and gpus and per_gpu:
-        return max(1, min(per_gpu) * gpus // ranks) * ranks
-    return ranks * (site.defaults.cpus_per_rank if threads == "auto" else threads)
 
 
 def signal_before_s(slurm: SlurmSpec, time_s: int) -> int:
@@ -431,9 +298,9 @@ def _output_dir(run_folders: Sequence[str]) -> str | None:
     return run_folders[0] if len(run_folders) == 1 else run_folders[0].rpartition("/")[0] or "."
 
 
-def _clashes(slurm: SlurmSpec, sizes: _Sizes, run_folders: Sequence[str]) -> Iterator[Problem]:
+def _clashes(slurm: SlurmSpec, sizes: Sizes, run_folders: Sequence[str]) -> Iterator[Problem]:
     asked = sizes.asked
-    _, in_gres = _gpus_in_gres(slurm.gres)
+    _, in_gres = gpus_in_gres(slurm.gres)
     if slurm.gres is not None and slurm.gpus_per_host not in (None, in_gres or 0):
         yield Problem(
             "slurm.gres", f"is {slurm.gres}, but slurm.gpus_per_host is {slurm.gpus_per_host}", "leave out one of them"
