@@ -2,50 +2,25 @@
 
 import numpy as np
 import pytest
-from graphs_in_parts import topology_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from presampled_epochs import NUM_NODES, epoch_source
 
 from graphmill.base.errors import UserError
 from graphmill.graph.sampled import EvaluationSeeds, SeedIds, Seeds
-from graphmill.sample.neighbor import NeighborSampler
-from graphmill.sample.presampled.packing import Form
 from graphmill.sample.presampled.recut import RecutSampler
 from graphmill.sample.presampled.schedule import (
     EpochSource,
     PresampledFolder,
-    ScheduleIdentity,
     identity_to_read,
 )
-from graphmill.sample.schedule import SeedSchedule
-from graphmill.spec.calendar import EqualBatches
 
-NUM_NODES, SEED, AT_ONCE = 300, 21, 24
+AT_ONCE = 24
 
 
 def source(ranks: int, *, resample=True, with_edge_ids=False, at_once=AT_ONCE, fanouts=(4, -1, 2)) -> EpochSource:
-    ends = np.random.default_rng(4).integers(0, NUM_NODES, (1500, 2))
-    topology = topology_of(NUM_NODES, map(tuple, ends.tolist()), symmetric=True)
-    seeds = np.arange(0, NUM_NODES, 3)
-    batches = EqualBatches(len(seeds), at_once // ranks, ranks)
-    identity = ScheduleIdentity(
-        data="0" * 32,
-        num_train=len(seeds),
-        undirected=True,
-        seed=SEED,
-        num_neighbors=fanouts,
-        batch_size=at_once // ranks,
-        ranks=ranks,
-        seeds="equal",
-        resample=resample,
-        edge_ids=with_edge_ids,
-    )
-    return EpochSource(
-        identity,
-        Form.of(topology.num_nodes, topology.num_edges, fanouts, resample=resample, with_edge_ids=with_edge_ids),
-        batches.num_steps,
-        SeedSchedule.equal(seeds, batches, SEED),
-        lambda: NeighborSampler(topology, fanouts, SEED, 1, resample=resample, with_edge_ids=with_edge_ids),
+    return epoch_source(
+        ranks, fanouts, at_once // ranks, num_edges=1500, resample=resample, with_edge_ids=with_edge_ids
     )
 
 

@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
-from graphs_in_parts import topology_of
+from presampled_epochs import epoch_source
 
 from graphmill.base.errors import UserError
 from graphmill.graph.sampled import EvaluationSeeds, SeedIds
-from graphmill.sample.neighbor import NeighborSampler
-from graphmill.sample.presampled.packing import Form
 from graphmill.sample.presampled.schedule import (
     FILE_NAME,
     KEY_OF,
@@ -19,36 +17,12 @@ from graphmill.sample.presampled.schedule import (
     refuse_missing,
     refuse_other,
 )
-from graphmill.sample.schedule import SeedSchedule
-from graphmill.spec.calendar import EqualBatches
 
-NUM_NODES, FANOUTS, SEED = 300, (5, 3), 21
+FANOUTS = (5, 3)
 
 
 def source(ranks: int = 2, *, resample: bool = True, with_edge_ids: bool = False) -> EpochSource:
-    ends = np.random.default_rng(4).integers(0, NUM_NODES, (2500, 2))
-    topology = topology_of(NUM_NODES, map(tuple, ends.tolist()), symmetric=True)
-    seeds = np.arange(0, NUM_NODES, 3)
-    batches = EqualBatches(len(seeds), 16, ranks)
-    identity = ScheduleIdentity(
-        data="0" * 32,
-        num_train=len(seeds),
-        undirected=True,
-        seed=SEED,
-        num_neighbors=FANOUTS,
-        batch_size=16,
-        ranks=ranks,
-        seeds="equal",
-        resample=resample,
-        edge_ids=with_edge_ids,
-    )
-    return EpochSource(
-        identity,
-        Form.of(topology.num_nodes, topology.num_edges, FANOUTS, resample=resample, with_edge_ids=with_edge_ids),
-        batches.num_steps,
-        SeedSchedule.equal(seeds, batches, SEED),
-        lambda: NeighborSampler(topology, FANOUTS, SEED, 1, resample=resample, with_edge_ids=with_edge_ids),
-    )
+    return epoch_source(ranks, FANOUTS, 16, num_edges=2500, resample=resample, with_edge_ids=with_edge_ids)
 
 
 def written(made: EpochSource, path, num_epochs: int = 2):
