@@ -85,6 +85,7 @@ def test_the_table_of_the_predecessor_is_planned_without_data(graphmill, tmp_pat
     assert all(each["modelled"]["memory_per_rank_mib"] < 24 * 1024 for each in stages)
     listed = graphmill("pipeline", "list", "assignment-progressive", "--json")
     assert not any(each["has_data"] for each in json.loads(listed.out)["stages"])
+    assert listed.err.count("sizes from the catalogue; not prepared here") == 1, "all stages are of one dataset"
 
 
 def test_a_stage_that_was_asked_for_is_trained_whatever_others_lack(graphmill, buckets):

@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
+from graphmill.base.messages import each_text_once
 from graphmill.cli.job_options import joined_values, takes_job_options
 from graphmill.cli.options import CodeSnapshot, DatasetRoot, Json, LogsRoot, Overrides
 from graphmill.cli.pipeline_tables import as_json, show_memory, show_packing, show_predictions, show_states
@@ -357,8 +358,11 @@ def _loaded(
 
 def _without_data(of: "Stages", root: Path | None, logs_root: Path) -> "dict[str, AbsentDataError]":
     from graphmill.cluster.launch.pipeline import stages_without_data
+    from graphmill.tasks import planning
 
-    return stages_without_data(of, of.pipeline.stages, of.planned_by(_planner(root, logs_root, to_train=False)))
+    planner = _planner(root, logs_root, to_train=False)
+    with each_text_once(planning.__name__):  # stages share data, and what is said of them
+        return stages_without_data(of, of.pipeline.stages, of.planned_by(planner))
 
 
 def _planner(root: Path | None, logs_root: Path, *, to_train: bool) -> "Planner":
