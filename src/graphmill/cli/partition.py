@@ -179,8 +179,9 @@ def _graph_store(name: str, root: Path) -> "GraphStore":
 
 def _wanted(num_parts: int, method: str, balance: str | None, seed: int, fanouts: list[int] | None) -> "Wanted":
     from graphmill.base.names import nearest
-    from graphmill.partition.problem import BALANCES, METHODS
+    from graphmill.partition.problem import BALANCES
     from graphmill.partition.split import Wanted
+    from graphmill.spec.partition import METHODS
 
     given: dict[str, Any] = {"num_parts": num_parts, "rng_seed": seed, "fanouts": tuple(fanouts or ())}
     for flag, value, known in (("method", method, ("auto", *METHODS)), ("balance", balance, BALANCES)):
