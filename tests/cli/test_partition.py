@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -76,6 +77,18 @@ def test_other_files_are_not_replaced(graphmill, data):
         refused = graphmill("partition", "random", "--num-parts", "2", "--name", "mine", *words)
         assert (refused.code, "holds other files" in refused.err) == (2, True)
         assert files(mine) == {"notes.txt"}
+
+
+def test_a_cancelled_job_leaves_nothing(data, source_environ):
+    made_store(data / "larger", num_nodes=60_000, num_edges=1_000_000)
+    words = ("partition", "larger", "--num-parts", "4", "--method", "kaminpar", "--dataset-root", data)
+    with subprocess.Popen([sys.executable, "-m", "graphmill", *words], env=source_environ) as partitioning:
+        while not (half := list(data.rglob(".*.tmp"))) and partitioning.poll() is None:
+            time.sleep(0.01)
+        partitioning.terminate()
+    assert half, "it was over before it could be cancelled: the test proves nothing"
+    assert partitioning.returncode == 128 + signal.SIGTERM
+    assert list((data / "parts").rglob("*.*")) == []
 
 
 def test_datasets_lists_no_parts(graphmill, data):

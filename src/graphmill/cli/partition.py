@@ -2,6 +2,8 @@
 
 import logging
 import os
+import signal
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -127,7 +129,8 @@ def _split(graph: "GraphStore", chosen: "Chosen", needed: "Estimate", path: Path
         lambda title: timed(title, progress(title)),
         lambda title, num_bytes: timed(title, shown_progress(title, num_bytes)),
     )
-    written = split_store(graph, chosen, path, shown, _rank)
+    with _sigterm_as_ctrl_c():
+        written = split_store(graph, chosen, path, shown, _rank)
     took = {
         "seconds": seconds,
         "estimated_bytes": needed.own_bytes,
@@ -138,6 +141,16 @@ def _split(graph: "GraphStore", chosen: "Chosen", needed: "Estimate", path: Path
     beside = f", the partitioner's {written.partitioner_bytes / 2**20:,.0f} MiB" if written.partitioner_bytes else ""
     _log.info(f"peak of memory: {written.own_bytes / 2**20:,.0f} MiB{beside}")
     _print_parts(path, written.metadata, took, json=json)
+
+
+@contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """What is half written, perhaps as large as the graph, goes with a job that is cancelled."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _rank(topology: "Topology", parts: "Parts", seeds_by_part: "Sequence[Ids]", fanouts: tuple[int, ...]) -> "Rankings":
