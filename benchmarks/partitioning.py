@@ -24,8 +24,9 @@ from entries import write_entries
 from graphmill.graph.store import GraphStore
 from graphmill.partition.balance import imbalance
 from graphmill.partition.methods.packages import partition_with
-from graphmill.partition.problem import METHODS, Problem
+from graphmill.partition.problem import Problem
 from graphmill.partition.write import CHUNK_BYTES
+from graphmill.spec.partition import METHODS
 from graphmill.tasks.node_classification.store import LabelledGraphStore
 from harness import ForeignLoad, print_table
 from origin import Origin

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -64,7 +65,30 @@ def test_a_dry_run_says_what_it_needs_and_writes_nothing(graphmill, data, as_jso
         steps = json.loads(done.out)["estimate"]
         assert [step["step"] for step in steps] == ["kaminpar", "balance", "measure", "write"]
         assert steps[0]["partitioner_bytes"] > 0
+        assert json.loads(done.out)["disk_bytes"] > 80 * 4
     assert files(data) == before
+
+
+def test_other_files_are_not_replaced(graphmill, data):
+    mine = data / "parts/random/mine"
+    mine.mkdir(parents=True)
+    (mine / "notes.txt").write_text("mine")
+    for words in ((), ("--force",)):
+        refused = graphmill("partition", "random", "--num-parts", "2", "--name", "mine", *words)
+        assert (refused.code, "holds other files" in refused.err) == (2, True)
+        assert files(mine) == {"notes.txt"}
+
+
+def test_a_cancelled_job_leaves_nothing(data, source_environ):
+    made_store(data / "larger", num_nodes=60_000, num_edges=1_000_000)
+    words = ("partition", "larger", "--num-parts", "4", "--method", "kaminpar", "--dataset-root", data)
+    with subprocess.Popen([sys.executable, "-m", "graphmill", *words], env=source_environ) as partitioning:
+        while not (half := list(data.rglob(".*.tmp"))) and partitioning.poll() is None:
+            time.sleep(0.01)
+        partitioning.terminate()
+    assert half, "it was over before it could be cancelled: the test proves nothing"
+    assert partitioning.returncode == 128 + signal.SIGTERM
+    assert list((data / "parts").rglob("*.*")) == []
 
 
 def test_datasets_lists_no_parts(graphmill, data):
@@ -78,7 +102,7 @@ def test_another_partition_in_the_place_is_kept_unless_forced(graphmill, data):
     assert graphmill(*words).code == 0
     again = graphmill(*words, "--seed", "1")
     assert again.code == 2
-    assert "seed 0" in again.err
+    assert "--seed is 0 there and 1 here" in again.err
     assert "--force" in again.err
     first = json.loads(graphmill("inspect", "parts/random/mine", "--json").out)
     assert first["rng_seed"] == 0

@@ -98,6 +98,19 @@ def test_parts_of_prepared_data_that_are_missing_say_what_to_type(tmp_path):
     assert "graphmill partition mine --num-parts 3" in error.value.fix
 
 
+def test_parts_whose_name_is_mistyped_say_which_there_are(tmp_path):
+    prepare("synthetic/sbm", root=tmp_path, options=SBM)
+    there = tmp_path / "parts/synthetic/sbm/3-kaminpar"
+    there.mkdir(parents=True)
+    (there / "metadata.json").write_text("{}")
+    for typed, fix in (("/3-kaminpa", "set dataset.name=parts/synthetic/sbm/3-kaminpar"), ("", "graphmill partition")):
+        with pytest.raises(UserError, match="there are 3-kaminpar") as error:
+            plan_experiment(experiment(f"parts/synthetic/sbm{typed}"), dataset_root=tmp_path, run_id="r")
+        assert error.value.fix.startswith(fix)
+    with pytest.raises(UserError, match="mine has no such parts"):
+        plan_experiment(experiment("parts/mine"), dataset_root=tmp_path, run_id="r")
+
+
 def test_published_sizes_are_those_of_the_prepared_data(tmp_path):
     prepare_embedded(experiment("debian-packages"), tmp_path)
     here, published = (

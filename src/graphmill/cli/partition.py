@@ -2,6 +2,8 @@
 
 import logging
 import os
+import signal
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -97,12 +99,13 @@ def partition(
     chosen, needed = choose(graph, wanted, machine_info().available_bytes)
     path = _place(folder, graph.metadata.name, name or f"{num_parts}-{chosen.method}")
     if dry_run:
-        _print_estimate(path, chosen, needed, json=json)
+        _print_estimate(path, graph, chosen, needed, json=json)
         return
-    existing = None if force else _existing(path, graph, chosen)
+    existing = _existing(path, graph, chosen, force=force)
     if existing is not None:
         _print_parts(path, existing, {}, json=json)
         return
+    _refuse_full_disk(path, graph)
     for step, own, other in needed.rows():
         beside = f", and {other / 2**20:,.0f} MiB in a process of its own" if other else ""
         _log.info(f"{step}: needs about {own / 2**20:,.0f} MiB{beside}")
@@ -126,7 +129,8 @@ def _split(graph: "GraphStore", chosen: "Chosen", needed: "Estimate", path: Path
         lambda title: timed(title, progress(title)),
         lambda title, num_bytes: timed(title, shown_progress(title, num_bytes)),
     )
-    written = split_store(graph, chosen, path, shown, _rank)
+    with _sigterm_as_ctrl_c():
+        written = split_store(graph, chosen, path, shown, _rank)
     took = {
         "seconds": seconds,
         "estimated_bytes": needed.own_bytes,
@@ -137,6 +141,16 @@ def _split(graph: "GraphStore", chosen: "Chosen", needed: "Estimate", path: Path
     beside = f", the partitioner's {written.partitioner_bytes / 2**20:,.0f} MiB" if written.partitioner_bytes else ""
     _log.info(f"peak of memory: {written.own_bytes / 2**20:,.0f} MiB{beside}")
     _print_parts(path, written.metadata, took, json=json)
+
+
+@contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """What is half written, perhaps as large as the graph, goes with a job that is cancelled."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _rank(topology: "Topology", parts: "Parts", seeds_by_part: "Sequence[Ids]", fanouts: tuple[int, ...]) -> "Rankings":
@@ -179,8 +193,9 @@ def _graph_store(name: str, root: Path) -> "GraphStore":
 
 def _wanted(num_parts: int, method: str, balance: str | None, seed: int, fanouts: list[int] | None) -> "Wanted":
     from graphmill.base.names import nearest
-    from graphmill.partition.problem import BALANCES, METHODS
+    from graphmill.partition.problem import BALANCES
     from graphmill.partition.split import Wanted
+    from graphmill.spec.partition import METHODS
 
     given: dict[str, Any] = {"num_parts": num_parts, "rng_seed": seed, "fanouts": tuple(fanouts or ())}
     for flag, value, known in (("method", method, ("auto", *METHODS)), ("balance", balance, BALANCES)):
@@ -202,39 +217,69 @@ def _place(root: Path, dataset: str, name: str) -> Path:
     return store_path(f"{PARTS_FOLDER}/{dataset}/{name}", root)
 
 
-def _existing(path: Path, store: "GraphStore", chosen: "Chosen") -> "PartsMetadata | None":
+def _existing(path: Path, store: "GraphStore", chosen: "Chosen", *, force: bool) -> "PartsMetadata | None":
     """What is there, if it is what is asked for; `UserError` if other data are in the place."""
     from graphmill.graph.header import is_prepared
     from graphmill.partition.parts import PartedGraph
 
-    if not path.exists():
+    if not path.is_dir():
         return None
-    fix = "replace it with --force, or keep both with --name NAME"
-    if not is_prepared(path):
-        raise UserError(f"{path} is there already, and holds other files", fix="choose another --name")
+    if not is_prepared(path) and any(path.iterdir()):
+        raise UserError(f"{path} is there already, and holds other files", fix="move it away, or choose another --name")
+    if force:
+        return None
     try:
         known = PartedGraph.open(path).metadata
     except UserError as error:
         raise UserError(error.message, fix="partition the graph again with --force") from None
-    found = (known.store_checksum, known.num_parts, known.method, known.balance, known.rng_seed, known.fanouts)
-    asked = (store.metadata.checksum, chosen.num_parts, chosen.method, chosen.balance, chosen.rng_seed, chosen.fanouts)
-    if found != asked:
-        raise UserError(f"{path} holds another partition: of {known.name}, {_in_words(known)}", fix=fix)
+    differing = _differing(known, store.metadata.checksum, chosen)
+    if differing:
+        raise UserError(
+            f"{path} holds another partition of {known.name}: {', '.join(differing)}",
+            fix="replace it with --force, or keep both with --name NAME",
+        )
     _log.info(f"{known.name} is partitioned like this already: {path}")
     return known
 
 
-def _in_words(known: "PartsMetadata") -> str:
-    return f"{known.num_parts} parts with {known.method}, balancing {known.balance}, seed {known.rng_seed}"
+def _differing(known: "PartsMetadata", checksum: str | None, chosen: "Chosen") -> list[str]:
+    """What parts that are there have otherwise than those that are asked for, in words."""
+    pairs: list[tuple[str, object, object]] = [
+        ("--num-parts", known.num_parts, chosen.num_parts),
+        ("--method", known.method, chosen.method),
+        ("--balance", known.balance, chosen.balance),
+        ("--seed", known.rng_seed, chosen.rng_seed),
+        ("--fanouts", " ".join(map(str, known.fanouts)) or "none", " ".join(map(str, chosen.fanouts)) or "none"),
+    ]
+    words = [f"{name} is {there} there and {here} here" for name, there, here in pairs if there != here]
+    return words if known.store_checksum == checksum else [f"{known.name} was prepared otherwise since", *words]
 
 
-def _print_estimate(path: Path, chosen: "Chosen", needed: "Estimate", *, json: bool) -> None:
+def _refuse_full_disk(path: Path, store: "GraphStore") -> None:
+    """`UserError` if the parts will not fit, before the work."""
+    from graphmill.partition.write import bytes_to_write
+    from graphmill.runtime.machine import free_disk_bytes
+
+    needed, free = bytes_to_write(store), free_disk_bytes(path)
+    if needed > free:
+        raise UserError(
+            f"the parts take about {needed / 2**20:,.0f} MiB, and {free / 2**20:,.0f} MiB are free at {path.parent}",
+            fix="free some space, or choose another place with --dataset-root",
+        )
+
+
+def _print_estimate(path: Path, store: "GraphStore", chosen: "Chosen", needed: "Estimate", *, json: bool) -> None:
+    from graphmill.partition.write import bytes_to_write
+    from graphmill.runtime.machine import free_disk_bytes
+
+    disk, free = bytes_to_write(store), free_disk_bytes(path)
     if json:
         steps = [{"step": step, "own_bytes": own, "partitioner_bytes": other} for step, own, other in needed.rows()]
-        print_json({"path": str(path), "method": chosen.method, "balance": chosen.balance, "estimate": steps})
+        told = {"path": str(path), "method": chosen.method, "balance": chosen.balance, "estimate": steps}
+        print_json({**told, "disk_bytes": disk, "free_disk_bytes": free})
         return
     rows: list[list[Cell]] = [[step, round(own / 2**20), round(other / 2**20)] for step, own, other in needed.rows()]
-    print_line(f"would write {path}")
+    print_line(f"would write {path}: about {disk / 2**20:,.0f} MiB, where {free / 2**20:,.0f} MiB are free")
     print_table(("step", "needs MiB", "and a partitioner's process MiB"), rows)
 
 

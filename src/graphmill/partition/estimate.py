@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from graphmill.graph.topology import index_dtype
-from graphmill.partition.problem import Method
 from graphmill.partition.write import CHUNK_BYTES
+from graphmill.spec.partition import Method
 
 # Peaks of the processes of KaMinPar 3.7.3 and pymetis 2025.2.2 on R-MAT graphs (benchmarks/partitioning.py): bytes for
 # each entry, which is one direction of an edge, and for each node with edges.

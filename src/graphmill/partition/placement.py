@@ -22,9 +22,12 @@ class Placement:
 
     def __post_init__(self) -> None:
         if self.num_parts % self.num_places and self.num_places % self.num_parts:
+            parts, places = self.num_parts, self.num_places
+            fitting = [str(number) for number in range(1, 2 * parts + 1) if parts % number == 0 or number % parts == 0]
             raise UserError(
-                f"{self.num_parts} parts do not divide among {self.num_places} places, nor places among parts",
-                fix=f"partition it with --num-parts {self.num_places}, or start another number of hosts or ranks",
+                f"{parts} parts do not divide among {places} places, nor places among parts; places are hosts, or ranks"
+                " with partition.placement=per_rank",
+                fix=f"start {', '.join(fitting)}, … of them, or partition the graph with --num-parts {places}",
             )
 
     @property

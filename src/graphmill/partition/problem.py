@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 
 from graphmill.graph.topology import Topology
 
-Method = Literal["kaminpar", "metis", "ldg", "random", "hotness"]
-METHODS: Final[tuple[Method, ...]] = get_args(Method)
 Balance = Literal["all", "nodes", "edges", "train", "weighted"]
 BALANCES: Final[tuple[Balance, ...]] = get_args(Balance)
 

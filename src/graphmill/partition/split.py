@@ -21,11 +21,12 @@ from graphmill.partition.balance import amounts_of, even_out, in_edges, limits_o
 from graphmill.partition.estimate import Estimate, Sizes, estimate
 from graphmill.partition.metadata import PartsMetadata
 from graphmill.partition.methods.packages import Found, partition_with, require_package
-from graphmill.partition.problem import DEFAULT_FANOUTS, Balance, Ids, Method, Parts, Problem, default_balance
+from graphmill.partition.problem import DEFAULT_FANOUTS, Balance, Ids, Parts, Problem, default_balance
 from graphmill.partition.quality import Measured, imbalances, measure
 from graphmill.partition.streams import Advance
 from graphmill.partition.write import PartsFolder, bytes_to_write, write_parts, write_rankings
 from graphmill.runtime.machine import peak_bytes
+from graphmill.spec.partition import Method
 
 _log = logging.getLogger(__name__)
 

@@ -103,10 +103,13 @@ def write_parts(store: GraphStore, folder: PartsFolder) -> Ids:
 
 
 def bytes_to_write(store: GraphStore) -> int:
-    """About how many, for a bar."""
-    arrays, num_nodes = store.metadata.arrays, store.metadata.num_nodes
-    topology = sum(record.bytes for name, record in arrays.items() if name.endswith(("indptr", "indices")))
-    return sum(record.bytes for record in arrays.values()) + topology + 3 * num_nodes * 8
+    """About how many, without rankings: for a bar, and to know before the work that a disk has no room."""
+    known = store.metadata
+    arrays = {name: record.bytes for name, record in known.arrays.items() if name != "undirected_edge_ids"}
+    prefixes = ("",) if known.is_symmetric else ("", "undirected_")
+    topology = sum(arrays[f"{prefix}{name}"] for prefix in prefixes for name in ("indptr", "indices"))
+    of_node = 2 * index_dtype(known.num_nodes).itemsize + 8 * len(prefixes)  # its place, its id, where its edges begin
+    return sum(arrays.values()) + topology + of_node * known.num_nodes
 
 
 def write_rankings(folder: PartsFolder, rankings: Mapping[str, Sequence[NDArray[Any]]]) -> None:

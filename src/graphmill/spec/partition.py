@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import Field, PositiveInt
 
@@ -13,7 +13,11 @@ PARTS_FOLDER: Final = "parts"
 """Under a dataset root: parts/<dataset>/<name of the partition>."""
 DEFAULT_METHOD: Final = "kaminpar"
 """Which partitioner `graphmill partition` chooses for graphs that it has the memory for."""
-_PARTS_NAME: Final = re.compile(rf"{PARTS_FOLDER}/(?P<dataset>.+)/(?P<num_parts>[1-9][0-9]*)-(?P<method>[a-z]+)")
+Method = Literal["kaminpar", "metis", "ldg", "random", "hotness"]
+METHODS: Final[tuple[Method, ...]] = get_args(Method)
+_PARTS_NAME: Final = re.compile(
+    rf"{PARTS_FOLDER}/(?P<dataset>.+)/(?P<num_parts>[1-9][0-9]*)-(?P<method>{'|'.join(METHODS)})"
+)
 
 Seeding = Literal["equal", "owner"]
 
@@ -89,6 +93,7 @@ def parts_named(name: str) -> PartsName | None:
 
     >>> parts_named("parts/ogbn-products/2-kaminpar")
     PartsName(dataset='ogbn-products', num_parts=2, method='kaminpar')
+    >>> parts_named("parts/ogbn-products/2-kaminpr")
     """
     found = _PARTS_NAME.fullmatch(name)
     return None if found is None else PartsName(found["dataset"], int(found["num_parts"]), found["method"])

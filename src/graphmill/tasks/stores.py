@@ -13,7 +13,7 @@ from graphmill.config.frozen import Spec
 from graphmill.graph.header import FILE_NAME, Header, is_prepared, prepared_in
 from graphmill.spec.kinds import DEFAULT_TASK
 from graphmill.spec.kinds.kind import AnyKind, DatasetInfo, KnownDataset
-from graphmill.spec.partition import DEFAULT_METHOD, parts_named
+from graphmill.spec.partition import DEFAULT_METHOD, PARTS_FOLDER, parts_named
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*")
 
@@ -144,13 +144,15 @@ def not_prepared(kind: AnyKind, name: str, root: Path) -> AbsentDataError:
         method = "" if parts.method == DEFAULT_METHOD else f" --method {parts.method}"
         split = f"graphmill partition {parts.dataset} --num-parts {parts.num_parts}{method} {here}"
         if find_store(kind, parts.dataset, root) is not None:
-            there = ", ".join(sorted(path.parent.name for path in store_path(name, root).parent.glob(f"*/{FILE_NAME}")))
-            told = f"; there are {there}" if there else ""
+            there = _partitions_of(parts.dataset, root)
+            told = f"; there are {', '.join(there)}" if there else ""
             return AbsentDataError(f"{parts.dataset} has no such parts under {root}: {name}{told}", fix=split)
         whole = not_prepared(kind, parts.dataset, root)
         return AbsentDataError(
             f"there is no {name} under {root}, and {whole.message}", fix=f"{whole.fix}; then {split}"
         )
+    if name.startswith(f"{PARTS_FOLDER}/"):
+        return _no_such_parts(name, root)
     of_task = "" if kind.name == DEFAULT_TASK else f" --task {kind.name}"
     known = known_dataset(kind, name)
     if known is not None:
@@ -171,3 +173,22 @@ def not_prepared(kind: AnyKind, name: str, root: Path) -> AbsentDataError:
         f"no dataset {name!r} is prepared under {root}{suggestion}",
         fix=f"graphmill prepare {name} --from PATH{of_task} {here} (graphmill datasets lists what is there)",
     )
+
+
+def _no_such_parts(name: str, root: Path) -> AbsentDataError:
+    """Of a name below `parts/` that `graphmill partition` gives to none by itself."""
+    given = name.removeprefix(f"{PARTS_FOLDER}/")
+    dataset, _, own = (given, "", "") if _partitions_of(given, root) else given.rpartition("/")
+    dataset, own = dataset or own, own if dataset else ""
+    there = _partitions_of(dataset, root)
+    told = f"; there are {', '.join(there)}" if there else ""
+    make = f"graphmill partition {dataset} --num-parts P{f' --name {own}' if own else ''} --dataset-root {root}"
+    close = nearest(own, there)
+    return AbsentDataError(
+        f"{dataset} has no such parts under {root}: {name}{told}",
+        fix=f"set dataset.name={PARTS_FOLDER}/{dataset}/{close}, or make them: {make}" if close else make,
+    )
+
+
+def _partitions_of(dataset: str, root: Path) -> list[str]:
+    return sorted(path.parent.name for path in (root / PARTS_FOLDER / dataset).glob(f"*/{FILE_NAME}"))

@@ -124,7 +124,7 @@ def _begun(request: TrainRequest, rank: Rank) -> RunFolder:
     if roles is None and asked not in ("auto", rank.world_size):
         raise UserError(
             f"train.ranks is {asked}, but torchrun started {rank.world_size}",
-            fix=f'start {asked} processes, or leave train.ranks "auto"',
+            fix=f"-O train.ranks={rank.world_size}, or start {asked} processes",
         )
     run_id = request.run_id or f"{experiment.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     ranks = rank.world_size if roles is None else roles.trainers

@@ -54,10 +54,12 @@ ROWS = [
     parted("plan my.yaml -O partition.placement=per_rank --ranks 2", "3 parts", "2 places", "--num-parts 2"),
     parted("plan my.yaml -O dataset.name=parts/mine/4-metis", "graphmill partition mine --num-parts 4 --method metis"),
     parted("plan my.yaml -O dataset.name=parts/mine/3-ldg/x", "parts/mine/3-ldg/x"),
+    parted("plan my.yaml -O dataset.name=parts/mine/3-ldgg", "there are 3-ldg", "dataset.name=parts/mine/3-ldg"),
     parted("train my.yaml", "part 1", "graphmill stage", change=lost("part_00001"), leaves=("logs",)),
     parted("plan my.yaml", "node_book", change=lost("node_book")),
     parted("inspect parts/mine/3-ldg --check", "part_00002/y", change=flipped("part_00002/y.npy")),
     parted("partition mine --num-parts 3 --method metiss", "metiss", "--method metis"),
-    parted("partition mine --num-parts 2 --name 3-ldg", "another partition", "--force"),
+    parted("partition mine --num-parts 2 --name 3-ldg", "another partition", "is 3 there and 2 here", "--force"),
+    parted("partition mine --num-parts 3 --method ldg --fanouts 4", "--fanouts is none there and 4 here", "--force"),
     parted("partition parts/mine/3-ldg --num-parts 2", "parts of", "partition the whole graph"),
 ]

@@ -140,6 +140,7 @@ class FeatureFetcher:
     def _in_steps(self, nodes: Ids, step: int) -> Iterator[tuple[int, Features, Ids]]:
         for begin in range(0, self.wire.largest(len(nodes)), step):
             yield begin, *self._fetched(nodes[begin : begin + step])
+        self._asked, self._answers = Letters(self.wire), Letters(self.wire)  # those of batches are shorter
 
     def fetch(self, batches: Sequence[NodeIds]) -> list[RowsOfBatch]:
         """Of each batch where its rows are."""

@@ -16,6 +16,7 @@ from graphmill.sample.distributed.wire import Wire
 Bytes = NDArray[np.uint8]
 _HEADER: Final = 8
 _SLACK: Final = 16  # a sixteenth more than was needed; and room shrinks by as much, at most, from one to the next
+_SMALL: Final = 1 << 12  # bytes that cost no more than the message itself
 
 
 @dataclass(slots=True)
@@ -66,6 +67,12 @@ class Letters:
 
 
 def _next_room(room: int, length: int) -> int:
-    """For the next message, after one of `length` bytes came in `room`; a multiple of 8: numbers stay aligned."""
-    wanted = max(length + length // _SLACK, room - room // _SLACK)
+    """For the next message, after one of `length` bytes came in `room`; a multiple of 8: numbers stay aligned.
+
+    Where not half of it was used, messages of another length follow: those of a cache that was filled, or of an
+    evaluation. Room that shrank by sixteenths would send sixteen times the longest of them with nothing in it.
+    """
+    wanted = length + length // _SLACK
+    if room <= _SMALL or length >= room // 2:
+        wanted = max(wanted, room - room // _SLACK)
     return -(-wanted // 8) * 8

@@ -31,6 +31,16 @@ def length_of(number: int, sender: int, receiver: int) -> int:
     return int(np.random.default_rng((number, sender, receiver, 1)).choice([0, 1, 3, 77, 4000, 90_000]))
 
 
+def share_of_padding(wire: Wire) -> float:
+    """What is sent beside the messages, as a share of them: one long message, as of an evaluation, then short ones."""
+    letters, before = Letters(wire), wire.received_bytes
+    lengths = [1_000_000, *[20_000] * 40]
+    for length in lengths:
+        letters.swap([np.zeros(length, dtype=np.uint8)] * RANKS)
+    wanted = sum(lengths) * (RANKS - 1)
+    return (wire.received_bytes - before) / wanted - 1 if wanted else 0.0
+
+
 def main() -> None:
     dist.init_process_group("gloo", store=dist.FileStore(sys.argv[1], RANKS), rank=RANK, world_size=RANKS)
     wire = Wire.between(RANK, RANKS)
@@ -44,6 +54,7 @@ def main() -> None:
             if not np.array_equal(its.view(np.int32), expected):
                 wrong.append((number, sender, len(its), len(expected)))
     told = {"wrong": wrong, "swaps_of_even": max(swaps[3:20]), "swaps_of_sudden": swaps[20]}
+    told["share_of_padding"] = share_of_padding(wire)
     Path(sys.argv[2], f"{RANK}.json").write_text(json.dumps(told))
     dist.barrier()
     dist.destroy_process_group()
