@@ -116,3 +116,21 @@ def test_a_window_holds_the_rows_of_its_batches():
     one, eight = (parted(cache=cache).memory.index_mib for cache in (NO_CACHE, {"policy": "lookahead", "window": 8}))
     rows = parted().nodes_per_batch
     assert eight - one == pytest.approx(7 * 3 * rows * ROW / 2**20, rel=1e-6)
+
+
+def test_rows_that_stay_between_windows_are_held_besides():
+    """Twice: they move to the next window's table. Batches that wait for their window are neighbourhoods by then."""
+    window = {"policy": "lookahead", "window": 8}
+    one = parted(cache=window).memory.index_mib
+    for budget, rows in (({"ratio": 0.1}, 0.1), ({"ratio": 0.9}, 0.5)):  # half of the rows are on the other host
+        held = parted(cache={**window, **budget}).memory.index_mib - one
+        assert held == pytest.approx(int(rows * NODES) * (2 * ROW + 32) / 2**20, rel=1e-6)
+    capped = parted(cache={**window, "ratio": 0.1, "mib": 1}).memory.index_mib - one
+    assert capped == pytest.approx(2 + int(0.1 * NODES) * 32 / 2**20, rel=1e-6)
+    further, found = parted(cache={**window, "horizon": 2}).memory.index_mib - one, parted()
+    nodes, seeds = found.nodes_per_batch, 1024
+    edges, rows = seeds * 25 + (seeds + seeds * 25 - seeds) * 10, seeds * 26
+    staying = min(8 * nodes, int(0.5 * NODES))
+    assert further == pytest.approx(
+        (staying * (2 * ROW + 32) + 8 * (8 * (nodes + rows) + 4 * edges)) / 2**20, rel=1e-3
+    )

@@ -50,6 +50,20 @@ class LookaheadSpec(Spec):
 
     policy: Literal["lookahead"] = "lookahead"
     window: PositiveInt = Field(16, description="batches whose rows are fetched together, each row once")
+    horizon: PositiveInt = Field(
+        1,
+        description="windows, the next one among them, by whose needs is decided which rows stay; with 2 and more, "
+        "batches are sampled that many windows ahead and wait in memory",
+    )
+    ratio: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="rows that stay from window to window at most, as a share of all nodes of the graph: those whose "
+        "next use is nearest, then, while there is room, those that most windows have needed. null, of mib too: all "
+        "that the windows in sight need, and no others",
+    )
+    mib: float | None = Field(None, gt=0, description="and at most so many MiB of them; null: no further limit")
 
 
 CacheSpec = Annotated[NoCacheSpec | HotCacheSpec | PresampledCacheSpec | LookaheadSpec, Field(discriminator="policy")]

@@ -72,6 +72,6 @@ def read_most(shares: Shares, batches: Iterable[Sampled]) -> NDArray[Any]:
     return nodes[np.argsort(-counts, kind="stable")]
 
 
-def budget_of(ratio: float, mib: float | None) -> HotBudget:
+def budget_of(ratio: float | None, mib: float | None) -> HotBudget:
     """What a rank may hold."""
     return HotBudget(ratio, None if mib is None else int(mib * (1 << 20)))
