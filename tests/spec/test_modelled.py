@@ -131,6 +131,4 @@ def test_rows_that_stay_between_windows_are_held_besides():
     nodes, seeds = found.nodes_per_batch, 1024
     edges, rows = seeds * 25 + (seeds + seeds * 25 - seeds) * 10, seeds * 26
     staying = min(8 * nodes, int(0.5 * NODES))
-    assert further == pytest.approx(
-        (staying * (2 * ROW + 32) + 8 * (8 * (nodes + rows) + 4 * edges)) / 2**20, rel=1e-3
-    )
+    assert further == pytest.approx((staying * (2 * ROW + 32) + 8 * (8 * (nodes + rows) + 4 * edges)) / 2**20, rel=1e-3)

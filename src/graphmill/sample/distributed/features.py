@@ -1,8 +1,8 @@
 """Features of a batch's nodes: from the parts here, from rows that are held, and the rest from the ranks that own them.
 
 One window of batches is fetched at a time: a row that several of them need travels once. A window is one batch unless
-the ranks look ahead (`ahead.py`). Dense rows are copied by nobody before they are gathered into a batch: they are found,
-natively and in one pass, where they are.
+the ranks look ahead (`ahead.py`). Dense rows are copied by nobody before they are gathered into a batch: they are
+found, natively and in one pass, where they are.
 """
 
 from collections.abc import Iterator, Sequence
@@ -137,9 +137,7 @@ class FeatureFetcher:
         found, _ = self.fetch_besides(batches, self.held)
         return found
 
-    def fetch_besides(
-        self, batches: Sequence[NodeIds], holder: RowHolder | None
-    ) -> tuple[list[RowsOfBatch], NewRows]:
+    def fetch_besides(self, batches: Sequence[NodeIds], holder: RowHolder | None) -> tuple[list[RowsOfBatch], NewRows]:
         """Of each batch where its rows are, and what had to be fetched: what is neither here nor held by `holder`.
 
         What another holder than `held` has was fetched for an earlier batch.
@@ -154,20 +152,20 @@ class FeatureFetcher:
             num_held += held
             lacking += len(nodes) - local - held
             rows_of.append(rows)
-        nodes = window.nodes
-        self.counts.fetched += len(nodes)
-        self.counts.reused += lacking - len(nodes)
+        needed = window.nodes
+        self.counts.fetched += len(needed)
+        self.counts.reused += lacking - len(needed)
         if holder is self.held:
             self.counts.held += num_held
         else:
             self.counts.reused += num_held
-        fetched, places = self._fetched(nodes)
+        fetched, places = self._fetched(needed)
         tables = (*self.features, *(() if holder is None else (holder.features,)))
         first = sum(features.num_nodes for features in tables)
         tables += (fetched,)
         for rows in rows_of:
             _native.move_rows(rows, first, places)
-        new = NewRows(nodes, fetched, places)
+        new = NewRows(needed, fetched, places)
         if isinstance(self.features[0], SparseFeatures):
             sparse = [sparse_rows_of(tables, rows) for rows in rows_of]
             return [RowsOfBatch(features, all_rows(features.num_nodes)) for features in sparse], new

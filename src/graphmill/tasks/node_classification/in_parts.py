@@ -53,9 +53,7 @@ class PartedTables:
     edges: EdgeFetcher | None  # None: the model reads no features of edges
     ahead: AheadFetcher | None = None  # of windows of an epoch; None: each fetches what is not held
 
-    def fetch(
-        self, window: Sequence[Sampled], following: Sequence[Sequence[Sampled]] | None = None
-    ) -> list[Fetched]:
+    def fetch(self, window: Sequence[Sampled], following: Sequence[Sequence[Sampled]] | None = None) -> list[Fetched]:
         """Of each batch where the rows of its nodes are, and those of its edges in their order."""
         if self.ahead is None or following is None:
             found = self.fetcher.fetch(_nodes_of(window))
@@ -112,7 +110,11 @@ class GraphInParts:
         if isinstance(asked, LookaheadSpec):
             budget = budget_of(asked.ratio, asked.mib)
             max_rows = budget.max_rows(shares.book.num_nodes, int(row_bytes_of(features[0])))
-            ahead, window, horizon = AheadFetcher(fetcher, Lookahead(max_rows, asked.horizon)), asked.window, asked.horizon
+            ahead, window, horizon = (
+                AheadFetcher(fetcher, Lookahead(max_rows, asked.horizon)),
+                asked.window,
+                asked.horizon,
+            )
         for name, value in {
             "shares": shares,
             "labels": store.labels,

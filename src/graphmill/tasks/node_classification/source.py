@@ -1,6 +1,6 @@
 """Where a rank's batches come from, as the task sees it: a graph stored whole, or the parts of all ranks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
