@@ -36,7 +36,7 @@ class PartedGraphSizes:
 
 
 def mapped_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> int | None:
-    """Files that the ranks of a host map: its parts, the book and, if replicated, the topology. None: not known."""
+    """What ranks of a host map: its parts, the book, a replicated topology, rows that they hold. None: not known."""
     if graph.is_sparse:
         return None
     each = step.ranks // step.hosts
@@ -45,7 +45,8 @@ def mapped_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape)
     share = min(1.0, parts * _IMBALANCE / graph.num_parts)
     topology = 8 * graph.num_nodes + graph.id_bytes * graph.num_entries
     of_parts = share * (graph.num_nodes * (graph.row_bytes + graph.id_bytes + 16) + topology)
-    return int(of_parts) + graph.id_bytes * graph.num_nodes + (topology if asked.topology == "replicated" else 0)
+    of_all = graph.id_bytes * graph.num_nodes + (topology if asked.topology == "replicated" else 0)
+    return int(of_parts) + of_all + (_cache_bytes(graph, asked, step)[0] if asked.placement == "per_host" else 0)
 
 
 def held_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> int:
@@ -53,7 +54,9 @@ def held_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -
     of_sampler = 4 * graph.num_nodes
     if isinstance(asked.cache, LookaheadSpec):
         return of_sampler + _lookahead_bytes(graph, asked, step, asked.cache)
-    return of_sampler + _COPIES * graph.nodes_per_batch * graph.row_bytes + _cache_bytes(graph, asked, step)
+    features, table = _cache_bytes(graph, asked, step)
+    own = table + (0 if asked.placement == "per_host" else features)
+    return of_sampler + _COPIES * graph.nodes_per_batch * graph.row_bytes + own
 
 
 def _lookahead_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape, cache: LookaheadSpec) -> int:
@@ -71,15 +74,15 @@ def _lookahead_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepSh
     return rows + waiting * graph.drawn_bytes
 
 
-def _cache_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> int:
-    """Of rows that are held all the time."""
+def _cache_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> tuple[int, int]:
+    """Of rows that are held all the time: the rows, and the table that finds them."""
     if not isinstance(asked.cache, HotCacheSpec | PresampledCacheSpec):
-        return 0
+        return 0, 0
     num_rows = int(min(asked.cache.ratio, _remote_share(graph, asked, step)) * graph.num_nodes)
     features = num_rows * graph.row_bytes
     if asked.cache.mib is not None:
         features = min(features, int(asked.cache.mib * (1 << 20)))
-    return features + num_rows * _TABLE_ROW
+    return features, num_rows * _TABLE_ROW
 
 
 def _remote_share(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> float:

@@ -18,6 +18,12 @@ _PARTS_NAME: Final = re.compile(rf"{PARTS_FOLDER}/(?P<dataset>.+)/(?P<num_parts>
 Seeding = Literal["equal", "owner"]
 
 
+_HELD: Final = (
+    "rows that are held, as a share of all nodes of the graph; with partition.placement=per_host once for all ranks of "
+    "a host"
+)
+
+
 class NoCacheSpec(Spec):
     """No rows of other parts are held: each batch fetches all that it needs of them."""
 
@@ -32,7 +38,7 @@ class HotCacheSpec(Spec):
         description="which rows: degree, of most edges into the part; hotness, the analytic propagation of "
         "GraphLearn-for-PyTorch; vip, the probability of being sampled (SALIENT++, arXiv 2305.03152)",
     )
-    ratio: float = Field(0.1, ge=0, le=1, description="rows that a rank holds, as a share of all nodes of the graph")
+    ratio: float = Field(0.1, ge=0, le=1, description=_HELD)
     mib: float | None = Field(None, gt=0, description="and at most so many MiB of them; null: no further limit")
 
 
@@ -41,7 +47,7 @@ class PresampledCacheSpec(Spec):
 
     policy: Literal["presample"] = "presample"
     epochs: PositiveInt = Field(1, description="that are sampled and counted: the first ones of the run")
-    ratio: float = Field(0.1, ge=0, le=1, description="rows that a rank holds, as a share of all nodes of the graph")
+    ratio: float = Field(0.1, ge=0, le=1, description=_HELD)
     mib: float | None = Field(None, gt=0, description="and at most so many MiB of them; null: no further limit")
 
 

@@ -5,10 +5,10 @@ the ranks look ahead (`ahead.py`). Dense rows are copied by nobody before they a
 found, natively and in one pass, where they are.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,6 @@ from graphmill.sample.distributed.shares import Shares
 from graphmill.sample.distributed.wire import Wire
 
 Ids = NDArray[np.int64]
-_HELD_AT_A_TIME: Final = 8 << 20  # bytes of rows that are asked for together when a cache is filled
-_SPARSE_AT_A_TIME: Final = 1 << 14  # such rows
 
 
 @dataclass(slots=True)
@@ -111,27 +109,6 @@ class FeatureFetcher:
         self._finder = _native.RowFinder(self.shares.book.storage, begin, end)
         self._asked, self._answers = Letters(self.wire), Letters(self.wire)
 
-    def hold(self, nodes: Ids) -> None:
-        """Fetch these nodes of other parts, once for all, and keep their rows. All ranks must call it.
-
-        Some at a time: messages to and from all ranks would else take several times the memory of the rows.
-        """
-        first = self.features[0]
-        if isinstance(first, DenseFeatures):
-            x = np.empty((len(nodes), first.num_features), dtype=first.x.dtype)
-            step = max(1, _HELD_AT_A_TIME // (first.num_features * x.itemsize))
-            for begin, fetched, places in self._in_steps(nodes, step):
-                StackedFeatures.of([fetched]).x.copy(places, x[begin : begin + step], self.num_threads)
-            self.held = Held.of(nodes, DenseFeatures(x, first.dtype))
-            return
-        pieces = [sparse_rows_of([got], places) for _, got, places in self._in_steps(nodes, _SPARSE_AT_A_TIME)]
-        if pieces:
-            self.held = Held.of(nodes, sparse_rows_of(pieces, np.arange(len(nodes))))
-
-    def _in_steps(self, nodes: Ids, step: int) -> Iterator[tuple[int, Features, Ids]]:
-        for begin in range(0, self.wire.largest(len(nodes)), step):
-            yield begin, *self._fetched(nodes[begin : begin + step])
-
     def fetch(self, batches: Sequence[NodeIds]) -> list[RowsOfBatch]:
         """Of each batch where its rows are."""
         found, _ = self.fetch_besides(batches, self.held)
@@ -159,7 +136,7 @@ class FeatureFetcher:
             self.counts.held += num_held
         else:
             self.counts.reused += num_held
-        fetched, places = self._fetched(needed)
+        fetched, places = self.ask_owners(needed)
         tables = (*self.features, *(() if holder is None else (holder.features,)))
         first = sum(features.num_nodes for features in tables)
         tables += (fetched,)
@@ -172,8 +149,11 @@ class FeatureFetcher:
         stacked = StackedFeatures.of(tables)
         return [RowsOfBatch(stacked, StorageIds(rows)) for rows in rows_of], new
 
-    def _fetched(self, nodes: Ids) -> tuple[Features, Ids]:
-        """Rows of nodes of other ranks' parts, and which is whose: ids go to their owners, rows come back."""
+    def ask_owners(self, nodes: Ids) -> tuple[Features, Ids]:
+        """Rows of nodes of other ranks' parts, and which is whose: ids go to their owners, rows come back.
+
+        All ranks must call it.
+        """
         order, ends = self.shares.by_server(self.shares.locate(NodeIds(nodes)).servers)
         narrow = nodes[order].astype(index_dtype(self.shares.book.num_nodes))
         letters = self._asked.swap([narrow[begin:end] for begin, end in pairwise(ends)])

@@ -21,6 +21,7 @@ from graphmill.sample.collect import Fetched, NeighbourSource
 from graphmill.sample.distributed.ahead import AheadFetcher
 from graphmill.sample.distributed.edges import EdgeFetcher
 from graphmill.sample.distributed.features import FeatureFetcher
+from graphmill.sample.distributed.held import hold
 from graphmill.sample.distributed.hottest import budget_of, ranked, read_most
 from graphmill.sample.distributed.rows import all_rows, row_bytes_of
 from graphmill.sample.distributed.sampler import sampler_of
@@ -182,24 +183,25 @@ class GraphInParts:
         return inference.logits(nodes)
 
     def warm_up(self, sampler: NeighbourSource, schedule: SeedSchedule, num_steps: int) -> None:
-        """Fetch the rows that this rank holds of other parts, before the first step of an attempt."""
+        """Fetch the rows of other parts that are held all the time, before the first step of an attempt."""
         asked, fetcher = self.asked.cache, self.tables.fetcher
         if isinstance(asked, NoCacheSpec | LookaheadSpec) or not self.is_shared:
             return
         if isinstance(asked, PresampledCacheSpec):
             epochs = product(range(asked.epochs), range(num_steps))
             sampled = (sampler.sample(schedule.seeds(epoch, step, self.group.rank)) for epoch, step in epochs)
-            order = read_most(self.shares, sampled)
+            order = read_most(self.shares, self.wire, sampled)
         else:
             order = self._ranked(asked.policy)
         row_bytes = int(row_bytes_of(fetcher.features[0]))
         held = budget_of(asked.ratio, asked.mib).cut(order, self.shares.book.num_nodes, row_bytes)
-        fetcher.hold(held.astype(np.int64))
+        hold(fetcher, held.astype(np.int64))
 
     def _ranked(self, policy: StaticPolicy) -> NDArray[Any]:
         own, seeds = self.own, self.nodes_in("train")
         if self.asked.seeds == "owner":
-            seeds = seeds[self.shares.owner_of(NodeIds(seeds)) == self.group.rank]
+            owners, mates = self.shares.owner_of(NodeIds(seeds)), self.shares.mates
+            seeds = seeds[(owners >= mates.start) & (owners < mates.stop)]
         return ranked(
             self.shares,
             np.asarray(seeds),

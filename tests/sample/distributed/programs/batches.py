@@ -146,4 +146,5 @@ def main() -> None:
     leave(0)  # as ranks do: torch's threads need not have gone when python ends, and then it aborts
 
 
-main()
+if __name__ == "__main__":
+    main()
