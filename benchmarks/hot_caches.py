@@ -10,8 +10,9 @@ counted by where their rows come from. So the figures are exact, for this seed, 
 the rank that owns them; of the default partitioner they are also shared out equally. A static cache holds --ratio of
 all nodes' rows; filling it, once a run, is told apart. `oracle` holds the rows that these very epochs read most: no
 static cache does better. `lookahead` fetches for --window batches at once and keeps as many rows between windows as the
-others hold; `lookahead_all` keeps all that the next window needs. The floor: each window's rows once, whatever was held
-before. The sweep has lookahead, of the default partitioner, with other windows and budgets.
+others hold; `lookahead_all` keeps all that the next window needs, and no others. The floor: each window's rows once,
+whatever was held before. The sweep has lookahead, of the default partitioner, with other windows and budgets (1: all
+that is needed in sight); windows below --window look as many batches ahead as that one does.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from entries import write_entries
 from graphmill.graph.features import SparseFeatures
 from graphmill.graph.sampled import StorageIds
 from graphmill.partition.parts import PartedGraph
-from graphmill.sample.hot.lookahead import Lookahead
+from graphmill.sample.hot.lookahead import Lookahead, in_windows
 from graphmill.sample.hot.rank import STATIC_POLICIES, Draws, HotBudget, rank_all, ranking
 from graphmill.sample.hot.replay import (
     Moved,
@@ -187,14 +188,15 @@ def counted(
     found: Counted = {
         **{policy: static(graph, needs, ranked) for policy, ranked in rankings.items()},
         "lookahead": ahead(graph, needs, graph.window, graph.num_rows),
-        "lookahead_all": ahead(graph, needs, graph.window, graph.num_nodes),
+        "lookahead_all": ahead(graph, needs, graph.window, None),
         "floor": {"fetched": sum(floor_of_windows(one, graph.window) for one in needs)},
     }
     if swept:
         found["sweep"] = [
-            {"window": window, "ratio": ratio, **ahead(graph, needs, window, int(ratio * graph.num_nodes))}
+            {"window": window, "ratio": ratio, **ahead(graph, needs, window, max_rows)}
             for window in SWEPT_WINDOWS
             for ratio in SWEPT_RATIOS
+            for max_rows in [None if ratio == 1 else int(ratio * graph.num_nodes)]
         ]
     return found
 
@@ -214,9 +216,10 @@ def static(graph: Graph, needs: Sequence[Needs], ranked: Sequence[NDArray[Any]])
     return as_counts(moved) | {"filled": sum(map(len, held))}
 
 
-def ahead(graph: Graph, needs: Sequence[Needs], window: int, max_rows: int) -> Counted:
-    planner = Lookahead(graph.num_nodes, window, max_rows, max(window, graph.window))
-    return as_counts([with_lookahead(one, planner, graph.row_bytes) for one in needs]) | {"filled": 0}
+def ahead(graph: Graph, needs: Sequence[Needs], window: int, max_rows: int | None) -> Counted:
+    planner = Lookahead(max_rows, max(1, graph.window // window))
+    windows = in_windows(range(len(needs[0].remote)), window, first=window)
+    return as_counts([with_lookahead(one, planner, [windows], graph.row_bytes) for one in needs]) | {"filled": 0}
 
 
 def as_counts(moved: Sequence[Moved]) -> Counted:

@@ -26,8 +26,8 @@ def hot_caches(result: dict[str, Any]) -> str:
     lines = [
         f"**Rows of features that cross between {first['num_parts']} parts** (replayed, not timed): fan-outs"
         f" {list(first['fanouts'])}, caches of {first['ratio']:.0%} of all rows, lookahead"
-        f" over {first['window']} batches; bytes ÷ those of random parts without a cache. Replayed lookahead keeps as"
-        " many rows between windows as a cache has; a run keeps what its next window needs, however much that is\n",
+        f" over {first['window']} batches; bytes ÷ those of random parts without a cache. Lookahead keeps as many"
+        " rows between windows as a cache has, as a run does that is given the same `ratio`\n",
         f"| graph, partitioner | cut | {' | '.join(_NAMES.values())} |",
         "|" + "---|" * (2 + len(_NAMES)),
     ]

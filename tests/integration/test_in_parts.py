@@ -7,15 +7,22 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from killing import Tally, assert_same, run_with_kills
 from waiting import HANG_S
 
+from graphmill.graph.sampled import StorageIds
+from graphmill.partition.parts import PartedGraph
 from graphmill.record.events import Failure, Sync, events_in
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.markdown import markdown
 from graphmill.report.run_page import run_page
+from graphmill.sample.hot.lookahead import Lookahead, in_windows
+from graphmill.sample.hot.replay import needs_of_rank, steps_of
+from graphmill.sample.neighbor import NeighborSampler
+from graphmill.sample.schedule import SeedSchedule
 from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.spec.plan import Plan
 from graphmill.spec.world import world_of
@@ -23,10 +30,11 @@ from graphmill.tasks.planning import plan_experiment
 
 pytestmark = pytest.mark.distributed
 
+AHEAD = {"policy": "lookahead", "window": 3, "horizon": 2, "ratio": 0.1}
 WAYS = {
     "rows fetched batch by batch": {"topology": "replicated", "cache": {"policy": "none"}},
     "rows held": {"topology": "replicated", "cache": {"policy": "vip", "ratio": 0.05}},
-    "looking ahead": {"topology": "replicated", "cache": {"policy": "lookahead", "window": 3}},
+    "looking ahead": {"topology": "replicated", "cache": AHEAD},
     "topology in parts": {"topology": "partitioned", "cache": {"policy": "presample"}},
     "seeds to owners": {"topology": "partitioned", "seeds": "owner", "cache": {"policy": "none"}},
 }
@@ -106,6 +114,29 @@ def test_what_was_fetched_is_shown(zygote, plan_in_parts, data_root, tmp_path, g
     fetched, page = shown["whole"]
     assert fetched is None
     assert "hit rate" not in page
+
+
+def test_looking_ahead_fetches_what_the_replay_says(zygote, plan_in_parts, data_root, parts, tmp_path):
+    """Epoch by epoch, though a validation set is evaluated after each."""
+    plan = plan_in_parts("looking ahead")
+    rows = read_metrics(trained(zygote, plan, tmp_path).metrics_path)
+    graph = PartedGraph.open(data_root / parts, parts=(), whole_topology=True)
+    sampler = NeighborSampler(graph.topology(undirected=True), (3, 3), plan.seed, 1, resample=True)
+    schedule = SeedSchedule.equal(np.array(graph.nodes_in("train")), plan.batches, plan.seed)
+    part_of = graph.book.part_of(StorageIds(graph.book.storage.astype(np.int64)))
+    steps = plan.calendar.steps_in(0)
+    epochs = [in_windows(range(epoch * steps, (epoch + 1) * steps), AHEAD["window"]) for epoch in range(3)]
+    planner = Lookahead(int(AHEAD["ratio"] * graph.metadata.num_nodes), AHEAD["horizon"])
+    remote, fetched = np.zeros((2, 3), dtype=np.int64)
+    for rank in range(2):
+        needs = needs_of_rank(sampler, schedule, part_of, rank=rank, part=rank, steps=steps_of(range(3), steps))
+        remote += [sum(map(len, needs.remote[epoch * steps : (epoch + 1) * steps])) for epoch in range(3)]
+        for window in planner.windows(needs.remote, epochs):
+            fetched[window.batches.start // steps] += len(window.fetch)
+    assert [int(row["remote_rows"]) for row in rows] == remote.tolist()
+    assert [int(row["fetched_rows"]) for row in rows] == fetched.tolist()
+    assert [int(row["repeated_rows"]) for row in rows] == (remote - fetched).tolist()
+    assert [float(row["cache_hit_rate"]) for row in rows] == pytest.approx((1 - fetched / remote).tolist())
 
 
 @pytest.mark.parametrize("way", WAYS)

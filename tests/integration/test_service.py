@@ -36,7 +36,7 @@ pytestmark = pytest.mark.distributed
 PROGRAM = Path(__file__).parent / "programs" / "hosts_of_a_run.py"
 PARTS: dict[str, dict[str, Any] | None] = {
     "whole": None,
-    "replicated": {"topology": "replicated", "cache": {"policy": "lookahead", "window": 3}},
+    "replicated": {"topology": "replicated", "cache": {"policy": "lookahead", "window": 3, "horizon": 2, "ratio": 0.1}},
     "partitioned": {"topology": "partitioned", "cache": {"policy": "presample"}},
 }
 CELLS = [

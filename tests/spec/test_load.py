@@ -74,21 +74,24 @@ def test_a_key_the_new_scheme_does_not_know_is_not_dropped_in_silence(file):
 
 
 def test_what_to_type_keeps_what_both_variants_know(file):
-    path = file("partition: {cache: {policy: vip, ratio: 0.2, mib: 7}}\nmodel: {hidden_channels: 4, num_layers: 2}\n")
-    assert "-O 'partition.cache={policy: lookahead}'" in str(refusal(path, "partition.cache.policy=lookahead"))
+    cache = "{policy: presample, epochs: 2, ratio: 0.2, mib: 7}"
+    path = file(f"partition: {{cache: {cache}}}\nmodel: {{hidden_channels: 4, num_layers: 2}}\n")
+    said = str(refusal(path, "partition.cache.policy=lookahead"))
+    assert "-O 'partition.cache={policy: lookahead, ratio: 0.2, mib: 7}'" in said
+    assert "-O 'partition.cache={policy: none}'" in str(refusal(path, "partition.cache.policy=none"))
     said = str(refusal(path, "model.kind=custom", "model.target=mine.Model"))
     assert (
         "in place of -O model.kind=custom -O model.target=mine.Model give the section whole: -O"
         " 'model={kind: custom, target: mine.Model}'"
     ) in said
     load_experiment(path, ["partition.cache={policy: lookahead}", "model={kind: custom, target: mine.Model}"])
-    load_experiment(path, ["partition.cache.policy=presample"])
+    load_experiment(path, ["partition.cache.policy=presample", "partition.cache.ratio=0.1"])
 
 
 def test_what_the_same_command_line_contradicts_is_not_to_be_repeated(file):
     path = file("partition: {cache: {policy: vip}}\n")
-    error = refusal(path, "partition.cache.policy=lookahead", "partition.cache.ratio=0.2")
-    assert error.fix.startswith("remove partition.cache.ratio, or set partition.cache.policy=")
+    error = refusal(path, "partition.cache.policy=lookahead", "partition.cache.epochs=2")
+    assert error.fix.startswith("remove partition.cache.epochs, or set partition.cache.policy=")
 
 
 def test_a_section_is_replaced_as_a_whole(file):

@@ -95,24 +95,45 @@ def test_a_host_maps_its_parts_the_book_and_a_replicated_topology():
     topology = 8 * NODES + 4 * 2 * 114_615_892
     of_parts = NODES * (ROW + 4 + 16) + topology
     for hosts, share in ((1, 1.0), (2, 0.525), (4, 0.2625)):
-        found = parted(ranks=4, hosts=hosts, topology="partitioned").memory.data_mib
+        found = parted(ranks=4, hosts=hosts, topology="partitioned", cache=NO_CACHE).memory.data_mib
         assert found == pytest.approx((share * of_parts + 4 * NODES) / 2**20, rel=1e-6)
-        whole = parted(ranks=4, hosts=hosts).memory.data_mib
+        whole = parted(ranks=4, hosts=hosts, cache=NO_CACHE).memory.data_mib
         assert whole - found == pytest.approx(topology / 2**20, rel=1e-6)
 
 
 def test_a_rank_holds_its_cache_as_far_as_rows_are_remote():
-    without = parted(cache=NO_CACHE).memory.index_mib
-    for asked, rows in ((0.1, 0.1), (0.9, 0.5)):  # half of the rows are on the other host
-        held = parted(cache={"policy": "vip", "ratio": asked}).memory.index_mib - without
-        assert held == pytest.approx(int(rows * NODES) * (ROW + 32) / 2**20, rel=1e-6)
-    alone = parted(ranks=2, hosts=1, cache={"policy": "vip", "ratio": 0.5}).memory.index_mib
-    assert alone == without, "both ranks read all parts"
-    capped = parted(cache={"policy": "degree", "ratio": 0.1, "mib": 1}).memory.index_mib - without
-    assert 1 < capped < 2
+    """A host has its rows once, however many ranks it has; each rank has a table that finds them."""
+    for placement in ("per_host", "per_rank"):
+        without = parted(ranks=4, placement=placement, cache=NO_CACHE).memory
+        for asked, rows in ((0.1, 0.1), (0.9, 0.5 if placement == "per_host" else 0.75)):
+            found = parted(ranks=4, placement=placement, cache={"policy": "vip", "ratio": asked}).memory
+            features, table = (int(rows * NODES) * each / 2**20 for each in (ROW, 32))
+            mapped, own = found.data_mib - without.data_mib, found.index_mib - without.index_mib
+            assert mapped == pytest.approx(features if placement == "per_host" else 0, rel=1e-6)
+            assert own == pytest.approx(table + (0 if placement == "per_host" else features), rel=1e-6)
+    alone = [parted(ranks=2, hosts=1, cache=cache).memory for cache in ({"policy": "vip", "ratio": 0.5}, NO_CACHE)]
+    assert alone[0] == alone[1], "both ranks read all parts"
+    capped, without = (parted(cache=cache).memory for cache in ({"policy": "degree", "ratio": 0.1, "mib": 1}, NO_CACHE))
+    assert capped.data_mib - without.data_mib == pytest.approx(1)
 
 
 def test_a_window_holds_the_rows_of_its_batches():
     one, eight = (parted(cache=cache).memory.index_mib for cache in (NO_CACHE, {"policy": "lookahead", "window": 8}))
     rows = parted().nodes_per_batch
     assert eight - one == pytest.approx(7 * 3 * rows * ROW / 2**20, rel=1e-6)
+
+
+def test_rows_that_stay_between_windows_are_held_besides():
+    """Twice: they move to the next window's table. Batches that wait for their window are neighbourhoods by then."""
+    window = {"policy": "lookahead", "window": 8}
+    one = parted(cache=window).memory.index_mib
+    for budget, rows in (({"ratio": 0.1}, 0.1), ({"ratio": 0.9}, 0.5)):  # half of the rows are on the other host
+        held = parted(cache={**window, **budget}).memory.index_mib - one
+        assert held == pytest.approx(int(rows * NODES) * (2 * ROW + 32) / 2**20, rel=1e-6)
+    capped = parted(cache={**window, "ratio": 0.1, "mib": 1}).memory.index_mib - one
+    assert capped == pytest.approx(2 + int(0.1 * NODES) * 32 / 2**20, rel=1e-6)
+    further, found = parted(cache={**window, "horizon": 2}).memory.index_mib - one, parted()
+    nodes, seeds = found.nodes_per_batch, 1024
+    edges, rows = seeds * 25 + (seeds + seeds * 25 - seeds) * 10, seeds * 26
+    staying = min(8 * nodes, int(0.5 * NODES))
+    assert further == pytest.approx((staying * (2 * ROW + 32) + 8 * (8 * (nodes + rows) + 4 * edges)) / 2**20, rel=1e-3)

@@ -47,6 +47,11 @@ class Placement:
         """The parts that a rank reads from its own place."""
         return self.parts_on(rank // self.ranks_per_place)
 
+    def mates_of(self, rank: int) -> range:
+        """The ranks of the place of `rank`, itself among them: what one maps, the others can map."""
+        first = rank // self.ranks_per_place * self.ranks_per_place
+        return range(first, first + self.ranks_per_place)
+
     def ranks_with(self, part: int) -> range:
         """The ranks that can read a part; they are consecutive."""
         places_of_part = max(1, self.num_places // self.num_parts)

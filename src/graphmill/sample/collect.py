@@ -100,8 +100,8 @@ def sample_window(source: NeighbourSource, window: Sequence[AnySeeds]) -> list[S
 class FeatureSource(Protocol):
     """Brings what sampled neighbourhoods read within reach."""
 
-    def fetch(self, window: Sequence[Sampled]) -> list[Fetched]:
-        """Of each of some consecutive batches."""
+    def fetch(self, window: Sequence[Sampled], following: Sequence[Sequence[Sampled]] | None = None) -> list[Fetched]:
+        """Of each of some consecutive batches. `following`: the windows in sight; None: no part of an epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class WholeTables:
     features: Features
     edge_features: EdgeFeatures | None  # None: the model reads none
 
-    def fetch(self, window: Sequence[Sampled]) -> list[Fetched]:
+    def fetch(self, window: Sequence[Sampled], following: Sequence[Sequence[Sampled]] | None = None) -> list[Fetched]:
         """The tables themselves, and the rows in them."""
         return [self._of(sampled) for sampled in window]
 

@@ -12,7 +12,7 @@ FETCHING: Final[Mapping[str, Column]] = {
         "", "number", "share of remote_rows that was not fetched: held in hot caches, or fetched for an earlier batch"
     ),
     "repeated_rows": Column(
-        "rows", "integer", "of remote_rows, those fetched for an earlier batch of the same window or the one before"
+        "rows", "integer", "of remote_rows, those fetched for an earlier batch: of the same window or one before"
     ),
     "fetched_rows": Column("rows", "integer", "of remote_rows, those that came from other ranks"),
     "fetched_mib": Column(

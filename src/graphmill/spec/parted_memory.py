@@ -9,6 +9,7 @@ from graphmill.spec.partition import HotCacheSpec, LookaheadSpec, PartitionSpec,
 _IMBALANCE: Final = 1.05  # what `graphmill partition` allows
 _TABLE_ROW: Final = 32  # bytes of an entry of the table that finds a held row, at most
 _COPIES: Final = 3  # of a row of a window: as it was received, by node, and in its batch
+_MOVED: Final = 2  # copies of a row that stays, while it moves to the table of the next window
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class PartedGraphSizes:
     is_sparse: bool  # how many values a row has is then not known: rows are left out, as they are of a batch
     num_parts: int
     nodes_per_batch: int
+    drawn_bytes: int  # of a sampled batch, before anything of it is fetched
 
     @property
     def row_bytes(self) -> int:
@@ -34,7 +36,7 @@ class PartedGraphSizes:
 
 
 def mapped_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> int | None:
-    """Files that the ranks of a host map: its parts, the book and, if replicated, the topology. None: not known."""
+    """What ranks of a host map: its parts, the book, a replicated topology, rows that they hold. None: not known."""
     if graph.is_sparse:
         return None
     each = step.ranks // step.hosts
@@ -43,25 +45,47 @@ def mapped_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape)
     share = min(1.0, parts * _IMBALANCE / graph.num_parts)
     topology = 8 * graph.num_nodes + graph.id_bytes * graph.num_entries
     of_parts = share * (graph.num_nodes * (graph.row_bytes + graph.id_bytes + 16) + topology)
-    return int(of_parts) + graph.id_bytes * graph.num_nodes + (topology if asked.topology == "replicated" else 0)
+    of_all = graph.id_bytes * graph.num_nodes + (topology if asked.topology == "replicated" else 0)
+    return int(of_parts) + of_all + (_cache_bytes(graph, asked, step)[0] if asked.placement == "per_host" else 0)
 
 
 def held_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> int:
     """What each rank keeps: rows of other parts, those of its window, the sampler's book of nodes."""
     of_sampler = 4 * graph.num_nodes
-    window = asked.cache.window if isinstance(asked.cache, LookaheadSpec) else 1
-    rows = _COPIES * window * graph.nodes_per_batch
-    return of_sampler + rows * graph.row_bytes + _cache_bytes(graph, asked, step)
+    if isinstance(asked.cache, LookaheadSpec):
+        return of_sampler + _lookahead_bytes(graph, asked, step, asked.cache)
+    features, table = _cache_bytes(graph, asked, step)
+    own = table + (0 if asked.placement == "per_host" else features)
+    return of_sampler + _COPIES * graph.nodes_per_batch * graph.row_bytes + own
 
 
-def _cache_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> int:
-    """Of rows that are held all the time."""
+def _lookahead_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape, cache: LookaheadSpec) -> int:
+    """Of a window's rows, of those that stay from window to window, and of batches that wait for their window."""
+    of_window, waiting = cache.window * graph.nodes_per_batch, (cache.horizon - 1) * cache.window
+    if cache.ratio is None and cache.mib is None:
+        staying = waiting * graph.nodes_per_batch  # besides those that the window itself needs
+    else:
+        staying = int((1 if cache.ratio is None else cache.ratio) * graph.num_nodes)
+    staying = min(staying, int(_remote_share(graph, asked, step) * graph.num_nodes))
+    features = staying * graph.row_bytes
+    if cache.mib is not None:
+        features = min(features, int(cache.mib * (1 << 20)))
+    rows = _COPIES * of_window * graph.row_bytes + _MOVED * features + staying * _TABLE_ROW
+    return rows + waiting * graph.drawn_bytes
+
+
+def _cache_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> tuple[int, int]:
+    """Of rows that are held all the time: the rows, and the table that finds them."""
     if not isinstance(asked.cache, HotCacheSpec | PresampledCacheSpec):
-        return 0
-    places = step.hosts if asked.placement == "per_host" else step.ranks
-    remote = max(0.0, 1 - max(1, graph.num_parts // places) / graph.num_parts)
-    num_rows = int(min(asked.cache.ratio, remote) * graph.num_nodes)
+        return 0, 0
+    num_rows = int(min(asked.cache.ratio, _remote_share(graph, asked, step)) * graph.num_nodes)
     features = num_rows * graph.row_bytes
     if asked.cache.mib is not None:
         features = min(features, int(asked.cache.mib * (1 << 20)))
-    return features + num_rows * _TABLE_ROW
+    return features, num_rows * _TABLE_ROW
+
+
+def _remote_share(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> float:
+    """Of all nodes, those that a rank does not read itself."""
+    places = step.hosts if asked.placement == "per_host" else step.ranks
+    return max(0.0, 1 - max(1, graph.num_parts // places) / graph.num_parts)

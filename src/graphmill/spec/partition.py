@@ -22,6 +22,12 @@ _PARTS_NAME: Final = re.compile(
 Seeding = Literal["equal", "owner"]
 
 
+_HELD: Final = (
+    "rows that are held, as a share of all nodes of the graph; with partition.placement=per_host once for all ranks of "
+    "a host"
+)
+
+
 class NoCacheSpec(Spec):
     """No rows of other parts are held: each batch fetches all that it needs of them."""
 
@@ -36,7 +42,7 @@ class HotCacheSpec(Spec):
         description="which rows: degree, of most edges into the part; hotness, the analytic propagation of "
         "GraphLearn-for-PyTorch; vip, the probability of being sampled (SALIENT++, arXiv 2305.03152)",
     )
-    ratio: float = Field(0.1, ge=0, le=1, description="rows that a rank holds, as a share of all nodes of the graph")
+    ratio: float = Field(0.1, ge=0, le=1, description=_HELD)
     mib: float | None = Field(None, gt=0, description="and at most so many MiB of them; null: no further limit")
 
 
@@ -45,7 +51,7 @@ class PresampledCacheSpec(Spec):
 
     policy: Literal["presample"] = "presample"
     epochs: PositiveInt = Field(1, description="that are sampled and counted: the first ones of the run")
-    ratio: float = Field(0.1, ge=0, le=1, description="rows that a rank holds, as a share of all nodes of the graph")
+    ratio: float = Field(0.1, ge=0, le=1, description=_HELD)
     mib: float | None = Field(None, gt=0, description="and at most so many MiB of them; null: no further limit")
 
 
@@ -54,6 +60,20 @@ class LookaheadSpec(Spec):
 
     policy: Literal["lookahead"] = "lookahead"
     window: PositiveInt = Field(16, description="batches whose rows are fetched together, each row once")
+    horizon: PositiveInt = Field(
+        1,
+        description="windows, the next one among them, by whose needs is decided which rows stay; with 2 and more, "
+        "batches are sampled that many windows ahead and wait in memory",
+    )
+    ratio: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="rows that stay from window to window at most, as a share of all nodes of the graph: those whose "
+        "next use is nearest, then, while there is room, those that most windows have needed. null, of mib too: all "
+        "that the windows in sight need, and no others",
+    )
+    mib: float | None = Field(None, gt=0, description="and at most so many MiB of them; null: no further limit")
 
 
 CacheSpec = Annotated[NoCacheSpec | HotCacheSpec | PresampledCacheSpec | LookaheadSpec, Field(discriminator="policy")]

@@ -137,14 +137,14 @@ class ServesBatches(Protocol):
     def is_shared(self) -> bool:
         """Whether making a batch takes all samplers."""
 
-    def windows(self, epoch: int, first_step: int) -> Sequence[range]:
-        """The steps that are left of an epoch; those whose batches are made together."""
+    def windows(self, epoch: int, first_step: int) -> Iterator[tuple[range, Iterator[Any]]]:
+        """The steps that are left of an epoch, those whose batches are made together, and these batches.
+
+        Of each step, of each trainer in turn; the memory of one is reused for a later one.
+        """
 
     def begin(self) -> None:
         """From here on `said` counts."""
-
-    def batches(self, epoch: int, window: range) -> Iterator[Any]:
-        """Of each step of a window, of each trainer in turn; the memory of one is reused for a later one."""
 
     def said(self) -> Tensor:
         """What making batches took since `begin`, and what it fetched."""

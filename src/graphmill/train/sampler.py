@@ -88,13 +88,12 @@ class Sampler:
         self.server.begin()
         self.num_bytes = 0
         rooms = [Room(link, len(link.memories)) for link in self.links]
-        for window in self.server.windows(epoch, first_step):
+        for window, made in self.server.windows(epoch, first_step):
             stopped = [room.num_used for room in rooms if room.num_used is not None]
             if stopped:
                 furthest = stopped[0] + 2 * len(self.links[0].memories) + 1
                 if not self.server.is_shared or window.start - first_step > furthest:
                     break
-            made = self.server.batches(epoch, window)
             for room, batch in zip(cycle(rooms), made, strict=False):
                 self._hand_over(room, frame_of(batch))
                 self.alive()

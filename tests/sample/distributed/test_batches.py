@@ -20,9 +20,11 @@ pytestmark = pytest.mark.distributed
 )
 def test_batches_are_those_of_the_whole_graph(told_by_ranks, ranks, num_parts):
     for rank, cells in enumerate(told_by_ranks("batches.py", ranks, num_parts, 3)):
-        assert len(cells) == 2 * 2 * 2 * (6 + 2) + 2 * 2 * 2 * 2
+        assert len(cells) == 2 * 2 * 2 * (7 + 3) + 2 * 2 * 2 * 3
         broken = {words: cell["differences"] for words, cell in cells.items() if cell["differences"]}
         assert not broken, f"rank {rank}"
+        ahead = {words: cell["counted"] for words, cell in cells.items() if "lookahead" in words}
+        assert all(of["remote, reused, fetched"] == of["replayed"] for of in ahead.values()), ahead
         asks = {words: cell for words, cell in cells.items() if cell["remote_rows"]}
         assert bool(asks) == (ranks > 1 and num_parts > 1), "each rank reads its own parts only"
         for words, cell in asks.items():
@@ -31,3 +33,5 @@ def test_batches_are_those_of_the_whole_graph(told_by_ranks, ranks, num_parts):
             assert bool(cell["repeated_rows"]) == ("lookahead" in words), "only a window fetches for several batches"
             if "lookahead" in words:
                 assert cell["repeated_rows"] + cell["fetched_rows"] == cell["remote_rows"], "nothing else is held"
+                without = asks[words.replace(" with a budget", "")]
+                assert cell["fetched_rows"] < without["fetched_rows"] or "budget" not in words, words

@@ -1,29 +1,28 @@
 """Windows of batches: what is needed is there, nothing is fetched in vain or twice, and the budget holds."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphmill.sample.hot.lookahead import Lookahead
+from graphmill.sample.hot.lookahead import Lookahead, in_windows, with_following
 
 NUM_NODES = 40
 batches = st.lists(
     st.sets(st.integers(0, NUM_NODES - 1), max_size=20).map(lambda ids: np.array(sorted(ids), dtype=np.int32)),
     max_size=25,
 )
-anyhow = {"needs": batches, "window": st.integers(1, 6), "further": st.integers(0, 6), "max_rows": st.integers(0, 45)}
+rows_kept = st.none() | st.integers(0, 45)
+anyhow = {"needs": batches, "window": st.integers(1, 6), "horizon": st.integers(1, 4), "max_rows": rows_kept}
 
 
-def plan(needs, window, further, max_rows):
-    return list(Lookahead(NUM_NODES, window, max_rows, window + further).windows(needs))
+def plan(needs, window, horizon, max_rows):
+    windows = in_windows(range(len(needs)), window, first=window)
+    return list(Lookahead(max_rows, horizon).windows(needs, [windows]))
 
 
 def rows_of(needs, window) -> set[int]:
-    of_window = needs[window.first_batch : window.first_batch + window.num_batches]
-    return set().union(*(rows.tolist() for rows in of_window))
+    return set().union(*(needs[batch].tolist() for batch in window.batches))
 
 
 def num_fetched(windows) -> int:
@@ -31,48 +30,57 @@ def num_fetched(windows) -> int:
 
 
 @given(**anyhow)
-def test_every_batch_finds_its_rows(needs, window, further, max_rows):
-    held: set[int] = set()
+def test_every_batch_finds_its_rows(needs, window, horizon, max_rows):
+    had: set[int] = set()
     first = 0
-    for each in plan(needs, window, further, max_rows):
-        assert each.first_batch == first
-        assert each.num_batches == min(window, len(needs) - first)
-        fetched, needed = set(each.fetch.tolist()), rows_of(needs, each)
+    for each in plan(needs, window, horizon, max_rows):
+        assert each.batches.start == first
+        assert len(each.batches) == min(window, len(needs) - first)
+        held, fetched, needed = set(each.held.tolist()), set(each.fetch.tolist()), rows_of(needs, each)
         assert len(fetched) == len(each.fetch)
         assert fetched == needed - held, "neither a row in vain nor one that is held"
-        kept = set(each.keep.tolist())
-        assert kept <= held | fetched
-        assert len(each.keep) <= max_rows
-        assert (np.diff(each.keep) > 0).all()
-        held, first = kept, first + each.num_batches
+        assert held <= had
+        assert max_rows is None or len(each.held) <= max_rows
+        assert (np.diff(each.held) > 0).all()
+        had, first = held | fetched, each.batches.stop
     assert first == len(needs)
 
 
 @given(**anyhow)
-def test_what_the_next_window_needs_stays(needs, window, further, max_rows):
-    held: set[int] = set()
-    for each, following in pairwise(plan(needs, window, further, max_rows)):
-        held |= set(each.fetch.tolist())
-        kept = set(each.keep.tolist())
-        assert kept >= held & rows_of(needs, following) or (len(kept) == max_rows and kept <= rows_of(needs, following))
-        held = kept
+def test_what_the_next_window_needs_stays(needs, window, horizon, max_rows):
+    had: set[int] = set()
+    for each in plan(needs, window, horizon, max_rows):
+        held, needed = set(each.held.tolist()), rows_of(needs, each)
+        assert held >= had & needed or (len(held) == max_rows and held <= needed)
+        had = held | set(each.fetch.tolist())
 
 
 @given(**anyhow)
-def test_no_window_fetches_more_than_its_rows_once(needs, window, further, max_rows):
-    for each in plan(needs, window, further, max_rows):
+def test_a_budget_is_used_and_nothing_but_what_is_in_sight_stays_without_one(needs, window, horizon, max_rows):
+    found, had = plan(needs, window, horizon, max_rows), set()
+    for number, each in enumerate(found):
+        in_sight = set().union(*(rows_of(needs, one) for one in found[number : number + horizon]))
+        wanted = len(had & in_sight) if max_rows is None else min(max_rows, len(had))
+        assert len(each.held) == wanted
+        assert max_rows is not None or set(each.held.tolist()) <= in_sight
+        had = set(each.held.tolist()) | set(each.fetch.tolist())
+
+
+@given(**anyhow)
+def test_no_window_fetches_more_than_its_rows_once(needs, window, horizon, max_rows):
+    for each in plan(needs, window, horizon, max_rows):
         assert len(each.fetch) <= len(rows_of(needs, each))
 
 
-@given(needs=batches, window=st.integers(1, 5), further=st.integers(0, 25))
-def test_with_room_for_all_a_row_is_fetched_again_only_after_it_was_out_of_sight(needs, window, further):
-    found = plan(needs, window, further, NUM_NODES)
+@given(needs=batches, window=st.integers(1, 5), horizon=st.integers(1, 6))
+def test_with_room_for_all_a_row_is_fetched_again_only_after_it_was_out_of_sight(needs, window, horizon):
+    found = plan(needs, window, horizon, None)
     fetched = np.concatenate([np.empty(0, np.int32), *(each.fetch for each in found)])
     for node in range(NUM_NODES):
         uses = [number for number, rows in enumerate(needs) if node in rows]
-        seen_until = [(use // window + 1) * window + window + further for use in uses]
+        seen_until = [(use // window + 1 + horizon) * window for use in uses]
         gaps = sum(later >= until for later, until in zip(uses[1:], seen_until, strict=False))
-        assert np.count_nonzero(fetched == node) <= (gaps + 1 if uses else 0)
+        assert np.count_nonzero(fetched == node) == (gaps + 1 if uses else 0)
 
 
 @given(needs=batches, max_rows=st.integers(0, 45))
@@ -84,33 +92,49 @@ def test_no_rule_that_keeps_as_many_rows_fetches_fewer(needs, max_rows):
         of_lru += len(set(rows.tolist()) - set(held))
         held = [*(node for node in held if node not in rows), *rows.tolist()]
         held = held[len(held) - min(max_rows, len(held)) :]
-    assert num_fetched(plan(needs, 1, len(needs), max_rows)) <= of_lru
+    assert num_fetched(plan(needs, 1, len(needs) + 1, max_rows)) <= of_lru
 
 
-@given(**anyhow)
-def test_a_plan_asks_for_no_batch_before_its_time(needs, window, further, max_rows):
+@given(needs=batches, window=st.integers(1, 6), more=st.integers(1, 6), max_rows=rows_kept)
+def test_what_was_held_stays_for_another_epoch(needs, window, more, max_rows):
+    """And no window looks beyond the end of its own."""
+    windows = in_windows(range(len(needs)), window)
+    epochs = [windows, in_windows(range(len(needs)), more)]
+    both = list(Lookahead(max_rows, 3).windows(needs, epochs))
+    alone = list(Lookahead(max_rows, 3).windows(needs, epochs[:1]))
+    assert [one.fetch.tolist() for one in both[: len(windows)]] == [one.fetch.tolist() for one in alone]
+    if needs and max_rows is None:
+        first = both[len(windows)]
+        assert set(first.held.tolist()) >= rows_of(needs, first) & set(both[len(windows) - 1].fetch.tolist())
+
+
+@given(number=st.integers(0, 25), count=st.integers(0, 6))
+def test_what_follows_is_taken_no_earlier_than_it_must(number, count):
     """Sampling ahead costs memory and time."""
-    drawn = 0
+    taken = 0
 
-    def drawing():
-        nonlocal drawn
-        for rows in needs:
-            drawn += 1
-            yield rows
+    def taking():
+        nonlocal taken
+        for item in range(number):
+            taken += 1
+            yield item
 
-    for each in Lookahead(NUM_NODES, window, max_rows, window + further).windows(drawing()):
-        assert drawn <= each.first_batch + 2 * window + further
-
-
-@given(**anyhow)
-def test_a_planner_is_used_again(needs, window, further, max_rows):
-    planner = Lookahead(NUM_NODES, window, max_rows, window + further)
-    for one, other in zip(planner.windows(needs), list(planner.windows(needs)), strict=True):
-        assert np.array_equal(one.fetch, other.fetch)
-        assert np.array_equal(one.keep, other.keep)
+    found = []
+    for item, following in with_following(taking(), count):
+        assert taken == min(number, item + 1 + count)
+        assert following == tuple(range(item + 1, taken))
+        found.append(item)
+    assert found == list(range(number))
 
 
-@pytest.mark.parametrize(("window", "max_rows", "horizon"), [(0, 1, 1), (2, 1, 1), (1, -1, 1)])
-def test_what_is_no_window(window, max_rows, horizon):
-    with pytest.raises(ValueError, match="windows of"):
-        Lookahead(NUM_NODES, window, max_rows, horizon)
+@given(steps=st.integers(0, 60), size=st.integers(1, 20), first=st.integers(1, 20))
+def test_windows_cover_all_steps_and_are_no_larger_than_asked(steps, size, first):
+    found = in_windows(range(3, 3 + steps), size, first)
+    assert [step for window in found for step in window] == list(range(3, 3 + steps))
+    assert all(1 <= len(window) <= size for window in found)
+
+
+@pytest.mark.parametrize(("max_rows", "horizon"), [(-1, 1), (1, 0)])
+def test_what_is_no_lookahead(max_rows, horizon):
+    with pytest.raises(ValueError, match="windows ahead"):
+        Lookahead(max_rows, horizon)

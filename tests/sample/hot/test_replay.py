@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from graphs_in_parts import topology_of
 
-from graphmill.sample.hot.lookahead import Lookahead
+from graphmill.sample.hot.lookahead import Lookahead, in_windows
 from graphmill.sample.hot.rank import Draws, HotBudget, rank_all
 from graphmill.sample.hot.replay import Moved, floor_of_windows, needs_of_rank, steps_of, with_held, with_lookahead
 from graphmill.sample.neighbor import NeighborSampler
@@ -84,7 +84,8 @@ def test_held_rows_are_hits(replayed):
 def test_lookahead_lies_between_the_rows_there_are_and_the_floor(replayed):
     *_, needs = replayed
     for found in needs:
-        moved = with_lookahead(found, Lookahead(NUM_NODES, 2, 30, 2), 12)
+        windows = in_windows(range(len(found.remote)), 2, first=2)
+        moved = with_lookahead(found, Lookahead(30), [windows], 12)
         assert moved.hits + moved.fetched == moved.remote
         assert len(np.unique(np.concatenate(found.remote))) <= moved.fetched <= floor_of_windows(found, 2)
         assert floor_of_windows(found, 2) < floor_of_windows(found, 1) == moved.remote

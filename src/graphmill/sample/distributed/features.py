@@ -1,15 +1,14 @@
 """Features of a batch's nodes: from the parts here, from rows that are held, and the rest from the ranks that own them.
 
-One window of batches is fetched at a time: a row that several of them need travels once, and what the window before it
-fetched is used again. A window is one batch unless the ranks look ahead: which nodes the next batches need is known,
-because draws are keyed. Dense rows are copied by nobody before they are gathered into a batch: they are found, natively
-and in one pass, where they are.
+One window of batches is fetched at a time: a row that several of them need travels once. A window is one batch unless
+the ranks look ahead (`ahead.py`). Dense rows are copied by nobody before they are gathered into a batch: they are
+found, natively and in one pass, where they are.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +24,6 @@ from graphmill.sample.distributed.shares import Shares
 from graphmill.sample.distributed.wire import Wire
 
 Ids = NDArray[np.int64]
-_HELD_AT_A_TIME: Final = 8 << 20  # bytes of rows that are asked for together when a cache is filled
-_SPARSE_AT_A_TIME: Final = 1 << 14  # such rows
 
 
 @dataclass(slots=True)
@@ -36,7 +33,7 @@ class FetchCounts:
     needed: int = 0
     local: int = 0  # of parts that the rank reads itself
     held: int = 0  # of other parts, in the cache
-    reused: int = 0  # fetched for an earlier batch of the same or the preceding window
+    reused: int = 0  # fetched for an earlier batch: of the same window, or of one before
     fetched: int = 0  # from other ranks
     fetched_bytes: int = 0  # of these, features alone
 
@@ -85,18 +82,12 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fetched:
+class NewRows:
     """What the batches of a window needed, and the rank had not."""
 
-    window: _native.Window
-    places: Ids  # [num_nodes]: of each of its nodes, the row in `tables`
-    tables: tuple[Features, ...]
-
-    def find(self, nodes: Ids) -> Ids:
-        """The row of each node; -1 for those that are not there."""
-        found = np.empty(len(nodes), dtype=np.int64)
-        self.window.find(nodes, found)
-        return np.where(found >= 0, self.places[found], -1) if len(self.places) else found
+    nodes: Ids  # [n]
+    features: Features
+    places: Ids  # [n]: of each node, its row in `features`
 
 
 @dataclass(slots=True)
@@ -107,89 +98,62 @@ class FeatureFetcher:
     wire: Wire
     features: tuple[Features, ...]  # of this rank's parts, as its model reads them
     num_threads: int
-    reuses: bool = False  # rows of the window before
     held: RowHolder | None = None
     counts: FetchCounts = field(default_factory=FetchCounts)
     _finder: _native.RowFinder = field(init=False, repr=False)
     _asked: Letters = field(init=False, repr=False)
     _answers: Letters = field(init=False, repr=False)  # of sparse rows: nobody knows how long they are
-    _latest: _Fetched | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         begin, end = self.shares.own_parts
         self._finder = _native.RowFinder(self.shares.book.storage, begin, end)
         self._asked, self._answers = Letters(self.wire), Letters(self.wire)
 
-    def hold(self, nodes: Ids) -> None:
-        """Fetch these nodes of other parts, once for all, and keep their rows. All ranks must call it.
-
-        Some at a time: messages to and from all ranks would else take several times the memory of the rows.
-        """
-        first = self.features[0]
-        if isinstance(first, DenseFeatures):
-            x = np.empty((len(nodes), first.num_features), dtype=first.x.dtype)
-            step = max(1, _HELD_AT_A_TIME // (first.num_features * x.itemsize))
-            for begin, fetched, places in self._in_steps(nodes, step):
-                StackedFeatures.of([fetched]).x.copy(places, x[begin : begin + step], self.num_threads)
-            self.held = Held.of(nodes, DenseFeatures(x, first.dtype))
-            return
-        pieces = [sparse_rows_of([got], places) for _, got, places in self._in_steps(nodes, _SPARSE_AT_A_TIME)]
-        if pieces:
-            self.held = Held.of(nodes, sparse_rows_of(pieces, np.arange(len(nodes))))
-
-    def _in_steps(self, nodes: Ids, step: int) -> Iterator[tuple[int, Features, Ids]]:
-        for begin in range(0, self.wire.largest(len(nodes)), step):
-            yield begin, *self._fetched(nodes[begin : begin + step])
-        self._asked, self._answers = Letters(self.wire), Letters(self.wire)  # those of batches are shorter
-
     def fetch(self, batches: Sequence[NodeIds]) -> list[RowsOfBatch]:
         """Of each batch where its rows are."""
-        window, rows_of = _native.Window(), list[Ids]()
-        table = None if self.held is None else self.held.table
+        found, _ = self.fetch_besides(batches, self.held)
+        return found
+
+    def fetch_besides(self, batches: Sequence[NodeIds], holder: RowHolder | None) -> tuple[list[RowsOfBatch], NewRows]:
+        """Of each batch where its rows are, and what had to be fetched: what is neither here nor held by `holder`.
+
+        What another holder than `held` has was fetched for an earlier batch.
+        """
+        window, rows_of, lacking, num_held = _native.Window(), list[Ids](), 0, 0
+        table = None if holder is None else holder.table
         for nodes in batches:
             rows = np.empty(len(nodes), dtype=np.int64)
             local, held = self._finder.find(nodes, table, window, rows)
-            self._count(len(nodes), local, held)
+            self.counts.needed += len(nodes)
+            self.counts.local += local
+            num_held += held
+            lacking += len(nodes) - local - held
             rows_of.append(rows)
-        fetched = self._window(window)
-        tables = (*self.features, *(() if self.held is None else (self.held.features,)))
+        needed = window.nodes
+        self.counts.fetched += len(needed)
+        self.counts.reused += lacking - len(needed)
+        if holder is self.held:
+            self.counts.held += num_held
+        else:
+            self.counts.reused += num_held
+        fetched, places = self.ask_owners(needed)
+        tables = (*self.features, *(() if holder is None else (holder.features,)))
         first = sum(features.num_nodes for features in tables)
-        tables += fetched.tables
+        tables += (fetched,)
         for rows in rows_of:
-            _native.move_rows(rows, first, fetched.places)
+            _native.move_rows(rows, first, places)
+        new = NewRows(needed, fetched, places)
         if isinstance(self.features[0], SparseFeatures):
             sparse = [sparse_rows_of(tables, rows) for rows in rows_of]
-            return [RowsOfBatch(features, all_rows(features.num_nodes)) for features in sparse]
+            return [RowsOfBatch(features, all_rows(features.num_nodes)) for features in sparse], new
         stacked = StackedFeatures.of(tables)
-        return [RowsOfBatch(stacked, StorageIds(rows)) for rows in rows_of]
+        return [RowsOfBatch(stacked, StorageIds(rows)) for rows in rows_of], new
 
-    def _window(self, window: _native.Window) -> _Fetched:
-        """The rows that the batches of a window lack, each fetched once, or kept from the window before."""
-        nodes = window.nodes
-        if self._latest is None:
-            rows, places = self._fetched(nodes)
-            fetched, num_new = _Fetched(window, places, (rows,)), len(nodes)
-        else:
-            kept = self._latest.find(nodes)
-            is_old = kept >= 0
-            rows, of_new = self._fetched(nodes[~is_old])
-            old = _of_tables(self._latest.tables, kept[is_old], self.num_threads)
-            places, num_new = np.empty_like(kept), len(of_new)
-            places[is_old], places[~is_old] = np.arange(old.num_nodes), of_new + old.num_nodes
-            fetched = _Fetched(window, places, (old, rows))
-        self.counts.fetched += num_new
-        counts = self.counts
-        counts.reused = counts.needed - counts.local - counts.held - counts.fetched
-        self._latest = fetched if self.reuses else None
-        return fetched
+    def ask_owners(self, nodes: Ids) -> tuple[Features, Ids]:
+        """Rows of nodes of other ranks' parts, and which is whose: ids go to their owners, rows come back.
 
-    def _count(self, needed: int, local: int, held: int) -> None:
-        self.counts.needed += needed
-        self.counts.local += local
-        self.counts.held += held
-
-    def _fetched(self, nodes: Ids) -> tuple[Features, Ids]:
-        """Rows of nodes of other ranks' parts, and which is whose: ids go to their owners, rows come back."""
+        All ranks must call it.
+        """
         order, ends = self.shares.by_server(self.shares.locate(NodeIds(nodes)).servers)
         narrow = nodes[order].astype(index_dtype(self.shares.book.num_nodes))
         letters = self._asked.swap([narrow[begin:end] for begin, end in pairwise(ends)])
@@ -224,10 +188,3 @@ class FeatureFetcher:
         indptr = np.zeros(sum(counts) + 1, dtype=np.int64)
         np.cumsum(np.concatenate(lengths), out=indptr[1:])
         return SparseFeatures(indptr, np.concatenate(indices), np.concatenate(values), self.features[0].num_features)
-
-
-def _of_tables(tables: tuple[Features, ...], rows: Ids, num_threads: int) -> Features:
-    """Rows of several tables, one under another, in a table of their own."""
-    if isinstance(tables[0], SparseFeatures):
-        return sparse_rows_of(tables, rows)
-    return StackedFeatures.of(tables).take(StorageIds(rows), num_threads)

@@ -1,6 +1,6 @@
 """Which rows of other parts a rank holds, by the policy that a plan names."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -10,6 +10,7 @@ from graphmill.base.errors import UserError
 from graphmill.graph.sampled import NodeIds, Sampled
 from graphmill.partition.metadata import part_folder
 from graphmill.sample.distributed.shares import Shares
+from graphmill.sample.distributed.wire import Wire
 from graphmill.sample.hot.rank import Draws, HotBudget, StaticPolicy, rank_all
 
 Ids = NDArray[np.int64]
@@ -27,9 +28,12 @@ def ranked(
 ) -> NDArray[Any]:
     """Nodes that this rank does not read from its own parts, hottest first.
 
-    Computed over the whole topology where every host has it, else as it was ranked when the graph was partitioned;
-    `UserError` if it was not. `seeds`: the training nodes that this rank may get, ascending.
+    Of ranks that share parts the first finds them for all, and the others nothing. Computed over the whole topology
+    where every host has it, else as it was ranked when the graph was partitioned; `UserError` if it was not. `seeds`:
+    the training nodes that these ranks may get, ascending.
     """
+    if shares.rank != shares.mates.start:
+        return np.empty(0, dtype=np.int64)
     if topology == "partitioned":
         return _ranked_before(shares, draws.fanouts, policy)
     is_remote = np.ones(shares.book.num_nodes, dtype=np.int8)
@@ -60,18 +64,29 @@ def _ranked_before(shares: Shares, fanouts: tuple[int, ...], policy: StaticPolic
     return cast("NDArray[Any]", remote[np.sort(first)])
 
 
-def read_most(shares: Shares, batches: Iterable[Sampled]) -> NDArray[Any]:
-    """Nodes of other ranks' parts by how many of these batches read them, most first, equals by id."""
+def read_most(shares: Shares, wire: Wire, batches: Iterable[Sampled]) -> NDArray[Any]:
+    """Nodes of other ranks' parts by how many of these batches read them, most first, equals by id.
+
+    All ranks must call it: the first of those that share parts gets what all of them read, the others nothing.
+    """
     nodes, counts = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
     for sampled in batches:
         servers = shares.locate(sampled.node_ids).servers
-        both = np.concatenate([nodes, sampled.node_ids[servers != shares.rank]])
-        weights = np.concatenate([counts, np.ones(len(both) - len(nodes), dtype=np.int64)])
-        nodes, inverse = np.unique(both, return_inverse=True)
-        counts = np.bincount(inverse, weights=weights, minlength=len(nodes)).astype(np.int64)
+        read = sampled.node_ids[servers != shares.rank]
+        nodes, counts = _added([nodes, read], [counts, np.ones(len(read), dtype=np.int64)])
+    first = shares.mates.start
+    told = [wire.swap([of if rank == first else of[:0] for rank in range(wire.world_size)]) for of in (nodes, counts)]
+    nodes, counts = _added(*told)
     return nodes[np.argsort(-counts, kind="stable")]
 
 
-def budget_of(ratio: float, mib: float | None) -> HotBudget:
-    """What a rank may hold."""
+def _added(nodes: Sequence[Ids], counts: Sequence[Ids]) -> tuple[Ids, Ids]:
+    """Counts of the same node added up; nodes ascending."""
+    found, inverse = np.unique(np.concatenate(nodes), return_inverse=True)
+    summed = np.bincount(inverse, weights=np.concatenate(counts), minlength=len(found))
+    return found, summed.astype(np.int64)
+
+
+def budget_of(ratio: float | None, mib: float | None) -> HotBudget:
+    """What a rank may hold, or the ranks of a host together."""
     return HotBudget(ratio, None if mib is None else int(mib * (1 << 20)))

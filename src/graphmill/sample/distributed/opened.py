@@ -24,6 +24,7 @@ from graphmill.partition.placement import Placement
 from graphmill.sample.collect import NeighbourSource
 from graphmill.sample.distributed.edges import EdgeFetcher
 from graphmill.sample.distributed.features import FeatureFetcher
+from graphmill.sample.distributed.held import hold
 from graphmill.sample.distributed.hottest import budget_of, ranked
 from graphmill.sample.distributed.rows import row_bytes_of
 from graphmill.sample.distributed.sampler import sampler_of
@@ -90,8 +91,8 @@ def open_partitioned(
         topology: `replicated`, each host maps the whole topology, and only features travel; `partitioned`, each hop's
             nodes go to the ranks that own them.
         undirected: sample along both directions of every edge.
-        cache_ratio: rows of other parts that each loader holds, as a share of all nodes: those that it will most
-            probably sample (VIP, arXiv 2305.03152).
+        cache_ratio: rows of other parts that a loader holds, as a share of all nodes: those that it will most
+            probably sample (VIP, arXiv 2305.03152). Ranks of a host hold them together, once.
         ranks_per_host: ranks that share the parts of their host; None: torchrun's LOCAL_WORLD_SIZE if it is set, else
             1, so that each rank reads its own parts only.
 
@@ -201,7 +202,7 @@ class PartedLoaderGraph:
         )
         row_bytes = int(row_bytes_of(self._fetcher.features[0]))
         held = budget_of(self.data.cache_ratio, None).cut(order, self.num_nodes, row_bytes)
-        self._fetcher.hold(held.astype(np.int64))
+        hold(self._fetcher, held.astype(np.int64))
 
 
 def _dense_rows(table: Features) -> NDArray[np.float32]:

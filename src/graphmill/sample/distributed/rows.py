@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.sampled import StorageIds
+from graphmill.graph.stacked import StackedFeatures
 
 Ids = NDArray[np.int64]
 
@@ -31,6 +32,13 @@ def sparse_rows_of(tables: Sequence[Features], rows: Ids) -> SparseFeatures:
         pieces.append(_Taken(table, rows[places] - begin, places))
         begin = end
     return _together(pieces, len(rows))
+
+
+def rows_of(tables: Sequence[Features], rows: Ids, num_threads: int) -> Features:
+    """Rows [n] of tables that are counted through, one under another, in a table of their own."""
+    if isinstance(tables[0], SparseFeatures):
+        return sparse_rows_of(tables, rows)
+    return StackedFeatures.of(tables).take(StorageIds(rows), num_threads)
 
 
 def row_bytes_of(table: Features) -> float:

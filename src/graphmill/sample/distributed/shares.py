@@ -48,6 +48,11 @@ class Shares:
         return int(self.book.offsets[self.parts[0].number]), int(self.book.offsets[self.parts[-1].number + 1])
 
     @property
+    def mates(self) -> range:
+        """The ranks that read the same parts through the same files, this one among them."""
+        return self.placement.mates_of(self.rank)
+
+    @property
     def num_owned(self) -> int:
         """Nodes that this rank alone answers for."""
         return self.owned[1] - self.owned[0]

@@ -1,80 +1,137 @@
 """`lookahead`: the batches to come are known, because draws are keyed, so a row is fetched when one will need it.
 
-Batches are taken in windows of equally many, so that all ranks exchange rows at the same steps: what a window needs and
-is not held is fetched at once, before its first batch. Between windows those rows stay whose next use is nearest
-(Belady 1966), as far as the budget goes. So no row is fetched that is not needed, and none twice for one window.
+Batches are taken in windows, so that all ranks exchange rows at the same steps: what a window needs and is not held is
+fetched at once, before its first batch. Before that those rows stay whose next use is nearest (Belady 1966), as far as
+the budget goes. So no row is fetched that is not needed, and none twice for one window.
 """
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from graphmill import _native
+
+Ids = NDArray[np.int64]
 Rows = NDArray[Any]  # node ids of other parts, ascending, none twice: int32 or int64
+Item = TypeVar("Item")
+_OUT_OF_SIGHT: Final = np.iinfo(np.int32).max
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What to do for some batches in a row, before the first and after the last of them."""
+    """What to do for some batches in a row, before the first of them."""
 
-    first_batch: int  # counted from 0 over the batches that were given
-    num_batches: int
-    fetch: Rows  # before: to be fetched from their owners
-    keep: Rows  # after: of what was held before and fetched, these stay; the rest is dropped
+    batches: range  # counted from 0 over the batches that were given
+    held: Rows  # of what the window before held and fetched, these stay; the rest is dropped
+    fetch: Rows  # and these are fetched from their owners
+
+
+@dataclass(frozen=True, slots=True)
+class Lookahead:
+    """Which rows stay from window to window, of those that one held and fetched.
+
+    `horizon`: how many of the windows that come next are looked at. `max_rows` stay at most: what is needed in the
+    nearest window first, then what most batches in sight need, then, if there is room, what most windows so far have
+    needed. None: all that is needed in sight, and nothing else.
+    """
+
+    max_rows: int | None = None
+    horizon: int = 1
+
+    def __post_init__(self) -> None:
+        if self.horizon < 1 or (self.max_rows is not None and self.max_rows < 0):
+            raise ValueError(f"{self.horizon} windows ahead, {self.max_rows} rows kept")
+
+    def windows(self, needs: Sequence[Rows], epochs: Sequence[Sequence[range]]) -> Iterator[Window]:
+        """The plan for batches that need these rows, in windows. A window looks ahead to the end of its epoch only."""
+        stock = Stock(self)
+        for windows in epochs:
+            of_windows = [[needs[batch] for batch in window] for window in windows]
+            for number, window in enumerate(windows):
+                stock.keep(of_windows[number : number + self.horizon])
+                held = np.sort(stock.nodes)
+                fetch = np.setdiff1d(_union(of_windows[number]), held, assume_unique=True)
+                stock.add(fetch)
+                yield Window(window, held, fetch)
 
 
 @dataclass(slots=True)
-class Lookahead:
-    """Plans windows of `window` batches, the last of an epoch may be shorter, and keeps up to `max_rows` between them.
+class Stock:
+    """The nodes whose rows a rank has of other parts, while windows go by."""
 
-    While a window lasts, what it needs is held besides. `horizon`: how many batches after a window are looked at to
-    decide what stays; at least `window`. Takes 4 bytes per node of the graph.
+    asked: Lookahead
+    nodes: Ids = field(default_factory=lambda: np.empty(0, dtype=np.int64), init=False)  # distinct, in any order
+    _num_uses: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32), init=False)
+    """Of each the windows that have needed it since it was fetched."""
+
+    def keep(self, coming: Sequence[Sequence[NDArray[Any]]]) -> Ids:
+        """Drop what is not to stay for the windows that come next → where in `nodes` stood what stays, ascending.
+
+        `coming`: of each window, of each of its batches, the nodes that it needs, none twice; of other nodes, too.
+        """
+        nearest, num_batches = self._in_sight(coming)
+        stays = np.flatnonzero(nearest != _OUT_OF_SIGHT) if self.asked.max_rows is None else np.arange(len(self.nodes))
+        if self.asked.max_rows is not None and len(stays) > self.asked.max_rows:
+            order = np.lexsort((self.nodes, -self._num_uses, -num_batches, nearest))
+            stays = np.sort(order[: self.asked.max_rows])
+        self.nodes, self._num_uses = self.nodes[stays], self._num_uses[stays] + (nearest[stays] == 0)
+        return stays
+
+    def add(self, nodes: NDArray[Any]) -> None:
+        """They are fetched for the window that `keep` was told of first, and come behind those that were kept."""
+        self.nodes = np.concatenate([self.nodes, nodes])
+        self._num_uses = np.concatenate([self._num_uses, np.ones(len(nodes), dtype=np.int32)])
+
+    def _in_sight(self, coming: Sequence[Sequence[NDArray[Any]]]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Of each node the first window that needs it, and how many batches do."""
+        nearest = np.full(len(self.nodes), _OUT_OF_SIGHT, dtype=np.int32)
+        num_batches = np.zeros(len(self.nodes), dtype=np.int32)
+        if not len(self.nodes):
+            return nearest, num_batches
+        table = _native.NodeTable(self.nodes)
+        for number, window in reversed(list(enumerate(coming))):
+            for batch in window:
+                places = np.empty(len(batch), dtype=np.int64)
+                table.find(batch.astype(np.int64, copy=False), places)
+                here = places[places >= 0]
+                num_batches[here] += 1
+                nearest[here] = number
+        return nearest, num_batches
+
+
+def in_windows(steps: range, size: int, first: int = 1) -> Sequence[range]:
+    """Consecutive steps, up to `size` at a time: at first `first`, which are waited for, then twice as many each time.
+
+    >>> in_windows(range(10), 4)
+    [range(0, 1), range(1, 3), range(3, 7), range(7, 10)]
     """
+    found, begin, now = [], 0, min(first, size)
+    while begin < len(steps):
+        found.append(steps[begin : begin + now])
+        begin, now = begin + now, min(2 * now, size)
+    return found
 
-    num_nodes: int
-    window: int
-    max_rows: int
-    horizon: int
-    _scratch: NDArray[np.int32] = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        if not 1 <= self.window <= self.horizon or self.max_rows < 0:
-            raise ValueError(f"windows of {self.window} batches, {self.horizon} ahead, {self.max_rows} rows kept")
-        self._scratch = np.zeros(self.num_nodes, dtype=np.int32)
+def with_following(items: Iterable[Item], count: int) -> Iterator[tuple[Item, tuple[Item, ...]]]:
+    """Each item, and up to `count` that follow it: these are taken that much earlier, and none before its time.
 
-    def windows(self, needs: Iterable[Rows]) -> Iterator[Window]:
-        """The plan for batches that need these rows; they are asked for `horizon` batches ahead and no earlier."""
-        coming, ahead, first = iter(needs), deque[Rows](), 0
-        held: Rows = np.empty(0, dtype=np.int32)
-        while True:
-            ahead.extend(islice(coming, self.window + self.horizon - len(ahead)))
-            now = [ahead.popleft() for _ in range(min(self.window, len(ahead)))]
-            if not now:
-                return
-            fetch = np.setdiff1d(_union(now), held, assume_unique=True)
-            held = self._kept(_union([held, fetch]), list(ahead))
-            yield Window(first, len(now), fetch, held)
-            first += len(now)
-
-    def _kept(self, rows: Rows, following: Sequence[Rows]) -> Rows:
-        """Of `rows` at most `max_rows` that `following` batches need: nearest use first, then most uses."""
-        scratch = self._scratch
-        for batch in following:
-            scratch[batch] += 1
-        uses = scratch[rows]
-        for number, batch in reversed(list(enumerate(following))):
-            scratch[batch] = number
-        nearest = scratch[rows] // self.window  # what one window needs is needed at once
-        for batch in following:
-            scratch[batch] = 0
-        needed = np.flatnonzero(uses)
-        if len(needed) > self.max_rows:
-            needed = needed[np.lexsort((-uses[needed], nearest[needed]))[: self.max_rows]]
-        return np.sort(rows[needed])
+    >>> list(with_following("abc", 1))
+    [('a', ('b',)), ('b', ('c',)), ('c', ())]
+    """
+    coming, ahead = iter(items), deque[Item]()
+    while True:
+        ahead.extend(islice(coming, 1 + count - len(ahead)))
+        if not ahead:
+            return
+        item = ahead.popleft()
+        following = tuple(ahead)
+        yield item, following
+        del item, following  # held by whoever took them alone
 
 
 def _union(some: Sequence[Rows]) -> Rows:

@@ -36,15 +36,20 @@ class HotBudget:
     num_bytes: int | None = None
     num_rows: int | None = None
 
+    def max_rows(self, num_nodes: int, row_bytes: int) -> int | None:
+        """How many rows of `row_bytes` each fit. None: all, for nothing is given."""
+        limits = [
+            *(() if self.num_rows is None else (self.num_rows,)),
+            *(() if self.ratio is None else (int(self.ratio * num_nodes),)),
+            *(() if self.num_bytes is None else (self.num_bytes // max(1, row_bytes),)),
+        ]
+        return min(limits, default=None)
+
     def cut(self, ranking: NDArray[Any], num_nodes: int, row_bytes: int | NDArray[np.int64]) -> NDArray[Any]:
         """The head of a ranking [n] that fits. `row_bytes`: of every row, or of each node's row [num_nodes]."""
-        num_rows = len(ranking) if self.num_rows is None else min(len(ranking), self.num_rows)
-        if self.ratio is not None:
-            num_rows = min(num_rows, int(self.ratio * num_nodes))
-        if self.num_bytes is None:
-            return ranking[:num_rows]
-        if isinstance(row_bytes, int):
-            return ranking[: min(num_rows, self.num_bytes // max(1, row_bytes))]
+        if isinstance(row_bytes, int) or self.num_bytes is None:
+            return ranking[: self.max_rows(num_nodes, row_bytes if isinstance(row_bytes, int) else 0)]
+        num_rows = HotBudget(self.ratio, num_rows=self.num_rows).max_rows(num_nodes, 0)
         ends = np.cumsum(row_bytes[ranking[:num_rows]])
         return ranking[: int(np.searchsorted(ends, self.num_bytes, side="right"))]
 

@@ -88,14 +88,13 @@ def with_held(needs: Needs, held: NDArray[Any], row_bytes: Bytes, num_nodes: int
     return moved + Moved(most_held=len(held))
 
 
-def with_lookahead(needs: Needs, planner: Lookahead, row_bytes: Bytes) -> Moved:
-    """What crosses if the rank fetches by window."""
-    moved, kept = needs.moved, 0
-    for window in planner.windows(needs.remote):
-        of_window = needs.remote[window.first_batch : window.first_batch + window.num_batches]
-        hits = sum(len(rows) for rows in of_window) - len(window.fetch)
-        moved += _fetch(window.fetch, row_bytes, hits=hits) + Moved(most_held=kept + len(window.fetch))
-        kept = len(window.keep)
+def with_lookahead(needs: Needs, planner: Lookahead, epochs: Sequence[Sequence[range]], row_bytes: Bytes) -> Moved:
+    """What crosses if the rank fetches by window. `epochs`: the windows of each, of batches that count through all."""
+    moved = needs.moved
+    for window in planner.windows(needs.remote, epochs):
+        needed = sum(len(needs.remote[batch]) for batch in window.batches)
+        moved += _fetch(window.fetch, row_bytes, hits=needed - len(window.fetch))
+        moved += Moved(most_held=len(window.held) + len(window.fetch))
     return moved
 
 

@@ -318,6 +318,7 @@ def sizes(plan: NodeClassificationPlan, step: StepShape) -> Sizes:
         known.has_sparse_features,
         plan.dataset.num_parts,
         sum(hops),
+        _drawn_bytes(plan, hops),
     )
     return Sizes(
         _parameters(plan),
@@ -357,9 +358,7 @@ def _nodes_per_hop(plan: NodeClassificationPlan, batch_size: int) -> list[int]:
 
 def _sampled_bytes(plan: NodeClassificationPlan, hops: Sequence[int]) -> tuple[int, int]:
     """Bytes of one mini-batch, and of what its backward pass needs."""
-    edges = sum(inner * fanout for inner, fanout in zip(hops[:-1], plan.num_neighbors, strict=True) if fanout > 0)
-    of_edge = 4 + (8 + 4 * len(plan.edge_columns) if plan.edge_columns else 0)
-    rows = sum(hops[:-1])
+    edges, rows, drawn = _num_drawn(plan, hops), sum(hops[:-1]), _drawn_bytes(plan, hops)
     inputs = 0 if plan.dataset.has_sparse_features else rows * 2 * plan.dataset.num_features * 4
     if isinstance(plan.model, NodeAttentionSpec):  # every layer is computed for all nodes of the neighbourhood
         per_edge = 0 if plan.model.attention == "fused" else 4 * (3 * plan.model.width + 6 * plan.model.heads)
@@ -367,10 +366,21 @@ def _sampled_bytes(plan: NodeClassificationPlan, hops: Sequence[int]) -> tuple[i
         layers = [sum(hops) * per_node + (edges + sum(hops)) * per_edge] * plan.model.num_layers
         kept = 4 * sum(hops) * plan.model.num_layers * plan.model.width  # what the layers read, and the last one gives
         activations = kept_bytes(layers, kept, checkpointed=plan.model.checkpoint_activations)
-        return sum(hops) * 8 + rows * 8 + edges * of_edge + sum(hops) * plan.dataset.num_features * 4, activations
+        return drawn + sum(hops) * plan.dataset.num_features * 4, activations
     hidden = plan.model.hidden_channels if isinstance(plan.model, GraphSageSpec) else 0
     activations = 3 * 4 * sum(sum(hops[:-depth]) * 2 * hidden for depth in range(1, len(hops)))
-    return sum(hops) * 8 + rows * 8 + edges * of_edge + inputs, activations
+    return drawn + inputs, activations
+
+
+def _num_drawn(plan: NodeClassificationPlan, hops: Sequence[int]) -> int:
+    """Edges of a mini-batch, as far as fan-outs say."""
+    return sum(inner * fanout for inner, fanout in zip(hops[:-1], plan.num_neighbors, strict=True) if fanout > 0)
+
+
+def _drawn_bytes(plan: NodeClassificationPlan, hops: Sequence[int]) -> int:
+    """Of a sampled neighbourhood without features of nodes."""
+    of_edge = 4 + (8 + 4 * len(plan.edge_columns) if plan.edge_columns else 0)
+    return sum(hops) * 8 + sum(hops[:-1]) * 8 + _num_drawn(plan, hops) * of_edge
 
 
 SYNC_ABLATION: Final = Layout(

@@ -18,13 +18,16 @@ from graphmill.nn.standardise import Standardise
 from graphmill.partition.parts import LabelsOfSplits, PartedGraph
 from graphmill.partition.placement import Placement
 from graphmill.sample.collect import Fetched, NeighbourSource
+from graphmill.sample.distributed.ahead import AheadFetcher
 from graphmill.sample.distributed.edges import EdgeFetcher
 from graphmill.sample.distributed.features import FeatureFetcher
+from graphmill.sample.distributed.held import hold
 from graphmill.sample.distributed.hottest import budget_of, ranked, read_most
 from graphmill.sample.distributed.rows import all_rows, row_bytes_of
 from graphmill.sample.distributed.sampler import sampler_of
 from graphmill.sample.distributed.shares import Shares
 from graphmill.sample.distributed.wire import Wire
+from graphmill.sample.hot.lookahead import Lookahead
 from graphmill.sample.hot.rank import Draws, StaticPolicy
 from graphmill.sample.schedule import Assign, SeedSchedule
 from graphmill.spec.columns import Cell
@@ -49,10 +52,14 @@ class PartedTables:
 
     fetcher: FeatureFetcher
     edges: EdgeFetcher | None  # None: the model reads no features of edges
+    ahead: AheadFetcher | None = None  # of windows of an epoch; None: each fetches what is not held
 
-    def fetch(self, window: Sequence[Sampled]) -> list[Fetched]:
+    def fetch(self, window: Sequence[Sampled], following: Sequence[Sequence[Sampled]] | None = None) -> list[Fetched]:
         """Of each batch where the rows of its nodes are, and those of its edges in their order."""
-        found = self.fetcher.fetch([sampled.node_ids for sampled in window])
+        if self.ahead is None or following is None:
+            found = self.fetcher.fetch(_nodes_of(window))
+        else:
+            found = self.ahead.fetch(_nodes_of(window), [_nodes_of(one) for one in following])
         if self.edges is None:
             return [Fetched(of_nodes.tables, of_nodes.rows) for of_nodes in found]
         values = [self.edges.fetch(sampled) for sampled in window]
@@ -60,6 +67,10 @@ class PartedTables:
             Fetched(of_nodes.tables, of_nodes.rows, of_edges, all_rows(len(of_edges)))
             for of_nodes, of_edges in zip(found, values, strict=True)
         ]
+
+
+def _nodes_of(window: Sequence[Sampled]) -> list[NodeIds]:
+    return [sampled.node_ids for sampled in window]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +87,7 @@ class GraphInParts:
     wire: Wire = field(init=False)
     tables: PartedTables = field(init=False)
     window: int = field(init=False)
+    horizon: int = field(init=False)
     sampled_together: int = field(init=False)
     is_shared: bool = field(init=False)
     marked: list[int] = field(default_factory=lambda: [0] * 5, init=False)
@@ -92,17 +104,25 @@ class GraphInParts:
         )
         shares = Shares(graph, placement, group.rank)
         wire = Wire.between(group.rank, group.world_size)
-        ahead = isinstance(self.asked.cache, LookaheadSpec)
-        window = self.asked.cache.window if isinstance(self.asked.cache, LookaheadSpec) else 1
         features = tuple(transformed(part.features, own.features) for part in shares.parts)
         edges = EdgeFetcher(shares, wire, own.edge_columns, own.undirected) if own.edge_columns else None
-        fetcher = FeatureFetcher(shares, wire, features, self.num_threads, reuses=ahead)
+        fetcher = FeatureFetcher(shares, wire, features, self.num_threads)
+        asked, ahead, window, horizon = self.asked.cache, None, 1, 1
+        if isinstance(asked, LookaheadSpec):
+            budget = budget_of(asked.ratio, asked.mib)
+            max_rows = budget.max_rows(shares.book.num_nodes, int(row_bytes_of(features[0])))
+            ahead, window, horizon = (
+                AheadFetcher(fetcher, Lookahead(max_rows, asked.horizon)),
+                asked.window,
+                asked.horizon,
+            )
         for name, value in {
             "shares": shares,
             "labels": store.labels,
             "wire": wire,
-            "tables": PartedTables(fetcher, edges),
+            "tables": PartedTables(fetcher, edges, ahead),
             "window": window,
+            "horizon": horizon,
             "sampled_together": max(window, _HOPS_TOGETHER) if self.asked.topology == "partitioned" else window,
             "is_shared": group.world_size > 1,
         }.items():
@@ -163,24 +183,25 @@ class GraphInParts:
         return inference.logits(nodes)
 
     def warm_up(self, sampler: NeighbourSource, schedule: SeedSchedule, num_steps: int) -> None:
-        """Fetch the rows that this rank holds of other parts, before the first step of an attempt."""
+        """Fetch the rows of other parts that are held all the time, before the first step of an attempt."""
         asked, fetcher = self.asked.cache, self.tables.fetcher
         if isinstance(asked, NoCacheSpec | LookaheadSpec) or not self.is_shared:
             return
         if isinstance(asked, PresampledCacheSpec):
             epochs = product(range(asked.epochs), range(num_steps))
             sampled = (sampler.sample(schedule.seeds(epoch, step, self.group.rank)) for epoch, step in epochs)
-            order = read_most(self.shares, sampled)
+            order = read_most(self.shares, self.wire, sampled)
         else:
             order = self._ranked(asked.policy)
         row_bytes = int(row_bytes_of(fetcher.features[0]))
         held = budget_of(asked.ratio, asked.mib).cut(order, self.shares.book.num_nodes, row_bytes)
-        fetcher.hold(held.astype(np.int64))
+        hold(fetcher, held.astype(np.int64))
 
     def _ranked(self, policy: StaticPolicy) -> NDArray[Any]:
         own, seeds = self.own, self.nodes_in("train")
         if self.asked.seeds == "owner":
-            seeds = seeds[self.shares.owner_of(NodeIds(seeds)) == self.group.rank]
+            owners, mates = self.shares.owner_of(NodeIds(seeds)), self.shares.mates
+            seeds = seeds[(owners >= mates.start) & (owners < mates.stop)]
         return ranked(
             self.shares,
             np.asarray(seeds),

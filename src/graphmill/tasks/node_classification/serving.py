@@ -10,14 +10,16 @@ import torch
 from torch import Tensor
 
 from graphmill.graph.batch import MiniBatch
+from graphmill.graph.sampled import Sampled
 from graphmill.runtime.spans import Name
+from graphmill.sample.hot.lookahead import in_windows, with_following
 from graphmill.sample.schedule import SeedSchedule, contiguous_shares
 from graphmill.sample.service.served import CLOCKS
 from graphmill.spec.plan import Plan
 from graphmill.spec.roles import Seat
 from graphmill.sync.group import Group
 from graphmill.tasks.node_classification.served_graph import FETCHED, assign_among, owners_among
-from graphmill.tasks.node_classification.source import SharedSource, in_order_of_nodes, windows
+from graphmill.tasks.node_classification.source import SharedSource, in_order_of_nodes
 from graphmill.tasks.node_classification.task import NodeClassification
 from graphmill.tasks.task import Pause
 
@@ -50,30 +52,33 @@ class BatchServer:
         """Whether making a batch takes all samplers."""
         return self.task.source.is_shared
 
-    def windows(self, epoch: int, first_step: int) -> Sequence[range]:
-        """The steps that are left of an epoch; those whose batches are made together."""
-        return windows(range(first_step, self.plan.calendar.steps_in(epoch)), self.task.source.window)
-
     def begin(self) -> None:
         """From here on `said` counts."""
         self._before = dict(self.group.spans.seconds)
         if isinstance(self.task.source, SharedSource):
             self.task.source.mark()
 
-    def batches(self, epoch: int, window: range) -> Iterator[MiniBatch]:
-        """Of each step of a window, of each trainer in turn; the memory of one is reused for a later one.
+    def windows(self, epoch: int, first_step: int) -> Iterator[tuple[range, Iterator[MiniBatch]]]:
+        """The steps that are left of an epoch, those whose batches are made together, and these batches.
 
-        A row that several of them need is fetched once.
+        Of each step, of each trainer in turn; the memory of one is reused for a later one. A row that several of them
+        need is fetched once. What is asked of other samplers for a window is asked when its first batch is.
         """
+        source = self.task.source
+        steps = in_windows(range(first_step, self.plan.calendar.steps_in(epoch)), source.window)
+        sampled = ((window, self._sampled(epoch, window)) for window in steps)
+        for (window, one), following in with_following(sampled, source.horizon - 1):
+            yield window, self._batches(one, [its for _, its in following])
+
+    def _sampled(self, epoch: int, window: range) -> list[Sampled]:
+        with self.group.spans("sample"):
+            seeds = (self.schedule.seeds(epoch, step, trainer) for step in window for trainer in self.trainers)
+            return [self.task.sampler.sample(each) for each in seeds]
+
+    def _batches(self, sampled: Sequence[Sampled], following: Sequence[Sequence[Sampled]]) -> Iterator[MiniBatch]:
         task, spans = self.task, self.group.spans
-        with spans("sample"):
-            sampled = [
-                task.sampler.sample(self.schedule.seeds(epoch, step, trainer))
-                for step in window
-                for trainer in self.trainers
-            ]
         with spans("fetch" if self.is_shared else "gather"):
-            fetched = task.source.tables.fetch(sampled)
+            fetched = task.source.tables.fetch(sampled, following)
         for one, its in zip(sampled, fetched, strict=True):
             with spans("gather"):
                 batch = task.collector.collect(one, its)

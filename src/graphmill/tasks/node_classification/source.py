@@ -1,6 +1,6 @@
 """Where a rank's batches come from, as the task sees it: a graph stored whole, or the parts of all ranks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -62,6 +62,10 @@ class GraphSource(Protocol):
         """Batches whose rows are fetched together."""
 
     @property
+    def horizon(self) -> int:
+        """Windows, counted from the one that is fetched, that are sampled when it is."""
+
+    @property
     def sampled_together(self) -> int:
         """Batches that are sampled together: a window, or more."""
 
@@ -99,6 +103,7 @@ class WholeGraph:
 
     assign: None = field(default=None, init=False)
     window: int = field(default=1, init=False)
+    horizon: int = field(default=1, init=False)
     sampled_together: int = field(default=1, init=False)
     is_shared: bool = field(default=False, init=False)
 
@@ -152,16 +157,3 @@ def in_order_of_nodes(group: Group, nodes: NDArray[np.int64], rows: Tensor) -> T
     everyone = group.gather_rows(rows, counts)
     ids = group.gather_rows(torch.from_numpy(np.ascontiguousarray(nodes)).reshape(-1, 1), counts)
     return everyone[torch.argsort(ids[:, 0])]
-
-
-def windows(steps: range, size: int) -> Sequence[range]:
-    """Consecutive steps, up to `size` at a time: at first one, which is waited for, then twice as many each time.
-
-    >>> windows(range(10), 4)
-    [range(0, 1), range(1, 3), range(3, 7), range(7, 10)]
-    """
-    found, begin, now = [], 0, 1
-    while begin < len(steps):
-        found.append(steps[begin : begin + now])
-        begin, now = begin + now, min(2 * now, size)
-    return found

@@ -4,6 +4,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -14,13 +15,14 @@ from torch import Tensor, nn
 from graphmill.base.errors import UserError
 from graphmill.graph.batch import MiniBatch
 from graphmill.graph.keys import drawn
-from graphmill.graph.sampled import EvaluationSeeds, SeedIds
+from graphmill.graph.sampled import EvaluationSeeds, Sampled, SeedIds
 from graphmill.nn.graphsage import GraphSage
 from graphmill.nn.node_attention import NodeAttention
 from graphmill.nn.standardise import Standardise
 from graphmill.nn.weights import Weights
 from graphmill.sample.collect import Collector, NeighbourSource, sample_window
 from graphmill.sample.feed import feed
+from graphmill.sample.hot.lookahead import in_windows, with_following
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule, contiguous_shares
 from graphmill.sample.service.served import Served
@@ -44,7 +46,7 @@ from graphmill.tasks.node_classification.parts import PartedLabelledGraph
 from graphmill.tasks.node_classification.portable import NodeClassifier, OnStandardised
 from graphmill.tasks.node_classification.presample import presampled
 from graphmill.tasks.node_classification.served_graph import ServedGraph
-from graphmill.tasks.node_classification.source import GraphSource, SharedSource, WholeGraph, in_order_of_nodes, windows
+from graphmill.tasks.node_classification.source import GraphSource, SharedSource, WholeGraph, in_order_of_nodes
 from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.tasks.task import SPLITS, Measures, Pause, Predictions, Split, never_pause
 
@@ -264,18 +266,25 @@ class NodeClassification:
         return LayerwiseInference(self.model, topology, whole.features, self.group).embeddings(nodes).numpy()
 
     def _make(self, epoch: int, first_step: int) -> Iterator[MiniBatch]:
-        spans, rank = self.group.spans, self.group.rank
-        for steps in windows(range(first_step, self.plan.calendar.steps_in(epoch)), self.source.sampled_together):
-            with spans("sample"):
-                sampled = sample_window(self.sampler, [self.schedule.seeds(epoch, step, rank) for step in steps])
-            for begin in range(0, len(sampled), self.source.window):
-                window = sampled[begin : begin + self.source.window]
-                with spans("fetch" if self.source.is_shared else "gather"):
-                    fetched = self.source.tables.fetch(window)
-                for one, its in zip(window, fetched, strict=True):
-                    with spans("gather"):
-                        batch = self.collector.collect(one, its)
-                    yield batch
+        spans, source = self.group.spans, self.source
+        sampled = self._sampled(epoch, first_step)
+        steps = range(first_step, self.plan.calendar.steps_in(epoch))
+        in_turn = (list(islice(sampled, len(window))) for window in in_windows(steps, source.window))
+        for window, following in with_following(in_turn, source.horizon - 1):
+            with spans("fetch" if source.is_shared else "gather"):
+                fetched = source.tables.fetch(window, following)
+            for one, its in zip(window, fetched, strict=True):
+                with spans("gather"):
+                    batch = self.collector.collect(one, its)
+                yield batch
+
+    def _sampled(self, epoch: int, first_step: int) -> Iterator[Sampled]:
+        """The neighbourhoods of an epoch's steps, in turn."""
+        steps, rank = range(first_step, self.plan.calendar.steps_in(epoch)), self.group.rank
+        for together in in_windows(steps, self.source.sampled_together):
+            with self.group.spans("sample"):
+                sampled = sample_window(self.sampler, [self.schedule.seeds(epoch, step, rank) for step in together])
+            yield from sampled
 
     def exact_logits(self, nodes: np.ndarray, pause: Pause) -> tuple[np.ndarray, Tensor]:
         """This rank's share of `nodes` and their logits, without sampling. All ranks must call it."""

@@ -16,11 +16,14 @@ import torch
 import torch.distributed as dist
 
 from graphmill.graph.batch import DenseRows, MiniBatch, SelfAndMean
-from graphmill.graph.sampled import Seeds
+from graphmill.graph.sampled import NodeIds, Seeds
+from graphmill.sample.hot.lookahead import Lookahead, in_windows
+from graphmill.sample.hot.replay import Moved, needs_of_rank, steps_of, with_lookahead
 from graphmill.spec.load import inline_experiment
 from graphmill.spec.plan import MachineInfo, Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
+from graphmill.tasks.node_classification.in_parts import GraphInParts
 from graphmill.tasks.node_classification.task import NodeClassification
 from graphmill.tasks.planning import plan_experiment
 from graphmill.train.worker import leave
@@ -28,7 +31,12 @@ from graphmill.train.worker import leave
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 OUT, ROOT, NUM_PARTS, EPOCHS = Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4], int(sys.argv[5])
 CPU = torch.device("cpu")
-POLICIES = ("none", "degree", "hotness", "vip", "presample", "lookahead")
+CACHES: dict[str, dict[str, Any]] = {
+    "none": {"policy": "none"},
+    **{policy: {"policy": policy, "ratio": 0.05} for policy in ("degree", "hotness", "vip", "presample")},
+    "lookahead": {"policy": "lookahead", "window": 3},
+    "lookahead with a budget": {"policy": "lookahead", "window": 3, "horizon": 2, "ratio": 0.3},
+}
 MODELS = {
     "whole batches resampled": {"kind": "graphsage", "hidden_channels": 4},
     "subgraphs": {"kind": "gat", "hidden_channels": 4, "heads": 1},
@@ -77,13 +85,11 @@ def differences(task: NodeClassification, whole: NodeClassification) -> Iterator
 
 
 def cells(dataset: str) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    for topology, seeds, policy in itertools.product(("replicated", "partitioned"), ("equal", "owner"), POLICIES):
-        cache = {"policy": policy} | (
-            {"window": 3} if policy == "lookahead" else {"ratio": 0.05} if policy != "none" else {}
-        )
+    for topology, seeds, policy in itertools.product(("replicated", "partitioned"), ("equal", "owner"), CACHES):
+        cache = CACHES[policy]
         partition = {"topology": topology, "seeds": seeds, "placement": "per_rank", "cache": cache}
         for words, model in MODELS.items():
-            if words == "subgraphs" and policy not in ("none", "lookahead"):
+            if words == "subgraphs" and policy != "none" and "lookahead" not in policy:
                 continue  # rows are held alike, however they are drawn
             yield f"{dataset}, {topology}, {seeds}, {policy}, {words}", model, partition
 
@@ -96,15 +102,39 @@ def compare() -> dict[str, Any]:
         for words, model, partition in cells(dataset):
             parted = build_task(planned(f"parts/{dataset}/{NUM_PARTS}-ldg", model, partition, **of_dataset), group)
             whole = build_task(planned(dataset, model, {}, **of_dataset), group)
-            found[words] = {"differences": list(differences(parted, whole))[:3], **parted.epoch_facts()}
+            found[words] = compared(parted, whole)
     for undirected, (words, model, partition) in itertools.product((True, False), cells("edgy")):
         if "subgraphs" in words:  # the model that reads features of edges
             asked = {"edge_features": "edge_attr", "undirected": undirected}
             parted = build_task(planned(f"parts/edgy/{NUM_PARTS}-ldg", model, partition, **asked), group)
             whole = build_task(planned("edgy", model, {}, **asked), group)
             words = f"{words}, {'un' if undirected else ''}directed"
-            found[words] = {"differences": list(differences(parted, whole))[:3], **parted.epoch_facts()}
+            found[words] = compared(parted, whole)
     return found
+
+
+def compared(parted: NodeClassification, whole: NodeClassification) -> dict[str, Any]:
+    found = {"differences": list(differences(parted, whole))[:3], **parted.epoch_facts()}
+    assert isinstance(parted.source, GraphInParts)
+    if (ahead := parted.source.tables.ahead) is not None:
+        counts = parted.source.tables.fetcher.counts
+        replayed = replayed_counts(parted, whole, ahead.planner)
+        found["counted"] = {
+            "remote, reused, fetched": [counts.needed - counts.local, counts.reused, counts.fetched],
+            "replayed": [replayed.remote, replayed.hits, replayed.fetched],
+        }
+    return found
+
+
+def replayed_counts(parted: NodeClassification, whole: NodeClassification, planner: Lookahead) -> Moved:
+    """What this rank's batches of all epochs should have moved, without any of them."""
+    steps, shares = parted.plan.calendar.steps_in(0), parted.source.shares
+    is_remote = shares.locate(NodeIds(np.arange(shares.book.num_nodes))).servers != RANK
+    needs = needs_of_rank(
+        whole.sampler, parted.schedule, is_remote, rank=RANK, part=0, steps=steps_of(range(EPOCHS), steps)
+    )
+    windows = [in_windows(range(e * steps, (e + 1) * steps), parted.source.window) for e in range(EPOCHS)]
+    return with_lookahead(needs, planner, windows, row_bytes=1)
 
 
 def main() -> None:
@@ -116,4 +146,5 @@ def main() -> None:
     leave(0)  # as ranks do: torch's threads need not have gone when python ends, and then it aborts
 
 
-main()
+if __name__ == "__main__":
+    main()

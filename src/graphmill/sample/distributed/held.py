@@ -1,0 +1,119 @@
+"""Rows of other parts that are held all the time: fetched when an attempt begins, once for the ranks that share parts.
+
+Each of the ranks of a host fetches a share of them, and all map the one table. Its memory has no name: it goes with the
+last process that maps it, whoever is killed.
+"""
+
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.base.errors import UserError
+from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
+from graphmill.graph.stacked import StackedFeatures
+from graphmill.sample.distributed.features import FeatureFetcher, Held
+from graphmill.sample.distributed.rows import sparse_rows_of
+from graphmill.sample.service.memory import SharedMemory
+
+Ids = NDArray[np.int64]
+Form = tuple[tuple[int, ...], np.dtype[Any]]  # of an array: its shape, and the format of its numbers
+_AT_A_TIME: Final = 8 << 20  # bytes of rows that are asked for together
+_SPARSE_AT_A_TIME: Final = 1 << 14  # such rows
+_ALIGNED: Final = 64  # bytes; in front of the first array stands what the memory is known by
+
+
+def hold(fetcher: FeatureFetcher, nodes: Ids) -> None:
+    """Fetch these nodes of other parts, once for all, and keep their rows. All ranks must call it.
+
+    `nodes`: distinct. What the first of the ranks that share parts gives is what all of them hold.
+    """
+    mates, wire = fetcher.shares.mates, fetcher.wire
+    first = mates.start == wire.rank
+    given = wire.swap([nodes if first and rank in mates else nodes[:0] for rank in range(wire.world_size)])
+    nodes = given[mates.start]
+    bounds = np.linspace(0, len(nodes), len(mates) + 1).astype(np.int64)
+    mine = slice(*bounds[wire.rank - mates.start :][:2])
+    fill = _dense if isinstance(fetcher.features[0], DenseFeatures) else _sparse
+    fetcher.held = Held.of(nodes, fill(fetcher, nodes, mine))
+
+
+def _dense(fetcher: FeatureFetcher, nodes: Ids, mine: slice) -> Features:
+    """Their rows, of which this rank fetches some."""
+    first = fetcher.features[0]
+    assert isinstance(first, DenseFeatures)
+    (x,) = _arrays(fetcher, [((len(nodes), first.num_features), first.x.dtype)])
+    step, rows = max(1, _AT_A_TIME // (first.num_features * x.itemsize)), x[mine]
+    for begin, fetched, places in _in_steps(fetcher, nodes[mine], step):
+        StackedFeatures.of([fetched]).x.copy(places, rows[begin : begin + step], fetcher.num_threads)
+    fetcher.wire.largest(0)  # all have written theirs
+    return DenseFeatures(x, first.dtype)
+
+
+def _sparse(fetcher: FeatureFetcher, nodes: Ids, mine: slice) -> Features:
+    """The same of sparse ones: how long they are is known when they are here."""
+    pieces = [sparse_rows_of([got], places) for _, got, places in _in_steps(fetcher, nodes[mine], _SPARSE_AT_A_TIME)]
+    own = sparse_rows_of(pieces or fetcher.features, np.arange(mine.stop - mine.start))
+    wire, mates = fetcher.wire, fetcher.shares.mates
+    heard = wire.swap([np.array([len(own.values)])] * wire.world_size, [1] * wire.world_size)
+    ends = np.cumsum([0, *(int(heard[rank][0]) for rank in mates)])
+    entries = slice(*ends[wire.rank - mates.start :][:2])
+    forms: list[Form] = [((len(nodes),), np.dtype(np.int64))]
+    forms += [((int(ends[-1]),), array.dtype) for array in (own.indices, own.values)]
+    lengths, indices, values = _arrays(fetcher, forms)
+    lengths[mine], indices[entries], values[entries] = np.diff(own.indptr), own.indices, own.values
+    wire.largest(0)
+    indptr = np.zeros(len(nodes) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=indptr[1:])
+    return SparseFeatures(indptr, indices, values, own.num_features)
+
+
+def _in_steps(fetcher: FeatureFetcher, nodes: Ids, step: int) -> Iterator[tuple[int, Features, Ids]]:
+    """Some at a time: messages to and from all ranks would else take several times the memory of the rows."""
+    for begin in range(0, fetcher.wire.largest(len(nodes)), step):
+        yield begin, *fetcher.ask_owners(nodes[begin : begin + step])
+
+
+def _arrays(fetcher: FeatureFetcher, forms: Sequence[Form]) -> list[NDArray[Any]]:
+    """Arrays that all ranks of a place write and read; what is in them is not defined."""
+    wire, mates = fetcher.wire, fetcher.shares.mates
+    if len(mates) == 1:
+        return [np.empty(shape, dtype) for shape, dtype in forms]
+    sizes = [int(np.prod(shape)) * dtype.itemsize for shape, dtype in forms]
+    begins = _ALIGNED * np.cumsum([1, *(-(-size // _ALIGNED) for size in sizes)])
+    memory, secret = SharedMemory.make(), np.frombuffer(secrets.token_bytes(16), dtype=np.int64)
+    if wire.rank == mates.start:
+        os.posix_fallocate(memory.fd, 0, int(begins[-1]))  # memory that is not there is an error now
+        memory.bytes(int(begins[-1])).numpy()[:16] = secret.view(np.uint8)
+    said = np.array([os.getpid(), memory.fd, *secret])
+    heard = wire.swap([said] * wire.world_size, [len(said)] * wire.world_size)[mates.start]
+    if wire.rank != mates.start:
+        memory.close()
+        memory = opened_memory(heard, mates.start)
+    content = memory.bytes(int(begins[-1])).numpy()
+    wire.largest(0)  # all have it open
+    memory.close()
+    return [
+        content[begin : begin + size].view(dtype).reshape(shape)
+        for begin, size, (shape, dtype) in zip(begins[:-1], sizes, forms, strict=True)
+    ]
+
+
+def opened_memory(heard: Ids, rank: int) -> SharedMemory:
+    """The memory of another process, which has said its id, its descriptor and what stands in the memory first."""
+    pid, descriptor, *secret = heard.tolist()
+    try:
+        memory = SharedMemory(os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC))
+        if memory.bytes(16).numpy().view(np.int64).tolist() == secret:
+            return memory
+        memory.close()
+        reason = "it is another process"
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+    raise UserError(
+        f"rank {rank} holds rows for all ranks of this host, and its memory (process {pid}) cannot be opened: {reason}",
+        fix="start the ranks of a host in one container and as one user, or set partition.placement=per_rank",
+    )
