@@ -8,6 +8,8 @@ from graphmill.spec.partition import HotCacheSpec, LookaheadSpec, PartitionSpec,
 
 _IMBALANCE: Final = 1.05  # what `graphmill partition` allows
 _TABLE_ROW: Final = 32  # bytes of an entry of the table that finds a held row, at most
+BLOCK_BYTES: Final = 16 << 20
+"""Of the inputs of rows that exact inference over parts computes together, but for a row that alone has more."""
 _COPIES: Final = 3  # of a row of a window: as it was received, by node, and in its batch
 _MOVED: Final = 2  # copies of a row that stays, while it moves to the table of the next window
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphmill.diagnose.hosts.folders import file_system, look_at
+from graphmill.diagnose.hosts.folders import look_at
 from graphmill.diagnose.hosts.links import TOKEN_BYTES, Endpoint, measure, serving, shifts
+from graphmill.runtime.scratch import file_system
 
 TOKEN = secrets.token_bytes(TOKEN_BYTES)
 HERE = "127.0.0.1"

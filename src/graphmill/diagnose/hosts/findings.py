@@ -6,6 +6,7 @@ from typing import Final
 
 from graphmill.diagnose.hosts.facts import Folder, HostFacts, HostReport, Link
 from graphmill.runtime.checks import Finding
+from graphmill.runtime.scratch import MEMORY_FILE_SYSTEMS
 
 _MIB: Final = 1 << 20
 _GIB: Final = 1 << 30
@@ -15,7 +16,6 @@ _LATE_S: Final = 5e-4  # and more than this, which a step would notice
 _SEEN_LATE_S: Final = 5.0
 _CLOCK_S: Final = 0.1  # beyond what the measurement may be wrong by
 _TEMPORARY: Final = 2 * _GIB
-_MEMORY_FILE_SYSTEMS: Final = ("tmpfs", "ramfs")
 _EXAMPLE: Final = 10_000_000  # parameters, of 4 bytes
 
 
@@ -117,7 +117,7 @@ def _temporary_folder(hosts: Sequence[HostFacts]) -> Finding:
     if full:
         lacks = f"staging.to=host_local of more than that on {', '.join(full)}"
         return Finding(name, "warn", detail, lacks)
-    if any(host.temporary.file_system in _MEMORY_FILE_SYSTEMS for host in hosts):
+    if any(host.temporary.file_system in MEMORY_FILE_SYSTEMS for host in hosts):
         return Finding(name, "warn", detail, "nothing, but what is written there takes memory, also of the job's limit")
     return Finding(name, "ok", detail)
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from graphmill.diagnose.hosts.facts import Folder
 from graphmill.runtime.machine import free_disk_bytes
+from graphmill.runtime.scratch import file_system
 
 _CHUNK: Final = 8 << 20
 _MOST_BYTES: Final = 256 << 20
@@ -21,23 +22,6 @@ def look_at(path: Path) -> Folder:
     except OSError as problem:
         free, speed, error = 0, None, f"{problem.strerror or problem}"
     return Folder(path=str(path), file_system=file_system(path), free_bytes=free, write_bytes_per_s=speed, error=error)
-
-
-def file_system(path: Path) -> str:
-    """The type of the file system that holds `path`, as the kernel calls it; "?" if nobody says."""
-    import psutil
-
-    try:
-        mounts = psutil.disk_partitions(all=True)  # type: ignore[no-untyped-call]  # psutil ships no types
-    except OSError:
-        return "?"
-    absolute = os.path.realpath(path)
-    holding = [each for each in mounts if absolute == each.mountpoint or _is_below(absolute, each.mountpoint)]
-    return max(holding, key=lambda each: len(each.mountpoint)).fstype if holding else "?"
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return path.startswith(folder.rstrip("/") + "/")
 
 
 def _write_speed(path: Path) -> float | None:

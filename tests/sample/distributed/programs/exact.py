@@ -1,0 +1,88 @@
+"""Ranks that infer without sampling on a graph in parts, and compare their logits with those of the graph stored whole.
+
+python exact.py MEETING_FILE OUT_FOLDER DATASET_ROOT NUM_PARTS BLOCK_BYTES
+"""
+
+import itertools
+import json
+import os
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from graphmill.base.errors import UserError
+from graphmill.spec.load import inline_experiment
+from graphmill.spec.plan import MachineInfo
+from graphmill.sync.group import Group
+from graphmill.tasks.build import build_task
+from graphmill.tasks.node_classification import hidden_rows, parted_inference
+from graphmill.tasks.node_classification.task import NodeClassification
+from graphmill.tasks.planning import plan_experiment
+from graphmill.train.worker import leave
+
+RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+OUT, ROOT, NUM_PARTS, BLOCK_BYTES = Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4], int(sys.argv[5])
+CPU = torch.device("cpu")
+
+
+def task_of(dataset: str, group: Group, *, placement: str = "per_rank", features: str | None = None) -> Any:
+    train = {"ranks": group.world_size, "batch_size": 13, "epochs": 1, "device": "cpu", "threads": 1}
+    model = {"kind": "graphsage", "hidden_channels": 24, "num_layers": 3}
+    raw = {"dataset": {"name": dataset}, "model": model, "train": {**train, "num_neighbors": [4, 3, 2]}}
+    if dataset.startswith("parts/"):
+        raw["partition"] = {"placement": placement, "cache": {"policy": "vip", "ratio": 0.05}}
+    machine = MachineInfo(num_cores=4, num_gpus=0)
+    plan = plan_experiment(inline_experiment(raw, "exact.py"), dataset_root=ROOT, run_id="run", machine=machine)
+    task = build_task(plan, group)
+    assert isinstance(task, NodeClassification)
+    task.model.eval()
+    return task
+
+
+def same(dataset: str, placement: str) -> dict[str, int]:
+    """Of how many of its own nodes of a split the logits are those of the whole graph, and how many there are."""
+    parted = task_of(f"parts/{dataset}/{NUM_PARTS}-ldg", Group(RANK, RANKS, CPU), placement=placement)
+    whole, asked = task_of(dataset, Group(0, 1, CPU)), []
+    nodes = np.asarray(whole.graph.nodes_in("test"))
+    hidden_rows.BLOCK_BYTES = parted_inference.BLOCK_BYTES = BLOCK_BYTES * (100 if dataset == "debian-packages" else 1)
+    mine, found = parted.exact_logits(nodes, lambda: asked.append(1))
+    order, expected = whole.exact_logits(nodes, lambda: None)
+    assert np.array_equal(order, nodes)
+    equal = (found == expected[torch.from_numpy(np.searchsorted(nodes, mine))]).all(dim=1)
+    return {"equal": int(equal.sum()), "mine": len(mine), "all": len(nodes), "blocks": len(asked)}
+
+
+def without_room() -> str:
+    """What is said where the last rank's files may not grow."""
+    hidden_rows.BLOCK_BYTES = parted_inference.BLOCK_BYTES = BLOCK_BYTES
+    parted = task_of(f"parts/synthetic/sbm/{NUM_PARTS}-ldg", Group(RANK, RANKS, CPU))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if RANK == RANKS - 1:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        parted.exact_logits(np.asarray(parted.graph.nodes_in("test")), lambda: None)
+    except UserError as error:
+        return str(error)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    return ""
+
+
+def main() -> None:
+    dist.init_process_group("gloo", store=dist.FileStore(sys.argv[1], RANKS), rank=RANK, world_size=RANKS)
+    torch.set_num_threads(1)
+    ways = itertools.product(("synthetic/sbm", "edgy"), ("per_rank", "per_host"))
+    found: dict[str, Any] = {f"{dataset}, {placement}": same(dataset, placement) for dataset, placement in ways}
+    found["sparse features"] = same("debian-packages", "per_rank")
+    (OUT / f"{RANK}.json").write_text(json.dumps({"same": found, "without room": without_room()}))
+    dist.barrier()  # whoever leaves first takes its connections along
+    dist.destroy_process_group()
+    leave(0)  # as ranks do: torch's threads need not have gone when python ends, and then it aborts
+
+
+main()
