@@ -12,6 +12,7 @@ from graphmill.graph.features import STORED_AS, FeatureDtype
 from graphmill.graph.header import FILE_NAME, Header, damaged, read_header, read_metadata
 from graphmill.graph.metadata import Expected
 from graphmill.graph.topology import index_dtype
+from graphmill.graph.typed import EdgeType, NodeType
 from graphmill.partition.problem import default_balance
 from graphmill.spec.partition import DEFAULT_METHOD
 
@@ -92,6 +93,26 @@ class PartsMetadata(Header):
     def edge_features(self) -> tuple[str, ...]:
         """Names of the columns; none if edges have no features."""
         return tuple(self.store.get("edge_features", ()))
+
+    @property
+    def node_types(self) -> tuple[NodeType, ...]:
+        """Of a typed graph, in the order of their numbers."""
+        return tuple(map(NodeType.model_validate, self.store.get("node_types", ())))
+
+    @property
+    def edge_types(self) -> tuple[EdgeType, ...]:
+        """Of a typed graph, in the order of their numbers."""
+        return tuple(map(EdgeType.model_validate, self.store.get("edge_types", ())))
+
+    @property
+    def node_type_names(self) -> tuple[str, ...]:
+        """In the order of their numbers; none of a graph without types."""
+        return tuple(each.name for each in self.node_types)
+
+    @property
+    def relation_names(self) -> tuple[str, ...]:
+        """Types of edges as "source:name:target", in the order of their numbers; none of a graph without types."""
+        return tuple(str(each.relation) for each in self.edge_types)
 
     @property
     def splits(self) -> Mapping[str, int]:

@@ -22,7 +22,6 @@ from graphmill.spec.experiment import (
 from graphmill.spec.fetching import FETCHING
 from graphmill.spec.graph_data import COUNTS, DATASETS, DENSE, GraphPrepareOptions
 from graphmill.spec.kinds.kind import (
-    DatasetInfo,
     FromCatalogue,
     Kind,
     KnownDataset,
@@ -41,6 +40,7 @@ from graphmill.spec.partition import (
     refuse_partition,
 )
 from graphmill.spec.synonyms import ALSO_CALLED, HIDDEN_WIDTH
+from graphmill.spec.typed_graph import TypedInfo, no_union_of_types, plain_features
 
 FeatureTransform = Literal["as_stored", "binary", "row_normalised", "standardised"]
 EdgeArgument = Literal["edge_weight", "edge_attr"]
@@ -133,7 +133,7 @@ class NodeClassificationExperiment(Experiment):
     partition: PartitionSpec = PartitionSpec()
 
 
-class GraphInfo(DatasetInfo):
+class GraphInfo(TypedInfo):
     """What the planner must know about a prepared graph."""
 
     num_nodes: int
@@ -143,6 +143,11 @@ class GraphInfo(DatasetInfo):
     has_sparse_features: bool
     edge_features: tuple[str, ...] = ()
     num_parts: int | None = Field(None, description="absent: the graph is stored whole")
+
+    @property
+    def plain_edge_features(self) -> tuple[str, ...]:
+        """Columns of the edge features that are no types."""
+        return plain_features(self.edge_features, self.edge_types)
 
     @property
     def prepared_checksum(self) -> str:
@@ -181,9 +186,9 @@ class NodeClassificationPlan(TaskPlan):
             case None:
                 return ()
             case "edge_attr":
-                return tuple(range(len(self.dataset.edge_features)))
+                return tuple(range(len(self.dataset.plain_edge_features)))
             case "edge_weight":
-                return (weight_column(self.dataset.edge_features),)
+                return (weight_column(self.dataset.plain_edge_features),)
 
     @property
     def in_parts(self) -> InParts | None:
@@ -206,11 +211,10 @@ class NodeClassificationPlan(TaskPlan):
     @property
     def unused(self) -> str:
         """What the data hold and the model does not read, in words; "": nothing."""
-        names = self.dataset.edge_features
-        rest = [name for number, name in enumerate(names) if number not in self.edge_columns]
-        if not rest:
-            return ""
-        return f"edge features {', '.join(rest)} of {self.dataset.name} (dataset.edge_features)"
+        known = self.dataset
+        rest = [name for number, name in enumerate(known.plain_edge_features) if number not in self.edge_columns]
+        features = [f"edge features {', '.join(rest)} of {known.name} (dataset.edge_features)"] if rest else []
+        return "; ".join([*features, *([f"types of edges and nodes of {known.name}"] if known.edge_types else [])])
 
 
 def weight_column(names: Sequence[str]) -> int:
@@ -261,7 +265,7 @@ def refuse_other_form(features: FeatureTransform, dataset: GraphInfo) -> None:
 
 
 def _refuse_edge_features(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> None:
-    asked, names = experiment.dataset.edge_features, dataset.edge_features
+    asked, names = experiment.dataset.edge_features, dataset.plain_edge_features
     if asked is None:
         return
     key = f"dataset.edge_features is {asked}"
@@ -280,6 +284,8 @@ def _refuse_edge_features(experiment: NodeClassificationExperiment, dataset: Gra
             f"{key}, but the edges of {dataset.name} have no features",
             fix="leave dataset.edge_features out, or prepare the data with them",
         )
+    if experiment.dataset.undirected and dataset.edge_types:
+        raise no_union_of_types(dataset.name)
     if asked == "edge_weight" and len(names) > 1 and not set(names) & set(WEIGHT_NAMES):
         raise UserError(
             f"{key}, but none of the {len(names)} edge features of {dataset.name} is called"
