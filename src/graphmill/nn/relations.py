@@ -1,9 +1,9 @@
 """The operator of layers that have a matrix for each relation of the edges, as R-GCN's do.
 
-On the CPU in float32 the work is native and writes no message per edge and basis: the edges of a row and a relation are
+On the CPU in float32 the work is native and writes no message per edge and basis: edges of a row and a relation are
 averaged first, so each such pair is one row of a product, and the rows of a relation lie together. No bit depends on
-the number of threads. Elsewhere the same sums are torch's, of operators that never wait for the device and add up in the
-same order every time.
+the number of threads. Elsewhere the same sums are torch's, of operators that never wait for the device and add up in
+the same order every time.
 """
 
 from dataclasses import dataclass

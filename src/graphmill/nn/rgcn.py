@@ -18,8 +18,8 @@ class RelationalLayer(nn.Module):
     """h'ᵥ = W₀ hᵥ + Σᵣ Wᵣ · mean of h over the sampled in-neighbours of v by relation r, + b (equation 2).
 
     `root` [out_channels, in_channels] is W₀. With bases Wᵣ = Σ_b comp[r, b] weight[b] (equation 3): `weight`
-    [num_bases, out_channels, in_channels], `comp` [num_relations, num_bases]; without, `weight` [num_relations, …] holds
-    each Wᵣ.
+    [num_bases, out_channels, in_channels], `comp` [num_relations, num_bases]; without, `weight` [num_relations, …]
+    holds each Wᵣ.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class RelationalGcn(nn.Module):
         return "rows"
 
     def forward(self, batch: MiniBatch) -> Tensor:
-        """Logits of the seeds [num_seeds, out_channels]; the last column of `batch.edge_attr` is the edges' relation."""
+        """Logits of the seeds [num_seeds, out_channels]; the last column of `batch.edge_attr` is the relations."""
         inputs = batch.inputs
         if isinstance(inputs, DenseRows) and self.standardise is not None:
             inputs = DenseRows(self.standardise(inputs.x))

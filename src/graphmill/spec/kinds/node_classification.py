@@ -39,6 +39,7 @@ from graphmill.spec.partition import (
     parts_named,
     refuse_partition,
 )
+from graphmill.spec.relational import RelationalSpec, refuse_untyped
 from graphmill.spec.synonyms import ALSO_CALLED, HIDDEN_WIDTH
 from graphmill.spec.typed_graph import TypedInfo, no_union_of_types, plain_features
 
@@ -95,7 +96,7 @@ class NodeAttentionSpec(AttentionSpec):
     dropout: Fraction = Field(0.5, description="probability of dropping a channel of what a layer reads")
 
 
-ModelSpec = Annotated[GraphSageSpec | NodeAttentionSpec | CustomModelSpec, Field(discriminator="kind")]
+ModelSpec = Annotated[GraphSageSpec | NodeAttentionSpec | RelationalSpec | CustomModelSpec, Field(discriminator="kind")]
 
 
 class SampledTrainSpec(TrainSpec):
@@ -182,6 +183,8 @@ class NodeClassificationPlan(TaskPlan):
     @property
     def edge_columns(self) -> tuple[int, ...]:
         """Which columns of the edge features the model is called with; () if none."""
+        if self.reads_types:
+            return (len(self.dataset.edge_features) - 1,)  # the types of a typed graph's edges
         match self.edge_features:
             case None:
                 return ()
@@ -199,22 +202,35 @@ class NodeClassificationPlan(TaskPlan):
         return InParts(self.dataset.num_parts, asked.placement, asked.topology, asked.seeds)
 
     @property
+    def reads_types(self) -> bool:
+        """Whether the model reads the types of edges; no feature of them then."""
+        return isinstance(self.model, RelationalSpec)
+
+    @property
+    def resamples(self) -> bool:
+        """Whether a node draws its neighbours anew at each hop: models whose layers each compute their own rows."""
+        return isinstance(self.model, GraphSageSpec | RelationalSpec)
+
+    @property
     def tied_to_ranks(self) -> str:
         """Why another number of ranks than planned cannot resume, in words; "": it can."""
-        if self.presampled is None or isinstance(self.model, GraphSageSpec):
+        if self.presampled is None or self.resamples:
             return ""
         return (
             f"train.presampled holds batches of the ranks of the plan, and those of model.kind={self.model.kind} cannot"
-            " be cut for others (graphsage's can)"
+            " be cut for others (graphsage's and rgcn's can)"
         )
 
     @property
     def unused(self) -> str:
         """What the data hold and the model does not read, in words; "": nothing."""
-        known = self.dataset
+        known, found = self.dataset, []
         rest = [name for number, name in enumerate(known.plain_edge_features) if number not in self.edge_columns]
-        features = [f"edge features {', '.join(rest)} of {known.name} (dataset.edge_features)"] if rest else []
-        return "; ".join([*features, *([f"types of edges and nodes of {known.name}"] if known.edge_types else [])])
+        if rest:
+            found.append(f"edge features {', '.join(rest)} of {known.name} (dataset.edge_features)")
+        if known.edge_types and not self.reads_types:
+            found.append(f"types of edges and nodes of {known.name} (model.kind=rgcn)")
+        return "; ".join(found)
 
 
 def weight_column(names: Sequence[str]) -> int:
@@ -236,6 +252,7 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
     refuse_other_form(features, dataset)
     refuse_fused(model, experiment.train)
     _refuse_edge_features(experiment, dataset)
+    refuse_untyped(model, dataset, undirected=experiment.dataset.undirected)
     refuse_other_classes(experiment.train.loss, dataset.num_classes, dataset.name)
     refuse_partition(experiment.partition, dataset.num_parts, dataset.name)
     return NodeClassificationPlan(
@@ -273,6 +290,11 @@ def _refuse_edge_features(experiment: NodeClassificationExperiment, dataset: Gra
         raise UserError(
             f"{key}, but model.kind {experiment.model.kind} reads no edge features",
             fix="leave dataset.edge_features out, or set model.kind=gat or gatv2, or custom for a model by dotted path",
+        )
+    if isinstance(experiment.model, RelationalSpec):
+        raise UserError(
+            f"{key}, but model.kind rgcn reads the types of edges by itself, and nothing else of them",
+            fix="leave dataset.edge_features out",
         )
     if asked == "edge_weight" and isinstance(experiment.model, NodeAttentionSpec):
         raise UserError(
@@ -341,6 +363,10 @@ def _parameters(plan: NodeClassificationPlan) -> int | None:
         return None
     if isinstance(plan.model, NodeAttentionSpec):
         return _attention_parameters(plan.model, plan)
+    if isinstance(plan.model, RelationalSpec):
+        known, widths = plan.dataset, _relational_widths(plan.model, plan)
+        projection = known.num_features * widths[0] if known.has_sparse_features else 0
+        return projection + plan.model.parameters(widths, len(known.edge_types))
     hidden = [plan.model.hidden_channels] * (plan.model.num_layers - 1)
     widths = [plan.dataset.num_features, *hidden, plan.dataset.num_classes]
     return sum(2 * inner * outer + outer for inner, outer in itertools.pairwise(widths))
@@ -350,6 +376,11 @@ def _attention_parameters(model: NodeAttentionSpec, plan: NodeClassificationPlan
     inner, edges = [plan.dataset.num_features, *[model.width] * (model.num_layers - 1)], len(plan.edge_columns)
     hidden = sum(model.parameters_of_layer(width, model.hidden_channels, edges) for width in inner[:-1])
     return hidden + model.parameters_of_layer(inner[-1], plan.dataset.num_classes, edges, concat=False)
+
+
+def _relational_widths(model: RelationalSpec, plan: NodeClassificationPlan) -> list[int]:
+    known = plan.dataset
+    return model.widths(known.num_features, known.num_classes, has_sparse_features=known.has_sparse_features)
 
 
 def _nodes_per_hop(plan: NodeClassificationPlan, batch_size: int) -> list[int]:
@@ -374,6 +405,11 @@ def _sampled_bytes(plan: NodeClassificationPlan, hops: Sequence[int]) -> tuple[i
         kept = 4 * sum(hops) * plan.model.num_layers * plan.model.width  # what the layers read, and the last one gives
         activations = kept_bytes(layers, kept, checkpointed=plan.model.checkpoint_activations)
         return sum(hops) * 8 + rows * 8 + edges * of_edge + sum(hops) * plan.dataset.num_features * 4, activations
+    if isinstance(plan.model, RelationalSpec):
+        widths, types = _relational_widths(plan.model, plan), len(plan.dataset.edge_types)
+        x = 0 if plan.dataset.has_sparse_features else sum(hops) * plan.dataset.num_features * 4
+        activations = plan.model.activation_bytes(widths, hops, plan.num_neighbors, types)
+        return sum(hops) * 8 + rows * 8 + edges * of_edge + x, activations
     hidden = plan.model.hidden_channels if isinstance(plan.model, GraphSageSpec) else 0
     activations = 3 * 4 * sum(sum(hops[:-depth]) * 2 * hidden for depth in range(1, len(hops)))
     return sum(hops) * 8 + rows * 8 + edges * of_edge + inputs, activations

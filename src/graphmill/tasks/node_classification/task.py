@@ -17,6 +17,7 @@ from graphmill.graph.keys import drawn
 from graphmill.graph.sampled import EvaluationSeeds, SeedIds
 from graphmill.nn.graphsage import GraphSage
 from graphmill.nn.node_attention import NodeAttention
+from graphmill.nn.rgcn import RelationalGcn
 from graphmill.nn.standardise import Standardise
 from graphmill.nn.weights import Weights
 from graphmill.sample.collect import Collector, NeighbourSource, sample_window
@@ -41,7 +42,7 @@ from graphmill.tasks.node_classification.in_parts import GraphInParts
 from graphmill.tasks.node_classification.inference import LayerwiseInference
 from graphmill.tasks.node_classification.model import DTYPE_OF, EdgeIndexModel, build_model, check_model
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph
-from graphmill.tasks.node_classification.portable import NodeClassifier, OnStandardised
+from graphmill.tasks.node_classification.portable import NodeClassifier, OnStandardised, RelationalClassifier
 from graphmill.tasks.node_classification.presample import presampled
 from graphmill.tasks.node_classification.served_graph import ServedGraph
 from graphmill.tasks.node_classification.source import GraphSource, SharedSource, WholeGraph, in_order_of_nodes, windows
@@ -59,7 +60,7 @@ class NodeClassification:
     own: NodeClassificationPlan
     group: Group
     served: Served | None = None  # by a process that samples, which holds the graph; None: this one does
-    model: GraphSage | EdgeIndexModel = field(init=False)
+    model: GraphSage | RelationalGcn | EdgeIndexModel = field(init=False)
     schedule: SeedSchedule = field(init=False)
     source: GraphSource = field(init=False)  # unless it is served
     graph: GraphSource | ServedGraph = field(init=False)  # what it knows of the graph
@@ -101,7 +102,7 @@ class NodeClassification:
     def _sampler(self) -> NeighbourSource:
         if self.own.presampled is not None:
             return presampled(self.plan, Path(self.own.presampled), self.group.rank, self.group.world_size)
-        return self.source.sampler(self.own.num_neighbors, resample=isinstance(self.model, GraphSage))
+        return self.source.sampler(self.own.num_neighbors, resample=self.own.resamples)
 
     def batches(self, epoch: int, first_step: int) -> Generator[MiniBatch]:
         """The mini-batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
@@ -211,7 +212,7 @@ class NodeClassification:
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:
-        """Called as model(x, edge_index), or with edge features as in training, without prepared data.
+        """Called as model(x, edge_index), with edge features or types if it reads them, without prepared data.
 
         A model by dotted path is returned as it is, unless what it reads is standardised.
         """
@@ -222,6 +223,8 @@ class NodeClassification:
         weights.load_all_into(model, name=f"the model of {plan.run_id}")
         if isinstance(model, EdgeIndexModel):
             return model.inner if model.standardise is None else OnStandardised(model.standardise, model.inner)
+        if isinstance(model, RelationalGcn):
+            return RelationalClassifier(model, own.features)
         return NodeClassifier(model, own.features)
 
     def _custom_measures_of(self, split: Split, nodes: NDArray[np.int64], logits: Tensor) -> dict[str, float]:
@@ -285,8 +288,9 @@ class NodeClassification:
             return self.source.exact_logits(self.model, nodes, pause)
         shares = np.array_split(nodes, self.group.world_size)
         mine = shares[self.group.rank]
-        # A hop more than there are layers: GCN and its like also read degrees of the nodes that the last layer reads.
-        sampler = self.source.sampler((-1,) * (len(self.own.num_neighbors) + 1), resample=False)
+        # A hop more where layers are unknown: GCN and its like also read degrees of the nodes that the last one reads.
+        hops = len(self.own.num_neighbors) + (not self.own.resamples)
+        sampler = self.source.sampler((-1,) * hops, resample=False)
         collector = replace(self.collector, prefetch=0, dtype=torch.float32)
         logits = [torch.empty(0, self.own.dataset.num_classes)]
         with torch.no_grad():
