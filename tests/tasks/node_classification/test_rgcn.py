@@ -16,7 +16,8 @@ from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
 from graphmill.tasks.build import build_task
 from graphmill.tasks.node_classification.portable import RelationalClassifier
-from graphmill.tasks.node_classification.store import write_store
+from graphmill.tasks.node_classification.store import LabelledGraphStore, write_store
+from graphmill.tasks.node_classification.task import NodeClassification
 from graphmill.tasks.planning import plan_experiment
 
 ALONE = Group(0, 1, torch.device("cpu"))
@@ -53,6 +54,30 @@ def test_the_plan_counts_its_parameters(planned, name, num_bases):
     assert plan.task.unused == ""
 
 
+@pytest.mark.parametrize("name", ["sparse", "dense"])
+@pytest.mark.parametrize("num_bases", [None, 2])
+def test_a_step_keeps_no_more_than_the_plan_says(planned, name, num_bases):
+    """Of what backward reads, without the parameters and what the batch is."""
+    plan = planned(name, {"num_bases": num_bases})
+    task = build_task(plan, ALONE)
+    kept: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        if tensor.is_floating_point():
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    batch = next(iter(task.batches(0, 0)))
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        task.loss_sum(batch)
+    for parameter in task.model.parameters():
+        kept.pop(parameter.untyped_storage().data_ptr(), None)
+    sizes = KIND.sizes(plan.task, StepShape(32, "cpu", "fp32"))
+    assert sum(kept.values()) < sizes.activation_bytes
+    edges = sum(batch.num_edges_per_hop) * (4 + 8 + 4)
+    assert edges + len(batch.node_ids) * 8 < sizes.batch_bytes
+
+
 def learnt(task) -> float:
     """Accuracy on the test split after the plan's epochs."""
     optimizer = torch.optim.Adam(task.model.parameters(), lr=0.01)
@@ -76,14 +101,17 @@ def whole_rows(features: Features) -> Tensor:
     """Of all nodes, as they are stored."""
     if not isinstance(features, SparseFeatures):
         return torch.from_numpy(np.array(features.x))
-    parts = (torch.from_numpy(np.array(each)) for each in (features.indptr, features.indices, features.values))
-    return torch.sparse_csr_tensor(*parts, size=(len(features.indptr) - 1, features.num_features))
+    parts = (
+        torch.from_numpy(np.array(each))
+        for each in (features.indptr, features.indices.astype(np.int64), features.values)
+    )
+    return torch.sparse_csr_tensor(*parts, (len(features.indptr) - 1, features.num_features), check_invariants=True)
 
 
-@pytest.mark.parametrize("name", ["sparse", "dense"])
-def test_exact_inference_is_the_model_on_the_whole_graph(planned, name):
+@pytest.mark.parametrize(("name", "features"), [("sparse", "row_normalised"), ("dense", "standardised")])
+def test_exact_inference_is_the_model_on_the_whole_graph(planned, name, features):
     """To the bit, called as `graphmill.load` gives it, with the edges in any order."""
-    task = build_task(planned(name, {"num_bases": 2}), ALONE)
+    task = build_task(planned(name, {"num_bases": 2}, dataset={"features": features}), ALONE)
     store = task.source.store
     topology, types = store.topology(undirected=False), store.edge_features(undirected=False)
     targets = np.repeat(np.arange(topology.num_nodes), np.diff(topology.indptr))
@@ -91,7 +119,7 @@ def test_exact_inference_is_the_model_on_the_whole_graph(planned, name):
     edge_type = torch.from_numpy(types.values[:, -1].copy())
     x = whole_rows(store.features)
     task.model.eval()
-    model = RelationalClassifier(task.model, "as_stored")
+    model = RelationalClassifier(task.model, features)
     with torch.no_grad():
         at_once = model(x, edge_index, edge_type)
         mixed = torch.randperm(edge_index.shape[1], generator=torch.Generator().manual_seed(0))
@@ -102,6 +130,21 @@ def test_exact_inference_is_the_model_on_the_whole_graph(planned, name):
     for strange, said in ((edge_type + 1, "the model knows 3"), (edge_type[1:], "there are")):
         with pytest.raises(ValueError, match=said):
             model(x, edge_index, strange)
+
+
+def test_other_data_must_have_the_same_types(planned, root):
+    """They are told apart by their numbers alone. And features must be of one form: sparse ones are projected."""
+    raw = relation_problem("renamed")
+    relations = (*raw.types.relations[:2], raw.types.relations[2]._replace(name="far"))
+    write_store(dataclasses.replace(raw, types=dataclasses.replace(raw.types, relations=relations)), root / "renamed")
+    write_store(relation_problem("another", num_nodes=90), root / "another")
+    own = planned().task
+    another, renamed, dense = (LabelledGraphStore.open(root / name) for name in ("another", "renamed", "dense"))
+    assert NodeClassification.on_other_data(own, another).dataset.num_nodes == 90
+    with pytest.raises(UserError, match="dense has dense features"):
+        NodeClassification.on_other_data(own, dense)
+    with pytest.raises(UserError, match=r"renamed has the edge types .*\*:far:\*, and the model was trained on sparse"):
+        NodeClassification.on_other_data(own, renamed)
 
 
 def test_what_does_not_fit_is_refused(planned, root):

@@ -409,6 +409,8 @@ def _sampled_bytes(plan: NodeClassificationPlan, hops: Sequence[int]) -> tuple[i
         widths, types = _relational_widths(plan.model, plan), len(plan.dataset.edge_types)
         x = 0 if plan.dataset.has_sparse_features else sum(hops) * plan.dataset.num_features * 4
         activations = plan.model.activation_bytes(widths, hops, plan.num_neighbors, types)
+        drawn = zip(itertools.accumulate(hops[:-1]), plan.num_neighbors, strict=True)  # all that are known draw again
+        edges = sum(known * fanout for known, fanout in drawn if fanout > 0)
         return sum(hops) * 8 + rows * 8 + edges * of_edge + x, activations
     hidden = plan.model.hidden_channels if isinstance(plan.model, GraphSageSpec) else 0
     activations = 3 * 4 * sum(sum(hops[:-depth]) * 2 * hidden for depth in range(1, len(hops)))

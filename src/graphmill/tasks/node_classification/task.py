@@ -28,6 +28,7 @@ from graphmill.sample.service.served import Served
 from graphmill.spec.columns import Cell
 from graphmill.spec.kinds.node_classification import (
     GraphDatasetSpec,
+    GraphInfo,
     NodeClassificationPlan,
     refuse_other_form,
 )
@@ -207,6 +208,8 @@ class NodeClassification:
                 f" trained on {known.name} with {', '.join(known.edge_features)}",
                 fix="give data that were prepared with the same edge features",
             )
+        if own.reads_types:
+            _refuse_other_types(found, known)
         partition = None if found.num_parts is None else own.partition or PartitionSpec()
         return own.model_copy(update={"dataset": found, "partition": partition})
 
@@ -261,7 +264,7 @@ class NodeClassification:
         if not isinstance(self.model, GraphSage) or len(self.model.layers) == 1:
             raise UserError(
                 "only the built-in graphsage with two layers or more has embeddings that are known to be such",
-                fix="leave --embeddings out; of a model by dotted path take them in Python: graphmill.load(RUN)",
+                fix="leave --embeddings out; of another model take them in Python: graphmill.load(RUN)",
             )
         topology = whole.store.topology(undirected=self.own.undirected)
         return LayerwiseInference(self.model, topology, whole.features, self.group).embeddings(nodes).numpy()
@@ -303,6 +306,22 @@ class NodeClassification:
                     batch = collector.collect(sampled, fetched)
                     logits.append(self.model(batch.to(self.group.device)).float().cpu())
         return mine, torch.cat(logits)
+
+
+def _refuse_other_types(found: GraphInfo, known: GraphInfo) -> None:
+    """Raise a `UserError` if a model of typed edges that was trained on `known` does not fit another graph."""
+    if found.edge_types != known.edge_types:
+        raise UserError(
+            f"{found.name} has the edge types {', '.join(found.edge_types) or 'none'}, and the model was trained on"
+            f" {known.name} with {', '.join(known.edge_types)}",
+            fix="give data that were prepared with the same types of edges, in the same order",
+        )
+    if found.has_sparse_features != known.has_sparse_features:
+        forms = ["sparse" if each.has_sparse_features else "dense" for each in (found, known)]
+        raise UserError(
+            f"{found.name} has {forms[0]} features, and the model was trained on {known.name} with {forms[1]} ones",
+            fix=f"give data that were prepared with {forms[1]} features",
+        )
 
 
 def _source(plan: Plan, own: NodeClassificationPlan, group: Group) -> GraphSource:
