@@ -144,6 +144,22 @@ def typed_topology(edge_index: NDArray[Any], edge_type: NDArray[Any], num_nodes:
     return topology_from_keys(keys[is_first], num_nodes), order[is_first]
 
 
+def neighbours_and_types(indices: NDArray[Any], types: NDArray[Any], num_types: int) -> NDArray[np.int64]:
+    """A number for each entry of a typed topology that ascends strictly within its rows [num_entries]."""
+    return indices.astype(np.int64) * num_types + types.astype(np.int64)
+
+
+def column_problem(
+    relations: Sequence[Relation], node_names: Sequence[str], of_ends: NDArray[Any], column: NDArray[np.float32]
+) -> str | None:
+    """Why these are no types of such edges, or None. `of_ends`: the types of their nodes [2, num_edges]."""
+    is_type = (column >= 0) & (column < len(relations)) & (column == np.floor(column))
+    if not is_type.all():
+        edge = int(np.argmin(is_type))
+        return f"edge {edge} is of type {column[edge]}, and there are {len(relations)} edge types"
+    return ends_problem(relations, node_names, of_ends, column.astype(np.int64))
+
+
 def with_type_column(edge_features: EdgeRows | None, edge_type: NDArray[Any]) -> EdgeRows:
     """Features of edges, and their types as the last column; float32 holds whole numbers exactly up to 2^24."""
     column = edge_type.astype(np.float32).reshape(-1, 1)

@@ -33,11 +33,10 @@ def plain_features(edge_features: Sequence[str], edge_types: Sequence[str]) -> t
     return tuple(edge_features[:-1] if edge_types else edge_features)
 
 
-def no_union_of_types(dataset: str) -> UserError:
+def no_union_of_types(dataset: str, option: str = "dataset.undirected") -> UserError:
     """The error where features of edges are asked of the union of both directions of a typed graph."""
     return UserError(
-        f"dataset.undirected is true, but the edges of {dataset} have types, and the other direction of an edge would"
-        " have none",
-        fix="set dataset.undirected=false; for messages in both directions prepare the graph with"
+        f"{option} is true, but the edges of {dataset} have types, and the other direction of an edge would have none",
+        fix=f"set {option}=false; for messages in both directions prepare the graph with"
         " -o reverse_relations=true, which adds rev_NAME for each relation NAME",
     )

@@ -113,11 +113,11 @@ def _remarks_on_edges(known: StoreMetadata) -> Iterator[str]:
     """What edges carry, and what became of those that were given again."""
     merged, features = known.num_duplicate_edges, plain_features(known.edge_features, known.relation_names)
     if known.edge_types:
-        names = ", ".join(each.name for each in known.edge_types[:_NAMED])
+        names = ", ".join(known.relation_names[:_NAMED])
         more = ", …" if len(known.edge_types) > _NAMED else ""
         yield (
             f"typed graph: {len(known.edge_types)} edge types ({names}{more}), node types"
-            f" {', '.join(each.name for each in known.node_types)}; edges between the same two nodes are merged only if"
+            f" {', '.join(known.node_type_names)}; edges between the same two nodes are merged only if"
             f" they are of one type ({merged:,} were). Without types, as before graphmill read them: -o typed=false"
         )
     if features:
