@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from relation_problem import relation_problem
 from rounding import drift
 from waiting import HANG_S
 
@@ -43,6 +44,12 @@ CLASSIFICATIONS = {
         {"sync": {"scheme": "diloco", "payload": "bf16"}, "optimizer": {"kind": "adam", "max_grad_norm": 0.1}},
     ),
 }
+RGCN = {"kind": "rgcn", "num_layers": 2, "hidden_channels": 8, "dropout": 0.5}
+RELATIONS = {
+    "R-GCN": ("typed dense", RGCN, {}),
+    "R-GCN in bfloat16": ("typed dense", RGCN, {"precision": "bf16"}),
+    "R-GCN, bases and sparse inputs": ("typed sparse", {**RGCN, "num_bases": 2, "input_dropout": 0.3}, {}),
+}
 DCRNN = {"kind": "dcrnn", "rnn_units": 4, "num_layers": 2}
 
 
@@ -67,11 +74,16 @@ def communities(*, sparse: bool) -> LabelledGraph:
 def plans(root: Path) -> dict[str, Plan]:
     for kind in ("dense", "sparse"):
         write_store(communities(sparse=kind == "sparse"), root / kind)
+        write_store(relation_problem(f"typed {kind}", is_sparse=kind == "sparse"), root / f"typed {kind}")
     made = {}
-    for name, (data, model, train) in CLASSIFICATIONS.items():
+    for name, (data, model, train) in (CLASSIFICATIONS | RELATIONS).items():
         settings = {"epochs": 1, "batch_size": 16, "num_neighbors": [4, 3], "threads": 1, "ranks": 1, **train}
         experiment = NodeClassificationExperiment.model_validate(
-            {"dataset": {"name": str(root / data)}, "model": model, "train": settings}
+            {
+                "dataset": {"name": str(root / data), "undirected": name not in RELATIONS},
+                "model": model,
+                "train": settings,
+            }
         )
         made[name] = plan_experiment(experiment, dataset_root=root, run_id="run", machine=MACHINE)
     for name, sensors in (("DCRNN, dense walks", 6), ("DCRNN, sparse walks", 60)):
@@ -97,7 +109,7 @@ def reports(tmp_path_factory) -> dict[str, list[dict]]:
     return dict(zip(files, json.loads(done.stdout), strict=True))
 
 
-NAMES = [*CLASSIFICATIONS, "DCRNN, dense walks", "DCRNN, sparse walks"]
+NAMES = [*CLASSIFICATIONS, *RELATIONS, "DCRNN, dense walks", "DCRNN, sparse walks"]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -2,13 +2,15 @@
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from graphmill.cli.progress import progress
 from graphmill.cli.show import print_facts, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from graphmill.partition.metadata import PartsMetadata
+
+_TYPES_SHOWN: Final = 12
 
 
 def parts_facts(folder: Path, known: "PartsMetadata") -> dict[str, Any]:
@@ -47,11 +49,37 @@ def parts_rows(known: "PartsMetadata", absent: Collection[int] = ()) -> list[dic
     ]
 
 
+def types_rows(known: "PartsMetadata") -> dict[str, list[dict[str, Any]]]:
+    """Of a typed graph: how even its nodes of each type are, and how many edges of each relation are cut."""
+    if known.by_type is None:
+        return {}
+    nodes = [
+        {"node type": each.name, "nodes": each.num_nodes, "fewest in a part": min(here), "most in a part": max(here)}
+        for each, here in zip(known.node_types, known.by_type.nodes, strict=True)
+    ]
+    edges = [
+        {"edge type": str(each.relation), "edges": each.num_edges, "cut": cut, "cut %": _percent(cut, each.num_edges)}
+        for each, cut in zip(known.edge_types, known.by_type.cut_edges, strict=True)
+    ]
+    return {
+        "nodes by type": sorted(nodes, key=lambda row: -row["nodes"]),
+        "edges by type": sorted(edges, key=lambda row: -row["edges"]),
+    }
+
+
+def _percent(part: int, whole: int) -> float | None:
+    return round(100 * part / whole, 1) if whole else None
+
+
 def print_parts(folder: Path, known: "PartsMetadata", title: str, absent: Collection[int] = ()) -> None:
     """The report of a partition."""
     print_facts(list(parts_facts(folder, known).items()), title=title)
     rows = parts_rows(known, absent)
     print_table(tuple(rows[0]), [list(row.values()) for row in rows])
+    for what, of_types in types_rows(known).items():
+        print_table(tuple(of_types[0]), [list(row.values()) for row in of_types[:_TYPES_SHOWN]], title=what)
+        if len(of_types) > _TYPES_SHOWN:
+            print_line(f"and {len(of_types) - _TYPES_SHOWN} more, which --json shows")
 
 
 def show_parts(folder: Path, *, check: bool, json: bool) -> None:

@@ -7,6 +7,8 @@ from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, SerializerF
 from graphmill.graph.features import STORED_AS, FeatureDtype
 from graphmill.graph.header import Header
 from graphmill.graph.topology import MAX_NODES, index_dtype
+from graphmill.graph.typed import EdgeType, NodeType, type_dtype, unknown_ends
+from graphmill.spec.typed_graph import EDGE_TYPE
 
 Expected = dict[str, tuple[str, tuple[int, ...]]]
 """dtype and shape of every array, by name."""
@@ -30,14 +32,27 @@ class GraphMetadata(Header):
     num_isolated_nodes: NonNegativeInt = Field(description="nodes without an edge from or to another node")
     num_self_loops: NonNegativeInt
     edge_features: tuple[str, ...] = Field((), description="names of the columns; none if edges have no features")
+    node_types: tuple[NodeType, ...] = Field((), description="none if the graph has no types")
+    edge_types: tuple[EdgeType, ...] = Field((), description="none if the graph has no types")
 
     @model_serializer(mode="wrap")
-    def _without_absent_edge_features(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without `edge_features` if there are none: checksums of earlier stores were computed without it."""
+    def _without_what_is_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without what came later and is not there: checksums of earlier stores were computed without it."""
         known: dict[str, Any] = handler(self)
-        if not self.edge_features:
-            known.pop("edge_features", None)
+        for name in ("edge_features", "node_types", "edge_types"):
+            if not getattr(self, name):
+                known.pop(name, None)
         return known
+
+    @property
+    def node_type_names(self) -> tuple[str, ...]:
+        """In the order of their numbers; none of a graph without types."""
+        return tuple(each.name for each in self.node_types)
+
+    @property
+    def relation_names(self) -> tuple[str, ...]:
+        """Types of edges as "source:name:target", in the order of their numbers; none of a graph without types."""
+        return tuple(str(each.relation) for each in self.edge_types)
 
     @property
     def has_sparse_features(self) -> bool:
@@ -57,7 +72,7 @@ class GraphMetadata(Header):
             record = self.arrays[name]
             if record.dtype != dtype or record.shape != shape:
                 return f"arrays.{name} is {record.dtype} {list(record.shape)}, and should be {dtype} {list(shape)}"
-        return None
+        return _types_disagreement(self)
 
 
 def _expected_arrays(metadata: GraphMetadata) -> Expected:
@@ -72,7 +87,9 @@ def _expected_arrays(metadata: GraphMetadata) -> Expected:
         expected["undirected_indices"] = (ids, (metadata.num_undirected_edges,))
     if metadata.edge_features:
         expected["edge_attr"] = ("float32", (metadata.num_edges, len(metadata.edge_features)))
-    if metadata.edge_features and not metadata.is_symmetric:
+    if metadata.node_types:
+        expected["node_type"] = (type_dtype(len(metadata.node_types)).name, (num_nodes,))
+    elif metadata.edge_features and not metadata.is_symmetric:
         edge_ids = index_dtype(metadata.num_edges).name
         expected["undirected_edge_ids"] = (edge_ids, (metadata.num_undirected_edges,))
     if metadata.has_sparse_features:
@@ -84,3 +101,18 @@ def _expected_arrays(metadata: GraphMetadata) -> Expected:
     else:
         expected["x"] = (STORED_AS[metadata.feature_dtype], (num_nodes, metadata.num_features))
     return expected
+
+
+def _types_disagreement(metadata: GraphMetadata) -> str | None:
+    nodes, edges = metadata.node_types, metadata.edge_types
+    if not nodes and not edges:
+        return None
+    names, relations = [each.name for each in nodes], [each.relation for each in edges]
+    if not nodes or not edges or metadata.edge_features[-1:] != (EDGE_TYPE,):
+        return f"{len(nodes)} node types, {len(edges)} edge types, and the edge features {metadata.edge_features}"
+    if len(set(names)) != len(names) or len(set(relations)) != len(relations):
+        return "a type is there twice"
+    counted = (sum(each.num_nodes for each in nodes), sum(each.num_edges for each in edges))
+    if counted != (metadata.num_nodes, metadata.num_edges):
+        return f"the types have {counted[0]} nodes and {counted[1]} edges, the graph others"
+    return unknown_ends(relations, names)

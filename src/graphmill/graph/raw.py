@@ -11,14 +11,15 @@ from graphmill.base.errors import UserError
 from graphmill.graph.edge_features import EdgeRows, edge_features_problem
 from graphmill.graph.features import STORED_AS, Features, SparseFeatures, csr_problem, not_finite, unsorted_or_repeated
 from graphmill.graph.topology import MAX_NODES
+from graphmill.graph.typed import RawTypes, raw_types_problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawGraph:
     """A graph in memory, not yet checked.
 
-    `origin` maps "edge_index", "features" and "edge_features" to where each was read, for errors: file, key, column. A
-    task's own class adds what it needs besides nodes, edges and features.
+    `origin` maps "edge_index", "features", "edge_features" and "types" to where each was read, for errors: file, key,
+    column. A task's own class adds what it needs besides nodes, edges and features.
     """
 
     edge_index: NDArray[np.integer[Any]]  # [2, num_edges]: sources, then destinations
@@ -29,6 +30,7 @@ class RawGraph:
     origin: Mapping[str, str] = field(default_factory=dict)
     edge_features: EdgeRows | None = None
     edge_feature_names: tuple[str, ...] = ()  # one per column; none if there are no edge features
+    types: RawTypes | None = None
 
     @property
     def num_nodes(self) -> int:
@@ -46,6 +48,7 @@ def check_raw_graph(raw: RawGraph) -> None:
     _check_edges(raw, num_nodes)
     _check_features(raw, num_nodes)
     _check_edge_features(raw)
+    _check_types(raw)
 
 
 def _check_edges(raw: RawGraph, num_nodes: int) -> None:
@@ -79,6 +82,11 @@ def _check_edge_features(raw: RawGraph) -> None:
     if problem:
         fix = "give every edge as many finite numbers as the others, as float32 [num_edges, num_edge_features]"
         raise refusal(raw, "edge_features", problem, fix=fix)
+
+
+def _check_types(raw: RawGraph) -> None:
+    if raw.types is not None and (problem := raw_types_problem(raw.types, raw.num_nodes, raw.edge_index)):
+        raise refusal(raw, "types", problem, fix="give each node and each edge the number of one of the named types")
 
 
 def _check_features(raw: RawGraph, num_nodes: int) -> None:

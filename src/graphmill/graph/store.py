@@ -16,6 +16,7 @@ from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.header import damaged
 from graphmill.graph.metadata import GraphMetadata
 from graphmill.graph.topology import Topology
+from graphmill.spec.typed_graph import no_union_of_types
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +32,25 @@ class GraphStore:
         return Topology(indptr=self.array(f"{prefix}indptr"), indices=self.array(f"{prefix}indices"))
 
     def edge_features(self, *, undirected: bool) -> EdgeFeatures:
-        """Of the entries of that topology. ValueError if edges have none, `UserError` if an entry is of no edge."""
+        """Of the entries of that topology.
+
+        ValueError if edges have none; `UserError` if an entry is of no edge, or would have no type.
+        """
         if not self.metadata.edge_features:
             raise ValueError(f"the edges of {self.metadata.name} have no features")
         if not undirected or self.metadata.is_symmetric:
             return EdgeFeatures(self.array("edge_attr"), None)
+        if self.metadata.edge_types:
+            raise no_union_of_types(self.metadata.name)
         rows = self.array("undirected_edge_ids")
         if not 0 <= rows.min() <= rows.max() < self.metadata.num_edges:  # what is gathered by them is not checked again
             raise damaged(self.path / "undirected_edge_ids.npy", f"an id is not one of {self.metadata.num_edges} edges")
         return EdgeFeatures(self.array("edge_attr"), rows)
+
+    @property
+    def node_type(self) -> NDArray[Any]:
+        """Of a typed graph: which of `metadata.node_types` each node is of [num_nodes]."""
+        return self.array("node_type")
 
     @property
     def features(self) -> Features:

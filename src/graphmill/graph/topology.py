@@ -48,10 +48,11 @@ def index_dtype(num_nodes: int) -> np.dtype[np.int32] | np.dtype[np.int64]:
 
 def edge_keys(edge_index: NDArray[Any], num_nodes: int) -> EdgeKeys:
     """Sorted unique keys of `edge_index` [2, num_edges] (sources, then destinations), ids in 0..num_nodes."""
-    return sorted_unique(_unsorted_keys(edge_index, num_nodes))
+    return sorted_unique(unsorted_keys(edge_index, num_nodes))
 
 
-def _unsorted_keys(edge_index: NDArray[Any], num_nodes: int) -> NDArray[np.uint64]:
+def unsorted_keys(edge_index: NDArray[Any], num_nodes: int) -> NDArray[np.uint64]:
+    """A key for each edge, in the order of the edges."""
     keys: NDArray[np.uint64] = edge_index[1].astype(np.uint64)
     keys <<= _shift(num_nodes)
     np.bitwise_or(keys, edge_index[0], out=keys, dtype=np.uint64, casting="unsafe")
@@ -72,7 +73,7 @@ def topology_with_edge_ids(
         to_reverse = ids if not keep_multi_edges else ids[edge_index[0] != edge_index[1]]
         edge_index = np.concatenate([edge_index, edge_index[::-1, to_reverse]], axis=1)
         ids = np.concatenate([ids, to_reverse])
-    keys = _unsorted_keys(edge_index, num_nodes)
+    keys = unsorted_keys(edge_index, num_nodes)
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
     if not keep_multi_edges and len(keys):
@@ -88,6 +89,15 @@ def undirected_keys(keys: EdgeKeys, num_nodes: int) -> EdgeKeys | None:
     given[:] = keys
     _reverse(keys, num_nodes, reversed_keys)
     return None if np.array_equal(reversed_keys, keys) else sorted_unique(both)
+
+
+def other_keys(keys: EdgeKeys, num_nodes: int, num_entries: int) -> EdgeKeys | None:
+    """Keys of the union of both directions; None if a topology with these keys and `num_entries` is that union.
+
+    It is not where edges are parallel: in the union two nodes are joined once in each direction.
+    """
+    both = undirected_keys(keys, num_nodes)
+    return keys if both is None and num_entries > len(keys) else both
 
 
 def topology_from_keys(keys: EdgeKeys, num_nodes: int) -> Topology:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
@@ -16,14 +17,24 @@ from graphmill.graph.header import ArrayRecord
 from graphmill.graph.metadata import GraphMetadata
 from graphmill.graph.raw import RawGraph
 from graphmill.graph.topology import (
+    EdgeIds,
+    EdgeKeys,
     Topology,
     edge_keys,
     index_dtype,
     num_isolated,
+    other_keys,
     self_loops,
     topology_from_keys,
     topology_with_edge_ids,
-    undirected_keys,
+)
+from graphmill.graph.typed import (
+    EdgeType,
+    NodeType,
+    column_names,
+    type_dtype,
+    typed_topology,
+    with_type_column,
 )
 
 
@@ -53,16 +64,20 @@ def write_graph(raw: RawGraph, folder: Path, kind: str) -> GraphMetadata:
     """Build the topologies of a graph that was checked, and write its arrays. The metadata are not sealed yet."""
     num_nodes = raw.num_nodes
     keys = edge_keys(raw.edge_index, num_nodes)
-    given = topology_from_keys(keys, num_nodes)
+    given, edge_ids = _given(raw, keys)
     records = _write_topology(folder, given, prefix="")
     loops = self_loops(keys, num_nodes)
-    both = undirected_keys(keys, num_nodes)
+    both = other_keys(keys, num_nodes, given.num_edges)
     del keys
     undirected = given if both is None else topology_from_keys(both, num_nodes)
     if both is not None:
         records |= _write_topology(folder, undirected, prefix="undirected_")
     records |= write_all(folder, _feature_arrays(raw.features))
-    records |= write_all(folder, _edge_arrays(raw, given, is_symmetric=both is None))
+    arrays, types = _edge_arrays(raw, given, edge_ids, is_symmetric=both is None), _types_of(raw, edge_ids)
+    records |= write_all(folder, arrays)
+    if raw.types is not None:
+        node_type = raw.types.node_type.astype(type_dtype(len(raw.types.node_names)))
+        records |= write_all(folder, {"node_type": node_type})
     return GraphMetadata(
         kind=kind,
         name=raw.name,
@@ -77,9 +92,18 @@ def write_graph(raw: RawGraph, folder: Path, kind: str) -> GraphMetadata:
         num_duplicate_edges=raw.edge_index.shape[1] - given.num_edges,
         num_isolated_nodes=num_isolated(undirected, loops),
         num_self_loops=len(loops),
-        edge_features=raw.edge_feature_names,
+        edge_features=raw.edge_feature_names if raw.types is None else column_names(raw.edge_feature_names),
         arrays=records,
+        **types,
     )
+
+
+def _given(raw: RawGraph, keys: EdgeKeys) -> tuple[Topology, EdgeIds | None]:
+    """The topology as given, and which edges its entries are, where those carry anything."""
+    if raw.types is not None:
+        return typed_topology(raw.edge_index, raw.types.edge_type, raw.num_nodes)
+    edge_ids = None if raw.edge_features is None else topology_with_edge_ids(raw.edge_index, raw.num_nodes)[1]
+    return topology_from_keys(keys, raw.num_nodes), edge_ids
 
 
 def _feature_arrays(features: Features) -> dict[str, NDArray[Any]]:
@@ -88,16 +112,39 @@ def _feature_arrays(features: Features) -> dict[str, NDArray[Any]]:
     return {"x": features.x}
 
 
-def _edge_arrays(raw: RawGraph, given: Topology, *, is_symmetric: bool) -> dict[str, NDArray[Any]]:
+def _edge_arrays(
+    raw: RawGraph, given: Topology, edge_ids: EdgeIds | None, *, is_symmetric: bool
+) -> dict[str, NDArray[Any]]:
     """Features of edges in the order of the topology; of repeated edges those of the first."""
-    if raw.edge_features is None:
+    if edge_ids is None:
         return {}
-    _, edge_ids = topology_with_edge_ids(raw.edge_index, raw.num_nodes)
-    arrays: dict[str, NDArray[Any]] = {"edge_attr": raw.edge_features[edge_ids]}
+    values = None if raw.edge_features is None else raw.edge_features[edge_ids]
+    if raw.types is not None:
+        return {"edge_attr": with_type_column(values, raw.types.edge_type[edge_ids])}
+    assert values is not None, "else there are no ids"
+    arrays: dict[str, NDArray[Any]] = {"edge_attr": values}
     if not is_symmetric:
         entries = in_both_directions(given)[1]
         arrays["undirected_edge_ids"] = entries.astype(index_dtype(given.num_edges))
     return arrays
+
+
+def _types_of(raw: RawGraph, edge_ids: EdgeIds | None) -> dict[str, Any]:
+    """What metadata say of the types; nothing if there are none."""
+    types = raw.types
+    if types is None:
+        return {}
+    nodes = np.bincount(types.node_type, minlength=len(types.node_names)).tolist()
+    edges = np.bincount(types.edge_type[edge_ids], minlength=len(types.relations)).tolist()
+    return {
+        "node_types": tuple(
+            NodeType(name=name, num_nodes=count) for name, count in zip(types.node_names, nodes, strict=True)
+        ),
+        "edge_types": tuple(
+            EdgeType(source=each.source, name=each.name, target=each.target, num_edges=count)
+            for each, count in zip(types.relations, edges, strict=True)
+        ),
+    }
 
 
 def _write_topology(folder: Path, topology: Topology, *, prefix: str) -> dict[str, ArrayRecord]:

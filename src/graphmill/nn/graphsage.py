@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from graphmill.graph.batch import Block, DenseRows, InputForm, Inputs, MiniBatch, SelfAndMean, SparseRows
 from graphmill.graph.keys import Purpose, key_of
-from graphmill.nn.draws import beside, drop_values, row_keys
+from graphmill.nn.draws import row_keys
+from graphmill.nn.input_dropout import drop_inputs
 from graphmill.nn.operators import (
     RELU,
     Activation,
@@ -16,7 +17,6 @@ from graphmill.nn.operators import (
     linear,
     segment_mean,
     self_and_mean,
-    sparse_dropout,
     sparse_linear,
 )
 from graphmill.nn.standardise import Standardise
@@ -108,7 +108,7 @@ class GraphSage(nn.Module):
         """Logits of the seeds [num_seeds, out_channels]."""
         inputs = self._standardised(batch)
         if self.training and self.input_dropout > 0:
-            inputs = self._drop_inputs(inputs, batch)
+            inputs = drop_inputs(inputs, batch, self._dropout_key(batch, 0), self.input_dropout)
         h = self._first_layer(inputs, batch)
         for number in range(1, len(self.layers)):
             h = self._layer(number).on_rows(h, batch.blocks[number], self._activation(batch, number))
@@ -146,17 +146,6 @@ class GraphSage(nn.Module):
             return RELU
         key = self._dropout_key(batch, number + 1)
         return Activation(row_keys(key, batch.node_ids[: batch.blocks[number].num_rows]), self.dropout)
-
-    def _drop_inputs(self, inputs: Inputs, batch: MiniBatch) -> Inputs:
-        keys = row_keys(self._dropout_key(batch, 0), batch.node_ids)
-        match inputs:
-            case SparseRows() as x:
-                return sparse_dropout(x, keys, self.input_dropout)
-            case DenseRows(x):
-                columns = torch.arange(x.shape[1], device=x.device)
-                return DenseRows(drop_values(x, beside(keys, x).unsqueeze(1), columns, self.input_dropout))
-            case SelfAndMean():
-                raise AssertionError("inputs that were averaged already cannot be dropped one by one: ask for rows")
 
     def _dropout_key(self, batch: MiniBatch, layer: int) -> int:
         return batch.seeds.key(self.seed, Purpose.DROPOUT, layer)

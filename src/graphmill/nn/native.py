@@ -4,7 +4,8 @@ Each is defined once: what it computes on the CPU, what shape it gives (so that 
 gradient follows. `torch.library.custom_op` would be shorter, but take twice the time per call.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import torch
@@ -248,3 +249,53 @@ def _sparse_linear_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...
 
 
 differentiate(sparse_linear, _save_sparse, _sparse_linear_gradients)
+
+
+# ---- grouped_linear: rows in groups that lie together, each group times a matrix of its own -------------------------
+
+
+def _grouped_linear(x: Tensor, weight: Tensor, indptr: Tensor) -> Tensor:
+    out, threads = x.new_empty(x.shape[0], weight.shape[1]), torch.get_num_threads()
+    for rows, matrix in _groups(indptr, weight.detach()):
+        _native.linear(x.detach()[rows], matrix, None, out[rows], False, None, 0.0, threads)
+    return out
+
+
+def _grouped_linear_backward(grad: Tensor, x: Tensor, weight: Tensor, indptr: Tensor) -> list[Tensor]:
+    grad_x, grad_weight, threads = torch.empty_like(x), torch.zeros_like(weight), torch.get_num_threads()
+    for rows, matrix in _groups(indptr, weight.detach().transpose(1, 2).contiguous()):
+        _native.linear(grad.detach()[rows], matrix, None, grad_x[rows], False, None, 0.0, threads)
+    unread = weight.new_empty(weight.shape[1])  # of a bias
+    for rows, matrix in _groups(indptr, grad_weight):
+        _native.linear_backward(grad.detach()[rows], None, 0.0, x.detach()[rows], matrix, unread, threads)
+    return [grad_x, grad_weight]
+
+
+def _groups(indptr: Tensor, matrices: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """The rows and the matrix of each group that has rows."""
+    for number, (begin, end) in enumerate(pairwise(indptr.tolist())):
+        if begin < end:
+            yield slice(begin, end), matrices[number]
+
+
+grouped_linear = define(
+    "grouped_linear(Tensor x, Tensor weight, Tensor indptr) -> Tensor",
+    _grouped_linear,
+    lambda x, weight, indptr: x.new_empty(x.shape[0], weight.shape[1]),
+)
+grouped_linear_backward = define(
+    "grouped_linear_backward(Tensor grad, Tensor x, Tensor weight, Tensor indptr) -> Tensor[]",
+    _grouped_linear_backward,
+    lambda grad, x, weight, indptr: [torch.empty_like(x), torch.empty_like(weight)],
+)
+
+
+def _save_grouped(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:  # noqa: ANN401
+    ctx.save_for_backward(*inputs)
+
+
+def _grouped_linear_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    return *grouped_linear_backward(grad.contiguous(), *ctx.saved_tensors), None
+
+
+differentiate(grouped_linear, _save_grouped, _grouped_linear_gradients)

@@ -5,14 +5,25 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, StrictInt, field_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    SerializerFunctionWrapHandler,
+    StrictInt,
+    field_validator,
+    model_serializer,
+)
 
 from graphmill.base.errors import UserError
 from graphmill.graph.features import STORED_AS, FeatureDtype
 from graphmill.graph.header import FILE_NAME, Header, damaged, read_header, read_metadata
 from graphmill.graph.metadata import Expected
 from graphmill.graph.topology import index_dtype
+from graphmill.graph.typed import EdgeType, NodeType, type_dtype
 from graphmill.partition.problem import default_balance
+from graphmill.partition.types import TypesInParts
 from graphmill.spec.partition import DEFAULT_METHOD
 
 Quantity = StrictInt | float | tuple[StrictInt, ...] | tuple[float, ...]
@@ -45,7 +56,16 @@ class PartsMetadata(Header):
         description="[num_parts + 1]: storage ids of part p are offsets[p]..offsets[p + 1]"
     )
     quality: dict[str, Quantity] = Field(description="measured when it was made: cut, balance, halos, remote rows")
+    by_type: TypesInParts | None = Field(None, description="how types are spread; absent: the graph has none")
     fanouts: tuple[int, ...] = Field((), description="that hot nodes were ranked for; none if they were not ranked")
+
+    @model_serializer(mode="wrap")
+    def _without_absent_types(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `by_type` if there are none: checksums of earlier parts were computed without it."""
+        known: dict[str, Any] = handler(self)
+        if self.by_type is None:
+            known.pop("by_type", None)
+        return known
 
     @field_validator("store")
     @classmethod
@@ -94,6 +114,26 @@ class PartsMetadata(Header):
         return tuple(self.store.get("edge_features", ()))
 
     @property
+    def node_types(self) -> tuple[NodeType, ...]:
+        """Of a typed graph, in the order of their numbers."""
+        return tuple(map(NodeType.model_validate, self.store.get("node_types", ())))
+
+    @property
+    def edge_types(self) -> tuple[EdgeType, ...]:
+        """Of a typed graph, in the order of their numbers."""
+        return tuple(map(EdgeType.model_validate, self.store.get("edge_types", ())))
+
+    @property
+    def node_type_names(self) -> tuple[str, ...]:
+        """In the order of their numbers; none of a graph without types."""
+        return tuple(each.name for each in self.node_types)
+
+    @property
+    def relation_names(self) -> tuple[str, ...]:
+        """Types of edges as "source:name:target", in the order of their numbers; none of a graph without types."""
+        return tuple(str(each.relation) for each in self.edge_types)
+
+    @property
     def splits(self) -> Mapping[str, int]:
         """Nodes in each split, "none" included."""
         found: Mapping[str, int] = self.store.get("splits", {})
@@ -126,7 +166,7 @@ class PartsMetadata(Header):
             record = self.arrays[name]
             if record.dtype != dtype or record.shape != shape:
                 return f"arrays.{name} is {record.dtype} {list(record.shape)}, and should be {dtype} {list(shape)}"
-        return self._sums_problem()
+        return self._sums_problem() or self._types_problem()
 
     def _offsets_problem(self) -> str | None:
         ascends = all(low <= high for low, high in zip(self.offsets, self.offsets[1:], strict=False))
@@ -135,6 +175,13 @@ class PartsMetadata(Header):
         if self.offsets[-1] != self.num_nodes:
             return f"the parts hold {self.offsets[-1]} nodes, and the graph has {self.num_nodes}"
         return None
+
+    def _types_problem(self) -> str | None:
+        if self.by_type is None:
+            return "the graph has types, and nothing says how they are spread" if self.edge_types else None
+        nodes = tuple(each.num_nodes for each in self.node_types)
+        edges = tuple(each.num_edges for each in self.edge_types)
+        return self.by_type.disagreement(nodes, edges, self.num_parts)
 
     def _directions(self) -> Iterable[tuple[str, int]]:
         """Prefix and number of entries of each topology that is stored."""
@@ -145,6 +192,8 @@ class PartsMetadata(Header):
     def _expected_whole(self) -> Expected:
         ids = index_dtype(self.num_nodes).name
         expected: Expected = {"node_book/storage_of": (ids, (self.num_nodes,))}
+        if self.node_types:
+            expected["node_book/node_type"] = (type_dtype(len(self.node_types)).name, (self.num_nodes,))
         for prefix, num_entries in self._directions():
             expected[f"topology/{prefix}indptr"] = ("int64", (self.num_nodes + 1,))
             expected[f"topology/{prefix}indices"] = (ids, (num_entries,))
@@ -166,7 +215,7 @@ class PartsMetadata(Header):
             expected[f"{folder}/{prefix}indptr"] = ("int64", (rows + 1,))
             expected[f"{folder}/{prefix}indices"] = (ids, (num_entries,))
             expected[f"{folder}/{prefix}entries"] = ("int64", (rows,))
-            if self.edge_features:
+            if self.edge_features and not (prefix and self.edge_types):  # an edge has its type in its own direction
                 expected[f"{folder}/{prefix}edge_attr"] = ("float32", (num_entries, len(self.edge_features)))
         if self.has_sparse_features:
             num_values = self._entries(f"{folder}/x_values")

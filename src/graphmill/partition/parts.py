@@ -72,6 +72,13 @@ class Part:
         """Features of the entries of that topology, in their order [num_entries, num_edge_features]."""
         return self.array(f"{self._prefix(undirected)}edge_attr")
 
+    @property
+    def node_type(self) -> NDArray[Any]:
+        """Of a typed graph: the type of each row [num_rows]."""
+        of_all: NDArray[Any] = _mapped(self.path, self.metadata.arrays, "node_book/node_type")
+        own: NDArray[Any] = of_all[self.node_ids]
+        return own
+
     def array(self, name: str) -> NDArray[Any]:
         """An array of the part, mapped."""
         return _mapped(self.path, self.metadata.arrays, f"{part_folder(self.number)}/{name}")
@@ -153,6 +160,11 @@ class PartedGraph:
         """In which part each node is."""
         offsets = np.asarray(self.metadata.offsets, dtype=np.int64)
         return PartitionBook(offsets, _mapped(self.path, self.metadata.arrays, "node_book/storage_of"))
+
+    @property
+    def node_type(self) -> NDArray[Any]:
+        """Of a typed graph: the type of each node of the whole [num_nodes]; it lies with the book, on every host."""
+        return _mapped(self.path, self.metadata.arrays, "node_book/node_type")
 
     def part(self, number: int) -> Part:
         """One of `parts`."""

@@ -24,6 +24,7 @@ from graphmill.partition.methods.packages import Found, partition_with, require_
 from graphmill.partition.problem import DEFAULT_FANOUTS, Balance, Ids, Parts, Problem, default_balance
 from graphmill.partition.quality import Measured, imbalances, measure
 from graphmill.partition.streams import Advance
+from graphmill.partition.types import types_in_parts
 from graphmill.partition.write import PartsFolder, bytes_to_write, write_parts, write_rankings
 from graphmill.runtime.machine import peak_bytes
 from graphmill.spec.partition import Method
@@ -148,6 +149,7 @@ def split_store(store: GraphStore, chosen: Chosen, path: Path, shown: Shown, ran
         measured, partitioner_bytes = _assigned(store, chosen, folder, shown)
         with shown.step("measuring the parts"):
             quality = measure(measured)
+            by_type = types_in_parts(store, measured.parts, chosen.num_parts)
         warn_if_uneven(imbalances(quality), chosen.balance)
         rankings: Rankings = {}
         if chosen.fanouts:
@@ -172,6 +174,7 @@ def split_store(store: GraphStore, chosen: Chosen, path: Path, shown: Shown, ran
             rng_seed=chosen.rng_seed,
             offsets=tuple(offsets.tolist()),
             quality=quality,
+            by_type=by_type,
             fanouts=chosen.fanouts,
         )
         if problem := metadata.disagreement():

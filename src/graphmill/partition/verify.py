@@ -5,6 +5,7 @@ import numpy as np
 from graphmill.base.errors import UserError
 from graphmill.graph.arrays import check_checksum
 from graphmill.graph.splits import SPLIT_CODES
+from graphmill.graph.typed import column_problem, neighbours_and_types
 from graphmill.partition.metadata import files_of, part_folder
 from graphmill.partition.methods.files import row_blocks
 from graphmill.partition.parts import SPLITS, PartedGraph, again
@@ -30,6 +31,8 @@ def verify_parts(graph: PartedGraph) -> None:
             if has_topology:
                 _compare_rows(graph, part, undirected=undirected)
     _verify_splits(graph)
+    for part in graph.parts if graph.metadata.edge_types else ():
+        _verify_types(graph, part)
 
 
 def _verify_book(graph: PartedGraph, part: int) -> None:
@@ -50,16 +53,20 @@ def _verify_book(graph: PartedGraph, part: int) -> None:
 def _verify_rows(graph: PartedGraph, part: int, *, undirected: bool) -> None:
     """Every row of the part has in-neighbours that are nodes of the graph, ascending."""
     here = graph.part(part).topology(undirected=undirected)
+    types = None if undirected or not graph.metadata.edge_types else graph.part(part).edge_attr(undirected=False)[:, -1]
     name = _indices_of(part, undirected=undirected)
     if here.indptr[0] != 0 or here.indptr[-1] != len(here.indices) or (np.diff(here.indptr) < 0).any():
         raise _breach(graph, name, "its rows do not follow each other")
     for start, stop in row_blocks(here.indptr, _ENTRIES_AT_A_TIME):
         first, last = int(here.indptr[start]), int(here.indptr[stop])
         found = here.indices[first:last]
+        if types is not None:
+            found = neighbours_and_types(found, types[first:last], len(graph.metadata.edge_types))
         is_first = np.zeros(len(found) + 1, dtype=np.bool_)  # of its row, which may be less than the entry before it
         is_first[here.indptr[start:stop] - first] = True
         ascends = ((np.diff(found) > 0) | is_first[1:-1]).all() if len(found) else True
-        if not ascends or (found < 0).any() or (found >= graph.metadata.num_nodes).any():
+        nodes = here.indices[first:last]
+        if not ascends or (nodes < 0).any() or (nodes >= graph.metadata.num_nodes).any():
             raise _breach(graph, name, f"between rows {start} and {stop} are no ascending nodes of the graph")
 
 
@@ -78,6 +85,24 @@ def _compare_rows(graph: PartedGraph, part: int, *, undirected: bool) -> None:
         shift = np.repeat(entries[start:stop] - here.indptr[start:stop], np.diff(here.indptr[start : stop + 1]))
         if not np.array_equal(here.indices[first:last], whole.indices[np.arange(first, last) + shift]):
             raise _breach(graph, name, f"between rows {start} and {stop} it differs from the whole topology")
+
+
+def _verify_types(graph: PartedGraph, part: int) -> None:
+    """The part has the nodes of each type that were counted, and each edge joins nodes that its type does."""
+    known, of_all, own = graph.metadata, graph.node_type, graph.part(part)
+    assert known.by_type is not None, "else the metadata contradict themselves"
+    counted = [of_type[part] for of_type in known.by_type.nodes]
+    mine = of_all[own.node_ids]
+    if (mine < 0).any() or np.bincount(mine, minlength=len(counted)).tolist() != counted:
+        raise _breach(graph, "node_book/node_type", f"the nodes of part {part} are not {counted} of the types")
+    relations = [each.relation for each in known.edge_types]
+    here, values = own.topology(undirected=False), own.edge_attr(undirected=False)
+    for start, stop in row_blocks(here.indptr, _ENTRIES_AT_A_TIME):
+        first, last = int(here.indptr[start]), int(here.indptr[stop])
+        targets = np.repeat(mine[start:stop], np.diff(here.indptr[start : stop + 1]))
+        of_ends = np.stack([of_all[here.indices[first:last]], targets])
+        if problem := column_problem(relations, known.node_type_names, of_ends, values[first:last, -1]):
+            raise _breach(graph, f"{part_folder(part)}/edge_attr", f"between rows {start} and {stop}: {problem}")
 
 
 def _verify_splits(graph: PartedGraph) -> None:

@@ -90,6 +90,8 @@ def write_parts(store: GraphStore, folder: PartsFolder) -> Ids:
     offsets = np.concatenate([[0], np.cumsum(counts)])
     _write_book(folder, offsets)
     _write_splits(store, folder)
+    if store.metadata.node_types:
+        _copy(store, folder, "node_type", "node_book/node_type")
     for prefix in ("",) if store.metadata.is_symmetric else ("", "undirected_"):
         _copy_topology(store, folder, prefix)
         _split_topology(store, folder, prefix)
@@ -161,9 +163,13 @@ def _write_splits(store: GraphStore, folder: PartsFolder) -> None:
 
 def _copy_topology(store: GraphStore, folder: PartsFolder, prefix: str) -> None:
     for name in (f"{prefix}indptr", f"{prefix}indices"):
-        source, target = store.path / f"{name}.npy", folder.path / "topology" / f"{name}.npy"
-        record = store.metadata.arrays[name]
-        folder.records[f"topology/{name}"] = copy_array(source, record, target, folder.advance)
+        _copy(store, folder, name, f"topology/{name}")
+
+
+def _copy(store: GraphStore, folder: PartsFolder, name: str, to: str) -> None:
+    """A whole array, as it is."""
+    source, target = store.path / f"{name}.npy", folder.path / f"{to}.npy"
+    folder.records[to] = copy_array(source, store.metadata.arrays[name], target, folder.advance)
 
 
 def _split_topology(store: GraphStore, folder: PartsFolder, prefix: str) -> None:
@@ -172,7 +178,7 @@ def _split_topology(store: GraphStore, folder: PartsFolder, prefix: str) -> None
     with ExitStack() as stack:
         if store.metadata.edge_features and not prefix:
             columns["edge_attr"] = None
-        elif store.metadata.edge_features:
+        elif store.metadata.edge_features and not store.metadata.edge_types:
             columns["undirected_edge_attr"] = _features_by_id(store, stack)
         _split_ragged(store, folder, f"{prefix}indptr", columns, entries=f"{prefix}entries")
 

@@ -19,6 +19,7 @@ from graphmill.sample.distributed.opened import PartedLoaderGraph, PartitionedDa
 from graphmill.sample.loader_graph import LoaderGraph, WholeData
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import KeyedOrder, SeedSchedule, contiguous_shares, equal_batch
+from graphmill.sample.typed_data import homogeneous, ids_in_homogeneous, is_hetero
 from graphmill.spec.calendar import EqualBatches
 
 
@@ -36,6 +37,10 @@ class NeighborLoader:
     empty. Its batches are those of the graph stored whole, for the same seeds, epoch and step. `x` is float32; `y` is
     that of the seeds, where all `input_nodes` are in splits; `e_id` counts edges by target, then source.
 
+    Batches of a graph with types have `node_type` and `edge_type`, and `batch.to_heterogeneous()` takes them apart;
+    fan-outs are of all relations together, in the order of hops. A `HeteroData` is read as its `to_homogeneous()`, with
+    `input_nodes=("paper", mask)`; what is not the same in all its types is refused.
+
     Example:
         >>> nodes = data.train_mask
         >>> loader = NeighborLoader(data, num_neighbors=[25, 10], batch_size=1024, input_nodes=nodes, shuffle=True)
@@ -45,9 +50,9 @@ class NeighborLoader:
 
     def __init__(
         self,
-        data: Any,  # noqa: ANN401  # a PyG Data, which is an optional dependency, or a PartitionedData
+        data: Any,  # noqa: ANN401  # a PyG Data or HeteroData, optional dependencies, or a PartitionedData
         num_neighbors: Sequence[int],
-        input_nodes: Tensor | NDArray[Any] | Sequence[int] | None = None,
+        input_nodes: Tensor | NDArray[Any] | Sequence[int] | tuple[str, Any] | None = None,
         *,
         batch_size: int = 1,
         shuffle: bool = False,
@@ -59,6 +64,9 @@ class NeighborLoader:
         if batch_size < 1:
             raise UserError(f"batch_size is {batch_size}", fix="give at least 1")
         fanouts = _checked_fanouts(num_neighbors)
+        if is_hetero(data):
+            input_nodes = ids_in_homogeneous(data, input_nodes)
+            data = homogeneous(data)
         self._graph = _graph_of(data, num_threads or torch.get_num_threads())
         given = None if input_nodes is None else torch.as_tensor(input_nodes)
         self._input_ids = _ids_of(given, self._graph.num_nodes)

@@ -17,6 +17,7 @@ from graphmill.graph.sampled import Sampled
 from graphmill.graph.topology import Topology
 from graphmill.sample.collect import NeighbourSource
 from graphmill.sample.neighbor import NeighborSampler
+from graphmill.sample.typed_data import keep_names
 
 
 class LoaderGraph(Protocol):
@@ -44,7 +45,7 @@ class WholeData:
     world_size = 1
 
     def __init__(self, data: Any, num_threads: int) -> None:  # noqa: ANN401  # a PyG Data
-        if getattr(data, "edge_index", None) is None:  # also a HeteroData, whose edges are stored per type
+        if getattr(data, "edge_index", None) is None:
             raise UserError(f"the {type(data).__name__} has no edge_index", fix="give a Data with one [2, num_edges]")
         self._data = data
         self.num_nodes, self.num_threads = int(data.num_nodes), num_threads
@@ -61,6 +62,7 @@ class WholeData:
 
     def fill(self, batch: Any, sampled: Sampled) -> None:  # noqa: ANN401  # a PyG Data
         """Rows of every node and edge attribute of the data; what belongs to the whole graph is passed on."""
+        keep_names(batch, self._data)
         batch.e_id = self._edge_order[torch.from_numpy(sampled.edge_ids)]
         for name, value in self._data.items():
             if name in batch:

@@ -16,6 +16,14 @@ class GraphPrepareOptions(Spec):
     )
     random_split: bool = Field(False, description="split 60/20/20 at random in place of the dataset's own split")
     split_seed: int = Field(0, ge=0, description="of a random split")
+    typed: bool = Field(
+        True,
+        description="keep types of edges and nodes where the source has them: edges between the same two nodes are "
+        "merged if they are of one type; false: they are left out, and such edges merged whatever their types",
+    )
+    reverse_relations: bool = Field(
+        False, description="of a typed graph: add every edge in the other direction, as relation rev_NAME"
+    )
     num_nodes: int | None = Field(None, description="of the graph; null: the generator's default, here and below")
     num_edges: int | None = Field(None, description="entries: each undirected edge counts twice")
     features: int | None = Field(None, description="per node")
@@ -28,7 +36,7 @@ class GraphPrepareOptions(Spec):
     @property
     def of_generator(self) -> dict[str, int | float]:
         """Those that a generator was given."""
-        own = {"feature_dtype", "random_split", "split_seed"}
+        own = {"feature_dtype", "random_split", "split_seed", "typed", "reverse_relations"}
         return {name: value for name, value in self.model_dump(exclude=own).items() if value is not None}
 
 

@@ -26,9 +26,8 @@ class EdgeFetcher:
     undirected: bool
 
     def fetch(self, sampled: Sampled) -> EdgeRows:
-        """Of the edges of a batch, in their order [num_edges, num_columns]. Its hops must form one subgraph."""
-        whole = sampled.blocks[0]
-        targets = np.repeat(sampled.node_ids[: whole.num_rows], np.diff(whole.indptr))
+        """Of the edges of a batch, in their order [num_edges, num_columns]."""
+        targets = _targets(sampled)
         order, ends = self.shares.by_server(self.shares.locate(NodeIds(targets)).servers)
         narrow = targets[order].astype(index_dtype(self.shares.book.num_nodes))
         edge_ids = sampled.edge_ids[order]
@@ -51,3 +50,12 @@ class EdgeFetcher:
             entries = edge_ids[here] - part.first_entries(undirected=self.undirected)[rows] + begins
             values[here] = part.edge_attr(undirected=self.undirected)[entries][:, list(self.columns)]
         return values
+
+
+def _targets(sampled: Sampled) -> Ids:
+    """Of the edges of all hops, in their order [num_edges]."""
+    outermost = sampled.blocks[0]
+    # Of one subgraph that block has all edges; where nodes draw at every hop it has its hop's, and begins later.
+    blocks = sampled.blocks[::-1] if outermost.indptr[0] else (outermost,)
+    of_blocks = [np.repeat(sampled.node_ids[: block.num_rows], np.diff(block.indptr)) for block in blocks]
+    return np.concatenate(of_blocks)

@@ -31,6 +31,8 @@ from graphmill.sample.distributed.sampler import sampler_of
 from graphmill.sample.distributed.shares import Shares
 from graphmill.sample.distributed.wire import Wire
 from graphmill.sample.hot.rank import Draws
+from graphmill.sample.typed_data import name_types
+from graphmill.spec.typed_graph import no_union_of_types
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,8 @@ def open_partitioned(
     together = _ranks_per_host(ranks_per_host, world_size)
     placement = Placement(read_parts_metadata(folder).num_parts, world_size // together, together)
     graph = PartedGraph.open(folder, parts=placement.parts_of(rank), whole_topology=topology == "replicated")
+    if undirected and graph.metadata.edge_types and not graph.metadata.is_symmetric:
+        raise no_union_of_types(graph.metadata.name, "undirected")
     return PartitionedData(Shares(graph, placement, rank), topology, undirected, cache_ratio)
 
 
@@ -175,14 +179,29 @@ class PartedLoaderGraph:
             self._hold(np.sort(input_ids), Draws(fanouts=fanouts, batch_size=batch_size))
 
     def fill(self, batch: Any, sampled: Sampled) -> None:  # noqa: ANN401  # a PyG Data
-        """`x` of all nodes, float32; `y` of the seeds, where all `input_nodes` are in splits; `edge_attr` if any."""
+        """`x` of all nodes, float32; `y` of the seeds, where all `input_nodes` are in splits; `edge_attr` if any.
+
+        Of a typed graph also `node_type` and `edge_type`.
+        """
         (found,) = self._fetcher.fetch([sampled.node_ids])
         batch.e_id = torch.from_numpy(sampled.edge_ids)
         batch.x = torch.from_numpy(_dense_rows(found.together(self.num_threads)))
         if self._edges is not None:
-            batch.edge_attr = torch.from_numpy(self._edges.fetch(sampled))
+            self._fill_edges(batch, torch.from_numpy(self._edges.fetch(sampled)))
         if self._classes is not None:
             batch.y = torch.from_numpy(self._classes[sampled.seeds.ids])
+
+    def _fill_edges(self, batch: Any, columns: Tensor) -> None:  # noqa: ANN401  # a PyG Data
+        graph = self.data.shares.graph
+        known = graph.metadata
+        if not known.edge_types:
+            batch.edge_attr = columns
+            return
+        batch.edge_type = columns[:, -1].long()
+        batch.node_type = torch.from_numpy(graph.node_type[batch.n_id.numpy()].astype(np.int64))
+        if columns.shape[1] > 1:
+            batch.edge_attr = columns[:, :-1]
+        name_types(batch, known.node_types, known.edge_types)
 
     def _classes_of(self, input_ids: NDArray[np.int64]) -> LabelsOfSplits | None:
         """Of the nodes of splits; None if one of `input_ids` is in no split."""

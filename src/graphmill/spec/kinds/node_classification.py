@@ -22,7 +22,6 @@ from graphmill.spec.experiment import (
 from graphmill.spec.fetching import FETCHING
 from graphmill.spec.graph_data import COUNTS, DATASETS, DENSE, GraphPrepareOptions
 from graphmill.spec.kinds.kind import (
-    DatasetInfo,
     FromCatalogue,
     Kind,
     KnownDataset,
@@ -40,7 +39,9 @@ from graphmill.spec.partition import (
     parts_named,
     refuse_partition,
 )
+from graphmill.spec.relational import RelationalSpec, refuse_untyped
 from graphmill.spec.synonyms import ALSO_CALLED, HIDDEN_WIDTH
+from graphmill.spec.typed_graph import TypedInfo, no_union_of_types, plain_features
 
 FeatureTransform = Literal["as_stored", "binary", "row_normalised", "standardised"]
 EdgeArgument = Literal["edge_weight", "edge_attr"]
@@ -95,7 +96,7 @@ class NodeAttentionSpec(AttentionSpec):
     dropout: Fraction = Field(0.5, description="probability of dropping a channel of what a layer reads")
 
 
-ModelSpec = Annotated[GraphSageSpec | NodeAttentionSpec | CustomModelSpec, Field(discriminator="kind")]
+ModelSpec = Annotated[GraphSageSpec | NodeAttentionSpec | RelationalSpec | CustomModelSpec, Field(discriminator="kind")]
 
 
 class SampledTrainSpec(TrainSpec):
@@ -133,7 +134,7 @@ class NodeClassificationExperiment(Experiment):
     partition: PartitionSpec = PartitionSpec()
 
 
-class GraphInfo(DatasetInfo):
+class GraphInfo(TypedInfo):
     """What the planner must know about a prepared graph."""
 
     num_nodes: int
@@ -143,6 +144,11 @@ class GraphInfo(DatasetInfo):
     has_sparse_features: bool
     edge_features: tuple[str, ...] = ()
     num_parts: int | None = Field(None, description="absent: the graph is stored whole")
+
+    @property
+    def plain_edge_features(self) -> tuple[str, ...]:
+        """Columns of the edge features that are no types."""
+        return plain_features(self.edge_features, self.edge_types)
 
     @property
     def prepared_checksum(self) -> str:
@@ -177,13 +183,15 @@ class NodeClassificationPlan(TaskPlan):
     @property
     def edge_columns(self) -> tuple[int, ...]:
         """Which columns of the edge features the model is called with; () if none."""
+        if self.reads_types:
+            return (len(self.dataset.edge_features) - 1,)  # the types of a typed graph's edges
         match self.edge_features:
             case None:
                 return ()
             case "edge_attr":
-                return tuple(range(len(self.dataset.edge_features)))
+                return tuple(range(len(self.dataset.plain_edge_features)))
             case "edge_weight":
-                return (weight_column(self.dataset.edge_features),)
+                return (weight_column(self.dataset.plain_edge_features),)
 
     @property
     def in_parts(self) -> InParts | None:
@@ -194,23 +202,35 @@ class NodeClassificationPlan(TaskPlan):
         return InParts(self.dataset.num_parts, asked.placement, asked.topology, asked.seeds)
 
     @property
+    def reads_types(self) -> bool:
+        """Whether the model reads the types of edges; no feature of them then."""
+        return isinstance(self.model, RelationalSpec)
+
+    @property
+    def resamples(self) -> bool:
+        """Whether a node draws its neighbours anew at each hop: models whose layers each compute their own rows."""
+        return isinstance(self.model, GraphSageSpec | RelationalSpec)
+
+    @property
     def tied_to_ranks(self) -> str:
         """Why another number of ranks than planned cannot resume, in words; "": it can."""
-        if self.presampled is None or isinstance(self.model, GraphSageSpec):
+        if self.presampled is None or self.resamples:
             return ""
         return (
             f"train.presampled holds batches of the ranks of the plan, and those of model.kind={self.model.kind} cannot"
-            " be cut for others (graphsage's can)"
+            " be cut for others (graphsage's and rgcn's can)"
         )
 
     @property
     def unused(self) -> str:
         """What the data hold and the model does not read, in words; "": nothing."""
-        names = self.dataset.edge_features
-        rest = [name for number, name in enumerate(names) if number not in self.edge_columns]
-        if not rest:
-            return ""
-        return f"edge features {', '.join(rest)} of {self.dataset.name} (dataset.edge_features)"
+        known, found = self.dataset, []
+        rest = [name for number, name in enumerate(known.plain_edge_features) if number not in self.edge_columns]
+        if rest:
+            found.append(f"edge features {', '.join(rest)} of {known.name} (dataset.edge_features)")
+        if known.edge_types and not self.reads_types:
+            found.append(f"types of edges and nodes of {known.name} (model.kind=rgcn)")
+        return "; ".join(found)
 
 
 def weight_column(names: Sequence[str]) -> int:
@@ -232,6 +252,7 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
     refuse_other_form(features, dataset)
     refuse_fused(model, experiment.train)
     _refuse_edge_features(experiment, dataset)
+    refuse_untyped(model, dataset, undirected=experiment.dataset.undirected)
     refuse_other_classes(experiment.train.loss, dataset.num_classes, dataset.name)
     refuse_partition(experiment.partition, dataset.num_parts, dataset.name)
     return NodeClassificationPlan(
@@ -261,7 +282,7 @@ def refuse_other_form(features: FeatureTransform, dataset: GraphInfo) -> None:
 
 
 def _refuse_edge_features(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> None:
-    asked, names = experiment.dataset.edge_features, dataset.edge_features
+    asked, names = experiment.dataset.edge_features, dataset.plain_edge_features
     if asked is None:
         return
     key = f"dataset.edge_features is {asked}"
@@ -269,6 +290,11 @@ def _refuse_edge_features(experiment: NodeClassificationExperiment, dataset: Gra
         raise UserError(
             f"{key}, but model.kind {experiment.model.kind} reads no edge features",
             fix="leave dataset.edge_features out, or set model.kind=gat or gatv2, or custom for a model by dotted path",
+        )
+    if isinstance(experiment.model, RelationalSpec):
+        raise UserError(
+            f"{key}, but model.kind rgcn reads the types of edges by itself, and nothing else of them",
+            fix="leave dataset.edge_features out",
         )
     if asked == "edge_weight" and isinstance(experiment.model, NodeAttentionSpec):
         raise UserError(
@@ -280,6 +306,8 @@ def _refuse_edge_features(experiment: NodeClassificationExperiment, dataset: Gra
             f"{key}, but the edges of {dataset.name} have no features",
             fix="leave dataset.edge_features out, or prepare the data with them",
         )
+    if experiment.dataset.undirected and dataset.edge_types:
+        raise no_union_of_types(dataset.name)
     if asked == "edge_weight" and len(names) > 1 and not set(names) & set(WEIGHT_NAMES):
         raise UserError(
             f"{key}, but none of the {len(names)} edge features of {dataset.name} is called"
@@ -336,6 +364,10 @@ def _parameters(plan: NodeClassificationPlan) -> int | None:
         return None
     if isinstance(plan.model, NodeAttentionSpec):
         return _attention_parameters(plan.model, plan)
+    if isinstance(plan.model, RelationalSpec):
+        known, widths = plan.dataset, _relational_widths(plan.model, plan)
+        projection = known.num_features * widths[0] if known.has_sparse_features else 0
+        return projection + plan.model.parameters(widths, len(known.edge_types))
     hidden = [plan.model.hidden_channels] * (plan.model.num_layers - 1)
     widths = [plan.dataset.num_features, *hidden, plan.dataset.num_classes]
     return sum(2 * inner * outer + outer for inner, outer in itertools.pairwise(widths))
@@ -345,6 +377,11 @@ def _attention_parameters(model: NodeAttentionSpec, plan: NodeClassificationPlan
     inner, edges = [plan.dataset.num_features, *[model.width] * (model.num_layers - 1)], len(plan.edge_columns)
     hidden = sum(model.parameters_of_layer(width, model.hidden_channels, edges) for width in inner[:-1])
     return hidden + model.parameters_of_layer(inner[-1], plan.dataset.num_classes, edges, concat=False)
+
+
+def _relational_widths(model: RelationalSpec, plan: NodeClassificationPlan) -> list[int]:
+    known = plan.dataset
+    return model.widths(known.num_features, known.num_classes, has_sparse_features=known.has_sparse_features)
 
 
 def _nodes_per_hop(plan: NodeClassificationPlan, batch_size: int) -> list[int]:
@@ -367,6 +404,11 @@ def _sampled_bytes(plan: NodeClassificationPlan, hops: Sequence[int]) -> tuple[i
         kept = 4 * sum(hops) * plan.model.num_layers * plan.model.width  # what the layers read, and the last one gives
         activations = kept_bytes(layers, kept, checkpointed=plan.model.checkpoint_activations)
         return drawn + sum(hops) * plan.dataset.num_features * 4, activations
+    if isinstance(plan.model, RelationalSpec):
+        widths, types = _relational_widths(plan.model, plan), len(plan.dataset.edge_types)
+        x = 0 if plan.dataset.has_sparse_features else sum(hops) * plan.dataset.num_features * 4
+        activations = plan.model.activation_bytes(widths, hops, plan.num_neighbors, types)
+        return drawn + x, activations
     hidden = plan.model.hidden_channels if isinstance(plan.model, GraphSageSpec) else 0
     activations = 3 * 4 * sum(sum(hops[:-depth]) * 2 * hidden for depth in range(1, len(hops)))
     return drawn + inputs, activations
@@ -374,7 +416,9 @@ def _sampled_bytes(plan: NodeClassificationPlan, hops: Sequence[int]) -> tuple[i
 
 def _num_drawn(plan: NodeClassificationPlan, hops: Sequence[int]) -> int:
     """Edges of a mini-batch, as far as fan-outs say."""
-    return sum(inner * fanout for inner, fanout in zip(hops[:-1], plan.num_neighbors, strict=True) if fanout > 0)
+    of_hops = hops[:-1]
+    draw = itertools.accumulate(of_hops) if isinstance(plan.model, RelationalSpec) else of_hops  # known ones, again
+    return sum(nodes * fanout for nodes, fanout in zip(draw, plan.num_neighbors, strict=True) if fanout > 0)
 
 
 def _drawn_bytes(plan: NodeClassificationPlan, hops: Sequence[int]) -> int:

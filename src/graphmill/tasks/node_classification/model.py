@@ -1,4 +1,4 @@
-"""The models of node classification: GraphSAGE, GAT, GATv2, or a user-defined model by dotted path."""
+"""The models of node classification: GraphSAGE, GAT, GATv2, R-GCN, or a user-defined model by dotted path."""
 
 from typing import assert_never
 
@@ -10,6 +10,7 @@ from graphmill.graph.batch import DenseRows, InputForm, MiniBatch, SelfAndMean, 
 from graphmill.graph.keys import Purpose, key_of
 from graphmill.nn.graphsage import GraphSage
 from graphmill.nn.node_attention import NodeAttention
+from graphmill.nn.rgcn import RelationalGcn
 from graphmill.nn.standardise import Standardise
 from graphmill.spec.experiment import CustomModelSpec
 from graphmill.spec.kinds.node_classification import (
@@ -19,6 +20,7 @@ from graphmill.spec.kinds.node_classification import (
     NodeClassificationPlan,
 )
 from graphmill.spec.plan import Plan
+from graphmill.spec.relational import RelationalSpec
 from graphmill.tasks.custom_model import construct, try_out
 
 DTYPE_OF = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -67,7 +69,7 @@ class EdgeIndexModel(nn.Module):
 
 def build_model(
     plan: Plan, own: NodeClassificationPlan, *, rank: int, standardise: Standardise | None = None
-) -> "GraphSage | EdgeIndexModel":
+) -> "GraphSage | RelationalGcn | EdgeIndexModel":
     """The plan's model with its initial weights, the same on every rank. `standardise`: its inputs, if not None."""
     match own.model:
         case GraphSageSpec() as spec:
@@ -76,6 +78,21 @@ def build_model(
                 hidden_channels=spec.hidden_channels,
                 out_channels=own.dataset.num_classes,
                 num_layers=spec.num_layers,
+                dropout=spec.dropout,
+                input_dropout=spec.input_dropout,
+                seed=plan.seed,
+                training_dtype=DTYPE_OF[plan.precision],
+                standardise=standardise,
+            )
+        case RelationalSpec() as spec:
+            return RelationalGcn(
+                in_channels=own.dataset.num_features,
+                hidden_channels=spec.hidden_channels,
+                out_channels=own.dataset.num_classes,
+                num_layers=spec.num_layers,
+                num_relations=len(own.dataset.edge_types),
+                num_bases=spec.num_bases,
+                projects_inputs=own.dataset.has_sparse_features,
                 dropout=spec.dropout,
                 input_dropout=spec.input_dropout,
                 seed=plan.seed,

@@ -1,13 +1,15 @@
-"""GraphSAGE outside training: called as `model(x, edge_index)` on a whole graph, as PyTorch Geometric's models are."""
+"""GraphSAGE and R-GCN outside training: called on a whole graph, as PyTorch Geometric's models are."""
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from graphmill.graph.batch import Block, SparseRows
+from graphmill.graph.batch import Block, DenseRows, Inputs, SparseRows
 from graphmill.graph.features import SparseFeatures
 from graphmill.nn.graphsage import GraphSage, MeanLayer
 from graphmill.nn.operators import RELU, self_and_mean
+from graphmill.nn.relations import RelationEdges
+from graphmill.nn.rgcn import RelationalGcn
 from graphmill.nn.standardise import Standardise
 from graphmill.spec.kinds.node_classification import FeatureTransform
 from graphmill.tasks.node_classification.transform import transformed
@@ -50,7 +52,7 @@ class NodeClassifier(nn.Module):
             raise ValueError(f"x is {list(x.shape)}, and the model reads [num_nodes, {layers[0].in_channels}]")
         block = whole_graph(edge_index, x.shape[0])
         activations = [*[RELU] * (len(layers) - 1), None]
-        rows = self._rows(x)
+        rows = rows_of(x, self.features, keeps_sparse=self.model.standardise is None)
         if isinstance(rows, SparseRows):
             h = layers[0].on_sparse(rows, block, activations[0])
         else:
@@ -62,31 +64,73 @@ class NodeClassifier(nn.Module):
             h = layer.on_rows(h, block, activation)
         return h
 
-    def _rows(self, x: Tensor) -> Tensor | SparseRows:
-        if x.layout == torch.sparse_csr and self.model.standardise is None:
-            return self._sparse_rows(x)
-        x = x.to_dense() if x.layout == torch.sparse_csr else x
-        x = x.float()
-        if self.features == "binary":
-            return (x != 0).float()
-        if self.features == "row_normalised":
-            sums = x.sum(dim=1, keepdim=True)
-            return x / torch.where(sums == 0, 1.0, sums)
-        return x
 
-    def _sparse_rows(self, x: Tensor) -> SparseRows:
-        stored = SparseFeatures(
-            x.crow_indices().cpu().numpy().astype(np.int64),
-            x.col_indices().cpu().numpy().astype(np.int32),
-            x.values().cpu().numpy().astype(np.float32),
-            x.shape[1],
-        )
-        rows = transformed(stored, self.features)
-        assert isinstance(rows, SparseFeatures)
-        indptr, indices, values = (
-            torch.from_numpy(each).to(x.device) for each in (rows.indptr, rows.indices, rows.values)
-        )
-        return SparseRows(indptr, indices, values, x.shape[1])
+class RelationalClassifier(nn.Module):
+    """A trained R-GCN: every node over all its in-neighbours, without sampling and without dropout.
+
+    On the CPU its logits are those of `graphmill evaluate`, bit for bit, if features and edges are the prepared ones.
+    """
+
+    def __init__(self, model: RelationalGcn, features: FeatureTransform) -> None:
+        super().__init__()
+        self.model, self.features = model, features
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_type: Tensor) -> Tensor:
+        """Logits [num_nodes, num_classes].
+
+        Args:
+            x: features [num_nodes, num_features] as they were prepared (`dataset.features` is applied here), strided or
+                sparse CSR.
+            edge_index: int64 [2, num_edges], sources in row 0, targets in row 1.
+            edge_type: whole numbers [num_edges], the type of each edge as the prepared graph numbers them.
+
+        Raises:
+            ValueError: a shape does not fit, an edge names a node that is not there, or has a type that is not known.
+        """
+        model = self.model
+        if x.dim() != 2 or x.shape[1] != model.in_channels:
+            raise ValueError(f"x is {list(x.shape)}, and the model reads [num_nodes, {model.in_channels}]")
+        _refuse_strange_types(edge_type, edge_index.shape[-1], model.num_relations)
+        block, order = _by_target(edge_index, x.shape[0])
+        edges = RelationEdges(block.indptr, block.indices, edge_type.long()[order], model.num_relations)
+        h = model.read(self._inputs(x))
+        for number, layer in enumerate(model.layers):
+            h = layer(h, edges, RELU if number < len(model.layers) - 1 else None)
+        return h
+
+    def _inputs(self, x: Tensor) -> Inputs:
+        standardise = self.model.standardise
+        rows = rows_of(x, self.features, keeps_sparse=self.model.projection is not None)
+        if isinstance(rows, SparseRows):
+            return rows
+        return DenseRows(rows if standardise is None else standardise(rows))
+
+
+def rows_of(x: Tensor, features: FeatureTransform, *, keeps_sparse: bool) -> Tensor | SparseRows:
+    """Features as the model was trained on them, of those as they were prepared [num_nodes, num_features]."""
+    if x.layout == torch.sparse_csr and keeps_sparse:
+        return _sparse_rows(x, features)
+    x = x.to_dense() if x.layout == torch.sparse_csr else x
+    x = x.float()
+    if features == "binary":
+        return (x != 0).float()
+    if features == "row_normalised":
+        sums = x.sum(dim=1, keepdim=True)
+        return x / torch.where(sums == 0, 1.0, sums)
+    return x
+
+
+def _sparse_rows(x: Tensor, features: FeatureTransform) -> SparseRows:
+    stored = SparseFeatures(
+        x.crow_indices().cpu().numpy().astype(np.int64),
+        x.col_indices().cpu().numpy().astype(np.int32),
+        x.values().cpu().numpy().astype(np.float32),
+        x.shape[1],
+    )
+    rows = transformed(stored, features)
+    assert isinstance(rows, SparseFeatures)
+    indptr, indices, values = (torch.from_numpy(each).to(x.device) for each in (rows.indptr, rows.indices, rows.values))
+    return SparseRows(indptr, indices, values, x.shape[1])
 
 
 class OnStandardised(nn.Module):
@@ -107,6 +151,11 @@ class OnStandardised(nn.Module):
 
 def whole_graph(edge_index: Tensor, num_nodes: int) -> Block:
     """The in-edges of every node in compressed sparse rows, sources ascending within a row."""
+    return _by_target(edge_index, num_nodes)[0]
+
+
+def _by_target(edge_index: Tensor, num_nodes: int) -> tuple[Block, Tensor]:
+    """The same, and which edge each of its entries is [num_edges]."""
     if edge_index.dim() != 2 or edge_index.shape[0] != 2:
         raise ValueError(f"edge_index is {list(edge_index.shape)}, not [2, num_edges]")
     sources, targets = edge_index.long()
@@ -114,7 +163,7 @@ def whole_graph(edge_index: Tensor, num_nodes: int) -> Block:
     order = torch.argsort(targets * num_nodes + sources, stable=True)
     degrees = torch.zeros(num_nodes, dtype=torch.int64, device=edge_index.device)
     degrees = degrees.scatter_add(0, targets, torch.ones_like(targets))  # bincount's length would depend on values
-    return Block(torch.cat([degrees.new_zeros(1), degrees.cumsum(0)]), sources[order].int())
+    return Block(torch.cat([degrees.new_zeros(1), degrees.cumsum(0)]), sources[order].int()), order
 
 
 def _refuse_strange_nodes(edge_index: Tensor, num_nodes: int) -> None:
@@ -125,4 +174,13 @@ def _refuse_strange_nodes(edge_index: Tensor, num_nodes: int) -> None:
     elif edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
         raise ValueError(
             f"edge_index names nodes {int(edge_index.min())} to {int(edge_index.max())}, x has {num_nodes} rows"
+        )
+
+
+def _refuse_strange_types(edge_type: Tensor, num_edges: int, num_types: int) -> None:
+    if edge_type.shape != (num_edges,):
+        raise ValueError(f"edge_type is {list(edge_type.shape)}, and there are {num_edges} edges")
+    if num_edges and not 0 <= int(edge_type.min()) <= int(edge_type.max()) < num_types:
+        raise ValueError(
+            f"edge_type has types {int(edge_type.min())} to {int(edge_type.max())}, and the model knows {num_types}"
         )

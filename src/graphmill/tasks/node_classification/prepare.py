@@ -1,22 +1,25 @@
 """From a raw dataset to a store under the dataset root."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from graphmill.base.errors import UserError
 from graphmill.graph.features import FeatureDtype, SparseFeatures, stored_as
+from graphmill.graph.typed import with_reverse
 from graphmill.spec.graph_data import GraphPrepareOptions
+from graphmill.spec.typed_graph import plain_features
 from graphmill.tasks.node_classification.classes import class_counts, remarks
 from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.sources.splits import random_split as draw_split
-from graphmill.tasks.node_classification.store import LabelledGraphStore, write_store
+from graphmill.tasks.node_classification.store import LabelledGraphStore, StoreMetadata, write_store
 from graphmill.tasks.stores import Preparation, store_path
 
 _log = logging.getLogger(__name__)
 
+_NAMED = 5  # edge types that a remark names
 _DOWNLOADS = ".downloads"  # under the dataset root; kept, so that --force does not download again
 
 
@@ -33,6 +36,8 @@ def prepare_asked(asked: Preparation) -> LabelledGraphStore:
         feature_dtype=options.feature_dtype,
         random_split=options.random_split,
         split_seed=options.split_seed,
+        typed=options.typed,
+        reverse_relations=options.reverse_relations,
         force=asked.force,
     )
 
@@ -47,19 +52,23 @@ def prepare(
     feature_dtype: FeatureDtype | None = None,
     random_split: bool = False,
     split_seed: int = 0,
+    typed: bool = True,
+    reverse_relations: bool = False,
     force: bool = False,
 ) -> LabelledGraphStore:
     """Build the store `root/name` (or `root/save_as`), whole or not at all.
 
     `options` are the generator's (`synthetic/sbm`, `synthetic/rmat`). `feature_dtype` rounds dense features to a
     smaller format. `random_split` draws 60/20/20 with `split_seed` in place of the dataset's own split; if a dataset
-    has none (`amazon/*`, `coauthor/*`) that is what it gets anyway. A store that is there is kept if nothing but its
-    name was asked for, and rebuilt with `force`.
+    has none (`amazon/*`, `coauthor/*`) that is what it gets anyway. Types of edges and nodes are kept where the source
+    has them, unless not `typed`; `reverse_relations` adds the other direction of each relation. A store that is there
+    is kept if nothing but its name was asked for, and rebuilt with `force`.
     """
     path = store_path(save_as or name, root)
     _check_place(path, root)
     if not force and (existing := _existing(path)) is not None:
-        if from_path is not None or options or feature_dtype is not None or random_split:
+        is_asked = from_path is not None or options or feature_dtype is not None or random_split
+        if is_asked or not typed or reverse_relations:
             raise UserError(
                 f"{path} holds a prepared dataset", fix="rebuild it with --force, or keep both with --as NAME"
             )
@@ -83,15 +92,38 @@ def prepare(
         raw = replace(raw, split=split, split_note=note)
     if feature_dtype is not None:
         raw = replace(raw, features=_converted(raw, feature_dtype))
+    raw = _with_types_as_asked(raw, typed=typed, reverse_relations=reverse_relations)
     store = write_store(raw, path)
-    if store.metadata.edge_features:
-        names, merged = ", ".join(store.metadata.edge_features), store.metadata.num_duplicate_edges
-        of_first = f"; of {merged:,} edges that were given again, those of the first are kept" if merged else ""
-        _log.info(f"edge features {names}: dataset.edge_features gives them to models by dotted path{of_first}")
+    for remark in _remarks_on_edges(store.metadata):
+        _log.info(remark)
     counts = class_counts(store.labels, store.array("split"), store.metadata.num_classes)
     for remark in remarks(counts, store.labels, store.metadata.class_names):
         _log.info(remark)
     return store
+
+
+def _with_types_as_asked(raw: LabelledGraph, *, typed: bool, reverse_relations: bool) -> LabelledGraph:
+    if raw.types is not None and not typed:
+        _log.info(f"not used: types of edges and nodes of {raw.name}, as asked (typed=false)")
+        raw = replace(raw, types=None)
+    return with_reverse(raw) if reverse_relations else raw
+
+
+def _remarks_on_edges(known: StoreMetadata) -> Iterator[str]:
+    """What edges carry, and what became of those that were given again."""
+    merged, features = known.num_duplicate_edges, plain_features(known.edge_features, known.relation_names)
+    if known.edge_types:
+        names = ", ".join(known.relation_names[:_NAMED])
+        more = ", …" if len(known.edge_types) > _NAMED else ""
+        yield (
+            f"typed graph: {len(known.edge_types)} edge types ({names}{more}), node types"
+            f" {', '.join(known.node_type_names)}; edges between the same two nodes are merged only if"
+            f" they are of one type ({merged:,} were). Without types, as before graphmill read them: -o typed=false"
+        )
+    if features:
+        of_first = f"; of {merged:,} edges that were given again, those of the first are kept" if merged else ""
+        names = ", ".join(features)
+        yield f"edge features {names}: dataset.edge_features gives them to models by dotted path{of_first}"
 
 
 def _check_place(path: Path, root: Path) -> None:

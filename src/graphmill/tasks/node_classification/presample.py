@@ -13,7 +13,7 @@ from graphmill.sample.presampled.packing import Form
 from graphmill.sample.presampled.recut import RecutSampler
 from graphmill.sample.presampled.schedule import EpochSource, PresampledSampler, ScheduleIdentity, identity_to_read
 from graphmill.sample.schedule import Assign, SeedSchedule
-from graphmill.spec.kinds.node_classification import GraphSageSpec, NodeClassificationPlan
+from graphmill.spec.kinds.node_classification import NodeClassificationPlan
 from graphmill.spec.plan import Plan
 from graphmill.tasks.node_classification.owners import Owners
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph, open_graph
@@ -38,7 +38,7 @@ def epoch_source(plan: Plan) -> EpochSource:
     own.dataset.prepared_checksum  # noqa: B018  # raises where there is none
     store = open_graph(Path(own.dataset.path))
     graph = _whole(own, store) if isinstance(store, LabelledGraphStore) else _in_parts(plan, own, store)
-    resample, with_edge_ids = isinstance(own.model, GraphSageSpec), bool(own.edge_columns)
+    resample, with_edge_ids = own.resamples, bool(own.edge_columns)
     train_ids = drawn(store.nodes_in("train"), own.dataset.num_train, plan.seed)
     identity = ScheduleIdentity(
         data=graph.checksum,

@@ -15,11 +15,13 @@ from graphmill.graph.header import FILE_NAME, damaged, read_metadata, seal, writ
 from graphmill.graph.metadata import Expected, GraphMetadata
 from graphmill.graph.splits import SPLIT_CODES, SplitName
 from graphmill.graph.store import GraphStore
+from graphmill.graph.typed import types_in_words
 from graphmill.graph.verify import verify_graph
 from graphmill.graph.write import new_store, write_all, write_graph
 from graphmill.partition.metadata import PartsMetadata
 from graphmill.spec.experiment import DatasetSpec
 from graphmill.spec.kinds.node_classification import KIND, GraphInfo
+from graphmill.spec.typed_graph import plain_features
 from graphmill.tasks.node_classification.classes import class_counts, edge_homophily, in_words
 from graphmill.tasks.node_classification.labelled import LabelledGraph, check_labelled
 
@@ -103,12 +105,14 @@ class LabelledGraphStore(GraphStore):
     def described(self) -> Sequence[tuple[str, Any]]:
         """What `graphmill inspect` shows."""
         known = self.metadata
+        features = plain_features(known.edge_features, known.relation_names)
         splits = ", ".join(f"{name} {known.splits[name]:,}" for name in SPLIT_CODES)
         return [
             ("nodes", known.num_nodes),
             ("edges", known.num_edges),
             ("features", f"{known.num_features:,} ({'sparse' if known.has_sparse_features else known.feature_dtype})"),
-            *([("edge features", ", ".join(known.edge_features))] if known.edge_features else []),
+            *([("edge features", ", ".join(features))] if features else []),
+            *types_in_words(known.node_types, known.edge_types),
             ("classes", known.num_classes),
             *in_words(class_counts(self.labels, self.array("split"), known.num_classes)),
             ("edge homophily", self._homophily()),
@@ -153,6 +157,8 @@ def graph_info(
         num_train=known.splits["train"],
         has_sparse_features=known.has_sparse_features,
         edge_features=known.edge_features,
+        edge_types=known.relation_names,
+        node_types=known.node_type_names,
         num_parts=num_parts,
     )
 

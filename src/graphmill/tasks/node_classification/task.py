@@ -18,6 +18,7 @@ from graphmill.graph.keys import drawn
 from graphmill.graph.sampled import EvaluationSeeds, Sampled, SeedIds
 from graphmill.nn.graphsage import GraphSage
 from graphmill.nn.node_attention import NodeAttention
+from graphmill.nn.rgcn import RelationalGcn
 from graphmill.nn.standardise import Standardise
 from graphmill.nn.weights import Weights
 from graphmill.sample.collect import Collector, NeighbourSource, sample_window
@@ -29,6 +30,7 @@ from graphmill.sample.service.served import Served
 from graphmill.spec.columns import Cell
 from graphmill.spec.kinds.node_classification import (
     GraphDatasetSpec,
+    GraphInfo,
     NodeClassificationPlan,
     refuse_other_form,
 )
@@ -43,7 +45,7 @@ from graphmill.tasks.node_classification.in_parts import GraphInParts
 from graphmill.tasks.node_classification.inference import LayerwiseInference
 from graphmill.tasks.node_classification.model import DTYPE_OF, EdgeIndexModel, build_model, check_model
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph
-from graphmill.tasks.node_classification.portable import NodeClassifier, OnStandardised
+from graphmill.tasks.node_classification.portable import NodeClassifier, OnStandardised, RelationalClassifier
 from graphmill.tasks.node_classification.presample import presampled
 from graphmill.tasks.node_classification.served_graph import ServedGraph
 from graphmill.tasks.node_classification.source import GraphSource, SharedSource, WholeGraph, in_order_of_nodes
@@ -61,7 +63,7 @@ class NodeClassification:
     own: NodeClassificationPlan
     group: Group
     served: Served | None = None  # by a process that samples, which holds the graph; None: this one does
-    model: GraphSage | EdgeIndexModel = field(init=False)
+    model: GraphSage | RelationalGcn | EdgeIndexModel = field(init=False)
     schedule: SeedSchedule = field(init=False)
     source: GraphSource = field(init=False)  # unless it is served
     graph: GraphSource | ServedGraph = field(init=False)  # what it knows of the graph
@@ -103,7 +105,7 @@ class NodeClassification:
     def _sampler(self) -> NeighbourSource:
         if self.own.presampled is not None:
             return presampled(self.plan, Path(self.own.presampled), self.group.rank, self.group.world_size)
-        return self.source.sampler(self.own.num_neighbors, resample=isinstance(self.model, GraphSage))
+        return self.source.sampler(self.own.num_neighbors, resample=self.own.resamples)
 
     def batches(self, epoch: int, first_step: int) -> Generator[MiniBatch]:
         """The mini-batches of this rank from a step of an epoch to the epoch's end, on the rank's device."""
@@ -208,12 +210,14 @@ class NodeClassification:
                 f" trained on {known.name} with {', '.join(known.edge_features)}",
                 fix="give data that were prepared with the same edge features",
             )
+        if own.reads_types:
+            _refuse_other_types(found, known)
         partition = None if found.num_parts is None else own.partition or PartitionSpec()
         return own.model_copy(update={"dataset": found, "partition": partition})
 
     @staticmethod
     def inference_model(plan: Plan, weights: Weights) -> nn.Module:
-        """Called as model(x, edge_index), or with edge features as in training, without prepared data.
+        """Called as model(x, edge_index), with edge features or types if it reads them, without prepared data.
 
         A model by dotted path is returned as it is, unless what it reads is standardised.
         """
@@ -224,6 +228,8 @@ class NodeClassification:
         weights.load_all_into(model, name=f"the model of {plan.run_id}")
         if isinstance(model, EdgeIndexModel):
             return model.inner if model.standardise is None else OnStandardised(model.standardise, model.inner)
+        if isinstance(model, RelationalGcn):
+            return RelationalClassifier(model, own.features)
         return NodeClassifier(model, own.features)
 
     def _custom_measures_of(self, split: Split, nodes: NDArray[np.int64], logits: Tensor) -> dict[str, float]:
@@ -260,7 +266,7 @@ class NodeClassification:
         if not isinstance(self.model, GraphSage) or len(self.model.layers) == 1:
             raise UserError(
                 "only the built-in graphsage with two layers or more has embeddings that are known to be such",
-                fix="leave --embeddings out; of a model by dotted path take them in Python: graphmill.load(RUN)",
+                fix="leave --embeddings out; of another model take them in Python: graphmill.load(RUN)",
             )
         topology = whole.store.topology(undirected=self.own.undirected)
         return LayerwiseInference(self.model, topology, whole.features, self.group).embeddings(nodes).numpy()
@@ -294,8 +300,9 @@ class NodeClassification:
             return self.source.exact_logits(self.model, nodes, pause)
         shares = np.array_split(nodes, self.group.world_size)
         mine = shares[self.group.rank]
-        # A hop more than there are layers: GCN and its like also read degrees of the nodes that the last layer reads.
-        sampler = self.source.sampler((-1,) * (len(self.own.num_neighbors) + 1), resample=False)
+        # A hop more where layers are unknown: GCN and its like also read degrees of the nodes that the last one reads.
+        hops = len(self.own.num_neighbors) + (not self.own.resamples)
+        sampler = self.source.sampler((-1,) * hops, resample=False)
         collector = replace(self.collector, prefetch=0, dtype=torch.float32)
         logits = [torch.empty(0, self.own.dataset.num_classes)]
         with torch.no_grad():
@@ -308,6 +315,22 @@ class NodeClassification:
                     batch = collector.collect(sampled, fetched)
                     logits.append(self.model(batch.to(self.group.device)).float().cpu())
         return mine, torch.cat(logits)
+
+
+def _refuse_other_types(found: GraphInfo, known: GraphInfo) -> None:
+    """Raise a `UserError` if a model of typed edges that was trained on `known` does not fit another graph."""
+    if found.edge_types != known.edge_types:
+        raise UserError(
+            f"{found.name} has the edge types {', '.join(found.edge_types) or 'none'}, and the model was trained on"
+            f" {known.name} with {', '.join(known.edge_types)}",
+            fix="give data that were prepared with the same types of edges, in the same order",
+        )
+    if found.has_sparse_features != known.has_sparse_features:
+        forms = ["sparse" if each.has_sparse_features else "dense" for each in (found, known)]
+        raise UserError(
+            f"{found.name} has {forms[0]} features, and the model was trained on {known.name} with {forms[1]} ones",
+            fix=f"give data that were prepared with {forms[1]} features",
+        )
 
 
 def _source(plan: Plan, own: NodeClassificationPlan, group: Group) -> GraphSource:

@@ -3,7 +3,8 @@
 `edge_weight` [num_edges] and `edge_attr` [num_edges, any number] are features of edges.
 
 The split is `train_mask val_mask test_mask` or `split` (codes 0 train, 1 val, 2 test, -1 none, or those names).
-`class_names` and a boolean `unlabelled` may be there. Everything else in the file is not used, and a message says so.
+`class_names` and a boolean `unlabelled` may be there, and types of edges and nodes (`npz_types.py`). Everything else in
+the file is not used, and a message says so.
 """
 
 from pathlib import Path
@@ -17,6 +18,7 @@ from graphmill.graph.archive import npz_keys, read_npz
 from graphmill.graph.features import Features, SparseFeatures, csr_problem, dense, sparse
 from graphmill.graph.splits import SPLIT_CODES, SplitName
 from graphmill.tasks.node_classification.labelled import LabelledGraph
+from graphmill.tasks.node_classification.sources import npz_types
 from graphmill.tasks.node_classification.sources.edge_columns import edge_columns
 from graphmill.tasks.node_classification.sources.splits import (
     first_columns,
@@ -41,8 +43,7 @@ def is_graph_npz(path: Path) -> bool:
 
 def read_npz_graph(path: Path, name: str, *, split_seed: int | None = None) -> LabelledGraph:
     """Read the file. With `split_seed` the split is drawn at random, whatever the file says."""
-    arrays = read_npz(path, required=("edge_index", "y"), optional=_OPTIONAL)
-    tell_unused(path.name, set(npz_keys(path)) - {"edge_index", "y", *_OPTIONAL})
+    arrays = read_npz(path, required=("edge_index", "y"), optional=(*_OPTIONAL, *npz_types.KEYS))
     labels = _labels(arrays, path)
     features = _features(arrays, path)
     if features.num_nodes != len(labels):
@@ -50,6 +51,8 @@ def read_npz_graph(path: Path, name: str, *, split_seed: int | None = None) -> L
             f"{path}: key y has {len(labels)} labels, and the features have {features.num_nodes} rows",
             fix="give one of each per node; a label of -1: unlabelled",
         )
+    types, read = npz_types.types_in(arrays, len(labels), place=str(path))
+    tell_unused(path.name, set(npz_keys(path)) - {"edge_index", "y", *_OPTIONAL, *read})
     of_edges, names = edge_columns({key: arrays[key] for key in _EDGES if key in arrays}, place=f"{path}, key")
     if split_seed is None:
         split, note = _split(arrays, len(labels), path)
@@ -60,6 +63,7 @@ def read_npz_graph(path: Path, name: str, *, split_seed: int | None = None) -> L
         features=features,
         edge_features=of_edges,
         edge_feature_names=names,
+        types=types,
         labels=labels,
         split=split,
         class_names=class_names_of(arrays.get("class_names"), place=f"{path}, key class_names"),
@@ -71,6 +75,7 @@ def read_npz_graph(path: Path, name: str, *, split_seed: int | None = None) -> L
             "edge_index": f"{path}, key edge_index",
             "features": f"{path}, key {'x' if 'x' in arrays else 'x_indptr, x_indices, x_data'}",
             "edge_features": f"{path}, key {' and '.join(key for key in _EDGES if key in arrays)}",
+            "types": f"{path}, keys {', '.join(sorted(read))}",
             "labels": f"{path}, key y",
             "split": f"{path}, key {'split' if 'split' in arrays else '*_mask'}",
         },

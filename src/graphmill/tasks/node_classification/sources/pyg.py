@@ -1,4 +1,4 @@
-"""A PyG `Data` object, and PyG's own dataset classes by name. The only source that imports torch, once it is called."""
+"""A PyG `Data` object, and PyG's own dataset classes by name. torch is imported by `tensors.py` alone, once it is called."""
 
 import importlib
 import inspect
@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
-from graphmill.graph.features import DenseFeatures, Features, dense, sparse
 from graphmill.graph.splits import SplitName
 from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.sources.edge_columns import edge_columns
+from graphmill.tasks.node_classification.sources.hetero import from_hetero
 from graphmill.tasks.node_classification.sources.npz import integer_labels
 from graphmill.tasks.node_classification.sources.splits import first_columns, random_split, split_from_masks
+from graphmill.tasks.node_classification.sources.tensors import as_numpy, edge_index_of, features_of, required
 from graphmill.tasks.node_classification.sources.unused import tell_unused
 
 PREFIX = "pyg/"
@@ -40,17 +41,17 @@ def from_data(
     is drawn at random, whatever the masks say.
     """
     tell_unused("the Data object", {name for name in _NOT_READ if getattr(data, name, None) is not None})
-    labels = integer_labels(_numpy(_required(data, "y")), place="data.y")
+    labels = integer_labels(as_numpy(required(data, "y")), place="data.y")
     if split_seed is None:
         split, note = _split(data, len(labels))
     else:
         split, note = random_split(labels, split_seed)
     of_edges, names = edge_columns(_edge_arrays(data), place="data:")
     return LabelledGraph(
-        edge_index=_edge_index(data),
+        edge_index=edge_index_of(data),
         edge_features=of_edges,
         edge_feature_names=names,
-        features=_features(_required(data, "x")),
+        features=features_of(required(data, "x")),
         labels=labels,
         split=split,
         class_names=tuple(class_names),
@@ -71,6 +72,8 @@ def from_data(
 def read_pyg_dataset(name: str, stored_name: str, *, split_seed: int | None = None) -> LabelledGraph:
     """`pyg/WikiCS`, `pyg/CitationFull/Cora_ML`: download with PyG's own class and take the first graph.
 
+    A heterogeneous one is read as a typed graph.
+
     PyG unpickles its raw and processed files, so the folder is a fresh one, never a path that the user gives.
     """
     class_name, _, dataset_name = name.removeprefix(PREFIX).partition("/")
@@ -89,7 +92,9 @@ def read_pyg_dataset(name: str, stored_name: str, *, split_seed: int | None = No
                 fix="check the network and the name, or load it where there is one and write a .npz for --from",
             ) from error
     source = f"torch_geometric.datasets.{class_name} {dataset_name}".strip()
-    return from_data(data, name=stored_name, source=source, split_seed=split_seed)
+    read = from_hetero if hasattr(data, "edge_types") else from_data
+    generated = class_name.startswith("Fake")
+    return read(data, name=stored_name, source=source, synthetic=generated, split_seed=split_seed)
 
 
 def _dataset_class(class_name: str) -> Any:  # noqa: ANN401  # PyG is an optional install
@@ -104,58 +109,19 @@ def _dataset_class(class_name: str) -> Any:  # noqa: ANN401  # PyG is an optiona
     return getattr(datasets, class_name)
 
 
-def _required(data: Any, attribute: str) -> Any:  # noqa: ANN401
-    value = getattr(data, attribute, None)
-    if value is None:
-        raise UserError(f"the Data object has no {attribute}", fix=f"set data.{attribute}, one row per node")
-    return value
-
-
-def _numpy(tensor: Any) -> NDArray[Any]:  # noqa: ANN401  # a tensor or whatever numpy takes
-    array = np.asarray(tensor.detach().cpu().numpy() if hasattr(tensor, "detach") else tensor)
-    if array.dtype.hasobject:
-        raise UserError("the Data object holds Python objects where numbers should be", fix="give tensors")
-    return array
-
-
-def _edge_index(data: Any) -> NDArray[Any]:  # noqa: ANN401
-    edge_index = getattr(data, "edge_index", None)
-    if edge_index is not None:
-        return _numpy(edge_index)
-    adjacency = _required(data, "adj_t")  # rows are destinations
-    if hasattr(adjacency, "coo"):  # torch_sparse.SparseTensor
-        row, column, _ = adjacency.coo()
-        return np.stack([_numpy(column), _numpy(row)])
-    destinations_and_sources = _numpy(adjacency.to_sparse_coo().coalesce().indices())
-    return destinations_and_sources[::-1]
-
-
 def _edge_arrays(data: Any) -> dict[str, NDArray[Any]]:  # noqa: ANN401
     given = {name: getattr(data, name, None) for name in ("edge_weight", "edge_attr")}
     if getattr(data, "edge_index", None) is None:
-        adjacency = _required(data, "adj_t")
+        adjacency = required(data, "adj_t")
         is_torch_sparse = hasattr(adjacency, "coo")
         weights = adjacency.coo()[2] if is_torch_sparse else adjacency.to_sparse_coo().coalesce().values()
         given["edge_weight"] = None if weights is None or (weights == 1).all() else weights  # 1: what PyG fills in
-    return {name: _numpy(values) for name, values in given.items() if values is not None}
-
-
-def _features(x: Any) -> Features:  # noqa: ANN401  # a Tensor; its sparse methods are untyped
-    import torch
-
-    if x.layout != torch.strided:
-        coo = x.to_sparse_coo().coalesce()  # rows ascend
-        rows, columns = _numpy(coo.indices())
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=x.shape[0]))])
-        return sparse(indptr, columns, _numpy(coo.values()), x.shape[1])
-    if x.dtype == torch.bfloat16:
-        return DenseFeatures(_numpy(x.contiguous().view(torch.uint16)), "bfloat16")
-    return dense(_numpy(x))
+    return {name: as_numpy(values) for name, values in given.items() if values is not None}
 
 
 def _split(data: Any, num_nodes: int) -> tuple[NDArray[np.int8], str]:  # noqa: ANN401
     given = {name: getattr(data, f"{name}_mask", None) for name in _SPLITS}
-    masks, note = first_columns({name: _numpy(mask) for name, mask in given.items() if mask is not None})
+    masks, note = first_columns({name: as_numpy(mask) for name, mask in given.items() if mask is not None})
     if "train" not in masks:
         raise UserError(
             "the Data object has no train_mask",

@@ -1,0 +1,42 @@
+"""Graphs whose nodes and edges have types: what the planner knows of them."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+
+from graphmill.base.errors import UserError
+from graphmill.spec.kinds.kind import DatasetInfo
+
+EDGE_TYPE: Final = "edge_type"
+"""Name of the last column of a typed graph's edge features: the number of each edge's type."""
+
+
+class TypedInfo(DatasetInfo):
+    """Names of the types, in the order of their numbers; none of a graph without types."""
+
+    edge_types: tuple[str, ...] = Field((), description='as "source:name:target", where * is nodes of several types')
+    node_types: tuple[str, ...] = ()
+
+    @model_serializer(mode="wrap")
+    def _without_absent_types(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without them if there are none, as in plans that were made before graphs had types."""
+        known: dict[str, Any] = handler(self)
+        if not self.edge_types:
+            known.pop("edge_types", None)
+            known.pop("node_types", None)
+        return known
+
+
+def plain_features(edge_features: Sequence[str], edge_types: Sequence[str]) -> tuple[str, ...]:
+    """The columns of edge features that are numbers, and no type."""
+    return tuple(edge_features[:-1] if edge_types else edge_features)
+
+
+def no_union_of_types(dataset: str, option: str = "dataset.undirected") -> UserError:
+    """The error where features of edges are asked of the union of both directions of a typed graph."""
+    return UserError(
+        f"{option} is true, but the edges of {dataset} have types, and the other direction of an edge would have none",
+        fix=f"set {option}=false; for messages in both directions prepare the graph with"
+        " -o reverse_relations=true, which adds rev_NAME for each relation NAME",
+    )
