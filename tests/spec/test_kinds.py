@@ -18,6 +18,7 @@ ALLOWED = {
     "spec/kinds/__init__.py": "the closed tuple",
     "spec/assignment_data.py": "the part of a page that is about data",
     "spec/fetching.py": "the part of a page that is about graphs in parts",
+    "spec/node_sizes.py": "the part of a page that is formulas",
     "__init__.py": "the solver, a library of that name",
     "report/scaling_points.py": "the header of the predecessor's scaling tables, promised as it is",
     "report/sensitivity.py": "the same names in the table of a sensitivity study",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from graphmill.base.errors import UserError
 from graphmill.spec import world
 from graphmill.spec.batch import BatchBudget
-from graphmill.spec.kinds.node_classification import NodeAttentionSpec
+from graphmill.spec.node_models import NodeAttentionSpec
 from graphmill.spec.plan import MachineInfo
 from graphmill.spec.roles import RolesSpec
 from graphmill.spec.world import World, effect_of, in_words, ranks_at, stretches_of, world_of

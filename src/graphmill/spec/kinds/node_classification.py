@@ -1,21 +1,18 @@
 """Node classification: which class is each node of a graph of?"""
 
-import itertools
 from collections.abc import Mapping, Sequence
-from typing import Annotated, ClassVar, Final, Literal, Self
+from typing import ClassVar, Final, Literal, Self
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
 from graphmill.base.errors import AbsentDataError, UserError
-from graphmill.config.frozen import Spec
-from graphmill.spec.attention import AttentionSpec, kept_bytes, refuse_fused
+from graphmill.spec.attention import refuse_fused
 from graphmill.spec.classification import ClassifierLossSpec, CrossEntropySpec, refuse_other_classes
 from graphmill.spec.columns import COMM_MB, Baseline, Layout, Measure
 from graphmill.spec.experiment import (
     CustomModelSpec,
     DatasetSpec,
     Experiment,
-    Fraction,
     TaskSpec,
     TrainSpec,
 )
@@ -26,11 +23,10 @@ from graphmill.spec.kinds.kind import (
     Kind,
     KnownDataset,
     PredictsClasses,
-    Sizes,
-    StepShape,
     TaskPlan,
 )
-from graphmill.spec.parted_memory import PartedGraphSizes, held_bytes, mapped_bytes
+from graphmill.spec.node_models import GraphSageSpec, NodeAttentionSpec, NodeModelSpec
+from graphmill.spec.node_sizes import sizes
 from graphmill.spec.partition import (
     DEFAULT_METHOD,
     PARTS_FOLDER,
@@ -40,7 +36,7 @@ from graphmill.spec.partition import (
     refuse_partition,
 )
 from graphmill.spec.relational import RelationalSpec, refuse_untyped
-from graphmill.spec.synonyms import ALSO_CALLED, HIDDEN_WIDTH
+from graphmill.spec.synonyms import ALSO_CALLED
 from graphmill.spec.typed_graph import TypedInfo, no_union_of_types, plain_features
 
 FeatureTransform = Literal["as_stored", "binary", "row_normalised", "standardised"]
@@ -73,32 +69,6 @@ class GraphDatasetSpec(DatasetSpec):
     )
 
 
-class GraphSageSpec(Spec):
-    """GraphSAGE with mean aggregation (Hamilton et al. 2017, arXiv 1706.02216)."""
-
-    also_called: ClassVar[Mapping[str, str]] = dict.fromkeys(HIDDEN_WIDTH, "model.hidden_channels")
-
-    kind: Literal["graphsage"] = "graphsage"
-    hidden_channels: PositiveInt = Field(256, description="width of every layer but the last")
-    num_layers: PositiveInt = Field(2, description="layers; each reads one hop, so as many as there are fan-outs")
-    dropout: Fraction = Field(0.5, description="probability of dropping a hidden channel")
-    input_dropout: Fraction = Field(0.0, description="probability of dropping an input feature")
-
-
-class NodeAttentionSpec(AttentionSpec):
-    """Attention over sampled neighbours and the node itself, with features of edges if dataset.edge_features asks so.
-
-    gat: Velickovic et al. 2018, arXiv 1710.10903; gatv2: Brody et al. 2022, arXiv 2105.14491. The last layer takes the
-    mean over its heads.
-    """
-
-    num_layers: PositiveInt = Field(2, description="layers; each reads one hop, so as many as there are fan-outs")
-    dropout: Fraction = Field(0.5, description="probability of dropping a channel of what a layer reads")
-
-
-ModelSpec = Annotated[GraphSageSpec | NodeAttentionSpec | RelationalSpec | CustomModelSpec, Field(discriminator="kind")]
-
-
 class SampledTrainSpec(TrainSpec):
     """How to train on sampled neighbourhoods."""
 
@@ -129,7 +99,7 @@ class NodeClassificationExperiment(Experiment):
 
     task: NodeClassificationTaskSpec = NodeClassificationTaskSpec()
     dataset: GraphDatasetSpec = GraphDatasetSpec()
-    model: ModelSpec = GraphSageSpec()
+    model: NodeModelSpec = GraphSageSpec()
     train: SampledTrainSpec = SampledTrainSpec()
     partition: PartitionSpec = PartitionSpec()
 
@@ -174,7 +144,7 @@ class NodeClassificationPlan(TaskPlan):
     undirected: bool
     features: FeatureTransform
     edge_features: EdgeArgument | None = None
-    model: ModelSpec
+    model: NodeModelSpec
     num_neighbors: tuple[int, ...]
     presampled: str | None = Field(None, description="folder of sampled epochs; null: they are sampled in training")
     loss: ClassifierLossSpec = CrossEntropySpec()
@@ -330,101 +300,6 @@ def from_catalogue(experiment: NodeClassificationExperiment, known: KnownDataset
         num_parts=None if parts is None else parts.num_parts,
         **known.sizes,
     )
-
-
-def sizes(plan: NodeClassificationPlan, step: StepShape) -> Sizes:
-    """Parameters of GraphSAGE; nodes and bytes of a sampled neighbourhood, at most."""
-    hops = _nodes_per_hop(plan, step.batch_size)
-    batch, activations = _sampled_bytes(plan, hops)
-    if plan.partition is None or plan.dataset.num_parts is None:
-        return Sizes(_parameters(plan), batch, activations, nodes_per_batch=sum(hops))
-    known = plan.dataset
-    graph = PartedGraphSizes(
-        known.num_nodes,
-        known.num_edges * (2 if plan.undirected else 1),
-        known.num_features,
-        known.has_sparse_features,
-        plan.dataset.num_parts,
-        sum(hops),
-        _drawn_bytes(plan, hops),
-    )
-    return Sizes(
-        _parameters(plan),
-        batch,
-        activations,
-        nodes_per_batch=sum(hops),
-        data_bytes=mapped_bytes(graph, plan.partition, step),
-        index_bytes=held_bytes(graph, plan.partition, step),
-    )
-
-
-def _parameters(plan: NodeClassificationPlan) -> int | None:
-    """GraphSAGE: per layer a weight for the node, one for the mean of its neighbours, and a bias."""
-    if isinstance(plan.model, CustomModelSpec):
-        return None
-    if isinstance(plan.model, NodeAttentionSpec):
-        return _attention_parameters(plan.model, plan)
-    if isinstance(plan.model, RelationalSpec):
-        known, widths = plan.dataset, _relational_widths(plan.model, plan)
-        projection = known.num_features * widths[0] if known.has_sparse_features else 0
-        return projection + plan.model.parameters(widths, len(known.edge_types))
-    hidden = [plan.model.hidden_channels] * (plan.model.num_layers - 1)
-    widths = [plan.dataset.num_features, *hidden, plan.dataset.num_classes]
-    return sum(2 * inner * outer + outer for inner, outer in itertools.pairwise(widths))
-
-
-def _attention_parameters(model: NodeAttentionSpec, plan: NodeClassificationPlan) -> int:
-    inner, edges = [plan.dataset.num_features, *[model.width] * (model.num_layers - 1)], len(plan.edge_columns)
-    hidden = sum(model.parameters_of_layer(width, model.hidden_channels, edges) for width in inner[:-1])
-    return hidden + model.parameters_of_layer(inner[-1], plan.dataset.num_classes, edges, concat=False)
-
-
-def _relational_widths(model: RelationalSpec, plan: NodeClassificationPlan) -> list[int]:
-    known = plan.dataset
-    return model.widths(known.num_features, known.num_classes, has_sparse_features=known.has_sparse_features)
-
-
-def _nodes_per_hop(plan: NodeClassificationPlan, batch_size: int) -> list[int]:
-    """At most: [seeds, hop 1, …]. All neighbours (-1) may be the whole graph."""
-    hops = [min(batch_size, plan.dataset.num_train)]
-    for fanout in plan.num_neighbors:
-        reached = plan.dataset.num_nodes if fanout == -1 else hops[-1] * fanout
-        hops.append(max(0, min(reached, plan.dataset.num_nodes - sum(hops))))
-    return hops
-
-
-def _sampled_bytes(plan: NodeClassificationPlan, hops: Sequence[int]) -> tuple[int, int]:
-    """Bytes of one mini-batch, and of what its backward pass needs."""
-    edges, rows, drawn = _num_drawn(plan, hops), sum(hops[:-1]), _drawn_bytes(plan, hops)
-    inputs = 0 if plan.dataset.has_sparse_features else rows * 2 * plan.dataset.num_features * 4
-    if isinstance(plan.model, NodeAttentionSpec):  # every layer is computed for all nodes of the neighbourhood
-        per_edge = 0 if plan.model.attention == "fused" else 4 * (3 * plan.model.width + 6 * plan.model.heads)
-        per_node = 4 * (6 * plan.model.width + 3 * plan.model.heads) + 4 * plan.dataset.num_features
-        layers = [sum(hops) * per_node + (edges + sum(hops)) * per_edge] * plan.model.num_layers
-        kept = 4 * sum(hops) * plan.model.num_layers * plan.model.width  # what the layers read, and the last one gives
-        activations = kept_bytes(layers, kept, checkpointed=plan.model.checkpoint_activations)
-        return drawn + sum(hops) * plan.dataset.num_features * 4, activations
-    if isinstance(plan.model, RelationalSpec):
-        widths, types = _relational_widths(plan.model, plan), len(plan.dataset.edge_types)
-        x = 0 if plan.dataset.has_sparse_features else sum(hops) * plan.dataset.num_features * 4
-        activations = plan.model.activation_bytes(widths, hops, plan.num_neighbors, types)
-        return drawn + x, activations
-    hidden = plan.model.hidden_channels if isinstance(plan.model, GraphSageSpec) else 0
-    activations = 3 * 4 * sum(sum(hops[:-depth]) * 2 * hidden for depth in range(1, len(hops)))
-    return drawn + inputs, activations
-
-
-def _num_drawn(plan: NodeClassificationPlan, hops: Sequence[int]) -> int:
-    """Edges of a mini-batch, as far as fan-outs say."""
-    of_hops = hops[:-1]
-    draw = itertools.accumulate(of_hops) if isinstance(plan.model, RelationalSpec) else of_hops  # known ones, again
-    return sum(nodes * fanout for nodes, fanout in zip(draw, plan.num_neighbors, strict=True) if fanout > 0)
-
-
-def _drawn_bytes(plan: NodeClassificationPlan, hops: Sequence[int]) -> int:
-    """Of a sampled neighbourhood without features of nodes."""
-    of_edge = 4 + (8 + 4 * len(plan.edge_columns) if plan.edge_columns else 0)
-    return sum(hops) * 8 + sum(hops[:-1]) * 8 + _num_drawn(plan, hops) * of_edge
 
 
 SYNC_ABLATION: Final = Layout(

@@ -15,10 +15,9 @@ from graphmill.nn.standardise import Standardise
 from graphmill.spec.experiment import CustomModelSpec
 from graphmill.spec.kinds.node_classification import (
     EdgeArgument,
-    GraphSageSpec,
-    NodeAttentionSpec,
     NodeClassificationPlan,
 )
+from graphmill.spec.node_models import GraphSageSpec, NodeAttentionSpec
 from graphmill.spec.plan import Plan
 from graphmill.spec.relational import RelationalSpec
 from graphmill.tasks.custom_model import construct, try_out
