@@ -132,7 +132,8 @@ def test_hosts_that_have_their_own_parts_and_no_more(hosts, hosts_file, environ,
         shutil.rmtree(own)  # what is left is what the launcher plans by
     variables = {"PYTHONPATH": environ["PYTHONPATH"], "GRAPHMILL_STAGED_ROOT": near}
     listed = hosts_file(2, ranks=2, environment=variables)
-    command = launch_words(hosts, listed, tmp_path / "logs", *SETTINGS, "-O", f"dataset.name={parts}")
+    of_parts = ("-O", f"dataset.name={parts}", "-O", "partition.seeds=equal")  # as where all is on one machine
+    command = launch_words(hosts, listed, tmp_path / "logs", *SETTINGS, *of_parts)
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=2 * HANG_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     here = [*graphmill, "train", *EXPERIMENT, "--ranks", "4", "--run-id", "here", "--logs-root", str(tmp_path / "logs")]
