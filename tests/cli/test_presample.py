@@ -151,3 +151,14 @@ def test_what_is_not_prepared_cannot_be_sampled(graphmill, tmp_path):
     done = graphmill("presample", "reddit-sage", "--dataset-root", tmp_path)
     assert done.code == 2
     assert "reddit is not prepared" in done.err
+
+
+def test_a_folder_is_inspected(graphmill, toy, tmp_path):
+    assert graphmill("presample", "toy.yaml", "--ranks", "2", "--epochs", "2", "--output", "sampled").code == 0
+    told = json.loads(graphmill("inspect", "sampled", "--json").out)
+    assert (told["epochs"], told["missing_epochs"], told["ranks"]) == (2, [], 2)
+    assert told["bytes"] == sum(file.stat().st_size for file in (tmp_path / "sampled").glob("*.schedule"))
+    (tmp_path / "sampled/epoch_00000.schedule").unlink()
+    shown = graphmill("inspect", "sampled")
+    assert (shown.code, "missing epochs" in shown.out) == (0, True)
+    assert "leave --check out" in graphmill("inspect", "sampled", "--check").err

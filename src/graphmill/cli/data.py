@@ -199,7 +199,8 @@ def inspect(
         str,
         typer.Argument(
             metavar="STORE|PARTS|RUN|FILE",
-            help="A dataset's name or folder, or its parts'; a run id or folder; raw files, if a task reads them.",
+            help="A dataset's name or folder, or its parts'; a run id or folder; a folder of presampled epochs; raw"
+            " files, if a task reads them.",
         ),
     ],
     check: Annotated[bool, typer.Option("--check", help="Also read everything and compare checksums.")] = False,
@@ -207,7 +208,7 @@ def inspect(
     logs_root: LogsRoot = Path("logs"),
     json: Json = False,
 ) -> None:
-    """Show what is in a prepared dataset, in its parts, in a run folder, or in raw files.
+    """Show what is in a prepared dataset, in its parts, in a run, in presampled epochs, or in raw files.
 
     Raw files have no checksums: --check reads every record of them, names those that are wrong, and exits with 1.
 
@@ -218,11 +219,16 @@ def inspect(
       graphmill inspect logs/cora-sage-20261121T081500Z
       graphmill inspect data/train.h5 --check
     """
+    from graphmill.cli.presample import show_presampled
+    from graphmill.sample.presampled.schedule import is_presampled
+
     folder, run = store_folder(target, resolved_dataset_root(root)), _run_at(target, logs_root)
     if folder is not None:
         _show_store(folder, check=check, json=json)
     elif run is not None:
         _show_run(run, json=json)
+    elif is_presampled(Path(target)):
+        show_presampled(Path(target), check=check, json=json)
     elif Path(target).exists():
         _show_raw(Path(target), check=check, json=json)
     else:

@@ -132,7 +132,7 @@ def _sampled(folder: "PresampledFolder", source: "EpochSource", num_epochs: int)
     sampler = source.sampler() if missing else None
     for epoch in missing:
         assert sampler is not None
-        with _bar(f"epoch {epoch} of {num_epochs}", folder.num_steps) as tell:
+        with _bar(f"epoch {epoch + 1} of {num_epochs}", folder.num_steps) as tell:
             num_bytes += folder.write(epoch, source.schedule, sampler, tell)
     batches = len(missing) * folder.num_steps * folder.identity.ranks
     return {
@@ -160,3 +160,27 @@ def _bar(title: str, num_steps: int) -> Iterator[Callable[[int, int], None]]:
         yield lambda steps, num_bytes: shown.update(
             task, completed=steps, description=f"sampling {title}, {num_bytes / 2**20:,.0f} MiB"
         )
+
+
+def show_presampled(path: Path, *, check: bool, json: bool) -> None:
+    """What a folder of presampled epochs was sampled with, and which are there: for `inspect`."""
+    from graphmill.sample.presampled.schedule import epochs_in, read_identity
+
+    identity = read_identity(path)
+    if check:
+        raise UserError(
+            f"{path} holds presampled epochs, whose batches are compared with their checksums as a run reads them",
+            fix="leave --check out",
+        )
+    epochs = epochs_in(path)
+    facts = {
+        "folder": str(path),
+        **identity.model_dump(mode="json"),
+        "epochs": len(epochs),
+        "missing_epochs": sorted({*range(1 + max(epochs, default=-1))} - {*epochs}),
+        "bytes": sum(file.stat().st_size for file in epochs.values()),
+    }
+    if json:
+        print_json(facts)
+    else:
+        print_facts([(name.replace("_", " "), value) for name, value in facts.items()], title="presampled epochs")

@@ -129,6 +129,16 @@ class PresampledFolder:
         write_json(self.path / FILE_NAME, self.identity.model_dump(mode="json"))
 
 
+def epochs_in(folder: Path) -> dict[int, Path]:
+    """The files of a folder by epoch, counted from 0. Whether they are damaged is not looked at."""
+    return {int(file.stem.removeprefix("epoch_")): file for file in sorted(folder.glob("epoch_*.schedule"))}
+
+
+def is_presampled(folder: Path) -> bool:
+    """Whether a folder says that it holds presampled epochs."""
+    return (folder / FILE_NAME).is_file()
+
+
 def identity_to_read(folder: Path, wanted: ScheduleIdentity) -> ScheduleIdentity:
     """What a folder was sampled with, if a run that wants `wanted` can read it: for its ranks, or cut for others.
 
