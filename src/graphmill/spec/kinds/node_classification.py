@@ -31,7 +31,7 @@ from graphmill.spec.kinds.kind import (
     StepShape,
     TaskPlan,
 )
-from graphmill.spec.parted_memory import PartedGraphSizes, held_bytes, mapped_bytes
+from graphmill.spec.parted_memory import PartedGraphSizes, evaluation_bytes, held_bytes, mapped_bytes
 from graphmill.spec.partition import (
     DEFAULT_METHOD,
     PARTS_FOLDER,
@@ -319,6 +319,8 @@ def sizes(plan: NodeClassificationPlan, step: StepShape) -> Sizes:
         plan.dataset.num_parts,
         sum(hops),
     )
+    if isinstance(plan.model, GraphSageSpec):  # others are evaluated by batches
+        activations = max(activations, evaluation_bytes(graph, plan.model.hidden_channels))
     return Sizes(
         _parameters(plan),
         batch,
