@@ -14,7 +14,7 @@ where pages of files count which the kernel may drop: those of libraries, of the
 `training`: the same of rank 0 before the evaluation.
 
 With control groups (version 1) the ranks run once more under a limit, each in a group of its own, without swap: what
-the interpreter's group was charged at its peak, and 1.15 times part and cache. Pages of the part are dropped from the
+the interpreter's group was charged at its peak, the least of them, and 1.15 times part and cache. Pages of the part are dropped from the
 page cache before, so that they are charged to who reads them. They must finish. Medians over rounds. Needs root.
 """
 
@@ -127,12 +127,15 @@ def grouped(
     settings: list[str],
     limit_mib: float | None = None,
 ) -> tuple[Peaks, float | None]:
-    """The same, each rank in a group of its own, and the most that one was charged; None: no groups here."""
+    """The same, each rank in a group of its own, and the least that one was charged; None: no groups here.
+
+    The least: who is first to read a library is charged for it, and the others are not.
+    """
     if not supported():
         return peaks_of(options, names, folder, way, settings), None
     with groups([f"graphmill-{name}" for name in names], limit_mib) as made:
         peaks = peaks_of(options, names, folder, way, settings, made)
-        return peaks, max(group.peak_mib for group in made)
+        return peaks, min(group.peak_mib for group in made)
 
 
 def peaks_of(

@@ -167,8 +167,8 @@ def parts_memory(result: dict[str, Any]) -> str:
     """What a rank takes beyond the interpreter, beside its part and cache."""
     lines = [
         "**Memory of a rank in parts**: topology in parts too, four ranks on four hosts, MiB. *interpreter*: a rank"
-        " that trains the same model on a graph of 100 nodes; *mapped*: `ru_maxrss`, pages of files included, over part and"
-        " cache, as is *with evaluation*; *own*: anonymous and shared pages beyond the interpreter's and the cache."
+        " that trains the same model on a graph of 100 nodes; *mapped*: `ru_maxrss`, pages of files included, over part"
+        " and cache, as is *with evaluation*; *own*: anonymous and shared pages beyond the interpreter's and the cache."
         " *limit*: the ranks finish in control groups of that much, 1.15 times part and cache above the interpreter's"
         " charge, without swap\n",
         "| graph | rounds | part | cache | interpreter | training | mapped ÷ (part + cache) | with evaluation | own |"
