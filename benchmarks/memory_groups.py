@@ -1,11 +1,14 @@
 """Control groups of memory (version 1) for processes that are measured, below the group of this process."""
 
+import errno
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup/memory")
+_ENDS_WITHIN_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,19 @@ def groups(names: Sequence[str], limit_mib: float | None = None) -> Iterator[lis
         yield made
     finally:
         for group in made:
-            group.path.rmdir()
+            _remove(group.path)
+
+
+def _remove(path: Path) -> None:
+    """What a rank started, as the monitor, may end after it."""
+    give_up = time.monotonic() + _ENDS_WITHIN_S
+    while True:
+        try:
+            return path.rmdir()
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > give_up:
+                raise
+        time.sleep(0.1)
 
 
 def _own() -> Path | None:

@@ -14,8 +14,9 @@ where pages of files count which the kernel may drop: those of libraries, of the
 `training`: the same of rank 0 before the evaluation.
 
 With control groups (version 1) the ranks run once more under a limit, each in a group of its own, without swap: what
-the interpreter's group was charged at its peak, the least of them, and 1.15 times part and cache. Pages of the part are dropped from the
-page cache before, so that they are charged to who reads them. They must finish. Medians over rounds. Needs root.
+the interpreter's groups were charged at their peaks, the least of them, and 1.15 times part and cache. Pages of the
+part are dropped from the page cache before, so that they are charged to who reads them. They must finish. Medians over
+rounds. Needs root.
 """
 
 import argparse
