@@ -166,17 +166,23 @@ def parts_faults(result: dict[str, Any]) -> str:
 def parts_memory(result: dict[str, Any]) -> str:
     """What a rank takes beyond the interpreter, beside its part and cache."""
     lines = [
-        "**Memory of a rank in parts**: topology in parts too, four ranks on four hosts; *interpreter*: the peak of a"
-        " rank that trains the same model on a graph of 100 nodes\n",
-        "| graph | part MiB | cache MiB | interpreter MiB | peak MiB | (peak - interpreter) ÷ (part + cache) |"
-        " with evaluation |",
-        "|" + "---|" * 7,
+        "**Memory of a rank in parts**: topology in parts too, four ranks on four hosts, MiB. *interpreter*: a rank"
+        " that trains the same model on a graph of 100 nodes; *mapped*: `ru_maxrss`, pages of files included, over part"
+        " and cache, as is *with evaluation*; *own*: anonymous and shared pages beyond the interpreter's and the cache."
+        " *limit*: the ranks finish in control groups of that much, 1.15 times part and cache above the interpreter's"
+        " charge, without swap\n",
+        "| graph | rounds | part | cache | interpreter | training | mapped ÷ (part + cache) | with evaluation | own |"
+        " limit | time under it |",
+        "|" + "---|" * 11,
     ]
     for name, found in result.items():
-        if isinstance(found, dict) and "ratio" in found:
+        if isinstance(found, dict) and "own_over_cache_mib" in found:
+            limit = f"{found['limit_mib']:,.0f}" if "limit_mib" in found else ""
+            times = f"{found['limited_over_free_s']:.2f} times" if "limit_mib" in found else ""
             lines.append(
-                f"| {name} | {found['part_mib']:,.0f} | {found['cache_mib']:,.0f} | {found['interpreter_mib']:,.0f} |"
-                f" {found['training_mib']:,.0f} | {found['ratio']:.2f} | {found['ratio_with_evaluation']:.2f} |"
+                f"| {name} | {found['rounds']} | {found['part_mib']:,.0f} | {found['cache_mib']:,.0f} |"
+                f" {found['interpreter_mib']:,.0f} | {found['training_mib']:,.0f} | {found['ratio']:.2f} |"
+                f" {found['ratio_with_evaluation']:.2f} | {found['own_over_cache_mib']:,.0f} | {limit} | {times} |"
             )
     return "\n".join([*lines, "", source(result, "python benchmarks/parts_memory.py --dataset-root FOLDER")])
 

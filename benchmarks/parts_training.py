@@ -148,9 +148,14 @@ def used_s(pid: int) -> float:
 
 @contextmanager
 def started_ranks(
-    options: argparse.Namespace, names: list[str], folder: Path, way: str, settings: Sequence[str] = ()
+    options: argparse.Namespace,
+    names: list[str],
+    folder: Path,
+    way: str,
+    settings: Sequence[str] = (),
+    before: Sequence[list[str]] = (),
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Four ranks, each in its namespace; ended at the latest when the block is left."""
+    """Four ranks, each in its namespace; ended at the latest when the block is left. `before`: words before each."""
     folder.mkdir()
     (folder / "parts.yaml").write_text(EXPERIMENT)
     overrides = [f"dataset.name={options.dataset if way == 'whole' else options.parts}", *WAYS[way]]
@@ -164,7 +169,7 @@ def started_ranks(
     logs = [(folder / f"{rank}.log").open("w") for rank in range(RANKS)]
     ranks = [
         subprocess.Popen(
-            ["ip", "netns", "exec", name, *command],
+            [*(before[rank] if before else []), "ip", "netns", "exec", name, *command],
             env={**os.environ, **shared, "RANK": str(rank)},
             stdout=logs[rank],
             stderr=subprocess.STDOUT,

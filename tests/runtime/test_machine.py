@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,3 +84,27 @@ def test_less_than_a_core_is_a_core(monkeypatch):
 def test_free_disk_of_a_folder_that_is_not_there_yet(tmp_path):
     assert free_disk_bytes(tmp_path / "a" / "b") > 0
     assert free_disk_bytes(Path("relative/and/new")) > 0
+
+
+def test_memory_that_was_freed_goes_back_to_the_kernel():
+    """Also where the last of what was allocated is still used, which keeps the end of the heap where it is."""
+    program = """
+import ctypes
+from graphmill.runtime.machine import return_free_memory
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+blocks = [libc.malloc(1 << 16) for _ in range(800)]
+for block in blocks:
+    ctypes.memset(block, 1, 1 << 16)
+for block in blocks[:-1]:
+    libc.free(ctypes.c_void_p(block))
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1])
+
+before = resident()
+return_free_memory()
+assert (before - resident()) * 4096 > 40 << 20, (before, resident())
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,11 +1,13 @@
 """Formulas, against published numbers of the sync-ablation scripts and against counting by hand."""
 
+import dataclasses
 import math
 
 import pytest
 
 from graphmill.spec.kinds.node_classification import GraphInfo, NodeClassificationExperiment
 from graphmill.spec.modelled import modelled
+from graphmill.spec.parted_memory import PartedGraphSizes, evaluation_bytes
 from graphmill.spec.plan import MachineInfo, resolve
 
 REDDIT = GraphInfo(
@@ -115,6 +117,14 @@ def test_a_rank_holds_its_cache_as_far_as_rows_are_remote():
     assert alone[0] == alone[1], "both ranks read all parts"
     capped, without = (parted(cache=cache).memory for cache in ({"policy": "degree", "ratio": 0.1, "mib": 1}, NO_CACHE))
     assert capped.data_mib - without.data_mib == pytest.approx(1)
+
+
+def test_an_evaluation_over_parts_takes_blocks_of_bounded_size_whatever_the_graph_holds():
+    """Five arrays of 16 MiB at most, of a layer's rows if these are fewer; or a step's activations if they are more."""
+    small = PartedGraphSizes(1000, 10_000, 64, is_sparse=False, num_parts=4, nodes_per_batch=10)
+    assert evaluation_bytes(small, 128) == 5 * 1000 * 128 * 4
+    assert evaluation_bytes(dataclasses.replace(small, num_nodes=10**9), 128) == 5 << 24
+    assert parted().memory.activations_mib >= 80
 
 
 def test_a_window_holds_the_rows_of_its_batches():

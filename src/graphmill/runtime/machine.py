@@ -1,5 +1,6 @@
 """What does this machine have: cores, memory, GPUs, disk. Measured without torch."""
 
+import ctypes
 import os
 import platform
 import shutil
@@ -119,6 +120,16 @@ def peak_bytes() -> int:
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
     return int(line.split()[1]) * 1024
+
+
+def return_free_memory() -> None:
+    """Give pages of the heap that nothing uses back to the kernel, where the C library can (glibc).
+
+    It keeps what is freed below what is not: after many arrays of some MiB at once that is most of them, for good.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _memory() -> tuple[int, int]:

@@ -8,7 +8,7 @@ from graphmill.spec.attention import kept_bytes
 from graphmill.spec.experiment import CustomModelSpec
 from graphmill.spec.kinds.kind import Sizes, StepShape
 from graphmill.spec.node_models import GraphSageSpec, NodeAttentionSpec
-from graphmill.spec.parted_memory import PartedGraphSizes, held_bytes, mapped_bytes
+from graphmill.spec.parted_memory import PartedGraphSizes, evaluation_bytes, held_bytes, mapped_bytes
 from graphmill.spec.relational import RelationalSpec
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ def sizes(plan: "NodeClassificationPlan", step: StepShape) -> Sizes:
         sum(hops),
         _drawn_bytes(plan, hops),
     )
+    if isinstance(plan.model, GraphSageSpec):  # others are evaluated by batches
+        activations = max(activations, evaluation_bytes(graph, plan.model.hidden_channels))
     return Sizes(
         _parameters(plan),
         batch,

@@ -10,6 +10,7 @@ _IMBALANCE: Final = 1.05  # what `graphmill partition` allows
 _TABLE_ROW: Final = 32  # bytes of an entry of the table that finds a held row, at most
 BLOCK_BYTES: Final = 16 << 20
 """Of the inputs of rows that exact inference over parts computes together, but for a row that alone has more."""
+_OF_EVALUATION: Final = 5  # arrays of that size, at most
 _COPIES: Final = 3  # of a row of a window: as it was received, by node, and in its batch
 _MOVED: Final = 2  # copies of a row that stays, while it moves to the table of the next window
 
@@ -59,6 +60,15 @@ def held_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -
     features, table = _cache_bytes(graph, asked, step)
     own = table + (0 if asked.placement == "per_host" else features)
     return of_sampler + _COPIES * graph.nodes_per_batch * graph.row_bytes + own
+
+
+def evaluation_bytes(graph: PartedGraphSizes, hidden_channels: int) -> int:
+    """What exact inference holds: of a block its inputs, their means, the rows it gives to others; two hidden layers.
+
+    A layer whose rows take more than `BLOCK_BYTES` is in a file of the host's disk.
+    """
+    width = max(hidden_channels, 0 if graph.is_sparse else graph.num_features)
+    return _OF_EVALUATION * min(BLOCK_BYTES, 4 * width * graph.num_nodes)
 
 
 def _lookahead_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape, cache: LookaheadSpec) -> int:

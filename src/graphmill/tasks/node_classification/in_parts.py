@@ -17,6 +17,7 @@ from graphmill.nn.graphsage import GraphSage
 from graphmill.nn.standardise import Standardise
 from graphmill.partition.parts import LabelsOfSplits, PartedGraph
 from graphmill.partition.placement import Placement
+from graphmill.runtime.machine import return_free_memory
 from graphmill.sample.collect import Fetched, NeighbourSource
 from graphmill.sample.distributed.ahead import AheadFetcher
 from graphmill.sample.distributed.edges import EdgeFetcher
@@ -196,6 +197,7 @@ class GraphInParts:
         row_bytes = int(row_bytes_of(fetcher.features[0]))
         held = budget_of(asked.ratio, asked.mib).cut(order, self.shares.book.num_nodes, row_bytes)
         hold(fetcher, held.astype(np.int64))
+        return_free_memory()  # messages that filled the cache
 
     def _ranked(self, policy: StaticPolicy) -> NDArray[Any]:
         own, seeds = self.own, self.nodes_in("train")
