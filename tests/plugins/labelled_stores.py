@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from graphmill.graph.features import dense, sparse
+from graphmill.graph.typed import ANY, RawTypes, Relation
 from graphmill.partition.parts import PartedGraph
 from graphmill.partition.split import Shown, Wanted, choose, split_store
 from graphmill.tasks.node_classification.labelled import LabelledGraph
@@ -13,9 +14,20 @@ from graphmill.tasks.node_classification.store import LabelledGraphStore, write_
 
 
 def made_store(
-    path: Path, *, num_nodes=60, num_edges=240, symmetric=False, is_sparse=False, edge_features=False, seed=0
+    path: Path,
+    *,
+    num_nodes=60,
+    num_edges=240,
+    symmetric=False,
+    is_sparse=False,
+    edge_features=False,
+    typed=False,
+    seed=0,
 ) -> LabelledGraphStore:
-    """A random graph with self-loops, repeated edges and isolated nodes; every node has a row of its own."""
+    """A random graph with self-loops, repeated edges and isolated nodes; every node has a row of its own.
+
+    `typed`: with nodes of two types, and edges of three, many of them parallel.
+    """
     rng = np.random.default_rng(seed)
     busy = max(2, num_nodes * 3 // 4)  # the others have no edge
     edges = rng.integers(0, busy, (2, num_edges))
@@ -41,9 +53,18 @@ def made_store(
             class_names=("a", "b", "c"),
             edge_features=rng.random((edges.shape[1], 2), dtype=np.float32) if edge_features else None,
             edge_feature_names=("first", "second") if edge_features else (),
+            types=types_for(edges, num_nodes) if typed else None,
         ),
         path,
     )
+
+
+def types_for(edges, num_nodes) -> RawTypes:
+    """Nodes of two types in turn; edges of one between them, of two between any."""
+    node_type, edge_type = np.arange(num_nodes) % 2, np.arange(edges.shape[1]) % 3
+    edge_type[(edge_type == 0) & ((edges[0] % 2 == 1) | (edges[1] % 2 == 0))] = 1
+    relations = (Relation("even", "crosses", "odd"), Relation(ANY, "one", ANY), Relation(ANY, "other", ANY))
+    return RawTypes(node_type=node_type, node_names=("even", "odd"), edge_type=edge_type, relations=relations)
 
 
 def no_ranking(topology, parts, seeds_by_part, fanouts):

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import start
+from labelled_stores import made_store
 from waiting import HANG_S
 
 from graphmill.graph.features import dense
@@ -18,7 +19,7 @@ from graphmill.tasks.node_classification.store import write_store
 
 PROGRAMS = Path(__file__).parent / "programs"
 SIZES = {"num_nodes": 1200, "num_edges": 12_000, "features": 7, "classes": 3}
-DATASETS = ("synthetic/sbm", "debian-packages", "edgy")
+DATASETS = ("synthetic/sbm", "debian-packages", "edgy", "typed")
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +29,7 @@ def root(tmp_path_factory) -> Path:
     prepare("synthetic/sbm", root=folder, options=SIZES)
     prepare("debian-packages", root=folder)
     write_store(edgy(), folder / "edgy")
+    made_store(folder / "typed", num_nodes=300, num_edges=6000, edge_features=True, typed=True)
     for dataset in DATASETS:
         for num_parts in (1, 2, 4):
             arguments = ["partition", dataset, "--num-parts", str(num_parts), "--method", "ldg"]

@@ -13,11 +13,11 @@ pytest.importorskip("torch_geometric")
 @pytest.mark.distributed
 @pytest.mark.parametrize(("ranks", "num_parts"), [(1, 4), (2, 2), (2, 4)])
 def test_batches_are_those_of_the_whole_graph(told_by_ranks, ranks, num_parts):
-    """Features dense and sparse, with features of edges, both topologies, with and without a hot cache."""
+    """Features dense and sparse, features and types of edges, both topologies, with and without a hot cache."""
     told = told_by_ranks("loaders.py", ranks, num_parts)
     refusals = [cells.pop("refused") for cells in told]
     for rank, cells in enumerate(told):
-        assert len(cells) == 4 * 2 * 2
+        assert len(cells) == 5 * 2 * 2
         assert not {words: cell["differences"] for words, cell in cells.items() if cell["differences"]}, f"rank {rank}"
         assert all(bool(cell["fetched"]) == (ranks > 1) for cell in cells.values())
     for words in told[0]:
@@ -62,6 +62,11 @@ def test_wrong_options_are_refused(root, options, says):
 def test_a_graph_in_one_piece_is_refused(root):
     with pytest.raises(UserError, match="not partitioned"):
         graphmill.open_partitioned(root / "debian-packages")
+
+
+def test_types_of_both_directions_are_refused(root):
+    with pytest.raises(UserError, match=r"undirected is true, but the edges of typed have types"):
+        graphmill.open_partitioned(root / "parts/typed/2-ldg", undirected=True)
 
 
 def test_a_wrong_split_is_refused(root):

@@ -170,6 +170,86 @@ def test_refusals_name_the_file(tmp_path, arrays, said):
     assert not (tmp_path / "root" / "mine").exists()
 
 
+TYPES = {
+    "edge_index": np.array([[0, 1, 0, 0, 2], [1, 2, 1, 1, 3]]),
+    "edge_type": np.array([0, 1, 2, 0, 0], np.int8),
+    "edge_type_names": np.array(["is a", "has", "near"]),
+}
+KINDS = np.array(["x", "y", "x", "y", "x", "x"])
+
+
+def test_types_of_edges_and_nodes(tmp_path, caplog):
+    store = load(tmp_path, {**PLAIN, **TYPES, "node_type": KINDS})
+    known = store.metadata
+    assert known.relation_names == ("x:is a:y", "y:has:x", "x:near:y")
+    assert [(each.name, each.num_nodes) for each in known.node_types] == [("x", 4), ("y", 2)]
+    assert store.edge_features(undirected=False).values.tolist() == [[0], [2], [1], [0]]
+    assert "typed graph: 3 edge types (x:is a:y, y:has:x, x:near:y)" in caplog.text
+    assert "(1 were)" in caplog.text
+    assert "-o typed=false" in caplog.text
+    assert dict(store.described())["edge types"] == "3: x:is a:y 2, y:has:x 1, x:near:y 1"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "names"),
+    [
+        ({"node_type": np.array([1, 0, 1, 0, 1, 1]), "node_type_names": np.array(["y", "x"])}, ("y", "x")),
+        ({"pos": KINDS}, ("x", "y")),  # WordNet's parts of speech
+        ({"pos": np.ones((N, 3))}, ("node",)),  # positions in space
+        ({}, ("node",)),
+    ],
+)
+def test_forms_of_node_types(tmp_path, nodes, names):
+    assert load(tmp_path, {**PLAIN, **TYPES, **nodes}).metadata.node_type_names == names
+
+
+def test_without_types_if_asked(tmp_path, caplog):
+    store = load(tmp_path, {**PLAIN, **TYPES}, typed=False)
+    assert "typed=false" in caplog.text
+    plain = prepare("plain", root=tmp_path, from_path=_saved(tmp_path, {**PLAIN, "edge_index": TYPES["edge_index"]}))
+    assert store.metadata.edge_types == ()
+    assert store.metadata.arrays == plain.metadata.arrays
+
+
+def test_types_of_edges_without_names_are_no_types(tmp_path, caplog):
+    store = load(tmp_path, {**PLAIN, **{key: TYPES[key] for key in ("edge_index", "edge_type")}, "pos": KINDS})
+    assert store.metadata.edge_types == ()
+    assert "not used: edge_type, pos of graph.npz" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"edge_type": np.array([0, 1])}, r"key edge_type: int64 \[2\] for 5 edges"),
+        ({"edge_type": np.array([0, 1, 2, 3, 0])}, "types 0 to 3, and there are names of 3"),
+        ({"edge_type": np.zeros(5)}, "key edge_type: float64"),
+        ({"edge_type_names": np.array(["a", "b", "a"])}, "key edge_type_names: .*"),
+        ({"node_type": KINDS[:4]}, r"key node_type: <U1 \[4\] for 6 nodes"),
+        ({"node_type": np.arange(6)}, "numbers without node_type_names"),
+        ({"edge_index": np.array([[0, 9, 0, 0, 2], [1, 2, 1, 1, 3]])}, "edge 1 is 9 → 2"),
+    ],
+)
+def test_types_that_do_not_fit(tmp_path, change, said):
+    with pytest.raises(UserError, match=said):
+        load(tmp_path, {**PLAIN, **TYPES, **change})
+
+
+def test_the_other_direction_on_request(tmp_path):
+    known = load(tmp_path, {**PLAIN, **TYPES, "node_type": KINDS}, reverse_relations=True).metadata
+    assert known.relation_names[3:] == ("y:rev_is a:x", "x:rev_has:y", "y:rev_near:x")
+    assert known.num_edges == 8
+    with pytest.raises(UserError, match="holds a prepared dataset"):
+        prepare("mine", root=tmp_path / "root", reverse_relations=True)
+    with pytest.raises(UserError, match="has no edge types"):
+        prepare("plain", root=tmp_path, from_path=_saved(tmp_path, PLAIN), reverse_relations=True)
+
+
+def _saved(tmp_path, arrays):
+    path = tmp_path / "other.npz"
+    np.savez(path, **arrays)
+    return path
+
+
 def test_a_pickle_is_not_loaded(tmp_path):
     with pytest.raises(UserError, match="key y: it cannot be read: it holds Python objects"):
         load(tmp_path, PLAIN | {"y": np.array([{}] * N, dtype=object)})

@@ -44,7 +44,7 @@ def same_as_pyg(store, data):
         ("cora", 2_708, 10_556, 0, 0, (140, 500, 1_000, 1_068)),
         ("citeseer", 3_327, 9_104, 0, 0, (120, 500, 1_000, 1_707)),
         ("pubmed", 19_717, 88_648, 0, 0, (60, 500, 1_000, 18_157)),
-        ("wordnet31", 117_791, 362_200, 16_003, 9, (70_674, 23_558, 23_559, 0)),
+        ("wordnet31", 117_791, 365_119, 13_084, 9, (70_674, 23_558, 23_559, 0)),
         ("debian_packages", 97_166, 561_767, 0, 0, (59_950, 11_994, 25_222, 0)),
     ],
 )
@@ -64,6 +64,18 @@ def test_npz(tmp_path, shared_data, file, nodes, edges, duplicates, loops, split
         assert np.array_equal(store.nodes_in("val"), np.flatnonzero(arrays["val_mask"]))
         assert np.array_equal(store.features.indices, arrays["x_indices"])
         assert np.array_equal(store.features.values, arrays["x_data"])
+
+
+def test_wordnet_with_and_without_types(tmp_path, shared_data):
+    """Models without types that read both directions see the same graph."""
+    path = shared_data("nodes/wordnet31.npz")
+    typed = prepare("typed", root=tmp_path, from_path=path)
+    plain = prepare("plain", root=tmp_path, from_path=path, typed=False)
+    assert [each.name for each in typed.metadata.node_types] == ["a", "n", "r", "v"]
+    assert len(typed.metadata.edge_types) == 26
+    assert (plain.metadata.num_edges, plain.metadata.num_duplicate_edges) == (362_200, 16_003)
+    for name in ("undirected_indptr", "undirected_indices", "x_indptr", "x_indices", "x_values", "y", "split"):
+        assert typed.metadata.arrays[name] == plain.metadata.arrays[name]
 
 
 def test_planetoid_raw_is_what_pyg_reads(tmp_path, shared_data):

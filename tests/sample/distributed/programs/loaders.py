@@ -23,7 +23,7 @@ from graphmill.train.worker import leave
 
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 OUT, ROOT, NUM_PARTS = Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
-NAMES = ("x", "edge_index", "n_id", "e_id", "edge_attr")
+NAMES = ("x", "edge_index", "n_id", "e_id", "edge_attr", "edge_type", "node_type")
 OPTIONS = {"num_neighbors": [4, 3], "seed": 5, "num_threads": 1}
 
 
@@ -47,6 +47,9 @@ def whole(name: str, *, undirected: bool) -> Data:
     if store.metadata.edge_features:
         edges = store.edge_features(undirected=undirected)
         data.edge_attr = torch.from_numpy(edges.values[edges.rows_of(torch.arange(data.num_edges).numpy())].copy())
+    if store.metadata.edge_types:
+        data.edge_attr, data.edge_type = data.edge_attr[:, :-1], data.edge_attr[:, -1].long()
+        data.node_type = torch.from_numpy(store.node_type.astype("int64"))
     return data
 
 
@@ -100,7 +103,8 @@ def main() -> None:
     dist.init_process_group("gloo", store=dist.FileStore(sys.argv[1], RANKS), rank=RANK, world_size=RANKS)
     torch.set_num_threads(1)
     found: dict[str, Any] = {}
-    for name, undirected in (("synthetic/sbm", False), ("debian-packages", True), ("edgy", False), ("edgy", True)):
+    graphs = (("synthetic/sbm", False), ("debian-packages", True), ("edgy", False), ("edgy", True), ("typed", False))
+    for name, undirected in graphs:
         data = whole(name, undirected=undirected)
         nodes = graphmill.open_partitioned(ROOT / f"parts/{name}/{NUM_PARTS}-ldg").nodes_in("train")
         nodes = nodes[torch.randperm(len(nodes), generator=torch.Generator().manual_seed(1))][:70]

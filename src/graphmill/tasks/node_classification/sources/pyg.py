@@ -1,4 +1,4 @@
-"""A PyG `Data` object, and PyG's own dataset classes by name. torch is imported by `tensors.py` alone, once it is called."""
+"""A PyG `Data` object, and PyG's own dataset classes by name. Only `tensors.py` imports torch, once it is called."""
 
 import importlib
 import inspect
