@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 from graphmill.graph.store import GraphStore
 from graphmill.partition.methods.files import row_blocks
 from graphmill.partition.problem import Parts
+from graphmill.partition.streams import ArrayReader
 
 _ENTRIES_AT_A_TIME: Final = 2**22
 
@@ -38,12 +39,13 @@ def types_in_parts(store: GraphStore, parts: Parts, num_parts: int) -> TypesInPa
     if not edges:
         return None
     pairs = np.bincount(store.node_type.astype(np.int64) * num_parts + parts, minlength=len(nodes) * num_parts)
-    topology, values = store.topology(undirected=False), store.edge_features(undirected=False).values
-    cut = np.zeros(len(edges), dtype=np.int64)
-    for start, stop in row_blocks(topology.indptr, _ENTRIES_AT_A_TIME):
-        first, last = int(topology.indptr[start]), int(topology.indptr[stop])
-        owners = np.repeat(parts[start:stop], np.diff(topology.indptr[start : stop + 1]))
-        is_cut = parts[topology.indices[first:last]] != owners
-        cut += np.bincount(values[first:last, -1][is_cut].astype(np.int64), minlength=len(edges))
+    topology, cut = store.topology(undirected=False), np.zeros(len(edges), dtype=np.int64)
+    with ArrayReader(store.path / "edge_attr.npy", store.metadata.arrays["edge_attr"]) as features:
+        for start, stop in row_blocks(topology.indptr, _ENTRIES_AT_A_TIME):
+            first, last = int(topology.indptr[start]), int(topology.indptr[stop])
+            owners = np.repeat(parts[start:stop], np.diff(topology.indptr[start : stop + 1]))
+            is_cut = parts[topology.indices[first:last]] != owners
+            column = features.read(last - first)[:, -1]
+            cut += np.bincount(column[is_cut].astype(np.int64), minlength=len(edges))
     by_type = tuple(map(tuple, pairs.reshape(len(nodes), num_parts).tolist()))
     return TypesInParts(nodes=by_type, cut_edges=tuple(cut.tolist()))
