@@ -131,7 +131,11 @@ def test_a_section_is_replaced_as_a_whole(file):
             '{f}:3: train.sync.scheme is "local-sgd", but it is one of',
             "set train.sync.scheme=local_sgd",
         ),
-        ("model:\n  kind: gcn\n", '{f}:2: model.kind is "gcn", but it is one of graphsage, gat, gatv2, rgcn, custom', None),
+        (
+            "model:\n  kind: gcn\n",
+            '{f}:2: model.kind is "gcn", but it is one of graphsage, gat, gatv2, rgcn, custom',
+            None,
+        ),
         (
             "model:\n  target: a.B\n",
             "{f}:2: model.target belongs to model.kind=custom, but model.kind is graphsage",
