@@ -73,8 +73,8 @@ def refuse_untyped(model: object, dataset: TypedInfo, *, undirected: bool) -> No
     if not count:
         raise UserError(
             f"model.kind is rgcn, which has matrices for types of edges, and the edges of {dataset.name} have no types",
-            fix="name a graph that was prepared with types (graphmill inspect says whether one was), or set"
-            " model.kind=graphsage, gat or gatv2",
+            fix="name a graph that has types (graphmill inspect NAME shows them; prepare reads them from a .npz file"
+            " with edge_type and edge_type_names), or set model.kind=graphsage, gat or gatv2",
         )
     if undirected:
         raise no_union_of_types(dataset.name)
