@@ -111,7 +111,7 @@ def test_another_partition_in_the_place_is_kept_unless_forced(graphmill, data):
 
 
 def test_hot_nodes_are_ranked_if_fanouts_are_given(graphmill, data):
-    words = ("partition", "random", "--num-parts", "2", "--method", "ldg", "--fanouts", "3", "--fanouts", "2")
+    words = ("partition", "random", "--num-parts", "2", "--method", "ldg", "--fanouts", "3", "2")
     assert graphmill(*words).code == 0
     known = json.loads(graphmill("inspect", "parts/random/2-ldg", "--json").out)
     assert known["fanouts"] == [3, 2]

@@ -128,7 +128,11 @@ def test_a_section_is_replaced_as_a_whole(file):
         ("train:\n  ranks: autoo\n", '{f}:2: train.ranks is "autoo", but it takes', "set train.ranks=auto"),
         ("train:\n  optimizer:\n    lr: -1\n", "{f}:3: train.optimizer.lr is -1, but it takes a number > 0", None),
         ("train: 3\n", "{f}:1: train is 3, but it is a section of keys", "set its keys, for example train.ranks=auto"),
-        ("train:\n  sync: local_sgd\n", '{f}:2: train.sync is "local_sgd", but it is a section of keys', None),
+        (
+            "train:\n  sync: local_sgd\n",
+            '{f}:2: train.sync is "local_sgd", but it is a section of keys',
+            "set its keys, for example train.sync.scheme=local_sgd",
+        ),
         (
             "train:\n  sync:\n    scheme: local-sgd\n",
             '{f}:3: train.sync.scheme is "local-sgd", but it is one of',

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperCommand
 
 from graphmill.base.errors import UserError
 from graphmill.cli.options import DatasetRoot, Json, resolved_dataset_root
@@ -29,10 +30,24 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_FANOUTS = "--fanouts"
+
+
+class PartitionCommand(TyperCommand):
+    """Reads `--fanouts 15 10 5`, which typer cannot, as `--fanouts 15 --fanouts 10 --fanouts 5`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
+        """Repeat the option before each further number."""
+        words: list[str] = []
+        for word in args:
+            follows = words[-2:-1] == [_FANOUTS] and word.removeprefix("-").isdecimal()
+            words += [_FANOUTS, word] if follows else [word]
+        return super().parse_args(ctx, words)
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command()(partition)
+    app.command(cls=PartitionCommand)(partition)
 
 
 def partition(
@@ -63,10 +78,10 @@ def partition(
     fanouts: Annotated[
         list[int] | None,
         typer.Option(
-            "--fanouts",
-            metavar="K",
+            _FANOUTS,
+            metavar="K …",
             show_default=False,
-            help="Also rank hot nodes of other parts for sampling with this fan-out. Repeat it, first hop first.",
+            help="Also rank hot nodes of other parts for sampling with these fan-outs, first hop first.",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a partition of that name.")] = False,
@@ -87,7 +102,7 @@ def partition(
     Example:
       graphmill partition debian-packages --num-parts 4
       graphmill partition ogbn-products --num-parts 8 --method metis --seed 1
-      graphmill partition ogbn-products --num-parts 2 --fanouts 15 --fanouts 10 --fanouts 5
+      graphmill partition ogbn-products --num-parts 2 --fanouts 15 10 5
       graphmill partition ogbn-papers100M --num-parts 16 --dry-run
     """
     from graphmill.partition.split import choose
@@ -204,7 +219,7 @@ def _wanted(num_parts: int, method: str, balance: str | None, seed: int, fanouts
             raise UserError(f"--{flag} {value!r} is none of {', '.join(known)}", fix=f"--{flag} {match or known[0]}")
         given[flag] = value
     if any(fanout == 0 or fanout < -1 for fanout in given["fanouts"]):
-        raise UserError("a fan-out is at least 1, or -1 for all in-neighbours", fix="--fanouts 15 --fanouts 10")
+        raise UserError("a fan-out is at least 1, or -1 for all in-neighbours", fix="--fanouts 15 10")
     return Wanted(**given)
 
 

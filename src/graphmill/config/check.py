@@ -243,6 +243,10 @@ def _tags(model: Model, section: str) -> list[str]:
 def _wrong_value(detail: ErrorDetails, key: str, field: FieldInfo) -> tuple[str, str]:
     if section_members(field):
         shown, example = _shown(detail["input"]), _example(key, field)
+        if field.discriminator is not None:
+            words = [each for member in section_members(field) for each in tags_of(member, str(field.discriminator))]
+            near = nearest(str(detail["input"]), words)
+            example = f"{key}.{field.discriminator}={near}" if near else example
         return f"{key} is {shown}, but it is a section of keys", f"set its keys, for example {example}"
     if isinstance(detail["loc"][-1], int):
         return (

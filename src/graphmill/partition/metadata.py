@@ -261,7 +261,7 @@ def again(metadata: PartsMetadata, path: Path) -> str:
     words += [] if known.method == DEFAULT_METHOD else [f"--method {known.method}"]
     words += [] if known.balance == default_balance(known.method) else [f"--balance {known.balance}"]
     words += [f"--seed {known.rng_seed}"] if known.rng_seed else []
-    words += [f"--fanouts {fanout}" for fanout in known.fanouts]
+    words += [f"--fanouts {' '.join(map(str, known.fanouts))}"] if known.fanouts else []
     is_copy = path.parent.name != known.name.rpartition("/")[2]  # which has a name of its own
     words += [] if is_copy or path.name == f"{known.num_parts}-{known.method}" else [f"--name {path.name}"]
     return f"partition the graph again: graphmill partition {known.name} {' '.join(words)} --force"

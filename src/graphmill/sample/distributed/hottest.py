@@ -50,8 +50,8 @@ def _ranked_before(shares: Shares, fanouts: tuple[int, ...], policy: StaticPolic
     if not all(name in metadata.arrays for name in names):
         raise UserError(
             f"the topology is partitioned, so no rank can rank nodes by {policy}, and {path} was made without",
-            fix="partition the graph again with " + " ".join(f"--fanouts {fanout}" for fanout in fanouts) + "; or hold"
-            " no rows by it: partition.cache.policy=presample or lookahead, of a loader cache_ratio=0",
+            fix=f"partition the graph again with --fanouts {' '.join(map(str, fanouts))}; or hold no rows by it:"
+            " partition.cache.policy=presample or lookahead, of a loader cache_ratio=0",
         )
     rankings = [part.array(f"hot/{policy}") for part in shares.parts]
     if len(rankings) == 1:
