@@ -206,7 +206,7 @@ def test_damage_says_what_makes_the_same_parts_again(graphmill, data):
     again = f"graphmill {said.partition('graphmill ')[2].strip()}".split()[1:]
     assert again == [
         *("partition", "random", "--num-parts", "2", "--method", "ldg", "--balance", "edges", "--seed", "3"),
-        *("--fanouts", "4", "--fanouts", "2", "--name", "mine", "--force"),
+        *("--fanouts", "4", "2", "--name", "mine", "--force"),
     ]
     before = json.loads((data / "parts/random/mine/metadata.json").read_text())["checksum"]
     assert graphmill(*again).code == 0
