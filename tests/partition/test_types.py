@@ -10,8 +10,8 @@ from graphmill.graph.write import write_all
 from graphmill.partition import write
 from graphmill.partition.metadata import PartsMetadata, read_parts_metadata
 from graphmill.partition.parts import PartedGraph
-from graphmill.partition.problem import METHODS
 from graphmill.partition.verify import verify_parts
+from graphmill.spec.partition import METHODS
 
 FORMS = [{"edge_features": True}, {"symmetric": True}, {"is_sparse": True}]
 

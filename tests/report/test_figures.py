@@ -194,7 +194,8 @@ def test_a_tex_file_of_the_persons_own_is_compiled_as_it_is():
 def test_only_the_file_that_was_asked_for_is_compiled(small: Path):
     drawn = figures(small, tex_file=Path("plots/sync_ablation_test-data.tex"))
     assert drawn.pdfs == (Path("plots/build/sync_ablation_test-data.pdf"),)
-    assert len(drawn.tex) == 3
+    assert Path("plots/sync_ablation_test-data.tex") in drawn.tex
+    assert len(drawn.tex) > 1, "the others are written, and not compiled"
 
 
 @needs_latexmk

@@ -121,7 +121,7 @@ def test_a_rank_holds_its_cache_as_far_as_rows_are_remote():
 
 def test_an_evaluation_over_parts_takes_blocks_of_bounded_size_whatever_the_graph_holds():
     """Five arrays of 16 MiB at most, of a layer's rows if these are fewer; or a step's activations if they are more."""
-    small = PartedGraphSizes(1000, 10_000, 64, is_sparse=False, num_parts=4, nodes_per_batch=10)
+    small = PartedGraphSizes(1000, 10_000, 64, is_sparse=False, num_parts=4, nodes_per_batch=10, drawn_bytes=0)
     assert evaluation_bytes(small, 128) == 5 * 1000 * 128 * 4
     assert evaluation_bytes(dataclasses.replace(small, num_nodes=10**9), 128) == 5 << 24
     assert parted().memory.activations_mib >= 80
