@@ -59,7 +59,7 @@ def held_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -
         return of_sampler + _lookahead_bytes(graph, asked, step, asked.cache)
     features, table = _cache_bytes(graph, asked, step)
     own = table + (0 if asked.placement == "per_host" else features)
-    return of_sampler + _COPIES * graph.nodes_per_batch * graph.row_bytes + own
+    return of_sampler + _COPIES * graph.nodes_per_batch * graph.row_bytes + own + _announced_bytes(graph, step)
 
 
 def evaluation_bytes(graph: PartedGraphSizes, hidden_channels: int) -> int:
@@ -69,6 +69,11 @@ def evaluation_bytes(graph: PartedGraphSizes, hidden_channels: int) -> int:
     """
     width = max(hidden_channels, 0 if graph.is_sparse else graph.num_features)
     return _OF_EVALUATION * min(BLOCK_BYTES, 4 * width * graph.num_nodes)
+
+
+def _announced_bytes(graph: PartedGraphSizes, step: StepShape) -> int:
+    """Of the batch after the one that is fetched: its neighbourhood, and where its rows are."""
+    return graph.drawn_bytes + 8 * graph.nodes_per_batch if step.ranks > 1 else 0
 
 
 def _lookahead_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape, cache: LookaheadSpec) -> int:

@@ -25,6 +25,9 @@ def test_batches_are_those_of_the_whole_graph(told_by_ranks, ranks, num_parts):
         assert not broken, f"rank {rank}"
         ahead = {words: cell["counted"] for words, cell in cells.items() if "lookahead" in words}
         assert all(of["remote, reused, fetched"] == of["replayed"] for of in ahead.values()), ahead
+        if ranks > 1:
+            of_one = {w: c for w, c in cells.items() if "replicated" in w and "lookahead" not in w}
+            assert all(c["swaps of an epoch"] == c["steps"] + 1 for c in of_one.values()), "a collective a batch"
         asks = {words: cell for words, cell in cells.items() if cell["remote_rows"]}
         assert bool(asks) == (ranks > 1 and num_parts > 1), "each rank reads its own parts only"
         for words, cell in asks.items():

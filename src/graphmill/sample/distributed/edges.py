@@ -1,8 +1,9 @@
 """Features of sampled edges: they are stored with the edge's target, so the owners of the targets are asked."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +11,21 @@ from numpy.typing import NDArray
 from graphmill.graph.edge_features import EdgeRows
 from graphmill.graph.sampled import NodeIds, Sampled
 from graphmill.graph.topology import EdgeIds, index_dtype
+from graphmill.sample.distributed.letters import Bytes, Letters
 from graphmill.sample.distributed.shares import Shares
 from graphmill.sample.distributed.wire import Wire
 
 Ids = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class EdgesAsked:
+    """Whom a window's edges are asked of."""
+
+    order: Ids  # [num_edges]: of the edges of all its batches, by the rank that stores them
+    ends: Ids  # [world_size + 1]: where those of each rank begin in that order
+    nums_edges: list[int]  # of each batch
+    questions: list[Bytes]  # [world_size]: ids of edges, then their targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,21 +36,48 @@ class EdgeFetcher:
     wire: Wire
     columns: Sequence[int]  # of the stored features, in the order in which a model reads them
     undirected: bool
+    _asked: Letters = field(init=False, repr=False)
 
-    def fetch(self, sampled: Sampled) -> EdgeRows:
-        """Of the edges of a batch, in their order [num_edges, num_columns]."""
-        targets = _targets(sampled)
-        order, ends = self.shares.by_server(self.shares.locate(NodeIds(targets)).servers)
-        narrow = targets[order].astype(index_dtype(self.shares.book.num_nodes))
-        edge_ids = sampled.edge_ids[order]
-        asked = self.wire.swap([narrow[begin:end] for begin, end in pairwise(ends)])
-        counts = [len(nodes) for nodes in asked]
-        of_edges = self.wire.swap([edge_ids[begin:end] for begin, end in pairwise(ends)], counts)
-        answers = [self._serve(NodeIds(t.astype(np.int64)), e) for t, e in zip(asked, of_edges, strict=True)]
-        received = np.concatenate(self.wire.swap(answers, np.diff(ends).tolist()))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_asked", Letters(self.wire))
+
+    def fetch(self, window: Sequence[Sampled]) -> list[EdgeRows]:
+        """Of the edges of each batch, in their order [num_edges, num_columns]: ids go to owners, rows come back."""
+        asked = self.ask(window)
+        answers = [self.answer(question) for question in self._asked.swap(asked.questions)]
+        return self.put_together(asked, self.wire.swap(answers, np.diff(asked.ends).tolist()))
+
+    def ask(self, window: Sequence[Sampled]) -> EdgesAsked:
+        """What to ask the ranks for; the rank itself is asked, too."""
+        targets = [_targets(sampled) for sampled in window]
+        of_all = np.concatenate(targets)
+        order, ends = self.shares.by_server(self.shares.locate(NodeIds(of_all)).servers)
+        narrow = of_all[order].astype(self._id_dtype)
+        edge_ids = np.concatenate([sampled.edge_ids for sampled in window])[order]
+        questions = [
+            np.concatenate([edge_ids[begin:end].view(np.uint8), narrow[begin:end].view(np.uint8)])
+            for begin, end in pairwise(ends)
+        ]
+        return EdgesAsked(order, ends, [len(of_one) for of_one in targets], questions)
+
+    def answer(self, question: Bytes) -> EdgeRows:
+        """Rows of the edges that a rank asks for [n, num_columns]."""
+        width = self._id_dtype.itemsize
+        of_ids = len(question) // (8 + width) * 8
+        return self._serve(
+            NodeIds(question[of_ids:].view(self._id_dtype).astype(np.int64)), question[:of_ids].view(np.int64)
+        )
+
+    def put_together(self, asked: EdgesAsked, answers: Sequence[EdgeRows]) -> list[EdgeRows]:
+        """Of each batch the rows of its edges, in their order; `answers` [world_size]."""
+        received = np.concatenate(answers)
         values = np.empty_like(received)
-        values[order] = received
-        return values
+        values[asked.order] = received
+        return np.split(values, np.cumsum(asked.nums_edges)[:-1])
+
+    @property
+    def _id_dtype(self) -> np.dtype[Any]:
+        return np.dtype(index_dtype(self.shares.book.num_nodes))
 
     def _serve(self, targets: NodeIds, edge_ids: EdgeIds) -> EdgeRows:
         found = self.shares.locate(targets)

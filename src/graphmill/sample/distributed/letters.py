@@ -1,10 +1,11 @@
 """Messages whose length the receiver does not know, in one collective: no rank says first how much it will send.
 
 Messages of one kind are about equally long from batch to batch, so both ends of a pair know by the ones before how much
-room the next gets. Its length stands in front of it; what does not fit follows between these two ranks alone.
+room the next gets. Its length stands in front of it; what does not fit follows between these two ranks alone. Rows of
+which both ends know how many there are may travel in front of a message, in the same collective.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,8 +16,33 @@ from graphmill.sample.distributed.wire import Wire
 
 Bytes = NDArray[np.uint8]
 _HEADER: Final = 8
+_ALIGNED: Final = 8
 _SLACK: Final = 16  # a sixteenth more than was needed; and room shrinks by as much, at most, from one to the next
 _SMALL: Final = 1 << 12  # bytes that cost no more than the message itself
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRows:
+    """Rows that travel in front of messages. Nothing is copied: they are written and read where the network does."""
+
+    row_bytes: int
+    to: Sequence[int]  # [world_size]: how many go to each rank; none to the rank itself
+    of: Sequence[int]  # [world_size]: and come from it
+    write: Callable[[int, Bytes], None]  # those for a rank, [to[rank] × row_bytes], into this memory
+
+    @classmethod
+    def none(cls, world_size: int) -> "KnownRows":
+        """Messages travel alone."""
+        return cls(_ALIGNED, [0] * world_size, [0] * world_size, lambda rank, memory: None)
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What all ranks sent here."""
+
+    letters: list[Bytes]  # [world_size]; a rank's own are where they were
+    table: Bytes  # [any, row_bytes]: the rows in front, and among them rows that mean nothing
+    first_rows: NDArray[np.int64]  # [world_size]: of each rank's rows the first in the table
 
 
 @dataclass(slots=True)
@@ -32,26 +58,47 @@ class Letters:
 
     def swap(self, messages: Sequence[NDArray[Any]]) -> list[Bytes]:
         """messages[r] goes to rank r → the bytes that each rank sent here; a rank's own stay where they are."""
-        own, everyone = self.wire.rank, range(self.wire.world_size)
+        return self.swap_behind(KnownRows.none(self.wire.world_size), messages).letters
+
+    def swap_behind(self, rows: KnownRows, messages: Sequence[NDArray[Any]]) -> Received:
+        """The same, with rows in front of the messages. Rooms are of the messages alone."""
         data = [np.ascontiguousarray(message).reshape(-1).view(np.uint8) for message in messages]
         if self.wire.world_size == 1:
-            return data
-        to = [0 if rank == own else _HEADER + self._room_to[rank] for rank in everyone]
-        of = [0 if rank == own else _HEADER + self._room_of[rank] for rank in everyone]
-        sent = np.zeros(sum(to), dtype=np.uint8)
-        begins_to, begins_of = np.cumsum([0, *to]), np.cumsum([0, *of])
-        for rank in everyone:
-            if rank != own:
-                begin = begins_to[rank]
-                fits = data[rank][: self._room_to[rank]]
-                sent[begin : begin + _HEADER] = np.array([len(data[rank])]).view(np.uint8)
-                sent[begin + _HEADER : begin + _HEADER + len(fits)] = fits
+            return Received(data, np.empty((0, rows.row_bytes), np.uint8), np.zeros(1, np.int64))
+        to = self._sizes(rows.row_bytes, rows.to, self._room_to)
+        of = self._sizes(rows.row_bytes, rows.of, self._room_of)
+        sent = self._written(rows, data, to)
         received = self.wire.swap_joined(sent, to, of)
+        begins = np.cumsum([0, *of[:-1]])
+        letters = self._read(received, begins + np.multiply(rows.of, rows.row_bytes), data)
+        return Received(letters, received.reshape(-1, rows.row_bytes), begins // rows.row_bytes)
+
+    def _sizes(self, row_bytes: int, counts: Sequence[int], rooms: Sequence[int]) -> list[int]:
+        """Of what goes to or comes from each rank; full rows, so that what comes is a table."""
+        sizes = [row_bytes * count + _HEADER + room for count, room in zip(counts, rooms, strict=True)]
+        sizes[self.wire.rank] = 0
+        return [-(-size // row_bytes) * row_bytes for size in sizes]
+
+    def _written(self, rows: KnownRows, data: Sequence[Bytes], sizes: Sequence[int]) -> Bytes:
+        sent, begin = np.empty(sum(sizes), dtype=np.uint8), 0
+        for rank, size in enumerate(sizes):
+            if rank != self.wire.rank:
+                memory, length = sent[begin : begin + size], rows.to[rank] * rows.row_bytes
+                rows.write(rank, memory[:length])
+                fits = data[rank][: self._room_to[rank]]
+                memory[length : length + _HEADER] = np.array([len(data[rank])]).view(np.uint8)
+                memory[length + _HEADER : length + _HEADER + len(fits)] = fits
+                memory[length + _HEADER + len(fits) :] = 0
+            begin += size
+        return sent
+
+    def _read(self, received: Bytes, begins: NDArray[np.int64], data: Sequence[Bytes]) -> list[Bytes]:
+        """The messages, of which the first that fit begin here, and the rest is waited for. Rooms move on."""
         found, outgoing, incoming = list(data), dict[int, Bytes](), dict[int, Bytes]()
-        for rank in everyone:
-            if rank != own:
-                length = int(received[begins_of[rank] : begins_of[rank] + _HEADER].view(np.int64)[0])
-                first = begins_of[rank] + _HEADER
+        for rank, begin in enumerate(begins.tolist()):
+            if rank != self.wire.rank:
+                length = int(received[begin : begin + _HEADER].view(np.int64)[0])
+                first = begin + _HEADER
                 found[rank] = received[first : first + min(length, self._room_of[rank])]
                 if length > self._room_of[rank]:
                     incoming[rank] = np.empty(length - self._room_of[rank], dtype=np.uint8)
@@ -64,6 +111,32 @@ class Letters:
             for rank, rest in incoming.items():
                 found[rank] = np.concatenate([found[rank], rest])
         return found
+
+
+def packed(sections: Sequence[NDArray[Any]]) -> Bytes:
+    """Several arrays in one message: their lengths (bytes), then each at a multiple of 8 bytes."""
+    data = [np.ascontiguousarray(section).reshape(-1).view(np.uint8) for section in sections]
+    lengths = np.array([len(section) for section in data])
+    message, begin = np.zeros(int(8 * len(data) + _rounded(lengths).sum()), dtype=np.uint8), 8 * len(data)
+    message[:begin] = lengths.view(np.uint8)
+    for section, size in zip(data, _rounded(lengths).tolist(), strict=True):
+        message[begin : begin + len(section)] = section
+        begin += size
+    return message
+
+
+def unpacked(message: Bytes, num_sections: int) -> list[Bytes]:
+    """The arrays of a message, as bytes."""
+    begin, found = 8 * num_sections, []
+    lengths = message[:begin].view(np.int64)
+    for length, size in zip(lengths.tolist(), _rounded(lengths).tolist(), strict=True):
+        found.append(message[begin : begin + length])
+        begin += size
+    return found
+
+
+def _rounded(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    return -(-lengths // _ALIGNED) * _ALIGNED
 
 
 def _next_room(room: int, length: int) -> int:

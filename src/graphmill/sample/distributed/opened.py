@@ -187,7 +187,8 @@ class PartedLoaderGraph:
         batch.e_id = torch.from_numpy(sampled.edge_ids)
         batch.x = torch.from_numpy(_dense_rows(found.together(self.num_threads)))
         if self._edges is not None:
-            self._fill_edges(batch, torch.from_numpy(self._edges.fetch(sampled)))
+            (columns,) = self._edges.fetch([sampled])
+            self._fill_edges(batch, torch.from_numpy(columns))
         if self._classes is not None:
             batch.y = torch.from_numpy(self._classes[sampled.seeds.ids])
 

@@ -28,7 +28,8 @@ class Wire:
     process_group: dist.ProcessGroup | None  # None: one rank
     sent_bytes: int = 0  # to other ranks, without headers of the network
     received_bytes: int = 0
-    num_swaps: int = 0
+    num_swaps: int = 0  # collectives that carried them
+    num_direct: int = 0  # exchanges between two ranks alone
 
     @classmethod
     def between(cls, rank: int, world_size: int) -> "Wire":
@@ -65,6 +66,7 @@ class Wire:
         sent = torch.from_numpy(rows.reshape(-1).view(np.uint8))
         to_bytes, of_bytes = [count * row_bytes for count in to], [count * row_bytes for count in of]
         dist.all_to_all_single(out, sent, of_bytes, to_bytes, group=self.process_group)
+        self.num_swaps += 1
         self._count(sum(to_bytes), sum(of_bytes))
         return out.numpy().view(rows.dtype).reshape(-1, *rows.shape[1:])
 
@@ -81,17 +83,18 @@ class Wire:
         for work in works:
             assert work is not None, "the rank is of the group"
             work.wait()
+        self.num_direct += 1
         self._count(sum(map(len, outgoing.values())), sum(map(len, incoming.values())))
 
     def _count(self, sent: int, received: int) -> None:
         self.sent_bytes += sent
         self.received_bytes += received
-        self.num_swaps += 1
 
     def _counts(self, mine: Sequence[int]) -> list[int]:
         sent = torch.tensor(mine, dtype=torch.int64)
         received = torch.empty_like(sent)
         dist.all_to_all_single(received, sent, group=self.process_group)
+        self.num_swaps += 1
         self.sent_bytes += 8 * (self.world_size - 1)
         self.received_bytes += 8 * (self.world_size - 1)
         counts: list[int] = received.tolist()

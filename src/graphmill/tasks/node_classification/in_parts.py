@@ -24,6 +24,7 @@ from graphmill.sample.distributed.edges import EdgeFetcher
 from graphmill.sample.distributed.features import FeatureFetcher
 from graphmill.sample.distributed.held import hold
 from graphmill.sample.distributed.hottest import budget_of, ranked, read_most
+from graphmill.sample.distributed.pipelined import PipelinedFetcher
 from graphmill.sample.distributed.rows import all_rows, row_bytes_of
 from graphmill.sample.distributed.sampler import sampler_of
 from graphmill.sample.distributed.shares import Shares
@@ -53,20 +54,22 @@ class PartedTables:
 
     fetcher: FeatureFetcher
     edges: EdgeFetcher | None  # None: the model reads no features of edges
-    ahead: AheadFetcher | None = None  # of windows of an epoch; None: each fetches what is not held
+    ahead: AheadFetcher | None  # of windows of an epoch; None: each fetches what is not held
+    pipelined: PipelinedFetcher
 
     def fetch(self, window: Sequence[Sampled], following: Sequence[Sequence[Sampled]] | None = None) -> list[Fetched]:
         """Of each batch where the rows of its nodes are, and those of its edges in their order."""
-        if self.ahead is None or following is None:
+        if following is not None and self.ahead is None:
+            return self.pipelined.fetch(window, following[0] if following else None)
+        if following is None or self.ahead is None:
             found = self.fetcher.fetch(_nodes_of(window))
         else:
             found = self.ahead.fetch(_nodes_of(window), [_nodes_of(one) for one in following])
         if self.edges is None:
             return [Fetched(of_nodes.tables, of_nodes.rows) for of_nodes in found]
-        values = [self.edges.fetch(sampled) for sampled in window]
         return [
             Fetched(of_nodes.tables, of_nodes.rows, of_edges, all_rows(len(of_edges)))
-            for of_nodes, of_edges in zip(found, values, strict=True)
+            for of_nodes, of_edges in zip(found, self.edges.fetch(window), strict=True)
         ]
 
 
@@ -88,7 +91,7 @@ class GraphInParts:
     wire: Wire = field(init=False)
     tables: PartedTables = field(init=False)
     window: int = field(init=False)
-    horizon: int = field(init=False)
+    windows_ahead: int = field(init=False)
     sampled_together: int = field(init=False)
     is_shared: bool = field(init=False)
     marked: list[int] = field(default_factory=lambda: [0] * 5, init=False)
@@ -108,22 +111,19 @@ class GraphInParts:
         features = tuple(transformed(part.features, own.features) for part in shares.parts)
         edges = EdgeFetcher(shares, wire, own.edge_columns, own.undirected) if own.edge_columns else None
         fetcher = FeatureFetcher(shares, wire, features, self.num_threads)
-        asked, ahead, window, horizon = self.asked.cache, None, 1, 1
+        asked, ahead, window, windows_ahead = self.asked.cache, None, 1, int(group.world_size > 1)
         if isinstance(asked, LookaheadSpec):
             budget = budget_of(asked.ratio, asked.mib)
             max_rows = budget.max_rows(shares.book.num_nodes, int(row_bytes_of(features[0])))
-            ahead, window, horizon = (
-                AheadFetcher(fetcher, Lookahead(max_rows, asked.horizon)),
-                asked.window,
-                asked.horizon,
-            )
+            ahead = AheadFetcher(fetcher, Lookahead(max_rows, asked.horizon))
+            window, windows_ahead = asked.window, asked.horizon - 1
         for name, value in {
             "shares": shares,
             "labels": store.labels,
             "wire": wire,
-            "tables": PartedTables(fetcher, edges, ahead),
+            "tables": PartedTables(fetcher, edges, ahead, PipelinedFetcher(fetcher, edges)),
             "window": window,
-            "horizon": horizon,
+            "windows_ahead": windows_ahead,
             "sampled_together": max(window, _HOPS_TOGETHER) if self.asked.topology == "partitioned" else window,
             "is_shared": group.world_size > 1,
         }.items():

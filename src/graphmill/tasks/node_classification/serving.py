@@ -67,7 +67,7 @@ class BatchServer:
         source = self.task.source
         steps = in_windows(range(first_step, self.plan.calendar.steps_in(epoch)), source.window)
         sampled = ((window, self._sampled(epoch, window)) for window in steps)
-        for (window, one), following in with_following(sampled, source.horizon - 1):
+        for (window, one), following in with_following(sampled, source.windows_ahead):
             yield window, self._batches(one, [its for _, its in following])
 
     def _sampled(self, epoch: int, window: range) -> list[Sampled]:

@@ -62,8 +62,8 @@ class GraphSource(Protocol):
         """Batches whose rows are fetched together."""
 
     @property
-    def horizon(self) -> int:
-        """Windows, counted from the one that is fetched, that are sampled when it is."""
+    def windows_ahead(self) -> int:
+        """Windows that have been sampled, besides the one that is fetched, when it is."""
 
     @property
     def sampled_together(self) -> int:
@@ -103,7 +103,7 @@ class WholeGraph:
 
     assign: None = field(default=None, init=False)
     window: int = field(default=1, init=False)
-    horizon: int = field(default=1, init=False)
+    windows_ahead: int = field(default=0, init=False)
     sampled_together: int = field(default=1, init=False)
     is_shared: bool = field(default=False, init=False)
 

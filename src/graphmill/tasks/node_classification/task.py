@@ -276,7 +276,7 @@ class NodeClassification:
         sampled = self._sampled(epoch, first_step)
         steps = range(first_step, self.plan.calendar.steps_in(epoch))
         in_turn = (list(islice(sampled, len(window))) for window in in_windows(steps, source.window))
-        for window, following in with_following(in_turn, source.horizon - 1):
+        for window, following in with_following(in_turn, source.windows_ahead):
             with spans("fetch" if source.is_shared else "gather"):
                 fetched = source.tables.fetch(window, following)
             for one, its in zip(window, fetched, strict=True):

@@ -114,8 +114,11 @@ def compare() -> dict[str, Any]:
 
 
 def compared(parted: NodeClassification, whole: NodeClassification) -> dict[str, Any]:
-    found = {"differences": list(differences(parted, whole))[:3], **parted.epoch_facts()}
     assert isinstance(parted.source, GraphInParts)
+    before = parted.source.wire.num_swaps  # the cache is filled
+    found = {"differences": list(differences(parted, whole))[:3], **parted.epoch_facts()}
+    found["swaps of an epoch"] = (parted.source.wire.num_swaps - before) / EPOCHS
+    found["steps"] = parted.plan.calendar.steps_in(0)
     if (ahead := parted.source.tables.ahead) is not None:
         counts = parted.source.tables.fetcher.counts
         replayed = replayed_counts(parted, whole, ahead.planner)
