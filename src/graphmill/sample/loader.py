@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill.base.errors import UserError
-from graphmill.graph.sampled import Seeds
+from graphmill.graph.sampled import Sampled
 from graphmill.sample.distributed.opened import PartedLoaderGraph, PartitionedData
+from graphmill.sample.hot.lookahead import with_following
 from graphmill.sample.loader_graph import LoaderGraph, WholeData
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import KeyedOrder, SeedSchedule, contiguous_shares, equal_batch
@@ -119,25 +120,28 @@ class NeighborLoader:
         self._epoch, self._step, self._is_under_way = state["epoch"], state["step"], False
 
     def _make(self, epoch: int, first_step: int) -> Iterator[Any]:
-        for step in range(first_step, len(self)):
-            yield self._batch(self._schedule.seeds(epoch, step, self._graph.rank))
+        steps = range(first_step, len(self))
+        sampled = (self._sampler.sample(self._schedule.seeds(epoch, step, self._graph.rank)) for step in steps)
+        for one, following in with_following(sampled, self._graph.batches_ahead):
+            batch = self._batch(one)
+            self._graph.fill(batch, one, following[0] if following else None)
+            yield batch
 
-    def _batch(self, seeds: Seeds) -> Any:  # noqa: ANN401  # a PyG Data
+    def _batch(self, sampled: Sampled) -> Any:  # noqa: ANN401  # a PyG Data
         from torch_geometric.data import Data  # type: ignore[attr-defined]  # re-exported the old way
 
-        sampled = self._sampler.sample(seeds)
+        ids = sampled.seeds.ids
         node_ids, hops = torch.from_numpy(sampled.node_ids), sampled.blocks[0]
         targets = np.repeat(np.arange(hops.num_rows), np.diff(hops.indptr))
         batch = Data(
             edge_index=torch.stack([torch.from_numpy(hops.indices).long(), torch.from_numpy(targets)]),
             n_id=node_ids,
-            input_id=torch.from_numpy(self._input_id_of(seeds.ids)),
-            batch_size=len(seeds.ids),
+            input_id=torch.from_numpy(self._input_id_of(ids)),
+            batch_size=len(ids),
             num_sampled_nodes=list(sampled.num_nodes_per_hop),
             num_sampled_edges=list(sampled.num_edges_per_hop),
         )
         batch.num_nodes = len(node_ids)
-        self._graph.fill(batch, sampled)
         return batch
 
     def _input_id_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -27,6 +27,7 @@ class LoaderGraph(Protocol):
     num_threads: int
     rank: int
     world_size: int  # ranks that make batches together; all must make equally many
+    batches_ahead: int  # that are sampled, besides the one that is filled, when it is
 
     def sampler(self, fanouts: tuple[int, ...], seed: int) -> NeighbourSource:
         """PyG's way: a node draws once, at the hop that first meets it. It gives edge ids."""
@@ -34,8 +35,8 @@ class LoaderGraph(Protocol):
     def prepare(self, input_ids: NDArray[np.int64], batch_size: int, fanouts: tuple[int, ...], said: str) -> None:
         """Before the first batch. `said`: all that the ranks' loaders must have in common."""
 
-    def fill(self, batch: Any, sampled: Sampled) -> None:  # noqa: ANN401  # a PyG Data
-        """Give a batch its `e_id`, and the attributes of its nodes and edges."""
+    def fill(self, batch: Any, sampled: Sampled, following: Sampled | None) -> None:  # noqa: ANN401  # a PyG Data
+        """Give a batch its `e_id`, and the attributes of its nodes and edges. `following`: the batch ahead, if any."""
 
 
 class WholeData:
@@ -43,6 +44,7 @@ class WholeData:
 
     rank = 0
     world_size = 1
+    batches_ahead = 0
 
     def __init__(self, data: Any, num_threads: int) -> None:  # noqa: ANN401  # a PyG Data
         if getattr(data, "edge_index", None) is None:
@@ -60,7 +62,7 @@ class WholeData:
     def prepare(self, input_ids: NDArray[np.int64], batch_size: int, fanouts: tuple[int, ...], said: str) -> None:
         """Nothing: all rows are here."""
 
-    def fill(self, batch: Any, sampled: Sampled) -> None:  # noqa: ANN401  # a PyG Data
+    def fill(self, batch: Any, sampled: Sampled, following: Sampled | None) -> None:  # noqa: ANN401  # a PyG Data
         """Rows of every node and edge attribute of the data; what belongs to the whole graph is passed on."""
         keep_names(batch, self._data)
         batch.e_id = self._edge_order[torch.from_numpy(sampled.edge_ids)]

@@ -23,9 +23,10 @@ from graphmill.partition.parts import SPLITS, LabelsOfSplits, PartedGraph, Split
 from graphmill.partition.placement import Placement
 from graphmill.sample.collect import NeighbourSource
 from graphmill.sample.distributed.edges import EdgeFetcher
-from graphmill.sample.distributed.features import FeatureFetcher
+from graphmill.sample.distributed.features import FeatureFetcher, RowsOfBatch
 from graphmill.sample.distributed.held import hold
 from graphmill.sample.distributed.hottest import budget_of, ranked
+from graphmill.sample.distributed.pipelined import PipelinedFetcher
 from graphmill.sample.distributed.rows import row_bytes_of
 from graphmill.sample.distributed.sampler import sampler_of
 from graphmill.sample.distributed.shares import Shares
@@ -136,8 +137,9 @@ class PartedLoaderGraph:
     rank: int = field(init=False)
     world_size: int = field(init=False)
     _wire: Wire = field(init=False)
+    batches_ahead: int = field(init=False)
     _fetcher: FeatureFetcher = field(init=False)
-    _edges: EdgeFetcher | None = field(init=False)
+    _pipelined: PipelinedFetcher = field(init=False)
     _classes: LabelsOfSplits | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -147,7 +149,9 @@ class PartedLoaderGraph:
         features = tuple(part.features for part in shares.parts)
         self._fetcher = FeatureFetcher(shares, self._wire, features, self.num_threads)
         columns = range(len(metadata.edge_features))
-        self._edges = EdgeFetcher(shares, self._wire, columns, self.data.undirected) if columns else None
+        edges = EdgeFetcher(shares, self._wire, columns, self.data.undirected) if columns else None
+        self._pipelined = PipelinedFetcher(self._fetcher, edges)
+        self.batches_ahead = int(self.world_size > 1)
 
     def sampler(self, fanouts: tuple[int, ...], seed: int) -> NeighbourSource:
         """Of the whole topology where every host has it, else of the parts of all ranks."""
@@ -178,17 +182,17 @@ class PartedLoaderGraph:
         if self.data.cache_ratio and self.world_size > 1:
             self._hold(np.sort(input_ids), Draws(fanouts=fanouts, batch_size=batch_size))
 
-    def fill(self, batch: Any, sampled: Sampled) -> None:  # noqa: ANN401  # a PyG Data
+    def fill(self, batch: Any, sampled: Sampled, following: Sampled | None) -> None:  # noqa: ANN401  # a PyG Data
         """`x` of all nodes, float32; `y` of the seeds, where all `input_nodes` are in splits; `edge_attr` if any.
 
         Of a typed graph also `node_type` and `edge_type`.
         """
-        (found,) = self._fetcher.fetch([sampled.node_ids])
+        (found,) = self._pipelined.fetch([sampled], None if following is None else [following])
         batch.e_id = torch.from_numpy(sampled.edge_ids)
-        batch.x = torch.from_numpy(_dense_rows(found.together(self.num_threads)))
-        if self._edges is not None:
-            (columns,) = self._edges.fetch([sampled])
-            self._fill_edges(batch, torch.from_numpy(columns))
+        rows = RowsOfBatch(found.features, found.rows)
+        batch.x = torch.from_numpy(_dense_rows(rows.together(self.num_threads)))
+        if self._pipelined.edges is not None:
+            self._fill_edges(batch, torch.from_numpy(found.edge_values))
         if self._classes is not None:
             batch.y = torch.from_numpy(self._classes[sampled.seeds.ids])
 

@@ -64,10 +64,10 @@ class PipelinedFetcher:
 
         Where another window comes than was announced, as in an attempt that stopped within an epoch, it is asked for.
         """
-        if self._pending is None or self._pending[0].window is not window:
+        asked, heard = self._pending or (None, None)
+        if asked is None or heard is None or not _are_same(asked.window, window):
             asked = self._ask(window)
-            self._pending = asked, self._heard(self._firsts.swap(_questions(asked)))
-        asked, heard = self._pending
+            heard = self._heard(self._firsts.swap(_questions(asked)))
         self._pending, coming = None, None if following is None else self._ask(following)
         new, edges, questions = self._swap(asked, heard, coming)
         if coming is not None:
@@ -119,6 +119,10 @@ class PipelinedFetcher:
         if self.edges is None:
             return []
         return [answer.view(np.float32).reshape(-1, len(self.edges.columns)) for answer in answers]
+
+
+def _are_same(one: Sequence[Sampled], other: Sequence[Sampled]) -> bool:
+    return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
 
 
 def _questions(asked: _Asked) -> list[Bytes]:
