@@ -121,8 +121,8 @@ def parts_training(result: dict[str, Any]) -> str:
     """An epoch by each way to get at the parts, against the graph stored whole."""
     lines = [
         "**Training on parts**: GraphSAGE, fan-outs [25, 10], four ranks, each a host in a network namespace of its own"
-        " with one part; medians of runs that take turns. *crossed*: received on an interface beyond what the run on"
-        " the whole graph received, against what the loaders recorded\n",
+        " with one part; medians of runs that take turns. *crossed*: received on the interfaces of all hosts beyond"
+        " what the run on the whole graph received, against what the loaders recorded\n",
     ]
     for name, found in result.items():
         if not isinstance(found, dict) or "ways" not in found:
@@ -134,9 +134,9 @@ def parts_training(result: dict[str, Any]) -> str:
             "|" + "---|" * 9,
         ]
         for way, of in found["ways"].items():
-            ratio, recorded = of["epoch_over_whole"], of["loader_mib"] / found.get("ranks", 4)
+            ratio, recorded = of["epoch_over_whole"], of["loader_mib"]
             work = f"{of['processor_over_whole']['median']:.2f}" if "processor_over_whole" in of else ""
-            crossed = f"{(of['interface_mib'] - whole['interface_mib']) / recorded:.3f}" if recorded else ""
+            crossed = f"{(of['received_mib'] - whole['received_mib']) / recorded:.3f}" if recorded else ""
             lines.append(
                 f"| {way} | {of['epoch_s']:.2f} | {ratio['median']:.2f} ({ratio['q25']:.2f} to {ratio['q75']:.2f}) |"
                 f" {work} | {of['waiting']:.0%} | {of['fetched_rows']:,.0f} | {of['loader_mib']:,.1f} | {crossed} |"

@@ -1,12 +1,13 @@
 """Training on a graph in parts against the graph stored whole: four ranks on four hosts in network namespaces.
 
     python benchmarks/parts_training.py --dataset NAME --parts parts/NAME/4-kaminpar --dataset-root FOLDER
-        [--ways whole "owner, vip" …] [--rounds 3] [--epochs 3] [--train-limit 65536]
+        [--ways whole "owner, vip" …] [--rounds 3] [--epochs 8] [--train-limit 65536]
 
 Prepare and partition the graph first (`graphmill partition NAME --num-parts 4 --fanouts 25 --fanouts 10`). The ways
 take turns, a run each a round: seconds of an epoch (the first is left out: it warms up), processor seconds of all ranks
 (to be compared also where other work shares the cores), the share of the epoch that the step waited for its batch, what
-loaders fetched, what the namespaces' interfaces received beside what the run recorded, and the peak of a rank's memory.
+loaders fetched, what the interfaces of all namespaces received beside what the run recorded, and the peak of a rank's
+memory.
 Where seeds are shared out equally, the weights must be the whole graph's. Needs root.
 """
 
@@ -70,7 +71,7 @@ def main() -> None:
     parser.add_argument("--dataset-root", type=Path, required=True)
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--train-limit", type=int, default=65_536)
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # namespaces and ranks do not stay
@@ -116,28 +117,33 @@ def one_run(
     options: argparse.Namespace, names: list[str], folder: Path, way: str
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """A run of all epochs by four ranks. Returns what it measured, and the hashes of its parameters."""
-    before = [received_bytes(name) for name in names]
     with started_ranks(options, names, folder, way) as ranks:
-        followed = processor_seconds(RunFolder(folder / "logs" / "run"), ranks)
+        of_an_epoch = followed(RunFolder(folder / "logs" / "run"), ranks, options.epochs)
         codes = [rank.wait(timeout=900) for rank in ranks]
     if codes != [0] * RANKS:
         raise SystemExit(f"{way}: exit statuses {codes}\n{(folder / '0.log').read_text()[-3000:]}")
-    crossed = sum(received_bytes(name) - old for name, old in zip(names, before, strict=True))
     run = RunFolder(folder / "logs" / "run")
-    found = {**facts(run, crossed), "processor_s": followed}
+    found = {**facts(run), **of_an_epoch}
     return found, tuple(event.parameter_hash for event in events_in(run.events_path(0), Sync))
 
 
-def processor_seconds(run: RunFolder, ranks: Sequence[subprocess.Popen[bytes]]) -> float:
-    """Of an epoch, of all ranks together; without the first, which warms up, and the last, after which is evaluated."""
-    seen: list[float] = []  # when each epoch ended
-    while all(rank.poll() is None for rank in ranks):
+def followed(run: RunFolder, ranks: Sequence[subprocess.Popen[bytes]], epochs: int) -> dict[str, float]:
+    """Processor seconds of an epoch, and what interfaces received in it, of all ranks together.
+
+    Without the first epoch, which warms up, and the last, after which is evaluated.
+    """
+    seen: list[tuple[float, int]] = []  # when each epoch ended
+    while len(seen) < epochs - 1 and all(rank.poll() is None for rank in ranks):
         num_rows = len(run.metrics_path.read_text().splitlines()) - 1 if run.metrics_path.exists() else 0
         if num_rows > len(seen):
-            seen += [sum(used_s(rank.pid) for rank in ranks)] * (num_rows - len(seen))
-        time.sleep(0.02)
-    usable = seen[:-1]
-    return (usable[-1] - usable[0]) / (len(usable) - 1) if len(usable) > 1 else float("nan")
+            now = sum(used_s(rank.pid) for rank in ranks), sum(received_bytes(rank.pid) for rank in ranks)
+            seen += [now] * (num_rows - len(seen))
+        time.sleep(0.01)
+    usable = seen[: epochs - 1]
+    if len(usable) < 2:
+        raise SystemExit(f"{run.path}: {len(seen)} epochs were seen to end, and it takes three")
+    used, received = ((last - first) / (len(usable) - 1) for first, last in zip(usable[0], usable[-1], strict=True))
+    return {"processor_s": used, "received_mib": received / 2**20}
 
 
 def used_s(pid: int) -> float:
@@ -186,8 +192,8 @@ def started_ranks(
             log.close()
 
 
-def facts(run: RunFolder, crossed: int) -> dict[str, Any]:
-    """Of all epochs but the first; bytes of the whole run, of all hosts."""
+def facts(run: RunFolder) -> dict[str, Any]:
+    """Of all epochs but the first."""
     with run.metrics_path.open() as file:
         rows = list(csv.DictReader(file))
     later = rows[1:]
@@ -203,19 +209,15 @@ def facts(run: RunFolder, crossed: int) -> dict[str, Any]:
         "remote_rows": mean("remote_rows"),
         "fetched_rows": mean("fetched_rows"),
         "loader_mib": mean("loader_mib"),
-        "interface_mib": mean("interface_mib_epoch"),
         "recorded_mib": mean("measured_mib_epoch"),
-        "crossed_mib": crossed / 2**20,
         "peak_rss_mib": max(float(row["peak_rss_mib"]) for row in rows),
     }
 
 
-def received_bytes(name: str) -> int:
-    """By the counter of the namespace's interface."""
-    line = subprocess.run(
-        ["ip", "netns", "exec", name, "cat", "/proc/net/dev"], capture_output=True, text=True, check=True
-    ).stdout
-    (found,) = (row for row in line.splitlines() if row.strip().startswith("eth0:"))
+def received_bytes(pid: int) -> int:
+    """By the counter of the interface of the process's network namespace."""
+    lines = Path(f"/proc/{pid}/net/dev").read_text().splitlines()
+    (found,) = (row for row in lines if row.strip().startswith("eth0:"))
     return int(found.partition(":")[2].split()[0])
 
 
@@ -255,7 +257,7 @@ def show(found: Mapping[str, Any]) -> None:
             f"{of['waiting']:.0%}",
             f"{of['fetched_rows']:,.0f}",
             f"{of['loader_mib']:,.1f}",
-            f"{of['interface_mib']:,.1f}",
+            f"{of['received_mib']:,.1f}",
             f"{of['recorded_mib']:,.1f}",
             f"{of['peak_rss_mib']:,.0f}",
         ]
@@ -269,7 +271,7 @@ def show(found: Mapping[str, Any]) -> None:
         "waits",
         "rows fetched",
         "loaders MiB",
-        "interface MiB",
+        "received MiB",
         "syncs MiB",
         "peak MiB",
     ]
