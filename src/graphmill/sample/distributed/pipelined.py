@@ -87,7 +87,8 @@ class PipelinedFetcher:
         return _Asked(window, needs, self.features.ask(needs.lacking), edges)
 
     def _heard(self, questions: Sequence[Bytes]) -> _Heard:
-        rows, edges = zip(*(unpacked(question, 2) for question in questions), strict=True)
+        own = [question.copy() for question in questions]  # they came with rows, whose memory would stay as long
+        rows, edges = zip(*(unpacked(question, 2) for question in own), strict=True)
         return _Heard(self.features.heard(rows), list(edges))
 
     def _swap(self, asked: _Asked, heard: _Heard, coming: _Asked | None) -> tuple[NewRows, list[EdgeRows], list[Bytes]]:
