@@ -44,7 +44,7 @@ class EdgeFetcher:
     def fetch(self, window: Sequence[Sampled]) -> list[EdgeRows]:
         """Of the edges of each batch, in their order [num_edges, num_columns]: ids go to owners, rows come back."""
         asked = self.ask(window)
-        answers = [self.answer(question) for question in self._asked.swap(asked.questions)]
+        answers = [self.answer(question) for question in self._asked.swap(asked.questions, len(window))]
         return self.put_together(asked, self.wire.swap(answers, np.diff(asked.ends).tolist()))
 
     def ask(self, window: Sequence[Sampled]) -> EdgesAsked:

@@ -152,7 +152,7 @@ class FeatureFetcher:
         What another holder than `held` has was fetched for an earlier batch.
         """
         needs = self.look_up(batches, holder)
-        new = NewRows(needs.lacking, *self.ask_owners(needs.lacking))
+        new = NewRows(needs.lacking, *self.ask_owners(needs.lacking, len(batches)))
         return self.put_together(needs, new), new
 
     def look_up(self, batches: Sequence[NodeIds], holder: RowHolder | None) -> RowsNeeded:
@@ -194,14 +194,21 @@ class FeatureFetcher:
             reused += needs.num_held
         self.counts.reused += reused
 
-    def ask_owners(self, nodes: Ids) -> tuple[Features, Ids]:
+    def ask_owners(self, nodes: Ids, num_batches: int = 1) -> tuple[Features, Ids]:
         """Rows of nodes of other ranks' parts, and which is whose: ids go to their owners, rows come back.
 
-        All ranks must call it.
+        All ranks must call it, for equally many batches.
         """
         asked = self.ask(nodes)
-        heard = self.heard(self._asked.swap(asked.questions))
-        return self.answered(asked, heard)
+        heard = self.heard(self._asked.swap(asked.questions, num_batches))
+        before = self.wire.received_bytes
+        table: Features
+        if self.is_sparse:
+            table = self.sparse_table(self._answers.swap(self.sparse_rows(heard), num_batches), asked.counts)
+        else:
+            table = self._serve_dense(heard, asked.counts)
+        self.counts.fetched_bytes += self.wire.received_bytes - before
+        return table, asked.in_turn
 
     def ask(self, nodes: Ids) -> RowsAsked:
         """What to ask the ranks for, who own these nodes: none is of the rank itself."""
@@ -212,17 +219,6 @@ class FeatureFetcher:
     def heard(self, letters: Sequence[Bytes]) -> list[NDArray[Any]]:
         """The nodes that each rank asks for."""
         return [letter.view(self._id_dtype) for letter in letters]
-
-    def answered(self, asked: RowsAsked, heard: Sequence[NDArray[Any]]) -> tuple[Features, Ids]:
-        """Rows of the nodes asked for, and which is whose, for those that the other ranks have asked for.
-
-        All ranks must call it.
-        """
-        before = self.wire.received_bytes
-        serve = self._serve_sparse if self.is_sparse else self._serve_dense
-        table = serve(heard, asked.counts)
-        self.counts.fetched_bytes += self.wire.received_bytes - before
-        return table, asked.in_turn
 
     def dense_rows(self, heard: Sequence[NDArray[Any]], asked: RowsAsked) -> KnownRows:
         """The rows of dense features that go to and come from each rank."""
@@ -259,9 +255,6 @@ class FeatureFetcher:
         stacked = StackedFeatures.of(self.features)
         answers = stacked.take(StorageIds(self._own_rows(np.concatenate(asked))), self.num_threads)
         return DenseFeatures(self.wire.swap_joined(answers.x, [len(ids) for ids in asked], counts), stacked.dtype)
-
-    def _serve_sparse(self, asked: Sequence[NDArray[Any]], counts: Sequence[int]) -> SparseFeatures:
-        return self.sparse_table(self._answers.swap(self.sparse_rows(asked)), counts)
 
     def sparse_rows(self, heard: Sequence[NDArray[Any]]) -> list[Bytes]:
         """The rows of sparse features that each rank asks for: their lengths, then their columns, then their values."""

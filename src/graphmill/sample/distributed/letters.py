@@ -1,8 +1,9 @@
 """Messages whose length the receiver does not know, in one collective: no rank says first how much it will send.
 
 Messages of one kind are about equally long from batch to batch, so both ends of a pair know by the ones before how much
-room the next gets. Its length stands in front of it; what does not fit follows between these two ranks alone. Rows of
-which both ends know how many there are may travel in front of a message, in the same collective.
+room the next gets, of one batch or of several. Its length stands in front of it; what does not fit follows between
+these two ranks alone. Rows of which both ends know how many there are may travel in front of a message, in the same
+collective.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,27 +51,33 @@ class Letters:
     """Messages of one kind between all ranks, who must call `swap` equally often, in the same order."""
 
     wire: Wire
-    _room_to: list[int] = field(init=False)
+    _room_to: list[int] = field(init=False)  # [world_size]: bytes for each batch that a message is of
     _room_of: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
         self._room_to, self._room_of = [0] * self.wire.world_size, [0] * self.wire.world_size
 
-    def swap(self, messages: Sequence[NDArray[Any]]) -> list[Bytes]:
-        """messages[r] goes to rank r → the bytes that each rank sent here; a rank's own stay where they are."""
-        return self.swap_behind(KnownRows.none(self.wire.world_size), messages).letters
+    def swap(self, messages: Sequence[NDArray[Any]], num_batches: int = 1) -> list[Bytes]:
+        """messages[r] goes to rank r → the bytes that each rank sent here; a rank's own stay where they are.
 
-    def swap_behind(self, rows: KnownRows, messages: Sequence[NDArray[Any]]) -> Received:
+        `num_batches`: that the messages are of, equally many on all ranks.
+        """
+        return self.swap_behind(KnownRows.none(self.wire.world_size), messages, num_batches).letters
+
+    def swap_behind(self, rows: KnownRows, messages: Sequence[NDArray[Any]], num_batches: int = 1) -> Received:
         """The same, with rows in front of the messages. Rooms are of the messages alone."""
         data = [np.ascontiguousarray(message).reshape(-1).view(np.uint8) for message in messages]
         if self.wire.world_size == 1:
             return Received(data, np.empty((0, rows.row_bytes), np.uint8), np.zeros(1, np.int64))
-        to = self._sizes(rows.row_bytes, rows.to, self._room_to)
-        of = self._sizes(rows.row_bytes, rows.of, self._room_of)
-        sent = self._written(rows, data, to)
-        received = self.wire.swap_joined(sent, to, of)
+        room_to, room_of = ([num_batches * room for room in rooms] for rooms in (self._room_to, self._room_of))
+        to, of = self._sizes(rows.row_bytes, rows.to, room_to), self._sizes(rows.row_bytes, rows.of, room_of)
+        received = self.wire.swap_joined(self._written(rows, data, to, room_to), to, of)
         begins = np.cumsum([0, *of[:-1]])
-        letters = self._read(received, begins + np.multiply(rows.of, rows.row_bytes), data)
+        letters = self._read(received, begins + np.multiply(rows.of, rows.row_bytes), data, room_to, room_of)
+        self._room_to, self._room_of = (
+            [_next_room(room, -(-len(one) // num_batches)) for room, one in zip(rooms, messages, strict=True)]
+            for rooms, messages in ((self._room_to, data), (self._room_of, letters))
+        )
         return Received(letters, received.reshape(-1, rows.row_bytes), begins // rows.row_bytes)
 
     def _sizes(self, row_bytes: int, counts: Sequence[int], rooms: Sequence[int]) -> list[int]:
@@ -79,33 +86,38 @@ class Letters:
         sizes[self.wire.rank] = 0
         return [-(-size // row_bytes) * row_bytes for size in sizes]
 
-    def _written(self, rows: KnownRows, data: Sequence[Bytes], sizes: Sequence[int]) -> Bytes:
+    def _written(self, rows: KnownRows, data: Sequence[Bytes], sizes: Sequence[int], rooms: Sequence[int]) -> Bytes:
         sent, begin = np.empty(sum(sizes), dtype=np.uint8), 0
         for rank, size in enumerate(sizes):
             if rank != self.wire.rank:
                 memory, length = sent[begin : begin + size], rows.to[rank] * rows.row_bytes
                 rows.write(rank, memory[:length])
-                fits = data[rank][: self._room_to[rank]]
+                fits = data[rank][: rooms[rank]]
                 memory[length : length + _HEADER] = np.array([len(data[rank])]).view(np.uint8)
                 memory[length + _HEADER : length + _HEADER + len(fits)] = fits
                 memory[length + _HEADER + len(fits) :] = 0
             begin += size
         return sent
 
-    def _read(self, received: Bytes, begins: NDArray[np.int64], data: Sequence[Bytes]) -> list[Bytes]:
-        """The messages, of which the first that fit begin here, and the rest is waited for. Rooms move on."""
+    def _read(
+        self,
+        received: Bytes,
+        begins: NDArray[np.int64],
+        data: Sequence[Bytes],
+        room_to: Sequence[int],
+        room_of: Sequence[int],
+    ) -> list[Bytes]:
+        """The messages, which begin there; what did not fit is sent and waited for."""
         found, outgoing, incoming = list(data), dict[int, Bytes](), dict[int, Bytes]()
         for rank, begin in enumerate(begins.tolist()):
             if rank != self.wire.rank:
                 length = int(received[begin : begin + _HEADER].view(np.int64)[0])
                 first = begin + _HEADER
-                found[rank] = received[first : first + min(length, self._room_of[rank])]
-                if length > self._room_of[rank]:
-                    incoming[rank] = np.empty(length - self._room_of[rank], dtype=np.uint8)
-                if len(data[rank]) > self._room_to[rank]:
-                    outgoing[rank] = data[rank][self._room_to[rank] :]
-                self._room_to[rank] = _next_room(self._room_to[rank], len(data[rank]))
-                self._room_of[rank] = _next_room(self._room_of[rank], length)
+                found[rank] = received[first : first + min(length, room_of[rank])]
+                if length > room_of[rank]:
+                    incoming[rank] = np.empty(length - room_of[rank], dtype=np.uint8)
+                if len(data[rank]) > room_to[rank]:
+                    outgoing[rank] = data[rank][room_to[rank] :]
         if incoming or outgoing:
             self.wire.point_to_point(outgoing, incoming)
             for rank, rest in incoming.items():

@@ -67,7 +67,7 @@ class PipelinedFetcher:
         asked, heard = self._pending or (None, None)
         if asked is None or heard is None or not _are_same(asked.window, window):
             asked = self._ask(window)
-            heard = self._heard(self._firsts.swap(_questions(asked)))
+            heard = self._heard(self._firsts.swap(_questions(asked), len(window)))
         self._pending, coming = None, None if following is None else self._ask(following)
         new, edges, questions = self._swap(asked, heard, coming)
         if coming is not None:
@@ -101,7 +101,7 @@ class PipelinedFetcher:
         questions = none if coming is None else _questions(coming)
         messages = [packed(sections) for sections in zip(questions, edges, sparse, strict=True)]
         letters = self._lasts if coming is None else self._between
-        received = letters.swap_behind(self._in_front(heard, asked), messages)
+        received = letters.swap_behind(self._in_front(heard, asked), messages, len(asked.window))
         of_next, of_edges, of_rows = zip(*(unpacked(letter, 3) for letter in received.letters), strict=True)
         table: Features
         if features.is_sparse:

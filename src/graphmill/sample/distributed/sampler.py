@@ -93,12 +93,12 @@ class PartedSampler:
         """What the nodes of each batch draw, in their order: ids to owners, edges back."""
         placed = [self.shares.by_server(self.shares.locate(nodes).servers) for nodes in frontiers]
         cut = [_cut(nodes[order].astype(_ID), ends) for nodes, (order, ends) in zip(frontiers, placed, strict=True)]
-        heard = letters[0].swap([_question(pieces) for pieces in zip(*cut, strict=True)])
+        heard = letters[0].swap([_question(pieces) for pieces in zip(*cut, strict=True)], len(frontiers))
         asked = [_pieces(letter, len(frontiers)) for letter in heard]  # by rank, by batch
         picked = [
             self._pick_for(pieces, fanout, key) for pieces, key in zip(zip(*asked, strict=True), keys, strict=True)
         ]
-        replies = letters[1].swap([_reply(rows) for rows in zip(*picked, strict=True)])
+        replies = letters[1].swap([_reply(rows) for rows in zip(*picked, strict=True)], len(frontiers))
         found = [
             _rows_in(reply, [len(nodes) for nodes in pieces], with_edge_ids=self.with_edge_ids)
             for reply, pieces in zip(replies, zip(*cut, strict=True), strict=True)
