@@ -128,9 +128,21 @@ def test_an_evaluation_over_parts_takes_blocks_of_bounded_size_whatever_the_grap
 
 
 def test_a_window_holds_the_rows_of_its_batches():
-    one, eight = (parted(cache=cache).memory.index_mib for cache in (NO_CACHE, {"policy": "lookahead", "window": 8}))
+    one, eight = (parted(cache={"policy": "lookahead", "window": n}).memory.index_mib for n in (1, 8))
     rows = parted().nodes_per_batch
     assert eight - one == pytest.approx(7 * 3 * rows * ROW / 2**20, rel=1e-6)
+
+
+def test_a_batch_is_asked_for_one_ahead():
+    """Its neighbourhood waits, and where its rows are. A rank alone asks nobody."""
+    alone, several = (
+        [parted(ranks=n, hosts=1, cache=c).memory.index_mib for c in (NO_CACHE, {"policy": "lookahead", "window": 1})]
+        for n in (1, 2)
+    )
+    nodes, seeds = parted().nodes_per_batch, 1024
+    edges, rows = seeds * 25 + seeds * 25 * 10, seeds * 26
+    assert alone[0] == alone[1]
+    assert several[0] - several[1] == pytest.approx((8 * nodes + 8 * (nodes + rows) + 4 * edges) / 2**20, rel=1e-3)
 
 
 def test_rows_that_stay_between_windows_are_held_besides():
