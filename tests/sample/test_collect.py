@@ -146,6 +146,11 @@ def test_the_ring_grows_and_goes_round():
     assert ring.take(100, 4).shape == (100, 4), "and larger memory where that is too small"
     assert second.data_ptr() != third.data_ptr()
     assert ring.take(0, 4).shape == (0, 4)
+    kept = ring.take(2, 2).fill_(5)
+    ring.release()
+    ring.take(2, 2).fill_(6)
+    ring.take(2, 2).fill_(6)
+    assert torch.all(kept == 5), "what somebody reads is not given to others"
 
 
 def test_memory_of_cut_graphs_is_reused_only_when_it_is_not_in_use():

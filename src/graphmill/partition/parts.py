@@ -17,6 +17,7 @@ from graphmill.graph.arrays import check_arrays, map_array
 from graphmill.graph.edge_features import EdgeRows
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.header import ArrayRecord
+from graphmill.graph.pages import forget
 from graphmill.graph.topology import EdgeIds, Topology
 from graphmill.partition.book import PartitionBook
 from graphmill.partition.metadata import (
@@ -106,6 +107,12 @@ class LabelsOfSplits:
         for here, _ in self._found(ids):
             found[here] = True
         return found
+
+    def forget(self) -> None:
+        """Hand what was read back to the page cache, until it is read again."""
+        for nodes, classes in self.splits:
+            forget(nodes)
+            forget(classes)
 
     def _found(self, ids: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
         """For each split which of `ids` are in it, and where."""

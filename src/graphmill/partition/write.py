@@ -4,7 +4,6 @@ Nothing is loaded whole but the part of each node and what counts rows, so the m
 nor with the edges.
 """
 
-import mmap
 import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.graph.header import ArrayRecord
+from graphmill.graph.pages import forget
 from graphmill.graph.splits import SPLIT_CODES
 from graphmill.graph.store import GraphStore
 from graphmill.graph.topology import index_dtype
@@ -191,7 +191,7 @@ def _features_by_id(store: GraphStore, stack: ExitStack) -> ReadRows:
 
     def read(count: int) -> NDArray[Any]:
         found: NDArray[Any] = values[ids.read(count)]
-        _forget(values)
+        forget(values)
         return found
 
     return read
@@ -272,15 +272,6 @@ def _positions(starts: Ids, lengths: Ids) -> Ids:
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     return np.repeat(starts - (ends - lengths), lengths) + np.arange(total)
-
-
-def _forget(mapped: NDArray[Any]) -> None:
-    """Take the pages of a mapped file out of our memory; they stay in the page cache while there is room."""
-    base: Any = mapped
-    while base is not None and not isinstance(base, mmap.mmap):
-        base = getattr(base, "base", None)
-    if base is not None:
-        base.madvise(mmap.MADV_DONTNEED)
 
 
 def _allow_open_files(number: int) -> None:

@@ -44,6 +44,11 @@ class BufferRing:
         self._next = (self._next + 1) % self.size
         return taken
 
+    def release(self) -> None:
+        """Free what nobody reads any longer; the next calls take fresh memory."""
+        self._slots.clear()
+        self._next = 0
+
 
 def reused_room(prefetch: int, *, pinned: bool = False) -> Room:
     """Memory for `GraphSet.cut`: that of a batch is reused `prefetch` + 3 batches later, so use them in order."""
@@ -156,6 +161,11 @@ class Collector:
             inputs=collect_inputs(fetched, sampled, form=self.form, take=self._ring.take, num_threads=self.num_threads),
             labels=torch.from_numpy(self.labels[sampled.seeds.ids]),
         )
+
+    def release(self) -> None:
+        """Between epochs: free the memory of batches that are done with."""
+        self._ring.release()
+        self._edge_ring.release()
 
     def _edge_attr(self, fetched: Fetched) -> Tensor:
         if not self.edge_columns:

@@ -13,6 +13,7 @@ from graphmill.record.endings import EndingName
 from graphmill.record.events import Checkpoint, Sync
 from graphmill.record.manifest import Best, Position
 from graphmill.record.weights import Origin
+from graphmill.runtime.machine import return_free_memory
 from graphmill.spec.calendar import Calendar
 from graphmill.spec.early_stopping import Patience
 from graphmill.spec.plan import Plan
@@ -75,6 +76,7 @@ class Training:
                 return "out_of_time"
             if self.steps_done == 0:
                 self._before_the_first_step()
+            return_free_memory()  # of the start: batches are made by a thread of their own, which would not reuse it
             while self.epoch < self.calendar.num_epochs and not self.stopped_early:
                 if not self._train_epoch():
                     self._save()

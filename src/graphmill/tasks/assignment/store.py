@@ -1,6 +1,5 @@
 """Prepared assignment problems: costs, exact answers and splits, at rest in flat arrays, one instance after another."""
 
-import mmap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt
 from graphmill.base.errors import AbsentDataError, UserError
 from graphmill.graph.arrays import check_arrays, check_checksum, map_array
 from graphmill.graph.header import FILE_NAME, Header, damaged, read_metadata
+from graphmill.graph.pages import forget
 from graphmill.spec.assignment_data import (
     KIND_NAME,
     AssignmentDatasetSpec,
@@ -136,15 +136,7 @@ class AssignmentStore:
 
         They stay mapped and are found there again. Otherwise a process counts as its own, in time, all that is stored.
         """
-        costs = self.array("costs")
-        mapped = costs.base
-        if not isinstance(mapped, np.memmap) or not hasattr(mmap, "MADV_DONTNEED"):
-            return
-        begin, end = self.array("offsets")[instance : instance + 2].tolist()
-        shift = mapped.offset % mmap.ALLOCATIONGRANULARITY  # a mapping begins at a whole page
-        first = (shift + begin * costs.itemsize) // mmap.PAGESIZE * mmap.PAGESIZE
-        pages: mmap.mmap = mapped._mmap  # type: ignore[attr-defined]  # numpy has no other name for it
-        pages.madvise(mmap.MADV_DONTNEED, first, shift + end * costs.itemsize - first)
+        forget(self._part("costs", "offsets", instance))
 
     def u(self, instance: int) -> Duals:
         """Optimal duals of the rows [rows], in the fixed gauge (`oracle.fix_gauge`)."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,8 @@ from graphmill.tasks.classification import measures_of_guesses
 from graphmill.tasks.node_classification.parts import PartedLabelledGraph, open_graph, open_labels
 from graphmill.tasks.node_classification.store import LabelledGraphStore
 from graphmill.tasks.task import Split
+
+_LABELS_AT_A_TIME: Final = 1 << 16  # each rank scores beside its parts, and has no array of all nodes
 
 
 def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split]) -> Iterator[BaselineScore]:
@@ -35,8 +38,10 @@ def _guesses(
 ) -> NDArray[np.int64]:
     """The class of every node by a baseline, [num_nodes]."""
     if name == MAJORITY.name:
-        counts = np.bincount(store.labels[store.nodes_in("train")], minlength=own.dataset.num_classes)
-        return np.full(store.metadata.num_nodes, counts.argmax())
+        nodes, counts = store.nodes_in("train"), np.zeros(own.dataset.num_classes, dtype=np.int64)
+        for ids in np.array_split(nodes, 1 + len(nodes) // _LABELS_AT_A_TIME):
+            counts += np.bincount(store.labels[ids], minlength=len(counts))
+        return np.broadcast_to(counts.argmax(), store.metadata.num_nodes)
     if isinstance(store, PartedLabelledGraph):
         raise UserError(
             f"{name} reads all features at once, and {store.path} is partitioned",

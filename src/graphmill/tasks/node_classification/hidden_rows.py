@@ -7,18 +7,21 @@ import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.graph.features import DenseFeatures
+from graphmill.graph.pages import forget
 from graphmill.runtime.scratch import scratch_folder
 from graphmill.sample.distributed.wire import Wire
 from graphmill.spec.parted_memory import BLOCK_BYTES
 
 Ids = NDArray[np.int64]
 _log = logging.getLogger(__name__)
+_WRITTEN_AT_A_TIME: Final = 1 << 20  # bytes
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -27,8 +30,9 @@ class HiddenRows:
     """Those rows of a layer's result that the layers after it read, of this rank's nodes.
 
     On a disk they are pages of a file, which the kernel writes back and drops when memory is short; with memory to
-    spare they stay there, and are read as fast as an array. Rows that take no more than a block of inputs does
-    (`BLOCK_BYTES`) are an array: a file would save less than what a block takes anyway.
+    spare they stay there, and are read as fast as an array. While they are written the process does not count them as
+    its own. Rows that take no more than a block of inputs does (`BLOCK_BYTES`) are an array: a file would save less
+    than what a block takes anyway.
     """
 
     table: DenseFeatures  # [num_rows, width], in the order in which they were named
@@ -51,6 +55,15 @@ class HiddenRows:
         places = np.full(num_owned, -1, dtype=np.int32)
         places[rows] = np.arange(len(rows), dtype=np.int32)
         return cls(DenseFeatures(x, "float32"), places)
+
+    def write(self, begin: int, rows: NDArray[np.float32]) -> None:
+        """The rows [n, width] of the table from `begin` on."""
+        step = max(1, _WRITTEN_AT_A_TIME // (4 * rows.shape[1]))
+        for first in range(0, len(rows), step):
+            piece = rows[first : first + step]
+            room = self.table.x[begin + first : begin + first + len(piece)]
+            room[:] = piece
+            forget(room)
 
     def find(self, rows: Ids) -> Ids:
         """Where owned rows [n] are in the table."""

@@ -180,6 +180,7 @@ class GraphInParts:
         self, model: GraphSage, nodes: NDArray[np.int64], pause: Pause
     ) -> tuple[NDArray[np.int64], Tensor]:
         """Of those of `nodes` that this rank owns."""
+        self.labels.forget()
         inference = PartedInference(model, self.shares, self.wire, self.tables.fetcher, self.own.undirected, pause)
         return inference.logits(nodes)
 

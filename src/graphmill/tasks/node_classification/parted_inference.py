@@ -18,10 +18,12 @@ from torch import Tensor
 from graphmill import _native
 from graphmill.graph.batch import Block, SparseRows
 from graphmill.graph.features import DenseFeatures, SparseFeatures
+from graphmill.graph.pages import forget
 from graphmill.graph.sampled import NodeIds, StorageIds
 from graphmill.graph.stacked import StackedFeatures
 from graphmill.nn.graphsage import GraphSage, MeanLayer
 from graphmill.nn.operators import RELU, Activation
+from graphmill.runtime.machine import return_free_memory
 from graphmill.sample.distributed.features import FeatureFetcher, RowsOfBatch
 from graphmill.sample.distributed.rows import row_bytes_of
 from graphmill.sample.distributed.shares import Shares
@@ -51,18 +53,27 @@ class PartedInference:
     def logits(self, nodes: Ids) -> tuple[Ids, Tensor]:
         """Those of `nodes` that this rank owns, ascending, and their logits [num_owned, num_classes]."""
         layers = [layer for layer in self.model.layers if isinstance(layer, MeanLayer)]
+        return_free_memory()  # of training, whose batches are made by another thread: this one would not reuse it
         mine = np.sort(nodes[self.shares.owner_of(NodeIds(nodes)) == self.shares.rank])
         wanted = self._wanted(mine, len(layers))
         h: HiddenRows | None = None
         for layer, rows in zip(layers[:-1], wanted[:-1], strict=True):
             result = HiddenRows.of(self._own_row(rows), self.shares.num_owned, layer.out_channels, self.wire)
             for begin, found in self._blocks_of(layer, h, rows, RELU):
-                result.table.x[begin : begin + len(found)] = found.numpy()
+                result.write(begin, found.numpy())
+            if h is None:
+                self._forget_features()
             h = result
         logits = torch.empty(len(mine), layers[-1].out_channels)
         for begin, found in self._blocks_of(layers[-1], h, mine, None):
             logits[begin : begin + len(found)] = found
         return mine, logits
+
+    def _forget_features(self) -> None:
+        """They were read once through, and hidden rows take the place of theirs."""
+        for features in self.fetcher.features:
+            for array in (features.x,) if isinstance(features, DenseFeatures) else (features.indices, features.values):
+                forget(array)
 
     def _wanted(self, nodes: Ids, num_layers: int) -> list[Ids]:
         """For each layer which owned nodes the layers after it read, of all ranks; of the last, `nodes`."""

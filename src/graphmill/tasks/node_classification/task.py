@@ -297,6 +297,7 @@ class NodeClassification:
         if isinstance(self.graph, ServedGraph):
             return self.graph.exact_logits(self.model, nodes, pause)
         if isinstance(self.model, GraphSage):
+            self.collector.release()
             return self.source.exact_logits(self.model, nodes, pause)
         shares = np.array_split(nodes, self.group.world_size)
         mine = shares[self.group.rank]
