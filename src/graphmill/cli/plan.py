@@ -151,9 +151,10 @@ def show_plan(resolved: "Plan", *, json: bool, trial: "Trial | None" = None) -> 
 
 
 def _data_mib(memory: "MemoryParts") -> Cell:
+    """In words where there is no figure; why, says the line below."""
     if memory.data_mib is not None:
         return memory.data_mib
-    return f"not known without {memory.not_counted}" if memory.not_counted else "not modelled"
+    return "not known" if memory.not_counted else "not modelled"
 
 
 def _on_each_host(resolved: "Plan") -> str:
@@ -206,5 +207,5 @@ def _trial_facts(trial: "Trial") -> list[tuple[str, Cell]]:
 
 def _text(value: object) -> Cell:
     if isinstance(value, list):
-        return ", ".join(str(item) for item in value)
+        return ", ".join(str(item) for item in value) or None
     return value if isinstance(value, str | bool | None) else str(value)

@@ -238,7 +238,9 @@ def is_parts(folder: Path) -> bool:
 def read_parts_metadata(folder: Path) -> PartsMetadata:
     """What a parts folder says about itself; `UserError` if it is none, or damaged."""
     if not is_parts(folder):
-        raise UserError(f"{folder} holds a graph that is not partitioned", fix=f"graphmill partition {folder}")
+        raise UserError(
+            f"{folder} holds a graph that is not partitioned", fix=f"graphmill partition {folder} --num-parts P"
+        )
     metadata = read_metadata(folder, PartsMetadata, read_header(folder).kind)
     if problem := metadata.disagreement():
         raise damaged(folder / FILE_NAME, problem)
