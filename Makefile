@@ -138,6 +138,6 @@ $(VENV)/.graphmill-packages: constraints.txt pyproject.toml | $(VENV)/.graphmill
 	@touch $@
 
 $(VENV)/.graphmill-installed: $(VENV)/.graphmill-packages $(NATIVE)
-	@echo "== graphmill and its native core, editable"
+	@echo "== graphmill and its native core, editable (minutes: it is compiled)"
 	CXX=$(CXX) $(BIN)/pip install -qq --no-build-isolation -c constraints.txt -C cmake.define.GRAPHMILL_WERROR=$(WERROR) -e '.[pyg,partition,tensorboard,mlflow,dev]'
 	@touch $@

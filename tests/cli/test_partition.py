@@ -129,6 +129,7 @@ def test_hot_nodes_are_ranked_if_fanouts_are_given(graphmill, data):
         (["--num-parts", "0"], ["0 parts", "--num-parts"]),
         (["--num-parts", "81", "--method", "ldg"], ["81 parts", "80 nodes"]),
         (["--num-parts", "2", "--fanouts", "0"], ["fan-out", "--fanouts"]),
+        (["--num-parts", "2", "--fanouts", "4,2"], ["4,2", "--fanouts 4 2"]),
         (["--num-parts", "2", "--name", "a/b"], ["--name"]),
     ],
 )
@@ -139,6 +140,16 @@ def test_a_wrong_request_is_told(graphmill, data, words, said):
     for word in [*said, "→"]:
         assert word in done.err
     assert files(data) == before
+
+
+def test_a_name_that_is_nothings(graphmill, data):
+    """Of parts, what there is; of data that were to be verified as a run, the command that checks data."""
+    assert graphmill("partition", "random", "--num-parts", "2", "--method", "ldg").code == 0
+    for name in ("parts/random/2-ldgg", "parts/random"):
+        refused = graphmill("inspect", name)
+        assert (refused.code, "parts/random/2-ldg," in refused.err) == (2, True)
+    assert "did you mean 'random'" in graphmill("inspect", "randm").err
+    assert "graphmill inspect parts/random/2-ldg --check" in graphmill("verify", "parts/random/2-ldg").err
 
 
 def test_what_is_no_whole_graph_is_refused(graphmill, data):

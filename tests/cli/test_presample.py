@@ -161,4 +161,22 @@ def test_a_folder_is_inspected(graphmill, toy, tmp_path):
     (tmp_path / "sampled/epoch_00000.schedule").unlink()
     shown = graphmill("inspect", "sampled")
     assert (shown.code, "missing epochs" in shown.out) == (0, True)
-    assert "leave --check out" in graphmill("inspect", "sampled", "--check").err
+
+
+def test_a_folder_is_checked(graphmill, toy, tmp_path):
+    """Every batch is compared with its checksum, and every file with the schedule; a seed is no quantity."""
+    seed = ("-O", "train.seed=12345")
+    assert graphmill("presample", toy, "--ranks", "2", "--epochs", "2", *seed, "--output", "sampled").code == 0
+    checked = graphmill("inspect", "sampled", "--check")
+    assert (checked.code, "as they should be" in checked.out, " 12345\n" in checked.out) == (0, True, True)
+    assert json.loads(graphmill("inspect", "sampled", "--check", "--json").out)["checked"]
+    first, second = (tmp_path / f"sampled/epoch_0000{number}.schedule" for number in range(2))
+    content = bytearray(first.read_bytes())
+    content[len(content) // 2] ^= 1
+    first.write_bytes(content)
+    refused = graphmill("inspect", "sampled", "--check")
+    assert (refused.code, "epoch_00000.schedule is damaged: the batch of step" in refused.err) == (2, True)
+    first.write_bytes(second.read_bytes())
+    assert "another schedule, or epoch" in graphmill("inspect", "sampled", "--check").err
+    first.write_bytes(b"GMSCHED1")
+    assert "its header cannot be read" in graphmill("inspect", "sampled", "--check").err

@@ -158,12 +158,14 @@ class Zygote:
         *,
         resume: bool,
         die_at: int = 0,
+        dies: tuple[int, str] | None = None,
         ranks: int | None = None,
         world: World | None = None,
     ) -> list[int]:
         """Start the ranks of a run, as many as planned unless told otherwise; returns their process ids.
 
         `world`: the attempt has these processes; `ranks`: other ranks are started than the attempt has.
+        `die_at`, `dies`: when one of them kills itself (programs/zygote.py).
 
         Ranks that a failed test has left running are ended first: their answer must not be taken for the next one.
         """
@@ -177,7 +179,8 @@ class Zygote:
         log = self._log(folder)
         ranks = folder.world().processes if ranks is None else ranks
         request = {"ranks": ranks, "folder": str(folder.path), "resume": resume, "port": port}
-        self.process.stdin.write(json.dumps({**request, "log": str(log), "die_at": die_at}) + "\n")
+        request |= {"log": str(log), "die_at": die_at, "dies": dies}
+        self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         self.running = self._answer()
         return self.running

@@ -18,6 +18,7 @@ from graphmill.partition.methods.hotness import hotness_parts
 from graphmill.partition.methods.packages import partition_with
 from graphmill.partition.methods.random import random_parts
 from graphmill.partition.problem import Problem
+from graphmill.partition.write import bytes_to_write
 from graphmill.tasks.node_classification.prepare import prepare
 
 METHODS = ("kaminpar", "metis", "ldg", "random", "hotness")
@@ -86,6 +87,14 @@ def test_the_file_leaves_out_self_loops_and_nodes_without_neighbours(tmp_path):
     assert found.indices.tolist() == [1, 0, 2, 1]
     assert found.weights.tolist() == [10, 30, 60]
     assert cleaned.whole(np.array([1, 0, 1])).tolist() == [-1, 1, -1, 0, -1, -1, 1, -1]
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_the_file_takes_less_of_the_disk_than_the_parts(tmp_path, symmetric):
+    """With the answer, 4 bytes a node. So whether a disk has room for the parts is all that need be asked."""
+    store = made_store(tmp_path / "s", num_nodes=500, num_edges=20_000, symmetric=symmetric, is_sparse=True)
+    cleaned = write_graph_file(tmp_path / "g", store.topology(undirected=True), np.ones(500, np.int64))
+    assert (tmp_path / "g").stat().st_size + 4 * len(cleaned.nodes) < bytes_to_write(store)
 
 
 def test_kaminpar_reads_the_file_as_it_was_meant(tmp_path):

@@ -91,6 +91,23 @@ def test_kinds_of_failure(programs, said, kind):
         sbatch(Path("/tmp/x"))
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "sbatch: error: fetch_config: DNS SRV lookup failed\nsbatch: fatal: Could not establish a configuration source",
+        "sbatch: error: s_p_parse_file: unable to status file /etc/slurm/slurm.conf: No such file or directory\n"
+        "sbatch: fatal: Unable to process configuration file",
+    ],
+)
+def test_a_machine_of_no_cluster(programs, said):
+    """Slurm's programs are installed, and nothing says where the controller is."""
+    programs(sbatch=f"echo '{said}' >&2; exit 1")
+    with pytest.raises(SlurmMissingError, match="no Slurm cluster from here") as refused:
+        sbatch(Path("/tmp/x"))
+    assert said.rpartition("fatal: ")[2] in refused.value.message
+    assert "login node" in refused.value.fix
+
+
 def test_an_absent_program_and_one_that_hangs(programs, monkeypatch):
     with pytest.raises(SlurmMissingError, match="sbatch is not on PATH"):
         sbatch(Path("/tmp/x"))

@@ -80,9 +80,9 @@ def test_a_neighbourhood_is_no_larger_than_the_graph():
     assert modelled(plan()).nodes_per_batch < 1024 * (1 + 25 + 250) + 1
 
 
-def parted(*, ranks=2, hosts=2, num_parts=4, **partition):
+def parted(*, ranks=2, hosts=2, num_parts=4, is_sparse=False, **partition):
     asked = {"train": {"ranks": ranks, "epochs": 1}, "partition": partition}
-    dataset = REDDIT.model_copy(update={"num_parts": num_parts})
+    dataset = REDDIT.model_copy(update={"num_parts": num_parts, "has_sparse_features": is_sparse})
     machine = MachineInfo(num_cores=8, num_gpus=0)
     experiment = NodeClassificationExperiment.model_validate(asked)
     return modelled(resolve(experiment, machine=machine, dataset=dataset, run_id="r", hosts=hosts))
@@ -101,6 +101,12 @@ def test_a_host_maps_its_parts_the_book_and_a_replicated_topology():
         assert found == pytest.approx((share * of_parts + 4 * NODES) / 2**20, rel=1e-6)
         whole = parted(ranks=4, hosts=hosts, cache=NO_CACHE).memory.data_mib
         assert whole - found == pytest.approx(topology / 2**20, rel=1e-6)
+
+
+def test_rows_that_are_not_counted_are_said():
+    found = parted(is_sparse=True).memory
+    assert (found.data_mib, "sparse features" in found.not_counted) == (None, True)
+    assert parted().memory.not_counted == ""
 
 
 def test_a_rank_holds_its_cache_as_far_as_rows_are_remote():

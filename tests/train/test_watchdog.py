@@ -11,9 +11,13 @@ from waiting import HANG_S
 from graphmill.base import exits
 
 PROGRAM = """
-import sys, time
+import os, sys, time
+from graphmill.base.messages import hush_torch
+hush_torch(os.environ)  # as every rank does
 from torch.distributed import TCPStore
+from graphmill.train import watchdog
 from graphmill.train.watchdog import Watchdog
+watchdog._ALONE_S = 1.0
 
 rank, port = int(sys.argv[1]), int(sys.argv[2])
 store = TCPStore("127.0.0.1", port, is_master=rank == 0, wait_for_workers=False)
@@ -33,7 +37,7 @@ def ranks():
 
     def start(rank: int, port: str) -> None:
         command = [sys.executable, "-c", PROGRAM, str(rank), port]
-        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
 
     start(0, "0")
     port = started[0].stdout.readline().strip()
@@ -67,3 +71,13 @@ def test_ranks_do_not_outlive_the_store(ranks):
         said, _ = rank.communicate(timeout=HANG_S)
         assert rank.returncode == exits.LOST_A_RANK
         assert "rank 0 on a" in said
+
+
+@pytest.mark.distributed
+def test_what_a_rank_says_last_are_not_frames_of_torch(ranks):
+    """The store goes with rank 0, and the others write to it still."""
+    ranks[0].send_signal(signal.SIGKILL)
+    for rank in ranks[1:]:
+        said, errors = rank.communicate(timeout=HANG_S)
+        assert "rank 0 on a ended" in said
+        assert errors == ""

@@ -6,7 +6,7 @@ words in the text. As a library, Python's default holds: remarks are not shown, 
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
@@ -55,6 +55,15 @@ def show_messages(prefix: str = "") -> None:
             log.removeHandler(earlier)
         log.addHandler(handler)
         log.setLevel(logging.INFO)
+
+
+def hush_torch(environ: MutableMapping[str, str]) -> None:
+    """Let torch's C++ write errors alone, unless a person asks for more. To be called before torch is imported.
+
+    It warns, with a page of its frames, of a store that does not answer: of whoever ends a moment after rank 0, or is
+    left by it. What a rank says last is shown to a person, and it says itself whom it has lost.
+    """
+    environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 
 @contextmanager

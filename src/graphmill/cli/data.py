@@ -219,6 +219,7 @@ def inspect(
       graphmill inspect logs/cora-sage-20261121T081500Z
       graphmill inspect data/train.h5 --check
     """
+    from graphmill.cli.find_run import neither_data_nor_run
     from graphmill.cli.presample import show_presampled
     from graphmill.sample.presampled.schedule import is_presampled
 
@@ -232,10 +233,7 @@ def inspect(
     elif Path(target).exists():
         _show_raw(Path(target), check=check, json=json)
     else:
-        raise UserError(
-            f"{target!r} is not a prepared dataset under {resolved_dataset_root(root)} and no run in {logs_root}",
-            fix="`graphmill datasets` lists datasets; runs are the folders in the logs root",
-        )
+        raise neither_data_nor_run(target, resolved_dataset_root(root), logs_root)
 
 
 def _show_raw(path: Path, *, check: bool, json: bool) -> None:

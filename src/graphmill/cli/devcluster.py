@@ -254,7 +254,7 @@ def status(json: Json = False) -> None:
     if json:
         print_json({"ok": seen.healthy, **{"daemons": seen.daemons, "hosts": seen.hosts}})
     else:
-        print_table(("daemon", "process"), [[name, number or "ended"] for name, number in seen.daemons.items()])
+        print_table(("daemon", "process"), [[name, str(number or "ended")] for name, number in seen.daemons.items()])
         rows = [[h.name, h.address, _on(h.power), _on(h.cable), h.slurm_state] for h in seen.hosts]
         print_table(("host", "address", "power", "cable", "Slurm says"), rows)
     if not seen.healthy:

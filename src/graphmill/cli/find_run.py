@@ -14,6 +14,7 @@ __all__ = [
     "name_of_runs",
     "named_command",
     "named_pipeline",
+    "neither_data_nor_run",
 ]
 
 
@@ -26,6 +27,20 @@ def find_several(text: str | None, logs_root: Path) -> list[RunFolder]:
         if runs:
             return runs
     return [find_run(text, logs_root)]
+
+
+def neither_data_nor_run(text: str, root: Path, logs_root: Path) -> UserError:
+    """The error of a name that is nothing's: what is like it there, and what to type."""
+    from graphmill.spec.kinds import default_kind
+    from graphmill.spec.partition import PARTS_FOLDER
+    from graphmill.tasks.stores import not_prepared
+
+    of_data = not_prepared(default_kind(), text, root)
+    lists = "`graphmill datasets` lists datasets; runs are the folders in the logs root"
+    return UserError(
+        f"no run in {logs_root} is called {text!r}, and {of_data.message}",
+        fix=of_data.fix if text.startswith(f"{PARTS_FOLDER}/") else lists,
+    )
 
 
 def name_of_runs(text: str, logs_root: Path) -> str:

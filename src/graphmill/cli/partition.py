@@ -41,6 +41,8 @@ class PartitionCommand(TyperCommand):
         words: list[str] = []
         for word in args:
             follows = words[-2:-1] == [_FANOUTS] and word.removeprefix("-").isdecimal()
+            if words[-1:] == [_FANOUTS] and "," in word:
+                raise UserError(f"{_FANOUTS} {word} is one word", fix=f"{_FANOUTS} {' '.join(word.split(','))}")
             words += [_FANOUTS, word] if follows else [word]
         return super().parse_args(ctx, words)
 
@@ -219,7 +221,7 @@ def _wanted(num_parts: int, method: str, balance: str | None, seed: int, fanouts
             raise UserError(f"--{flag} {value!r} is none of {', '.join(known)}", fix=f"--{flag} {match or known[0]}")
         given[flag] = value
     if any(fanout == 0 or fanout < -1 for fanout in given["fanouts"]):
-        raise UserError("a fan-out is at least 1, or -1 for all in-neighbours", fix="--fanouts 15 10")
+        raise UserError("a fan-out is at least 1, or -1 for all in-neighbours", fix=f"{_FANOUTS} 15 10")
     return Wanted(**given)
 
 

@@ -13,6 +13,7 @@ from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_f
 if TYPE_CHECKING:
     from graphmill.cluster.launch.trial import Trial
     from graphmill.spec.experiment import Experiment
+    from graphmill.spec.modelled import MemoryParts
     from graphmill.spec.plan import Plan
 
 _RUN_ID_OF_A_PLAN = "planned"
@@ -139,13 +140,21 @@ def show_plan(resolved: "Plan", *, json: bool, trial: "Trial | None" = None) -> 
             ("  of a step's activations, or an evaluation", figures.memory.activations_mib),
             ("  of what it keeps about all data", figures.memory.index_mib),
             *([("MiB of memory per sampler, at most", figures.memory_per_sampler_mib)] if resolved.roles else []),
-            ("MiB of data, mapped once per host", figures.memory.data_mib),
+            ("MiB of data, mapped once per host", _data_mib(figures.memory)),
+            *([("not counted", figures.memory.not_counted)] if figures.memory.not_counted else []),
         ],
         title="modelled (by formula, not measured)",
     )
     if trial is not None:
         print_line("")
         print_facts(_trial_facts(trial), title=f"measured here, by a trial of {trial.steps} steps")
+
+
+def _data_mib(memory: "MemoryParts") -> Cell:
+    """In words where there is no figure; why, says the line below."""
+    if memory.data_mib is not None:
+        return memory.data_mib
+    return "not known" if memory.not_counted else "not modelled"
 
 
 def _on_each_host(resolved: "Plan") -> str:
@@ -198,5 +207,5 @@ def _trial_facts(trial: "Trial") -> list[tuple[str, Cell]]:
 
 def _text(value: object) -> Cell:
     if isinstance(value, list):
-        return ", ".join(str(item) for item in value)
+        return ", ".join(str(item) for item in value) or None
     return value if isinstance(value, str | bool | None) else str(value)

@@ -12,7 +12,7 @@ from graphmill.base.errors import UserError
 from graphmill.cli.options import DatasetRoot, ExperimentName, Json, Overrides, Ranks, resolved_dataset_root
 from graphmill.cli.plan import load
 from graphmill.cli.progress import progress
-from graphmill.cli.show import print_facts, print_json
+from graphmill.cli.show import print_facts, print_json, print_line
 from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
 
 if TYPE_CHECKING:
@@ -164,15 +164,9 @@ def _bar(title: str, num_steps: int) -> Iterator[Callable[[int, int], None]]:
 
 def show_presampled(path: Path, *, check: bool, json: bool) -> None:
     """What a folder of presampled epochs was sampled with, and which are there: for `inspect`."""
-    from graphmill.sample.presampled.schedule import epochs_in, read_identity
+    from graphmill.sample.presampled.schedule import epochs_in, read_identity, verify_epochs
 
-    identity = read_identity(path)
-    if check:
-        raise UserError(
-            f"{path} holds presampled epochs, whose batches are compared with their checksums as a run reads them",
-            fix="leave --check out",
-        )
-    epochs = epochs_in(path)
+    identity, epochs = read_identity(path), epochs_in(path)
     facts = {
         "folder": str(path),
         **identity.model_dump(mode="json"),
@@ -180,7 +174,16 @@ def show_presampled(path: Path, *, check: bool, json: bool) -> None:
         "missing_epochs": sorted({*range(1 + max(epochs, default=-1))} - {*epochs}),
         "bytes": sum(file.stat().st_size for file in epochs.values()),
     }
+    if check:
+        with progress(f"reading {path}"):
+            verify_epochs(path)
     if json:
-        print_json(facts)
-    else:
-        print_facts([(name.replace("_", " "), value) for name, value in facts.items()], title="presampled epochs")
+        print_json({**facts, "checked": check})
+        return
+    shown = {**facts, "seed": str(identity.seed)}  # no quantity: without separators
+    lists = {name: ", ".join(map(str, value)) or "none" for name, value in facts.items() if isinstance(value, list)}
+    print_facts(
+        [(name.replace("_", " "), value) for name, value in {**shown, **lists}.items()], title="presampled epochs"
+    )
+    if check:
+        print_line("checksums and structure are as they should be")

@@ -364,4 +364,4 @@ def tell_first(job: "SubmittedJob | None", watched: str, *, json: bool) -> None:
 def _text(value: object) -> Cell:
     if isinstance(value, list):
         return ", ".join(str(item) for item in value)
-    return str(value)
+    return value if isinstance(value, bool) else str(value)

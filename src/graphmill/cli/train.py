@@ -167,7 +167,9 @@ def finish(folder: "RunFolder", code: int, *, resume_with: str = "graphmill trai
     if code == exits.DONE and outcome is not None:  # rank 0 has printed the measures
         number = len(folder.attempts())
         of = f" in attempt {number}" if number > 1 else ""
-        print_line(f"{folder.path}: {outcome.epochs} epochs, {outcome.wall_s:.1f} s{of}")
+        print_line(
+            f"{folder.path}: {outcome.epochs} epoch{'' if outcome.epochs == 1 else 's'}, {outcome.wall_s:.1f} s{of}"
+        )
     elif outcome is not None and (code == exits.OUT_OF_TIME or outcome.message in (NOT_READY, STOPPED_AT_ONCE)):
         _log.info(f"{folder.path}: {outcome.message}; continue with `{resume_with} {folder.path}`")
     if code != exits.DONE:

@@ -73,8 +73,20 @@ def _meant(text: str | None, logs_root: Path) -> list["RunFolder"]:
                 return [RunFolder(path)]  # a run that lost its plan
         found = find_job(text, logs_root) if is_job_id(text) else None
         if found is None:
+            _refuse_data(text)
             raise
         return [found]
+
+
+def _refuse_data(text: str) -> None:
+    """`UserError` if that is no run, but something else that can be checked."""
+    from graphmill.base.errors import UserError
+    from graphmill.cli.data import store_folder
+    from graphmill.cli.options import resolved_dataset_root
+    from graphmill.sample.presampled.schedule import is_presampled
+
+    if store_folder(text, resolved_dataset_root(None)) is not None or is_presampled(Path(text)):
+        raise UserError(f"{text!r} is no run: it holds data", fix=f"graphmill inspect {text} --check")
 
 
 def _print(folder: "RunFolder", checks: list["Check"]) -> None:

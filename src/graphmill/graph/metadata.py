@@ -7,14 +7,14 @@ from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, SerializerF
 from graphmill.graph.features import STORED_AS, FeatureDtype
 from graphmill.graph.header import Header
 from graphmill.graph.topology import MAX_NODES, index_dtype
-from graphmill.graph.typed import EdgeType, NodeType, type_dtype, unknown_ends
+from graphmill.graph.typed import EdgeType, NamedTypes, NodeType, type_dtype, unknown_ends
 from graphmill.spec.typed_graph import EDGE_TYPE
 
 Expected = dict[str, tuple[str, tuple[int, ...]]]
 """dtype and shape of every array, by name."""
 
 
-class GraphMetadata(Header):
+class GraphMetadata(Header, NamedTypes):
     """What a GraphStore says about itself; a task's own class adds what its nodes and edges have besides features."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -43,16 +43,6 @@ class GraphMetadata(Header):
             if not getattr(self, name):
                 known.pop(name, None)
         return known
-
-    @property
-    def node_type_names(self) -> tuple[str, ...]:
-        """In the order of their numbers; none of a graph without types."""
-        return tuple(each.name for each in self.node_types)
-
-    @property
-    def relation_names(self) -> tuple[str, ...]:
-        """Types of edges as "source:name:target", in the order of their numbers; none of a graph without types."""
-        return tuple(str(each.relation) for each in self.edge_types)
 
     @property
     def has_sparse_features(self) -> bool:

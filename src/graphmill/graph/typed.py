@@ -7,7 +7,7 @@ features. Two edges between the same nodes are two if their types differ.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +64,27 @@ class EdgeType(BaseModel):
     def relation(self) -> Relation:
         """Without the count."""
         return Relation(self.source, self.name, self.target)
+
+
+class _HasTypes(Protocol):
+    @property
+    def node_types(self) -> tuple[NodeType, ...]: ...
+    @property
+    def edge_types(self) -> tuple[EdgeType, ...]: ...
+
+
+class NamedTypes:
+    """Names of types, for metadata that have `node_types` and `edge_types`: of a store, and of its parts."""
+
+    @property
+    def node_type_names(self: _HasTypes) -> tuple[str, ...]:
+        """In the order of their numbers; none of a graph without types."""
+        return tuple(each.name for each in self.node_types)
+
+    @property
+    def relation_names(self: _HasTypes) -> tuple[str, ...]:
+        """Types of edges as "source:name:target", in the order of their numbers; none of a graph without types."""
+        return tuple(str(each.relation) for each in self.edge_types)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

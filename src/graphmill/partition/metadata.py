@@ -21,7 +21,7 @@ from graphmill.graph.features import STORED_AS, FeatureDtype
 from graphmill.graph.header import FILE_NAME, Header, damaged, read_header, read_metadata
 from graphmill.graph.metadata import Expected
 from graphmill.graph.topology import index_dtype
-from graphmill.graph.typed import EdgeType, NodeType, type_dtype
+from graphmill.graph.typed import EdgeType, NamedTypes, NodeType, type_dtype
 from graphmill.partition.problem import default_balance
 from graphmill.partition.types import TypesInParts
 from graphmill.spec.partition import DEFAULT_METHOD
@@ -40,7 +40,7 @@ def part_folder(part: int) -> str:
     return f"part_{part:05d}"
 
 
-class PartsMetadata(Header):
+class PartsMetadata(Header, NamedTypes):
     """What a parts folder says about itself. `kind`, `name` and `synthetic` are those of the store that was split."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -122,16 +122,6 @@ class PartsMetadata(Header):
     def edge_types(self) -> tuple[EdgeType, ...]:
         """Of a typed graph, in the order of their numbers."""
         return tuple(map(EdgeType.model_validate, self.store.get("edge_types", ())))
-
-    @property
-    def node_type_names(self) -> tuple[str, ...]:
-        """In the order of their numbers; none of a graph without types."""
-        return tuple(each.name for each in self.node_types)
-
-    @property
-    def relation_names(self) -> tuple[str, ...]:
-        """Types of edges as "source:name:target", in the order of their numbers; none of a graph without types."""
-        return tuple(str(each.relation) for each in self.edge_types)
 
     @property
     def splits(self) -> Mapping[str, int]:
@@ -248,7 +238,9 @@ def is_parts(folder: Path) -> bool:
 def read_parts_metadata(folder: Path) -> PartsMetadata:
     """What a parts folder says about itself; `UserError` if it is none, or damaged."""
     if not is_parts(folder):
-        raise UserError(f"{folder} holds a graph that is not partitioned", fix=f"graphmill partition {folder}")
+        raise UserError(
+            f"{folder} holds a graph that is not partitioned", fix=f"graphmill partition {folder} --num-parts P"
+        )
     metadata = read_metadata(folder, PartsMetadata, read_header(folder).kind)
     if problem := metadata.disagreement():
         raise damaged(folder / FILE_NAME, problem)

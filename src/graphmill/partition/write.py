@@ -105,7 +105,10 @@ def write_parts(store: GraphStore, folder: PartsFolder) -> Ids:
 
 
 def bytes_to_write(store: GraphStore) -> int:
-    """About how many, without rankings: for a bar, and to know before the work that a disk has no room."""
+    """About how many, without rankings: for a bar, and to know before the work that a disk has no room.
+
+    The file that a partitioner reads the graph from stands in the same folder, is smaller, and goes before they come.
+    """
     known = store.metadata
     arrays = {name: record.bytes for name, record in known.arrays.items() if name != "undirected_edge_ids"}
     prefixes = ("",) if known.is_symmetric else ("", "undirected_")

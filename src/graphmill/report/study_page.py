@@ -99,7 +99,7 @@ def _row(record: RunRecord, varied: Sequence[str], measure: str) -> tuple[PageCe
     chosen = configuration(record.plan)
     return (
         *(plain(chosen.get(key)) for key in varied),
-        record.plan.seed,
+        Shown(str(record.plan.seed), record.plan.seed),  # no quantity: without separators
         record.shown_status,
         record.shown_epochs,
         _rounded(record.best(measure)),

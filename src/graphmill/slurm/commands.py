@@ -32,6 +32,8 @@ _UNREACHABLE: Final = re.compile(
     r"[Uu]nable to contact|[Cc]onnect(ion)? (failure|refused|timed out)|[Ss]ocket timed out|[Tt]imed out|"
     r"[Tt]ransport endpoint|[Zz]ero [Bb]ytes|in standby|Protocol authentication error|[Mm]unge|slurmdbd"
 )
+_OF_NO_CLUSTER: Final = re.compile(r"Could not establish a configuration source|Unable to process configuration file")
+_GO_THERE: Final = "go to a login node of the cluster, or `module load slurm`"
 
 
 class SlurmError(UserError):
@@ -122,9 +124,7 @@ def call(
     """
     path = shutil.which(program)
     if path is None:
-        raise SlurmMissingError(
-            f"{program} is not on PATH here", fix="go to a login node of the cluster, or `module load slurm`"
-        )
+        raise SlurmMissingError(f"{program} is not on PATH here", fix=_GO_THERE)
     try:
         done = subprocess.run(
             [path, *arguments],
@@ -148,19 +148,24 @@ def call(
         ) from None
     if done.returncode == 0:
         return done.stdout, done.stderr
+    raise _failure(program, done)
+
+
+def _failure(program: str, done: subprocess.CompletedProcess[str]) -> SlurmError:
+    """Which of the errors it is that a program ended with."""
     said = " ".join((done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}").split())
     if re.search(r"accounting storage is disabled|[Ss]lurm_accounting_storage|AccountingStorageType", said):
-        raise SlurmMissingError(
+        return SlurmMissingError(
             f"{program}: {said}", fix="this cluster keeps no accounts; squeue and the run folder are left"
         )
-    kind = SlurmSilentError if is_silence(said) else SlurmRefusedError
-    kind = SlurmKilledError if done.returncode < 0 else kind
-    fix = (
-        "change what it names; `--dry-run` shows the whole request"
-        if kind is SlurmRefusedError
-        else "try again in a moment"
-    )
-    raise kind(f"{program}: {said}", fix=fix)
+    if done.returncode < 0:
+        return SlurmKilledError(f"{program}: {said}", fix="try again in a moment")
+    if is_silence(said):
+        return SlurmSilentError(f"{program}: {said}", fix="try again in a moment")
+    if why := _OF_NO_CLUSTER.search(said):
+        what = f"{program} finds no Slurm cluster from here, neither a slurm.conf nor a controller in the DNS"
+        return SlurmMissingError(f"{what}: {why[0]}", fix=_GO_THERE)
+    return SlurmRefusedError(f"{program}: {said}", fix="change what it names; `--dry-run` shows the whole request")
 
 
 def is_silence(said: str) -> bool:

@@ -22,6 +22,7 @@ class MemoryParts(Spec):
     batches_mib: float = Field(description="the batches of a rank that are under way")
     model_mib: float | None = Field(description="parameters, gradients, moments, and what the scheme keeps")
     activations_mib: float = Field(description="what a step's backward pass needs, or an evaluation if that is more")
+    not_counted: str = Field(description='what these figures leave out, and why; "": nothing that is known of')
 
 
 class Modelled(Spec):
@@ -100,6 +101,7 @@ def _memory(plan: Plan, sizes: Sizes, parameters: int | None) -> MemoryParts:
         batches_mib=sizes.batch_bytes * (plan.prefetch + 1) / _MIB,
         model_mib=None if parameters is None else parameters * 4 * copies / _MIB,
         activations_mib=sizes.activation_bytes / _MIB,
+        not_counted=sizes.not_counted,
     )
 
 

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from graphmill.spec.attention import kept_bytes
 from graphmill.spec.experiment import CustomModelSpec
@@ -14,13 +14,16 @@ from graphmill.spec.relational import RelationalSpec
 if TYPE_CHECKING:
     from graphmill.spec.kinds.node_classification import NodeClassificationPlan
 
+_SPARSE_ROWS: Final = "rows of sparse features: a plan does not know how many values they have"
+
 
 def sizes(plan: "NodeClassificationPlan", step: StepShape) -> Sizes:
     """Parameters of GraphSAGE; nodes and bytes of a sampled neighbourhood, at most."""
     hops = _nodes_per_hop(plan, step.batch_size)
     batch, activations = _sampled_bytes(plan, hops)
+    not_counted = _not_counted(plan)
     if plan.partition is None or plan.dataset.num_parts is None:
-        return Sizes(_parameters(plan), batch, activations, nodes_per_batch=sum(hops))
+        return Sizes(_parameters(plan), batch, activations, nodes_per_batch=sum(hops), not_counted=not_counted)
     known = plan.dataset
     graph = PartedGraphSizes(
         known.num_nodes,
@@ -40,7 +43,14 @@ def sizes(plan: "NodeClassificationPlan", step: StepShape) -> Sizes:
         nodes_per_batch=sum(hops),
         data_bytes=mapped_bytes(graph, plan.partition, step),
         index_bytes=held_bytes(graph, plan.partition, step),
+        not_counted=not_counted,
     )
+
+
+def _not_counted(plan: "NodeClassificationPlan") -> str:
+    """Models with attention write their rows out, so that those of a batch are counted."""
+    written_out = plan.partition is None and isinstance(plan.model, NodeAttentionSpec)
+    return _SPARSE_ROWS if plan.dataset.has_sparse_features and not written_out else ""
 
 
 def _parameters(plan: "NodeClassificationPlan") -> int | None:

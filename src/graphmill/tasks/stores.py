@@ -168,10 +168,10 @@ def not_prepared(kind: AnyKind, name: str, root: Path) -> AbsentDataError:
             fix=f"export GRAPHMILL_STAGED_ROOT={root}, and leave the dataset root where {name} was prepared",
         )
     match = nearest(name, others)
-    suggestion = f"; did you mean {match!r}?" if match else ""
+    suggestion, instead = (f"; did you mean {match!r}?", f"name {match}, or: ") if match else ("", "")
     return AbsentDataError(
         f"no dataset {name!r} is prepared under {root}{suggestion}",
-        fix=f"graphmill prepare {name} --from PATH{of_task} {here} (graphmill datasets lists what is there)",
+        fix=f"{instead}graphmill prepare {name} --from PATH{of_task} {here} (graphmill datasets lists what is there)",
     )
 
 
@@ -183,7 +183,7 @@ def _no_such_parts(name: str, root: Path) -> AbsentDataError:
     there = _partitions_of(dataset, root)
     told = f"; there are {', '.join(there)}" if there else ""
     make = f"graphmill partition {dataset} --num-parts P{f' --name {own}' if own else ''} --dataset-root {root}"
-    close = nearest(own, there)
+    close = nearest(own, there) if own else next(iter(there), None)
     return AbsentDataError(
         f"{dataset} has no such parts under {root}: {name}{told}",
         fix=f"set dataset.name={PARTS_FOLDER}/{dataset}/{close}, or make them: {make}" if close else make,

@@ -8,14 +8,17 @@ Rank 0 makes the plan and the run folder, or finds the run to resume, and sends 
 in `graphmill.train.worker`; torchrun turns every one but 0 into 1.
 """
 
+import os
+
+from graphmill.base.messages import hush_torch
 from graphmill.runtime.stop import end_when_interrupted
 
 if __name__ == "__main__":  # before torch is imported
     end_when_interrupted()
+    hush_torch(os.environ)
 
 import json
 import logging
-import os
 import sys
 import traceback
 from collections.abc import Sequence

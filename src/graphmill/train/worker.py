@@ -3,16 +3,19 @@
 Exit statuses: `graphmill.record.endings`.
 """
 
+import os
+
+from graphmill.base.messages import hush_torch
 from graphmill.runtime.stop import end_when_interrupted
 
 if __name__ == "__main__":  # before torch is imported
     end_when_interrupted()
+    hush_torch(os.environ)
 
 import argparse
 import errno
 import gc
 import logging
-import os
 import signal
 import socket
 import sys

@@ -3,13 +3,16 @@
 Reads one request a line: {"ranks": 2, "folder": "…", "resume": true, "port": 1234, "log": "…", "die_at": 0}. Answers
 with the process ids, then, when all have ended, with their exit codes. With `die_at` = n the last rank kills itself
 before its n-th change of the file system (fsyncs, renames, removals); -1 makes rank 0 count them into `log`.count.
+With "dies": [rank, "mapped"] a rank kills itself when it maps memory that it shares, with "filled" once rows are there.
 """
 
 import gc
 import json
+import mmap
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +33,8 @@ def rank(number: int, request: dict[str, Any]) -> None:
     os.dup2(log, 1)
     os.dup2(log, 2)
     counted = count_changes(request["die_at"] if number == ranks - 1 else 0)
+    if request["dies"] and request["dies"][0] == number:
+        sys.addaudithook(sees_memory(request["dies"][1]))
     code = worker.main([request["folder"], *(["--resume"] if request["resume"] else [])])
     if request["die_at"] < 0 and number == 0:
         Path(f"{request['log']}.count").write_text(str(counted()))
@@ -54,6 +59,30 @@ def count_changes(die_at: int) -> Callable[[], int]:
         for name in CHANGES:
             setattr(os, name, counting(getattr(os, name)))
     return lambda: count
+
+
+def sees_memory(moment: str) -> Callable[[str, tuple[Any, ...]], None]:
+    """For `sys.addaudithook`: this process is killed once it maps memory of ours, or once it is being filled."""
+    seen = threading.Event()
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event != "mmap.__new__" or seen.is_set() or arguments[0] < 0:
+            return
+        if Path(f"/proc/self/fd/{arguments[0]}").readlink().name.startswith("memfd:graphmill"):
+            seen.set()
+            if moment == "mapped":
+                os.kill(os.getpid(), signal.SIGKILL)
+            content = mmap.mmap(arguments[0], os.fstat(arguments[0]).st_size)
+            threading.Thread(target=die_when_filled, args=(content,), daemon=True).start()
+
+    return hook
+
+
+def die_when_filled(content: mmap.mmap) -> None:
+    """As soon as there is more than what the memory is known by, which takes 64 bytes."""
+    while not any(content[64 : 64 + mmap.PAGESIZE]):
+        pass
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main() -> None:

@@ -28,6 +28,7 @@ MAGIC: Final = b"GMSCHED1"
 _LENGTH: Final = struct.Struct("<Q")
 _TAIL: Final = struct.Struct("<QQ8s")
 _ALIGNED: Final = 8
+_MOST_HEADER_BYTES: Final = 1 << 16
 _OFFSET, _CHECKSUM, _COUNTS = 0, 1, 2  # columns of the index
 
 
@@ -57,6 +58,17 @@ class EpochHeader:
         }
         text = json.dumps(known, sort_keys=True).encode()
         return text.ljust(-(-len(text) // _ALIGNED) * _ALIGNED)
+
+    @classmethod
+    def of(cls, path: Path) -> "EpochHeader":
+        """What a file says of itself. `UserError` if it says nothing that can be understood."""
+        try:
+            with path.open("rb") as file:
+                opening = file.read(len(MAGIC) + _LENGTH.size)
+                known = json.loads(file.read(min(_LENGTH.unpack(opening[len(MAGIC) :])[0], _MOST_HEADER_BYTES)))
+            return cls(**{**known, "form": Form.from_text(known["form"])})
+        except (struct.error, ValueError, TypeError, KeyError):
+            raise damaged(path, "its header cannot be read") from None
 
 
 @dataclass(slots=True)
@@ -128,6 +140,11 @@ class EpochReader:
         if num_read != len(buffer) or xxhash.xxh3_64_intdigest(buffer.data) != int(line[_CHECKSUM].astype(np.uint64)):
             raise damaged(self.path, f"the batch of step {step}, rank {rank} has another checksum")
         return unpacked(buffer, counts, self.header.form, self.header.epoch, step)
+
+    def verify(self) -> None:
+        """Read every neighbourhood; `UserError` if one is damaged."""
+        for number in range(self.header.num_batches):
+            self.read(*divmod(number, self.header.num_ranks))
 
 
 def _read_index(file: IO[bytes], path: Path, wanted: EpochHeader) -> NDArray[np.int64]:

@@ -4,7 +4,7 @@ In a row: node ids, local ids of the edges' sources, edge ids, and of each row h
 where no fan-out is above 255. How many there are of each stands in the index of the file.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -51,6 +51,14 @@ class Form:
             "num_hops": self.num_hops,
             "resample": self.resample,
         }
+
+    @classmethod
+    def from_text(cls, known: Mapping[str, Any]) -> "Form":
+        """The inverse of `as_text`."""
+        edge_ids = None if known["edge_ids"] is None else np.dtype(known["edge_ids"])
+        return cls(
+            np.dtype(known["node_ids"]), edge_ids, np.dtype(known["degrees"]), known["num_hops"], known["resample"]
+        )
 
 
 def packed(sampled: Sampled, form: Form) -> tuple[bytes, NDArray[np.int64]]:

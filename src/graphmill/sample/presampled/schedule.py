@@ -8,6 +8,7 @@ epoch_00001.schedule
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -21,7 +22,7 @@ from graphmill.base.files import write_json
 from graphmill.config.frozen import Spec
 from graphmill.graph.sampled import AnySeeds, EvaluationSeeds, Sampled, Seeds
 from graphmill.sample.neighbor import NeighborSampler
-from graphmill.sample.presampled.epoch_file import EpochHeader, EpochReader, writing
+from graphmill.sample.presampled.epoch_file import EpochHeader, EpochReader, damaged, writing
 from graphmill.sample.presampled.packing import Form
 from graphmill.sample.schedule import SeedSchedule
 
@@ -132,6 +133,17 @@ class PresampledFolder:
 def epochs_in(folder: Path) -> dict[int, Path]:
     """The files of a folder by epoch, counted from 0. Whether they are damaged is not looked at."""
     return {int(file.stem.removeprefix("epoch_")): file for file in sorted(folder.glob("epoch_*.schedule"))}
+
+
+def verify_epochs(folder: Path) -> None:
+    """Read everything and compare it with its checksums. `UserError` for a file that is damaged, or another's."""
+    identity = read_identity(folder)
+    for epoch, path in epochs_in(folder).items():
+        header = EpochHeader.of(path)
+        if (header.epoch, header.num_ranks, header.schedule) != (epoch, identity.ranks, identity.checksum):
+            raise damaged(path, "its header is that of another schedule, or epoch")
+        with closing(EpochReader.open(path, header)) as reader:
+            reader.verify()
 
 
 def is_presampled(folder: Path) -> bool:

@@ -1,6 +1,7 @@
 """Assignment: which potentials of rows and columns let an exact solver begin near its end?"""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated, ClassVar, Final, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
@@ -223,24 +224,23 @@ def sizes(plan: AssignmentPlan, step: StepShape) -> Sizes:
     rows, columns = largest.max_rows, largest.max_cols
     batch = min(step.batch_size, max(plan.counts))
     batch_bytes = batch * (4 * rows * columns + 16 * (rows + columns))
-    data = {
-        "data_bytes": known.num_costs * (8 if known.dtype == "float64" else 4),
-        "index_bytes": _INDEX_BYTES * known.num_instances,
-    }
+    sizes_of = partial(
+        Sizes,
+        data_bytes=known.num_costs * (8 if known.dtype == "float64" else 4),
+        index_bytes=_INDEX_BYTES * known.num_instances,
+    )
     if isinstance(model, CustomModelSpec):
-        return Sizes(None, batch_bytes, **data)
+        return sizes_of(None, batch_bytes)
     at_once, stored = instances_at_once(rows, columns), 8 * rows * columns  # of one instance, while it is read
     if isinstance(model, OneGnnSpec):
         trained = 2 * 4 * batch * columns * _values_of_a_column(model) + _sweep_bytes(step, batch * rows * columns)
         evaluation = at_once * 4 * rows * columns + _sweep_bytes(step, at_once * rows * columns)
         # Both: what is evaluated has memory of its own, and what steps freed lies in smaller pieces.
         needed = _LOADED + stored + batch_bytes + trained + evaluation
-        return Sizes(_one_gnn_parameters(model), batch_bytes, needed, **data)
+        return sizes_of(_one_gnn_parameters(model), batch_bytes, needed)
     trained = _dual_gnn_bytes(model, step, batch, rows, columns)
     evaluation = at_once * 4 * rows * columns + _dual_gnn_bytes(model, step, at_once, rows, columns)
-    return Sizes(
-        _dual_gnn_parameters(model), batch_bytes, _LOADED + stored + batch_bytes + max(trained, evaluation), **data
-    )
+    return sizes_of(_dual_gnn_parameters(model), batch_bytes, _LOADED + stored + batch_bytes + max(trained, evaluation))
 
 
 _LOADED: Final = 76 << 20  # libraries that this task alone imports, and what torch sets up for the first backward pass

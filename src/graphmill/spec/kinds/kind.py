@@ -98,6 +98,7 @@ class Sizes:
     nodes_per_batch: int | None = None  # None: nothing is sampled
     data_bytes: int | None = None  # of the prepared data, mapped once for all ranks of a host; None: not modelled
     index_bytes: int = 0  # what each rank keeps in memory about all of the data
+    not_counted: str = ""  # what bytes leave out, in words, and why; "": nothing that is known of
 
 
 @dataclass(frozen=True, slots=True)

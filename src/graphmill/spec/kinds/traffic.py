@@ -1,6 +1,7 @@
 """Traffic: what will the sensors of a road network read?"""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -244,17 +245,18 @@ def sizes(plan: TrafficPlan, step: StepShape) -> Sizes:
     known, length = plan.dataset, plan.history + plan.horizon
     rows = min(step.batch_size, known.num_train) * known.num_sensors
     batch = rows * (length + plan.history * INPUT_CHANNELS + plan.horizon) * 4
-    data = {
-        "data_bytes": known.num_steps * known.num_sensors * 4 + known.num_edges * 12,
-        "index_bytes": known.num_steps * _INDEX_BYTES,
-    }
+    sizes_of = partial(
+        Sizes,
+        data_bytes=known.num_steps * known.num_sensors * 4 + known.num_edges * 12,
+        index_bytes=known.num_steps * _INDEX_BYTES,
+    )
     if isinstance(plan.model, CustomModelSpec):
-        return Sizes(None, batch, **data)
+        return sizes_of(None, batch)
     trained, evaluated = _values_of_a_row(plan, step)
     at_once = min(windows_at_once(known.num_sensors), max(known.num_val, known.num_test)) * known.num_sensors
     # Forecasts and their errors, some of them in float64, beside the batch itself.
     evaluation = at_once * (2 * length + plan.history * INPUT_CHANNELS + 8 * plan.horizon + evaluated) * 4
-    return Sizes(_parameters(plan), batch, max(rows * trained * 4, evaluation - batch), **data)
+    return sizes_of(_parameters(plan), batch, max(rows * trained * 4, evaluation - batch))
 
 
 _INDEX_BYTES: Final = 8 + 8 + 8 + 4 * 8  # of a step: its clock, known targets, place in the split; orders of an epoch
