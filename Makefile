@@ -31,7 +31,7 @@ export REMOTE_HOST REMOTE_LOGS_DIR LOCAL_LOGS_DIR # read by the shell as variabl
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow check sanitize format docs install sync-metrics merge-metrics figures pareto pareto-data pareto-figure all clean-demo
+.PHONY: help demo test test-slow check check-form check-types check-benchmarks sanitize format docs install sync-metrics merge-metrics figures pareto pareto-data pareto-figure all clean-demo
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,15 +66,22 @@ test-slow: install ## run the slow tests: full fuzz, many kills, big graphs
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup -m slow $(TEST_ARGS)
 
 check: install ## format, lint, types, layers, docs
+	$(MAKE) --no-print-directory -j 2 --output-sync=target check-form check-types check-benchmarks
+	$(if $(filter test,$(MAKECMDGOALS)),@echo "== tests/docs: make test runs them",$(BIN)/python -m pytest tests/docs -n $(TEST_WORKERS) --dist loadgroup)
+
+check-form: ## of check: form, lint, layers, reference, measured numbers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
-	$(BIN)/mypy
-	$(BIN)/mypy --config-file benchmarks/mypy.ini
 	$(BIN)/lint-imports
 	$(BIN)/python -m graphmill.cli.reference --check docs/reference
 	$(BIN)/python benchmarks/measured.py --check || { echo 'README.md: python benchmarks/measured.py --write' >&2; exit 1; }
-	$(BIN)/python -m pytest tests/docs
+
+check-types: ## of check: mypy over the package
+	$(BIN)/mypy
+
+check-benchmarks: ## of check: mypy over the benchmarks
+	$(BIN)/mypy --config-file benchmarks/mypy.ini
 
 sanitize: install ## the native tests under AddressSanitizer with UBSan, then under ThreadSanitizer
 	PYTHON=$(BIN)/python CXX=$(CXX) TEST_WORKERS=$(TEST_WORKERS) .ci/sanitize address,undefined

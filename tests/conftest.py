@@ -24,6 +24,7 @@ pytest_plugins = (
     "planned_runs",
     "other_release",
     "real_slurm",
+    "shared_out",
     "shared_data",
     "left_behind",
 )  # in tests/plugins, see pyproject.toml

@@ -8,7 +8,6 @@ find all hosts idle. Where no dev cluster can run, they are skipped with the rea
 """
 
 import fcntl
-import os
 import re
 import subprocess
 import sys
@@ -23,7 +22,7 @@ from graphmill.devcluster import build, daemons, hosts
 from graphmill.devcluster.description import HOME, Description
 from graphmill.devcluster.requirements import why_not
 
-GROUP = "slurm"
+GROUP = "real_slurm"
 TESTS = Path(__file__).parents[1]
 OTHERS = TESTS / "cluster/jobs"  # tests there submit jobs, too, if not all of them
 ASKS = re.compile(r"^\s*(?:async )?def \w+\([^)]*\bslurm\b", re.MULTILINE)
@@ -185,16 +184,6 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     command = [sys.executable, "-m", "graphmill.cli", "devcluster", "run", *release, "--"]
     words = [sys.executable, "-m", "pytest", *config.invocation_params.args]
     return subprocess.run([*command, *words], check=False, cwd=config.invocation_params.dir).returncode
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if "slurm" in getattr(item, "fixturenames", ()) or item.path.is_relative_to(OTHERS):
-            item.add_marker(pytest.mark.xdist_group(GROUP))
-        else:  # what a module makes once, or the tests of verify do, is made by one worker
-            whole = item.path.parent if item.path.parent == TESTS / "verify" else item.path
-            item.add_marker(pytest.mark.xdist_group(os.path.relpath(whole, TESTS)))
 
 
 def asks_for_slurm(arguments: list[str]) -> bool:

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from graphmill.record.documents import SubmittedJob
-from graphmill.slurm import commands
 from graphmill.slurm.commands import (
     SlurmMissingError,
     SlurmRefusedError,
@@ -108,13 +107,12 @@ def test_a_machine_of_no_cluster(programs, said):
     assert "login node" in refused.value.fix
 
 
-def test_an_absent_program_and_one_that_hangs(programs, monkeypatch):
+def test_an_absent_program_and_one_that_hangs(programs):
     with pytest.raises(SlurmMissingError, match="sbatch is not on PATH"):
         sbatch(Path("/tmp/x"))
     programs(sbatch="while :; do :; done")
-    monkeypatch.setattr(commands, "SUBMIT_TIMEOUT_S", 0.2)
     with pytest.raises(SlurmSilentError, match="gave no answer"):
-        sbatch(Path("/tmp/x"))
+        sbatch(Path("/tmp/x"), timeout_s=0.2)
 
 
 @pytest.mark.parametrize("said", ["17", "17;pitzer", "Welcome!\\n17"])

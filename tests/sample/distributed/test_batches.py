@@ -3,23 +3,25 @@
 Real ranks, each of which reads its own parts only; every policy, both topologies, both ways to hand out seeds.
 """
 
+from itertools import product
+
 import pytest
 
 pytestmark = pytest.mark.distributed
 
 
 @pytest.mark.parametrize(
-    ("ranks", "num_parts"),
+    ("ranks", "num_parts", "epochs"),
     [
-        (1, 1),
-        (1, 4),
-        (2, 2),
-        (4, 4),
-        *(pytest.param(*c, marks=pytest.mark.slow) for c in [(1, 2), (2, 1), (2, 4), (4, 1), (4, 2)]),
+        (1, 1, 1),
+        (1, 4, 1),
+        (2, 2, 3),
+        (4, 4, 2),
+        *(pytest.param(*cell, 3, marks=pytest.mark.slow) for cell in product((1, 2, 4), (1, 2, 4)) if cell != (2, 2)),
     ],
 )
-def test_batches_are_those_of_the_whole_graph(told_by_ranks, ranks, num_parts):
-    for rank, cells in enumerate(told_by_ranks("batches.py", ranks, num_parts, 3)):
+def test_batches_are_those_of_the_whole_graph(told_by_ranks, ranks, num_parts, epochs):
+    for rank, cells in enumerate(told_by_ranks("batches.py", ranks, num_parts, epochs)):
         assert len(cells) == 2 * 2 * 2 * (7 + 3) + 2 * 2 * 2 * 3
         broken = {words: cell["differences"] for words, cell in cells.items() if cell["differences"]}
         assert not broken, f"rank {rank}"
