@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from waiting import HANG_S
+from waiting import HANG_S, is_alive
 
 from graphmill.record.events import Sync, events_in
 from graphmill.record.run_folder import RunFolder
@@ -186,15 +187,28 @@ class Zygote:
         return self.running
 
     def wait(self, pids: list[int], *, patience_s: float | None = None) -> list[int]:
-        """Exit codes of all ranks. After `patience_s` those that still live are killed, as the launcher would do."""
-        timer = threading.Timer(patience_s, self.kill, [pids]) if patience_s is not None else None
-        if timer:
-            timer.start()
+        """Exit codes of all ranks. `patience_s` after one has ended those that still live are killed, as by a launcher.
+
+        On a busy machine they may not have begun by then: only an end starts the clock, or that none ends.
+        """
+        ended = threading.Event()
+        killer = threading.Thread(target=self._end_others, args=(pids, patience_s, ended))
+        if patience_s is not None:
+            killer.start()
         codes = self._answer()
         self.running = []
-        if timer:
-            timer.cancel()
+        ended.set()
+        if patience_s is not None:
+            killer.join()
         return codes
+
+    def _end_others(self, pids: list[int], patience_s: float, ended: threading.Event) -> None:
+        give_up = time.monotonic() + HANG_S
+        while all(map(is_alive, pids)) and time.monotonic() < give_up:
+            if ended.wait(0.05):
+                return
+        if not ended.wait(patience_s):
+            self.kill(pids)
 
     def said(self, folder: RunFolder) -> str:
         """What the ranks of a run printed, in all attempts."""

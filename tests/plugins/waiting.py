@@ -6,6 +6,7 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 HANG_S: Final = 240.0
@@ -17,3 +18,12 @@ def wait_until(holds: Callable[[], object], what: object, *, look_every_s: float
     while not holds():
         assert time.monotonic() < give_up, f"waited {HANG_S:.0f} s for {what() if callable(what) else what}"
         time.sleep(look_every_s)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there, and not its exit status alone."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):  # it may go between open and read
+        return False
+    return state != "Z"  # an orphan's body may lie a while before the system's first process takes it away

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from waiting import HANG_S, wait_until
+from waiting import HANG_S, is_alive, wait_until
 
 from graphmill.cluster.launch.local import run_ranks
 from graphmill.record.run_folder import plan_text
@@ -36,14 +36,6 @@ def launch(folder, command, environ) -> subprocess.Popen:
 
 def wait_for(*paths: Path) -> None:
     wait_until(lambda: all(path.exists() and path.read_text() for path in paths), paths)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except (FileNotFoundError, ProcessLookupError):  # it may go between open and read
-        return False
-    return state != "Z"  # an orphan's body may lie a while before the system's first process takes it away
 
 
 def pids(folder, ranks: int) -> list[int]:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from waiting import HANG_S
+from waiting import HANG_S, is_alive
 
 from graphmill.cluster.launch.ssh.wire import (
     Beat,
@@ -77,13 +77,6 @@ def start(agent, new_run):
 
     begin.folder = folder
     return begin
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):  # it may go between open and read
-        return False
 
 
 def until_dead(pids: tuple[int, ...], timeout_s: float = HANG_S) -> None:
