@@ -121,8 +121,11 @@ def _commit(commit: str | None, *, dirty: bool | None) -> str:
 
 
 def _when(time_utc: str, commit: str | None) -> str:
-    """The day, and how old the figure was when the page was written: in days, and in commits to what it measures."""
-    days = (datetime.now(UTC) - datetime.fromisoformat(time_utc)).days
+    """The day, and how old the figure was when the page was written: in days, and in commits to what it measures.
+
+    Days of the calendar, not spans of 24 hours: entries of one day share a line at any hour that it is written.
+    """
+    days = (datetime.now(UTC).date() - datetime.fromisoformat(time_utc).date()).days
     later = _commits_since(commit) if commit else None
     code = "" if later is None else f", {later} commits to the code later"
     return f"{time_utc[:10]} ({days} days old{code} when this was written)"

@@ -2,9 +2,12 @@
 
 import json
 import re
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import entries
 import measured
@@ -85,6 +88,19 @@ def test_the_page_says_commit_date_age_and_processor(results):
     facts = (taken["code"]["commit"][:8], taken["time_utc"][:10], taken["code"]["isa"], describe(taken["processor"]))
     assert all(fact in text for fact in facts)
     assert re.search(entries.AGES, text)
+
+
+@given(hours=st.lists(st.integers(0, 23), min_size=2, max_size=2), now=st.integers(0, 47))
+def test_entries_of_one_day_share_a_line_at_any_hour_that_it_is_written(hours, now):
+    class Clock(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return cls(2026, 11, 25, tzinfo=tz) + timedelta(hours=now)
+
+    origins = {str(n): {**coded("1"), "time_utc": f"2026-11-24T{hour:02}:16:23+00:00"} for n, hour in enumerate(hours)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(entries, "datetime", Clock)
+        assert len(source({"origins": origins}, "x").splitlines()) == 1
 
 
 def test_a_generic_processor_is_told_by_its_numbers():
