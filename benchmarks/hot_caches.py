@@ -10,9 +10,11 @@ counted by where their rows come from. So the figures are exact, for this seed, 
 the rank that owns them; of the default partitioner they are also shared out equally. A static cache holds --ratio of
 all nodes' rows; filling it, once a run, is told apart. `oracle` holds the rows that these very epochs read most: no
 static cache does better. `lookahead` fetches for --window batches at once and keeps as many rows between windows as the
-others hold; `lookahead_all` keeps all that the next window needs, and no others. The floor: each window's rows once,
-whatever was held before. The sweep has lookahead, of the default partitioner, with other windows and budgets (1: all
-that is needed in sight); windows below --window look as many batches ahead as that one does.
+others hold; `lookahead_all` keeps all that the next window needs, and no others; `lookahead_oracle` knows all windows
+that are to come, and keeps those whose next use is nearest (Belady 1966): no plan of these windows that keeps as many
+rows fetches fewer. The floor: each window's rows once, whatever was held before; `once`: each row once in all epochs,
+which is the least for any memory. The sweep has lookahead, of the default partitioner, with other windows and budgets
+(1: all that is needed in sight); windows below --window look as many batches ahead as that one does.
 """
 
 import argparse
@@ -189,7 +191,9 @@ def counted(
         **{policy: static(graph, needs, ranked) for policy, ranked in rankings.items()},
         "lookahead": ahead(graph, needs, graph.window, graph.num_rows),
         "lookahead_all": ahead(graph, needs, graph.window, None),
+        "lookahead_oracle": ahead(graph, needs, graph.window, graph.num_rows, horizon=len(needs[0].remote)),
         "floor": {"fetched": sum(floor_of_windows(one, graph.window) for one in needs)},
+        "once": {"fetched": sum(floor_of_windows(one, len(one.remote)) for one in needs)},
     }
     if swept:
         found["sweep"] = [
@@ -216,8 +220,11 @@ def static(graph: Graph, needs: Sequence[Needs], ranked: Sequence[NDArray[Any]])
     return as_counts(moved) | {"filled": sum(map(len, held))}
 
 
-def ahead(graph: Graph, needs: Sequence[Needs], window: int, max_rows: int | None) -> Counted:
-    planner = Lookahead(max_rows, max(1, graph.window // window))
+def ahead(
+    graph: Graph, needs: Sequence[Needs], window: int, max_rows: int | None, *, horizon: int | None = None
+) -> Counted:
+    """`horizon`: how many windows are seen; else as many as have the batches of one of the graph's."""
+    planner = Lookahead(max_rows, horizon or max(1, graph.window // window))
     windows = in_windows(range(len(needs[0].remote)), window, first=window)
     return as_counts([with_lookahead(one, planner, [windows], graph.row_bytes) for one in needs]) | {"filled": 0}
 
@@ -243,13 +250,15 @@ def bars(result: Counted) -> Counted:
     if "metis" in methods:
         none = methods["metis"]["none"]
         found["metis_none_to_lookahead_rows"] = none["fetched"] / look["fetched"]
+        for least in ("lookahead_oracle", "once"):
+            found[f"metis_none_to_{least}_rows"] = none["fetched"] / methods[method][least]["fetched"]
         found["metis_none_to_lookahead_all_rows"] = none["fetched"] / methods[method]["lookahead_all"]["fetched"]
         found["metis_none_to_lookahead_fetches"] = none["num_fetches"] / look["num_fetches"]
     return found
 
 
 def tell(name: str, result: Counted) -> None:
-    policies = [each for each in next(iter(result["methods"].values())) if each not in ("floor", "sweep")]
+    policies = [each for each in next(iter(result["methods"].values())) if each not in ("floor", "once", "sweep")]
     base = result["methods"].get("random", next(iter(result["methods"].values())))["none"]["fetched_bytes"]
     rows = [
         [method, f"{result['cut'][method]:.1%}", *(f"{found[p]['fetched_bytes'] / base:.3f}" for p in policies)]

@@ -1,5 +1,7 @@
 """Windows of batches: what is needed is there, nothing is fetched in vain or twice, and the budget holds."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -81,6 +83,25 @@ def test_with_room_for_all_a_row_is_fetched_again_only_after_it_was_out_of_sight
         seen_until = [(use // window + 1 + horizon) * window for use in uses]
         gaps = sum(later >= until for later, until in zip(uses[1:], seen_until, strict=False))
         assert np.count_nonzero(fetched == node) == (gaps + 1 if uses else 0)
+
+
+few_batches = st.lists(st.sets(st.integers(0, 5), max_size=4).map(sorted), max_size=7)
+
+
+@given(needs=few_batches, window=st.integers(1, 2), max_rows=st.integers(0, 4))
+def test_with_all_in_sight_nothing_fetches_fewer(needs, window, max_rows):
+    """Against every way there is to choose what stays."""
+    needs = [np.array(rows, dtype=np.int32) for rows in needs]
+    fewest = {frozenset[int](): 0}  # of each set of rows that may be there: how many were fetched until then
+    for each in in_windows(range(len(needs)), window, first=window):
+        needed = frozenset().union(*(needs[batch].tolist() for batch in each))
+        then: dict[frozenset[int], int] = {}
+        for had, fetched in fewest.items():
+            for stays in combinations(sorted(had), min(max_rows, len(had))):
+                has, more = needed.union(stays), len(needed.difference(stays))
+                then[has] = min(fetched + more, then.get(has, fetched + more))
+        fewest = then
+    assert num_fetched(plan(needs, window, len(needs) + 1, max_rows)) == min(fewest.values())
 
 
 @given(needs=batches, max_rows=st.integers(0, 45))
