@@ -72,16 +72,21 @@ def test_hot_caches(bench, tiny_graph):
         none = policies["none"]
         assert none["fetched"] == none["remote"] == sum(none["fetched_by_part"])
         assert policies["lookahead_all"]["fetched"] <= policies["lookahead"]["fetched"] <= policies["floor"]["fetched"]
+        least = [policies[name]["fetched"] for name in ("once", "lookahead_oracle", "lookahead")]
+        assert least == sorted(least)
         for name, found in policies.items():
             if "fetched_bytes" in found:
                 assert found["hits"] + found["fetched"] == found["remote"], name
                 assert found["fetched"] <= none["fetched"], name
     told = parts_tables.hot_caches({"tiny": result, "origins": {}})
     assert f"| tiny, metis | {result['cut']['metis']:.0%} | " in told
-    assert told.count("not met") == sum(
-        result["methods"]["kaminpar"]["vip"]["fetched_bytes"] * times > result["methods"][m][p]["fetched_bytes"]
-        for m, p, times in (("random", "none", 4), ("hotness", "hotness", 2))
-    )
+    methods = result["methods"]
+    missed = [methods["kaminpar"]["lookahead"]["fetched"] * 9.7 > methods["metis"]["none"]["fetched"]]
+    missed += [
+        methods["kaminpar"]["vip"]["fetched_bytes"] * times > methods[method][policy]["fetched_bytes"]
+        for method, policy, times in (("random", "none", 4), ("hotness", "hotness", 2))
+    ]
+    assert told.count("not met") == sum(missed)
 
 
 def test_presampled(bench, tiny_graph):
