@@ -33,7 +33,7 @@ from entries import write_entries
 from graphmill.graph.features import SparseFeatures
 from graphmill.graph.sampled import StorageIds
 from graphmill.partition.parts import PartedGraph
-from graphmill.sample.hot.lookahead import Lookahead, in_windows
+from graphmill.sample.hot.lookahead import Lookahead
 from graphmill.sample.hot.rank import STATIC_POLICIES, Draws, HotBudget, rank_all, ranking
 from graphmill.sample.hot.replay import (
     Moved,
@@ -46,6 +46,7 @@ from graphmill.sample.hot.replay import (
 )
 from graphmill.sample.neighbor import NeighborSampler
 from graphmill.sample.schedule import Assign, KeyedOrder, SeedSchedule, contiguous_shares, equal_batch
+from graphmill.sample.windows import in_windows
 from graphmill.spec.calendar import EqualBatches
 from graphmill.tasks.node_classification.store import LabelledGraphStore
 from harness import console, print_table

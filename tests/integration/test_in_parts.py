@@ -19,10 +19,11 @@ from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.markdown import markdown
 from graphmill.report.run_page import run_page
-from graphmill.sample.hot.lookahead import Lookahead, in_windows
+from graphmill.sample.hot.lookahead import Lookahead
 from graphmill.sample.hot.replay import needs_of_rank, steps_of
 from graphmill.sample.neighbor import NeighborSampler
 from graphmill.sample.schedule import SeedSchedule
+from graphmill.sample.windows import in_windows
 from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.spec.plan import Plan
 from graphmill.spec.world import world_of

@@ -5,9 +5,11 @@ import math
 
 import pytest
 
+from graphmill.spec.kinds.kind import StepShape
 from graphmill.spec.kinds.node_classification import GraphInfo, NodeClassificationExperiment
 from graphmill.spec.modelled import modelled
-from graphmill.spec.parted_memory import PartedGraphSizes, evaluation_bytes
+from graphmill.spec.parted_memory import PartedGraphSizes, evaluation_bytes, held_bytes
+from graphmill.spec.partition import NoCacheSpec, PartitionSpec
 from graphmill.spec.plan import MachineInfo, resolve
 
 REDDIT = GraphInfo(
@@ -89,6 +91,18 @@ def parted(*, ranks=2, hosts=2, num_parts=4, is_sparse=False, **partition):
 
 
 ROW, NODES = 602 * 4, 232_965
+ASKED = 28 + 8  # bytes of a row that is asked for, and where it is
+IN_PARTS = PartedGraphSizes(
+    num_nodes=1000,
+    num_entries=10_000,
+    num_features=64,
+    is_sparse=False,
+    num_parts=4,
+    nodes_per_batch=10,
+    edges_per_batch=30,
+    num_edge_columns=0,
+    drawn_bytes=500,
+)
 NO_CACHE = {"policy": "none"}
 
 
@@ -127,28 +141,57 @@ def test_a_rank_holds_its_cache_as_far_as_rows_are_remote():
 
 def test_an_evaluation_over_parts_takes_blocks_of_bounded_size_whatever_the_graph_holds():
     """Five arrays of 16 MiB at most, of a layer's rows if these are fewer; or a step's activations if they are more."""
-    small = PartedGraphSizes(1000, 10_000, 64, is_sparse=False, num_parts=4, nodes_per_batch=10, drawn_bytes=0)
-    assert evaluation_bytes(small, 128) == 5 * 1000 * 128 * 4
-    assert evaluation_bytes(dataclasses.replace(small, num_nodes=10**9), 128) == 5 << 24
+    assert evaluation_bytes(IN_PARTS, 128) == 5 * 1000 * 128 * 4
+    assert evaluation_bytes(dataclasses.replace(IN_PARTS, num_nodes=10**9), 128) == 5 << 24
     assert parted().memory.activations_mib >= 80
 
 
 def test_a_window_holds_the_rows_of_its_batches():
     one, eight = (parted(cache={"policy": "lookahead", "window": n}).memory.index_mib for n in (1, 8))
-    rows = parted().nodes_per_batch
-    assert eight - one == pytest.approx(7 * 3 * rows * ROW / 2**20, rel=1e-6)
+    nodes, seeds = parted().nodes_per_batch, 1024
+    drawn = 8 * (nodes + seeds * 26) + 4 * (seeds * 25 + seeds * 25 * 10)
+    assert eight - one == pytest.approx(7 * (nodes * (3 * ROW + ASKED) + drawn) / 2**20, rel=1e-3)
 
 
 def test_a_batch_is_asked_for_one_ahead():
-    """Its neighbourhood waits, and where its rows are. A rank alone asks nobody."""
-    alone, several = (
-        [parted(ranks=n, hosts=1, cache=c).memory.index_mib for c in (NO_CACHE, {"policy": "lookahead", "window": 1})]
-        for n in (1, 2)
+    """Its neighbourhood waits, where its rows are, and the question. Ranks of one host ask nobody."""
+    alone, of_host, of_two = (
+        [parted(ranks=n, hosts=h, cache=c).memory.index_mib for c in (NO_CACHE, {"policy": "lookahead", "window": 1})]
+        for n, h in ((1, 1), (2, 1), (2, 2))
     )
     nodes, seeds = parted().nodes_per_batch, 1024
     edges, rows = seeds * 25 + seeds * 25 * 10, seeds * 26
-    assert alone[0] == alone[1]
-    assert several[0] - several[1] == pytest.approx((8 * nodes + 8 * (nodes + rows) + 4 * edges) / 2**20, rel=1e-3)
+    assert len({*alone, *of_host}) == 1
+    assert of_two[0] - of_two[1] == pytest.approx((ASKED * nodes + 8 * (nodes + rows) + 4 * edges) / 2**20, rel=1e-3)
+
+
+def test_a_sampler_keeps_the_batches_of_all_trainers_that_it_serves():
+    """Those of a step are fetched together, and those of the next are announced."""
+    step = StepShape(8, "cpu", "fp32", ranks=2, hosts=2)
+    one, four = (
+        held_bytes(IN_PARTS, PartitionSpec(cache=NoCacheSpec()), dataclasses.replace(step, batches_together=n))
+        for n in (1, 4)
+    )
+    assert four - one == 3 * (10 * (3 * 64 * 4 + ASKED) + 500) + 3 * (10 * ASKED + 500)
+
+
+def test_features_of_edges_are_asked_for_and_come_in_messages():
+    """Six copies of the values, and 24 bytes three times of a window's edges, once of those of the next."""
+    step = StepShape(8, "cpu", "fp32", ranks=2, hosts=2)
+    without, with_five = (
+        held_bytes(dataclasses.replace(IN_PARTS, num_edge_columns=n), PartitionSpec(cache=NoCacheSpec()), step)
+        for n in (0, 5)
+    )
+    assert with_five - without == 30 * (6 * 4 * 5 + 3 * 24) + 30 * 24
+
+
+def test_where_the_topology_is_in_parts_four_batches_are_sampled_together_and_no_table_has_all_nodes():
+    step = StepShape(8, "cpu", "fp32", ranks=2, hosts=2)
+    replicated, partitioned = (
+        held_bytes(IN_PARTS, PartitionSpec(topology=topology, cache=NoCacheSpec()), step)
+        for topology in ("replicated", "partitioned")
+    )
+    assert partitioned - replicated == 3 * 500 - 4 * 1000
 
 
 def test_rows_that_stay_between_windows_are_held_besides():

@@ -33,13 +33,14 @@ def neither_data_nor_run(text: str, root: Path, logs_root: Path) -> UserError:
     """The error of a name that is nothing's: what is like it there, and what to type."""
     from graphmill.spec.kinds import default_kind
     from graphmill.spec.partition import PARTS_FOLDER
-    from graphmill.tasks.stores import not_prepared
+    from graphmill.tasks.stores import known_dataset, not_prepared
 
     of_data = not_prepared(default_kind(), text, root)
+    is_known = text.startswith(f"{PARTS_FOLDER}/") or known_dataset(default_kind(), text) is not None
     lists = "`graphmill datasets` lists datasets; runs are the folders in the logs root"
     return UserError(
         f"no run in {logs_root} is called {text!r}, and {of_data.message}",
-        fix=of_data.fix if text.startswith(f"{PARTS_FOLDER}/") else lists,
+        fix=of_data.fix if is_known else lists,
     )
 
 

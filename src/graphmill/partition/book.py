@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.graph.sampled import NodeIds, StorageIds
+from graphmill.graph.topology import index_dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,11 @@ class PartitionBook:
     def num_nodes(self) -> int:
         """Of the whole graph."""
         return int(self.offsets[-1])
+
+    @property
+    def id_dtype(self) -> np.dtype[Any]:
+        """Of a node's id on disk and on the wire."""
+        return np.dtype(index_dtype(self.num_nodes))
 
     def storage_of(self, nodes: NodeIds) -> StorageIds:
         """Where nodes [n] are stored [n]."""

@@ -35,6 +35,11 @@ class Placement:
         """Ranks on all places."""
         return self.num_places * self.ranks_per_place
 
+    @property
+    def is_local(self) -> bool:
+        """Whether every place has all parts: no rank asks another for anything."""
+        return len(self.parts_on(0)) == self.num_parts
+
     def parts_on(self, place: int) -> range:
         """The parts that lie on a place."""
         if self.num_parts < self.num_places:

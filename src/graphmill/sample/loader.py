@@ -16,11 +16,11 @@ from torch import Tensor
 from graphmill.base.errors import UserError
 from graphmill.graph.sampled import Sampled
 from graphmill.sample.distributed.opened import PartedLoaderGraph, PartitionedData
-from graphmill.sample.hot.lookahead import with_following
 from graphmill.sample.loader_graph import LoaderGraph, WholeData
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import KeyedOrder, SeedSchedule, contiguous_shares, equal_batch
 from graphmill.sample.typed_data import homogeneous, ids_in_homogeneous, is_hetero
+from graphmill.sample.windows import with_following
 from graphmill.spec.calendar import EqualBatches
 
 
@@ -94,7 +94,7 @@ class NeighborLoader:
         if self._is_under_way:
             self._epoch, self._step = self._epoch + 1, 0
         epoch, first = self._epoch, self._step
-        made = prefetch(lambda: self._make(epoch, first), self._prefetch, together=self._graph.world_size > 1)
+        made = prefetch(lambda: self._make(epoch, first), self._prefetch, together=self._graph.is_shared)
         with closing(made) as batches:
             for step, batch in enumerate(batches, start=first):
                 self._is_under_way = step + 1 < len(self)
@@ -122,10 +122,11 @@ class NeighborLoader:
     def _make(self, epoch: int, first_step: int) -> Iterator[Any]:
         steps = range(first_step, len(self))
         sampled = (self._sampler.sample(self._schedule.seeds(epoch, step, self._graph.rank)) for step in steps)
-        for one, following in with_following(sampled, self._graph.batches_ahead):
+        for one, following in with_following(sampled, int(self._graph.is_shared)):
             batch = self._batch(one)
             self._graph.fill(batch, one, following[0] if following else None)
             yield batch
+            del batch, one, following
 
     def _batch(self, sampled: Sampled) -> Any:  # noqa: ANN401  # a PyG Data
         from torch_geometric.data import Data  # type: ignore[attr-defined]  # re-exported the old way

@@ -26,8 +26,8 @@ class LoaderGraph(Protocol):
     num_nodes: int  # of the whole graph
     num_threads: int
     rank: int
-    world_size: int  # ranks that make batches together; all must make equally many
-    batches_ahead: int  # that are sampled, besides the one that is filled, when it is
+    world_size: int  # ranks that share out the seeds
+    is_shared: bool  # whether they make batches together: then all make equally many, and sample one ahead
 
     def sampler(self, fanouts: tuple[int, ...], seed: int) -> NeighbourSource:
         """PyG's way: a node draws once, at the hop that first meets it. It gives edge ids."""
@@ -44,7 +44,7 @@ class WholeData:
 
     rank = 0
     world_size = 1
-    batches_ahead = 0
+    is_shared = False
 
     def __init__(self, data: Any, num_threads: int) -> None:  # noqa: ANN401  # a PyG Data
         if getattr(data, "edge_index", None) is None:

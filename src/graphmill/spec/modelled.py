@@ -51,7 +51,15 @@ class Modelled(Spec):
 def modelled(plan: Plan) -> Modelled:
     """All figures of `plan`."""
     holders = _holders(plan)
-    step = StepShape(plan.batch_size, plan.device, plan.precision, plan.budget, holders.num_ranks, holders.num_hosts)
+    step = StepShape(
+        plan.batch_size,
+        plan.device,
+        plan.precision,
+        plan.budget,
+        ranks=holders.num_ranks,
+        hosts=holders.num_hosts,
+        batches_together=1 if plan.roles is None else len(plan.roles.trainers_of(0)),
+    )
     sizes = plan.kind.sizes(plan.task, step)
     # Which parameters a pattern freezes is known only once the model is built.
     parameters = None if plan.optimizer.frozen else sizes.num_parameters

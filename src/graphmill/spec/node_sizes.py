@@ -26,13 +26,15 @@ def sizes(plan: "NodeClassificationPlan", step: StepShape) -> Sizes:
         return Sizes(_parameters(plan), batch, activations, nodes_per_batch=sum(hops), not_counted=not_counted)
     known = plan.dataset
     graph = PartedGraphSizes(
-        known.num_nodes,
-        known.num_edges * (2 if plan.undirected else 1),
-        known.num_features,
-        known.has_sparse_features,
-        plan.dataset.num_parts,
-        sum(hops),
-        _drawn_bytes(plan, hops),
+        num_nodes=known.num_nodes,
+        num_entries=known.num_edges * (2 if plan.undirected else 1),
+        num_features=known.num_features,
+        is_sparse=known.has_sparse_features,
+        num_parts=plan.dataset.num_parts,
+        nodes_per_batch=sum(hops),
+        edges_per_batch=_num_drawn(plan, hops),
+        num_edge_columns=len(plan.edge_columns),
+        drawn_bytes=_drawn_bytes(plan, hops),
     )
     if isinstance(plan.model, GraphSageSpec):  # others are evaluated by batches
         activations = max(activations, evaluation_bytes(graph, plan.model.hidden_channels))

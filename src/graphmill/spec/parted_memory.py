@@ -11,11 +11,17 @@ _TABLE_ROW: Final = 32  # bytes of an entry of the table that finds a held row, 
 BLOCK_BYTES: Final = 16 << 20
 """Of the inputs of rows that exact inference over parts computes together, but for a row that alone has more."""
 _OF_EVALUATION: Final = 5  # arrays of that size, at most
-_COPIES: Final = 3  # of a row of a window: as it was received, by node, and in its batch
+_COPIES: Final = 3  # of a row of a window: received, and sent to others, who may ask for twice as many
+_OF_A_QUESTION: Final = 28  # bytes of a row that is asked for: which, for whom, in what order; and that others ask for
+_OF_AN_EDGE: Final = 24  # the same of an edge, whose target goes along
+_COPIES_OF_AN_EDGE: Final = 6  # of its features: read, packed, sent, received, one rank's after another's, in order
+HOPS_TOGETHER: Final = 4
+"""Batches whose hops are asked for together where the topology is partitioned: a hop waits for the ranks, whatever it
+carries."""
 _MOVED: Final = 2  # copies of a row that stays, while it moves to the table of the next window
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartedGraphSizes:
     """The whole graph that was split."""
 
@@ -25,7 +31,9 @@ class PartedGraphSizes:
     is_sparse: bool  # how many values a row has is then not known: rows are left out, as they are of a batch
     num_parts: int
     nodes_per_batch: int
-    drawn_bytes: int  # of a sampled batch, before anything of it is fetched
+    edges_per_batch: int
+    num_edge_columns: int  # of features of edges that a model reads
+    drawn_bytes: int  # of a sampled batch without features of nodes
 
     @property
     def row_bytes(self) -> int:
@@ -53,13 +61,14 @@ def mapped_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape)
 
 
 def held_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> int:
-    """What each rank keeps: rows of other parts, those of its window, the sampler's book of nodes."""
-    of_sampler = 4 * graph.num_nodes
+    """What each rank keeps: rows of other parts, those of its window, batches to come, the sampler's book of nodes."""
+    of_sampler = 4 * graph.num_nodes if asked.topology == "replicated" else 0
     if isinstance(asked.cache, LookaheadSpec):
         return of_sampler + _lookahead_bytes(graph, asked, step, asked.cache)
     features, table = _cache_bytes(graph, asked, step)
     own = table + (0 if asked.placement == "per_host" else features)
-    return of_sampler + _COPIES * graph.nodes_per_batch * graph.row_bytes + own + _announced_bytes(graph, step)
+    is_announced = _remote_share(graph, asked, step) > 0
+    return of_sampler + own + _window_bytes(graph, asked, step, 1) + is_announced * _announced_bytes(graph, step)
 
 
 def evaluation_bytes(graph: PartedGraphSizes, hidden_channels: int) -> int:
@@ -71,14 +80,30 @@ def evaluation_bytes(graph: PartedGraphSizes, hidden_channels: int) -> int:
     return _OF_EVALUATION * min(BLOCK_BYTES, 4 * width * graph.num_nodes)
 
 
+def _window_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape, window: int) -> int:
+    """Of a window: what was drawn, where its rows are, the rows and features of edges that others have."""
+    batches = window * step.batches_together
+    together = HOPS_TOGETHER if asked.topology == "partitioned" else 1
+    waiting = max(batches, together) - 1  # one is counted with the batches that are under way
+    of_rows = 8 * graph.nodes_per_batch
+    if _remote_share(graph, asked, step) > 0:
+        of_rows += (_COPIES * graph.row_bytes + _OF_A_QUESTION) * graph.nodes_per_batch
+    of_edges = 0
+    if graph.num_edge_columns:
+        of_edges = (_COPIES_OF_AN_EDGE * 4 * graph.num_edge_columns + 3 * _OF_AN_EDGE) * graph.edges_per_batch
+    return waiting * graph.drawn_bytes + batches * (of_rows + of_edges)
+
+
 def _announced_bytes(graph: PartedGraphSizes, step: StepShape) -> int:
-    """Of the batch after the one that is fetched: its neighbourhood, and where its rows are."""
-    return graph.drawn_bytes + 8 * graph.nodes_per_batch if step.ranks > 1 else 0
+    """Of the window after the one that is fetched: what was drawn, where its rows are, whom they are asked of."""
+    of_edges = _OF_AN_EDGE * graph.edges_per_batch if graph.num_edge_columns else 0
+    of_nodes = (8 + _OF_A_QUESTION) * graph.nodes_per_batch
+    return step.batches_together * (graph.drawn_bytes + of_nodes + of_edges)
 
 
 def _lookahead_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape, cache: LookaheadSpec) -> int:
-    """Of a window's rows, of those that stay from window to window, and of batches that wait for their window."""
-    of_window, waiting = cache.window * graph.nodes_per_batch, (cache.horizon - 1) * cache.window
+    """Of a window, of rows that stay from window to window, and of batches that wait for their window."""
+    waiting = (cache.horizon - 1) * cache.window * step.batches_together
     if cache.ratio is None and cache.mib is None:
         staying = waiting * graph.nodes_per_batch  # besides those that the window itself needs
     else:
@@ -87,8 +112,8 @@ def _lookahead_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepSh
     features = staying * graph.row_bytes
     if cache.mib is not None:
         features = min(features, int(cache.mib * (1 << 20)))
-    rows = _COPIES * of_window * graph.row_bytes + _MOVED * features + staying * _TABLE_ROW
-    return rows + waiting * graph.drawn_bytes
+    rows = _MOVED * features + staying * _TABLE_ROW
+    return rows + _window_bytes(graph, asked, step, cache.window) + waiting * graph.drawn_bytes
 
 
 def _cache_bytes(graph: PartedGraphSizes, asked: PartitionSpec, step: StepShape) -> tuple[int, int]:

@@ -101,6 +101,7 @@ ROWS = [
     typed("script toy.yaml --site nowhere", "nowhere"),
     typed("stage synthetic/smb --to x", "synthetic/smb"),
     typed("inspect toy.yaml", "toy.yaml"),
+    typed("inspect ogbn-products", "ogbn-products", "graphmill prepare ogbn-products"),
     typed("merge --layout own", "own"),
     typed("recipes extra", "extra"),
     typed("bottleneck nothing", "nothing"),

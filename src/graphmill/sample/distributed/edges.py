@@ -2,17 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.graph.edge_features import EdgeRows
 from graphmill.graph.sampled import NodeIds, Sampled
-from graphmill.graph.topology import EdgeIds, index_dtype
-from graphmill.sample.distributed.letters import Bytes, Letters
-from graphmill.sample.distributed.shares import Shares
+from graphmill.graph.topology import EdgeIds
+from graphmill.sample.distributed.messages import Bytes, Exchange
+from graphmill.sample.distributed.shares import Questions, Shares
 from graphmill.sample.distributed.wire import Wire
 
 Ids = NDArray[np.int64]
@@ -22,10 +20,9 @@ Ids = NDArray[np.int64]
 class EdgesAsked:
     """Whom a window's edges are asked of."""
 
-    order: Ids  # [num_edges]: of the edges of all its batches, by the rank that stores them
-    ends: Ids  # [world_size + 1]: where those of each rank begin in that order
+    targets: Questions  # of the edges of all its batches [num_edges]
     nums_edges: list[int]  # of each batch
-    questions: list[Bytes]  # [world_size]: ids of edges, then their targets
+    messages: list[Bytes]  # [world_size]: ids of edges, then their targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,48 +33,41 @@ class EdgeFetcher:
     wire: Wire
     columns: Sequence[int]  # of the stored features, in the order in which a model reads them
     undirected: bool
-    _asked: Letters = field(init=False, repr=False)
+    _asked: Exchange = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_asked", Letters(self.wire))
+        object.__setattr__(self, "_asked", Exchange(self.wire))
 
     def fetch(self, window: Sequence[Sampled]) -> list[EdgeRows]:
         """Of the edges of each batch, in their order [num_edges, num_columns]: ids go to owners, rows come back."""
         asked = self.ask(window)
-        answers = [self.answer(question) for question in self._asked.swap(asked.questions, len(window))]
-        return self.put_together(asked, self.wire.swap(answers, np.diff(asked.ends).tolist()))
+        answers = [self.answer(question) for question in self._asked.swap(asked.messages, len(window))]
+        return self.put_together(asked, self.wire.swap(answers, asked.targets.counts))
 
     def ask(self, window: Sequence[Sampled]) -> EdgesAsked:
         """What to ask the ranks for; the rank itself is asked, too."""
         targets = [_targets(sampled) for sampled in window]
-        of_all = np.concatenate(targets)
-        order, ends = self.shares.by_server(self.shares.locate(NodeIds(of_all)).servers)
-        narrow = of_all[order].astype(self._id_dtype)
-        edge_ids = np.concatenate([sampled.edge_ids for sampled in window])[order]
-        questions = [
-            np.concatenate([edge_ids[begin:end].view(np.uint8), narrow[begin:end].view(np.uint8)])
-            for begin, end in pairwise(ends)
+        asked = self.shares.questions(NodeIds(np.concatenate(targets)))
+        edge_ids = np.concatenate([sampled.edge_ids for sampled in window])[asked.order]
+        of_ranks = np.split(edge_ids, np.cumsum(asked.counts)[:-1])
+        messages = [
+            np.concatenate([of_rank.view(np.uint8), ids.view(np.uint8)])
+            for of_rank, ids in zip(of_ranks, asked.ids, strict=True)
         ]
-        return EdgesAsked(order, ends, [len(of_one) for of_one in targets], questions)
+        return EdgesAsked(asked, [len(of_one) for of_one in targets], messages)
 
     def answer(self, question: Bytes) -> EdgeRows:
         """Rows of the edges that a rank asks for [n, num_columns]."""
-        width = self._id_dtype.itemsize
-        of_ids = len(question) // (8 + width) * 8
-        return self._serve(
-            NodeIds(question[of_ids:].view(self._id_dtype).astype(np.int64)), question[:of_ids].view(np.int64)
-        )
+        dtype = self.shares.book.id_dtype
+        of_ids = len(question) // (8 + dtype.itemsize) * 8
+        return self._serve(NodeIds(question[of_ids:].view(dtype).astype(np.int64)), question[:of_ids].view(np.int64))
 
     def put_together(self, asked: EdgesAsked, answers: Sequence[EdgeRows]) -> list[EdgeRows]:
         """Of each batch the rows of its edges, in their order; `answers` [world_size]."""
         received = np.concatenate(answers)
         values = np.empty_like(received)
-        values[asked.order] = received
+        values[asked.targets.order] = received
         return np.split(values, np.cumsum(asked.nums_edges)[:-1])
-
-    @property
-    def _id_dtype(self) -> np.dtype[Any]:
-        return np.dtype(index_dtype(self.shares.book.num_nodes))
 
     def _serve(self, targets: NodeIds, edge_ids: EdgeIds) -> EdgeRows:
         found = self.shares.locate(targets)

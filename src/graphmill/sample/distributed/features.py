@@ -1,14 +1,13 @@
 """Features of a batch's nodes: from the parts here, from rows that are held, and the rest from the ranks that own them.
 
 One window of batches is fetched at a time: a row that several of them need travels once. A window is one batch unless
-the ranks look ahead (`ahead.py`). A fetch alone takes two collectives, ids to the owners and rows back; where the next
-window is known, its ids travel with the rows of this one (`pipelined.py`). Dense rows are copied by nobody before they
-are gathered into a batch: they are found, natively and in one pass, where they are.
+the ranks look ahead (`lookahead.py`). A fetch alone takes two collectives, ids to the owners and rows back; where the
+next window is known, its ids travel with the rows of this one (`announced.py`). Dense rows are copied by nobody before
+they are gathered into a batch: they are found, natively and in one pass, where they are.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,10 +17,9 @@ from graphmill import _native
 from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.sampled import NodeIds, StorageIds
 from graphmill.graph.stacked import StackedFeatures
-from graphmill.graph.topology import index_dtype
-from graphmill.sample.distributed.letters import Bytes, KnownRows, Letters, Received
+from graphmill.sample.distributed.messages import Bytes, Exchange, KnownRows, Received
 from graphmill.sample.distributed.rows import all_rows, sparse_rows_of
-from graphmill.sample.distributed.shares import Shares
+from graphmill.sample.distributed.shares import Questions, Shares
 from graphmill.sample.distributed.wire import Wire
 
 Ids = NDArray[np.int64]
@@ -102,26 +100,6 @@ class RowsNeeded:
     num_held: int  # and by the holder
 
 
-@dataclass(frozen=True, slots=True)
-class RowsAsked:
-    """Whom a window's rows are asked of."""
-
-    order: Ids  # [n]: of the nodes, by the rank that owns them
-    counts: list[int]  # [world_size]: how many each is asked for
-    questions: list[NDArray[Any]]  # [world_size]: their ids
-
-    @property
-    def in_turn(self) -> Ids:
-        """Of each node its row in a table that has one rank's rows after another's."""
-        return self.places(np.arange(len(self.order)))
-
-    def places(self, rows: Ids) -> Ids:
-        """The same of a table where those of the nodes in `order` are `rows`."""
-        places = np.empty_like(self.order)
-        places[self.order] = rows
-        return places
-
-
 @dataclass(slots=True)
 class FeatureFetcher:
     """Rows of any nodes of the graph. All ranks must fetch equally often, in the same order."""
@@ -133,13 +111,13 @@ class FeatureFetcher:
     held: RowHolder | None = None
     counts: FetchCounts = field(default_factory=FetchCounts)
     _finder: _native.RowFinder = field(init=False, repr=False)
-    _asked: Letters = field(init=False, repr=False)
-    _answers: Letters = field(init=False, repr=False)  # of sparse rows: nobody knows how long they are
+    _asked: Exchange = field(init=False, repr=False)
+    _answers: Exchange = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         begin, end = self.shares.own_parts
         self._finder = _native.RowFinder(self.shares.book.storage, begin, end)
-        self._asked, self._answers = Letters(self.wire), Letters(self.wire)
+        self._asked, self._answers = Exchange(self.wire), Exchange(self.wire)
 
     def fetch(self, batches: Sequence[NodeIds]) -> list[RowsOfBatch]:
         """Of each batch where its rows are."""
@@ -199,29 +177,20 @@ class FeatureFetcher:
 
         All ranks must call it, for equally many batches.
         """
-        asked = self.ask(nodes)
-        heard = self.heard(self._asked.swap(asked.questions, num_batches))
-        before = self.wire.received_bytes
-        table: Features
-        if self.is_sparse:
-            table = self.sparse_table(self._answers.swap(self.sparse_rows(heard), num_batches), asked.counts)
-        else:
-            table = self._serve_dense(heard, asked.counts)
-        self.counts.fetched_bytes += self.wire.received_bytes - before
-        return table, asked.in_turn
+        asked = self.shares.questions(NodeIds(nodes))
+        heard = self.heard(self._asked.swap(asked.ids, num_batches))
+        rows, messages = self.answer(heard, asked)
+        received = self._answers.swap_sections(rows, [messages], num_batches)
+        return self.table(received, received.sections[0], asked)
 
-    def ask(self, nodes: Ids) -> RowsAsked:
-        """What to ask the ranks for, who own these nodes: none is of the rank itself."""
-        order, ends = self.shares.by_server(self.shares.locate(NodeIds(nodes)).servers)
-        narrow = nodes[order].astype(self._id_dtype)
-        return RowsAsked(order, np.diff(ends).tolist(), [narrow[begin:end] for begin, end in pairwise(ends)])
-
-    def heard(self, letters: Sequence[Bytes]) -> list[NDArray[Any]]:
+    def heard(self, messages: Sequence[Bytes]) -> list[NDArray[Any]]:
         """The nodes that each rank asks for."""
-        return [letter.view(self._id_dtype) for letter in letters]
+        return [message.view(self.shares.book.id_dtype) for message in messages]
 
-    def dense_rows(self, heard: Sequence[NDArray[Any]], asked: RowsAsked) -> KnownRows:
-        """The rows of dense features that go to and come from each rank."""
+    def answer(self, heard: Sequence[NDArray[Any]], asked: Questions) -> tuple[KnownRows, list[Bytes]]:
+        """The rows that each rank asks for, in front of a message or in it: sparse ones have a length each."""
+        if self._is_sparse:
+            return KnownRows.none(len(heard)), [self._sparse_message(ids) for ids in heard]
         stacked = StackedFeatures.of(self.features)
         dtype, width = stacked.tables[0].x.dtype, stacked.num_features
 
@@ -229,48 +198,44 @@ class FeatureFetcher:
             rows = StorageIds(self._own_rows(heard[rank]))
             stacked.x.copy(rows, memory.view(dtype).reshape(-1, width), self.num_threads)
 
-        return KnownRows(dtype.itemsize * width, [len(nodes) for nodes in heard], asked.counts, write)
+        rows = KnownRows(dtype.itemsize * width, [len(ids) for ids in heard], asked.counts, write)
+        return rows, [np.empty(0, dtype=np.uint8)] * len(heard)
 
-    def dense_table(self, received: Received, asked: RowsAsked) -> tuple[DenseFeatures, Ids]:
-        """What has come of `dense_rows`, and which row is whose."""
+    def table(self, received: Received, messages: Sequence[Bytes], asked: Questions) -> tuple[Features, Ids]:
+        """What has come of `answer`, and of each node that was asked for its row."""
         first = self.features[0]
-        assert isinstance(first, DenseFeatures)
-        own = [begin + np.arange(n) for begin, n in zip(received.first_rows, asked.counts, strict=True)]
+        if isinstance(first, SparseFeatures):
+            self.counts.fetched_bytes += sum(map(len, messages))
+            table = _sparse_table(messages, asked.counts, first.num_features)
+            return table, asked.places(np.arange(len(asked.order)))
         self.counts.fetched_bytes += sum(asked.counts) * received.table.shape[1]
-        return DenseFeatures(received.table.view(first.x.dtype), first.dtype), asked.places(np.concatenate(own))
+        rows = [begin + np.arange(count) for begin, count in zip(received.first_rows, asked.counts, strict=True)]
+        return DenseFeatures(received.table.view(first.x.dtype), first.dtype), asked.places(np.concatenate(rows))
 
     @property
-    def is_sparse(self) -> bool:
+    def _is_sparse(self) -> bool:
         """Whether rows have a length each."""
         return isinstance(self.features[0], SparseFeatures)
-
-    @property
-    def _id_dtype(self) -> np.dtype[Any]:
-        return np.dtype(index_dtype(self.shares.book.num_nodes))
 
     def _own_rows(self, nodes: NDArray[Any]) -> Ids:
         return self.shares.book.storage_of(NodeIds(nodes)) - self.shares.own_parts[0]
 
-    def _serve_dense(self, asked: Sequence[NDArray[Any]], counts: Sequence[int]) -> DenseFeatures:
-        stacked = StackedFeatures.of(self.features)
-        answers = stacked.take(StorageIds(self._own_rows(np.concatenate(asked))), self.num_threads)
-        return DenseFeatures(self.wire.swap_joined(answers.x, [len(ids) for ids in asked], counts), stacked.dtype)
+    def _sparse_message(self, nodes: NDArray[Any]) -> Bytes:
+        """Rows of sparse features: the lengths of all, then their columns, then their values."""
+        rows = sparse_rows_of(self.features, self._own_rows(nodes))
+        parts = (np.diff(rows.indptr).astype(np.int32), rows.indices, rows.values)
+        return np.concatenate([part.view(np.uint8) for part in parts])
 
-    def sparse_rows(self, heard: Sequence[NDArray[Any]]) -> list[Bytes]:
-        """The rows of sparse features that each rank asks for: their lengths, then their columns, then their values."""
-        answers = [sparse_rows_of(self.features, self._own_rows(ids)) for ids in heard]
-        parts = ((np.diff(a.indptr).astype(np.int32), a.indices, a.values) for a in answers)
-        return [np.concatenate([part.view(np.uint8) for part in of]) for of in parts]
 
-    def sparse_table(self, letters: Sequence[Bytes], counts: Sequence[int]) -> SparseFeatures:
-        """What has come of `sparse_rows`, rank after rank."""
-        words = [letter.view(np.int32) for letter in letters]
-        lengths = [word[:count] for word, count in zip(words, counts, strict=True)]
-        halves = [(len(word) - count) // 2 for word, count in zip(words, counts, strict=True)]
-        indices = [word[count : count + half] for word, count, half in zip(words, counts, halves, strict=True)]
-        values = [
-            word[count + half :].view(np.float32) for word, count, half in zip(words, counts, halves, strict=True)
-        ]
-        indptr = np.zeros(sum(counts) + 1, dtype=np.int64)
-        np.cumsum(np.concatenate(lengths), out=indptr[1:])
-        return SparseFeatures(indptr, np.concatenate(indices), np.concatenate(values), self.features[0].num_features)
+def _sparse_table(messages: Sequence[Bytes], counts: Sequence[int], num_features: int) -> SparseFeatures:
+    """Of each rank's message the rows, of which there are so many, rank after rank."""
+    lengths, indices, values = [], [], []
+    for message, count in zip(messages, counts, strict=True):
+        words = message.view(np.int32)
+        middle = count + (len(words) - count) // 2
+        lengths.append(words[:count])
+        indices.append(words[count:middle])
+        values.append(words[middle:].view(np.float32))
+    indptr = np.zeros(sum(counts) + 1, dtype=np.int64)
+    np.cumsum(np.concatenate(lengths), out=indptr[1:])
+    return SparseFeatures(indptr, np.concatenate(indices), np.concatenate(values), num_features)

@@ -22,11 +22,11 @@ from graphmill.partition.metadata import PartsMetadata
 from graphmill.partition.parts import SPLITS, LabelsOfSplits, PartedGraph, Split, read_parts_metadata
 from graphmill.partition.placement import Placement
 from graphmill.sample.collect import NeighbourSource
+from graphmill.sample.distributed.announced import AnnouncedFetcher
 from graphmill.sample.distributed.edges import EdgeFetcher
 from graphmill.sample.distributed.features import FeatureFetcher, RowsOfBatch
 from graphmill.sample.distributed.held import hold
 from graphmill.sample.distributed.hottest import budget_of, ranked
-from graphmill.sample.distributed.pipelined import PipelinedFetcher
 from graphmill.sample.distributed.rows import row_bytes_of
 from graphmill.sample.distributed.sampler import sampler_of
 from graphmill.sample.distributed.shares import Shares
@@ -136,28 +136,29 @@ class PartedLoaderGraph:
     num_nodes: int = field(init=False)
     rank: int = field(init=False)
     world_size: int = field(init=False)
+    is_shared: bool = field(init=False)
     _wire: Wire = field(init=False)
-    batches_ahead: int = field(init=False)
-    _fetcher: FeatureFetcher = field(init=False)
-    _pipelined: PipelinedFetcher = field(init=False)
+    _wire_of_batches: Wire = field(init=False)  # the same, unless every rank has what its batches are made of
+    _announced: AnnouncedFetcher = field(init=False)
     _classes: LabelsOfSplits | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         shares, metadata = self.data.shares, self.data.shares.graph.metadata
         self.num_nodes, self.rank, self.world_size = metadata.num_nodes, shares.rank, shares.placement.world_size
+        self.is_shared = not shares.placement.is_local
         self._wire = Wire.between(self.rank, self.world_size)
+        self._wire_of_batches = self._wire if self.is_shared else Wire(self.rank, self.world_size, None)
         features = tuple(part.features for part in shares.parts)
-        self._fetcher = FeatureFetcher(shares, self._wire, features, self.num_threads)
+        fetcher = FeatureFetcher(shares, self._wire_of_batches, features, self.num_threads)
         columns = range(len(metadata.edge_features))
-        edges = EdgeFetcher(shares, self._wire, columns, self.data.undirected) if columns else None
-        self._pipelined = PipelinedFetcher(self._fetcher, edges)
-        self.batches_ahead = int(self.world_size > 1)
+        edges = EdgeFetcher(shares, self._wire_of_batches, columns, self.data.undirected) if columns else None
+        self._announced = AnnouncedFetcher(fetcher, edges)
 
     def sampler(self, fanouts: tuple[int, ...], seed: int) -> NeighbourSource:
         """Of the whole topology where every host has it, else of the parts of all ranks."""
         return sampler_of(
             self.data.shares,
-            self._wire,
+            self._wire_of_batches,
             self.data.topology,
             fanouts,
             seed,
@@ -179,7 +180,7 @@ class PartedLoaderGraph:
                 fix="give every rank the same arguments, with the input_nodes of all ranks: the loader shares them out",
             )
         self._classes = self._classes_of(input_ids)
-        if self.data.cache_ratio and self.world_size > 1:
+        if self.data.cache_ratio and self.is_shared:
             self._hold(np.sort(input_ids), Draws(fanouts=fanouts, batch_size=batch_size))
 
     def fill(self, batch: Any, sampled: Sampled, following: Sampled | None) -> None:  # noqa: ANN401  # a PyG Data
@@ -187,11 +188,11 @@ class PartedLoaderGraph:
 
         Of a typed graph also `node_type` and `edge_type`.
         """
-        (found,) = self._pipelined.fetch([sampled], None if following is None else [following])
+        (found,) = self._announced.fetch([sampled], None if following is None else [following])
         batch.e_id = torch.from_numpy(sampled.edge_ids)
         rows = RowsOfBatch(found.features, found.rows)
         batch.x = torch.from_numpy(_dense_rows(rows.together(self.num_threads)))
-        if self._pipelined.edges is not None:
+        if self._announced.edges is not None:
             self._fill_edges(batch, torch.from_numpy(found.edge_values))
         if self._classes is not None:
             batch.y = torch.from_numpy(self._classes[sampled.seeds.ids])
@@ -224,9 +225,9 @@ class PartedLoaderGraph:
             undirected=self.data.undirected,
             num_threads=self.num_threads,
         )
-        row_bytes = int(row_bytes_of(self._fetcher.features[0]))
+        row_bytes = int(row_bytes_of(self._announced.features.features[0]))
         held = budget_of(self.data.cache_ratio, None).cut(order, self.num_nodes, row_bytes)
-        hold(self._fetcher, held.astype(np.int64))
+        hold(self._announced.features, held.astype(np.int64))
 
 
 def _dense_rows(table: Features) -> NDArray[np.float32]:

@@ -19,7 +19,7 @@ from graphmill.graph.keys import Purpose
 from graphmill.graph.sampled import AnySeeds, NodeIds, Sampled
 from graphmill.partition.parts import Part
 from graphmill.sample.collect import NeighbourSource
-from graphmill.sample.distributed.letters import Letters
+from graphmill.sample.distributed.messages import Exchange
 from graphmill.sample.distributed.shares import Shares
 from graphmill.sample.distributed.wire import Wire
 from graphmill.sample.neighbor import NeighborSampler, blocks_of
@@ -51,13 +51,13 @@ class PartedSampler:
     with_edge_ids: bool = False
     _samplers: tuple[_native.NeighborSampler, ...] = field(init=False, repr=False)  # of this rank's parts
     _relabeller: _native.Relabeller = field(init=False, repr=False)
-    _letters: tuple[tuple[Letters, Letters], ...] = field(init=False, repr=False)  # of each hop: questions, answers
+    _exchanges: tuple[tuple[Exchange, Exchange], ...] = field(init=False, repr=False)  # of each hop: questions, answers
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_samplers", tuple(self._sampler_of(part) for part in self.shares.parts))
         object.__setattr__(self, "_relabeller", _native.Relabeller(self.shares.book.num_nodes, hashed=True))
-        letters = tuple((Letters(self.wire), Letters(self.wire)) for _ in self.fanouts)
-        object.__setattr__(self, "_letters", letters)
+        exchanges = tuple((Exchange(self.wire), Exchange(self.wire)) for _ in self.fanouts)
+        object.__setattr__(self, "_exchanges", exchanges)
 
     def sample(self, seeds: AnySeeds) -> Sampled:
         """The neighbourhood of `seeds`, which must be distinct; other ranks' seeds are of the same epoch and step."""
@@ -72,7 +72,7 @@ class PartedSampler:
         batches = [begin(seeds.ids) for seeds in window]
         for hop, fanout in enumerate(self.fanouts):
             frontiers = [NodeIds(batch.frontier) for batch in batches]
-            found = self._ask(frontiers, fanout, [_native.subkey(key, hop) for key in keys], self._letters[hop])
+            found = self._ask(frontiers, fanout, [_native.subkey(key, hop) for key in keys], self._exchanges[hop])
             for batch, rows in zip(batches, found, strict=True):
                 batch.relabel(_offsets(rows.counts), rows.sources, rows.edge_ids if self.with_edge_ids else None)
         return [self._sampled(seeds, batch.finish()) for seeds, batch in zip(window, batches, strict=True)]
@@ -88,23 +88,23 @@ class PartedSampler:
         )
 
     def _ask(
-        self, frontiers: Sequence[NodeIds], fanout: int, keys: Sequence[int], letters: tuple[Letters, Letters]
+        self, frontiers: Sequence[NodeIds], fanout: int, keys: Sequence[int], exchanges: tuple[Exchange, Exchange]
     ) -> list[_Rows]:
         """What the nodes of each batch draw, in their order: ids to owners, edges back."""
-        placed = [self.shares.by_server(self.shares.locate(nodes).servers) for nodes in frontiers]
-        cut = [_cut(nodes[order].astype(_ID), ends) for nodes, (order, ends) in zip(frontiers, placed, strict=True)]
-        heard = letters[0].swap([_question(pieces) for pieces in zip(*cut, strict=True)], len(frontiers))
-        asked = [_pieces(letter, len(frontiers)) for letter in heard]  # by rank, by batch
+        asked = [self.shares.questions(nodes) for nodes in frontiers]
+        of_ranks = list(zip(*(one.ids for one in asked), strict=True))  # by batch
+        messages = exchanges[0].swap([_question(ids) for ids in of_ranks], len(frontiers))
+        heard = [_pieces(message, len(frontiers)) for message in messages]  # by rank, by batch
         picked = [
-            self._pick_for(pieces, fanout, key) for pieces, key in zip(zip(*asked, strict=True), keys, strict=True)
+            self._pick_for(pieces, fanout, key) for pieces, key in zip(zip(*heard, strict=True), keys, strict=True)
         ]
-        replies = letters[1].swap([_reply(rows) for rows in zip(*picked, strict=True)], len(frontiers))
+        replies = exchanges[1].swap([_reply(rows) for rows in zip(*picked, strict=True)], len(frontiers))
         found = [
-            _rows_in(reply, [len(nodes) for nodes in pieces], with_edge_ids=self.with_edge_ids)
-            for reply, pieces in zip(replies, zip(*cut, strict=True), strict=True)
+            _rows_in(reply, [len(nodes) for nodes in ids], with_edge_ids=self.with_edge_ids)
+            for reply, ids in zip(replies, of_ranks, strict=True)
         ]
         of_batches = zip(*found, strict=True)
-        return [_put_back(_joined(rows), order) for rows, (order, _) in zip(of_batches, placed, strict=True)]
+        return [_put_back(_joined(rows), one.order) for rows, one in zip(of_batches, asked, strict=True)]
 
     def _pick_for(self, asked: Sequence[NDArray[Any]], fanout: int, key: int) -> list[_Rows]:
         """What nodes of this rank's parts draw in one batch, for each rank that asks."""
@@ -186,9 +186,9 @@ def _question(batches: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return np.concatenate([np.array([len(nodes) for nodes in batches], dtype=_ID), *batches])
 
 
-def _pieces(letter: NDArray[np.uint8], num_batches: int) -> list[NDArray[Any]]:
+def _pieces(message: NDArray[np.uint8], num_batches: int) -> list[NDArray[Any]]:
     """The nodes of each batch in a question."""
-    words = letter.view(_ID)
+    words = message.view(_ID)
     return _cut(words[num_batches:], _offsets(words[:num_batches]))
 
 

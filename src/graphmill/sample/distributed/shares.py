@@ -1,6 +1,8 @@
 """This rank's view of a graph in parts: which rows it holds, and whom it asks for the others."""
 
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,21 @@ class Located:
     parts: NDArray[np.int64]  # [n]
     rows: NDArray[np.int64]  # [n], in their parts
     servers: NDArray[np.int64]  # [n]: the rank that reads them for this one; itself if it holds the part
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """Nodes [n] by the rank that reads them for this one."""
+
+    order: NDArray[np.int64]  # [n]: their positions, rank after rank
+    counts: list[int]  # [world_size]: how many each rank is asked for
+    ids: list[NDArray[Any]]  # [world_size]: which, as they travel
+
+    def places(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Of each node its row in a table where those of the nodes in `order` are `rows` [n]."""
+        places = np.empty_like(self.order)
+        places[self.order] = rows
+        return places
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +93,15 @@ class Shares:
         parts = self.book.part_of(places)
         return Located(parts, places - self.book.offsets[parts], self._servers[parts])
 
-    def by_server(self, servers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Positions [n] of entries by ascending server, and where those of each rank begin [world_size + 1]."""
-        order = np.argsort(servers.astype(np.uint16), kind="stable")  # numpy sorts 16 bits by counting
+    def questions(self, nodes: NodeIds) -> Questions:
+        """Whom to ask for `nodes` [n]."""
+        order, ends = self.by_rank(self.locate(nodes).servers)
+        ids = nodes[order].astype(self.book.id_dtype)
+        return Questions(order, np.diff(ends).tolist(), [ids[begin:end] for begin, end in pairwise(ends)])
+
+    def by_rank(self, ranks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Positions [n] of entries by ascending rank, and where those of each rank begin [world_size + 1]."""
+        order = np.argsort(ranks.astype(np.uint16), kind="stable")  # numpy sorts 16 bits by counting
         ends = np.zeros(self.placement.world_size + 1, dtype=np.int64)
-        np.cumsum(np.bincount(servers, minlength=self.placement.world_size), out=ends[1:])
+        np.cumsum(np.bincount(ranks, minlength=self.placement.world_size), out=ends[1:])
         return order, ends

@@ -25,9 +25,8 @@ class Wire:
 
     rank: int
     world_size: int
-    process_group: dist.ProcessGroup | None  # None: one rank
-    sent_bytes: int = 0  # to other ranks, without headers of the network
-    received_bytes: int = 0
+    process_group: dist.ProcessGroup | None  # None: nobody is there to be asked, or nothing to ask for
+    received_bytes: int = 0  # from other ranks, without headers of the network
     num_swaps: int = 0  # collectives that carried them
     num_direct: int = 0  # exchanges between two ranks alone
 
@@ -67,7 +66,7 @@ class Wire:
         to_bytes, of_bytes = [count * row_bytes for count in to], [count * row_bytes for count in of]
         dist.all_to_all_single(out, sent, of_bytes, to_bytes, group=self.process_group)
         self.num_swaps += 1
-        self._count(sum(to_bytes), sum(of_bytes))
+        self.received_bytes += sum(of_bytes)
         return out.numpy().view(rows.dtype).reshape(-1, *rows.shape[1:])
 
     def largest(self, number: int) -> int:
@@ -84,18 +83,13 @@ class Wire:
             assert work is not None, "the rank is of the group"
             work.wait()
         self.num_direct += 1
-        self._count(sum(map(len, outgoing.values())), sum(map(len, incoming.values())))
-
-    def _count(self, sent: int, received: int) -> None:
-        self.sent_bytes += sent
-        self.received_bytes += received
+        self.received_bytes += sum(map(len, incoming.values()))
 
     def _counts(self, mine: Sequence[int]) -> list[int]:
         sent = torch.tensor(mine, dtype=torch.int64)
         received = torch.empty_like(sent)
         dist.all_to_all_single(received, sent, group=self.process_group)
         self.num_swaps += 1
-        self.sent_bytes += 8 * (self.world_size - 1)
         self.received_bytes += 8 * (self.world_size - 1)
         counts: list[int] = received.tolist()
         return counts

@@ -5,11 +5,9 @@ fetched at once, before its first batch. Before that those rows stay whose next 
 the budget goes. So no row is fetched that is not needed, and none twice for one window.
 """
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +16,6 @@ from graphmill import _native
 
 Ids = NDArray[np.int64]
 Rows = NDArray[Any]  # node ids of other parts, ascending, none twice: int32 or int64
-Item = TypeVar("Item")
 _OUT_OF_SIGHT: Final = np.iinfo(np.int32).max
 
 
@@ -102,36 +99,6 @@ class Stock:
                 num_batches[here] += 1
                 nearest[here] = number
         return nearest, num_batches
-
-
-def in_windows(steps: range, size: int, first: int = 1) -> Sequence[range]:
-    """Consecutive steps, up to `size` at a time: at first `first`, which are waited for, then twice as many each time.
-
-    >>> in_windows(range(10), 4)
-    [range(0, 1), range(1, 3), range(3, 7), range(7, 10)]
-    """
-    found, begin, now = [], 0, min(first, size)
-    while begin < len(steps):
-        found.append(steps[begin : begin + now])
-        begin, now = begin + now, min(2 * now, size)
-    return found
-
-
-def with_following(items: Iterable[Item], count: int) -> Iterator[tuple[Item, tuple[Item, ...]]]:
-    """Each item, and up to `count` that follow it: these are taken that much earlier, and none before its time.
-
-    >>> list(with_following("abc", 1))
-    [('a', ('b',)), ('b', ('c',)), ('c', ())]
-    """
-    coming, ahead = iter(items), deque[Item]()
-    while True:
-        ahead.extend(islice(coming, 1 + count - len(ahead)))
-        if not ahead:
-            return
-        item = ahead.popleft()
-        following = tuple(ahead)
-        yield item, following
-        del item, following  # held by whoever took them alone
 
 
 def _union(some: Sequence[Rows]) -> Rows:

@@ -86,6 +86,7 @@ class StepShape:
     budget: BatchBudget | None = None  # None: batches are `batch_size` seeds
     ranks: int = 1
     hosts: int = 1
+    batches_together: int = 1  # of a step, that one process makes: of the trainers that it serves
 
 
 @dataclass(frozen=True, slots=True)

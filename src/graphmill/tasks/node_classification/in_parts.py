@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,13 +19,13 @@ from graphmill.partition.parts import LabelsOfSplits, PartedGraph
 from graphmill.partition.placement import Placement
 from graphmill.runtime.machine import return_free_memory
 from graphmill.sample.collect import Fetched, NeighbourSource
-from graphmill.sample.distributed.ahead import AheadFetcher
+from graphmill.sample.distributed.announced import AnnouncedFetcher, as_fetched
 from graphmill.sample.distributed.edges import EdgeFetcher
 from graphmill.sample.distributed.features import FeatureFetcher
 from graphmill.sample.distributed.held import hold
 from graphmill.sample.distributed.hottest import budget_of, ranked, read_most
-from graphmill.sample.distributed.pipelined import PipelinedFetcher
-from graphmill.sample.distributed.rows import all_rows, row_bytes_of
+from graphmill.sample.distributed.lookahead import LookaheadFetcher
+from graphmill.sample.distributed.rows import row_bytes_of
 from graphmill.sample.distributed.sampler import sampler_of
 from graphmill.sample.distributed.shares import Shares
 from graphmill.sample.distributed.wire import Wire
@@ -34,6 +34,7 @@ from graphmill.sample.hot.rank import Draws, StaticPolicy
 from graphmill.sample.schedule import Assign, SeedSchedule
 from graphmill.spec.columns import Cell
 from graphmill.spec.kinds.node_classification import NodeClassificationPlan
+from graphmill.spec.parted_memory import HOPS_TOGETHER
 from graphmill.spec.partition import LookaheadSpec, NoCacheSpec, PartitionSpec, PresampledCacheSpec
 from graphmill.sync.group import MIB, Group
 from graphmill.tasks.node_classification.parted_inference import PartedInference
@@ -43,34 +44,29 @@ from graphmill.tasks.same_data import refuse_other_data
 from graphmill.tasks.standardise import statistics_of
 from graphmill.tasks.task import Pause, Split
 
-_HOPS_TOGETHER: Final = 4
-"""Batches whose hops are asked for together where the topology is partitioned: a hop waits for the ranks, whatever it
-carries."""
-
 
 @dataclass(frozen=True, slots=True)
 class PartedTables:
     """Features of nodes wherever they are stored."""
 
-    fetcher: FeatureFetcher
-    edges: EdgeFetcher | None  # None: the model reads no features of edges
-    ahead: AheadFetcher | None  # of windows of an epoch; None: each fetches what is not held
-    pipelined: PipelinedFetcher
+    announced: AnnouncedFetcher
+    lookahead: LookaheadFetcher | None  # of windows of an epoch; None: each fetches what is not held
+
+    @property
+    def fetcher(self) -> FeatureFetcher:
+        """Of rows of any nodes."""
+        return self.announced.features
 
     def fetch(self, window: Sequence[Sampled], following: Sequence[Sequence[Sampled]] | None = None) -> list[Fetched]:
         """Of each batch where the rows of its nodes are, and those of its edges in their order."""
-        if following is not None and self.ahead is None:
-            return self.pipelined.fetch(window, following[0] if following else None)
-        if following is None or self.ahead is None:
+        if following is None:
             found = self.fetcher.fetch(_nodes_of(window))
+        elif self.lookahead is None:
+            return self.announced.fetch(window, following[0] if following else None)
         else:
-            found = self.ahead.fetch(_nodes_of(window), [_nodes_of(one) for one in following])
-        if self.edges is None:
-            return [Fetched(of_nodes.tables, of_nodes.rows) for of_nodes in found]
-        return [
-            Fetched(of_nodes.tables, of_nodes.rows, of_edges, all_rows(len(of_edges)))
-            for of_nodes, of_edges in zip(found, self.edges.fetch(window), strict=True)
-        ]
+            found = self.lookahead.fetch(_nodes_of(window), [_nodes_of(one) for one in following])
+        edges = self.announced.edges
+        return as_fetched(found, None if edges is None else edges.fetch(window))
 
 
 def _nodes_of(window: Sequence[Sampled]) -> list[NodeIds]:
@@ -89,6 +85,7 @@ class GraphInParts:
     shares: Shares = field(init=False)
     labels: LabelsOfSplits = field(init=False)
     wire: Wire = field(init=False)
+    wire_of_batches: Wire = field(init=False)  # the same, unless every rank has what its batches are made of
     tables: PartedTables = field(init=False)
     window: int = field(init=False)
     windows_ahead: int = field(init=False)
@@ -108,24 +105,26 @@ class GraphInParts:
         )
         shares = Shares(graph, placement, group.rank)
         wire = Wire.between(group.rank, group.world_size)
+        of_batches = Wire(group.rank, group.world_size, None) if placement.is_local else wire
         features = tuple(transformed(part.features, own.features) for part in shares.parts)
-        edges = EdgeFetcher(shares, wire, own.edge_columns, own.undirected) if own.edge_columns else None
-        fetcher = FeatureFetcher(shares, wire, features, self.num_threads)
-        asked, ahead, window, windows_ahead = self.asked.cache, None, 1, int(group.world_size > 1)
+        edges = EdgeFetcher(shares, of_batches, own.edge_columns, own.undirected) if own.edge_columns else None
+        fetcher = FeatureFetcher(shares, of_batches, features, self.num_threads)
+        asked, lookahead, window, windows_ahead = self.asked.cache, None, 1, int(not placement.is_local)
         if isinstance(asked, LookaheadSpec):
             budget = budget_of(asked.ratio, asked.mib)
             max_rows = budget.max_rows(shares.book.num_nodes, int(row_bytes_of(features[0])))
-            ahead = AheadFetcher(fetcher, Lookahead(max_rows, asked.horizon))
+            lookahead = LookaheadFetcher(fetcher, Lookahead(max_rows, asked.horizon))
             window, windows_ahead = asked.window, asked.horizon - 1
         for name, value in {
             "shares": shares,
             "labels": store.labels,
             "wire": wire,
-            "tables": PartedTables(fetcher, edges, ahead, PipelinedFetcher(fetcher, edges)),
+            "wire_of_batches": of_batches,
+            "tables": PartedTables(AnnouncedFetcher(fetcher, edges), lookahead),
             "window": window,
             "windows_ahead": windows_ahead,
-            "sampled_together": max(window, _HOPS_TOGETHER) if self.asked.topology == "partitioned" else window,
-            "is_shared": group.world_size > 1,
+            "sampled_together": max(window, HOPS_TOGETHER) if self.asked.topology == "partitioned" else window,
+            "is_shared": not placement.is_local,
         }.items():
             object.__setattr__(self, name, value)
 
@@ -166,14 +165,14 @@ class GraphInParts:
         # One thread samples while others compute: a batch is a millisecond's work, and waking helpers takes a share.
         return sampler_of(
             self.shares,
-            self.wire,
+            self.wire_of_batches,
             self.asked.topology,
             fanouts,
             self.seed,
             num_threads=1,
             resample=resample,
             undirected=self.own.undirected,
-            with_edge_ids=self.tables.edges is not None,
+            with_edge_ids=self.tables.announced.edges is not None,
         )
 
     def exact_logits(
@@ -239,7 +238,7 @@ class GraphInParts:
             counts.reused,
             counts.fetched,
             counts.fetched_bytes,
-            self.wire.received_bytes,
+            self.wire_of_batches.received_bytes,
         ]
 
     def _to_owners(self, batch: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:

@@ -146,7 +146,7 @@ class PartedInference:
 
     def _asked(self, nodes: Ids) -> tuple[Ids, list[Ids], list[int]]:
         """Ask the owners of `nodes` [n]: positions by owner, what each rank asks for, how many each is asked for."""
-        order, ends = self.shares.by_server(self.shares.owner_of(NodeIds(nodes)))
+        order, ends = self.shares.by_rank(self.shares.owner_of(NodeIds(nodes)))
         asked = self.wire.swap([nodes[order[begin:end]] for begin, end in pairwise(ends)])
         return order, asked, np.diff(ends).tolist()
 

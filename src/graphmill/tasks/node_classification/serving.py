@@ -12,9 +12,9 @@ from torch import Tensor
 from graphmill.graph.batch import MiniBatch
 from graphmill.graph.sampled import Sampled
 from graphmill.runtime.spans import Name
-from graphmill.sample.hot.lookahead import in_windows, with_following
 from graphmill.sample.schedule import SeedSchedule, contiguous_shares
 from graphmill.sample.service.served import CLOCKS
+from graphmill.sample.windows import in_windows, with_following
 from graphmill.spec.plan import Plan
 from graphmill.spec.roles import Seat
 from graphmill.sync.group import Group
@@ -62,7 +62,8 @@ class BatchServer:
         """The steps that are left of an epoch, those whose batches are made together, and these batches.
 
         Of each step, of each trainer in turn; the memory of one is reused for a later one. A row that several of them
-        need is fetched once. What is asked of other samplers for a window is asked when its first batch is.
+        need is fetched once. What is asked of other samplers for a window is asked when the first batch of the one
+        before is made, and for the first window when its own is.
         """
         source = self.task.source
         steps = in_windows(range(first_step, self.plan.calendar.steps_in(epoch)), source.window)
@@ -83,6 +84,7 @@ class BatchServer:
             with spans("gather"):
                 batch = task.collector.collect(one, its)
             yield batch
+            del one, its, batch
 
     def said(self) -> Tensor:
         """What making batches took since `begin` (`CLOCKS`, s), and what all samplers fetched (`FETCHED`)."""

@@ -23,10 +23,10 @@ from graphmill.nn.standardise import Standardise
 from graphmill.nn.weights import Weights
 from graphmill.sample.collect import Collector, NeighbourSource, sample_window
 from graphmill.sample.feed import feed
-from graphmill.sample.hot.lookahead import in_windows, with_following
 from graphmill.sample.prefetch import prefetch
 from graphmill.sample.schedule import SeedSchedule, contiguous_shares
 from graphmill.sample.service.served import Served
+from graphmill.sample.windows import in_windows, with_following
 from graphmill.spec.columns import Cell
 from graphmill.spec.kinds.node_classification import (
     GraphDatasetSpec,
@@ -283,6 +283,8 @@ class NodeClassification:
                 with spans("gather"):
                     batch = self.collector.collect(one, its)
                 yield batch
+                del one, its, batch
+            del window, following, fetched  # held here, what was fetched would stay while the next is
 
     def _sampled(self, epoch: int, first_step: int) -> Iterator[Sampled]:
         """The neighbourhoods of an epoch's steps, in turn."""

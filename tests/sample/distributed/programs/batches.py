@@ -17,8 +17,9 @@ import torch.distributed as dist
 
 from graphmill.graph.batch import DenseRows, MiniBatch, SelfAndMean
 from graphmill.graph.sampled import NodeIds, Seeds
-from graphmill.sample.hot.lookahead import Lookahead, in_windows
+from graphmill.sample.hot.lookahead import Lookahead
 from graphmill.sample.hot.replay import Moved, needs_of_rank, steps_of, with_lookahead
+from graphmill.sample.windows import in_windows
 from graphmill.spec.load import inline_experiment
 from graphmill.spec.plan import MachineInfo, Plan
 from graphmill.sync.group import Group
@@ -119,9 +120,9 @@ def compared(parted: NodeClassification, whole: NodeClassification) -> dict[str,
     found = {"differences": list(differences(parted, whole))[:3], **parted.epoch_facts()}
     found["swaps of an epoch"] = (parted.source.wire.num_swaps - before) / EPOCHS
     found["steps"] = parted.plan.calendar.steps_in(0)
-    if (ahead := parted.source.tables.ahead) is not None:
+    if (lookahead := parted.source.tables.lookahead) is not None:
         counts = parted.source.tables.fetcher.counts
-        replayed = replayed_counts(parted, whole, ahead.planner)
+        replayed = replayed_counts(parted, whole, lookahead.planner)
         found["counted"] = {
             "remote, reused, fetched": [counts.needed - counts.local, counts.reused, counts.fetched],
             "replayed": [replayed.remote, replayed.hits, replayed.fetched],

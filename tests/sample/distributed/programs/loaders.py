@@ -87,7 +87,7 @@ def compared(name: str, data: Data, nodes: torch.Tensor, **opened: Any) -> dict[
     again.load_state_dict({"epoch": 2, "step": 0, "seed": OPTIONS["seed"]})
     if not torch.equal(next(iter(again)).n_id, first.n_id):
         found["differences"].append("a loader that was left, and one that begins there")
-    found["fetched"] = again._graph._fetcher.counts.fetched
+    found["fetched"] = again._graph._announced.features.counts.fetched
     return found
 
 

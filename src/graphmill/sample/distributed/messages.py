@@ -19,6 +19,7 @@ Bytes = NDArray[np.uint8]
 _HEADER: Final = 8
 _ALIGNED: Final = 8
 _SLACK: Final = 16  # a sixteenth more than was needed; and room shrinks by as much, at most, from one to the next
+_NOTHING: Final = np.empty(0, dtype=np.uint8)
 _SMALL: Final = 1 << 12  # bytes that cost no more than the message itself
 
 
@@ -41,14 +42,14 @@ class KnownRows:
 class Received:
     """What all ranks sent here."""
 
-    letters: list[Bytes]  # [world_size]; a rank's own are where they were
+    sections: list[list[NDArray[Any]]]  # [num_sections][world_size]: as bytes; a rank's own are what they were
     table: Bytes  # [any, row_bytes]: the rows in front, and among them rows that mean nothing
     first_rows: NDArray[np.int64]  # [world_size]: of each rank's rows the first in the table
 
 
 @dataclass(slots=True)
-class Letters:
-    """Messages of one kind between all ranks, who must call `swap` equally often, in the same order."""
+class Exchange:
+    """Messages of one kind between all ranks, who must call it equally often, in the same order."""
 
     wire: Wire
     _room_to: list[int] = field(init=False)  # [world_size]: bytes for each batch that a message is of
@@ -62,23 +63,38 @@ class Letters:
 
         `num_batches`: that the messages are of, equally many on all ranks.
         """
-        return self.swap_behind(KnownRows.none(self.wire.world_size), messages, num_batches).letters
-
-    def swap_behind(self, rows: KnownRows, messages: Sequence[NDArray[Any]], num_batches: int = 1) -> Received:
-        """The same, with rows in front of the messages. Rooms are of the messages alone."""
         data = [np.ascontiguousarray(message).reshape(-1).view(np.uint8) for message in messages]
-        if self.wire.world_size == 1:
-            return Received(data, np.empty((0, rows.row_bytes), np.uint8), np.zeros(1, np.int64))
+        found, _, _ = self._swap(KnownRows.none(self.wire.world_size), data, num_batches)
+        return found
+
+    def swap_sections(
+        self, rows: KnownRows, sections: Sequence[Sequence[NDArray[Any]]], num_batches: int = 1
+    ) -> Received:
+        """The same of messages of several arrays, sections[i][r] for rank r, with rows in front of them."""
+        own, of_ranks = self.wire.rank, list(zip(*sections, strict=True))
+        data = [packed(arrays) if rank != own else _NOTHING for rank, arrays in enumerate(of_ranks)]
+        messages, table, first_rows = self._swap(rows, data, num_batches)
+        found = [
+            unpacked(message, len(sections)) if rank != own else of_ranks[own] for rank, message in enumerate(messages)
+        ]
+        return Received([list(of_section) for of_section in zip(*found, strict=True)], table, first_rows)
+
+    def _swap(
+        self, rows: KnownRows, data: Sequence[Bytes], num_batches: int
+    ) -> tuple[list[Bytes], Bytes, NDArray[np.int64]]:
+        """The messages that came, and the rows in front of them; rooms are of the messages alone."""
+        if self.wire.process_group is None:
+            return list(data), np.empty((0, rows.row_bytes), np.uint8), np.zeros(len(data), np.int64)
         room_to, room_of = ([num_batches * room for room in rooms] for rooms in (self._room_to, self._room_of))
         to, of = self._sizes(rows.row_bytes, rows.to, room_to), self._sizes(rows.row_bytes, rows.of, room_of)
         received = self.wire.swap_joined(self._written(rows, data, to, room_to), to, of)
         begins = np.cumsum([0, *of[:-1]])
-        letters = self._read(received, begins + np.multiply(rows.of, rows.row_bytes), data, room_to, room_of)
+        found = self._read(received, begins + np.multiply(rows.of, rows.row_bytes), data, room_to, room_of)
         self._room_to, self._room_of = (
             [_next_room(room, -(-len(one) // num_batches)) for room, one in zip(rooms, messages, strict=True)]
-            for rooms, messages in ((self._room_to, data), (self._room_of, letters))
+            for rooms, messages in ((self._room_to, data), (self._room_of, found))
         )
-        return Received(letters, received.reshape(-1, rows.row_bytes), begins // rows.row_bytes)
+        return found, received.reshape(-1, rows.row_bytes), begins // rows.row_bytes
 
     def _sizes(self, row_bytes: int, counts: Sequence[int], rooms: Sequence[int]) -> list[int]:
         """Of what goes to or comes from each rank; full rows, so that what comes is a table."""

@@ -14,7 +14,7 @@ from graphmill.sample.hot.lookahead import Lookahead, Stock
 
 
 @dataclass(slots=True)
-class AheadFetcher:
+class LookaheadFetcher:
     """Rows of the windows of one rank, in the order of its batches. All ranks must fetch equally often.
 
     What stays is decided when the next window comes, not when the one before has been used: by then it has been

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphmill.sample.distributed.letters import packed, unpacked
+from graphmill.sample.distributed.messages import packed, unpacked
 
 
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=5))
@@ -18,9 +18,11 @@ def test_sections_come_out_of_a_message_as_they_went_in(sections):
 @pytest.mark.distributed
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_messages_arrive_whole(told_by_ranks, ranks):
-    for rank, cell in enumerate(told_by_ranks("letters.py", ranks, 1)):
+    for rank, cell in enumerate(told_by_ranks("messages.py", ranks, 1)):
         assert cell["wrong"] == []
-        assert cell["wrong_behind_rows"] == [[], [], []], "rows of any width, in one collective with messages"
+        assert cell["wrong_behind_rows"] == [[], [], []], (
+            "rows of any width, in one collective with messages of two arrays"
+        )
         assert cell["share_of_padding"] < 0.7, "one message may be sent with the room of a longer one, and no more"
         if ranks > 1:
             assert cell["swaps_of_even"] == 1, "messages that are about as long as those before take one collective"

@@ -1,6 +1,6 @@
 """Ranks that send each other messages of lengths that only the sender knows.
 
-python letters.py MEETING_FILE OUT_FOLDER DATASET_ROOT NUM_PARTS
+python messages.py MEETING_FILE OUT_FOLDER DATASET_ROOT NUM_PARTS
 """
 
 import json
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch.distributed as dist
 
-from graphmill.sample.distributed.letters import KnownRows, Letters
+from graphmill.sample.distributed.messages import Exchange, KnownRows
 from graphmill.sample.distributed.wire import Wire
 from graphmill.train.worker import leave
 
@@ -33,10 +33,10 @@ def length_of(number: int, sender: int, receiver: int) -> int:
 
 def share_of_padding(wire: Wire) -> float:
     """What is sent beside the messages, as a share of them: one long message, as of an evaluation, then short ones."""
-    letters, before = Letters(wire), wire.received_bytes
+    exchange, before = Exchange(wire), wire.received_bytes
     lengths = [1_000_000, *[20_000] * 40]
     for length in lengths:
-        letters.swap([np.zeros(length, dtype=np.uint8)] * RANKS)
+        exchange.swap([np.zeros(length, dtype=np.uint8)] * RANKS)
     wanted = sum(lengths) * (RANKS - 1)
     return (wire.received_bytes - before) / wanted - 1 if wanted else 0.0
 
@@ -50,7 +50,7 @@ def rows(number: int, row_bytes: int, sender: int, receiver: int) -> np.ndarray:
 
 def wrong_behind_rows(wire: Wire, row_bytes: int) -> list[tuple[int, int]]:
     """Where rows that travel in front of messages, or the messages, are not what was sent."""
-    letters, wrong = Letters(wire), []
+    exchange, wrong = Exchange(wire), []
     for number in range(12):
         to = [rows(number, row_bytes, RANK, rank) for rank in range(RANKS)]
         of = [rows(number, row_bytes, rank, RANK) for rank in range(RANKS)]
@@ -60,11 +60,12 @@ def wrong_behind_rows(wire: Wire, row_bytes: int) -> list[tuple[int, int]]:
 
         known = KnownRows(row_bytes, [len(its) for its in to], [len(its) for its in of], write)
         messages = [message(number, length_of(20 + number, RANK, rank), RANK, rank) for rank in range(RANKS)]
-        found = letters.swap_behind(known, messages)
-        for sender, (letter, first) in enumerate(zip(found.letters, found.first_rows, strict=True)):
+        found = exchange.swap_sections(known, [messages, [its[:3] for its in messages]])
+        for sender, first in enumerate(found.first_rows):
             expected = message(number, length_of(20 + number, sender, RANK), sender, RANK)
             its = found.table[first : first + len(of[sender])]
-            if not (np.array_equal(letter.view(np.int32), expected) and np.array_equal(its, of[sender])):
+            came = [section.view(np.int32).tolist() for section in (of_ranks[sender] for of_ranks in found.sections)]
+            if came != [expected.tolist(), expected[:3].tolist()] or not np.array_equal(its, of[sender]):
                 wrong.append((number, sender))
     return wrong
 
@@ -72,10 +73,10 @@ def wrong_behind_rows(wire: Wire, row_bytes: int) -> list[tuple[int, int]]:
 def main() -> None:
     dist.init_process_group("gloo", store=dist.FileStore(sys.argv[1], RANKS), rank=RANK, world_size=RANKS)
     wire = Wire.between(RANK, RANKS)
-    letters, wrong, swaps = Letters(wire), [], []
+    exchange, wrong, swaps = Exchange(wire), [], []
     for number in range(60):
         before = wire.num_swaps + wire.num_direct
-        found = letters.swap([message(number, length_of(number, RANK, to), RANK, to) for to in range(RANKS)])
+        found = exchange.swap([message(number, length_of(number, RANK, to), RANK, to) for to in range(RANKS)])
         swaps.append(wire.num_swaps + wire.num_direct - before)
         for sender, its in enumerate(found):
             expected = message(number, length_of(number, sender, RANK), sender, RANK)
