@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from graphmill.graph.batch import DenseRows, MiniBatch, SelfAndMean
+from graphmill.graph.features import Features, SparseFeatures
 from graphmill.graph.sampled import NodeIds, Seeds
 from graphmill.sample.hot.lookahead import Lookahead
 from graphmill.sample.hot.replay import Moved, needs_of_rank, steps_of, with_lookahead
@@ -124,8 +125,13 @@ def compared(parted: NodeClassification, whole: NodeClassification) -> dict[str,
         counts = parted.source.tables.fetcher.counts
         replayed = replayed_counts(parted, whole, lookahead.planner)
         found["counted"] = {
-            "remote, reused, fetched": [counts.needed - counts.local, counts.reused, counts.fetched],
-            "replayed": [replayed.remote, replayed.hits, replayed.fetched],
+            "remote, reused, fetched, bytes": [
+                counts.needed - counts.local,
+                counts.reused,
+                counts.fetched,
+                counts.fetched_bytes,
+            ],
+            "replayed": [replayed.remote, replayed.hits, replayed.fetched, replayed.fetched_bytes],
         }
     return found
 
@@ -138,7 +144,14 @@ def replayed_counts(parted: NodeClassification, whole: NodeClassification, plann
         whole.sampler, parted.schedule, is_remote, rank=RANK, part=0, steps=steps_of(range(EPOCHS), steps)
     )
     windows = [in_windows(range(e * steps, (e + 1) * steps), parted.source.window) for e in range(EPOCHS)]
-    return with_lookahead(needs, planner, windows, row_bytes=1)
+    return with_lookahead(needs, planner, windows, bytes_of_rows(whole.source.features))
+
+
+def bytes_of_rows(features: Features) -> int | np.ndarray:
+    """As they travel: of sparse ones the length, and 8 bytes a value."""
+    if isinstance(features, SparseFeatures):
+        return 4 + 8 * np.diff(features.indptr)
+    return features.num_features * features.x.dtype.itemsize
 
 
 def main() -> None:
