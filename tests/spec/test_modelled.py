@@ -106,6 +106,12 @@ IN_PARTS = PartedGraphSizes(
 NO_CACHE = {"policy": "none"}
 
 
+def held(graph=IN_PARTS, *, topology="replicated", batches_together=1):
+    """By one of two ranks on two hosts, without a cache."""
+    step = StepShape(8, "cpu", "fp32", ranks=2, hosts=2, batches_together=batches_together)
+    return held_bytes(graph, PartitionSpec(topology=topology, cache=NoCacheSpec()), step)
+
+
 def test_a_host_maps_its_parts_the_book_and_a_replicated_topology():
     """The fullest part may exceed the mean by 5 %; the union of both directions has 2 entries an edge at most."""
     topology = 8 * NODES + 4 * 2 * 114_615_892
@@ -167,30 +173,18 @@ def test_a_batch_is_asked_for_one_ahead():
 
 def test_a_sampler_keeps_the_batches_of_all_trainers_that_it_serves():
     """Those of a step are fetched together, and those of the next are announced."""
-    step = StepShape(8, "cpu", "fp32", ranks=2, hosts=2)
-    one, four = (
-        held_bytes(IN_PARTS, PartitionSpec(cache=NoCacheSpec()), dataclasses.replace(step, batches_together=n))
-        for n in (1, 4)
-    )
+    one, four = (held(batches_together=n) for n in (1, 4))
     assert four - one == 3 * (10 * (3 * 64 * 4 + ASKED) + 500) + 3 * (10 * ASKED + 500)
 
 
 def test_features_of_edges_are_asked_for_and_come_in_messages():
     """Six copies of the values, and 24 bytes three times of a window's edges, once of those of the next."""
-    step = StepShape(8, "cpu", "fp32", ranks=2, hosts=2)
-    without, with_five = (
-        held_bytes(dataclasses.replace(IN_PARTS, num_edge_columns=n), PartitionSpec(cache=NoCacheSpec()), step)
-        for n in (0, 5)
-    )
+    without, with_five = (held(dataclasses.replace(IN_PARTS, num_edge_columns=n)) for n in (0, 5))
     assert with_five - without == 30 * (6 * 4 * 5 + 3 * 24) + 30 * 24
 
 
 def test_where_the_topology_is_in_parts_four_batches_are_sampled_together_and_no_table_has_all_nodes():
-    step = StepShape(8, "cpu", "fp32", ranks=2, hosts=2)
-    replicated, partitioned = (
-        held_bytes(IN_PARTS, PartitionSpec(topology=topology, cache=NoCacheSpec()), step)
-        for topology in ("replicated", "partitioned")
-    )
+    replicated, partitioned = (held(topology=topology) for topology in ("replicated", "partitioned"))
     assert partitioned - replicated == 3 * 500 - 4 * 1000
 
 

@@ -138,7 +138,7 @@ class PartedLoaderGraph:
     world_size: int = field(init=False)
     is_shared: bool = field(init=False)
     _wire: Wire = field(init=False)
-    _wire_of_batches: Wire = field(init=False)  # the same, unless every rank has what its batches are made of
+    _wire_of_batches: Wire = field(init=False)  # the same, or one that carries nothing
     _announced: AnnouncedFetcher = field(init=False)
     _classes: LabelsOfSplits | None = field(default=None, init=False)
 
@@ -147,7 +147,7 @@ class PartedLoaderGraph:
         self.num_nodes, self.rank, self.world_size = metadata.num_nodes, shares.rank, shares.placement.world_size
         self.is_shared = not shares.placement.is_local
         self._wire = Wire.between(self.rank, self.world_size)
-        self._wire_of_batches = self._wire if self.is_shared else Wire(self.rank, self.world_size, None)
+        self._wire_of_batches = self._wire.of_batches(shares.placement)
         features = tuple(part.features for part in shares.parts)
         fetcher = FeatureFetcher(shares, self._wire_of_batches, features, self.num_threads)
         columns = range(len(metadata.edge_features))

@@ -12,6 +12,8 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
+from graphmill.partition.placement import Placement
+
 _SWAP_TIMEOUT: Final = timedelta(minutes=30)  # a rank that is alive may be busy; the watchdog knows of dead ones
 
 
@@ -35,6 +37,10 @@ class Wire:
         """A new group of all ranks; all must call it."""
         group = None if world_size == 1 else dist.new_group(backend="gloo", timeout=_SWAP_TIMEOUT)
         return cls(rank, world_size, group)
+
+    def of_batches(self, placement: Placement) -> "Wire":
+        """Over which batches are made: this one, or where every place has all parts one that carries nothing."""
+        return Wire(self.rank, self.world_size, None) if placement.is_local else self
 
     def swap(self, messages: Sequence[NDArray[Any]], counts: Sequence[int] | None = None) -> list[NDArray[Any]]:
         """messages[r] goes to rank r → what each rank sent here. All of one dtype and, if 2-D, one number of columns.

@@ -85,7 +85,7 @@ class GraphInParts:
     shares: Shares = field(init=False)
     labels: LabelsOfSplits = field(init=False)
     wire: Wire = field(init=False)
-    wire_of_batches: Wire = field(init=False)  # the same, unless every rank has what its batches are made of
+    wire_of_batches: Wire = field(init=False)  # the same, or one that carries nothing
     tables: PartedTables = field(init=False)
     window: int = field(init=False)
     windows_ahead: int = field(init=False)
@@ -105,7 +105,7 @@ class GraphInParts:
         )
         shares = Shares(graph, placement, group.rank)
         wire = Wire.between(group.rank, group.world_size)
-        of_batches = Wire(group.rank, group.world_size, None) if placement.is_local else wire
+        of_batches = wire.of_batches(placement)
         features = tuple(transformed(part.features, own.features) for part in shares.parts)
         edges = EdgeFetcher(shares, of_batches, own.edge_columns, own.undirected) if own.edge_columns else None
         fetcher = FeatureFetcher(shares, of_batches, features, self.num_threads)
