@@ -3,13 +3,12 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 import pytest
 from waiting import HANG_S, is_alive
 
+from graphmill.cluster.launch.local import reserved_port
 from graphmill.record.events import Sync, events_in
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
@@ -152,6 +152,7 @@ class Zygote:
             text=True,
         )
         self.running: list[int] = []
+        self.port = ExitStack()  # of the ranks that run: no test beside this one is given it
 
     def start(
         self,
@@ -173,9 +174,8 @@ class Zygote:
         if self.running:
             self.kill(self.running)
             self.wait(self.running)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        self.port.close()
+        port = self.port.enter_context(reserved_port())
         folder.begin_attempt(resumed=resume, command=["test"], world=world)
         log = self._log(folder)
         ranks = folder.world().processes if ranks is None else ranks
@@ -230,6 +230,7 @@ class Zygote:
 
     def close(self) -> None:
         self.kill(self.running)
+        self.port.close()
         self.process.stdin.close()
         self.process.wait(timeout=HANG_S)
 

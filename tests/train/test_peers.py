@@ -10,7 +10,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from graphmill.base.errors import UserError
 from graphmill.runtime.machine import host_name
 from graphmill.runtime.rank import ALONE
-from graphmill.train.peers import choose_interface, exchange_peer_info, open_store
+from graphmill.train.peers import PortBusyError, choose_interface, exchange_peer_info, open_store
 
 OF_TWO = replace(ALONE, world_size=2, num_hosts=2)
 
@@ -21,7 +21,7 @@ def other_peer():
 
     def made(**changed: str) -> HashStore:
         store = HashStore()
-        exchange_peer_info(store, ALONE, {})
+        exchange_peer_info(store, ALONE, {}, "mine")
         shared = PrefixStore("graphmill.peers", store)
         shared.set("1", json.dumps({**json.loads(shared.get("0")), "hostname": "other", **changed}))
         return store
@@ -30,13 +30,23 @@ def other_peer():
 
 
 def test_ranks_of_the_same_code_meet(other_peer):
-    assert exchange_peer_info(other_peer(), OF_TWO, {}) == [host_name({}), "other"]
+    assert exchange_peer_info(other_peer(), OF_TWO, {}, "mine") == [host_name({}), "other"]
 
 
 @pytest.mark.parametrize("field", ["code", "torch", "python"])
 def test_ranks_that_differ_are_refused(other_peer, field):
     with pytest.raises(UserError, match="other"):
-        exchange_peer_info(other_peer(**{field: "0.0"}), OF_TWO, {})
+        exchange_peer_info(other_peer(**{field: "0.0"}), OF_TWO, {}, "mine")
+
+
+def test_a_rank_that_met_another_run_leaves_no_trace_there():
+    """Its own rank 0 found the port taken; with this rank's info, the other run would train with it."""
+    store = HashStore()
+    exchange_peer_info(store, ALONE, {}, "theirs")
+    keys = store.num_keys()
+    with pytest.raises(PortBusyError, match="theirs"):
+        exchange_peer_info(store, replace(OF_TWO, rank=1), {}, "mine")
+    assert store.num_keys() == keys
 
 
 @pytest.mark.parametrize(("rank", "towards"), [(0, "b"), (1, "b"), (2, "a"), (3, "a")])

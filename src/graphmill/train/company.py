@@ -46,7 +46,8 @@ def together(context: RankContext, on_lost: Callable[[str], None]) -> Iterator[C
         yield Company(lambda: None, [])
         return
     store = context.store if context.store is not None else open_store(process)
-    hostnames = exchange_peer_info(store, process, os.environ)
+    run = f"{plan.run_id}, plan {context.folder.plan_hash()[:12]}"
+    hostnames = exchange_peer_info(store, process, os.environ, run)
     names = [f"{world.seat(number).name} on {hostname}" for number, hostname in enumerate(hostnames)]
     interface = choose_interface(hostnames, process, os.environ)
     if interface is not None:

@@ -25,7 +25,7 @@ _INTERFACES: Final = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
 class PortBusyError(Exception):
-    """Another process listens on the port meant for the ranks."""
+    """Another process, or another run, listens on the port meant for the ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +71,17 @@ def _why_unknown(name: str) -> socket.gaierror | None:
     return None
 
 
-def exchange_peer_info(store: Store, rank: Rank, environ: Mapping[str, str]) -> list[str]:
-    """Exchange the info of all ranks → the host names by rank. Every rank raises `UserError` if versions differ."""
+def exchange_peer_info(store: Store, rank: Rank, environ: Mapping[str, str], run: str) -> list[str]:
+    """Exchange the info of all ranks of `run` → the host names by rank.
+
+    Every rank raises `UserError` if versions differ. Raises `PortBusyError` if the store is that of another run, whose
+    rank 0 was faster to take the port: nothing is written there, or this rank would train with that run.
+    """
     shared = PrefixStore("graphmill.peers", store)
+    if rank.rank == 0:
+        shared.set("run", run)
+    elif (found := shared.get("run").decode()) != run:
+        raise PortBusyError(f"rank 0 of another run listens on the port of this one: {found}")
     python = ".".join(str(part) for part in sys.version_info[:3])
     mine = PeerInfo(hostname=host_name(environ), code=code_checksum(), torch=torch.__version__, python=python)
     shared.set(str(rank.rank), json.dumps(asdict(mine)))
