@@ -55,10 +55,10 @@ def test_a_logarithmic_axis_holds_its_data_and_has_ticks_one_can_tell_apart(one:
     ("axis", "texts"),
     [
         (linear_axis("", 0.78, 0.84), "0.78|0.80|0.82|0.84"),
-        (linear_axis("", 0, 4000, from_zero=True), "0|1 000|2 000|3 000|4 000"),
+        (linear_axis("", 0, 4000, from_zero=True), "0|1,000|2,000|3,000|4,000"),
         (log_axis("", 4, 600), "5|10|20|50|100|200|500"),
         (log_axis("", 0.002, 0.1), "0.002|0.005|0.01|0.02|0.05|0.1"),
-        (log_axis("", 1, 1e6), "1|10|100|1 000|10 000|100 000|1e+06"),
+        (log_axis("", 1, 1e6), "1|10|100|1,000|10,000|100,000|1e+06"),
     ],
 )
 def test_ticks_are_written_as_a_person_would(axis, texts):

@@ -123,10 +123,7 @@ def _chained(
     from graphmill.cluster.jobs.study import submit_chain
 
     if dry_run:
-        for plan in plans:
-            command = " ".join(plan.request.submission.command)
-            print_line(f"{plan.request.folder.path}: {command}, {chain} the one before")
-        print_line("nothing was written, and nothing submitted")
+        _show_chain(plans, chain, json=json)
         return
     told = []
     first: SubmittedJob | None = None
@@ -141,6 +138,16 @@ def _chained(
     tell_first(first, plans[0].state.run_id.partition("/")[0], json=json)
 
 
+def _show_chain(plans: "Sequence[CellPlan]", chain: str, *, json: bool) -> None:
+    jobs = [(plan.request.folder.path, plan.request.submission.command) for plan in plans]
+    if json:
+        print_json({"jobs": [{"run": run, "command": command} for run, command in jobs], "chain": chain})
+        return
+    for run, command in jobs:
+        print_line(f"{run}: {' '.join(command)}, {chain} the one before")
+    print_line("nothing was written, and nothing submitted")
+
+
 def _show_arrays(arrays: "Sequence[Array]", *, json: bool) -> None:
     """Show the whole request, and Slurm's answer to it."""
     from graphmill.cluster.jobs.sbatch import check_with_slurm
@@ -148,24 +155,27 @@ def _show_arrays(arrays: "Sequence[Array]", *, json: bool) -> None:
 
     shown = []
     for array in arrays:
+        runs = [request.folder.path for request in array.requests]
+        if not json:  # before Slurm is asked, which may refuse
+            _print_array(array, arrays)
         try:
             answer: str | None = check_with_slurm(array.submission, os.environ)
         except SlurmMissingError as error:
             answer = None
             _log.info(f"not checked: {error.message}")
-        runs = [request.folder.path for request in array.requests]
         shown.append({"runs": runs, "script_path": array.script_path, "script": array.script, "slurm_says": answer})
-        if json:
-            continue
-        waits = "" if array.waits_for is None else f", after all of {arrays[array.waits_for].script_path.name}"
-        together = array.job.side_by_side
-        packed = f", {together} side by side in a job" if together > 1 else ""
-        print_line(f"{array.script_path}: {len(runs)} cells{packed}{waits}")
-        print_line("".join(f"  {line}\n" for line in array.script.splitlines()))
-        print_line(f"command: {' '.join(array.submission.command)}")
-        if answer is not None:
+        if answer is not None and not json:
             print_line(f"slurm says: {answer}")
     if json:
         print_json({"arrays": shown})
     else:
         print_line("nothing was written, and nothing submitted")
+
+
+def _print_array(array: "Array", arrays: "Sequence[Array]") -> None:
+    waits = "" if array.waits_for is None else f", after all of {arrays[array.waits_for].script_path.name}"
+    together = array.job.side_by_side
+    packed = f", {together} side by side in a job" if together > 1 else ""
+    print_line(f"{array.script_path}: {len(array.requests)} cells{packed}{waits}")
+    print_line("".join(f"  {line}\n" for line in array.script.splitlines()))
+    print_line(f"command: {' '.join(array.submission.command)}")

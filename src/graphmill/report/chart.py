@@ -124,7 +124,7 @@ def tick_text(axis: Axis, tick: float) -> str:
         decimals += 1
     if abs(tick) >= 1e6:
         return f"{tick:.3g}"
-    return f"{tick:,.{decimals}f}".replace(",", " ")
+    return f"{tick:,.{decimals}f}"
 
 
 def with_room(axis: Axis, share: float) -> Axis:

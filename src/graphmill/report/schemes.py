@@ -242,7 +242,7 @@ def _chosen(value: str | float | None) -> str:
 
 
 def _count(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f}".replace(",", " ")
+    return "" if value is None else f"{value:,.0f}"
 
 
 def _size(value: float | None) -> str:

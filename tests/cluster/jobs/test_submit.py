@@ -270,6 +270,14 @@ def test_a_persons_defaults_fill_gaps_and_change_nothing_else(cluster, toy, tmp_
     cluster.graphmill("stop", "e", cwd=tmp_path)
 
 
+def test_a_dry_run_that_slurm_refuses_shows_what_it_refused(cluster, toy, tmp_path):
+    (tmp_path / "s.yaml").write_text("name: s\nexperiment: toy.yaml\nseeds: [1, 2]\n")
+    done = cluster.graphmill("study", "submit", "s.yaml", "-O", "slurm.slurm_partition=nope", "--dry-run", cwd=tmp_path)
+    assert done.code == 2
+    assert "invalid partition specified: nope" in done.err
+    assert "#SBATCH --array=0-1" in done.out
+
+
 @pytest.mark.slow  # four whole runs
 def test_a_study_is_an_array(cluster, toy, tmp_path):
     study = "name: s\nexperiment: toy.yaml\nset: {train.epochs: 1}\nvary: {train.prefetch: [0, 1]}\nseeds: [1, 2]\n"
@@ -324,6 +332,9 @@ def test_unlike_cells_keep_to_so_many_at_a_time_together(cluster, toy, tmp_path)
 def test_a_chain(cluster, toy, tmp_path):
     (tmp_path / "s.yaml").write_text("name: s\nexperiment: toy.yaml\nseeds: [1, 2, 3]\n")
     options = ["--chain", "afterany", "--sbatch-arg=--hold", "--json"]
+    dry = json.loads(cluster.graphmill("study", "submit", "s.yaml", *options, "--dry-run", cwd=tmp_path).out)
+    assert (len(dry["jobs"]), dry["chain"]) == (3, "afterany")
+    assert not (tmp_path / "logs").exists()
     done = cluster.graphmill("study", "submit", "s.yaml", *options, cwd=tmp_path)
     jobs = json.loads(done.out)["jobs"]
     assert [job["dependency"] for job in jobs] == ["", *(f"afterany:{job['job_id']}" for job in jobs[:-1])]

@@ -131,8 +131,8 @@ class GraphInfo(TypedInfo):
         raise AbsentDataError(
             f"{self.name} is not in {self.num_parts} parts under {root}: this plan has its sizes from the catalogue,"
             " and cannot be trained",
-            fix=f"graphmill prepare {self.name} --dataset-root {root} (add --from PATH if it is not a download); then"
-            f" graphmill partition {self.name} {how} --dataset-root {root}",
+            fix=f"graphmill partition {self.name} {how} --dataset-root {root}; before that, if it is not prepared yet:"
+            f" graphmill prepare {self.name} --dataset-root {root} (add --from PATH if it is not a download)",
         )
 
 
