@@ -96,26 +96,16 @@ def _doctor_of_hosts(overrides: Sequence[str], logs_root: Path, *, dry_run: bool
 
 def _show(asked: "Examination", *, json: bool) -> None:
     """The script and Slurm's answer to it; nothing is written."""
-    from graphmill.cluster.jobs.sbatch import check_with_slurm
-    from graphmill.slurm.commands import SlurmError, SlurmMissingError
+    from graphmill.cli.submit import slurms_answers
 
-    answer: str | None = None
-    refusal: SlurmError | None = None
-    try:
-        answer = check_with_slurm(asked.submission, os.environ)
-    except SlurmMissingError as error:
-        _log.info(f"not checked: {error.message}")
-    except SlurmError as error:
-        answer, refusal = error.message, error
-    if json:
-        print_json({"job": asked.job, "script": asked.submission.script, "slurm_says": answer})
-    else:
+    with slurms_answers([asked.submission]) as (answer,):
+        if json:
+            print_json({"job": asked.job, "script": asked.submission.script, "slurm_says": answer})
+            return
         print_line(asked.submission.script)
         if answer is not None:
             print_line(f"slurm says: {answer}")
         print_line("nothing was written, and nothing submitted")
-    if refusal is not None:
-        raise refusal
 
 
 def _tell_hosts(report: "HostReport") -> None:

@@ -10,7 +10,7 @@ from graphmill.base.errors import UserError
 from graphmill.cli.job_options import yaml_text
 from graphmill.cli.options import resolved_dataset_root
 from graphmill.cli.show import print_json, print_line
-from graphmill.cli.submit import tell_first
+from graphmill.cli.submit import slurms_answers, tell_first
 
 if TYPE_CHECKING:
     from graphmill.cluster.jobs.pipeline import PipelineRequest
@@ -125,37 +125,24 @@ def _refuse_misfits(name: str, packing: "Packing") -> None:
 
 
 def _show(request: "PipelineRequest", predictions: "dict[str, Prediction]", *, json: bool) -> None:
-    from graphmill.cluster.jobs.sbatch import check_with_slurm
-    from graphmill.slurm.commands import SlurmError, SlurmMissingError
-
     shown: list[dict[str, Any]] = []
-    refusal: SlurmError | None = None
-    for number, chained in enumerate(request.jobs, start=1):
-        answer: str | None = None
-        try:
-            answer = check_with_slurm(chained.submission(""), os.environ)
-        except SlurmMissingError as error:
-            if number == 1:
-                _log.info(f"not checked: {error.message}")
-        except SlurmError as error:
-            answer, refusal = error.message, error
-        dependency = f"afterany of job {number - 1}" if number > 1 else ""
-        shown.append(_as_json(chained, answer) | {"dependency": dependency})
+    with slurms_answers([chained.submission("") for chained in request.jobs]) as answers:
+        for number, (chained, answer) in enumerate(zip(request.jobs, answers, strict=True), start=1):
+            dependency = f"afterany of job {number - 1}" if number > 1 else ""
+            shown.append(_as_json(chained, answer) | {"dependency": dependency})
+            if json:
+                continue
+            stages = ", ".join(part.stage for part in chained.packed.parts)
+            over = "; hands over to the next job" if chained.packed.hands_over else ""
+            print_line(f"job {number} of {len(request.jobs)}: {stages}{over}{'; ' + dependency if dependency else ''}")
+            print_line(f"{chained.script_path}")
+            print_line("".join(f"  {line}\n" for line in chained.script.splitlines()))
+            if answer is not None:
+                print_line(f"slurm says: {answer}")
         if json:
-            continue
-        stages = ", ".join(part.stage for part in chained.packed.parts)
-        over = "; hands over to the next job" if chained.packed.hands_over else ""
-        print_line(f"job {number} of {len(request.jobs)}: {stages}{over}{'; ' + dependency if dependency else ''}")
-        print_line(f"{chained.script_path}")
-        print_line("".join(f"  {line}\n" for line in chained.script.splitlines()))
-        if answer is not None:
-            print_line(f"slurm says: {answer}")
-    if json:
-        print_json({"pipeline": request.submitted.name, "stages": list(predictions.values()), "jobs": shown})
-    else:
-        print_line("nothing was written, and nothing submitted")
-    if refusal is not None:
-        raise refusal
+            print_json({"pipeline": request.submitted.name, "stages": list(predictions.values()), "jobs": shown})
+        else:
+            print_line("nothing was written, and nothing submitted")
 
 
 def _as_json(chained: Any, answer: str | None) -> dict[str, Any]:  # noqa: ANN401  # imported where it is used

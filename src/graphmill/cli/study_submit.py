@@ -1,6 +1,5 @@
 """What `study submit` does once its options are read."""
 
-import logging
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,13 +9,11 @@ from typing import TYPE_CHECKING, Literal
 from graphmill.base.errors import UserError
 from graphmill.cli.options import resolved_dataset_root
 from graphmill.cli.show import print_json, print_line
-from graphmill.cli.submit import dependency_of, tell_first
+from graphmill.cli.submit import dependency_of, slurms_answers, tell_first
 
 if TYPE_CHECKING:
     from graphmill.cluster.jobs.study import Array, CellPlan
     from graphmill.record.documents import SubmittedJob
-
-_log = logging.getLogger(__name__)
 
 
 def submit_study(
@@ -139,43 +136,40 @@ def _chained(
 
 
 def _show_chain(plans: "Sequence[CellPlan]", chain: str, *, json: bool) -> None:
-    jobs = [(plan.request.folder.path, plan.request.submission.command) for plan in plans]
-    if json:
-        print_json({"jobs": [{"run": run, "command": command} for run, command in jobs], "chain": chain})
-        return
-    for run, command in jobs:
-        print_line(f"{run}: {' '.join(command)}, {chain} the one before")
-    print_line("nothing was written, and nothing submitted")
+    requests = [plan.request for plan in plans]
+    with slurms_answers([request.submission for request in requests]) as answers:
+        if json:
+            jobs = [
+                {"run": request.folder.path, "command": request.submission.command, "slurm_says": answer}
+                for request, answer in zip(requests, answers, strict=True)
+            ]
+            print_json({"jobs": jobs, "chain": chain})
+            return
+        for request, answer in zip(requests, answers, strict=True):
+            print_line(f"{request.folder.path}: {' '.join(request.submission.command)}, {chain} the one before")
+            if answer is not None:
+                print_line(f"  slurm says: {answer}")
+        print_line("nothing was written, and nothing submitted")
 
 
 def _show_arrays(arrays: "Sequence[Array]", *, json: bool) -> None:
     """Show the whole request, and Slurm's answer to it."""
-    from graphmill.cluster.jobs.sbatch import check_with_slurm
-    from graphmill.slurm.commands import SlurmMissingError
-
     shown = []
-    for array in arrays:
-        runs = [request.folder.path for request in array.requests]
-        if not json:  # before Slurm is asked, which may refuse
-            _print_array(array, arrays)
-        try:
-            answer: str | None = check_with_slurm(array.submission, os.environ)
-        except SlurmMissingError as error:
-            answer = None
-            _log.info(f"not checked: {error.message}")
-        shown.append({"runs": runs, "script_path": array.script_path, "script": array.script, "slurm_says": answer})
-        if answer is not None and not json:
-            print_line(f"slurm says: {answer}")
-    if json:
-        print_json({"arrays": shown})
-    else:
-        print_line("nothing was written, and nothing submitted")
-
-
-def _print_array(array: "Array", arrays: "Sequence[Array]") -> None:
-    waits = "" if array.waits_for is None else f", after all of {arrays[array.waits_for].script_path.name}"
-    together = array.job.side_by_side
-    packed = f", {together} side by side in a job" if together > 1 else ""
-    print_line(f"{array.script_path}: {len(array.requests)} cells{packed}{waits}")
-    print_line("".join(f"  {line}\n" for line in array.script.splitlines()))
-    print_line(f"command: {' '.join(array.submission.command)}")
+    with slurms_answers([array.submission for array in arrays]) as answers:
+        for array, answer in zip(arrays, answers, strict=True):
+            runs = [request.folder.path for request in array.requests]
+            shown.append({"runs": runs, "script_path": array.script_path, "script": array.script, "slurm_says": answer})
+            if json:
+                continue
+            waits = "" if array.waits_for is None else f", after all of {arrays[array.waits_for].script_path.name}"
+            together = array.job.side_by_side
+            packed = f", {together} side by side in a job" if together > 1 else ""
+            print_line(f"{array.script_path}: {len(runs)} cells{packed}{waits}")
+            print_line("".join(f"  {line}\n" for line in array.script.splitlines()))
+            print_line(f"command: {' '.join(array.submission.command)}")
+            if answer is not None:
+                print_line(f"slurm says: {answer}")
+        if json:
+            print_json({"arrays": shown})
+        else:
+            print_line("nothing was written, and nothing submitted")

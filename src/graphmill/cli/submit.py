@@ -38,9 +38,10 @@ from graphmill.cli.submit_on import On, Overwrite, RemoteGraphmill, SshConfig, W
 from graphmill.cli.tree import ShortFlagsCommand, short_flags_text, with_short_flags
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from graphmill.cluster.jobs.command import CommandRequest
+    from graphmill.cluster.jobs.sbatch import Submission
     from graphmill.cluster.jobs.submit import Request
     from graphmill.record.documents import SubmittedJob
     from graphmill.record.run_folder import RunFolder
@@ -248,7 +249,7 @@ def say_what_counts(request: "Request | CommandRequest") -> None:
 
 def show_request(request: "Request", *, is_new: bool, json: bool) -> None:
     """Show the whole request, and Slurm's answer to it: also, and above all, if it refuses."""
-    with slurms_answer(request) as answer:
+    with slurms_answers([request.submission]) as (answer,):
         if json:
             print_json({"run": request.folder.path, "plan": request.plan, **asked_as_json(request, answer)})
             return
@@ -258,20 +259,22 @@ def show_request(request: "Request", *, is_new: bool, json: bool) -> None:
 
 
 @contextmanager
-def slurms_answer(request: "Request | CommandRequest") -> "Iterator[str | None]":
-    """What Slurm says of it, for the block to show; None: it was not asked. A refusal is raised after the block."""
+def slurms_answers(submissions: "Sequence[Submission]") -> "Iterator[list[str | None]]":
+    """What Slurm says of each, for the block to show; None: it was not asked. A refusal is raised after the block."""
     from graphmill.cluster.jobs.sbatch import check_with_slurm
     from graphmill.slurm.commands import SlurmError, SlurmMissingError
 
-    answer: str | None = None
+    answers: list[str | None] = [None] * len(submissions)
     refusal: SlurmError | None = None
-    try:
-        answer = check_with_slurm(request.submission, os.environ)
-    except SlurmMissingError as error:
-        _log.info(f"not checked: {error.message}")
-    except SlurmError as error:
-        answer, refusal = error.message, error
-    yield answer
+    for number, submission in enumerate(submissions):
+        try:
+            answers[number] = check_with_slurm(submission, os.environ)
+        except SlurmMissingError as error:
+            _log.info(f"not checked: {error.message}")
+            break
+        except SlurmError as error:
+            answers[number], refusal = error.message, refusal or error
+    yield answers
     if refusal is not None:
         raise refusal
 

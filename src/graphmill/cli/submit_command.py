@@ -165,9 +165,9 @@ def _refuse_unread(words: Sequence[str]) -> None:
 
 
 def _show(request: "CommandRequest", *, is_new: bool, json: bool) -> None:
-    from graphmill.cli.submit import asked_as_json, print_asked, slurms_answer
+    from graphmill.cli.submit import asked_as_json, print_asked, slurms_answers
 
-    with slurms_answer(request) as answer:
+    with slurms_answers([request.submission]) as (answer,):
         if json:
             print_json({"run": request.folder.path, "words": request.command.words, **asked_as_json(request, answer)})
         else:
