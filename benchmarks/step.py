@@ -115,7 +115,7 @@ class Ours:
         with torch.no_grad():
             positive = float((layer.on_self_and_mean(batch.inputs.x, RELU) > 0).float().mean())
         rows1 = float(np.mean([edge[0] for edge in self.edges]))
-        return 2 * rows1 * 2 * NUM_FEATURES * HIDDEN * (1 - positive * (1 - self.model.dropout)) / 1e9
+        return 2 * rows1 * 2 * NUM_FEATURES * HIDDEN * (1 - positive * (1 - self.model.dropout.of_hidden)) / 1e9
 
 
 def pipelined(problem: Problem) -> dict[str, float]:

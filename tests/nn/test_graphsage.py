@@ -161,11 +161,11 @@ def in_training(model: GraphSage, batch: MiniBatch, x: Tensor) -> Bounded:
     def dropped(h: Bounded, layer: int, p: float) -> Bounded:
         if p == 0:
             return h
-        key = key_of(model.seed, Purpose.DROPOUT, batch.seeds.epoch, batch.seeds.step, layer)
+        key = key_of(model.dropout.seed, Purpose.DROPOUT, batch.seeds.epoch, batch.seeds.step, layer)
         keys = row_keys(key, batch.node_ids[: len(h.value)]).unsqueeze(1)
         return (h * (kept(keys, torch.arange(h.value.shape[1]), p) / (1 - p))).rounded(2)
 
-    h = dropped(Bounded.of(x[batch.node_ids]), 0, model.input_dropout)
+    h = dropped(Bounded.of(x[batch.node_ids]), 0, model.dropout.of_inputs)
     for number, (layer, block) in enumerate(zip(model.layers, batch.blocks, strict=True)):
         mean = torch.zeros(block.num_rows, len(h.value), dtype=torch.float64)
         lengths = block.indptr.diff()
@@ -173,7 +173,7 @@ def in_training(model: GraphSage, batch: MiniBatch, x: Tensor) -> Bounded:
         mean[rows, block.indices[block.indptr[0] : block.indptr[-1]].long()] = 1 / lengths[rows].double()
         inputs = cat([h[: block.num_rows], Bounded.of(mean).rounded() @ h], 1)
         h = inputs @ Bounded.of(layer.weight).t() + layer.bias
-        h = dropped(h.relu(), number + 1, model.dropout) if number + 1 < len(model.layers) else h
+        h = dropped(h.relu(), number + 1, model.dropout.of_hidden) if number + 1 < len(model.layers) else h
     return h
 
 

@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from graphmill.graph.batch import Block, DenseRows, InputForm, Inputs, MiniBatch, SelfAndMean, SparseRows
 from graphmill.graph.keys import Purpose, key_of
-from graphmill.nn.draws import row_keys
-from graphmill.nn.input_dropout import drop_inputs
+from graphmill.nn.keyed_dropout import KeyedDropout
 from graphmill.nn.operators import (
     RELU,
     Activation,
@@ -93,7 +92,7 @@ class GraphSage(nn.Module):
         self.standardise = standardise
         widths = [in_channels, *[hidden_channels] * (num_layers - 1), out_channels]
         self.layers = nn.ModuleList(MeanLayer(a, b, training_dtype=training_dtype) for a, b in pairwise(widths))
-        self.dropout, self.input_dropout, self.seed = dropout, input_dropout, seed
+        self.dropout = KeyedDropout(seed, of_inputs=input_dropout, of_hidden=dropout)
         generator = torch.Generator().manual_seed(key_of(seed, Purpose.INITIAL_WEIGHTS) >> 1)
         for layer in self.layers:
             assert isinstance(layer, MeanLayer)
@@ -102,13 +101,13 @@ class GraphSage(nn.Module):
     @property
     def input_form(self) -> InputForm:
         """How dense features are wanted: already averaged, unless single inputs are to be dropped."""
-        return "rows" if self.input_dropout > 0 else "self_and_mean"
+        return "rows" if self.dropout.of_inputs > 0 else "self_and_mean"
 
     def forward(self, batch: MiniBatch) -> Tensor:
         """Logits of the seeds [num_seeds, out_channels]."""
         inputs = self._standardised(batch)
-        if self.training and self.input_dropout > 0:
-            inputs = drop_inputs(inputs, batch, self._dropout_key(batch, 0), self.input_dropout)
+        if self.training:
+            inputs = self.dropout.inputs(inputs, batch)
         h = self._first_layer(inputs, batch)
         for number in range(1, len(self.layers)):
             h = self._layer(number).on_rows(h, batch.blocks[number], self._activation(batch, number))
@@ -142,10 +141,4 @@ class GraphSage(nn.Module):
         """What follows layer `number`, counted from 0."""
         if number == len(self.layers) - 1:
             return None
-        if not self.training or self.dropout == 0:
-            return RELU
-        key = self._dropout_key(batch, number + 1)
-        return Activation(row_keys(key, batch.node_ids[: batch.blocks[number].num_rows]), self.dropout)
-
-    def _dropout_key(self, batch: MiniBatch, layer: int) -> int:
-        return batch.seeds.key(self.seed, Purpose.DROPOUT, layer)
+        return self.dropout.after(number, batch) if self.training else RELU

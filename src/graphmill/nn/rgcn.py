@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from graphmill.graph.batch import DenseRows, InputForm, Inputs, MiniBatch, SelfAndMean, SparseRows
 from graphmill.graph.keys import Purpose, key_of
-from graphmill.nn.draws import row_keys
-from graphmill.nn.input_dropout import drop_inputs
+from graphmill.nn.keyed_dropout import KeyedDropout
 from graphmill.nn.operators import RELU, Activation, activate, linear, sparse_linear
 from graphmill.nn.relations import RelationEdges, relation_sum
 from graphmill.nn.standardise import Standardise
@@ -92,7 +91,7 @@ class RelationalGcn(nn.Module):
             RelationalLayer(a, b, num_relations=num_relations, num_bases=num_bases, training_dtype=training_dtype)
             for a, b in pairwise(widths)
         )
-        self.dropout, self.input_dropout, self.seed = dropout, input_dropout, seed
+        self.dropout = KeyedDropout(seed, of_inputs=input_dropout, of_hidden=dropout)
         generator = torch.Generator().manual_seed(key_of(seed, Purpose.INITIAL_WEIGHTS) >> 1)
         if self.projection is not None:
             nn.init.xavier_uniform_(self.projection, generator=generator)
@@ -110,8 +109,8 @@ class RelationalGcn(nn.Module):
         inputs = batch.inputs
         if isinstance(inputs, DenseRows) and self.standardise is not None:
             inputs = DenseRows(self.standardise(inputs.x))
-        if self.training and self.input_dropout > 0:
-            inputs = drop_inputs(inputs, batch, self._dropout_key(batch, 0), self.input_dropout)
+        if self.training:
+            inputs = self.dropout.inputs(inputs, batch)
         h = self.read(inputs)
         for number, layer in enumerate(self.layers):
             h = layer(h, RelationEdges.of_layer(batch, number, self.num_relations), self._activation(batch, number))
@@ -132,10 +131,4 @@ class RelationalGcn(nn.Module):
         """What follows layer `number`, counted from 0."""
         if number == len(self.layers) - 1:
             return None
-        if not self.training or self.dropout == 0:
-            return RELU
-        key = self._dropout_key(batch, number + 1)
-        return Activation(row_keys(key, batch.node_ids[: batch.blocks[number].num_rows]), self.dropout)
-
-    def _dropout_key(self, batch: MiniBatch, layer: int) -> int:
-        return batch.seeds.key(self.seed, Purpose.DROPOUT, layer)
+        return self.dropout.after(number, batch) if self.training else RELU
