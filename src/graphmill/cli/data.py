@@ -280,7 +280,7 @@ def store_folder(target: str, root: Path) -> Path | None:
 def _show_store(folder: Path, *, check: bool, json: bool) -> None:
     """All of data of a built-in task; else the header only, since data must not choose what code is imported."""
     from graphmill.cli.parts import show_parts
-    from graphmill.graph.arrays import check_arrays, check_checksum
+    from graphmill.graph.arrays import check_arrays, check_checksums
     from graphmill.graph.header import read_header
     from graphmill.spec.kinds import TASKS, find_kind
     from graphmill.tasks.stores import HasTable, open_store
@@ -297,8 +297,7 @@ def _show_store(folder: Path, *, check: bool, json: bool) -> None:
                 store.verify()
             else:
                 check_arrays(folder, header.arrays)
-                for name, record in header.arrays.items():
-                    check_checksum(folder / f"{name}.npy", record)
+                check_checksums(folder, header.arrays)
     rows = store.table() if isinstance(store, HasTable) else ()
     if json:
         facts = {"path": str(folder), "checked": check, **header.model_dump(mode="json")}

@@ -174,6 +174,12 @@ def check_checksum(path: Path, record: ArrayRecord) -> None:
         raise damaged(path, f"its checksum is {found}, and metadata.json says {record.xxh3}")
 
 
+def check_checksums(folder: Path, records: Mapping[str, ArrayRecord]) -> None:
+    """The same for all files of a folder."""
+    for name, record in records.items():
+        check_checksum(folder / f"{name}.npy", record)
+
+
 def _checksum_of(path: Path) -> str:
     digest = xxhash.xxh3_128()
     with path.open("rb") as file:

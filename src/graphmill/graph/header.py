@@ -55,6 +55,10 @@ class Header(BaseModel):
         """Of all files."""
         return sum(record.bytes for record in self.arrays.values())
 
+    def disagreement(self) -> str | None:
+        """What does not fit together in a task's own part, or is not what that task writes; None: all fits."""
+        return None
+
     def content_checksum(self) -> str:
         """What `checksum` must be."""
         content = self.model_dump(mode="json", exclude=_NOT_CONTENT)
@@ -127,6 +131,8 @@ def _checked(path: Path, model: type[M]) -> M:
         raise damaged(path, problems) from None
     if metadata.checksum != metadata.content_checksum():
         raise damaged(path, f"its checksum is {metadata.content_checksum()}, and it says {metadata.checksum!r}")
+    if problem := metadata.disagreement():
+        raise damaged(path, problem)
     return metadata
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
-from graphmill.graph.arrays import check_checksum, map_array
+from graphmill.graph.arrays import check_checksums, map_array
 from graphmill.graph.edge_features import edge_features_problem, in_both_directions
 from graphmill.graph.features import (
     DenseFeatures,
@@ -35,8 +35,7 @@ def verify_graph(folder: Path, metadata: GraphMetadata) -> dict[str, NDArray[Any
 
     Returns all arrays, also a task's own, whose checksums are right.
     """
-    for name, record in metadata.arrays.items():
-        check_checksum(folder / f"{name}.npy", record)
+    check_checksums(folder, metadata.arrays)
     arrays = {name: map_array(folder / f"{name}.npy", record) for name, record in metadata.arrays.items()}
     given = _topology(folder, arrays, metadata, prefix="")
     _verify_types(folder, metadata, given, arrays)

@@ -18,7 +18,7 @@ from pydantic import (
 
 from graphmill.base.errors import UserError
 from graphmill.graph.features import STORED_AS, FeatureDtype
-from graphmill.graph.header import FILE_NAME, Header, damaged, read_header, read_metadata
+from graphmill.graph.header import Header, read_header, read_metadata
 from graphmill.graph.metadata import Expected
 from graphmill.graph.topology import index_dtype
 from graphmill.graph.typed import EdgeType, NamedTypes, NodeType, type_dtype
@@ -241,10 +241,7 @@ def read_parts_metadata(folder: Path) -> PartsMetadata:
         raise UserError(
             f"{folder} holds a graph that is not partitioned", fix=f"graphmill partition {folder} --num-parts P"
         )
-    metadata = read_metadata(folder, PartsMetadata, read_header(folder).kind)
-    if problem := metadata.disagreement():
-        raise damaged(folder / FILE_NAME, problem)
-    return metadata
+    return read_metadata(folder, PartsMetadata, read_header(folder).kind)
 
 
 def again(metadata: PartsMetadata, path: Path) -> str:

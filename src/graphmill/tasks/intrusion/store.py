@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
 from graphmill.base.errors import UserError
-from graphmill.graph.arrays import check_arrays, check_checksum, map_array, write_array
+from graphmill.graph.arrays import check_arrays, check_checksums, map_array, write_array
 from graphmill.graph.graph_set import GraphSet
-from graphmill.graph.header import FILE_NAME, ArrayRecord, Header, damaged, read_metadata, seal, write_metadata
+from graphmill.graph.header import ArrayRecord, Header, read_metadata, seal, write_metadata
 from graphmill.graph.keys import drawn
 from graphmill.graph.write import new_store
 from graphmill.sample.budget import Budget, pack
@@ -114,15 +114,12 @@ class CaptureStore:
         Contents are read only of files that changed since they were prepared: `verify` reads all.
         """
         metadata = read_metadata(path, CaptureMetadata, KIND.name)
-        if problem := metadata.disagreement():
-            raise damaged(path / FILE_NAME, problem)
         check_arrays(path, metadata.arrays)
         return cls(path, metadata)
 
     def verify(self) -> None:
         """Read everything and compare checksums. `UserError` names the first breach."""
-        for name, record in self.metadata.arrays.items():
-            check_checksum(self.path / f"{name}.npy", record)
+        check_checksums(self.path, self.metadata.arrays)
 
     @property
     def graphs(self) -> GraphSet:

@@ -11,7 +11,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 
 from graphmill.base.errors import UserError
 from graphmill.graph.arrays import check_arrays
-from graphmill.graph.header import FILE_NAME, damaged, read_metadata, seal, write_metadata
+from graphmill.graph.header import damaged, read_metadata, seal, write_metadata
 from graphmill.graph.metadata import Expected, GraphMetadata
 from graphmill.graph.splits import SPLIT_CODES, SplitName
 from graphmill.graph.store import GraphStore
@@ -68,8 +68,6 @@ class LabelledGraphStore(GraphStore):
         Contents are read only of files that changed since they were prepared: `verify` reads all.
         """
         metadata = read_metadata(path, StoreMetadata, KIND.name)
-        if problem := metadata.disagreement():
-            raise damaged(path / FILE_NAME, problem)
         check_arrays(path, metadata.arrays)
         return cls(path, metadata)
 
@@ -77,8 +75,6 @@ class LabelledGraphStore(GraphStore):
     def open_labels(cls, path: Path) -> "LabelledGraphStore":
         """The same of a graph whose classes and splits alone are read: the other files need not be here."""
         metadata = read_metadata(path, StoreMetadata, KIND.name)
-        if problem := metadata.disagreement():
-            raise damaged(path / FILE_NAME, problem)
         check_arrays(path, {name: metadata.arrays[name] for name in ("y", "split")}, notes=False)
         return cls(path, metadata)
 

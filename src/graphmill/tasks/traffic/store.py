@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt
 
 from graphmill.base.errors import UserError
-from graphmill.graph.arrays import check_arrays, check_checksum, map_array, write_array
-from graphmill.graph.header import FILE_NAME, ArrayRecord, Header, damaged, read_metadata, seal, write_metadata
+from graphmill.graph.arrays import check_arrays, check_checksums, map_array, write_array
+from graphmill.graph.header import ArrayRecord, Header, read_metadata, seal, write_metadata
 from graphmill.graph.write import new_store
 from graphmill.spec.kinds.traffic import (
     KIND,
@@ -52,6 +52,22 @@ class TrafficMetadata(Header):
     std: float = Field(gt=0, description="of the same")
     present_share: float = Field(gt=0, le=1, description="share of readings in the training steps that are there")
 
+    def disagreement(self) -> str | None:
+        """What is wrong with the metadata, or None."""
+        steps, sensors, edges = self.num_steps, self.num_sensors, self.num_edges
+        expected = {
+            "values": ("float32", (steps, sensors)),
+            "timestamps": ("int64", (steps,)),
+            "edge_index": ("int32", (2, edges)),
+            "edge_weight": ("float32", (edges,)),
+        }
+        found = {name: (record.dtype, record.shape) for name, record in self.arrays.items()}
+        if found != expected:
+            return f"arrays are {found}, and should be {expected}"
+        if len(self.sensor_ids) != sensors or self.num_train_steps > steps:
+            return f"{len(self.sensor_ids)} sensor ids and {self.num_train_steps} training steps do not fit the arrays"
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class TrafficStore:
@@ -67,15 +83,12 @@ class TrafficStore:
         Contents are read only of files that changed since they were prepared: `verify` reads all.
         """
         metadata = read_metadata(path, TrafficMetadata, KIND.name)
-        if problem := _disagreement(metadata):
-            raise damaged(path / FILE_NAME, problem)
         check_arrays(path, metadata.arrays)
         return cls(path, metadata)
 
     def verify(self) -> None:
         """Read everything and compare checksums. `UserError` names the first breach."""
-        for name, record in self.metadata.arrays.items():
-            check_checksum(self.path / f"{name}.npy", record)
+        check_checksums(self.path, self.metadata.arrays)
 
     @property
     def values(self) -> NDArray[np.float32]:
@@ -236,21 +249,3 @@ def _scale(values: NDArray[np.float32], name: str) -> tuple[float, float, float]
     if std == 0:
         raise UserError(f"{name}: every reading of the training steps is {mean}", fix="give readings that differ")
     return mean, std, count / values.size
-
-
-def _disagreement(metadata: TrafficMetadata) -> str | None:
-    steps, sensors, edges = metadata.num_steps, metadata.num_sensors, metadata.num_edges
-    expected = {
-        "values": ("float32", (steps, sensors)),
-        "timestamps": ("int64", (steps,)),
-        "edge_index": ("int32", (2, edges)),
-        "edge_weight": ("float32", (edges,)),
-    }
-    found = {name: (record.dtype, record.shape) for name, record in metadata.arrays.items()}
-    if found != expected:
-        return f"arrays are {found}, and should be {expected}"
-    if len(metadata.sensor_ids) != sensors or metadata.num_train_steps > steps:
-        return (
-            f"{len(metadata.sensor_ids)} sensor ids and {metadata.num_train_steps} training steps do not fit the arrays"
-        )
-    return None
