@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -101,7 +102,9 @@ def test_a_stop_ends_the_study_and_the_same_command_goes_on(tmp_path, planner, s
     assert statuses(tmp_path) == ["done"] * 3
 
 
-def test_a_second_interrupt_ends_the_study_too(tmp_path, planner, stand_in, source_environ):
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_second_interrupt_ends_the_study_too(tmp_path, planner, stand_in, source_environ, is_late):
+    """`is_late`: the launcher runs again only when the wait that the interrupt breaks is over, as on a busy host."""
     here = str(Path(__file__).parents[2] / "plugins")
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(tmp_path), here, *stand_in("0:hang")],
@@ -112,7 +115,12 @@ def test_a_second_interrupt_ends_the_study_too(tmp_path, planner, stand_in, sour
     wait_until((first / "started_0").exists, "the first cell")
     process.send_signal(signal.SIGINT)
     wait_until((first / "asked_0").exists, "the first interrupt")
+    if is_late:
+        process.send_signal(signal.SIGSTOP)
     process.send_signal(signal.SIGINT)
+    if is_late:
+        time.sleep(0.5)  # the launcher waits 0.1 s at a time
+        process.send_signal(signal.SIGCONT)
     try:
         wait_until(lambda: process.poll() is not None or statuses(tmp_path)[1] != "new", "the study to end")
         assert process.poll() == 130

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from types import FrameType
 from typing import Final
 
@@ -174,7 +174,8 @@ def _start(folder: RunFolder, world: World, command: Sequence[str], environ: Map
 
 def _supervise(ranks: Sequence[RankProcess], signals: _Signals, grace_s: float) -> tuple[list[RankExit], float]:
     """Wait until all ranks have ended. Returns how they did, and when we killed the rest (infinity: never)."""
-    queue: SimpleQueue[RankExit] = SimpleQueue()
+    # No SimpleQueue: in CPython 3.11 a signal near the end of its timed wait makes that wait endless.
+    queue: Queue[RankExit] = Queue()
     for rank in ranks:
         rank.report_exit(queue)
     ended: list[RankExit] = []

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Queue
 from typing import IO, Final
 
 from graphmill.base import exits
@@ -111,11 +111,11 @@ class RankProcess:
         if os.getppid() != self._launcher:  # it died between fork and prctl
             os._exit(1)
 
-    def report_exit(self, into: "SimpleQueue[RankExit]") -> None:
+    def report_exit(self, into: "Queue[RankExit]") -> None:
         """Put the `RankExit` into the queue the moment the rank ends."""
         threading.Thread(target=self._wait, args=(into,), daemon=True).start()
 
-    def _wait(self, into: "SimpleQueue[RankExit]") -> None:
+    def _wait(self, into: "Queue[RankExit]") -> None:
         code = self._process.wait()
         into.put(RankExit(self.rank, code, time.time()))
 

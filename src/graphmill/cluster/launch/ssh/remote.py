@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from types import FrameType
 from typing import Final
 
@@ -124,7 +124,7 @@ class Agent:
     lost: bool = False
     _ranks: list[RankProcess] = field(default_factory=list)
     _tails: dict[int, _Tail] = field(default_factory=dict)
-    _ended: "SimpleQueue[RankExit]" = field(default_factory=SimpleQueue)
+    _ended: "Queue[RankExit]" = field(default_factory=Queue)
     _incoming: bytes = b""
     _outgoing: bytearray = field(default_factory=bytearray)
     _heard: float = 0.0
