@@ -19,6 +19,8 @@ REMOTE_LOGS_DIR ?=
 TEST_ARGS ?=
 # One more than there are cores: many tests wait for processes, jobs and time-outs.
 TEST_WORKERS ?= $(shell expr $$(nproc) + 1)
+# How often `make test-slow` gives the property tests other examples; `make test` has the same ones each time.
+EXPLORE_ROUNDS ?= 3
 # ON: the compiler's warnings are errors, as in CI.
 WERROR ?= OFF
 
@@ -62,8 +64,11 @@ CXX_FILES = $(wildcard native/*)
 test: install ## run the tests (under 15 minutes on 2 cores)
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup -m "not slow" $(TEST_ARGS)
 
-test-slow: install ## run the slow tests: full fuzz, many kills, big graphs
+test-slow: install ## run the slow tests: full fuzz, many kills, big graphs; and property tests on other examples
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup -m slow $(TEST_ARGS)
+	for round in $$(seq $(EXPLORE_ROUNDS)); do \
+	  $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup -m "hypothesis and not slow" --hypothesis-profile explore -q $(TEST_ARGS) || exit 1; \
+	done
 
 check: install ## format, lint, types, layers, docs
 	$(MAKE) --no-print-directory -j 2 --output-sync=target check-form check-types check-benchmarks

@@ -13,8 +13,10 @@ import pytest
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
-# A loaded machine is slow, not wrong: no example has a deadline.
-hypothesis.settings.register_profile("graphmill", deadline=None)
+# A loaded machine is slow, not wrong: no example has a deadline. Of one commit, `make test` tries the same examples
+# each time; `make test-slow` looks for others.
+hypothesis.settings.register_profile("graphmill", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("explore", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("graphmill")
 
 pytest_plugins = (
