@@ -198,7 +198,7 @@ def long_run(planned, zygote, tmp_path_factory):
 
     def run(ranks: int) -> tuple[Plan, RunFolder]:
         if ranks not in known:
-            plan = plan_of(planned, "long", ranks, every_steps=100, epochs=15)
+            plan = plan_of(planned, "long", ranks, every_steps=100, epochs=60)
             folder = RunFolder.create(plan, tmp_path_factory.mktemp("long"))
             assert zygote.wait(zygote.start(folder, resume=False)) == [0] * ranks, zygote.said(folder)
             known[ranks] = (plan, folder)

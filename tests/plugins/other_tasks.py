@@ -1,12 +1,11 @@
 """Small data of the tasks besides nodes, and a run of `graphmill train` that is killed with all its ranks."""
 
+import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
-
-from waiting import HANG_S
+from typing import Final
 
 from graphmill.record.events import Sync, events_in
 from graphmill.record.run_folder import RunFolder
@@ -17,6 +16,8 @@ from graphmill.tasks.intrusion.prepare import GENERATED as CAPTURES
 from graphmill.tasks.intrusion.prepare import prepare_asked as prepare_captures
 from graphmill.tasks.stores import Preparation
 from graphmill.tasks.traffic.prepare import prepare_traffic
+
+DIES_BEFORE: Final = Path(__file__).parent / "dies_before"
 
 
 def make_graphs(root: Path) -> None:
@@ -42,19 +43,18 @@ def has_done(folder: RunFolder, step: int) -> bool:
 
 
 def train_and_kill(experiment: str, root: Path, environ: dict[str, str], *, step: int) -> RunFolder:
-    """A run of the data below `root`, whose launcher is killed after a step: its ranks die with it, by the kernel."""
+    """A run of the data below `root`, whose launcher is killed before its first checkpoint at or past a step.
+
+    Its ranks die with it, by the kernel.
+    """
     (root / "experiment.yaml").write_text(experiment)
     shared = ("--dataset-root", str(root), "--logs-root", str(root / "logs"))
     command = graphmill_command("train", str(root / "experiment.yaml"), *shared, "--run-id", "killed")
-    folder, give_up = RunFolder(root / "logs" / "killed"), time.monotonic() + HANG_S
-    with (root / "said").open("wb") as said:
-        launcher = subprocess.Popen(command, env=environ, cwd=root, stdout=said, stderr=said)
-        while not has_done(folder, step):
-            assert launcher.poll() is None, (root / "said").read_text()
-            assert time.monotonic() < give_up
-            time.sleep(0.002)
-        launcher.kill()
-        assert launcher.wait() == -signal.SIGKILL
+    path = os.pathsep.join((str(DIES_BEFORE), environ["PYTHONPATH"]))
+    dying = {**environ, "PYTHONPATH": path, "DIES_BEFORE_STEP": str(step)}
+    done = subprocess.run(command, env=dying, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
+    folder = RunFolder(root / "logs" / "killed")
     assert folder.read_outcome() is None
     return folder
 
