@@ -3,7 +3,7 @@
 import numpy as np
 
 from graphmill.base.errors import UserError
-from graphmill.graph.arrays import check_checksum
+from graphmill.graph.arrays import check_checksums
 from graphmill.graph.splits import SPLIT_CODES
 from graphmill.graph.typed import column_problem, neighbours_and_types
 from graphmill.partition.metadata import files_of, part_folder
@@ -19,11 +19,11 @@ def verify_parts(graph: PartedGraph) -> None:
     What is not on this host cannot be: edges are compared with the whole topology where that is here.
     """
     has_topology = graph.has_topology
-    for name in files_of(graph.metadata, graph.parts, whole_topology=has_topology):
-        try:
-            check_checksum(graph.path / f"{name}.npy", graph.metadata.arrays[name])
-        except UserError as error:
-            raise UserError(error.message, fix=again(graph.metadata, graph.path)) from error
+    names = files_of(graph.metadata, graph.parts, whole_topology=has_topology)
+    try:
+        check_checksums(graph.path, {name: graph.metadata.arrays[name] for name in names})
+    except UserError as error:
+        raise UserError(error.message, fix=again(graph.metadata, graph.path)) from error
     for part in graph.parts:
         _verify_book(graph, part)
         for undirected in (False,) if graph.metadata.is_symmetric else (False, True):
