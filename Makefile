@@ -61,13 +61,13 @@ CXX_FILES = $(wildcard native/*)
 
 # --- test it -------------------------------------------------------------------------------------------------------
 
-test: install ## run the tests (under 15 minutes on 2 cores)
+test: install ## run all but the slow tests
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup -m "not slow" $(TEST_ARGS)
 
 test-slow: install ## run the slow tests: full fuzz, many kills, big graphs; and property tests on other examples
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup -m slow $(TEST_ARGS)
 	for round in $$(seq $(EXPLORE_ROUNDS)); do \
-	  $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup -m "hypothesis and not slow" --hypothesis-profile explore -q $(TEST_ARGS) || exit 1; \
+	  $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup -m "hypothesis and not slow" --hypothesis-profile explore -q $(TEST_ARGS) || [ $$? -eq 5 ] || exit 1; \
 	done
 
 check: install ## format, lint, types, layers, docs
