@@ -163,10 +163,12 @@ class Zygote:
         dies: tuple[int, str] | None = None,
         ranks: int | None = None,
         world: World | None = None,
+        port: int | None = None,
     ) -> list[int]:
         """Start the ranks of a run, as many as planned unless told otherwise; returns their process ids.
 
         `world`: the attempt has these processes; `ranks`: other ranks are started than the attempt has.
+        `port`: of the rendezvous, which another process may hold; None: one that is free.
         `die_at`, `dies`: when one of them kills itself (programs/zygote.py).
 
         Ranks that a failed test has left running are ended first: their answer must not be taken for the next one.
@@ -175,7 +177,7 @@ class Zygote:
             self.kill(self.running)
             self.wait(self.running)
         self.port.close()
-        port = self.port.enter_context(reserved_port())
+        port = self.port.enter_context(reserved_port()) if port is None else port
         folder.begin_attempt(resumed=resume, command=["test"], world=world)
         log = self._log(folder)
         ranks = folder.world().processes if ranks is None else ranks

@@ -6,6 +6,8 @@ import signal
 import time
 
 import pytest
+from torch.distributed import TCPStore
+from torch.distributed.distributed_c10d import PrefixStore
 from waiting import wait_until
 
 from graphmill.base.errors import UserError
@@ -35,6 +37,18 @@ def test_others_do_not_wait_for_a_rank_that_fails(zygote, planned, tmp_path, nam
     assert codes == [1, code], "rank 0 was told by the connection (1), not by the watchdog after a silence (74)"
     assert said in errors_of(folder, 1)[0]
     assert folder.read_outcome().status == "failed"
+
+
+def test_ranks_do_not_train_with_the_run_that_has_their_port(zygote, planned, tmp_path):
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    theirs = PrefixStore("graphmill.peers", store)
+    theirs.set("run", "another run")
+    folder = RunFolder.create(planned("run", ranks=2), tmp_path)
+    assert zygote.wait(zygote.start(folder, resume=False, port=store.port)) == [69, 69], zygote.said(folder)
+    assert "is in use" in errors_of(folder, 0)[0]
+    assert "another run" in errors_of(folder, 1)[0]
+    assert not theirs.check(["1"]), "it would have been taken for their rank 1"
+    assert zygote.wait(zygote.start(folder, resume=True)) == [0, 0], zygote.said(folder)
 
 
 def test_the_launcher_tells_the_first_error(environ, planned, tmp_path, capfd):

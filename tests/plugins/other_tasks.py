@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from graphmill.record.events import Sync, events_in
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.kinds.graph_classification import GraphSetPrepareOptions
 from graphmill.spec.kinds.intrusion import CapturePrepareOptions
@@ -34,12 +33,6 @@ def make_captures(root: Path) -> None:
 
 def graphmill_command(*words: str) -> list[str]:
     return [sys.executable, "-m", "graphmill.cli", *words]
-
-
-def has_done(folder: RunFolder, step: int) -> bool:
-    """Whether a sync of that step, or a later one, is recorded."""
-    path = folder.events_path(0)
-    return path.exists() and any(event.steps_done >= step for event in events_in(path, Sync))
 
 
 def train_and_kill(experiment: str, root: Path, environ: dict[str, str], *, step: int) -> RunFolder:

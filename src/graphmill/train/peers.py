@@ -75,7 +75,7 @@ def exchange_peer_info(store: Store, rank: Rank, environ: Mapping[str, str], run
     """Exchange the info of all ranks of `run` → the host names by rank.
 
     Every rank raises `UserError` if versions differ. Raises `PortBusyError` if the store is that of another run, whose
-    rank 0 was faster to take the port: nothing is written there, or this rank would train with that run.
+    rank 0 was faster to take the port: what this rank says of itself there would make it a rank of that run.
     """
     shared = PrefixStore("graphmill.peers", store)
     if rank.rank == 0:
