@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphmill.base.errors import UserError
-from graphmill.cli.options import DatasetRoot, Json, resolved_dataset_root
+from graphmill.cli.options import DatasetRoot, Json, LogsRoot, resolved_dataset_root
 from graphmill.cli.progress import progress
 from graphmill.cli.show import Cell, print_json, print_line, print_table
 
@@ -45,13 +45,14 @@ def baseline(
         typer.Option(metavar="TASK", show_default=False, help="package.module:KIND, where the task is not built in."),
     ] = None,
     root: DatasetRoot = None,
+    logs_root: LogsRoot = Path("logs"),
     json: Json = False,
 ) -> None:
     """Score methods that learn little or nothing, so that the scores of models can be judged.
 
-    On the splits, masks and measures that runs are evaluated with. Of node classification: the majority class, and
-    logistic regression on features, and on features propagated over as many hops as there are fan-outs. Of forecasts:
-    the last value, the same time a day and a week before, the historical average.
+    On the splits, masks and measures that runs are evaluated with, and kept in the logs root, where `train`, `compare`
+    and `report` find them. Of nodes: the majority class, label propagation, logistic regression on features, own or
+    propagated, a perceptron. Of forecasts: the last value, the same time a day and a week before, the average.
 
     \b
     Example:
@@ -62,6 +63,7 @@ def baseline(
     if not kind.baselines:
         raise UserError(f"the task {kind.name} has no baselines", fix="name some on its page: docs/howto/own-task.md")
     found = dict(_scored(kind, own))
+    _keep(logs_root, kind, own, found)
     if json:
         print_json({"dataset": own.dataset.name, "task": kind.name, "baselines": found})
         return
@@ -111,6 +113,16 @@ def _scored(kind: "AnyKind", own: "TaskPlan") -> Iterator[tuple[str, dict[str, A
                     yield name, json_module.loads(answer)
     if process.returncode:
         raise typer.Exit(process.returncode)
+
+
+def _keep(logs_root: Path, kind: "AnyKind", own: "TaskPlan", found: dict[str, dict[str, Any]]) -> None:
+    """For the runs on the same data, which would score them when they end, or leave them out as too much."""
+    from graphmill.record.kept_baselines import KeptBaselines
+
+    kept = KeptBaselines.of(logs_root, own)
+    for each in kind.baselines:
+        if each.scored == "end" and (scores := found[each.name]["scores"]):
+            kept.keep(each.name, scores)
 
 
 def _show(kind: "AnyKind", own: "TaskPlan", found: dict[str, dict[str, Any]]) -> None:

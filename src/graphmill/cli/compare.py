@@ -11,7 +11,7 @@ from graphmill.cli.options import Json, LogsRoot
 from graphmill.cli.show import Cell, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from graphmill.report.compare import Comparison
+    from graphmill.report.compare import Comparison, Configuration
     from graphmill.report.measured_cells import Spread
 
 _log = logging.getLogger(__name__)
@@ -94,10 +94,17 @@ def show_comparison(table: "Comparison") -> None:
             [beside.words, _range(beside.val), _range(beside.test)] for beside in table.baselines.values()
         ]
         print_table(("baseline", f"val {table.measure}", f"test {table.measure}"), cells)
+    for row in table.rows:
+        if row.lost:
+            _log.warning(f"{len(row.lost)} of {len(row.runs)} runs of {_named(table, row)}, on test: {row.lost[0]}")
     if table.same_seeds:
         _log.warning(f"not independent, since they share configuration and rng seed: {', '.join(table.same_seeds)}")
     if table.unfinished:
         _log.info(f"left out, not done: {', '.join(table.unfinished)}")
+
+
+def _named(table: "Comparison", row: "Configuration") -> str:
+    return ", ".join(f"{key} {_shown(row.values[key])}" for key in table.varied) or row.runs[0]
 
 
 def _shown(value: Any) -> Cell:  # noqa: ANN401  # whatever a plan holds

@@ -321,6 +321,7 @@ def _run_at(target: str, logs_root: Path) -> Any:  # noqa: ANN401  # a RunFolder
 
 def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
     from graphmill.record.evaluations import recorded_baselines
+    from graphmill.record.judged import lost_on_test
     from graphmill.record.metrics import read_metrics
     from graphmill.record.staged import data_read, data_read_in_words
     from graphmill.spec.fetching import FetchedByEpoch
@@ -366,6 +367,8 @@ def _show_run(run: Any, *, json: bool) -> None:  # noqa: ANN401  # a RunFolder
         if by is not None:  # not a measure of the user's own
             scores = f"val {found[0][by.name]:.4f}, test {found[1][by.name]:.4f}"
             facts.append((baseline.words, scores if by == primary else f"{by.words} {scores}"))
+    if lost := lost_on_test(plan.kind, outcome):
+        facts.append(("judged on test", f"the run {lost}"))
     fetched = FetchedByEpoch.of(rows)
     facts += [] if fetched is None else fetched.described()
     print_facts([*facts, *_whence(plan)], title=plan.run_id)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
 from graphmill.record.documents import Outcome
+from graphmill.record.judged import lost_on_test
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.measured_cells import Spread
 from graphmill.report.table import Value, sort_key
@@ -33,6 +34,7 @@ class Configuration:
     seeds: tuple[int, ...]  # rng seed of each run
     repetitions: tuple[tuple[Any, ...], ...]  # what each run differs in from the others: its rng seed, its fold
     whence: str  # the runs that they extend, or whose weights they began with
+    lost: tuple[str, ...]  # for each run that loses to a baseline on the test split: how, in words
     val: Spread | None  # of the best epoch of each run
     test: Spread | None  # of the checkpoint of that epoch
 
@@ -162,6 +164,7 @@ def _row(runs: Sequence[_Run], varied: Sequence[str], measure: str) -> Configura
             (run.plan.seed, *(flat(run.plan).get(key) for key in run.plan.kind.repetitions)) for run in runs
         ),
         whence="; ".join(dict.fromkeys(run.plan.whence for run in runs if run.plan.whence)),
+        lost=tuple(str(lost) for run in runs if (lost := lost_on_test(run.plan.kind, run.outcome))),
         val=Spread.of(run.score("val", measure) for run in runs),
         test=Spread.of(run.score("test", measure) for run in runs),
     )

@@ -8,6 +8,7 @@ from graphmill.diagnose.epilog_text import resources
 from graphmill.monitor.summary import HostSummary, read_monitors, summarise
 from graphmill.record.documents import read_document
 from graphmill.record.evaluations import read_evaluations
+from graphmill.record.judged import lost_on_test
 from graphmill.record.run_folder import RunFolder
 from graphmill.report.figures import prediction_charts
 from graphmill.report.page import Block, Facts, Figures, Headline, Page, PageCell, Remark, Section, Shown, Table, filled
@@ -81,6 +82,8 @@ def _headlines(record: RunRecord) -> tuple[Headline, ...]:
             at = f"epoch {record.outcome.best['epoch']}" if record.outcome and record.outcome.best else ""
             of = f"best, {at}" if split == "validation" else f"checkpoint of {at}"
             found.append(Headline(f"{split} {measure.words}", _score(value), ", ".join(filter(None, (unit, of)))))
+    if lost := lost_on_test(record.plan.kind, record.outcome):
+        found.append(Headline("best baseline", _score(lost.best), f"{lost.baseline}: the run loses to it", "bad"))
     found.append(
         Headline("epochs", record.shown_epochs, f"{len(record.attempts)} attempts" * (len(record.attempts) > 1))
     )
@@ -138,10 +141,12 @@ def _measures(record: RunRecord) -> list[Block]:
         (measure.words, *(_rounded(last.get((name, measure.name))) for name in beside))
         for measure in record.plan.kind.measures
     ]
-    tables = [table_of("", columns, known)]
+    tables: list[Block] = [table_of("", columns, known)]
     if scored := [row for row in baselines if any(value is not None for value in row[1:])]:
         tables.append(table_of("The same measures of the baselines", ("measure", *beside.values()), scored))
-    return list(tables)
+    if lost := lost_on_test(record.plan.kind, record.outcome):
+        tables.append(Remark(f"On the test split the run {lost}."))
+    return tables
 
 
 def _rounded(value: float | None) -> Shown | None:

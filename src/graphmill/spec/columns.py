@@ -50,7 +50,9 @@ class Baseline:
     name: str  # in evaluations.csv and outcome.json
     words: str  # for the user
     about: str  # what it predicts
-    with_runs: bool = True  # cheap enough to be scored whenever a run begins; else by `graphmill baseline` only
+    scored: Literal["start", "end"] = "start"
+    """When: before the first step of every run, if it costs next to nothing; else after the last, once for all runs on
+    the same data."""
 
 
 @dataclass(frozen=True, slots=True)

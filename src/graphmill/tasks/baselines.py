@@ -6,7 +6,7 @@ of a model can stand side by side.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 from graphmill.spec.kinds import find_kind
 from graphmill.spec.kinds.kind import TaskPlan
@@ -27,21 +27,32 @@ class BaselineScore:
 class ScoresBaselines(Protocol):
     """The function that a kind names: `Kind.score_baselines`."""
 
-    def __call__(self, own: TaskPlan, names: Sequence[str], splits: Sequence[Split]) -> Iterator[BaselineScore]:
+    def __call__(
+        self, own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool
+    ) -> Iterator[BaselineScore]:
         """Scores of the baselines called `names` on each of `splits`, over the data of a task's plan section.
 
-        Exact, the same on every rank, without communication.
+        Exact, the same on every rank, without communication. `bounded`: beside a run, so what would take more than
+        `MOST_OPERATIONS` or `MOST_BYTES` is not scored, with why.
         """
 
 
-def score_baselines(own: TaskPlan, names: Sequence[str], splits: Sequence[Split]) -> Iterator[BaselineScore]:
+MOST_OPERATIONS: Final = 3e11
+"""Of a baseline that is scored with a run: half a minute of two cores."""
+MOST_BYTES: Final = 2e9
+
+
+def score_baselines(
+    own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool = False
+) -> Iterator[BaselineScore]:
     """`ScoresBaselines` of the task whose plan section `own` is; nothing if its kind has none."""
     kind = find_kind(own.kind)
     if kind.score_baselines and names:
-        yield from cast("ScoresBaselines", load(kind.score_baselines))(own, names, splits)
+        yield from cast("ScoresBaselines", load(kind.score_baselines))(own, names, splits, bounded=bounded)
 
 
 def score_beside_runs(own: TaskPlan) -> Iterator[BaselineScore]:
-    """Those that are measured with every run, on the splits that a run is judged by; without those that cannot be."""
-    names = [baseline.name for baseline in find_kind(own.kind).baselines if baseline.with_runs]
-    return (score for score in score_baselines(own, names, ("val", "test")) if score.values is not None)
+    """Those that are measured before every run, on the splits that a run is judged by; without those that cannot be."""
+    names = [baseline.name for baseline in find_kind(own.kind).baselines if baseline.scored == "start"]
+    found = score_baselines(own, names, ("val", "test"), bounded=True)
+    return (score for score in found if score.values is not None)

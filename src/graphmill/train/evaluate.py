@@ -19,6 +19,7 @@ from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.messages import show_messages
 from graphmill.nn.weights import Weights
+from graphmill.record.judged import lost_to
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.trust import refuse_foreign_model
 from graphmill.record.weights import Which
@@ -29,6 +30,7 @@ from graphmill.sync.group import Group
 from graphmill.tasks.baselines import score_baselines
 from graphmill.tasks.build import build_task
 from graphmill.tasks.task import SPLITS, AnyTask, Split, never_pause
+from graphmill.train.baselines_after import costly_scores
 from graphmill.train.device import device_of
 from graphmill.train.where_data_are import DATA_OF_THE_RUN, DataChoice, plan_over
 
@@ -65,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     show_messages()
     try:
-        facts = measured(judged(options), options.split)
+        facts = measured(judged(options), options.split, options.run_folder.resolve().parent)
     except UserError as error:
         _log.error(f"{error}")
         return exits.BAD_REQUEST
@@ -104,21 +106,37 @@ def open_run(
     return Judged(plan, task, which, 0 if weights.origin is None else weights.origin.step)
 
 
-def measured(run: Judged, split: Split) -> Facts:
-    """The measures of a split, which weights and data they belong to, and what baselines score in the first measure."""
+def measured(run: Judged, split: Split, logs_root: Path) -> Facts:
+    """The measures of a split, which weights and data they belong to, and what baselines score in the first measure.
+
+    `logs_root`: where scores of baselines are kept.
+    """
+    measures, beside = run.task.evaluate(split, never_pause).facts(), _baselines(run, split, logs_root)
+    facts: Facts = {}
+    for name, values in beside.items():
+        shown = run.plan.kind.primary.name  # a user's own measure is not taken of baselines: then the task's first is
+        shown = shown if shown in values else find_kind(run.plan.kind.name).primary.name
+        facts[f"{name}_{shown}"] = values[shown]
+    lost = lost_to(run.plan.kind, measures, beside)
+    return {**run.facts(split), **measures, **facts, **({"judged": f"the run {lost}"} if lost else {})}
+
+
+def _baselines(run: Judged, split: Split, logs_root: Path) -> dict[str, dict[str, float]]:
+    """Baseline → measure → value."""
     kind, own = run.plan.kind, run.plan.task
-    names = [baseline.name for baseline in kind.baselines if baseline.with_runs]
-    beside: Facts = {}
-    for score in score_baselines(own, names, (split,)):
-        if score.values is not None:  # a user's own measure is not taken of baselines: then the task's first is shown
-            name = kind.primary.name if kind.primary.name in score.values else find_kind(kind.name).primary.name
-            beside[f"{score.baseline}_{name}"] = score.values[name]
-    return {**run.facts(split), **run.task.evaluate(split, never_pause).facts(), **beside}
+    names = [each.name for each in kind.baselines if each.scored == "start"]
+    found = score_baselines(own, names, (split,), bounded=True)
+    beside = {score.baseline: score.values for score in found if score.values is not None}
+    for each in kind.baselines:
+        scores = costly_scores(logs_root, own, each, _log.info) if each.scored == "end" else {}
+        if split in scores:
+            beside[each.name] = scores[split]
+    return beside
 
 
 def evaluate(folder: RunFolder, *, split: Split, which: Which) -> Facts:
     """The measures of a split of the data that a run was trained on."""
-    return measured(open_run(folder, which), split)
+    return measured(open_run(folder, which), split, folder.path.parent)
 
 
 def warn(checkpoint: str, problem: str) -> None:

@@ -40,6 +40,7 @@ from graphmill.record.documents import BaselineScores, Outcome
 from graphmill.record.endings import ENDINGS, SAVED, EndingName
 from graphmill.record.evaluations import recorded_baselines
 from graphmill.record.events import EventWriter, Failure, Finish, Initialised, Start, Stop, events_in
+from graphmill.record.judged import lost_to
 from graphmill.record.run_folder import RunFolder, best_effort_write
 from graphmill.record.seal import seal_of
 from graphmill.record.trust import refuse_foreign_model
@@ -51,6 +52,7 @@ from graphmill.spec.kinds.kind import AnyKind
 from graphmill.spec.world import World, in_words, stretches_of
 from graphmill.tasks.task import EvaluationStopped, Measures
 from graphmill.train.assemble import RankContext, build
+from graphmill.train.baselines_after import score_after
 from graphmill.train.company import together
 from graphmill.train.device import device_of
 from graphmill.train.loop import Training
@@ -211,6 +213,8 @@ def _train(training: Training, links: Sequence[Link] = (), *, resume: bool, bega
         progress.close()
         if training.profile is not None:
             training.profile.close()
+    if test and training.group.rank == 0 and training.plan.profile is None:
+        score_after(training)
     message = _why_early(training) if status == "done" else training.time_left.why()
     baselines = recorded_baselines(run_log.folder) if test and training.group.rank == 0 else {}
     if training.group.rank == 0:
@@ -351,13 +355,10 @@ def _closing(training: Training, test: Measures | None, baselines: BaselineScore
     kind = training.plan.kind
     lines = [*filter(None, [_why_early(training)])]
     lines.append(f"test {_scores(kind, test.values)}  (best checkpoint: epoch {training.best.epoch})")
-    for baseline in kind.baselines:
-        if values := baselines.get("test", {}).get(baseline.name):
-            name = kind.primary.name
-            is_known = name in values and name in test.values  # a user's own measure is not taken of baselines
-            is_better = is_known and kind.primary.is_better(values[name], test.values[name])
-            better = f"  (better than the run in {kind.primary.words})" if is_better else ""
-            lines.append(f"{baseline.words}: {_scores(kind, values)}{better}")
+    beside = baselines.get("test", {})
+    lines += [f"{each.words}: {_scores(kind, beside[each.name])}" for each in kind.baselines if each.name in beside]
+    if lost := lost_to(kind, test.values, beside):
+        lines.append(f"the run {lost}")
     return "\n".join(lines)
 
 

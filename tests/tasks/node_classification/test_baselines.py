@@ -3,14 +3,17 @@
 import numpy as np
 import pytest
 import scipy.sparse
+import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
 from graphmill.graph.features import SparseFeatures, dense, sparse
 from graphmill.spec.kinds.node_classification import KIND, NodeClassificationExperiment
+from graphmill.tasks import perceptron
 from graphmill.tasks.baselines import score_baselines, score_beside_runs
 from graphmill.tasks.node_classification.labelled import LabelledGraph
 from graphmill.tasks.node_classification.store import LabelledGraphStore, write_store
+from graphmill.tasks.regression import Csr
 
 
 def plan_of(store: LabelledGraphStore, **dataset):
@@ -73,3 +76,53 @@ def test_regressions_are_those_of_scikit_learn(store, name, num_hops, undirected
     assert scores["test"].values["micro_f1"] == np.mean(guesses == store.labels[40:])
     expected = f1_score(store.labels[40:], guesses, average="macro", zero_division=0)
     assert scores["test"].values["macro_f1"] == expected
+
+
+@pytest.mark.parametrize("undirected", [True, False])
+def test_labels_are_propagated_by_the_formula(store, undirected):
+    topology = store.topology(undirected=undirected)
+    rows = np.repeat(np.arange(60), np.diff(topology.indptr))
+    adjacency = np.zeros((60, 60))
+    np.add.at(adjacency, (rows, topology.indices), 1)
+    scale = np.maximum(adjacency.sum(axis=1), 1) ** -0.5
+    known = np.zeros((60, 5))
+    known[np.arange(20), store.labels[:20]] = 1
+    found = known
+    for _ in range(50):
+        found = 0.9 * (scale[:, None] * adjacency * scale) @ found + 0.1 * known
+    guesses = np.where(found.sum(axis=1) > 0, found.argmax(axis=1), 1)
+    scores = {
+        score.split: score for score in score_baselines(plan_of(store, undirected=undirected), ["labels"], ["test"])
+    }
+    assert scores["test"].values["micro_f1"] == np.mean(guesses[40:] == store.labels[40:])
+
+
+def test_a_perceptron_of_sparse_rows_learns_what_one_of_dense_rows_does():
+    draw = np.random.default_rng(0)
+    labels = draw.integers(0, 3, 90)
+    dense_rows = (draw.random((90, 12)) < 0.4) * draw.random((90, 12)) + 2 * np.eye(3, 12)[labels]
+    csr = scipy.sparse.csr_array(dense_rows)
+    train, val = np.arange(60), np.arange(60, 75)
+    rows = Csr(csr.indptr.astype(np.int64), csr.indices.astype(np.int64), csr.data, 12)
+    before = torch.random.get_rng_state()
+    of_sparse = perceptron.guesses(rows, labels, train, val, 3)
+    assert torch.equal(torch.random.get_rng_state(), before)  # a run's own draws do not hang on it
+    assert np.array_equal(of_sparse, perceptron.guesses(torch.from_numpy(dense_rows).float(), labels, train, val, 3))
+    assert np.mean(of_sparse[75:] == labels[75:]) == 1
+
+
+def test_rows_of_a_sparse_matrix_are_those_of_scipy():
+    csr = scipy.sparse.random_array((9, 7), density=0.3, format="csr", rng=np.random.default_rng(1))
+    found = Csr(csr.indptr.astype(np.int64), csr.indices.astype(np.int64), csr.data, 7).rows(np.array([8, 0, 0, 3]))
+    assert np.array_equal(found.tensor().to_dense().numpy(), csr.toarray()[[8, 0, 0, 3]].astype(np.float32))
+
+
+def test_what_would_take_too_much_is_left_out_of_a_run_and_not_of_the_command(store, monkeypatch):
+    monkeypatch.setattr("graphmill.tasks.node_classification.baselines.MOST_OPERATIONS", 1.0)
+    names = ["majority", "logistic"]
+    beside = {score.baseline: score for score in score_baselines(plan_of(store), names, ["test"], bounded=True)}
+    assert beside["majority"].values
+    assert beside["logistic"].values is None
+    assert "graphmill baseline" in beside["logistic"].why_not
+    asked = {score.baseline: score for score in score_baselines(plan_of(store), names, ["test"])}
+    assert asked["logistic"].values

@@ -184,6 +184,7 @@ class Kind(Generic[E, I, P]):
     layouts_out: Mapping[str, str] = field(default_factory=dict)  # layouts of other programs: what writes a store so
     predictions: PredictsClasses | PredictsSeries | None = None  # what figures are drawn of; None: no figures
     baselines: tuple[Baseline, ...] = ()  # what stands beside the scores of its models
+    baselines_read: tuple[str, ...] | None = None  # fields of a plan, besides the data, that they hang on; None: all
     score_baselines: str = ""  # function that scores them: tasks.baselines.ScoresBaselines
     bench: str = ""  # function that measures what trained runs are worth: tasks.task.Benches; "": there is none
     bench_options: type[Spec] | None = None  # what `graphmill bench KIND RUN -o key=value` takes; `split` among it

@@ -327,12 +327,18 @@ SYNC_ABLATION: Final = Layout(
 
 
 MAJORITY: Final = Baseline("majority", "majority class", "the most frequent class of the training nodes")
-LOGISTIC: Final = Baseline("logistic", "logistic regression", "on a node's own features, L2, C = 1", with_runs=False)
+LOGISTIC: Final = Baseline("logistic", "logistic regression", "on a node's own features, L2, C = 1", scored="end")
 PROPAGATED: Final = Baseline(
     "propagated",
     "logistic regression, propagated",
     "the same on features averaged over as many hops as there are fan-outs (SGC, arXiv 1902.07153)",
-    with_runs=False,
+    scored="end",
+)
+PERCEPTRON: Final = Baseline(
+    "perceptron", "multilayer perceptron", "one hidden layer of 128 on a node's own features", scored="end"
+)
+LABELS: Final = Baseline(
+    "labels", "label propagation", "labels of training nodes spread along edges, without features", scored="end"
 )
 
 KIND: Final = Kind(
@@ -355,7 +361,8 @@ KIND: Final = Kind(
         ),
     ),
     measures_since_0_1=("macro_f1",),
-    baselines=(MAJORITY, LOGISTIC, PROPAGATED),
+    baselines=(MAJORITY, LABELS, LOGISTIC, PROPAGATED, PERCEPTRON),
+    baselines_read=("features", "undirected", "num_neighbors"),
     score_baselines="graphmill.tasks.node_classification.baselines:score",
     loss_unit="nats",
     own_columns=FETCHING,

@@ -393,7 +393,7 @@ HISTORICAL_AVERAGE: Final = Baseline(
     "historical_average",
     "historical average",
     "mean reading of the training steps at that time of the week, or of the day where there is none",
-    with_runs=False,
+    scored="end",
 )
 
 KIND: Final = Kind(

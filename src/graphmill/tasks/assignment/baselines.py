@@ -14,8 +14,9 @@ from graphmill.tasks.baselines import BaselineScore
 from graphmill.tasks.task import Split
 
 
-def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split]) -> Iterator[BaselineScore]:
+def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bounded: bool) -> Iterator[BaselineScore]:
     """`tasks.baselines.ScoresBaselines` of assignment, one instance in memory at a time."""
+    del bounded  # all of it is little work
     assert isinstance(own, AssignmentPlan)
     store = AssignmentStore.open(Path(own.dataset.path))
     sizes = [bucket.size for bucket in own.dataset.buckets if bucket.size not in own.replay.sizes]

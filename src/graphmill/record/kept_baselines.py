@@ -1,0 +1,47 @@
+"""What baselines scored, kept beside the runs: `<logs root>/.baselines/KEY.json`, for all runs on the same data."""
+
+import json
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from graphmill.base.files import write_text
+from graphmill.runtime.code import code_checksum
+from graphmill.spec.kinds import find_kind
+from graphmill.spec.kinds.kind import TaskPlan
+
+FOLDER: Final = ".baselines"
+Scores = dict[str, dict[str, float]]
+"""Split, measure → value."""
+_FILE: Final = TypeAdapter(dict[str, Scores])
+
+
+@dataclass(frozen=True, slots=True)
+class KeptBaselines:
+    """By name, of a task's plan section: another section that baselines would score alike has the same file."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, logs_root: Path, own: TaskPlan) -> "KeptBaselines":
+        """Those of `own`. They hang on the data, wherever these lie, on fields that the kind names, and on the code."""
+        section = own.model_dump(mode="json", exclude={"dataset": {"path"}})
+        read = find_kind(own.kind).baselines_read
+        depends = section if read is None else {name: section[name] for name in ("kind", "dataset", *read)}
+        text = json.dumps([depends, code_checksum()], sort_keys=True)
+        return cls(logs_root / FOLDER / f"{sha256(text.encode()).hexdigest()[:32]}.json")
+
+    def read(self) -> dict[str, Scores]:
+        """Name → scores; empty where nothing is kept, or where the file is none of ours."""
+        try:
+            return _FILE.validate_json(self.path.read_bytes())
+        except (FileNotFoundError, ValidationError):
+            return {}
+
+    def keep(self, name: str, scores: Scores) -> None:
+        """Keep what the baseline of that name scored; of two that write at once, one may be scored again later."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(self.path, json.dumps({**self.read(), name: scores}, indent=1) + "\n")

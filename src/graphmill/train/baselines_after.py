@@ -1,0 +1,52 @@
+"""Baselines that cost something: scored after the last step by rank 0, once for all runs on the same data."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from graphmill.record.evaluations import recorded_baselines
+from graphmill.record.kept_baselines import KeptBaselines, Scores
+from graphmill.spec.columns import Baseline
+from graphmill.spec.kinds.kind import TaskPlan
+from graphmill.tasks.baselines import BaselineScore, score_baselines
+from graphmill.tasks.task import Split
+from graphmill.train.loop import Training
+
+_SPLITS: Final[tuple[Split, ...]] = ("val", "test")
+
+
+def score_after(training: Training) -> None:
+    """Record the baselines that are `scored="end"` with the run. None of them can end it: what cannot be is said."""
+    run_log, own = training.run_log, training.plan.task
+    recorded = recorded_baselines(run_log.folder).get("test", {})
+    for baseline in training.plan.kind.baselines:
+        if baseline.scored != "end" or baseline.name in recorded:
+            continue
+        if training.time_left.is_up():
+            run_log.progress.say(f"{baseline.words} and what follows are not scored: no time is left")
+            return
+        scores = costly_scores(run_log.folder.path.parent, own, baseline, run_log.progress.say)
+        for split in _SPLITS:
+            if split in scores:
+                run_log.baseline(BaselineScore(baseline.name, split, scores[split]))
+
+
+def costly_scores(logs_root: Path, own: TaskPlan, baseline: Baseline, say: Callable[[str], None]) -> Scores:
+    """What a baseline scores on `own`'s data, kept from before in `logs_root` or scored now; empty: `say` has why."""
+    kept = KeptBaselines.of(logs_root, own)
+    if (known := kept.read().get(baseline.name)) is not None:
+        return known
+    say(f"scoring a baseline: {baseline.words} ({baseline.about})")
+    try:
+        found = list(score_baselines(own, [baseline.name], _SPLITS, bounded=True))
+    except Exception as error:  # noqa: BLE001  # whatever it is: the run is done, and stays so
+        say(f"{baseline.words} could not be scored: {type(error).__name__}: {error}")
+        return {}
+    if why_not := next((score.why_not for score in found if score.why_not), ""):
+        say(f"{baseline.words} is not scored: {why_not}")
+    scores: Scores = {score.split: score.values for score in found if score.values is not None}
+    if scores:
+        with suppress(OSError):  # of another user's run, say: then they are scored again next time
+            kept.keep(baseline.name, scores)
+    return scores

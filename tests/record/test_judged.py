@@ -1,0 +1,38 @@
+"""A run beside its baselines: which of them it loses to, by which measure."""
+
+import math
+
+import pytest
+
+from graphmill.record.judged import lost_to
+from graphmill.spec.kinds import find_kind
+
+NODES, FORECASTS = find_kind("node_classification"), find_kind("traffic")
+
+
+@pytest.mark.parametrize(
+    ("run", "best"),
+    [(0.70, "label propagation"), (0.62, "label propagation"), (0.80, None), (0.91, None), (math.nan, None)],
+)
+def test_a_run_loses_to_the_best_of_those_that_beat_it(run, best):
+    beside = {"majority": {"micro_f1": 0.3}, "logistic": {"micro_f1": 0.65}, "labels": {"micro_f1": 0.80}}
+    lost = lost_to(NODES, {"micro_f1": run}, beside)
+    assert (lost.baseline if lost else None) == best
+    if lost:
+        assert lost.num_better == (2 if run < 0.65 else 1)
+        assert "0.8000" in str(lost)
+
+
+def test_lower_errors_are_better():
+    name = FORECASTS.primary.name
+    beside = {"last_value": {name: 4.0}, "week_before": {name: 3.0}}
+    assert lost_to(FORECASTS, {name: 3.5}, beside).best == 3.0
+    assert lost_to(FORECASTS, {name: 2.9}, beside) is None
+
+
+def test_a_measure_that_baselines_lack_is_not_what_is_compared():
+    beside = {"labels": {"macro_f1": 0.5}}
+    assert lost_to(NODES, {"micro_f1": 0.1, "macro_f1": 0.6}, beside) is None
+    assert lost_to(NODES, {"micro_f1": 0.9, "macro_f1": 0.4}, beside).measure.name == "macro_f1"
+    assert lost_to(NODES, {}, beside) is None
+    assert lost_to(NODES, {"micro_f1": 0.1}, {}) is None
