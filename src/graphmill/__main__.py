@@ -1,5 +1,10 @@
 """`python -m graphmill`, for where the `graphmill` script is not on PATH."""
 
+from graphmill.base.python import working_folder_last
+
+if __name__ == "__main__":  # before anything else is imported: who types it gives Python no -P
+    working_folder_last()
+
 from graphmill.cli import main
 
 main()

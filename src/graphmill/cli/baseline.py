@@ -3,7 +3,6 @@
 import json as json_module
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphmill.base.errors import UserError
+from graphmill.base.python import python_m
 from graphmill.cli.options import DatasetRoot, Json, LogsRoot, resolved_dataset_root
 from graphmill.cli.progress import progress
 from graphmill.cli.show import Cell, print_json, print_line, print_table
@@ -102,7 +102,7 @@ def _scored(kind: "AnyKind", own: "TaskPlan") -> Iterator[tuple[str, dict[str, A
     with tempfile.TemporaryDirectory() as folder:
         section = Path(folder) / "section.json"
         section.write_text(own.model_dump_json(), encoding="utf-8")
-        command = [sys.executable, "-m", "graphmill.train.baseline", str(section)]
+        command = python_m("graphmill.train.baseline", str(section))
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as process:
             assert process.stdout is not None
             for line in process.stdout:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from graphmill.base.python import python_m
 from graphmill.cli.options import LogsRoot
 from graphmill.cli.predict import Run, Trust, WeightsOption, refuse_other
 
@@ -56,7 +57,7 @@ def detect(
     refuse_other(weights, "--weights", ("best", "last"))
     folder = find_run(run, logs_root)
     command = [
-        *(sys.executable, "-m", "graphmill.train.detect", str(folder.path)),
+        *python_m("graphmill.train.detect", str(folder.path)),
         *("--input", source, "--layout", layout, "--weights", weights),
         *(["--threshold", repr(threshold)] if threshold is not None else []),
         *(word for target in trust or [] for word in ("--trust", target)),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from graphmill.base import exits
+from graphmill.base.python import python_m
 from graphmill.cli.options import Json
 from graphmill.cli.show import print_json, print_line, print_table
 from graphmill.cli.tree import Commands
@@ -347,7 +348,7 @@ def _be_inside() -> None:
     from graphmill.devcluster.launch import the_running_one
 
     if not inside():
-        _become(the_running_one().enter([sys.executable, "-m", "graphmill.cli", *sys.argv[1:]]))
+        _become(the_running_one().enter(python_m("graphmill.cli", *sys.argv[1:])))
 
 
 def _become(words: list[str]) -> NoReturn:

@@ -10,6 +10,7 @@ import typer
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import nearest
+from graphmill.base.python import python_m
 from graphmill.cli.options import DatasetRoot, Json, LogsRoot
 from graphmill.cli.show import Cell, print_facts, print_json
 
@@ -184,7 +185,7 @@ def _in_a_process(module: str, run: str, logs_root: Path, options: list[str]) ->
     from graphmill.cli.find_run import find_run
 
     folder = find_run(run, logs_root)
-    command = [sys.executable, "-m", f"graphmill.train.{module}", str(folder.path), *options]
+    command = python_m(f"graphmill.train.{module}", str(folder.path), *options)
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         sys.stdout.write(done.stdout)

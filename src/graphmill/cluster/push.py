@@ -61,7 +61,7 @@ def files_to_send(named: Sequence[str], overrides: Sequence[str], environ: Mappi
 
 def _own_files(modules: Sequence[str], environ: Mapping[str, str]) -> dict[str, bytes]:
     below = [Path.cwd() / each for each in environ.get("PYTHONPATH", "").split(os.pathsep) if each]
-    search = list(dict.fromkeys(os.path.normpath(folder) for folder in (Path.cwd(), *below)))
+    search = list(dict.fromkeys(os.path.normpath(folder) for folder in (*below, Path.cwd())))
     own = find_modules(modules, search)
     found: dict[str, bytes] = {}
     for name, content in sorted({} if own is None else own.files.items()):

@@ -15,6 +15,7 @@ from typing import Final
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_json
+from graphmill.base.python import python_m
 from graphmill.devcluster import control_groups
 from graphmill.devcluster.description import HOME, Description, environment
 from graphmill.devcluster.hosts import first_child
@@ -149,7 +150,7 @@ def _state_folder() -> Path:
 def _first_process(
     cluster: Description, command: Sequence[str], options: Sequence[str], *, group: str, lifeline: int = -1
 ) -> list[str]:
-    builder = [sys.executable, "-m", "graphmill.devcluster.build", cluster.model_dump_json(), *options]
+    builder = python_m("graphmill.devcluster.build", cluster.model_dump_json(), *options)
     return [
         *control_groups.join(group),
         *("unshare", *own_user_namespace(), *_NAMESPACES, *(["--cgroup"] if group else [])),

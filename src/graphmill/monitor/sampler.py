@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Final
 
+from graphmill.base.python import python_m
 from graphmill.monitor.columns import COLUMNS
 from graphmill.monitor.ranks_here import RanksHere
 from graphmill.monitor.usage import (
@@ -50,7 +51,7 @@ def start_monitor(run: Path, *, of_command: bool = False, subjects: Sequence[str
     `of_command`: what is measured is the calling process, whatever program it becomes, and all that it starts. The
     monitor holds none of our files open: a scheduler that waits for a rank's output to end does not wait for it.
     """
-    command = [sys.executable, "-m", "graphmill.monitor.sampler", str(run), "--parent", str(os.getpid())]
+    command = python_m("graphmill.monitor.sampler", str(run), "--parent", str(os.getpid()))
     command += ["--of-command"] if of_command else []
     command += [f"--subjects={','.join(subjects)}"] if subjects else []
     nowhere = subprocess.DEVNULL

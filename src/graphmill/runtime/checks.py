@@ -5,7 +5,6 @@ import os
 import resource
 import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from graphmill.base.python import python_c
 from graphmill.runtime.gpus import kernels_text, precisions_on
 from graphmill.runtime.machine import MachineInfo, free_disk_bytes, machine_info
 
@@ -139,7 +139,7 @@ def _ask_torch() -> tuple[dict[str, Any] | None, str]:
         return None, "not installed"
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _ASK_TORCH], capture_output=True, text=True, timeout=_TORCH_TIMEOUT_S, check=False
+            python_c(_ASK_TORCH), capture_output=True, text=True, timeout=_TORCH_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired:
         return None, f"did not import within {_TORCH_TIMEOUT_S:.0f} s"

@@ -11,7 +11,8 @@ from types import ModuleType
 from typing import Final
 
 from graphmill.base.errors import UserError
-from graphmill.runtime.snapshot import own_code
+from graphmill.base.python import search_working_folder
+from graphmill.runtime.snapshot import own_code, snapshot_in
 
 PLAN_FILE: Final = "plan.json"  # in a run folder
 
@@ -28,6 +29,7 @@ def import_named(key: str, target: str, module_name: str, *, fix: str, refused: 
     is_python = package in sys.stdlib_module_names
     if is_python or module_name.startswith(tuple(refused)):
         raise UserError(f"{key} {target!r} names a part of {'Python' if is_python else package}", fix=fix)
+    _search_where_the_user_is()
     _refuse_code_in_run_folder(key, target, package)
     try:
         return importlib.import_module(module_name)
@@ -47,6 +49,14 @@ def import_named(key: str, target: str, module_name: str, *, fix: str, refused: 
             f" {type(error).__name__}: {error}",
             fix="correct that line",
         ) from None
+
+
+def _search_where_the_user_is() -> None:
+    """Unless a copy was taken of what lies there: what is missing in the copy is missing then."""
+    snapshot = snapshot_in(os.environ)
+    copied = () if snapshot is None else map(os.path.realpath, snapshot.origins)
+    if os.path.realpath(".") not in copied:
+        search_working_folder()
 
 
 def _users_frame(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSummary:

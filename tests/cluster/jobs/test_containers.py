@@ -80,10 +80,10 @@ def test_ranks_and_staging_see_the_run_the_data_and_their_copies(kind: str, plac
     ]
     assert ranks["binds"] == wanted
     assert (ranks["image"], ranks["pwd"]) == ("an image", str(places["work"]))
-    assert ranks["command"] == ["py", "-m", "graphmill.train.worker", str(places["run"]), "--resume"]
+    assert ranks["command"] == ["py", "-P", "-m", "graphmill.train.worker", str(places["run"]), "--resume"]
     copies = started(staging_command(arguments, places["run"], here), tmp_path)
     assert copies["binds"] == wanted
-    assert copies["command"][:3] == ["py", "-m", "graphmill.cluster.staging.stage"]
+    assert copies["command"][:4] == ["py", "-P", "-m", "graphmill.cluster.staging.stage"]
 
 
 def test_pyxis_mounts_the_same(places: dict[str, Path]):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from graphmill.base.errors import UserError
+from graphmill.base.python import python_m
 from graphmill.cluster.jobs.arguments import parse_arguments
 from graphmill.cluster.jobs.check_model import refuse_unfit_request
 from graphmill.cluster.jobs.copy_code import with_code
@@ -68,11 +69,12 @@ FILES = {
     "late.py": "",
     "dynamic.py": "import late  # again\n",
     "unused.py": "",
-    "helper.py": "import second\n",
-    "elsewhere/helper.py": "raise SystemExit('of the second folder')\n",
+    "helper.py": "raise SystemExit('of the working folder, which comes last')\n",
+    "random.py": "raise SystemExit('not the one of Python')\n",
+    "elsewhere/helper.py": "import random\nimport second\n",
     "elsewhere/second.py": "",
 }
-COVERED = ["deep/inside.py", "dynamic.py", "helper.py", "late.py", "mine/__init__.py", "mine/net.py", "mine/parts.py"]
+COVERED = ["deep/inside.py", "dynamic.py", "late.py", "mine/__init__.py", "mine/net.py", "mine/parts.py"]
 
 
 @pytest.fixture(scope="module")
@@ -124,23 +126,23 @@ def test_what_a_plan_leads_to_is_covered(asked, home):
     request = asked()
     own = find_own_code([request.plan], search_path(request.job, os.environ))
     assert own is not None
-    assert own.origins == (str(home), str(home / "elsewhere"))
+    assert own.origins == (str(home / "elsewhere"), str(home))
     files = sorted(own.files)
-    assert files == sorted([f"0/{name}" for name in (*COVERED, "mine/unused/more.py")] + ["1/second.py"])
-    assert own.files["0/mine/net.py"] == NET.encode()
+    here = [f"1/{name}" for name in (*COVERED, "mine/unused/more.py")]
+    assert files == sorted([*here, "0/helper.py", "0/second.py"])
+    assert own.files["1/mine/net.py"] == NET.encode()
 
 
 def test_of_two_folders_the_first_is_imported_from_and_copied(asked, home):
-    (home / "helper.py").unlink()
     request = asked()
     own = find_own_code([request.plan], search_path(request.job, os.environ))
     assert own is not None
-    assert "1/helper.py" in own.files
+    assert own.files["0/helper.py"] == FILES["elsewhere/helper.py"].encode()
     job = request.job.model_copy(update={"work_dir": str(home / "elsewhere"), "env": {"PYTHONPATH": str(home)}})
     other = find_own_code([request.plan], search_path(job, os.environ))
     assert other is not None
-    assert other.origins == (str(home / "elsewhere"), str(home))
-    assert {"0/helper.py", "1/mine/net.py"} <= other.files.keys()
+    assert other.origins == (str(home),)
+    assert other.files["0/helper.py"] == FILES["helper.py"].encode()
     assert own.snapshot(home).sha256 != other.snapshot(home).sha256
 
 
@@ -156,7 +158,7 @@ def test_installed_packages_are_not_copied(asked, home):
 def test_of_a_container_only_the_working_folder_is_copied(asked, home):
     request = asked()
     job = request.job.model_copy(update={"container": ApptainerSpec(kind="apptainer", image="a.sif")})
-    assert search_path(job, {"PYTHONPATH": f"/opt/in-the-image:{home}/sub"}) == [str(home), f"{home}/sub"]
+    assert search_path(job, {"PYTHONPATH": f"/opt/in-the-image:{home}/sub"}) == [f"{home}/sub", str(home)]
     request = with_copy(replace(request, job=job))
     assert request.job.code is not None
     arguments = parse_arguments(driver_words(request))
@@ -171,7 +173,7 @@ def driver_words(request: Request) -> list[str]:
     line = request.script.partition("exec ")[2]
     told = f"python=python3; set -- {line.replace(chr(92) + chr(10), ' ')}\nprintf '%s\\0' \"$@\""
     said = subprocess.run(["bash", "-c", told], capture_output=True, text=True, check=True).stdout
-    return said.split("\0")[3:-1]
+    return said.split("\0")[4:-1]
 
 
 def test_the_same_code_is_one_copy_that_the_job_names(asked, home):
@@ -224,16 +226,16 @@ def test_a_run_without_a_copy_gets_none_unless_asked_for(asked):
 def test_a_run_whose_copy_is_damaged_is_not_continued_with_other_code(asked, home):
     folder = submitted(with_copy(asked()))
     code = read_job(folder).code
-    (Path(code.folder) / "0" / "late.py").unlink()
+    (Path(code.folder) / "1" / "late.py").unlink()
     write_request(with_copy(request_of(folder)))  # the code is as it was
     assert damage(Path(code.folder)) is None
-    (Path(code.folder) / "0" / "late.py").unlink()
+    (Path(code.folder) / "1" / "late.py").unlink()
     (home / "late.py").write_text("# edited\n")
     with pytest.raises(UserError, match=r"late.py is missing\n.*--code-snapshot"):
         with_copy(request_of(folder))
     environ = {**os.environ, "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
     put_into(environ, code)
-    rank = [sys.executable, "-m", "graphmill.train.worker", str(folder.path)]
+    rank = python_m("graphmill.train.worker", str(folder.path))
     done = subprocess.run(rank, env=environ, cwd=home, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "late.py is missing" in done.stderr

@@ -44,7 +44,7 @@ def test_each_process_of_a_run_with_roles_has_a_log_of_its_own(tmp_path: Path):
         subprocess.run(command[command.index("bash") :], check=True, env={**os.environ, "SLURM_PROCID": str(task)})
     said = {path.stem: path.read_text() for path in run.iterdir()}
     assert sorted(said) == ["rank_0", "rank_1", "sampler_0", "sampler_1"]
-    words = f"-m graphmill.train.worker {run} --resume\nerror\n"
+    words = f"-P -m graphmill.train.worker {run} --resume\nerror\n"
     assert [said[stem] for stem in ("rank_0", "sampler_0", "rank_1", "sampler_1")] == [
         f"task {task}: {words}" for task in range(4)
     ]

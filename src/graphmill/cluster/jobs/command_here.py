@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from graphmill.base.python import python_m
 from graphmill.monitor.sampler import start_monitor
 from graphmill.spec.job.command import OURS
 
@@ -22,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     folder, _, *words = arguments
     start_monitor(Path(folder), of_command=True)
     environ = {"PYTHONUNBUFFERED": "1", **os.environ}  # its log is followed while it runs
-    command = [sys.executable, "-m", "graphmill.cli", *words[1:]] if words[0] == OURS else list(words)
+    command = python_m("graphmill.cli", *words[1:]) if words[0] == OURS else list(words)
     try:
         os.execvpe(command[0], command, environ)
     except OSError as error:

@@ -2,8 +2,8 @@
 
 Covered are `.py` files: the modules that the plan names by dotted path (model, loss, measures, the page of a task and
 what that names), whole packages, and whatever they import in turn, at their top or in a function, by a statement or by
-`import_module("name")`. They are found as the ranks would find them: the folder that the job works in, PYTHONPATH,
-then what this interpreter adds, if the ranks have the same.
+`import_module("name")`. They are found as the ranks would find them: PYTHONPATH, then what this interpreter adds, if
+the ranks have the same, and last the folder that the job works in.
 
 Not covered are packages installed in the environment, graphmill among them (an attempt that begins with other code of
 graphmill is told, `record/attempts.py`), files that are not Python, and modules whose names are computed: the ranks do
@@ -83,13 +83,14 @@ def search_path(job: Job, environ: Mapping[str, str]) -> list[str]:
     """Where the ranks look for modules, in order, as far as that is seen here."""
     work = Path.cwd() / (job.work_dir or "")
     given = job.env.get("PYTHONPATH", environ.get("PYTHONPATH", ""))
-    below = [work / each for each in given.split(os.pathsep) if each]
-    folders = [os.path.normpath(folder) for folder in (work, *below)]
+    given_first = [os.path.normpath(work / each) for each in given.split(os.pathsep) if each]
+    last = os.path.normpath(work)
     if not isinstance(job.container, NoContainerSpec):  # the image has its own PYTHONPATH
-        return [folder for folder in dict.fromkeys(folders) if Path(folder).is_relative_to(folders[0])]
+        return [folder for folder in dict.fromkeys([*given_first, last]) if Path(folder).is_relative_to(last)]
     if job.python != sys.executable:
-        return list(dict.fromkeys(folders))
-    return list(dict.fromkeys([*folders, *map(os.path.normpath, sys.path[0 if sys.flags.safe_path else 1 :])]))
+        return list(dict.fromkeys([*given_first, last]))
+    installed = [os.path.normpath(entry) for entry in sys.path[0 if sys.flags.safe_path else 1 :] if entry]
+    return list(dict.fromkeys([*given_first, *(each for each in installed if each != last), last]))
 
 
 def _named(plan: Plan) -> Iterator[str]:

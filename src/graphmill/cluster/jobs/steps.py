@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from graphmill.base.errors import UserError
+from graphmill.base.python import as_module
 from graphmill.cluster.jobs.arguments import Arguments, Container
 from graphmill.runtime.rank import LAUNCHER
 from graphmill.spec.world import World
@@ -51,7 +52,7 @@ def staging_command(arguments: Arguments, run: Path, here: JobHere) -> list[str]
     return [
         *("srun", *_size(1, arguments.cpus_per_host, here, _share(arguments, here)), "--label"),
         *(*_srun_container(arguments, run, here), *_DEAF_TO_WARNING, "stage", *_python(arguments, run, here)),
-        *("-m", "graphmill.cluster.staging.stage", str(run), *via, f"--on-failure={staging.on_failure}"),
+        *(*as_module("graphmill.cluster.staging.stage"), str(run), *via, f"--on-failure={staging.on_failure}"),
     ]
 
 
@@ -64,7 +65,7 @@ def rank_command(
     """
     inside = [*_srun_container(arguments, run, here), *_DEAF_TO_WARNING]
     python = _python(arguments, run, here)
-    worker = ["-m", "graphmill.train.worker", str(run), "--resume"]
+    worker = [*as_module("graphmill.train.worker"), str(run), "--resume"]
     share = _share(arguments, here)
     if arguments.launcher == "srun":
         size = _size(arguments.ranks_per_host, arguments.cpus_per_rank, here, share)
@@ -74,9 +75,10 @@ def rank_command(
         return ["srun", *size, *_log(run, "rank_%t.log"), *inside, "rank", *python, *worker]
     size = _size(1, arguments.cpus_per_host, here, share)
     agent = [
-        *("-m", "torch.distributed.run", f"--nnodes={here.num_hosts}"),
+        *(*as_module("torch.distributed.run"), f"--nnodes={here.num_hosts}"),
         *(f"--nproc-per-node={arguments.ranks_per_host}", "--max-restarts=0", "--rdzv-backend=c10d"),
         *(f"--rdzv-endpoint={rendezvous.host}:{rendezvous.port}", f"--rdzv-id={here.job_id}.{trial}"),
+        *("--no-python", python[-1], "-u"),  # it would start its ranks without -P
     ]
     return ["srun", *size, *_log(run, "host_%n.log"), *inside, "torchrun", *python, *agent, *worker]
 
@@ -91,7 +93,7 @@ def single_command(arguments: Arguments, folder: Path, words: Sequence[str], her
     """Runs a command once, on the job's first host, with a monitor beside it; what it prints is rank 0's log."""
     size = _size(1, arguments.cpus_per_host, here, _share(arguments, here))
     inside = [*_srun_container(arguments, folder, here), *_DEAF_TO_WARNING]
-    what = ["-m", "graphmill.cluster.jobs.command_here", str(folder), "--", *words]
+    what = [*as_module("graphmill.cluster.jobs.command_here"), str(folder), "--", *words]
     return ["srun", *size, *_log(folder, "rank_%t.log"), *inside, "command", *_python(arguments, folder, here), *what]
 
 
@@ -99,7 +101,7 @@ def examine_command(arguments: Arguments, folder: Path, here: JobHere, hosts: Se
     """Looks at every host, and measures the ways between them."""
     size = _size(1, arguments.cpus_per_host, here, _share(arguments, here))
     inside = [*_srun_container(arguments, folder, here), *_DEAF_TO_WARNING]
-    what = ["-m", "graphmill.train.examine_hosts", str(folder), ",".join(hosts)]
+    what = [*as_module("graphmill.train.examine_hosts"), str(folder), ",".join(hosts)]
     return ["srun", *size, *_log(folder, "rank_%t.log"), *inside, "rank", *_python(arguments, folder, here), *what]
 
 

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from graphmill.base.amounts import gib, mib_of
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_json
+from graphmill.base.python import python_m
 from graphmill.record.run_folder import plan_text
 from graphmill.spec.batch import BatchSpec, GraphBatchSpec, GraphSizes, Sizing
 from graphmill.spec.experiment import Experiment
@@ -253,7 +254,7 @@ class _Search:
         with tempfile.NamedTemporaryFile("w", suffix=".json", prefix="graphmill-plan-") as file:
             file.write(plan_text(plan))
             file.flush()
-            command = [sys.executable, "-m", "graphmill.train.try_batch", file.name, str(limit_mib or 0), *more]
+            command = python_m("graphmill.train.try_batch", file.name, str(limit_mib or 0), *more)
             child = subprocess.run(command, capture_output=True, text=True, check=False)
         if child.returncode in (_OUT_OF_MEMORY if limit_mib is None else _AT_A_LIMIT):
             return {"peak_mib": None, "limit_mib": limit_mib, "num_steps": 0, "wall_s": 0.0}

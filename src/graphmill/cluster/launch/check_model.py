@@ -2,13 +2,13 @@
 
 import json
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
+from graphmill.base.python import python_m
 from graphmill.config.problems import Problem
 from graphmill.record.run_folder import plan_text
 from graphmill.spec.plan import Plan
@@ -53,7 +53,7 @@ def _tried(texts: Sequence[str], names: str, environ: Mapping[str, str] | None) 
         paths = [Path(folder) / f"{number}.json" for number in range(len(texts))]
         for path, text in zip(paths, texts, strict=True):
             path.write_text(text, encoding="utf-8")
-        command = [sys.executable, "-m", "graphmill.tasks.check_model", *map(str, paths)]
+        command = python_m("graphmill.tasks.check_model", *map(str, paths))
         child = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env=environ)
     if child.returncode not in (exits.DONE, exits.BAD_REQUEST) or not child.stdout:
         raise UserError(

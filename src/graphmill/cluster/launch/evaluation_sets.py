@@ -19,6 +19,7 @@ from typing import Any, Final
 from graphmill.base import exits
 from graphmill.base.errors import AbsentDataError, UserError
 from graphmill.base.files import write_text
+from graphmill.base.python import as_module
 from graphmill.cluster.launch.pipeline import NEW, PlanOf, Stages
 from graphmill.record.find_weights import weights_of
 from graphmill.record.run_folder import RunFolder, plan_text
@@ -110,7 +111,7 @@ def _plan_path(stages: Stages, stage: StageSpec, plan_of: PlanOf, root: Path) ->
 def _run(folder: RunFolder, plans: list[Path], python: Sequence[str]) -> list[dict[str, Any]]:
     words = [str(folder.path), *(str(path) for path in plans), "--split", _SPLIT]
     child = subprocess.run(
-        [*python, "-m", "graphmill.train.evaluate_sets", *words],
+        [*python, *as_module("graphmill.train.evaluate_sets"), *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Final
 
 from graphmill.base import exits
+from graphmill.base.python import python_m
 from graphmill.cluster.launch.judge import TAIL_LINES, Evidence, Failure, Judgement, judge, note_outcome
 from graphmill.cluster.launch.rank_process import RankExit, RankProcess
 from graphmill.record.endings import EndingName
@@ -21,7 +22,7 @@ from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import Plan
 from graphmill.spec.world import World
 
-WORKER: Final = (sys.executable, "-m", "graphmill.train.worker")
+WORKER: Final = tuple(python_m("graphmill.train.worker"))
 GRACE_S: Final = 5.0  # for the others, once a rank has failed
 _TICK_S: Final = 0.1
 _HOLD_S: Final = 2.0

@@ -10,7 +10,6 @@ import logging
 import math
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_json
+from graphmill.base.python import python_m
 from graphmill.cluster.launch.pipeline import DONE, NEW, Stages
 from graphmill.cluster.launch.trial import Trial, num_checkpoints, num_evaluations
 from graphmill.record.manifest import saved_steps
@@ -169,7 +169,7 @@ def _trial(plan: Plan, steps: int) -> dict[str, Any]:
     with tempfile.NamedTemporaryFile("w", prefix="graphmill-plan-", suffix=".json", encoding="utf-8") as file:
         file.write(plan_text(own))
         file.flush()
-        command = [sys.executable, "-m", "graphmill.cluster.launch.trial", file.name, str(steps)]
+        command = python_m("graphmill.cluster.launch.trial", file.name, str(steps))
         child = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if child.returncode != exits.DONE:
         raise UserError(

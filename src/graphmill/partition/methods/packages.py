@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
+from graphmill.base.python import python_m
 from graphmill.partition.methods.files import write_graph_file
 from graphmill.partition.problem import Parts, Problem
 
@@ -59,7 +59,7 @@ def partition_with(method: Literal["kaminpar", "metis"], problem: Problem, scrat
 
 def _run(method: str, arguments: list[str]) -> None:
     """Run the program to its end, or end it: nothing is left that computes for nobody."""
-    command = [sys.executable, "-m", "graphmill.partition.methods.program", str(os.getpid()), *arguments]
+    command = python_m("graphmill.partition.methods.program", str(os.getpid()), *arguments)
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     )

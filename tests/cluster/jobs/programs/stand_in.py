@@ -36,12 +36,12 @@ def run_folder() -> Path:
 
 if Path(sys.argv[0]).name == "apptainer":
     note(f"apptainer-{os.environ['SLURM_PROCID']}")
-    tail = words.index("-m")
+    tail = words.index("-P")
     os.execv(words[tail - 1], words[tail - 1 :])
 elif "graphmill.cluster.jobs.in_job" in words:
     note("driver")
     program = Path(os.environ["PROGRAMS"]) / "start_ranks.py"
-    os.execv(os.environ["REAL_PYTHON"], [os.environ["REAL_PYTHON"], str(program), str(run_folder()), *words[2:]])
+    os.execv(os.environ["REAL_PYTHON"], [os.environ["REAL_PYTHON"], str(program), str(run_folder()), *words[3:]])
 else:
     note(f"rank-{os.environ['SLURM_PROCID']}")
     (record / "run").write_bytes(os.fsencode(words[words.index("-m") + 2]))

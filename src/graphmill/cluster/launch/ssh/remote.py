@@ -24,6 +24,7 @@ from typing import Final
 
 import graphmill
 from graphmill.base.errors import UserError
+from graphmill.base.python import python_m
 from graphmill.cluster.launch.local import WORKER, reserved_port, shared_environment
 from graphmill.cluster.launch.rank_process import RankExit, RankProcess
 from graphmill.cluster.launch.ssh.wire import (
@@ -89,7 +90,7 @@ def _enter_environment() -> int:
             return LOST
         line += byte
     environ = {**os.environ, **{str(name): str(value) for name, value in json.loads(line).items()}}
-    return os.execve(sys.executable, [sys.executable, "-m", __spec__.name, _READY], environ)
+    return os.execve(sys.executable, python_m(__spec__.name, _READY), environ)
 
 
 @dataclass(slots=True)

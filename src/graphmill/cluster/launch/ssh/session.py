@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 import asyncssh
 
 from graphmill.base.errors import UserError
+from graphmill.base.python import as_module
 from graphmill.cluster.launch.rank_process import signal_name
 from graphmill.cluster.launch.ssh.connect import connect
 from graphmill.cluster.launch.ssh.hosts import Host
@@ -176,7 +177,7 @@ class Session:
 
 def agent_command(host: Host, *arguments: str) -> str:
     """The only line that a shell reads on the host."""
-    words = [_in_shell(host.python), "-m", AGENT, *arguments]
+    words = [_in_shell(host.python), *as_module(AGENT), *arguments]
     change = f"cd {_in_shell(host.directory)} && " if host.directory else ""
     return f"{change}exec {' '.join(words)}"
 
