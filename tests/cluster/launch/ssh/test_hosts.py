@@ -121,4 +121,4 @@ def test_an_experiment_that_asks_for_other_ranks_is_refused(read):
 
 def test_the_shell_line_is_quoted(read):
     host = read("hosts: [{address: a, directory: ~/my runs, python: $(x)}]\n").hosts[0]
-    assert agent_command(host) == "cd \"$HOME\"/'my runs' && exec '$(x)' -m graphmill.cluster.launch.ssh.remote"
+    assert agent_command(host) == "cd \"$HOME\"/'my runs' && exec '$(x)' -P -m graphmill.cluster.launch.ssh.remote"
