@@ -108,6 +108,14 @@ class RealSlurm:
         time.sleep(pause_s)
         {"munged": daemons.start_munge, "slurmctld": daemons.start_slurmctld}[daemon]()
 
+    def preempt(self, mode: str, grace_s: int = 0) -> None:
+        """Say how jobs in the slurm_partition `preempt` make room."""
+        self.call("scontrol", "update", "partitionname=preempt", f"preemptmode={mode}", f"gracetime={grace_s}")
+
+    def take_all_hosts(self) -> None:
+        """Submit a job that wants all hosts, for a moment."""
+        self.call("sbatch", f"-N{len(self.hosts)}", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 2")
+
     def settle(self) -> None:
         """End all jobs, mend all hosts, wait until all are idle."""
         if self.call("squeue", "--noheader"):
@@ -170,6 +178,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--slurm-release", metavar="SUITE", help="Slurm of this Debian suite (graphmill devcluster install)"
     )
+    parser.addoption("--trials", type=int, default=2, help="of each way in which a job is struck at a random moment")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -11,6 +11,9 @@ WARNING: Final = signal.SIGUSR2  # not USR1: NCCL catches it
 def end_when_interrupted() -> None:
     """Let SIGINT end this process, until `StopRequest` takes over; unless it is ignored, as of a background process.
 
+    SIGTERM does so by itself: a rank that has not met the others has nothing to save, and those that wait for it are
+    ended, too. Whoever started it judges that it was stopped (`cluster/launch/judge.py`).
+
     While torch is imported, a KeyboardInterrupt is lost: it and numpy catch errors of their imports, and go on.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -35,11 +38,15 @@ class StopRequest:
         """This process asks itself to stop."""
         self.asked, self.why = True, why
 
+    def note_warnings(self) -> None:
+        """Take over USR2, which would end this process."""
+        signal.signal(WARNING, self._remember_warning)
+
     def install(self) -> None:
         """Take over SIGTERM, SIGINT and USR2. Only the main thread can. An interrupt that waited arrives here."""
+        self.note_warnings()
         for number in SIGNALS:
             signal.signal(number, self._remember)
-        signal.signal(WARNING, self._remember_warning)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # the launcher blocks it, until it can be handled
 
     def _remember(self, number: int, frame: FrameType | None) -> None:

@@ -102,7 +102,7 @@ def work(folder: RunFolder, rank: Rank, *, resume: bool, store: Store | None = N
     if folder.is_done():
         return exits.DONE
     stop = StopRequest()
-    stop.install()
+    stop.note_warnings()
     torch.set_num_threads(plan.threads)
     _native.keep_freed_memory()
     context_of = partial(RankContext, folder, plan, world, rank, stop)
@@ -173,6 +173,8 @@ def _run(context: RankContext, *, resume: bool) -> int:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
         device = torch.device("cpu") if is_sampler else device_of(context.plan, context.seat.local_rank)
         with together(context, lost) as company:
+            context.stop.install()  # not before: one that waits for a rank that was ended would not hear of it
+            _heed_the_file(context)
             if is_sampler:
                 return serve(context, company.links, company.alive, resumed=resume)
             training = build(context, device, company.alive, *company.links)
@@ -196,6 +198,13 @@ def _run(context: RankContext, *, resume: bool) -> int:
         if isinstance(error, OSError | LostPeerError):
             _log.error(f"{error}")
         return fail("failed", f"{type(error).__name__}: {error}")
+
+
+def _heed_the_file(context: RankContext) -> None:
+    """`graphmill stop` leaves a file before it sends a signal, which may come before a process that can take it."""
+    attempts = context.folder.attempts()
+    if attempts and attempts[-1].job_id and context.folder.is_asked_to_stop():
+        context.stop.ask("stopped on request (graphmill stop)")
 
 
 def _train(training: Training, links: Sequence[Link] = (), *, resume: bool, began: float) -> int:

@@ -5,151 +5,36 @@ Whatever happened, the last checkpoint is bit for bit that of a run that was lef
 
 import os
 import re
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import lives
 import psutil
 import pytest
+from lives import LONG_S, Life, digests, graphmill, prepare_lives, submit
 
 from graphmill.devcluster import daemons
-from graphmill.record.documents import Outcome
-from graphmill.record.events import E, Start, Sync, events_in
+from graphmill.record.events import Start
 from graphmill.record.run_folder import RunFolder
-from graphmill.record.weights import WeightsFile
-from graphmill.tasks.node_classification.prepare import prepare
 
-EXPERIMENT = """
-name: life
-dataset: {name: synthetic/sbm}
-model: {hidden_channels: 16}
-train:
-  {epochs: 100, batch_size: 50, num_neighbors: [5, 5], threads: 1, device: cpu, evaluate_every_epochs: 20,
-   hang_timeout_s: 600, sync: {scheme: local_sgd, every: 2}, checkpoint: {every_steps: 18}}
-slurm: {site: devcluster, hosts: 2, time: 5}
-"""
-EARLY = 24  # steps done when something happens
-LONG_S = 240.0  # for a machine that others use as well
 SILENCE = "train.hang_timeout_s=6"  # only where a rank falls silent: elsewhere a busy machine must not end the attempt
-
-
-class Life:
-    """A run on the cluster, from outside."""
-
-    def __init__(self, slurm, folder: RunFolder) -> None:
-        self.slurm, self.folder = slurm, folder
-
-    @property
-    def job(self) -> str:
-        """The one that runs, or ran last: of the jobs that were submitted, the last one may only wait for its end."""
-        attempts = self.folder.attempts()
-        return attempts[-1].job_id if attempts else self.folder.jobs()[-1].job_id
-
-    def successor(self) -> str:
-        def found() -> str:
-            waits_for = {job.dependency: job.job_id for job in self.folder.jobs()}
-            return waits_for.get(f"afterany:{self.job}", "")
-
-        self.slurm.wait_until(lambda: bool(found()), "the successor", LONG_S)
-        return found()
-
-    def has_left_nothing(self) -> bool:
-        """No job is in the queue, and none was submitted twice."""
-        self.slurm.wait_until(lambda: not self.slurm.call("squeue", "--noheader"), "an empty queue", LONG_S)
-        after = [job.dependency for job in self.folder.jobs() if job.how == "resubmit"]
-        return len(after) == len(set(after))
-
-    @property
-    def outcome(self) -> Outcome:
-        outcome = self.folder.read_outcome()
-        assert outcome is not None, self.log()
-        return outcome
-
-    def log(self) -> str:
-        return "".join(path.read_text() for path in sorted(self.folder.path.glob("slurm-*.out")))
-
-    def events(self, kind: type[E], rank: int = 0) -> list[E]:
-        path = self.folder.events_path(rank)
-        return events_in(path, kind) if path.exists() else []
-
-    def wait_for_steps(self, steps: int = EARLY) -> None:
-        def are_done() -> bool:
-            return any(sync.steps_done >= steps for sync in self.events(Sync))
-
-        self.slurm.wait_until(are_done, f"step {steps}", LONG_S)
-
-    def wait_done(self, timeout_s: float = LONG_S) -> None:
-        def is_done() -> bool:
-            outcome = self.folder.read_outcome()
-            return outcome is not None and outcome.status == "done"
-
-        self.slurm.wait_until(is_done, "the run to be done", timeout_s)
-        # Slurm 24.11 calls a job PREEMPTED that was preempted, requeued by its driver, and completed.
-        assert self.slurm.wait_for_state(self.job, timeout_s=LONG_S) in ("COMPLETED", "PREEMPTED")
-
-    def process(self, rank: int) -> psutil.Process:
-        """Of a rank; the head sees the processes of all hosts."""
-        for process in psutil.process_iter(["cmdline"]):
-            words = process.info["cmdline"] or []
-            is_rank = str(self.folder.path) in words and "graphmill.train.worker" in words and words[0] != "bash"
-            if is_rank and process.environ().get("SLURM_PROCID") == str(rank):
-                return process
-        raise AssertionError("the rank does not run")
-
-    def driver(self) -> psutil.Process:
-        """Of the job."""
-        for process in psutil.process_iter(["cmdline"]):
-            words = process.info["cmdline"] or []
-            if str(self.folder.path) in words and "graphmill.cluster.jobs.in_job" in words:
-                return process
-        raise AssertionError("the driver does not run")
-
-    def resume(self) -> None:
-        assert graphmill("submit", "--resume", self.folder.path).returncode == 0
-
-    def steps_redone(self) -> int:
-        """By the latest attempt."""
-        start = self.events(Start)[-1]
-        reached = max(sync.steps_done for sync in self.events(Sync) if sync.time < start.time)
-        return reached - start.steps_done
-
-
-def graphmill(*words: object, **environ: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "graphmill.cli", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environ})
-
-
-def digests(folder: Path) -> dict[str, str]:
-    last = max((folder / "checkpoints").glob("step_*"))
-    return {path.name: WeightsFile.read(path).compute_checksum() for path in sorted(last.glob("*.safetensors"))}
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory) -> Path:
     """The dataset, the experiment, and a run that was left alone."""
-    root = tmp_path_factory.mktemp("life")
-    prepare("synthetic/sbm", root=root / "data", options={"num_nodes": 1500, "num_edges": 6000, "features": 16})
-    (root / "life.yaml").write_text(EXPERIMENT)
-    where = ("--dataset-root", root / "data", "--logs-root", root / "logs")
-    alone = graphmill("train", root / "life.yaml", "--run-id", "alone", *where, "-O", "train.ranks=2")
-    assert alone.returncode == 0, alone.stderr
-    return root
+    return prepare_lives(tmp_path_factory.mktemp("life"))
 
 
 @pytest.fixture
 def begin(slurm, root: Path, request: pytest.FixtureRequest) -> Callable[..., Life]:
-    """Submits the run; `settings` are further overrides."""
+    """Submits the run, and waits for its first steps; `settings` are further overrides."""
 
     def begin(*settings: str) -> Life:
         name = re.sub(r"[^A-Za-z0-9_]+", "-", request.node.name).strip("-")
-        options = [word for setting in settings for word in ("-O", setting)]
-        where = ("--dataset-root", root / "data", "--logs-root", root / "logs")
-        done = graphmill("submit", root / "life.yaml", "--run-id", name, *where, *options)
-        assert done.returncode == 0, done.stderr
-        life = Life(slurm, RunFolder(root / "logs" / name))
+        life = submit(slurm, root, name, *settings)
         life.wait_for_steps()
         return life
 
@@ -158,7 +43,7 @@ def begin(slurm, root: Path, request: pytest.FixtureRequest) -> Callable[..., Li
 
 @pytest.fixture
 def is_unharmed(root: Path) -> Callable[[Life], bool]:
-    return lambda life: digests(life.folder.path) == digests(root / "logs" / "alone")
+    return lambda life: lives.is_unharmed(life, root)
 
 
 @pytest.mark.parametrize("way", ["requeue", pytest.param("resubmit", marks=pytest.mark.slow)])
@@ -272,16 +157,8 @@ def test_a_run_goes_on_after_limits_that_nobody_shortened(root, begin):
 @pytest.fixture
 def preempt(slurm) -> Iterator[Callable[..., None]]:
     """Says how jobs in the slurm_partition `preempt` make room."""
-
-    def settle(mode: str, grace_s: int = 0) -> None:
-        slurm.call("scontrol", "update", "partitionname=preempt", f"preemptmode={mode}", f"gracetime={grace_s}")
-
-    yield settle
-    settle("requeue")
-
-
-def take_all_hosts(slurm) -> None:
-    slurm.call("sbatch", f"-N{len(slurm.hosts)}", "--exclusive", "-o", "/dev/null", "--wrap", "sleep 2")
+    yield slurm.preempt
+    slurm.preempt("requeue")
 
 
 @pytest.mark.slow
@@ -290,7 +167,7 @@ def take_all_hosts(slurm) -> None:
 def test_a_preempted_run_goes_on_when_there_is_room_again(slurm, begin, is_unharmed, preempt, mode, grace_s, way):
     preempt(mode, grace_s)
     life = begin("slurm.slurm_partition=preempt", f"slurm.on_time_limit={way}")
-    take_all_hosts(slurm)
+    slurm.take_all_hosts()
     life.wait_done()
     assert is_unharmed(life)
     assert len(life.folder.attempts()) > 1

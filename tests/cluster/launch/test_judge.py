@@ -6,9 +6,10 @@ import time
 import pytest
 
 from graphmill.cluster.jobs.srun_step import exits_in
-from graphmill.cluster.launch.judge import LOST_A_PEER, Evidence, LostHost, judge, note_outcome
+from graphmill.cluster.launch.judge import LOST_A_PEER, Evidence, Judgement, LostHost, judge, note_outcome
 from graphmill.cluster.launch.rank_process import RankExit
 from graphmill.record.documents import Outcome
+from graphmill.record.endings import ENDINGS
 from graphmill.record.events import Event, EventWriter, Failure, Finish, Start, Stop
 from graphmill.record.run_folder import plan_text
 from graphmill.spec.roles import RolesSpec
@@ -284,3 +285,45 @@ def test_a_run_is_done_when_its_samplers_are_too(served_run):
     with EventWriter(served_run.events_dir / "sampler_0.jsonl", rank=0) as events:
         events.write(Finish(steps_done=9, status="done"))
     assert judge(served_run, Evidence(started)).ending.name == "done"
+
+
+@pytest.mark.parametrize(
+    ("lines", "ending"),
+    [
+        (["host2: task 1: Terminated", "host1: task 0: Terminated"], "stopped"),
+        (["host1: task 0: Interrupt", "host2: task 1: Killed"], "stopped"),
+        (["host2: task 1: Killed", "host1: task 0: Terminated"], "failed"),
+        (["host2: task 1: Exited with exit code 1", "host1: task 0: Terminated"], "failed"),
+    ],
+    ids=["SIGTERM", "SIGINT", "the kernel killed one, srun the other", "an import failed, srun ended the other"],
+)
+def test_ranks_that_a_request_to_stop_ended_before_they_could_hear_it(new_run, lines, ending):
+    folder, _ = new_run(2)
+    seen = [found for line in lines for found in exits_in(f"srun: error: {line}")]
+    judgement = judge(folder, Evidence(time.time(), seen, status=143))
+    assert judgement.ending.name == ending
+    assert (judgement.first is None) == (ending == "stopped")
+
+
+def test_a_rank_that_srun_ended_is_no_cause_of_what_another_one_lost(new_run):
+    """Rank 1 only says that it lost a peer; srun ended rank 0 for that, which had not begun."""
+    folder, _ = new_run(2)
+    started = time.time()
+    with EventWriter(folder.events_path(1), rank=1) as events:
+        events.write(Failure(message=ECHO, exit_code=1))
+    lines = ("srun: error: host2: task 1: Exited with exit code 1", "srun: error: host1: task 0: Terminated")
+    seen = [found for line in lines for found in exits_in(line)]
+    judgement = judge(folder, Evidence(started, seen, status=1))
+    assert judgement.ending.name == "lost"
+    assert judgement.first.process == 1
+
+
+def test_what_rank_0_wrote_outlasts_a_launcher_that_could_not_read_it(new_run):
+    folder, _ = new_run(2)
+    folder.write_outcome(Outcome(status="stopped", exit_code=75, epochs=2, steps_per_rank=9, wall_s=1.0, message="why"))
+    known = folder.read_outcome()
+    note_outcome(folder, Judgement(ENDINGS["io_error"], None, "events cannot be read"), time.time())
+    assert folder.read_outcome() == known
+    folder.outcome_path.unlink()
+    note_outcome(folder, Judgement(ENDINGS["io_error"], None, "events cannot be read"), time.time())
+    assert (folder.read_outcome().status, folder.read_outcome().message) == ("io_error", "events cannot be read")

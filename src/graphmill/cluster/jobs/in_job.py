@@ -29,7 +29,7 @@ from graphmill.cluster.jobs.command_in_job import NOT_BEGUN, await_word, judge_c
 from graphmill.cluster.jobs.examine_in_job import examine
 from graphmill.cluster.jobs.new_run import count, find_or_make
 from graphmill.cluster.jobs.side_by_side import SharedSignals, port_key, share_of_memory, train_side_by_side
-from graphmill.cluster.jobs.srun_step import Signals, SrunStep
+from graphmill.cluster.jobs.srun_step import Signals, SrunStep, is_of_an_end
 from graphmill.cluster.jobs.stages_in_job import run_stages
 from graphmill.cluster.jobs.steps import (
     JobHere,
@@ -150,6 +150,8 @@ class Driver:
         return decision
 
     def _attempted(self, folder: RunFolder, started: float) -> Decision:
+        if self._is_asked_to_stop(folder):  # before there was a step that could be told
+            return self._not_begun(folder)
         try:
             staged = self._stage(folder, started)
             if staged is not None:
@@ -159,6 +161,15 @@ class Driver:
         except UnreadableError as error:  # what the ranks left cannot be judged now
             unjudged = Judgement(ENDINGS[self._asked or "io_error"], None, str(error))
             return self._follow(folder, unjudged, tries_left=0)
+
+    def _is_asked_to_stop(self, folder: RunFolder) -> bool:
+        """Whether a person has stopped the run, or the pipeline that it is of."""
+        return folder.is_asked_to_stop() or self.arguments.is_asked_to_stop()
+
+    def _not_begun(self, folder: RunFolder) -> Decision:
+        self.cause = job_end.Cause("stopped")
+        unbegun = NOT_BEGUN if folder.is_command() else Judgement(ENDINGS["stopped"], None)
+        return self._follow(folder, unbegun, tries_left=0)
 
     def _world(self, folder: RunFolder) -> World | None:
         """As many ranks as the job has room for, which may be others than planned; None: the job's command has none."""
@@ -201,6 +212,8 @@ class Driver:
         step = self._srun(command, environment(self.arguments, self.environ, None), folder, started)
         if step.status == exits.DONE and self.cause is None:
             return None
+        if self.cause is None and was_ended(step):
+            self._ask_why(folder)
         problem = f"staging the dataset failed: {step.first_error() or f'srun ended with exit status {step.status}'}"
         if asked is not None:
             return judge_command(step, is_ours=True, asked=self._asked)
@@ -208,18 +221,19 @@ class Driver:
         return judge(folder, Evidence(started, asked=self._asked, status=status, problem=problem))
 
     def _command(self, folder: RunFolder, command: Command, started: float) -> Decision:
-        if folder.is_asked_to_stop():  # before there was a step that could be told
-            self.cause = job_end.Cause("stopped")
-            return self._follow(folder, NOT_BEGUN, tries_left=0)
+        if self._is_asked_to_stop(folder):  # while its data were copied
+            return self._not_begun(folder)
         words = single_command(self.arguments, folder.path, command.words, self._here_for(folder))
         step = self._srun(words, environment(self.arguments, self.environ, None), folder, started)
         if self.cause is None and was_ended(step):
             await_word(self)
-            self.cause = job_end.why_terminated(self.environ)
+            self._ask_why(folder)
         return self._follow(folder, judge_command(step, is_ours=command.is_ours, asked=self._asked), tries_left=0)
 
     def _ranks(self, folder: RunFolder, started: float) -> Decision:
         for trial in range(1, TRIES + 1):
+            if self._is_asked_to_stop(folder):  # while the data were copied, or another port was looked for
+                return self._not_begun(folder)
             rendezvous = self.rendezvous(trial)
             here = self._here_for(folder)
             command = rank_command(self.arguments, folder.path, here, rendezvous, trial, folder.world())
@@ -328,13 +342,26 @@ class Driver:
         return None if self.cause is None else self.cause.ending
 
     def _with_cause(self, evidence: Evidence, folder: RunFolder) -> Evidence:
-        """Add why ranks left on a signal that the driver did not get: Slurm sends a preemption's to the steps only."""
-        outcome = folder.read_outcome()
-        asked_by_signal = outcome is not None and outcome.status == "stopped" and evidence.asked is None
-        if not asked_by_signal or folder.is_asked_to_stop():
+        """Add why ranks left, or died, on a signal that the driver did not get: a preemption's goes to the steps only.
+
+        Of ranks that left no word of their own Slurm may know more: that it took the hosts away, or that time was up.
+        """
+        if evidence.asked is not None:
             return evidence
-        self.cause = job_end.why_terminated(self.environ)
-        return replace(evidence, asked=self.cause.ending)
+        found = judge(folder, evidence)
+        is_silent = found.first is None or found.first.is_echo or found.first.is_by_signal
+        if found.ending.name == "stopped" or (found.ending.name == "failed" and is_silent):
+            self._ask_why(folder, is_asked=found.ending.name == "stopped")
+        return replace(evidence, asked=self._asked)
+
+    def _ask_why(self, folder: RunFolder, *, is_asked: bool = True) -> None:
+        """Set `cause`. `is_asked`: it is known that a signal came, if not from whom."""
+        if self._is_asked_to_stop(folder):
+            self.cause = job_end.Cause("stopped")
+            return
+        cause = job_end.why_terminated(self.environ)
+        if is_asked or cause.ending != "stopped":
+            self.cause = cause
 
     def _follow(self, folder: RunFolder, judgement: Judgement, *, tries_left: int) -> Decision:
         """Record and report how the attempt ended. Returns what follows."""
@@ -349,7 +376,7 @@ class Driver:
             return decision
         if arguments.command is not None and decision.step == "finish":
             decision = replace(decision, reason="the command is done")
-        if decision.step == "retry" and (folder.is_asked_to_stop() or arguments.is_asked_to_stop()):
+        if decision.step == "retry" and self._is_asked_to_stop(folder):
             decision = replace(decision, step="give_up", reason="stop was requested (graphmill stop)")
         if self.cause is not None and self.cause.is_requeued:
             decision = replace(decision, step="give_up", reason="Slurm requeues the job itself")
@@ -383,8 +410,8 @@ def _unsaid(step: SrunStep) -> str:
 def _last_line(log: Path, *, since: float) -> str:
     """Of a log that was written to since then (Unix time, s); "": none."""
     with suppress(OSError):
-        lines = [line for line in tail(log) if line.strip()] if log.stat().st_mtime >= since else []
-        return lines[-1].strip() if lines else ""
+        lines = tail(log) if log.stat().st_mtime >= since else []
+        return next((line.strip() for line in reversed(lines) if line.strip() and not is_of_an_end(line)), "")
     return ""
 
 

@@ -38,11 +38,14 @@ class Cause:
 
 
 def why_terminated(environ: Mapping[str, str]) -> Cause:
-    """Why Slurm ends this job, by its controller. If it gives no reason, the job was cancelled, and nothing follows."""
+    """Why Slurm ends this job, by its controller. If it gives no reason, the job was cancelled, and nothing follows.
+
+    Of a job that runs, and is to run on, it gives none either.
+    """
     try:
         said = dict(_FIELD.findall(_shown(job_name(environ))))
     except SlurmError as error:
-        _log.info(f"SIGTERM received; Slurm does not say why, so the attempt is not retried: {error.message}")
+        _log.info(f"Slurm does not say why it ends the ranks, if it does: {error.message}")
         return Cause("stopped", is_known=False)
     restarts = int(environ.get("SLURM_RESTART_COUNT") or 0)
     if int(said.get("Restarts", "0")) > restarts:

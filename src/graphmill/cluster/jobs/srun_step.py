@@ -87,12 +87,22 @@ class SrunStep:
 
     def first_error(self) -> str:
         """The first line that reports more than that tasks were ended: of a rank, of staging, of srun. "": none."""
-        found = (_ERROR.fullmatch(line.strip()) for line in self.said)
-        return next((each["what"] for each in found if each and not _ENDED.search(each["what"])), "")
+        found = (_ERROR.fullmatch(line.strip()) for line in self.said if not is_of_an_end(line))
+        return next((each["what"] for each in found if each), "")
 
     def exits(self) -> list[RankExit]:
         """What srun reported about tasks that failed, in its order. It reports no times."""
         return [exit_ for line in self.said for exit_ in exits_in(line)]
+
+
+def is_of_an_end(line: str) -> bool:
+    """Whether Slurm says in this line that tasks were ended, and nothing of why.
+
+    >>> is_of_an_end("slurmstepd-host1: error: *** STEP 6.0 ON host1 CANCELLED AT 2026-11-25T19:01:32 ***")
+    True
+    """
+    found = _ERROR.fullmatch(line.strip())
+    return found is not None and _ENDED.search(found["what"]) is not None
 
 
 def exits_in(line: str) -> list[RankExit]:

@@ -37,10 +37,13 @@ LOST_A_PEER: Final = re.compile(
 )
 """An error that only says that another rank is gone. The only such expression."""
 _NEVER: Final = float("inf")
+_SHELL_SIGNAL: Final = 128  # a shell's exit status of a program that a signal ended is this and the signal's number
 _KILLED: Final = tuple(
     code for number in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL) for code in (-number, 128 + number)
 )
-_OWN_STATUS: Final = (exits.BAD_REQUEST, exits.PORT_BUSY, exits.LOST_A_RANK, exits.IO_ERROR)
+_ASKED: Final = tuple(code for number in (signal.SIGTERM, signal.SIGINT) for code in (-number, 128 + number))
+"""Of a rank that had no handler yet: it came to an end as it was asked to, and had nothing to save."""
+_OWN_STATUS: Final = (exits.BAD_REQUEST, exits.PORT_BUSY, exits.LOST_A_RANK, exits.IO_ERROR, exits.INTERRUPTED)
 """Exit statuses of the first failing rank that become the run's, too. With any other, the run has failed."""
 
 
@@ -80,6 +83,11 @@ class Failure:
     what: str
     time: float  # infinity if unknown
     is_echo: bool  # it only lost another one
+
+    @property
+    def is_by_signal(self) -> bool:
+        """Whether a signal ended it, and so it had no word of its own."""
+        return self.code is not None and (self.code < 0 or self.code > _SHELL_SIGNAL)
 
     def in_words(self) -> str:
         """For a message."""
@@ -205,7 +213,9 @@ def _failure(
     """
     events = by_process[process]
     error = next((event for event in events if isinstance(event, recorded.Failure)), None)
-    is_killed_by_us = seen is not None and (missed if seen.time is None else seen.time >= evidence.killed)
+    is_killed_by_us = seen is not None and (
+        seen.time >= evidence.killed if seen.time is not None else missed or _is_killed_by_srun(seen, evidence.exits)
+    )
     moment = _NEVER if seen is None or seen.time is None else seen.time
     if error is not None:
         message = (error.message.splitlines() or [""])[0]
@@ -222,6 +232,12 @@ def _failure(
     return (None, "ended without an error", _NEVER, False) if is_gone else None
 
 
+def _is_killed_by_srun(seen: RankExit, in_order: Sequence[RankExit]) -> bool:
+    """srun sends SIGTERM to the ranks that are left, once one has failed."""
+    before = in_order[: in_order.index(seen)]
+    return seen.code in _ASKED and any(each.code not in _ASKED for each in before)
+
+
 def _ending(by_process: Sequence[Events], evidence: Evidence, first: Failure | None, word: str | None) -> Ending:
     codes = _codes(by_process, evidence)
     if None not in codes and set(codes) <= set(SAVED):
@@ -234,6 +250,8 @@ def _ending(by_process: Sequence[Events], evidence: Evidence, first: Failure | N
         return ENDINGS["port_busy"]
     if evidence.asked and (first is None or first.is_echo or first.code in _KILLED):
         return ENDINGS[evidence.asked]
+    if first is not None and first.code in _ASKED and first.code != exits.INTERRUPTED:
+        return ENDINGS["stopped"]
     code = evidence.status if first is None else first.code
     if first is not None and first.is_echo and len(by_process) > 1:  # the other left no word: its host is gone
         code = exits.LOST_A_RANK
