@@ -5,6 +5,7 @@ gradient follows. `torch.library.custom_op` would be shorter, but take twice the
 """
 
 from collections.abc import Callable, Iterator
+from functools import wraps
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from graphmill import _native
+from graphmill.base.errors import UserError
 
 _LIBRARY: Any = torch.library.Library("graphmill", "FRAGMENT")  # type: ignore[no-untyped-call]  # torch: unannotated
 
@@ -37,7 +39,59 @@ def define(
 def differentiate(operator: Callable[..., Any], save: Callable[..., None], backward: Backward) -> None:
     """Give an operator its gradient: `save(ctx, inputs, output)`, then `backward(ctx, grad)`."""
     name = str(operator).removesuffix(".default").replace(".", "::")
-    torch.library.register_autograd(name, backward, setup_context=save, lib=_LIBRARY)
+    torch.library.register_autograd(name, differentiated_once(name, backward), setup_context=save, lib=_LIBRARY)
+
+
+def differentiated_once(name: str, backward: Backward) -> Backward:
+    """`backward(ctx, *grads)` of the operator `name`, whose gradients raise where they are differentiated.
+
+    What native code computes is a constant to autograd: a second derivative would lack all that goes through it.
+    torch's `once_differentiable` looks at `grads` alone, but a gradient depends on what was saved, too.
+    """
+
+    @wraps(backward)
+    def gradients(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:  # noqa: ANN401  # torch's
+        if not torch.is_grad_enabled():  # without create_graph
+            return backward(ctx, *grads)
+        held = _ReadOnce(ctx)
+        with torch.no_grad():
+            found = backward(held, *grads)
+        sources = [t for t in (*grads, *held.saved_tensors) if isinstance(t, Tensor) and t.requires_grad]
+        present = [gradient for gradient in found if gradient is not None]
+        if not sources or not present:
+            return found
+        marked = iter(_Once.apply(name, len(present), *present, *sources))  # type: ignore[no-untyped-call]  # torch's
+        return tuple(None if gradient is None else next(marked) for gradient in found)
+
+    return gradients
+
+
+class _ReadOnce:
+    """A context whose saved tensors are taken out once: those of a checkpointed region cannot be taken out twice."""
+
+    def __init__(self, ctx: Any) -> None:  # noqa: ANN401  # torch's
+        self._ctx = ctx
+        self.saved_tensors = ctx.saved_tensors
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._ctx, name)
+
+
+class _Once(torch.autograd.Function):
+    """Gradients as they are, that follow from `sources` in a way which autograd must not differentiate."""
+
+    @staticmethod
+    def forward(ctx: Any, name: str, num_gradients: int, *gradients_and_sources: Tensor) -> tuple[Tensor, ...]:  # noqa: ANN401
+        ctx.name = name
+        return tuple(gradient.view_as(gradient) for gradient in gradients_and_sources[:num_gradients])
+
+    @staticmethod
+    def backward(ctx: Any, *_: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        raise UserError(
+            f"{ctx.name} has first derivatives only, and its gradient is being differentiated",
+            fix="attention='reference' for GATConv and GATv2Conv (model.attention=reference); for other layers those of"
+            " torch and PyG, or weights and inputs in float64, for which these layers compute with torch's operators",
+        )
 
 
 def _unsigned(keys: Tensor | None) -> Tensor | None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from rounding import Bounded, assert_within, cat
 from torch import Tensor
 
+from graphmill.base.errors import UserError
 from graphmill.tasks.traffic.dcgru import CellAt, DcgruCell, _NativeCell, _TorchCell
 from graphmill.tasks.traffic.walks import RandomWalks
 
@@ -259,3 +260,15 @@ def test_dense_and_sparse_walks_agree(density: float) -> None:
     exact = WrittenOut(cell, walks).gradients(x, h)[0]
     for form in (in_torch(cell, walks), cell.at(walks)):
         assert_within(form(x, h), exact)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_gradient_of_the_native_step_is_not_differentiated(frozen: bool) -> None:
+    walks = walks_of(random_graph(6), 2)
+    cell = make_cell(2, 5, walks).requires_grad_(not frozen)
+    x, h = torch.randn(3, 6, 2, requires_grad=True), torch.randn(3, 6, 5)
+    (first,) = torch.autograd.grad(cell.at(walks)(x, h).sum(), x, create_graph=True)
+    (expected,) = torch.autograd.grad(cell.at(walks)(x, h).sum(), x)
+    assert torch.equal(first, expected)
+    with pytest.raises(UserError, match="first derivatives"):
+        first.pow(2).sum().backward()

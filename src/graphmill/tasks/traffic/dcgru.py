@@ -8,6 +8,7 @@ makes dozens of small steps, and each would pay for the library's dispatch (`ben
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from graphmill import _native
+from graphmill.nn.native import differentiated_once
 from graphmill.nn.operators import is_native
 from graphmill.tasks.traffic.walks import RandomWalks
 
@@ -116,13 +118,15 @@ class _Step(torch.autograd.Function):
         gates, candidate = h_rows.new_empty(len(h_rows), 2 * units), torch.empty_like(h_rows)
         new_h = torch.empty_like(h_rows)
         _native.dcgru_forward(cell.walks.native, cell.packed, x_rows, h_rows, gates, candidate, new_h, cell.threads)
-        ctx.save_for_backward(x_rows, h_rows, gates, candidate, *weights_and_cell[:-1])
+        ctx.save_for_backward(x, h, gates, candidate, *weights_and_cell[:-1])
         ctx.cell = cell
         return new_h.view(h.shape)
 
     @staticmethod
+    @partial(differentiated_once, "the step of DCRNN")
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         x, h, gates, candidate, *weights = ctx.saved_tensors
+        x, h = x.detach().flatten(0, 1).contiguous(), h.detach().flatten(0, 1).contiguous()
         cell: _NativeCell = ctx.cell
         grad_new = grads[0].reshape(h.shape)
         grad_h, grad_x = torch.empty_like(h), torch.empty_like(x) if ctx.needs_input_grad[0] else None
