@@ -27,6 +27,7 @@ class GraphMetadata(Header, NamedTypes):
     )
     num_features: PositiveInt
     feature_dtype: FeatureDtype
+    scales_differ: bool = Field(False, description="dense features have columns of unlike scale, and are no counts")
     is_symmetric: bool
     num_duplicate_edges: NonNegativeInt = Field(description="edges that were given again, and merged")
     num_isolated_nodes: NonNegativeInt = Field(description="nodes without an edge from or to another node")
@@ -39,7 +40,7 @@ class GraphMetadata(Header, NamedTypes):
     def _without_what_is_absent(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without what came later and is not there: checksums of earlier stores were computed without it."""
         known: dict[str, Any] = handler(self)
-        for name in ("edge_features", "node_types", "edge_types"):
+        for name in ("scales_differ", "edge_features", "node_types", "edge_types"):
             if not getattr(self, name):
                 known.pop(name, None)
         return known

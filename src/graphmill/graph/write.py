@@ -12,10 +12,11 @@ from graphmill.base.errors import UserError
 from graphmill.base.files import remove_leftovers, replacing_folder
 from graphmill.graph.arrays import write_array
 from graphmill.graph.edge_features import in_both_directions
-from graphmill.graph.features import Features, SparseFeatures
+from graphmill.graph.features import DenseFeatures, Features, SparseFeatures
 from graphmill.graph.header import ArrayRecord
 from graphmill.graph.metadata import GraphMetadata
 from graphmill.graph.raw import RawGraph
+from graphmill.graph.scales import scales_differ
 from graphmill.graph.topology import (
     EdgeIds,
     EdgeKeys,
@@ -88,6 +89,7 @@ def write_graph(raw: RawGraph, folder: Path, kind: str) -> GraphMetadata:
         num_undirected_edges=undirected.num_edges,
         num_features=raw.features.num_features,
         feature_dtype="float32" if isinstance(raw.features, SparseFeatures) else raw.features.dtype,
+        scales_differ=isinstance(raw.features, DenseFeatures) and scales_differ(raw.features),
         is_symmetric=both is None,
         num_duplicate_edges=raw.edge_index.shape[1] - given.num_edges,
         num_isolated_nodes=num_isolated(undirected, loops),

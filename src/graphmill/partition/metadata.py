@@ -104,6 +104,11 @@ class PartsMetadata(Header, NamedTypes):
         return found
 
     @property
+    def scales_differ(self) -> bool:
+        """Whether dense features have columns of unlike scale."""
+        return bool(self.store.get("scales_differ", False))
+
+    @property
     def is_symmetric(self) -> bool:
         """Whether every edge was given in both directions."""
         return bool(self.store["is_symmetric"])

@@ -55,9 +55,10 @@ class GraphDatasetSpec(DatasetSpec):
 
     name: str = Field("debian-packages", description="name of a prepared dataset, or a path to a GraphStore")
     undirected: bool = Field(True, description="message passing along both directions of every edge")
-    features: FeatureTransform = Field(
-        "as_stored",
-        description="what is done to features when they are read; to sparse ones: binary sets values to 1, "
+    features: FeatureTransform | Literal["auto"] = Field(
+        "auto",
+        description="what is done to features when they are read; auto: standardised where they are dense, no counts, "
+        "and their columns of unlike scale, else as_stored; to sparse ones: binary sets values to 1, "
         "row_normalised makes each row sum to 1; to dense ones: standardised subtracts from each column its mean over "
         "the training nodes and divides by their standard deviation",
     )
@@ -112,6 +113,7 @@ class GraphInfo(TypedInfo):
     num_features: int
     num_classes: int
     has_sparse_features: bool
+    scales_differ: bool = Field(False, description="dense features have columns of unlike scale, and are no counts")
     edge_features: tuple[str, ...] = ()
     num_parts: int | None = Field(None, description="absent: the graph is stored whole")
 
@@ -212,7 +214,8 @@ def weight_column(names: Sequence[str]) -> int:
 
 def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> NodeClassificationPlan:
     """Its part of a plan."""
-    model, fanouts, features = experiment.model, experiment.train.num_neighbors, experiment.dataset.features
+    model, fanouts = experiment.model, experiment.train.num_neighbors
+    features = _features_of(experiment.dataset.features, dataset)
     if not isinstance(model, CustomModelSpec) and len(fanouts) != model.num_layers:
         raise UserError(
             f"train.num_neighbors has {len(fanouts)} fan-outs, but model.num_layers is {model.num_layers},"
@@ -236,6 +239,12 @@ def resolve(experiment: NodeClassificationExperiment, dataset: GraphInfo) -> Nod
         loss=experiment.train.loss,
         partition=None if dataset.num_parts is None else experiment.partition,
     )
+
+
+def _features_of(asked: FeatureTransform | Literal["auto"], dataset: GraphInfo) -> FeatureTransform:
+    if asked != "auto":
+        return asked
+    return "standardised" if dataset.scales_differ else "as_stored"
 
 
 def refuse_other_form(features: FeatureTransform, dataset: GraphInfo) -> None:

@@ -94,6 +94,10 @@ def prepare(
         raw = replace(raw, features=_converted(raw, feature_dtype))
     raw = _with_types_as_asked(raw, typed=typed, reverse_relations=reverse_relations)
     store = write_store(raw, path)
+    if store.metadata.scales_differ:
+        _log.info(
+            "features: their columns are of unlike scale, so runs standardise them unless dataset.features=as_stored"
+        )
     for remark in _remarks_on_edges(store.metadata):
         _log.info(remark)
     counts = class_counts(store.labels, store.array("split"), store.metadata.num_classes)
