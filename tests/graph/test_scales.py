@@ -17,7 +17,7 @@ NORMAL = DRAW.normal(size=(500, 4))
         (NORMAL * [1, 1, 1, 9.0], False),
         (NORMAL * [1, 1, 1, 20.0], True),
         (NORMAL * [1, 1, 1, 0.01], True),
-        (NORMAL + [0, 0, 2000.0, 0], True),  # years
+        (NORMAL + np.array([0, 0, 2000.0, 0]), True),  # years
         (np.column_stack([NORMAL, np.full(500, 7.0)]), False),  # a constant column has no scale
         (DRAW.poisson([0.01, 3, 900], (500, 3)), False),  # counts
         ((DRAW.random((500, 6)) < 0.1).astype(float), False),  # marks
