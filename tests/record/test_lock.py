@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from waiting import HANG_S, wait_until
 
+from graphmill.base import exits
 from graphmill.record import lock
 from graphmill.record.lock import OwnedError, Owner, hold, owner_of
 
@@ -184,4 +185,38 @@ def test_a_lock_that_was_taken_over_is_not_removed(tmp_path, monkeypatch):
     with hold(tmp_path) as owner:
         other = owner.model_copy(update={"hostname": "elsewhere"})
         (tmp_path / lock.OWNER).write_text(other.model_dump_json())
+    assert owner_of(tmp_path) == other
+
+
+def test_an_owner_that_came_while_a_dead_one_was_looked_at_keeps_the_run(tmp_path, elsewhere, monkeypatch):
+    """Two saw the same dead owner; the other one has taken over by the time that this one may."""
+    dead, create = elsewhere(lock.STALE_S + 100), lock._create
+    other = dead.model_copy(update={"hostname": "a third", "pid": 4711})
+
+    def create_late(path: Path, owner: Owner) -> bool:
+        if path.name == lock._TAKEOVER:
+            (tmp_path / lock.OWNER).write_text(other.model_dump_json())
+        return create(path, owner)
+
+    monkeypatch.setattr(lock, "_create", create_late)
+    with pytest.raises(OwnedError), hold(tmp_path):
+        pass
+    assert owner_of(tmp_path) == other
+    assert not (tmp_path / lock._TAKEOVER).exists()
+
+
+def test_a_process_whose_lock_was_taken_over_ends_before_it_writes(tmp_path, failing_disk, source_environ):
+    environ = {**failing_disk(flock=NO_FLOCK), "PYTHONPATH": source_environ["PYTHONPATH"]}
+    quick = HOLD.replace("try:", "import graphmill.record.lock\ngraphmill.record.lock.BEAT_S = 0.1\ntry:", 1)
+    command = [sys.executable, "-c", quick, str(tmp_path), str(HANG_S)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ) as process:
+        try:
+            owner = Owner.model_validate_json(process.stdout.readline())
+            other = owner.model_copy(update={"hostname": "elsewhere"})
+            (tmp_path / "new").write_text(other.model_dump_json())
+            (tmp_path / "new").replace(tmp_path / lock.OWNER)  # there is an owner at every moment
+            assert process.wait(HANG_S) == exits.LOST_A_RANK
+            assert "taken over" in process.stderr.read()
+        finally:
+            process.kill()
     assert owner_of(tmp_path) == other
