@@ -86,3 +86,16 @@ def test_an_option_of_prepare_that_no_task_knows_names_the_nearest(graphmill, tm
     assert refused.code == 2
     assert "random_split is not a known key" in refused.err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("run_id", ["../../evil", "taken", "files", "taken/inner", "a/b/c/d", "", "a b"])
+def test_a_dry_run_refuses_a_place_that_the_run_is_refused(graphmill, toy, tmp_path, run_id):
+    (tmp_path / "logs" / "taken").mkdir(parents=True)
+    (tmp_path / "logs" / "taken" / "plan.json").write_text("{}")
+    (tmp_path / "logs" / "files").mkdir()
+    (tmp_path / "logs" / "files" / "notes.txt").write_text("mine")
+    before = fingerprint(tmp_path)
+    real, dry = (graphmill("train", toy, "--run-id", run_id, *more) for more in ((), ("--dry-run",)))
+    assert (dry.code, dry.err) == (2, real.err)
+    assert real.code == 2
+    assert fingerprint(tmp_path) == before

@@ -87,13 +87,15 @@ def launch(
     """
     from graphmill.cluster.launch.ssh.hosts import read_hosts
     from graphmill.cluster.launch.ssh.launch import Launch
-    from graphmill.record.run_folder import checked_run_id
+    from graphmill.record.run_folder import RunFolder
 
     overrides = with_short_flags(ctx, override or [])
     listed = read_hosts(hosts)
     folder = _run_to_resume(experiment, overrides, run_id, logs_root) if resume else None
     asked = None if resume else _experiment(experiment, overrides, listed)
-    name = "" if asked is None else checked_run_id(run_id or default_run_id(asked.name))
+    name = "" if asked is None else run_id or default_run_id(asked.name)
+    if asked is not None:
+        RunFolder.place_for(name, logs_root)
 
     def make_plan(machine: "MachineInfo") -> "Plan":
         from graphmill.cluster.launch.batch_size import BatchSizes
@@ -130,8 +132,6 @@ def launch(
         resume_with=resume_with,
     ).run()
     if not dry_run:
-        from graphmill.record.run_folder import RunFolder
-
         finish(folder or RunFolder(logs_root / name), code, resume_with=resume_with)
     elif code != exits.DONE:
         raise typer.Exit(code)

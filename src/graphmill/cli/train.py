@@ -88,14 +88,14 @@ def train(
 def _start(plan: "Plan", logs_root: Path, *, dry_run: bool) -> None:
     from graphmill.cluster.launch.check_model import refuse_unfit_model
     from graphmill.cluster.launch.run import start_run
-    from graphmill.record.run_folder import RunFolder, checked_run_id
+    from graphmill.record.run_folder import RunFolder
 
+    folder = RunFolder.place_for(plan.run_id, logs_root)
     if dry_run:
         refuse_unfit_model(plan)
         show_plan(plan, json=False)
         return
-    code = start_run(plan, logs_root=logs_root)
-    finish(RunFolder(logs_root / checked_run_id(plan.run_id)), code)
+    finish(folder, start_run(plan, logs_root=logs_root))
 
 
 def _extend(run: str | None, overrides: list[str], logs_root: Path, run_id: str | None, *, dry_run: bool) -> None:

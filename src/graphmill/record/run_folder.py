@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.files import fsync_folder, write_json, write_text
+from graphmill.base.json_text import parse_json
 from graphmill.base.reads import is_there, retried
 from graphmill.record.documents import Attempt, Outcome, SubmittedJob, json_of, read_document
 from graphmill.record.lines import append_line, complete_lines
@@ -54,15 +55,7 @@ class RunFolder(RunPaths):
         """Make the folder of a new run and write its plan. A folder that holds a run already is refused."""
         _ = plan.dataset.prepared_checksum  # a plan without its data cannot be trained
         refuse_missing_sources(plan.kind, plan.task, plan.sources)
-        folder = cls(root / checked_run_id(plan.run_id))
-        if folder.plan_path.exists():
-            raise UserError(
-                f"{folder.path} holds a run already",
-                fix=f"continue it with `graphmill train --resume {folder.path}`, or give another --run-id",
-            )
-        for parent in folder.path.relative_to(root).parents:
-            if (root / parent / PLAN_FILE).exists():
-                raise UserError(f"{root / parent} is a run, and a run cannot hold another", fix="give another --run-id")
+        folder = cls.place_for(plan.run_id, root)
         make_empty_folder(folder.path)
         if plan.init_from is not None:
             copy_initial_weights(plan.init_from, folder.initial_weights_path)
@@ -71,6 +64,22 @@ class RunFolder(RunPaths):
         if plan.memory_budget is not None:
             write_json(folder.memory_budget_path, plan.memory_budget.model_dump(mode="json"))
         write_text(folder.plan_path, plan_text(plan))
+        return folder
+
+    @classmethod
+    def place_for(cls, run_id: str, root: Path) -> "RunFolder":
+        """Where a new run would be made, of which nothing is written; `UserError` if it cannot be made there."""
+        folder = cls(root / checked_run_id(run_id))
+        if folder.plan_path.exists():
+            raise UserError(
+                f"{folder.path} holds a run already",
+                fix=f"continue it with `graphmill train --resume {folder.path}`, or give another --run-id",
+            )
+        for parent in folder.path.relative_to(root).parents:
+            if (root / parent / PLAN_FILE).exists():
+                raise UserError(f"{root / parent} is a run, and a run cannot hold another", fix="give another --run-id")
+        if folder.path.is_dir():
+            _refuse_other_files(folder.path)
         return folder
 
     @classmethod
@@ -98,7 +107,7 @@ class RunFolder(RunPaths):
     def _as_of_today(self, plan: bytes) -> bytes:
         """A plan.json of any version in the current form; what is not a JSON object is left for the model to refuse."""
         with suppress(ValueError):
-            document = json.loads(plan)
+            document = parse_json(plan)
             if isinstance(document, dict):
                 task = document.get("task")
                 refuse_foreign_kind(self.plan_path, task.get("kind") if isinstance(task, dict) else task, os.environ)
@@ -292,10 +301,14 @@ def make_empty_folder(path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
             path.mkdir()
-        if any(not _OF_A_KILLED_MAKER.fullmatch(child.name) for child in path.iterdir()):
-            raise UserError(f"{path} holds other files already", fix="give another --run-id, or another --logs-root")
+        _refuse_other_files(path)
         fsync_folder(path.parent)
     except OSError as error:
         raise UserError(
             f"the run folder {path} cannot be made: {error.strerror}", fix="give a --logs-root that you may write to"
         ) from None
+
+
+def _refuse_other_files(folder: Path) -> None:
+    if any(not _OF_A_KILLED_MAKER.fullmatch(child.name) for child in folder.iterdir()):
+        raise UserError(f"{folder} holds other files already", fix="give another --run-id, or another --logs-root")
