@@ -1,6 +1,5 @@
 """`baseline`: what methods that learn little or nothing score on prepared data."""
 
-import json as json_module
 import os
 import subprocess
 import tempfile
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphmill.base.errors import UserError
+from graphmill.base.json_text import parse_json
 from graphmill.base.python import python_m
 from graphmill.cli.options import DatasetRoot, Json, LogsRoot, resolved_dataset_root
 from graphmill.cli.progress import progress
@@ -106,11 +106,11 @@ def _scored(kind: "AnyKind", own: "TaskPlan") -> Iterator[tuple[str, dict[str, A
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as process:
             assert process.stdout is not None
             for line in process.stdout:
-                name = json_module.loads(line)["baseline"]
+                name = parse_json(line)["baseline"]
                 with progress(words[name]):
                     answer = process.stdout.readline()
                 if answer:
-                    yield name, json_module.loads(answer)
+                    yield name, parse_json(answer)
     if process.returncode:
         raise typer.Exit(process.returncode)
 

@@ -1,6 +1,5 @@
 """`evaluate` and `predict`: use the weights of a run, on its own data or on others."""
 
-import json as json_module
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from graphmill.base.errors import UserError
+from graphmill.base.json_text import parse_json
 from graphmill.base.names import nearest
 from graphmill.base.python import python_m
 from graphmill.cli.options import DatasetRoot, Json, LogsRoot
@@ -190,7 +190,7 @@ def _in_a_process(module: str, run: str, logs_root: Path, options: list[str]) ->
     if done.returncode:
         sys.stdout.write(done.stdout)
         raise typer.Exit(done.returncode)
-    facts: dict[str, Cell] = json_module.loads(done.stdout)
+    facts: dict[str, Cell] = parse_json(done.stdout)
     return facts
 
 

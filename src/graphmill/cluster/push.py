@@ -21,6 +21,7 @@ from typing import Any, Final, Literal
 import yaml
 
 from graphmill.base.errors import UserError
+from graphmill.base.json_text import parse_json
 from graphmill.cluster.jobs.own_code import find_modules
 from graphmill.cluster.remote import Source, failure, need_rsync, ssh_command, ssh_for_rsync
 
@@ -200,7 +201,7 @@ def _state(content: bytes, here: str | None, sent: str | None) -> State:
 
 def _record(text: str) -> dict[str, str]:
     try:
-        found = json.loads(text[text.index("{") :])
+        found = parse_json(text[text.index("{") :])
     except ValueError:
         return {}
     return {str(name): str(checksum) for name, checksum in found.items()} if isinstance(found, dict) else {}

@@ -1,7 +1,6 @@
 """Start a dev cluster from outside: for the time of one command, or until it is taken down."""
 
 import fcntl
-import json
 import os
 import signal
 import subprocess
@@ -15,6 +14,7 @@ from typing import Final
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_json
+from graphmill.base.json_text import parse_json
 from graphmill.base.python import python_m
 from graphmill.devcluster import control_groups
 from graphmill.devcluster.description import HOME, Description, environment
@@ -98,7 +98,7 @@ def down() -> bool:
 def running() -> Running | None:
     """The cluster that `up` brought up, while it is alive."""
     try:
-        said = json.loads((_state_folder() / "running.json").read_bytes())
+        said = parse_json((_state_folder() / "running.json").read_bytes())
         if _created(said["process"]) != said["created"]:  # the process id was reused since
             return None
         Path(f"/proc/{said['process']}/exe").readlink()  # fails for one that has ended and was not waited for
@@ -127,7 +127,7 @@ def _start(cluster: Description, folder: Path) -> Running:
         )  # fmt: skip
     os.close(report)
     with os.fdopen(told, "rb") as answer:
-        said = json.loads(answer.readline() or b'{"message": "the dev cluster ended while it came up", "fix": ""}')
+        said = parse_json(answer.readline() or b'{"message": "the dev cluster ended while it came up", "fix": ""}')
     if said is not None:
         process.wait()
         raise UserError(said["message"], fix=said["fix"] or f"read {folder / 'log'}")

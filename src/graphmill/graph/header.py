@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 import graphmill
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
+from graphmill.base.json_text import parse_json
 from graphmill.spec.kinds import all_kinds
 
 FILE_NAME: Final = "metadata.json"
@@ -141,13 +142,13 @@ def _read_json(path: Path) -> dict[str, Any]:
         num_bytes = path.stat().st_size
         if num_bytes > _MAX_BYTES:
             raise damaged(path, f"{num_bytes} bytes are too many for metadata (at most {_MAX_BYTES})")
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(
             f"{path.parent} holds no prepared data: it has no {FILE_NAME}",
             fix="prepare the dataset: graphmill prepare NAME (graphmill datasets lists the names)",
         ) from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise damaged(path, f"it cannot be read as JSON: {error}") from error
     if not isinstance(raw, dict):
         raise damaged(path, f"it holds a {type(raw).__name__}, not an object")

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, Self, TypeVar, overload
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError, model_validator
 
 from graphmill.base.errors import UserError
+from graphmill.base.json_text import parse_json
 from graphmill.record.lines import complete_lines, end_of_whole_lines
 
 
@@ -289,8 +290,8 @@ def last_event(path: Path) -> Event | None:
 
 def _typed(path: Path, number: int, line: str) -> Event:
     try:
-        fields = json.loads(line)
-    except json.JSONDecodeError:
+        fields = parse_json(line)
+    except ValueError:
         fields = None
     if not isinstance(fields, dict):
         raise UserError(f"{path}:{number}: not an event", fix=_FIX)

@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import replacing
+from graphmill.base.json_text import parse_json
 from graphmill.base.reads import retried
 from graphmill.record.documents import json_of
 from graphmill.record.manifest import Manifest, checkpoint_folders, file_checksum, in_words
@@ -222,7 +223,7 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= min(size - 8, _MAX_HEADER):
             raise ValueError("its first 8 bytes are not the length of a header")
-        header: dict[str, Any] = json.loads(file.read(length))
+        header: dict[str, Any] = parse_json(file.read(length))
     ends = [value["data_offsets"][1] for name, value in header.items() if name != "__metadata__"]
     if 8 + length + max(ends, default=0) != size:
         raise ValueError(f"it has {size} bytes, its header says {8 + length + max(ends, default=0)}")
@@ -237,7 +238,7 @@ def _entry(value: dict[str, Any]) -> TensorEntry:
 def _origin(metadata: dict[str, str]) -> tuple[Origin | None, str | None]:
     if METADATA_KEY not in metadata:
         return None, None
-    content = json.loads(metadata[METADATA_KEY])
+    content = parse_json(metadata[METADATA_KEY])
     if content["format"] != FORMAT:
         raise ValueError(f"its format is {content['format']!r}, this version reads {FORMAT!r}")
     try:

@@ -3,7 +3,6 @@
 What its columns mean is said by the page of the task (`predictions` of a `Kind`).
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from graphmill.base.errors import UserError
+from graphmill.base.json_text import parse_json
 from graphmill.spec.kinds import TASKS, find_kind
 from graphmill.spec.kinds.kind import ORIGIN, AnyKind
 
@@ -75,7 +75,7 @@ def open_predictions(path: Path, *, task: str | None = None) -> Predictions:
 
 def _parsed(text: str | None) -> dict[str, Any] | None:
     try:
-        origin = json.loads(text or "null")
+        origin = parse_json(text or "null")
     except ValueError:
         return None
     needed = {"task", "run", "dataset", "synthetic", "split"}

@@ -1,6 +1,5 @@
 """What `doctor` looks at: what is there, and what would fail. Torch is queried in a separate process."""
 
-import json
 import os
 import resource
 import shutil
@@ -12,6 +11,7 @@ from importlib import metadata, util
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from graphmill.base.json_text import parse_json
 from graphmill.base.python import python_c
 from graphmill.runtime.gpus import kernels_text, precisions_on
 from graphmill.runtime.machine import MachineInfo, free_disk_bytes, machine_info
@@ -145,7 +145,7 @@ def _ask_torch() -> tuple[dict[str, Any] | None, str]:
         return None, f"did not import within {_TORCH_TIMEOUT_S:.0f} s"
     if done.returncode:
         return None, f"does not import: {(done.stderr.strip().splitlines() or ['no message'])[-1]}"
-    facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    facts: dict[str, Any] = parse_json(done.stdout.splitlines()[-1])
     return facts, ""
 
 

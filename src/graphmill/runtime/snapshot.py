@@ -19,6 +19,7 @@ from typing import Final
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import replacing_folder
+from graphmill.base.json_text import parse_json
 from graphmill.base.reads import retried
 
 FOLDER: Final = ".code"  # in the logs root
@@ -44,7 +45,7 @@ def snapshot_in(environ: Mapping[str, str]) -> Snapshot | None:
     text = environ.get(VARIABLE)
     if not text:
         return None
-    found = json.loads(text)
+    found = parse_json(text)
     return Snapshot(found["sha256"], found["folder"], tuple(found["origins"]))
 
 
@@ -92,7 +93,7 @@ def damage(folder: Path) -> str | None:
         return f"{_LIST} is missing" if folder.is_dir() else "it is gone"
     if hashlib.sha256(text).hexdigest() != folder.name:
         return f"{_LIST} was changed"
-    known: dict[str, str] = json.loads(text)
+    known: dict[str, str] = parse_json(text)
     for name, checksum in known.items():
         try:
             content = retried(folder / name, Path.read_bytes)
@@ -134,7 +135,7 @@ def _refuse_others(folder: Path, here: list[str]) -> None:
 
     A folder without `__init__.py` is a package only where no other is called so, here as anywhere in Python.
     """
-    for name in sorted({_top(path) for path in json.loads((folder / _LIST).read_bytes())}):
+    for name in sorted({_top(path) for path in parse_json((folder / _LIST).read_bytes())}):
         wanted = PathFinder.find_spec(name, here)
         loaded = getattr(sys.modules.get(name), "__spec__", None)
         found = loaded or importlib.util.find_spec(name)

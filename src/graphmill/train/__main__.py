@@ -15,6 +15,7 @@ if __name__ == "__main__":  # before anything else is imported: torchrun, or who
 
 import os
 
+from graphmill.base.json_text import parse_json
 from graphmill.base.messages import hush_torch
 from graphmill.runtime.stop import end_when_interrupted
 
@@ -115,7 +116,7 @@ def _agreed(command: Command | None, rank: Rank, store: Store | None) -> Command
         shared.set("command", json.dumps(asdict(command)))
         shared.wait([f"heard by {other}" for other in range(1, rank.world_size)])  # rank 0 may be the store's host
         return command
-    heard = Command(**json.loads(shared.get("command")))
+    heard = Command(**parse_json(shared.get("command")))
     shared.set(f"heard by {rank.rank}", "")
     return heard
 

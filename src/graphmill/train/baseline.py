@@ -15,6 +15,7 @@ import torch
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
+from graphmill.base.json_text import parse_json
 from graphmill.base.messages import show_messages
 from graphmill.runtime.machine import machine_info
 from graphmill.spec.kinds import find_kind
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     show_messages()
     torch.set_num_threads(machine_info().num_cores)
-    section = json.loads(options.section.read_bytes())
+    section = parse_json(options.section.read_bytes())
     kind = find_kind(section["kind"])
     own = kind.plan.model_validate(section)
     try:

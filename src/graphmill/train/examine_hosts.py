@@ -27,6 +27,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
+from graphmill.base.json_text import parse_json
 from graphmill.base.messages import show_messages
 from graphmill.diagnose.hosts.facts import AllReduce, Gpu, HostFacts, Link
 from graphmill.diagnose.hosts.folders import look_at
@@ -190,7 +191,7 @@ def _met(store: TCPStore, rank: Rank, me: Member) -> list[Member]:
         arrived = [number for number in range(rank.world_size) if _has(store, f"arrived/{number}", until)]
         store.set("members", json.dumps(arrived))
     store.wait(["members"], timedelta(seconds=2 * _MEET_WITHIN_S))
-    texts = [json.loads(store.get(f"arrived/{number}")) for number in json.loads(store.get("members"))]
+    texts = [parse_json(store.get(f"arrived/{number}")) for number in parse_json(store.get("members"))]
     return [Member(**{**text, "endpoint": Endpoint(**text["endpoint"])}) for text in texts]
 
 
@@ -271,7 +272,7 @@ def _hand_over(facts: HostFacts, store: TCPStore, rank: Rank, folder: Path) -> N
         if rank.rank != 0:
             return
         until = time.monotonic() + _ROUND_WITHIN_S
-        for number in json.loads(store.get("members")):
+        for number in parse_json(store.get("members")):
             if _has(store, f"facts/{number}", until) and not _path(folder, number).exists():
                 _write(HostFacts.model_validate_json(store.get(f"facts/{number}")), folder)
     except (OSError, RuntimeError) as error:

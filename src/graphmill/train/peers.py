@@ -15,6 +15,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from graphmill.base.errors import UserError
+from graphmill.base.json_text import parse_json
 from graphmill.runtime.code import code_checksum
 from graphmill.runtime.machine import host_name
 from graphmill.runtime.network import interface_towards, refuse_unknown_interface
@@ -86,7 +87,7 @@ def exchange_peer_info(store: Store, rank: Rank, environ: Mapping[str, str], run
     mine = PeerInfo(hostname=host_name(environ), code=code_checksum(), torch=torch.__version__, python=python)
     shared.set(str(rank.rank), json.dumps(asdict(mine)))
     texts = shared.multi_get([str(number) for number in range(rank.world_size)])
-    peers = [PeerInfo(**json.loads(text)) for text in texts]
+    peers = [PeerInfo(**parse_json(text)) for text in texts]
     for field in ("code", "torch", "python"):
         _refuse_differences(field, peers)
     return [peer.hostname for peer in peers]

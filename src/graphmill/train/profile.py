@@ -3,7 +3,6 @@
 Nothing that is computed changes. All ranks count the same steps, so they begin, and write, together.
 """
 
-import json
 import logging
 import os
 import platform
@@ -25,6 +24,7 @@ from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from graphmill import __version__
 from graphmill.base.files import write_text
+from graphmill.base.json_text import parse_json
 from graphmill.base.reads import is_there, retried
 from graphmill.record.phases import (
     MERGED_FILE,
@@ -243,7 +243,7 @@ class StepProfile:
     def _trace(self, raw: Path, *, rank: int, host: str, thread: int) -> Trace | None:
         if raw.stat().st_size > _UNREAD * self.asked.max_mib * MIB:
             return None
-        written = json.loads(raw.read_bytes())
+        written = parse_json(raw.read_bytes())
         return trace_of(written, self._spans, self._threads, rank=rank, host=host, zero=self._zero, thread=thread)
 
     def _unread(self, raw: Path) -> str:

@@ -1,6 +1,5 @@
 """Slurm's accounting of a run's jobs: from sacct if it answers, else from what the epilog recorded."""
 
-import json
 import re
 import time
 from collections.abc import Iterable, Mapping
@@ -9,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from graphmill.base.errors import UserError
+from graphmill.base.json_text import parse_json
 from graphmill.record.run_folder import RunFolder
 from graphmill.slurm.accounting import ask_for_rows
 from graphmill.slurm.commands import SlurmError, is_job_id
@@ -105,7 +105,7 @@ def _ended_just_now(folder: RunFolder) -> bool:
 def read_accounts(content: bytes) -> list[Accounted]:
     """The entries of a sacct.json: rows of sacct by column name. `UserError` if it is not one."""
     try:
-        return from_rows(dict(row) for row in json.loads(content))
+        return from_rows(dict(row) for row in parse_json(content))
     except (ValueError, TypeError, KeyError) as error:
         raise UserError(
             f"sacct.json is damaged: {in_a_line(error)}", fix="write it again: python -m graphmill.diagnose.epilog RUN"

@@ -1,12 +1,12 @@
 """Are the checkpoints whole, and is the last one what the run ended with?"""
 
-import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from graphmill.base.errors import UnreadableError
+from graphmill.base.json_text import parse_json
 from graphmill.record.documents import Outcome
 from graphmill.record.manifest import MANIFEST, Manifest, file_checksum
 from graphmill.record.run_folder import RunFolder
@@ -92,7 +92,7 @@ def _header_problem(path: Path) -> Iterator[str]:
         if length > min(size, _MAX_HEADER):
             yield f"{path.name} is not a safetensors file"
             return
-        header: Any = json.loads(file.read(length))
+        header: Any = parse_json(file.read(length))
     ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
     if 8 + length + max(ends, default=0) != size:
         yield f"{path.name} has {size} bytes, but its header says {8 + length + max(ends, default=0)}"

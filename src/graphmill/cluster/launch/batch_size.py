@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from graphmill.base.amounts import gib, mib_of
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_json
+from graphmill.base.json_text import parse_json
 from graphmill.base.python import python_m
 from graphmill.record.run_folder import plan_text
 from graphmill.spec.batch import BatchSpec, GraphBatchSpec, GraphSizes, Sizing
@@ -259,7 +260,7 @@ class _Search:
         if child.returncode in (_OUT_OF_MEMORY if limit_mib is None else _AT_A_LIMIT):
             return {"peak_mib": None, "limit_mib": limit_mib, "num_steps": 0, "wall_s": 0.0}
         last = child.stdout.splitlines()[-1] if child.stdout.strip() else ""
-        found: dict[str, Any] = json.loads(last) if last.startswith("{") else {}
+        found: dict[str, Any] = parse_json(last) if last.startswith("{") else {}
         if "error" in found:
             raise UserError(**found["error"])
         if not found:

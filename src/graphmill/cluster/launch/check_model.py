@@ -1,6 +1,5 @@
 """Try user-defined models and losses on a made-up batch before anything is made or submitted, in another process."""
 
-import json
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,6 +7,7 @@ from pathlib import Path
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
+from graphmill.base.json_text import parse_json
 from graphmill.base.python import python_m
 from graphmill.config.problems import Problem
 from graphmill.record.run_folder import plan_text
@@ -60,4 +60,4 @@ def _tried(texts: Sequence[str], names: str, environ: Mapping[str, str] | None) 
             f"{names} could not be tried (exit status {child.returncode}); the error is above", fix="correct the code"
         )
     last = child.stdout.splitlines()[-1]  # the model's own code may print, too
-    return [None if problem is None else UserError(**problem) for problem in json.loads(last)]
+    return [None if problem is None else UserError(**problem) for problem in parse_json(last)]

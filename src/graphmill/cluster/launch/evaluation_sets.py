@@ -6,7 +6,6 @@ stage whose validation split was evaluated; the test split is read at the end of
 
 import csv
 import io
-import json
 import logging
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from typing import Any, Final
 from graphmill.base import exits
 from graphmill.base.errors import AbsentDataError, UserError
 from graphmill.base.files import write_text
+from graphmill.base.json_text import parse_json
 from graphmill.base.python import as_module
 from graphmill.cluster.launch.pipeline import NEW, PlanOf, Stages
 from graphmill.record.find_weights import weights_of
@@ -122,7 +122,7 @@ def _run(folder: RunFolder, plans: list[Path], python: Sequence[str]) -> list[di
             f"evaluating {folder.path} failed with exit status {child.returncode}; the error is above",
             fix="run the pipeline again, or set evaluate_on: own",
         )
-    found: list[dict[str, Any]] = json.loads(child.stdout)
+    found: list[dict[str, Any]] = parse_json(child.stdout)
     return found
 
 

@@ -5,7 +5,6 @@ measured and the name of the host: the same stage is not measured twice.
 """
 
 import hashlib
-import json
 import logging
 import math
 import socket
@@ -21,6 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_json
+from graphmill.base.json_text import parse_json
 from graphmill.base.python import python_m
 from graphmill.cluster.launch.pipeline import DONE, NEW, Stages
 from graphmill.cluster.launch.trial import Trial, num_checkpoints, num_evaluations
@@ -62,7 +62,7 @@ class Measurements:
         self._known: dict[str, Any] = {}
         if self._path.exists():
             try:
-                self._known = json.loads(self._path.read_bytes())
+                self._known = parse_json(self._path.read_bytes())
             except ValueError:
                 raise UserError(f"{self._path} is damaged", fix="remove it: stages are measured again") from None
 
@@ -176,7 +176,7 @@ def _trial(plan: Plan, steps: int) -> dict[str, Any]:
             f"the trial of {plan.run_id} failed with exit status {child.returncode}; the error is above",
             fix="correct it, or measure nothing: `graphmill pipeline submit` with --trial 0",
         )
-    values: dict[str, Any] = json.loads(child.stdout)
+    values: dict[str, Any] = parse_json(child.stdout)
     return values
 
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import remove_leftovers, replacing
+from graphmill.base.json_text import parse_json
 from graphmill.graph.sampled import Sampled
 from graphmill.sample.presampled.packing import Form, num_bytes_of, packed, unpacked
 
@@ -65,7 +66,7 @@ class EpochHeader:
         try:
             with path.open("rb") as file:
                 opening = file.read(len(MAGIC) + _LENGTH.size)
-                known = json.loads(file.read(min(_LENGTH.unpack(opening[len(MAGIC) :])[0], _MOST_HEADER_BYTES)))
+                known = parse_json(file.read(min(_LENGTH.unpack(opening[len(MAGIC) :])[0], _MOST_HEADER_BYTES)))
             return cls(**{**known, "form": Form.from_text(known["form"])})
         except (struct.error, ValueError, TypeError, KeyError):
             raise damaged(path, "its header cannot be read") from None

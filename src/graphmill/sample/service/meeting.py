@@ -11,6 +11,7 @@ from typing import Final
 
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
+from graphmill.base.json_text import parse_json
 from graphmill.sample.service.link import Link
 from graphmill.sample.service.memory import SharedMemory
 
@@ -51,7 +52,7 @@ def wait_for_trainers(
 
 def find_sampler(store: Store, sampler: int, trainer: int, name: str, prefetch: int) -> Link:
     """A trainer's end, of the sampler called `name` that serves it."""
-    offer = json.loads(_shared(store).get(f"sampler {sampler}"))
+    offer = parse_json(_shared(store).get(f"sampler {sampler}"))
     is_near = offer["place"] == _place()
     if is_near:
         channel = socket.socket(socket.AF_UNIX)

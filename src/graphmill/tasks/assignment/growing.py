@@ -5,7 +5,6 @@ replaced when they are on the disk; whatever they hold beyond that is cut off be
 """
 
 import io
-import json
 import os
 import shutil
 import time
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from graphmill.base.files import write_json
+from graphmill.base.json_text import parse_json
 from graphmill.graph.arrays import record_of
 from graphmill.graph.header import ArrayRecord
 from graphmill.tasks.assignment.instance import NO_SEQUENCE, Instance
@@ -213,7 +213,7 @@ def start_anew(folder: Path) -> None:
 def read_json(path: Path) -> Mapping[str, Any] | None:
     """The object in a file of ours; None: it is not there, or not whole."""
     try:
-        found: Mapping[str, Any] = json.loads(path.read_bytes())
+        found: Mapping[str, Any] = parse_json(path.read_bytes())
     except (OSError, ValueError):
         return None
     return found

@@ -3,7 +3,6 @@
 import gzip
 import io
 import itertools
-import json
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
+from graphmill.base.json_text import parse_json
 from graphmill.tasks.intrusion.decode import hex_bytes
 from graphmill.tasks.intrusion.frames import EXTENDED, LATE, Frames, Problems, joined
 from graphmill.tasks.intrusion.layouts import LAYOUTS, Layout
@@ -224,9 +224,9 @@ def road_attacks(path: Path) -> dict[str, Attack | None]:
     `UserError` if it is not such a file.
     """
     try:
-        captures = json.loads(path.read_text(encoding="utf-8"))
+        captures = parse_json(path.read_text(encoding="utf-8"))
         return {str(name): _attack(facts) for name, facts in cast("dict[str, dict[str, Any]]", captures).items()}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(
             f"{path} is not a metadata file of ROAD: {type(error).__name__}: {error}",
             fix="give the capture_metadata.json that lies beside the captures",

@@ -42,6 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
+from graphmill.base.json_text import parse_json
 
 SCRIPT_VERSION = 1  # raise it when the same lists would give another file
 SUITES = ("bullseye", "bookworm", "trixie", "sid")  # oldest first
@@ -384,7 +385,7 @@ def _unpack(content: bytes) -> DebianPackages:
         labels=arrays["labels"].astype(np.int64),
         class_names=tuple(texts["class_names"].split("\n")),
         split=arrays["split"].astype(np.int8),
-        metadata=json.loads(texts["metadata"]),
+        metadata=parse_json(texts["metadata"]),
     )
     if problem := next(_find_problems(data), None):
         raise ValueError(problem)

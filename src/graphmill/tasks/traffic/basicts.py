@@ -4,7 +4,6 @@ Channel 0 is what is read; channels named "time of day" and "day of week" are th
 The dates are not in the files.
 """
 
-import json
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.base.errors import UserError
+from graphmill.base.json_text import parse_json
 
 _log = logging.getLogger(__name__)
 
@@ -55,13 +55,13 @@ def read_basicts(folder: Path) -> BasicTs:
 def _described(path: Path) -> tuple[tuple[int, int, int], int, list[str]]:
     """Shape, seconds between rows, names of the channels."""
     try:
-        said: Any = json.loads(path.read_text(encoding="utf-8")) if path.stat().st_size <= _MAX_BYTES else {}
+        said: Any = parse_json(path.read_text(encoding="utf-8")) if path.stat().st_size <= _MAX_BYTES else {}
         shape, minutes, names = (said[key] for key in _KEYS)
         steps, sensors, channels = (int(extent) for extent in shape)
         interval_s = round(float(minutes) * 60)
     except KeyError as error:
         raise UserError(f"{path} lacks {error}", fix=_FIX) from None
-    except (OSError, ValueError, TypeError, RecursionError, OverflowError) as error:
+    except (OSError, ValueError, TypeError, OverflowError) as error:
         raise UserError(f"{path} cannot be read: {error}", fix=_FIX) from None
     if min(steps, sensors, channels, interval_s) < 1 or len(names) != channels:
         raise UserError(f"{path}: {len(names)} channels are named, and the shape is {shape}", fix=_FIX)

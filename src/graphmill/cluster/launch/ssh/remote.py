@@ -8,7 +8,6 @@ One thread, and nothing in it blocks: ranks write their output to their logs, an
 """
 
 import contextlib
-import json
 import os
 import select
 import signal
@@ -24,6 +23,7 @@ from typing import Final
 
 import graphmill
 from graphmill.base.errors import UserError
+from graphmill.base.json_text import parse_json
 from graphmill.base.python import python_m
 from graphmill.cluster.launch.local import WORKER, reserved_port, shared_environment
 from graphmill.cluster.launch.rank_process import RankExit, RankProcess
@@ -89,7 +89,7 @@ def _enter_environment() -> int:
         if not byte:
             return LOST
         line += byte
-    environ = {**os.environ, **{str(name): str(value) for name, value in json.loads(line).items()}}
+    environ = {**os.environ, **{str(name): str(value) for name, value in parse_json(line).items()}}
     return os.execve(sys.executable, python_m(__spec__.name, _READY), environ)
 
 
