@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
+from graphmill.base.foreign import printable
+
 _about: ContextVar[str] = ContextVar("about", default="")
 _OURS: Final = ("graphmill", "__main__")  # a module of ours that is run with `python -m` is called __main__
 
@@ -33,7 +35,7 @@ class _Formatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         level = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
-        return f"{self._prefix}{_about.get()}{level}{super().format(record)}"
+        return f"{self._prefix}{_about.get()}{level}{printable(super().format(record))}"
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """`logs`: what a rank, or the script of a job, printed."""
 
+import re
 import sys
 import time
 from collections import deque
@@ -9,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
 import typer
 
 from graphmill.base.errors import UserError
+from graphmill.base.foreign import printable
 from graphmill.cli.options import LogsRoot
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 _READ_EVERY_S: Final = 0.5
 _LOOK_EVERY_S: Final = 5.0  # Slurm is queried no more often
 _CHUNK: Final = 1 << 20
+_COLOUR: Final = re.compile(r"(\x1b\[[0-9;]*m|\r)")
 
 
 def register(app: typer.Typer) -> None:
@@ -61,6 +64,7 @@ def logs(
     """Print the log of a run: of rank 0, of another rank, or of its job; or what a command printed (submit --run).
 
     A log goes on over all attempts of its run; with --follow a run that waits for its next job is waited for.
+    Byte for byte into a file or another program; a terminal gets its control characters, but for colours, spelled out.
 
     \b
     Example:
@@ -83,7 +87,7 @@ def logs(
             raise UserError(
                 "--layout shows all records of a run", fix="leave out --follow, --job, --rank, --sampler and --lines"
             )
-        sys.stdout.write(as_text(found[0], layout))
+        sys.stdout.write(printable(as_text(found[0], layout)))
         return
     if sampler is not None and (rank or job):
         raise UserError("--sampler names one log, and --rank or --job another", fix="leave out one of them")
@@ -139,16 +143,24 @@ def _copy(path: Path, lines: int | None) -> int:
         if lines is None:
             return _rest(file)
         kept = deque(file, maxlen=lines)
-        sys.stdout.buffer.write(b"".join(kept))
-        sys.stdout.buffer.flush()
+        _write(b"".join(kept))
         return file.tell()
 
 
 def _rest(file: IO[bytes]) -> int:
     while chunk := file.read(_CHUNK):
-        sys.stdout.buffer.write(chunk)
-    sys.stdout.buffer.flush()
+        _write(chunk)
     return file.tell()
+
+
+def _write(content: bytes) -> None:
+    """Print what others wrote: as it is, but on a terminal, which would obey it."""
+    if sys.stdout.isatty():
+        parts = _COLOUR.split(content.decode("utf-8", errors="replace"))
+        shown = (part if index % 2 else printable(part) for index, part in enumerate(parts))
+        content = "".join(shown).encode()
+    sys.stdout.buffer.write(content)
+    sys.stdout.buffer.flush()
 
 
 def _follow(run: "RunFolder", whose: _Whose, *, job: bool, lines: int | None, watcher: "Watcher") -> None:

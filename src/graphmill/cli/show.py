@@ -3,19 +3,22 @@
 import dataclasses
 import json
 import math
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from graphmill.base.cells import Cell, cell_text, is_numeric
+from graphmill.base.foreign import in_one_line, without_advice
 
 __all__ = ["Cell", "plain", "print_facts", "print_json", "print_line", "print_table"]
 
 
 def print_json(value: Any) -> None:  # noqa: ANN401  # whatever `plain` can turn into JSON
     """One JSON document on standard output."""
-    sys.stdout.write(json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    text = json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False)
+    sys.stdout.write(_UNPRINTABLE.sub(lambda found: json.dumps(found[0])[1:-1], text) + "\n")
 
 
 def plain(value: Any) -> Any:  # noqa: ANN401  # models, dataclasses, paths and what they hold
@@ -35,7 +38,7 @@ def plain(value: Any) -> Any:  # noqa: ANN401  # models, dataclasses, paths and 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, title: str = "") -> None:
     """A table: drawn on a terminal, else columns of plain text that are never cut."""
-    texts = [[cell_text(cell) for cell in row] for row in rows]
+    texts = [[in_one_line(cell_text(cell)) for cell in row] for row in rows]
     numeric = [is_numeric([row[column] for row in rows]) for column in range(len(columns))]
     if sys.stdout.isatty():
         _print_drawn(columns, texts, numeric, title)
@@ -55,12 +58,12 @@ def print_facts(facts: Sequence[tuple[str, Cell]], *, title: str = "") -> None:
     if title:
         print_line(title)
     for name, value in facts:
-        sys.stdout.write(f"  {name.ljust(width)}  {cell_text(value)}\n")
+        sys.stdout.write(f"  {name.ljust(width)}  {in_one_line(cell_text(value))}\n")
 
 
 def print_line(text: str) -> None:
     """One line on standard output, at once: a log shows it when it happens."""
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(without_advice(text) + "\n")
     sys.stdout.flush()
 
 
@@ -82,5 +85,7 @@ def _print_drawn(columns: Sequence[str], texts: Sequence[Sequence[str]], numeric
     console.print(fitting(table, console))
 
 
+# what JSON lets through
+_UNPRINTABLE = re.compile(r"[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _WHOLE_NAME = 40  # characters of a name that is not broken, so that it can be copied; numbers never are
 _STYLES = {"ok": "green", "done": "green", "warn": "yellow", "fail": "bold red", "failed": "bold red"}

@@ -10,6 +10,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from graphmill.base import exits
 from graphmill.base.errors import UnreadableError, UserError
+from graphmill.base.foreign import printable, without_advice
 from graphmill.base.messages import show_messages
 from graphmill.spec.flags import SHORT_FLAGS, ShortFlags, split_short_flags, unknown_flag
 
@@ -87,9 +88,9 @@ def short_flags_text() -> str:
 def tell_error(error: UserError) -> None:
     """Print what clashes, then what to type: on standard error, in colour on a terminal."""
     typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
-    typer.echo(error.message, err=True)
+    typer.echo(without_advice(error.message), err=True)
     typer.secho("  → ", fg="green", bold=True, err=True, nl=False)
-    typer.echo(error.fix, err=True)
+    typer.echo(printable(error.fix), err=True)
 
 
 def tell_bug() -> None:

@@ -11,6 +11,7 @@ import typer
 
 from graphmill.base import exits
 from graphmill.base.amounts import shown_clock
+from graphmill.base.foreign import in_one_line
 from graphmill.cli.options import Json, LogsRoot
 from graphmill.cli.show import print_json, print_line
 from graphmill.cli.tree import INTERRUPTED
@@ -169,16 +170,16 @@ def drawn(views: "Sequence[RunView]", troubles: Sequence[str], console: "Console
     room = max(3, height - 8 - len(troubles))
     shown = _most_telling(views, room)
     for view in shown:
-        cells = [Text(cell) for cell in _cells(view)]
+        cells = [Text(in_one_line(cell)) for cell in _cells(view)]
         cells[2].stylize(_STYLES.get(view.state, "bold red"))
         table.add_row(*cells)
     below = [Text(f"… and {len(views) - len(shown)} more")] if len(shown) < len(views) else []
     notes = _notes(shown)
-    below += [Text(note) for note in notes[: max(0, room - len(shown))]]
+    below += [Text(in_one_line(note)) for note in notes[: max(0, room - len(shown))]]
     if len(views) == 1 and views[0].log is not None:
-        below += [Text(f"\n{views[0].log}", style="dim")]
+        below += [Text(""), Text(in_one_line(str(views[0].log)), style="dim")]
         below += [Text(line, overflow="ellipsis", no_wrap=True) for line in tail(views[0].log, _MAX_TAIL)]
-    below += [Text(f"{trouble}; it is asked again", style="yellow") for trouble in troubles]
+    below += [Text(f"{in_one_line(trouble)}; it is asked again", style="yellow") for trouble in troubles]
     below.append(Text(f"{time.strftime('%H:%M:%S')}  Ctrl-C ends the watching, not the runs", style="dim"))
     return Group(fitting(table, console), *below)
 
@@ -237,7 +238,7 @@ def plain_line(view: "RunView") -> str:
         words += [f"{progress.seeds_per_s:,.0f} {progress.seeds_are}/s"] if progress.seeds_per_s is not None else []
         words += [f"{progress.peak_rss_mib:,.0f} MiB"] if progress.peak_rss_mib is not None else []
     words.append(f"[{view.source}]")
-    return "  ".join(words)
+    return in_one_line("  ".join(words))
 
 
 def clock(elapsed_s: float | None, limit_s: float | None) -> str:

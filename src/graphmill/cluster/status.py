@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from graphmill.base.errors import UnreadableError, UserError
+from graphmill.base.foreign import quoted
 from graphmill.cluster.launch.local_process import launcher_of
 from graphmill.record.attempts import code_changes
 from graphmill.record.documents import Outcome, SubmittedJob
@@ -325,8 +326,7 @@ def tail(path: Path, num_lines: int) -> list[str]:
     except OSError:
         return []
     lines = [line.rstrip().rsplit("\r", 1)[-1] for line in text.split("\n")]
-    printable = ["".join(c if c.isprintable() else " " for c in line) for line in lines if line.strip()]
-    return printable[-num_lines:]
+    return [quoted(line) for line in lines if line.strip()][-num_lines:]
 
 
 def _hosts(folder: RunFolder, reading: JobReading | None) -> str:

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from graphmill.base import exits
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.files import write_json, write_text
+from graphmill.base.foreign import printable
 from graphmill.base.messages import show_messages
 from graphmill.diagnose.advice import Advice, JobUsage, advise
 from graphmill.diagnose.bottleneck import Finding, find_bottleneck
@@ -323,7 +324,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = RunFolder.open(options.run)
         known = [attempt.job_id for attempt in folder.attempts() if attempt.job_id]
         job_id = options.job or os.environ.get("SLURM_JOB_ID") or (known[-1] if known else None)
-        sys.stdout.write(epilog_text(write_epilog(folder, job_id)))
+        sys.stdout.write(printable(epilog_text(write_epilog(folder, job_id))))
     except UserError as error:
         _log.error(f"{error}")
         return exits.BAD_REQUEST

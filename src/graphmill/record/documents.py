@@ -1,18 +1,21 @@
 """What a run folder keeps as JSON of its starts, its jobs and its end, and how such a document is read."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from graphmill.base.errors import UserError
+from graphmill.base.foreign import quoted
+from graphmill.base.json_text import parse_json
 from graphmill.base.reads import retried
 from graphmill.record.endings import EndingName
 from graphmill.spec.world import World
 
 M = TypeVar("M", bound=BaseModel)
+Quoted = Annotated[str, AfterValidator(quoted)]
+"""A text that others may have written, and that stands in messages."""
 
 
 BaselineScores = dict[str, dict[str, dict[str, float]]]
@@ -33,9 +36,9 @@ class Outcome(BaseModel):
     baselines: BaselineScores = Field({}, description="measures of baselines on the validation and the test split")
     best: dict[str, float | int] | None = Field(None, description="measures on the validation split, and their epoch")
     wall_s: float = Field(description="of this attempt")
-    message: str = ""
+    message: Quoted = ""
     stopped_early: bool = Field(False, description="done before the planned end: the measure no longer improved")
-    elastic: str = Field("", description="which ranks did which steps, where not all had the planned number of them")
+    elastic: Quoted = Field("", description="which ranks did which steps, where not all had the planned number of them")
 
 
 class Attempt(BaseModel):
@@ -44,11 +47,11 @@ class Attempt(BaseModel):
     model_config = ConfigDict(frozen=True, defer_build=True)
 
     time: float = Field(description="Unix time, s")
-    hostname: str
+    hostname: Quoted
     pid: int = Field(description="of the launcher")
     resumed: bool
     command: tuple[str, ...]
-    job_id: str = Field("", description="the scheduler's, where there is one")
+    job_id: Quoted = Field("", description="the scheduler's, where there is one")
     code: str = Field("", description="checksum of graphmill's own files; empty: an older version began it")
     own_code: str = Field("", description="SHA-256 of the copy that the user's code is imported from; empty: none")
     steps_saved: int = Field(0, description="steps of each rank in the checkpoint that it began with")
@@ -60,9 +63,9 @@ class SubmittedJob(BaseModel):
 
     model_config = ConfigDict(frozen=True, defer_build=True)
 
-    job_id: str = Field(description="as Slurm says it: 17, or 17_3 for a task of an array")
+    job_id: Quoted = Field(description="as Slurm says it: 17, or 17_3 for a task of an array")
     time: float = Field(description="Unix time, s")
-    cluster: str = Field("", description="name of the cluster, if sbatch printed one")
+    cluster: Quoted = Field("", description="name of the cluster, if sbatch printed one")
     how: Literal["submit", "requeue", "resubmit"] = "submit"
 
     @field_validator("how", mode="before")
@@ -70,7 +73,7 @@ class SubmittedJob(BaseModel):
     def _as_called_now(cls, how: str) -> str:
         return "resubmit" if how == "follow_up" else how  # as runs of 0.1.0 call it
 
-    dependency: str = Field("", description="what the job waits for: sbatch's --dependency")
+    dependency: Quoted = Field("", description="what the job waits for: sbatch's --dependency")
     changes: tuple[str, ...] = Field((), description="what it asks for otherwise than the run's job before it")
     side_by_side: int = Field(1, description="runs that share the job, this one included")
 
@@ -86,7 +89,7 @@ class Pulled(BaseModel):
 
 def json_of(document: BaseModel) -> Any:  # noqa: ANN401  # any JSON value
     """What JSON carries of it: a float that is no number as text, where the model says so."""
-    return json.loads(document.model_dump_json())
+    return parse_json(document.model_dump_json())
 
 
 def read_document(path: Path, model: type[M], fix: str, upgrade: Callable[[bytes], bytes] = bytes) -> M:
@@ -102,4 +105,6 @@ def read_document(path: Path, model: type[M], fix: str, upgrade: Callable[[bytes
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise UserError(f"{path} is damaged: {where + ': ' if where else ''}{first['msg']}", fix=fix) from None
+        raise UserError(
+            f"{path} is damaged: {quoted((where + ': ' if where else '') + first['msg'])}", fix=fix
+        ) from None

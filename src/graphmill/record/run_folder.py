@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.files import fsync_folder, write_json, write_text
+from graphmill.base.foreign import quoted
 from graphmill.base.json_text import parse_json
 from graphmill.base.reads import is_there, retried
 from graphmill.record.documents import Attempt, Outcome, SubmittedJob, json_of, read_document
@@ -102,7 +103,13 @@ class RunFolder(RunPaths):
     def read_plan(self) -> Plan:
         """The plan of this run."""
         fix = "the run cannot be continued without it; start a new one"
-        return read_document(self.plan_path, Plan, fix, upgrade=self._as_of_today)
+        plan = read_document(self.plan_path, Plan, fix, upgrade=self._as_of_today)
+        for name in (plan.name, plan.run_id, plan.dataset.name, plan.dataset.path):
+            if quoted(name) != name:  # they stand in messages and tables
+                raise UserError(
+                    f"{self.plan_path} is damaged: {name!r} is not one line without control characters", fix=fix
+                )
+        return plan
 
     def _as_of_today(self, plan: bytes) -> bytes:
         """A plan.json of any version in the current form; what is not a JSON object is left for the model to refuse."""

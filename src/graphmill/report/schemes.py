@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from graphmill.base.errors import UserError
+from graphmill.base.foreign import in_one_line
 from graphmill.record.run_folder import RunFolder, checked_run_id
 from graphmill.report.configurations import CONFIGURATION, PREFIX, short_names, varied_columns
 from graphmill.report.curves import Variant, variant_order
@@ -174,7 +175,7 @@ def _table(rows: Sequence[SchemeRow], dataset: str | None) -> Table:
     names = short_names([key.removeprefix(PREFIX) for key in keys])
     numbers: list[tuple[str, list[str]]] = [
         *((f"\n{name}", [_chosen(row.varied[key]) for row in rows]) for key, name in zip(keys, names, strict=True)),
-        ("payload", [row.payload or "" for row in rows] if len({row.payload for row in rows}) > 1 else []),
+        ("payload", [_chosen(row.payload or "") for row in rows] if len({row.payload for row in rows}) > 1 else []),
         ("ranks", [_count(row.world_size) for row in rows] if len({row.world_size for row in rows}) > 1 else []),
         ("k", [_count(row.k) for row in rows]),
         ("runs", [_count(row.num_runs) for row in rows] if len({row.num_runs for row in rows}) > 1 else []),
@@ -206,12 +207,12 @@ def _table(rows: Sequence[SchemeRow], dataset: str | None) -> Table:
     schemes = [row.scheme for row in rows]
     for place, cells in enumerate(zip(*(cells for _, cells in filled), strict=True)):
         is_first = place == 0 or schemes[place - 1] != schemes[place]
-        table.add_row(short_scheme(schemes[place]) if is_first else "", *cells)
+        table.add_row(_chosen(short_scheme(schemes[place])) if is_first else "", *cells)
     return table
 
 
 def _title(rows: Sequence[SchemeRow], dataset: str | None) -> str:
-    words = [escape(dataset or "dataset not recorded")]
+    words = [escape(in_one_line(dataset or "dataset not recorded"))]
     if any(row.synthetic for row in rows):
         words.append(f"[red]{SYNTHETIC}[/red]")
     ranks, runs = {row.world_size for row in rows}, {row.num_runs for row in rows}
@@ -227,7 +228,7 @@ def _title(rows: Sequence[SchemeRow], dataset: str | None) -> str:
 def _caption(rows: Sequence[SchemeRow]) -> str:
     differing = sorted({f"{scheme_words(row.scheme)} at k = {row.k}" for row in rows if row.replicas_agree is False})
     if differing:
-        return f"[red]replicas differed after a sync of {escape(', '.join(differing))}[/red]"
+        return f"[red]replicas differed after a sync of {escape(in_one_line(', '.join(differing)))}[/red]"
     compared = [row for row in rows if row.world_size != 1]
     if not compared:
         return "one rank each, which communicates nothing"
@@ -238,7 +239,7 @@ def _caption(rows: Sequence[SchemeRow]) -> str:
 
 def _chosen(value: str | float | None) -> str:
     """What a plan says, as it was written."""
-    return "-" if value is None else str(value)
+    return "-" if value is None else escape(in_one_line(str(value)))
 
 
 def _count(value: float | None) -> str:

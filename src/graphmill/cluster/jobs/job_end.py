@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from graphmill.base.errors import UnreadableError
+from graphmill.base.foreign import printable
 from graphmill.cluster.jobs.next_job import job_name
 from graphmill.cluster.launch.attempt import AttemptEnd, Decision
 from graphmill.cluster.launch.judge import Judgement, tail
@@ -129,7 +130,8 @@ def _epilog(folder: RunFolder, environ: Mapping[str, str]) -> None:
     try:
         from graphmill.diagnose.epilog import epilog_text, write_epilog
 
-        sys.stderr.write(epilog_text(write_epilog(folder, environ.get("SLURM_JOB_ID"))).rstrip("\n") + "\n")
+        text = epilog_text(write_epilog(folder, environ.get("SLURM_JOB_ID"))).rstrip("\n")
+        sys.stderr.write(f"{printable(text)}\n")
         sys.stderr.flush()
     except Exception as error:  # noqa: BLE001  # see above
         _log.info(f"no epilog: {type(error).__name__}: {error}")

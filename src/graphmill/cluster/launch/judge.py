@@ -17,6 +17,7 @@ from typing import Final
 
 from graphmill.base import exits
 from graphmill.base.errors import UnreadableError, UserError
+from graphmill.base.foreign import quoted
 from graphmill.cluster.launch.rank_process import RankExit
 from graphmill.record import events as recorded
 from graphmill.record.documents import Outcome
@@ -115,7 +116,7 @@ class Judgement:
         """The message about the first failure. `said`: its last lines; `log`: where all of them are."""
         what = self.first.in_words() if self.first else self.problem or "the ranks failed and left no error"
         read = f"read {log}, fix it, then " if log else ""
-        lines = [f"error: {what}", *(f"  | {line}" for line in said)]
+        lines = [f"error: {what}", *(f"  | {quoted(line)}" for line in said)]
         return "\n".join([*lines, *([f"  → {read}continue with `{resume}`"] if resume else []), ""])
 
 
@@ -188,7 +189,7 @@ def _first(
     without a time (srun reports none) comes after all errors that ranks recorded themselves.
     """
     found = [
-        Failure(None, "", host.name, exits.LOST_A_RANK, f"{host.name} was lost: {host.reason}",
+        Failure(None, "", host.name, exits.LOST_A_RANK, f"{host.name} was lost: {quoted(host.reason)}",
                 host.last_heartbeat, is_echo=False)
         for host in evidence.lost
     ]  # fmt: skip
@@ -218,7 +219,7 @@ def _failure(
     )
     moment = _NEVER if seen is None or seen.time is None else seen.time
     if error is not None:
-        message = (error.message.splitlines() or [""])[0]
+        message = quoted((error.message.splitlines() or [""])[0])
         is_echo = error.exit_code == exits.LOST_A_RANK or LOST_A_PEER.search(error.message) is not None
         own = error.time - (evidence.ahead_s or {}).get(process, 0.0)
         return error.exit_code, message, min(own, _NEVER if is_killed_by_us else moment), is_echo

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Final
 
 from graphmill.base import exits
+from graphmill.base.foreign import printable
 from graphmill.base.python import python_m
 from graphmill.cluster.launch.judge import TAIL_LINES, Evidence, Failure, Judgement, judge, note_outcome
 from graphmill.cluster.launch.rank_process import RankExit, RankProcess
@@ -205,7 +206,7 @@ def _report(judgement: Judgement, first: Failure, ranks: Sequence[RankProcess], 
     if rank.shown is not None:
         rank.shown.release()
     elif first.code == exits.BAD_REQUEST:  # the rank has printed what clashes and what to type
-        sys.stderr.write("\n".join([*lines, ""]))
+        sys.stderr.write(printable("\n".join([*lines, ""])))
     if first.code == exits.BAD_REQUEST:
         return
     sys.stderr.write(
