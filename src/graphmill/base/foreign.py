@@ -46,7 +46,7 @@ def quoted(text: str) -> str:
 def without_advice(text: str) -> str:
     r"""A message of ours that may quote others: printable, and no line of it begins as our advice does.
 
-        >>> without_advice("two\nlines\n → run: this")
+    >>> without_advice("two\nlines\n → run: this")
     'two\nlines\n-> run: this'
     """
     return _ADVICE.sub("\n->", printable(text))

@@ -6,7 +6,7 @@ from typing import Any, Final
 _MOST_LEVELS: Final = 200  # as pydantic's own reader
 
 
-def parse_json(text: str | bytes) -> Any:  # noqa: ANN401  # any JSON value
+def parse_json(text: str | bytes | bytearray) -> Any:  # noqa: ANN401  # any JSON value
     """The value that `text` holds. ValueError if it is not JSON, or is nested so deep that no reader could follow.
 
     >>> parse_json('{"a": [1]}')
@@ -21,7 +21,7 @@ def parse_json(text: str | bytes) -> Any:  # noqa: ANN401  # any JSON value
     return value
 
 
-def _brackets(text: str | bytes) -> int:
+def _brackets(text: str | bytes | bytearray) -> int:
     if isinstance(text, str):
         return text.count("[") + text.count("{")
     return text.count(b"[") + text.count(b"{")
