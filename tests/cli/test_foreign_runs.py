@@ -106,6 +106,18 @@ def test_no_command_passes_on_what_a_terminal_obeys(graphmill, logs, status):
         assert "This is a bug" not in text, command
 
 
+def test_no_cell_of_a_csv_is_a_formula(graphmill, logs):
+    formula = "=cmd|' /C calc'!A0"
+    metrics = logs / "run" / "metrics.csv"
+    metrics.write_text(metrics.read_text().replace("synthetic/sbm", formula))
+    assert graphmill("merge").code == 0
+    merged = (logs.parent / "results" / "metrics.csv").read_text()
+    assert merged.count(f"'{formula}") == merged.count(formula) > 0
+    again = graphmill("merge", "--input-root", "results", "--glob", "metrics.csv", "--output", "again/metrics.csv")
+    assert again.code == 0, again.err
+    assert (logs.parent / "again" / "metrics.csv").read_text() == merged, "what was read is what was meant"
+
+
 @pytest.mark.parametrize("key", ["name", "task.dataset.path"])
 def test_a_plan_whose_names_a_terminal_would_obey_is_damaged(graphmill, logs, key):
     plan = json.loads((logs / "run" / "plan.json").read_text())

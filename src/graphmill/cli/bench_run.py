@@ -1,7 +1,6 @@
 """`bench TASK RUN`: what a trained run is worth, measured by its task."""
 
 import argparse
-import csv
 import logging
 import os
 import sys
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphmill.base.csv_text import csv_text
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.cli.data import task_options
@@ -136,13 +136,7 @@ def _tell(line: str) -> None:
 
 
 def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    from io import StringIO
-
-    text = StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows([{name: "" if value is None else value for name, value in row.items()} for row in rows])
-    return text.getvalue()
+    return csv_text([list(rows[0]), *(["" if row[name] is None else row[name] for name in rows[0]] for row in rows)])
 
 
 def _cell(value: object) -> Cell:

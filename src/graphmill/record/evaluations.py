@@ -4,13 +4,12 @@ So a run may have any number of named evaluation sets besides `val` and `test`. 
 the file has its evaluations in its events.
 """
 
-import csv
-import io
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Final
 
+from graphmill.base.csv_text import csv_text
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.base.reads import is_there
@@ -115,6 +114,4 @@ def _text(rows: Iterable[Evaluated]) -> str:
 
 
 def _line(row: Evaluated) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(format_cell(value) for value in astuple(row))
-    return text.getvalue()
+    return csv_text([[format_cell(value) for value in astuple(row)]]).removesuffix("\n")

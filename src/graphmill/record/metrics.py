@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import SupportsIndex
 
+from graphmill.base.csv_text import as_written, csv_text
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.base.names import did_you_mean
@@ -50,9 +51,7 @@ def _row(row: Mapping[str, Cell], columns: Mapping[str, Column]) -> str:
 
 
 def _line(cells: Iterable[str]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(cells)
-    return text.getvalue()
+    return csv_text([list(cells)])
 
 
 def format_cell(value: Cell) -> str:
@@ -131,7 +130,7 @@ def _parse(text: str, path: Path, advice: str) -> Table:
             if len(row) != len(header):
                 counts = f"{len(row)} cells, but the header names {len(header)} columns"
                 raise UserError(f"{path}, line {reader.line_num}: {counts}", fix=advice)
-            rows.append(tuple(row))
+            rows.append(tuple(map(as_written, row)))
             lines.append(reader.line_num)
     except csv.Error as error:
         raise UserError(f"{path}, line {reader.line_num}: {error}", fix=advice) from None

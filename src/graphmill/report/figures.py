@@ -13,6 +13,7 @@ import polars as pl
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.base.names import did_you_mean
+from graphmill.record.csv_frames import without_formulas
 from graphmill.report.chart import Chart
 from graphmill.report.class_charts import class_scores, confusion_matrix, per_class_scores
 from graphmill.report.curves import accuracy_vs_communication, sync_ablation
@@ -103,7 +104,7 @@ def prediction_figures(
     tables = []
     if scores is not None:
         tables = [images_dir / f"{chosen[0].name}.csv"]
-        write_text(tables[0], scores.write_csv(float_precision=6))
+        write_text(tables[0], without_formulas(scores).write_csv(float_precision=6))
     return Figures(tuple(images), tuple(tex_files), tuple(pdfs), tuple(notes), tuple(tables))
 
 

@@ -6,12 +6,12 @@ rule that leaves out the order of files could choose between them. What the runs
 what metrics.csv itself says, are columns of their own (`configurations`).
 """
 
-import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from graphmill.base.csv_text import csv_text
 from graphmill.base.errors import UserError
 from graphmill.base.files import replacing, write_text
 from graphmill.base.names import did_you_mean
@@ -50,11 +50,7 @@ class Sheet:
 
     def write(self, output: Path) -> Path:
         """Write the CSV, and Parquet next to it, whose path is returned."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.header)
-        writer.writerows(self.cells)
-        write_text(output, text.getvalue())
+        write_text(output, csv_text([self.header, *self.cells]))
         table = io.BytesIO()  # not to the file: polars' own errors of a full disk have no errno
         frame_of(self.header, list(self.values), self.columns).write_parquet(table)
         parquet = output.with_suffix(".parquet")

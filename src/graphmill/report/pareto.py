@@ -13,6 +13,7 @@ import polars as pl
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.record.columns import current_name, is_lower_better
+from graphmill.record.csv_frames import without_formulas
 from graphmill.report.configurations import CONFIGURATION, varied_columns
 from graphmill.report.table import MERGED_METRICS, Metrics, OfDataset, by_dataset, check_number_columns, load_metrics
 
@@ -187,4 +188,5 @@ def _of_older_versions(folder: Path, tag: str, part: OfDataset) -> tuple[str, ..
 
 
 def _write_csv(path: Path, frame: pl.DataFrame) -> None:
-    write_text(path, frame.write_csv(float_precision=6))  # polars' own errors of a full disk have no errno
+    text = without_formulas(frame).write_csv(float_precision=6)
+    write_text(path, text)  # polars' own errors of a full disk have no errno

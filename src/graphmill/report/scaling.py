@@ -1,13 +1,12 @@
 """`scaling`: a strong, weak or sensitivity study as CSV, JSON and figures; from measured cells only."""
 
-import csv
-import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from graphmill.base.csv_text import csv_text
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_json, write_text
 from graphmill.record.metrics import format_cell
@@ -128,11 +127,7 @@ def _written(
 
 
 def _csv_text(rows: Sequence[Mapping[str, Cell]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(rows[0])
-    writer.writerows([format_cell(value) for value in row.values()] for row in rows)
-    return text.getvalue()
+    return csv_text([list(rows[0]), *([format_cell(value) for value in row.values()] for row in rows)])
 
 
 __all__ = ["ScalingFiles", "WantedCell", "write_scaling"]

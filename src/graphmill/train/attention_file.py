@@ -9,6 +9,7 @@ import polars
 from polars.io.plugins import register_io_source
 
 from graphmill.base.files import replacing
+from graphmill.record.csv_frames import without_formulas
 from graphmill.spec.kinds.kind import ORIGIN
 from graphmill.tasks.attended import Attended, Attention
 
@@ -40,7 +41,8 @@ def write_attention(attention: Attention, path: Path, about: Mapping[str, Any]) 
     lazy = register_io_source(tables, schema=schema)
     with replacing(path) as temporary:
         if path.suffix == ".csv":  # as float64, so that the text carries every bit of a float32
-            lazy.with_columns(polars.col(polars.Float32).cast(polars.Float64)).sink_csv(temporary, engine="streaming")
+            lazy = lazy.with_columns(polars.col(polars.Float32).cast(polars.Float64))
+            without_formulas(lazy).sink_csv(temporary, engine="streaming")
         else:
             lazy.sink_parquet(temporary, metadata={ORIGIN: json.dumps(about)}, engine="streaming")
     return rows

@@ -22,6 +22,7 @@ from graphmill.base.errors import UserError
 from graphmill.base.files import replacing
 from graphmill.base.messages import show_messages
 from graphmill.graph.header import read_header
+from graphmill.record.csv_frames import without_formulas
 from graphmill.spec.kinds.kind import ORIGIN, PredictsClasses, PredictsSeries
 from graphmill.tasks.task import SPLITS, Attends, Predictions, Predicts, Split
 from graphmill.train.attention_file import STREAMED, write_attention
@@ -137,7 +138,8 @@ def write_predictions(predictions: Predictions, path: Path, about: Mapping[str, 
     table = table_of(predictions)
     with replacing(path) as temporary:
         if path.suffix == ".csv":  # as float64, so that the text carries every bit of a float32
-            table.with_columns(polars.col(polars.Float32).cast(polars.Float64)).write_csv(temporary)
+            table = table.with_columns(polars.col(polars.Float32).cast(polars.Float64))
+            without_formulas(table).write_csv(temporary)
         else:
             table.write_parquet(temporary, metadata={ORIGIN: json.dumps(about)})
     return table.height

@@ -5,7 +5,6 @@ stage whose validation split was evaluated; the test split is read at the end of
 """
 
 import csv
-import io
 import logging
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from graphmill.base import exits
+from graphmill.base.csv_text import as_written, csv_text
 from graphmill.base.errors import AbsentDataError, UserError
 from graphmill.base.files import write_text
 from graphmill.base.json_text import parse_json
@@ -90,12 +90,12 @@ def read_evaluations(path: Path) -> list[Evaluated]:
         return []
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
+            rows = [{name: as_written(cell) for name, cell in row.items()} for row in csv.DictReader(file)]
         return [
             Evaluated(row["stage"], row["weights"], int(row["epoch"]), row["set"], row["measure"], float(row["value"]))
             for row in rows
         ]
-    except (KeyError, ValueError, TypeError):
+    except (KeyError, ValueError, TypeError, AttributeError):
         raise UserError(f"{path} is damaged", fix="remove it, and run the pipeline again") from None
 
 
@@ -127,8 +127,4 @@ def _run(folder: RunFolder, plans: list[Path], python: Sequence[str]) -> list[di
 
 
 def _text(rows: list[Evaluated]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([field.name for field in fields(Evaluated)])
-    writer.writerows(astuple(row) for row in rows)
-    return text.getvalue()
+    return csv_text([[field.name for field in fields(Evaluated)], *(astuple(row) for row in rows)])
