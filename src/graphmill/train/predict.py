@@ -109,8 +109,9 @@ def _origin(run: Judged, split: str) -> dict[str, Any]:
     about: dict[str, Any] = {**run.facts(split), "task": kind.name}
     own = read_header(Path(run.plan.dataset.path)).own
     match kind.predictions:
-        case PredictsClasses(names=key):
+        case PredictsClasses(truth=truth, predicted=predicted, names=key):
             about["class_names"] = own.get(key, [])
+            about["class_columns"] = [truth, predicted]
         case PredictsSeries(unit=key):
             about["unit"] = own.get(key, "")
     return about
@@ -135,7 +136,7 @@ def write_predictions(predictions: Predictions, path: Path, about: Mapping[str, 
         with replacing(path) as temporary, temporary.open("wb") as file:
             np.savez_compressed(file, allow_pickle=False, **arrays)
         return int(np.prod([len(ids) for ids in predictions.axes.values()]))
-    table = table_of(predictions)
+    table = with_class_names(table_of(predictions), about)
     with replacing(path) as temporary:
         if path.suffix == ".csv":  # as float64, so that the text carries every bit of a float32
             table = table.with_columns(polars.col(polars.Float32).cast(polars.Float64))
@@ -158,6 +159,22 @@ def table_of(predictions: Predictions) -> polars.DataFrame:
         else:
             columns[name] = _spread(values, shape, 0)
     return polars.DataFrame([_series(name, values) for name, values in columns.items()])
+
+
+def with_class_names(table: polars.DataFrame, about: Mapping[str, Any]) -> polars.DataFrame:
+    """The table with a column of names beside each column of class numbers, where the data name their classes.
+
+    `prediction_name` stands behind `prediction`, and so on. `about`: whose predictions they are, `class_names` among it.
+    """
+    names, columns = about.get("class_names") or (), []
+    for name in table.columns:
+        columns.append(polars.col(name))
+        if names and name in about["class_columns"]:
+            numbers = dict(enumerate(names))
+            columns.append(
+                polars.col(name).replace_strict(numbers, default=None, return_dtype=polars.String).alias(f"{name}_name")
+            )
+    return table.select(columns)
 
 
 def _spread(values: NDArray[Any], shape: tuple[int, ...], place: int) -> NDArray[Any]:
