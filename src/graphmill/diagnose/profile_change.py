@@ -28,6 +28,7 @@ _IGNORED: Final = (
     "steps_per_rank",
     "dataset.path",
     "evaluate_every_epochs",
+    "baselines",
 )
 _SECTIONS_IGNORED: Final = ("profile", "checkpoint", "early_stopping", "init_from", "extends", "sources")
 

@@ -130,6 +130,9 @@ class TrainSpec(Spec):
     sync: SyncSpec = DeferredAllreduceSpec()
     checkpoint: CheckpointSpec = CheckpointSpec()
     evaluate_every_epochs: int = Field(1, ge=0, description="0: only at the end")
+    baselines: bool = Field(
+        True, description="score simple methods on the same data when the run is over, once for all runs on them"
+    )
     early_stopping: EarlyStoppingSpec = EarlyStoppingSpec()
     measures: dict[str, MeasureSpec] = Field(
         {}, description="measures of your own, by name: each with target, options, higher_is_better, unit"

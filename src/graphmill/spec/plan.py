@@ -75,6 +75,7 @@ class Plan(Spec):
     sync: SyncSpec
     checkpoint: CheckpointSpec
     evaluate_every_epochs: int
+    baselines: bool = Field(True, description="whether costly baselines are scored when the run is over")
     early_stopping: EarlyStoppingSpec = EarlyStoppingSpec()
     measures: dict[str, MeasureSpec] = Field({}, description="of the user's own, by name")
     best_by: str | None = Field(None, description="absent: the task's first measure")
@@ -197,6 +198,7 @@ def resolve(
         sync=train.sync,
         checkpoint=train.checkpoint,
         evaluate_every_epochs=train.evaluate_every_epochs,
+        baselines=train.baselines,
         early_stopping=train.early_stopping,
         measures=train.measures,
         best_by=train.best_by,

@@ -222,7 +222,7 @@ def _train(training: Training, links: Sequence[Link] = (), *, resume: bool, bega
         progress.close()
         if training.profile is not None:
             training.profile.close()
-    if test and training.group.rank == 0 and training.plan.profile is None:
+    if test and training.group.rank == 0 and training.plan.baselines and training.plan.profile is None:
         score_after(training)
     message = _why_early(training) if status == "done" else training.time_left.why()
     baselines = recorded_baselines(run_log.folder) if test and training.group.rank == 0 else {}
