@@ -164,7 +164,7 @@ def table_of(predictions: Predictions) -> polars.DataFrame:
 def with_class_names(table: polars.DataFrame, about: Mapping[str, Any]) -> polars.DataFrame:
     """The table with a column of names beside each column of class numbers, where the data name their classes.
 
-    `prediction_name` stands behind `prediction`, and so on. `about`: whose predictions they are, `class_names` among it.
+    `prediction_name` stands behind `prediction`, and so on. `about`: whose predictions they are, and `class_names`.
     """
     names, columns = about.get("class_names") or (), []
     for name in table.columns:
