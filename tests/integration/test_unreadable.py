@@ -145,7 +145,7 @@ def test_no_file_of_a_run_is_lost_to_a_disk_that_fails(root, stopped, failing_di
 READ_ALL = """
 import sys
 from pathlib import Path
-from graphmill.base import reads
+from graphmill.base import retries
 from graphmill.base.errors import UnreadableError
 from graphmill.record.evaluations import read_evaluations
 from graphmill.record.events import events_in
@@ -154,7 +154,7 @@ from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.weights import WeightsFile
 
-reads._RETRY_AFTER_S = ()
+retries._READ_AGAIN_AFTER_S = ()
 run = RunFolder(Path(sys.argv[1]))
 readers = [
     run.read_plan, run.plan_hash, run.read_outcome, run.read_provenance, run.attempts, run.jobs,
@@ -207,7 +207,7 @@ def test_a_disk_that_fails_for_a_moment_is_waited_for(tmp_path, monkeypatch):
             raise OSError(errno.ESTALE, "Stale file handle")
         return [folder / "step_0000000001"]
 
-    monkeypatch.setattr("graphmill.base.reads._RETRY_AFTER_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr("graphmill.base.retries._READ_AGAIN_AFTER_S", (0.0, 0.0, 0.0))
     monkeypatch.setattr(Path, "iterdir", flaky)
     assert [path.name for path in checkpoint_folders(tmp_path)] == ["step_0000000001"]
     assert len(tries) == 3

@@ -7,9 +7,11 @@ import re
 import shutil
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from graphmill.base.retries import insist
 
 _TEMPORARY = re.compile(r"\..+@[0-9]+(\.(new|old))?\.tmp")
 
@@ -43,7 +45,8 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.replace(path)
         fsync_folder(path.parent)
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # it must not hide why the block failed
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -119,9 +122,13 @@ def _exchange(temporary: Path, folder: Path, aside: Path) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write `text` to `path`, whole or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    """Write `text` to `path`, whole or not at all; again from the start after an I/O error."""
+
+    def write() -> None:
+        with replacing(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+
+    insist(write)
 
 
 def write_json(path: Path, value: Any) -> None:  # noqa: ANN401  # whatever json can carry

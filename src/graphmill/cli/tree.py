@@ -12,6 +12,7 @@ from graphmill.base import exits
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.foreign import printable, without_advice
 from graphmill.base.messages import show_messages
+from graphmill.base.retries import is_io_error
 from graphmill.spec.flags import SHORT_FLAGS, ShortFlags, split_short_flags, unknown_flag
 
 INTERRUPTED = 130
@@ -42,6 +43,9 @@ class Commands(TyperGroup):
             tell_error(UserError(str(error), fix=error.fix))
             raise typer.Exit(exits.IO_ERROR) from None
         except OSError as error:
+            if is_io_error(error):
+                tell_error(UserError(f"{error}", fix="the disk answered with an I/O error: try again when it is well"))
+                raise typer.Exit(exits.IO_ERROR) from None
             if error.errno not in _NO_PLACE_TO_WRITE:
                 raise
             place = error.filename2 or error.filename or "a file cannot be written"

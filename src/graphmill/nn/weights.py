@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
+from graphmill.base.retries import retried
 from graphmill.record.find_weights import weights_of
 from graphmill.record.run_folder import RunFolder
 from graphmill.record.weights import ContentDigest, Origin, Report, WeightsFile, Which, metadata_of
@@ -55,8 +56,8 @@ class Weights:
         """The weights in a file; `UserError` if it is damaged."""
         file = WeightsFile.read(path)
         try:
-            tensors = load_file(path)
-        except SafetensorError as error:
+            tensors = retried(path, read_tensors)
+        except (OSError, SafetensorError) as error:
             raise UserError(f"{path} is damaged: {error}", fix="restore the file, or name another one") from None
         weights = cls(tensors, file.origin, file.described)
         if file.recorded_checksum not in (None, weights.checksum()):
@@ -154,6 +155,17 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path, metadata: dict[str,
     try:
         save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, path, metadata)
         path.chmod(mode)
+    except SafetensorError as error:
+        failed = os_error(error, path)
+        if failed is None:
+            raise
+        raise failed from None
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file. An I/O error is an `OSError`, as of every other file."""
+    try:
+        return load_file(path)
     except SafetensorError as error:
         failed = os_error(error, path)
         if failed is None:

@@ -12,7 +12,7 @@ import xxhash
 from pydantic import BaseModel, ConfigDict
 
 from graphmill.base.files import write_json
-from graphmill.base.reads import is_there, retried
+from graphmill.base.retries import is_there, remove_file, retried
 from graphmill.record.documents import read_document
 from graphmill.record.run_folder import RunFolder
 
@@ -57,14 +57,14 @@ def renew_checksums(folder: RunFolder, names: Collection[str]) -> None:
     """Record files that were written again after the attempt's end, as accounts are; the others stay as recorded."""
     if not is_there(checksums_path(folder)):
         return
-    again = {name: _checksum(folder.path / name) for name in names if (folder.path / name).exists()}
+    again = {name: _checksum(folder.path / name) for name in names if is_there(folder.path / name)}
     known = _read(folder)
     _write(folder, known.model_copy(update={"files": {**known.files, **again}}))
 
 
 def forget_checksums(folder: RunFolder) -> None:
     """An attempt begins: what its files will hold is not known."""
-    checksums_path(folder).unlink(missing_ok=True)
+    remove_file(checksums_path(folder))
 
 
 def changed_files(folder: RunFolder) -> Iterator[str]:

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from graphmill.base.errors import UserError
 from graphmill.base.foreign import quoted
 from graphmill.base.json_text import parse_json
-from graphmill.base.reads import retried
+from graphmill.base.retries import retried
 from graphmill.record.endings import EndingName
 from graphmill.spec.world import World
 
@@ -54,7 +54,9 @@ class Attempt(BaseModel):
     job_id: Quoted = Field("", description="the scheduler's, where there is one")
     code: str = Field("", description="checksum of graphmill's own files; empty: an older version began it")
     own_code: str = Field("", description="SHA-256 of the copy that the user's code is imported from; empty: none")
-    steps_saved: int = Field(0, description="steps of each rank in the checkpoint that it began with")
+    steps_saved: int | None = Field(
+        0, description="steps of each rank in the checkpoint that it began with; null: checkpoints could not be read"
+    )
     world: World | None = Field(None, description="its processes; null: those of the plan")
 
 

@@ -58,7 +58,7 @@ ENDINGS: Final[dict[str, Ending]] = {
         Ending("stopped", exits.OUT_OF_TIME, True, False, "stopped on request (Ctrl-C, SIGTERM, `graphmill stop`)"),
         Ending("interrupted", exits.INTERRUPTED, True, False, "stopped at once on a second Ctrl-C"),
         Ending("lost", exits.LOST_A_RANK, True, True, "a rank or a host became unresponsive"),
-        Ending("io_error", exits.IO_ERROR, True, True, "a file of the run could not be read: an I/O error"),
+        Ending("io_error", exits.IO_ERROR, True, True, "a file of the run could not be read or written: an I/O error"),
         Ending("port_busy", exits.PORT_BUSY, True, True, "the rendezvous port was taken by another process", True),
         Ending("bad_request", exits.BAD_REQUEST, False, False, "the plan, the data or the hosts do not fit", True),
         Ending("failed", exits.ANSWER_IS_NO, False, False, "a rank failed", True),

@@ -12,7 +12,7 @@ from typing import Final
 from graphmill.base.csv_text import csv_text
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
-from graphmill.base.reads import is_there
+from graphmill.base.retries import is_there, remove_file
 from graphmill.record.documents import BaselineScores
 from graphmill.record.events import Evaluation, events_in
 from graphmill.record.lines import append_lines
@@ -38,7 +38,7 @@ class Evaluated:
 
 def append_evaluation(path: Path, epoch: int, name: str, measures: Mapping[str, float]) -> None:
     """Append the measures of the set called `name`, the header first if there is no file; durable on return."""
-    if not path.exists():
+    if not is_there(path):
         write_text(path, _text([]))
     append_lines(path, [_line(Evaluated(epoch, name, measure, float(value))) for measure, value in measures.items()])
 
@@ -50,7 +50,7 @@ def cut_back(folder: RunFolder, num_epochs: int, *, from_the_start: bool) -> Non
     """
     path = folder.evaluations_path
     if from_the_start:
-        path.unlink(missing_ok=True)
+        remove_file(path)
         return
     kept = [row for row in read_evaluations(folder, is_growing=True) if _is_kept(row.epoch, row.set, num_epochs)]
     write_text(path, _text(kept))

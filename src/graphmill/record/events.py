@@ -8,15 +8,17 @@ import math
 import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Final, Self, TypeVar, overload
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError, model_validator
 
-from graphmill.base.errors import UserError
+from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.json_text import parse_json
-from graphmill.record.lines import complete_lines, end_of_whole_lines
+from graphmill.base.retries import insist, retried
+from graphmill.record.lines import complete_lines, end_of_whole_lines, write_all
 
 
 class Event(BaseModel):
@@ -231,25 +233,45 @@ class EventWriter:
     """
 
     def __init__(self, path: Path, *, rank: int) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
         self._rank = rank
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        os.ftruncate(self._fd, end_of_whole_lines(self._fd))
+        self._fd = -1
+        self._end = -1  # of the lines that are whole
+        insist(self._open)
 
     def write(self, event: Event) -> None:
         """Append one event. A float that JSON cannot carry is written as text: "nan", "inf"."""
         fields = {"time": time.time(), "rank": self._rank, "kind": event.kind}
         fields |= {name: getattr(event, name) for name in type(event).model_fields if name not in fields}
-        line = json.dumps(_plain(fields), ensure_ascii=False, allow_nan=False) + "\n"
-        rest = memoryview(line.encode())
-        while rest:
-            rest = rest[os.write(self._fd, rest) :]
+        line = (json.dumps(_plain(fields), ensure_ascii=False, allow_nan=False) + "\n").encode()
+        insist(lambda: self._append(line))
+        self._end += len(line)
 
     def close(self) -> None:
         """Close the file. Closing twice is harmless."""
         if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+            fd, self._fd = self._fd, -1  # closed, whatever the system answers
+            os.close(fd)
+
+    def _open(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        end = end_of_whole_lines(self._fd)
+        os.ftruncate(self._fd, end)
+        if self._end < 0:
+            self._end = end
+
+    def _append(self, line: bytes) -> None:
+        try:
+            if self._fd < 0:
+                self._open()
+                if os.pread(self._fd, len(line), self._end) == line:
+                    return  # all of it had been written when the error came
+            write_all(self._fd, line)
+        except OSError:
+            with suppress(OSError):  # a handle may be stale for good, where the path is well again
+                self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -280,12 +302,16 @@ def events_in(path: Path, kind: type[Event] = Event) -> Sequence[Event]:
 def last_event(path: Path) -> Event | None:
     """The last whole event of a file, without reading what comes before; None if none can be read."""
     try:
-        with path.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-            lines = file.read().rpartition(b"\n")[0].split(b"\n")
+        lines = retried(path, _last_lines)
         return _typed(path, len(lines), lines[-1].decode())
-    except (OSError, ValueError, UserError):
+    except (OSError, ValueError, UserError, UnreadableError):
         return None
+
+
+def _last_lines(path: Path) -> list[bytes]:
+    with path.open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+        return file.read().rpartition(b"\n")[0].split(b"\n")
 
 
 def _typed(path: Path, number: int, line: str) -> Event:

@@ -6,10 +6,12 @@ run of so many epochs from its beginning, and whatever reads a run reads it as o
 """
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
+from graphmill.base.retries import insist, is_io_error, is_there, make_folder, remove_folder
 from graphmill.record.events import EventWriter, Extended
 from graphmill.record.lines import complete_lines
 from graphmill.record.manifest import MANIFEST, Manifest, file_checksum, in_words
@@ -64,7 +66,7 @@ def take_over(folder: RunFolder) -> None:
     _refuse_changed(ancestor, plan.extends)
     last = Manifest.read(_checkpoint(ancestor, plan.extends.steps_done))
     best = last.positions[0].best
-    shutil.rmtree(folder.checkpoints_dir, ignore_errors=True)
+    remove_folder(folder.checkpoints_dir)
     for steps in {last.steps_done, *([] if best is None else [best.step])}:
         _copy_checkpoint(ancestor, folder, steps)
     rows: list[dict[str, Cell]] = [
@@ -72,12 +74,12 @@ def take_over(folder: RunFolder) -> None:
         for row in read_metrics(ancestor.metrics_path)
     ]
     write_metrics(folder.metrics_path, rows, plan.kind.columns)
-    if ancestor.evaluations_path.exists():
-        shutil.copyfile(ancestor.evaluations_path, folder.evaluations_path)
+    if is_there(ancestor.evaluations_path):
+        insist(lambda: shutil.copyfile(ancestor.evaluations_path, folder.evaluations_path))
     attempts = ancestor.attempts()
     for rank in range(max([plan.ranks, *(each.world.ranks for each in attempts if each.world is not None)])):
         path = ancestor.events_path(rank)
-        earlier = complete_lines(path) if path.exists() else []
+        earlier = complete_lines(path) if is_there(path) else []
         write_text(folder.events_path(rank), "".join(f"{line}\n" for line in earlier))
         with EventWriter(folder.events_path(rank), rank=rank) as events:
             events.write(Extended(run_id=plan.extends.run_id, steps_done=plan.extends.steps_done))
@@ -98,7 +100,7 @@ def _with_its_own_copies(ancestor: RunFolder, plan: Plan) -> Plan:
 
 def _refuse_changed(ancestor: RunFolder, known: Ancestor) -> None:
     manifest = _checkpoint(ancestor, known.steps_done) / MANIFEST
-    if not manifest.exists() or file_checksum(manifest) != known.checksum or ancestor.plan_hash() != known.plan_hash:
+    if not is_there(manifest) or file_checksum(manifest) != known.checksum or ancestor.plan_hash() != known.plan_hash:
         raise UserError(
             f"{ancestor.path} has changed since it was extended: {manifest.parent.name} is not the checkpoint of"
             f" {known.run_id} that the plan names",
@@ -111,11 +113,13 @@ def _copy_checkpoint(ancestor: RunFolder, folder: RunFolder, steps: int) -> None
     source, target = _checkpoint(ancestor, steps), _checkpoint(folder, steps)
     try:
         manifest = Manifest.read(source)
-        target.mkdir(parents=True)
+        make_folder(target)
         for name in manifest.files:
-            shutil.copyfile(source / name, target / name)
+            insist(partial(shutil.copyfile, source / name, target / name))
         problem = manifest.damage(target)
     except (OSError, ValueError) as error:
+        if is_io_error(error):
+            raise
         problem = in_words(error)
     if problem:
         raise UserError(f"{source} is damaged: {problem}", fix="copy it again from where the run was trained")

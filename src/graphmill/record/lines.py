@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from graphmill.base.reads import retried
+from graphmill.base.retries import insist, retried
 
 _TAIL_BYTES: Final = 1 << 16
 
@@ -16,14 +16,45 @@ def append_line(path: Path, line: str) -> None:
 
 
 def append_lines(path: Path, lines: Iterable[str]) -> None:
-    """Append lines in a single write, after whole lines only; durable when this returns."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-    try:
-        os.ftruncate(fd, end_of_whole_lines(fd))
-        os.write(fd, "".join(f"{line}\n" for line in lines).encode())
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    """Append lines, after whole lines only, and once, however often it had to be tried; durable when this returns."""
+    addition = _Addition(path, "".join(f"{line}\n" for line in lines).encode())
+    insist(addition.write)
+
+
+class _Addition:
+    """What is to be appended, and where it was begun: an error may come after all of it, or a part, was written."""
+
+    def __init__(self, path: Path, text: bytes) -> None:
+        self._path, self._text, self._begin = path, text, -1
+
+    def write(self) -> None:
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            if not self._is_written_before_others(fd):
+                self._begin = end_of_whole_lines(fd) if self._begin < 0 else self._begin
+                os.ftruncate(fd, self._begin)
+                write_all(fd, self._text)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def _is_written_before_others(self, fd: int) -> bool:
+        """Whether an earlier try wrote it, and another process has appended since; what is our own is written anew."""
+        if self._begin < 0:
+            return False
+        written = os.pread(fd, os.fstat(fd).st_size, self._begin)
+        if self._text.startswith(written) or written == b"":
+            return False
+        if self._text not in written:
+            self._begin = -1  # others came first
+        return self._text in written
+
+
+def write_all(fd: int, text: bytes) -> None:
+    """Write all of it, in one write if the system takes it so."""
+    rest = memoryview(text)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
 
 
 def complete_lines(path: Path) -> list[str]:

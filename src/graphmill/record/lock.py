@@ -17,13 +17,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Final, Literal, NoReturn
+from typing import Final, Literal, NoReturn
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
-from graphmill.base.reads import retried
+from graphmill.base.retries import insist, retried
+from graphmill.record.lines import write_all
 
 _log = logging.getLogger(__name__)
 
@@ -87,7 +88,7 @@ def hold(folder: Path, *, job_id: str = "", wait_s: float = 0.0) -> Iterator[Own
     give_up = time.monotonic() + wait_s
     has_said = False
     while True:
-        lock = _try(folder, job_id)
+        lock = insist(lambda: _try(folder, job_id))
         if not isinstance(lock, OwnedError):
             break
         if time.monotonic() >= give_up:
@@ -106,19 +107,30 @@ def owner_of(folder: Path) -> Owner | None:
 
 
 class _Flock:
-    def __init__(self, file: IO[str], owner: Owner) -> None:
-        self._file, self._owner = file, owner
+    def __init__(self, fd: int, owner: Owner) -> None:
+        self._fd, self._owner = fd, owner
 
     def __enter__(self) -> Owner:
-        self._file.truncate(0)
-        self._file.write(self._owner.model_dump_json() + "\n")
-        self._file.flush()
+        try:
+            insist(self._note_owner)
+        except OSError:
+            self._leave()
+            raise
         return self._owner
 
     def __exit__(self, *error: object) -> None:
+        self._leave()
+
+    def _note_owner(self) -> None:
+        os.ftruncate(self._fd, 0)
+        write_all(self._fd, (self._owner.model_dump_json() + "\n").encode())
+
+    def _leave(self) -> None:
+        """The lock is given back by closing, whatever the disk answers."""
         with suppress(OSError):
-            self._file.truncate(0)
-        self._file.close()
+            os.ftruncate(self._fd, 0)
+        with suppress(OSError):
+            os.close(self._fd)
 
 
 class _LockFile:
@@ -133,9 +145,15 @@ class _LockFile:
         self._thread.start()
         return self._owner
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._over.set()
         self._thread.join()
+        try:
+            insist(self._remove)
+        except OSError as error:  # it is stale without a heartbeat, and taken over
+            _log.warning(f"{error}; the next owner has to wait for {STALE_S:.0f} s")
+
+    def _remove(self) -> None:
         if _read(self._path) == self._owner:
             self._path.unlink(missing_ok=True)
 
@@ -158,18 +176,18 @@ def _leave(path: Path) -> NoReturn:
 
 
 def _try(folder: Path, job_id: str) -> "_Flock | _LockFile | OwnedError":
-    file = (folder / LOCK).open("a+", encoding="utf-8")
+    fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        file.close()
+        os.close(fd)
         return OwnedError(folder, _read(folder / LOCK))
     except OSError as error:
-        file.close()
+        os.close(fd)
         if error.errno not in _NO_FLOCK:
             raise
         return _try_file(folder, job_id)
-    return _Flock(file, _myself(job_id, "flock"))
+    return _Flock(fd, _myself(job_id, "flock"))
 
 
 def _try_file(folder: Path, job_id: str) -> "_LockFile | OwnedError":

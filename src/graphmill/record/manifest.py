@@ -8,7 +8,7 @@ import xxhash
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from graphmill.base.files import write_json
-from graphmill.base.reads import retried
+from graphmill.base.retries import retried
 from graphmill.record.documents import json_of
 from graphmill.spec.early_stopping import Patience
 

@@ -12,7 +12,7 @@ from graphmill.base.csv_text import as_written, csv_text
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
 from graphmill.base.names import did_you_mean
-from graphmill.base.reads import retried
+from graphmill.base.retries import is_there, retried
 from graphmill.record.columns import current_names
 from graphmill.record.lines import append_line
 from graphmill.spec.columns import Cell, Column
@@ -33,15 +33,19 @@ def append_metrics(path: Path, row: Mapping[str, Cell], columns: Mapping[str, Co
     A line that a crash left half-written is cut off first, so the file only ever holds whole rows. Rows of a run that
     began before its task had the last of these columns stay as wide as its header.
     """
-    if not path.exists():
+    if not is_there(path):
         write_text(path, _line(columns))
     line = _row(row, columns)
-    with path.open(encoding="utf-8", newline="") as file:
-        header = next(csv.reader(file), [])
+    header = retried(path, _header)
     names = list(columns)
     if len(header) < len(names) and header == names[: len(header)]:
         line = _row({name: row.get(name) for name in header}, {name: columns[name] for name in header})
     append_line(path, line)
+
+
+def _header(path: Path) -> list[str]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return next(csv.reader(file), [])
 
 
 def _row(row: Mapping[str, Cell], columns: Mapping[str, Column]) -> str:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_json
-from graphmill.base.reads import is_there
+from graphmill.base.retries import is_there
 from graphmill.record.documents import read_document
 
 PHASES_FILE: Final = "phases.json"

@@ -17,7 +17,7 @@ from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.files import fsync_folder, write_json, write_text
 from graphmill.base.foreign import quoted
 from graphmill.base.json_text import parse_json
-from graphmill.base.reads import is_there, retried
+from graphmill.base.retries import is_there, remove_file, retried
 from graphmill.record.documents import Attempt, Outcome, SubmittedJob, json_of, read_document
 from graphmill.record.lines import append_line, complete_lines
 from graphmill.record.lock import Owner, hold
@@ -176,11 +176,10 @@ class RunFolder(RunPaths):
         `world`: its processes; None: as many as in the attempt before it, or as planned.
         """
         earlier = self.attempts()
-        self.outcome_path.unlink(missing_ok=True)
-        try:
+        remove_file(self.outcome_path)
+        steps: int | None = None
+        with suppress(UnreadableError):  # the ranks will report it
             steps = saved_steps(self.checkpoints_dir)
-        except UnreadableError:  # the ranks will report it; the last known steps remain
-            steps = earlier[-1].steps_saved if earlier else 0
         attempt = Attempt(
             time=time.time(),
             hostname=socket.gethostname(),

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import xxhash
 
+from graphmill.base.retries import is_there
 from graphmill.record.manifest import file_checksum
 from graphmill.record.run_folder import RunFolder
 
 
 def seal_of(folder: RunFolder, rank: int) -> dict[str, str]:
     """Name → xxh3 of the files that this rank is responsible for, and of its own events so far."""
-    checksums = {path.name: file_checksum(path) for path in _answered_for(folder, rank) if path.exists()}
+    checksums = {path.name: file_checksum(path) for path in _answered_for(folder, rank) if is_there(path)}
     return {**checksums, "events": file_checksum(folder.events_path(rank))}
 
 
@@ -26,7 +27,7 @@ def broken_seals(folder: RunFolder, rank: int, seal: dict[str, str], events_befo
     now = {"events": xxhash.xxh3_64_hexdigest(events_before)}
     known = {path.name: path for path in _answered_for(folder, rank)}
     for path in known.values():
-        if path.exists():
+        if is_there(path):
             now[path.name] = file_checksum(path)
     names = {"events": folder.events_path(rank).name}
     changed = [names.get(name, name) for name, checksum in now.items() if seal.get(name) != checksum]

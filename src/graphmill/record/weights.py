@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from graphmill.base.errors import UserError
 from graphmill.base.files import replacing
 from graphmill.base.json_text import parse_json
-from graphmill.base.reads import retried
+from graphmill.base.retries import retried
 from graphmill.record.documents import json_of
 from graphmill.record.manifest import Manifest, checkpoint_folders, file_checksum, in_words
 from graphmill.spec.weights import InitialWeights

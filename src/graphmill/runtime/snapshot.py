@@ -20,7 +20,7 @@ from typing import Final
 from graphmill.base.errors import UserError
 from graphmill.base.files import replacing_folder
 from graphmill.base.json_text import parse_json
-from graphmill.base.reads import retried
+from graphmill.base.retries import retried
 
 FOLDER: Final = ".code"  # in the logs root
 VARIABLE: Final = "GRAPHMILL_CODE"  # of the environment of a job's processes: which copy they import

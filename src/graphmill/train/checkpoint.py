@@ -12,18 +12,18 @@ before it is removed. So a checkpoint under a plain name that is not whole was d
 Which checkpoint is the latest or the best is read from manifests, never from names or times.
 """
 
-import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.files import fsync_file, fsync_folder, write_json
-from graphmill.nn.weights import Weights, os_error, write_tensors
+from graphmill.base.retries import insist, is_there, make_folder, remove_file, remove_folder, retried
+from graphmill.nn.weights import Weights, read_tensors, write_tensors
 from graphmill.record.documents import json_of
 from graphmill.record.manifest import Manifest, Position, checkpoint_folders, file_checksum, in_words
 from graphmill.record.weights import WEIGHTS_FILE, checkpoint_name, furthest_whole, read_checkpoint
@@ -54,16 +54,13 @@ class CheckpointStore:
         final = self._path(state.position.steps_done)
         making = _hidden(final, _MAKING)
         if self.group.rank == 0:
-            shutil.rmtree(making, ignore_errors=True)
-            making.mkdir(parents=True)
-            fsync_folder(self.folder.parent)
+            remove_folder(making)
+            make_folder(making)
+            insist(lambda: fsync_folder(self.folder.parent))
         self.group.barrier()
-        own = making / _of_rank(self.group.rank)
-        write_tensors(state.tensors, own)
-        fsync_file(own)
+        _write_durably(making / _of_rank(self.group.rank), partial(write_tensors, state.tensors))
         if self.group.rank == 0:
-            weights.write(making / WEIGHTS_FILE)
-            fsync_file(making / WEIGHTS_FILE)
+            _write_durably(making / WEIGHTS_FILE, weights.write)
         write_json(making / _position_of(self.group.rank), json_of(state.position))
         self.group.barrier()
         if self.group.rank == 0:
@@ -97,12 +94,8 @@ class CheckpointStore:
         path, name = self._path(manifest.steps_done), _of_rank(writer)
         problem = manifest.damage(path, [name])
         try:
-            tensors = {} if problem else load_file(path / name)
-        except OSError as error:
-            raise UnreadableError(path / name, error) from None
-        except SafetensorError as error:
-            if (unread := os_error(error, path / name)) is not None:
-                raise UnreadableError(path / name, unread) from None
+            tensors = {} if problem else retried(path / name, read_tensors)
+        except (OSError, SafetensorError) as error:
             problem = str(error)
         if problem:
             raise _damaged(path, problem)
@@ -127,29 +120,29 @@ class CheckpointStore:
         names = {self._path(steps).name for steps in needed}
         for path in self._paths():
             if path.name not in names and _may_go(path):
-                path.rename(_hidden(path, _REMOVING))
-                shutil.rmtree(_hidden(path, _REMOVING))
+                _rename(path, _hidden(path, _REMOVING))
+                remove_folder(_hidden(path, _REMOVING))
 
     def remove_leftovers(self) -> None:
         """Remove what a killed writer left under hidden names; a checkpoint it was about to replace is put back.
 
         Rank 0 only, before anything is saved. Under any other hidden name it is not ours, and stays.
         """
-        for hidden in sorted(self.folder.glob(".step_*")):
+        for hidden in insist(lambda: sorted(self.folder.glob(".step_*"))):
             if not hidden.name.endswith((_MAKING, _REMOVING, _REPLACED)):
                 continue
             plain = hidden.with_name(hidden.name.removeprefix(".").removesuffix(_REPLACED))
-            if hidden.name.endswith(_REPLACED) and not plain.exists():
-                hidden.rename(plain)
+            if hidden.name.endswith(_REPLACED) and not is_there(plain):
+                _rename(hidden, plain)
             else:
-                shutil.rmtree(hidden)
+                remove_folder(hidden)
 
     def _seal(self, making: Path, final: Path, parameter_hash: int, *, keep: bool) -> None:
         ranks = range(self.group.world_size)
         parts = [making / _position_of(rank) for rank in ranks]
-        positions = tuple(Position.model_validate_json(part.read_bytes()) for part in parts)
+        positions = tuple(Position.model_validate_json(retried(part, Path.read_bytes)) for part in parts)
         for part in parts:
-            part.unlink()
+            remove_file(part)
         manifest = Manifest(
             plan_hash=self.plan_hash,
             world_size=self.group.world_size,
@@ -160,11 +153,11 @@ class CheckpointStore:
         )
         manifest.write(making)
         replaced = _hidden(final, _REPLACED)
-        if final.exists():  # saved at this step before, in the middle of the round or by an earlier attempt
-            final.rename(replaced)
-        making.rename(final)
-        fsync_folder(self.folder)
-        shutil.rmtree(replaced, ignore_errors=True)
+        if is_there(final):  # saved at this step before, in the middle of the round or by an earlier attempt
+            _rename(final, replaced)
+        _rename(making, final)
+        insist(lambda: fsync_folder(self.folder))
+        remove_folder(replaced)
 
     def _manifest(self, steps_done: int) -> Manifest:
         path = self._path(steps_done)
@@ -178,6 +171,26 @@ class CheckpointStore:
 
     def _path(self, steps_done: int) -> Path:
         return self.folder / checkpoint_name(steps_done)
+
+
+def _write_durably(path: Path, write: Callable[[Path], None]) -> None:
+    """`write(path)`, again from the start after an I/O error."""
+
+    def act() -> None:
+        write(path)
+        fsync_file(path)
+
+    insist(act)
+
+
+def _rename(path: Path, target: Path) -> None:
+    """Rename a folder, which a server may have done where its answer was lost."""
+
+    def act() -> None:
+        if path.exists() or not target.exists():
+            path.rename(target)
+
+    insist(act)
 
 
 def _of_rank(rank: int) -> str:

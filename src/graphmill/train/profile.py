@@ -25,7 +25,7 @@ from torch.profiler import ProfilerActivity, profile, record_function, schedule
 from graphmill import __version__
 from graphmill.base.files import write_text
 from graphmill.base.json_text import parse_json
-from graphmill.base.reads import is_there, retried
+from graphmill.base.retries import is_there, retried
 from graphmill.record.phases import (
     MERGED_FILE,
     PHASES_FILE,

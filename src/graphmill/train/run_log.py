@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from graphmill.base.retries import remove_file
 from graphmill.record.evaluations import BASELINE_OF, append_evaluation, cut_back
 from graphmill.record.events import CLOCKS, DamagedCheckpoint, Epoch, Evaluation, EventWriter
 from graphmill.record.metrics import append_metrics, read_metrics, write_metrics
@@ -30,7 +31,7 @@ class RunLog:
             return
         cut_back(self.folder, num_epochs, from_the_start=steps_done == 0)
         if not num_epochs:
-            self.folder.metrics_path.unlink(missing_ok=True)
+            remove_file(self.folder.metrics_path)
         else:
             known = read_metrics(self.folder.metrics_path, is_growing=True)
             kept = [row for row in known if int(row["epoch"]) <= num_epochs]

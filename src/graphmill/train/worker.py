@@ -36,6 +36,7 @@ from graphmill import _native
 from graphmill.base import exits
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.messages import show_messages
+from graphmill.base.retries import is_io_error
 from graphmill.record.documents import BaselineScores, Outcome
 from graphmill.record.endings import ENDINGS, SAVED, EndingName
 from graphmill.record.evaluations import recorded_baselines
@@ -81,7 +82,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         _log.error(f"{error}")
         return exits.BAD_REQUEST
-    except UnreadableError as error:
+    except (UnreadableError, OSError) as error:
+        if not is_io_error(error):
+            raise
         _log.error(f"{error}")
         return exits.IO_ERROR
     finally:  # python restores its handlers at exit: a late signal must not kill a rank that is done
@@ -186,15 +189,15 @@ def _run(context: RankContext, *, resume: bool) -> int:
     except UserError as error:
         fail("bad_request", str(error))
         raise
-    except UnreadableError as error:
-        _log.error(f"{error}")
-        return fail("io_error", str(error))
     except Exception as error:  # noqa: BLE001  # whatever it is, the run folder must record it
+        if is_io_error(error):  # on any file, wherever it was raised
+            _log.error(f"{error}")
+            return fail("io_error", str(error))
         is_known = isinstance(error, LostPeerError) or (
             isinstance(error, OSError) and error.errno in _CANNOT_BE_WRITTEN
         )
         if not is_known:
-            traceback.print_exc()
+            _print_traceback()
         if isinstance(error, OSError | LostPeerError):
             _log.error(f"{error}")
         return fail("failed", f"{type(error).__name__}: {error}")
@@ -205,6 +208,12 @@ def _heed_the_file(context: RankContext) -> None:
     attempts = context.folder.attempts()
     if attempts and attempts[-1].job_id and context.folder.is_asked_to_stop():
         context.stop.ask("stopped on request (graphmill stop)")
+
+
+def _print_traceback() -> None:
+    """Of the error that is handled. The log that it goes to may be on the disk that fails."""
+    with suppress(OSError):
+        traceback.print_exc()
 
 
 def _train(training: Training, links: Sequence[Link] = (), *, resume: bool, began: float) -> int:

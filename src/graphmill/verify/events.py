@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from graphmill.base.errors import UnreadableError, UserError
-from graphmill.base.reads import retried
+from graphmill.base.retries import retried
 from graphmill.record.evaluations import AT_THE_END
 from graphmill.record.events import Epoch, Evaluation, Event, Extended, Finish, Start, Sync, events_in
 from graphmill.record.run_folder import RunFolder

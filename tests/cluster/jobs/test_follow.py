@@ -28,7 +28,7 @@ def driver_of(folder) -> Driver:
     return Driver(parse_arguments(words), {"SLURM_JOB_ID": "17"}, signals)
 
 
-def note_attempts(folder, *steps_saved: int) -> None:
+def note_attempts(folder, *steps_saved: int | None) -> None:
     """Attempts that began with checkpoints after so many steps."""
     for number, steps in enumerate(steps_saved):
         begun = Attempt(
@@ -40,7 +40,11 @@ def note_attempts(folder, *steps_saved: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("saved", "after_idle"), [((0,), False), ((0, 0), True), ((0, 5), False), ((0, 5, 5), True), ((5, 5, 9), False)]
+    ("saved", "after_idle"),
+    [
+        *[((0,), False), ((0, 0), True), ((0, 5), False), ((0, 5, 5), True), ((5, 5, 9), False)],
+        *[((0, None), False), ((0, None, 102), False), ((102, None, None), True), ((None,), False)],
+    ],
 )
 def test_an_attempt_after_one_that_saved_nothing_new(new_run, saved, after_idle):
     folder, _ = new_run(2)

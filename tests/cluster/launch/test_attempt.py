@@ -51,6 +51,20 @@ def test_the_last_attempt_gives_up(ending):
     assert "slurm.max_attempts" in decision.reason
 
 
+@pytest.mark.parametrize(("before", "saved"), [(None, None), (None, 0), (0, None)])
+@pytest.mark.parametrize("ending", RETRIED)
+def test_progress_that_is_not_known_decides_nothing(ending, before, saved):
+    decision = after(ending, before=before, saved=saved)
+    assert decision.step == "retry"
+    assert "not known" in decision.reason
+
+
+def test_a_disk_that_answers_two_attempts_in_a_row_nothing_is_given_up():
+    decision = after("io_error", before=None, saved=None, after_idle=True)
+    assert decision.step == "give_up"
+    assert "not known" in decision.reason
+
+
 @pytest.mark.parametrize(("ending", "after_idle"), [("out_of_time", False), ("lost", True), ("io_error", True)])
 def test_an_attempt_without_progress_gives_up(ending, after_idle):
     decision = after(ending, before=10, saved=10, after_idle=after_idle)

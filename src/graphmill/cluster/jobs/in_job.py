@@ -23,6 +23,7 @@ from typing import Final
 from graphmill.base import exits
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.messages import show_messages
+from graphmill.base.retries import is_io_error, remove_file
 from graphmill.cluster.jobs import job_end, next_job
 from graphmill.cluster.jobs.arguments import Arguments, parse_arguments
 from graphmill.cluster.jobs.command_in_job import NOT_BEGUN, await_word, judge_command, run_command, was_ended
@@ -77,7 +78,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return exits.IO_ERROR
     except OSError as error:
         _log.error(f"{error}")
-        return exits.ANSWER_IS_NO
+        return exits.IO_ERROR if is_io_error(error) else exits.ANSWER_IS_NO
 
 
 def _train_all(arguments: Arguments) -> int:
@@ -158,7 +159,9 @@ class Driver:
                 return self._follow(folder, staged, tries_left=0)
             command = self.arguments.command
             return self._ranks(folder, started) if command is None else self._command(folder, command.command, started)
-        except UnreadableError as error:  # what the ranks left cannot be judged now
+        except (UnreadableError, OSError) as error:  # what the ranks left cannot be judged now
+            if not is_io_error(error):
+                raise
             unjudged = Judgement(ENDINGS[self._asked or "io_error"], None, str(error))
             return self._follow(folder, unjudged, tries_left=0)
 
@@ -237,7 +240,7 @@ class Driver:
             rendezvous = self.rendezvous(trial)
             here = self._here_for(folder)
             command = rank_command(self.arguments, folder.path, here, rendezvous, trial, folder.world())
-            folder.outcome_path.unlink(missing_ok=True)  # of the previous try
+            remove_file(folder.outcome_path)  # of the previous try
             step = self._srun(command, environment(self.arguments, self.environ, rendezvous), folder, started)
             evidence = Evidence(
                 started,

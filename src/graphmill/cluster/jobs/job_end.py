@@ -70,18 +70,24 @@ def attempt_end(folder: RunFolder, judgement: Judgement, *, tries_left: int) -> 
     """What the latest attempt achieved, from the run folder."""
     attempts = folder.attempts()
     before = attempts[-1].steps_saved
-    try:
+    saved: int | None = None
+    with suppress(UnreadableError):
         saved = saved_steps(folder.checkpoints_dir)
-    except UnreadableError:
-        saved = before
     return AttemptEnd(
         ending=judgement.ending,
         number=len(attempts),
         steps_before=before,
         steps_saved=saved,
-        after_idle=len(attempts) > 1 and attempts[-2].steps_saved >= before,
+        after_idle=len(attempts) > 1 and _is_idle(attempts[-2].steps_saved, before),
         tries_left=tries_left,
     )
+
+
+def _is_idle(before: int | None, after: int | None) -> bool:
+    """Whether an attempt saved nothing, or nothing was known before and after it. One that is not known is no sign."""
+    if before is None or after is None:
+        return before is after
+    return after <= before
 
 
 def report_failure(folder: RunFolder, judgement: Judgement) -> None:

@@ -34,9 +34,9 @@ class AttemptEnd:
 
     ending: Ending
     number: int  # from 1
-    steps_before: int  # of each rank, by the checkpoint it began with
-    steps_saved: int  # of each rank, by the latest checkpoint now
-    after_idle: bool = False  # the attempt before it had saved nothing new either
+    steps_before: int | None  # of each rank, by the checkpoint it began with; None: unknown, which decides nothing
+    steps_saved: int | None  # of each rank, by the latest checkpoint now
+    after_idle: bool = False  # the attempt before it had saved nothing new either, or could not read it either
     tries_left: int = 0  # other ports that may still be tried for the rendezvous
 
 
@@ -69,14 +69,28 @@ def _retry(end: AttemptEnd, on_time_limit: Follow, max_attempts: int) -> Decisio
         return Decision("give_up", "no other attempt was asked for (slurm.on_time_limit: stop)", code)
     if end.number >= max_attempts:
         return Decision("give_up", f"this was attempt {end.number} of {max_attempts} (slurm.max_attempts)", code)
-    if end.steps_saved > end.steps_before:
-        return Decision("retry", f"{end.steps_saved - end.steps_before} steps further, by {on_time_limit}", code)
-    stayed = f"it began after step {end.steps_before} and saved nothing later"
-    name = end.ending.name
+    if end.steps_before is None or end.steps_saved is None:
+        return _of_unknown_progress(end, on_time_limit)
+    return _by_progress(end, end.steps_before, end.steps_saved, on_time_limit)
+
+
+def _of_unknown_progress(end: AttemptEnd, on_time_limit: Follow) -> Decision:
+    code = end.ending.exit_status
+    unread = "the checkpoints could not be read, so its progress is not known"
+    if end.ending.name == "io_error" and end.after_idle:
+        return Decision("give_up", f"{unread}, nor is that of the attempt before it", code)
+    return Decision("retry", f"{unread}; by {on_time_limit}", code)
+
+
+def _by_progress(end: AttemptEnd, before: int, saved: int, on_time_limit: Follow) -> Decision:
+    code, name = end.ending.exit_status, end.ending.name
+    if saved > before:
+        return Decision("retry", f"{saved - before} steps further, by {on_time_limit}", code)
+    stayed = f"it began after step {before} and saved nothing later"
     if name == "preempted" or (name in _BY_CHANCE and not end.after_idle):
         return Decision("retry", f"{stayed}, which need not happen again; by {on_time_limit}", code)
     if name in _BY_CHANCE:
-        why = f"two attempts in a row made no progress past step {end.steps_before}"
+        why = f"two attempts in a row made no progress past step {before}"
         return Decision("give_up", f"{why}; exclude the hosts that fail (--sbatch-arg --exclude=…)", code)
     advice = "set a longer slurm.time, or save smaller checkpoints or rounds"
     return Decision("give_up", f"the attempt made no progress: {stayed}; {advice}", code)

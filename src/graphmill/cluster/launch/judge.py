@@ -18,6 +18,7 @@ from typing import Final
 from graphmill.base import exits
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.foreign import quoted
+from graphmill.base.retries import is_there
 from graphmill.cluster.launch.rank_process import RankExit
 from graphmill.record import events as recorded
 from graphmill.record.documents import Outcome
@@ -174,7 +175,7 @@ def _events(path: Path, process: int, evidence: Evidence) -> Events:
     """What a process wrote since the attempt began. None of a damaged file; `UnreadableError`: who knows."""
     ahead = (evidence.ahead_s or {}).get(process, 0.0)
     try:
-        events = events_in(path) if path.exists() else []
+        events = events_in(path) if is_there(path) else []
     except (OSError, UserError):
         return []
     return [event for event in events if event.time - ahead >= evidence.started]
@@ -220,7 +221,9 @@ def _failure(
     moment = _NEVER if seen is None or seen.time is None else seen.time
     if error is not None:
         message = quoted((error.message.splitlines() or [""])[0])
-        is_echo = error.exit_code == exits.LOST_A_RANK or LOST_A_PEER.search(error.message) is not None
+        is_echo = error.exit_code == exits.LOST_A_RANK or (
+            error.exit_code != exits.IO_ERROR and LOST_A_PEER.search(error.message) is not None
+        )
         own = error.time - (evidence.ahead_s or {}).get(process, 0.0)
         return error.exit_code, message, min(own, _NEVER if is_killed_by_us else moment), is_echo
     if _code(events) in SAVED or (seen is not None and (is_killed_by_us or not seen.failed)):
@@ -307,7 +310,7 @@ def _progress(folder: RunFolder) -> tuple[int, int]:
     with suppress(UnreadableError):
         steps = saved_steps(folder.checkpoints_dir)
     try:
-        rows = read_metrics(folder.metrics_path, is_growing=True) if folder.metrics_path.exists() else []
+        rows = read_metrics(folder.metrics_path, is_growing=True) if is_there(folder.metrics_path) else []
         epochs, steps = len(rows), max(steps, int(rows[-1]["steps_done"]) if rows else 0)
     except (OSError, UserError, UnreadableError, KeyError, ValueError):  # `graphmill verify` says what is wrong with it
         pass

@@ -212,7 +212,7 @@ def _report(judgement: Judgement, first: Failure, ranks: Sequence[RankProcess], 
     sys.stderr.write(
         judgement.report(
             lines if rank.shown is None else [],
-            log=str(rank.log) if rank.log.exists() else None,
+            log=str(rank.log) if rank.has_log() else None,
             resume=f"graphmill train --resume {folder.path}",
         )
     )

@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Queue
@@ -136,17 +137,26 @@ class RankProcess:
         self._process.wait()
         if self.shown is not None:
             self.shown.join()
-        self._log_file.close()
-        if self.log.stat().st_size == 0:
-            self.log.unlink()
+        with suppress(OSError):  # a disk that fails: it is judged by what the rank recorded
+            self._log_file.close()
+        with suppress(OSError):
+            if self.log.stat().st_size == 0:
+                self.log.unlink()
+
+    def has_log(self) -> bool:
+        """Whether there is one that can be named to a reader."""
+        with suppress(OSError):
+            return self.log.exists()
+        return False
 
     def tail(self, num_lines: int) -> list[str]:
-        """The last lines that this attempt wrote to the log."""
-        if not self.log.exists():
+        """The last lines that this attempt wrote to the log; none if they cannot be read."""
+        try:
+            with self.log.open("rb") as file:
+                file.seek(self.log_begin)
+                lines = file.read().decode("utf-8", errors="replace").split("\n")
+        except OSError:
             return []
-        with self.log.open("rb") as file:
-            file.seek(self.log_begin)
-            lines = file.read().decode("utf-8", errors="replace").split("\n")
         return [line for line in lines if line.strip()][-num_lines:]
 
 
@@ -177,7 +187,8 @@ class ShownErrors:
 
     def _pass_on(self) -> None:
         while chunk := self._source.read1(1 << 16):  # type: ignore[attr-defined]  # a BufferedReader
-            self._log.write(chunk)
+            with suppress(OSError):  # or nobody would empty the pipe, and the rank would wait for that
+                self._log.write(chunk)
             with self._lock:
                 self._split(chunk)
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from graphmill.base.errors import UserError
-from graphmill.base.reads import is_there
+from graphmill.base.retries import is_there
 from graphmill.record.documents import Attempt, Outcome
 from graphmill.record.endings import EndingName
 from graphmill.record.evaluations import Evaluated, read_evaluations
