@@ -61,6 +61,21 @@ class Costs:
         is_pair = self.indices == columns[rows]
         return np.asarray(self.values[is_pair])
 
+    def least_of_rows(self) -> NDArray[np.float64]:
+        """The least cost of each row."""
+        if self.indptr is None:
+            return np.asarray(self.values.min(axis=1), np.float64)
+        return np.asarray(np.minimum.reduceat(self.values, self.indptr[:-1]), np.float64)  # each row has a pair
+
+    def least_of_columns(self, u: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The least of cost - u of each column; 0 where no row may have it."""
+        if self.indptr is None or self.indices is None:
+            least = np.asarray((self.values - u[:, None]).min(axis=0), np.float64)
+        else:
+            least = np.full(self.num_columns, np.inf)
+            np.minimum.at(least, self.indices, self.values - np.repeat(u, np.diff(self.indptr)))
+        return np.where(np.isfinite(least), least, 0.0)
+
 
 def costs_of(given: Any, *, maximize: bool = False) -> Costs:  # noqa: ANN401  # whatever numpy makes an array of
     """Read costs: a matrix [n, m], or a scipy.sparse one whose missing entries are infeasible pairs.

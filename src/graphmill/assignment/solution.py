@@ -25,18 +25,20 @@ class Certificate:
 
     Potentials u, v prove an assignment optimal if u_i + v_j <= C_ij for all pairs, with equality on those assigned
     (complementary slackness), and, where one side is longer, the potentials there are at most 0 and 0 where nothing is
-    assigned. Integers are exact; for floats `tolerance` bounds the rounding of the two sums.
+    assigned. Integers are exact. For floats `rounding` bounds what the two are measured to, by the size of u and v, and
+    `tolerance` is what the costs allow: 1e-12 of the mean cost of a pair, and no more than 64 roundings.
     """
 
     max_violation: float  # of u_i + v_j <= C_ij, and of the sign on the longer side
     max_slack: float  # |C_ij - u_i - v_j| of an assigned pair, or |potential| of what is left over
     gap: float  # cost - (sum u + sum v)
+    rounding: float  # of the first two, at most
     tolerance: float
 
     @property
     def is_optimal(self) -> bool:
         """Whether the assignment is proven optimal, to `tolerance` for each pair."""
-        return self.max_violation <= self.tolerance and self.max_slack <= self.tolerance
+        return max(self.max_violation, self.max_slack) + self.rounding <= self.tolerance
 
 
 @dataclass(frozen=True, slots=True)

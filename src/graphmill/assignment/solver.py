@@ -1,7 +1,7 @@
 """Solve assignment problems: one, many over threads, or frames that follow each other."""
 
-import math
 import os
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from graphmill import _native
 from graphmill.assignment.costs import Columns, Costs, costs_of
+from graphmill.assignment.proof import is_exact_enough, prove, rounding_of, total
 from graphmill.assignment.solution import Certificate, Duals, InvalidCostsError, Potentials, Solution
 
 _COLD, _FROM_ROWS, _FROM_COLUMNS = 0, 1, 2  # native/assignment.h, AssignmentStart
@@ -17,8 +18,7 @@ _CANDIDATES: Final = 16
 _LANES: Final = 8  # that a sweep takes at once
 _SAMPLED_ROWS: Final = 32
 _MOST_SPANS: Final = 4.0
-_FAR: Final = 64.0
-_ROUNDINGS: Final = 64  # of a sum of potentials, at most so many units in the last place
+_LARGEST: Final = 1e300  # of floats: sums of some millions of such are below the largest there is
 
 
 def solve(costs: Any, duals: Duals | None = None, *, maximize: bool = False, check: bool = True) -> Solution:  # noqa: ANN401
@@ -39,17 +39,7 @@ def solve(costs: Any, duals: Duals | None = None, *, maximize: bool = False, che
     problem = costs_of(costs, maximize=maximize)
     if problem.num_rows == 0:
         return _nothing(problem, check=check)
-    start, u, v = _start(problem, duals)
-    columns, work = _solved(problem, start, u, v)
-    if start != _COLD and _is_far(problem, columns, v):
-        # Potentials much larger than the costs have rounded them: begin again from their differences.
-        if problem.num_rows == problem.num_columns:
-            v -= v[len(v) // 2]
-        columns, work = _solved(problem, _FROM_COLUMNS, u, v)
-    solution = _solution(problem, columns, u, v, work, check=check)
-    if start == _COLD or solution.certificate is None or solution.certificate.is_optimal:
-        return solution
-    columns, work = _solved(problem, _FROM_COLUMNS, u, v)  # for the same reason, where only the certificate shows it
+    columns, u, v, work = _begun(problem, *_start(problem, duals))
     return _solution(problem, columns, u, v, work, check=check)
 
 
@@ -107,7 +97,7 @@ def _solve_frame(problem: Costs, u: Potentials | None, *, check: bool) -> Soluti
     rows, v = _empty(problem)
     if u is not None:
         rows[:] = u
-    columns, work = _solved(problem, _COLD if u is None else _FROM_ROWS, rows, v)
+    columns, rows, v, work = _begun(problem, _COLD if u is None else _FROM_ROWS, rows, v)
     return _solution(problem, columns, rows, v, work, check=check)
 
 
@@ -188,8 +178,12 @@ def _solve_batch(
         )
     except ValueError as error:
         number, _, what = str(error).removeprefix("problem ").partition(": ")  # counted among those of its type
-        raise _refused(f"problem {chosen[int(number)]}: {what}") from None
+        q = chosen[int(number)]
+        raise _refused(problems[q], what, f"problem {q}: ") from None
     for q, is_solved in zip(chosen, solved, strict=True):
+        u, v = potentials[q]
+        if not is_solved or not max(np.abs(u).max(), np.abs(v).max()) <= _LARGEST:
+            _refuse_huge(problems[q])
         if not is_solved:
             raise _infeasible(f"problem {q}: ")
 
@@ -203,16 +197,18 @@ def _empty(problem: Costs) -> tuple[Potentials, Potentials]:
 def _start(problem: Costs, duals: Duals | None) -> tuple[int, Potentials, Potentials]:
     """What the solver begins with, and potentials that it may overwrite."""
     u, v = _empty(problem)
+    if not (duals is None or (isinstance(duals, tuple | list) and len(duals) == 2)):
+        raise InvalidCostsError(f"duals are {duals!r:.80}", fix="give (u, v), either of which may be None")
     given_u, given_v = (None, None) if duals is None else duals
     if problem.is_transposed:
         given_u, given_v = given_v, given_u
     sign = -1 if problem.is_negated else 1
     sides = ("v", "u") if problem.is_transposed else ("u", "v")
     if given_v is not None:
-        v[:] = _usable(problem, np.asarray(given_v) * sign, problem.num_columns, sides[1])
+        v[:] = sign * _usable(problem, np.asarray(given_v), problem.num_columns, sides[1])
         return _FROM_COLUMNS, u, v
     if given_u is not None:
-        u[:] = _usable(problem, np.asarray(given_u) * sign, problem.num_rows, sides[0])
+        u[:] = sign * _usable(problem, np.asarray(given_u), problem.num_rows, sides[0])
         return _FROM_ROWS, u, v
     return _COLD, u, v
 
@@ -239,11 +235,25 @@ def _usable(problem: Costs, given: NDArray[Any], length: int, name: str) -> NDAr
     return np.rint(near) if problem.of_potentials is np.int64 else near
 
 
+def _begun(
+    problem: Costs, start: int, u: Potentials, v: Potentials
+) -> tuple[Columns, Potentials, Potentials, dict[str, int]]:
+    """The solution from potentials, or from none where those are so large that they round the costs away."""
+    rounding = rounding_of(u, v)
+    columns, work = _solved(problem, start, u, v)
+    if start != _COLD and not is_exact_enough(problem, columns, max(rounding, rounding_of(u, v))):
+        u, v = _empty(problem)
+        columns, work = _solved(problem, _COLD, u, v)
+    return columns, u, v, work
+
+
 def _solved(problem: Costs, start: int, u: Potentials, v: Potentials) -> tuple[Columns, dict[str, int]]:
     try:
         found = problem.solve(start, _candidates(problem), u, v)
     except ValueError as error:
-        raise _refused(str(error)) from None
+        raise _refused(problem, str(error)) from None
+    if found is None or not max(np.abs(u).max(), np.abs(v).max()) <= _LARGEST:
+        _refuse_huge(problem)
     if found is None:
         raise _infeasible("")
     return found
@@ -253,8 +263,25 @@ def _candidates(problem: Costs) -> int:
     return min(_CANDIDATES, max(4, problem.num_columns // 16))
 
 
-def _refused(message: str) -> InvalidCostsError:
-    return InvalidCostsError(message, fix="give finite costs; inf for a pair that is not allowed")
+def _refused(problem: Costs, message: str, where: str = "") -> InvalidCostsError:
+    """What the native solver says of the costs as it has them, of those as they were given."""
+    told = re.fullmatch(r"the cost of row (\d+), column (\d+) is (.+)", message)
+    never = "-inf" if problem.is_negated else "inf"
+    if told:
+        row, column, value = told.groups()
+        row, column = (column, row) if problem.is_transposed else (row, column)
+        value = "inf" if value == "-inf" and problem.is_negated else value
+        message = f"the cost of row {row}, column {column} is {value}"
+    return InvalidCostsError(where + message, fix=f"give finite costs; {never} for a pair that is not allowed")
+
+
+def _refuse_huge(problem: Costs) -> None:
+    """Potentials are differences of costs, and their sums overflow where costs are near the largest float."""
+    largest = float(np.abs(problem.values[np.isfinite(problem.values)]).max(initial=0))
+    if largest > _LARGEST:
+        raise InvalidCostsError(
+            f"costs reach {largest:.3g}: sums of potentials overflow", fix=f"give costs below {_LARGEST:.0e}"
+        )
 
 
 def _infeasible(where: str) -> InvalidCostsError:
@@ -264,19 +291,13 @@ def _infeasible(where: str) -> InvalidCostsError:
     )
 
 
-def _is_far(problem: Costs, columns: Columns, v: Potentials) -> bool:
-    if problem.of_potentials is np.int64:
-        return False
-    spread = float(v.max() - v.min())
-    return spread > _FAR * float(np.median(np.abs(problem.of_pairs(columns))))
-
-
 def _solution(
     problem: Costs, columns: Columns, u: Potentials, v: Potentials, work: dict[str, int], *, check: bool
 ) -> Solution:
-    pairs = problem.of_pairs(columns)
-    cost: float | int = int(pairs.sum()) if pairs.dtype == np.int64 else math.fsum(pairs)
-    certificate = _certificate(problem, columns, u, v, cost) if check else None
+    cost = total(problem.of_pairs(columns))
+    certificate = None
+    if check:
+        u, v, certificate = prove(problem, columns, u, v)
     if problem.is_negated:
         cost = -cost
     u, v = (-u, -v) if problem.is_negated else (u.copy(), v.copy())
@@ -287,18 +308,10 @@ def _solution(
     return Solution(rows, columns, u, v, cost, certificate, work)
 
 
-def _certificate(problem: Costs, columns: Columns, u: Potentials, v: Potentials, cost: float) -> Certificate:
-    violation, slack = problem.certify(u, v, columns)
-    gap = cost - (math.fsum(u) + math.fsum(v))
-    largest = float(np.abs(u).max(initial=0)) + float(np.abs(v).max(initial=0))
-    tolerance = 0.0 if problem.of_potentials is np.int64 else _ROUNDINGS * np.finfo(np.float64).eps * largest
-    return Certificate(violation, slack, gap, tolerance)
-
-
 def _nothing(problem: Costs, *, check: bool) -> Solution:
     none = np.empty(0, np.int64)
     u, v = _empty(problem)
     if problem.is_transposed:
         u, v = v, u
     cost: float | int = 0 if problem.of_potentials is np.int64 else 0.0
-    return Solution(none, none.copy(), u, v, cost, Certificate(0.0, 0.0, 0.0, 0.0) if check else None, {})
+    return Solution(none, none.copy(), u, v, cost, Certificate(0.0, 0.0, 0.0, 0.0, 0.0) if check else None, {})
