@@ -21,6 +21,7 @@ from waiting import HANG_S, is_alive
 from graphmill.cluster.launch.local import reserved_port
 from graphmill.record.events import Sync, events_in
 from graphmill.record.run_folder import RunFolder
+from graphmill.runtime.secret import new_token
 from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.spec.plan import Plan
 from graphmill.spec.world import World
@@ -152,6 +153,7 @@ class Zygote:
             text=True,
         )
         self.running: list[int] = []
+        self.at_port, self.token = 0, ""
         self.port = ExitStack()  # of the ranks that run: no test beside this one is given it
 
     def start(
@@ -177,12 +179,13 @@ class Zygote:
             self.kill(self.running)
             self.wait(self.running)
         self.port.close()
-        port = self.port.enter_context(reserved_port()) if port is None else port
+        self.at_port = self.port.enter_context(reserved_port("127.0.0.1")) if port is None else port
+        self.token = new_token()
         folder.begin_attempt(resumed=resume, command=["test"], world=world)
         log = self._log(folder)
         ranks = folder.world().processes if ranks is None else ranks
-        request = {"ranks": ranks, "folder": str(folder.path), "resume": resume, "port": port}
-        request |= {"log": str(log), "die_at": die_at, "dies": dies}
+        request = {"ranks": ranks, "folder": str(folder.path), "resume": resume, "log": str(log), "die_at": die_at}
+        request |= {"port": self.at_port, "token": self.token, "dies": dies}
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         self.running = self._answer()

@@ -1,52 +1,132 @@
-"""What ranks see to before they train: the same code on all of them."""
+"""What ranks see to before they train: that they meet, and run the same code."""
 
 import json
+import socket
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
-from torch.distributed import HashStore
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed import HashStore, TCPStore
+from waiting import HANG_S
 
 from graphmill.base.errors import UserError
 from graphmill.runtime.machine import host_name
 from graphmill.runtime.rank import ALONE
-from graphmill.train.peers import PortBusyError, choose_interface, exchange_peer_info, open_store
+from graphmill.runtime.secret import TOKEN, Secret, new_token
+from graphmill.train.patience import NotMetError, Patience
+from graphmill.train.peers import choose_interface, exchange_peer_info
+from graphmill.train.store import PortBusyError, open_words
+from graphmill.train.words import Words
 
-OF_TWO = replace(ALONE, world_size=2, num_hosts=2)
+OF_TWO = replace(ALONE, world_size=2, local_world_size=2)
+MINE = Secret(b"of this run")
+
+
+def words() -> Words:
+    return Words(HashStore(), MINE, "all")
 
 
 @pytest.fixture
 def other_peer():
-    """A store in which rank 1 has introduced itself already, with some fields of its peer changed."""
+    """Words in which rank 1 has introduced itself already, with some fields of its peer changed."""
 
-    def made(**changed: str) -> HashStore:
-        store = HashStore()
-        exchange_peer_info(store, ALONE, {}, "mine")
-        shared = PrefixStore("graphmill.peers", store)
-        shared.set("1", json.dumps({**json.loads(shared.get("0")), "hostname": "other", **changed}))
-        return store
+    def made(**changed: str) -> Words:
+        said = words()
+        exchange_peer_info(said, ALONE, {}, Patience(HANG_S))
+        peers = said.about("peers")
+        peers.put("1", json.dumps({**json.loads(peers.get("0")), "hostname": "other", **changed}))
+        return said
 
     return made
 
 
 def test_ranks_of_the_same_code_meet(other_peer):
-    assert exchange_peer_info(other_peer(), OF_TWO, {}, "mine") == [host_name({}), "other"]
+    assert exchange_peer_info(other_peer(), OF_TWO, {}, Patience(HANG_S)) == [host_name({}), "other"]
 
 
 @pytest.mark.parametrize("field", ["code", "torch", "python"])
 def test_ranks_that_differ_are_refused(other_peer, field):
     with pytest.raises(UserError, match="other"):
-        exchange_peer_info(other_peer(**{field: "0.0"}), OF_TWO, {}, "mine")
+        exchange_peer_info(other_peer(**{field: "0.0"}), OF_TWO, {}, Patience(HANG_S))
+
+
+def test_ranks_that_do_not_come_are_named_with_what_to_type():
+    of_four, environ = replace(OF_TWO, world_size=4, num_hosts=2), {"MASTER_ADDR": "localhost", "MASTER_PORT": "7"}
+    environ |= {"GLOO_SOCKET_IFNAME": "lo"}
+    said = words()
+    said.about("peers").put("2", "")
+    with pytest.raises(NotMetError, match=r"not ranks 1, 3.*localhost:7.*127\.0\.0\.1|::1.*lo") as error:
+        exchange_peer_info(said, of_four, environ, Patience(0.0, setting="-O train.meet_timeout_s=9"))
+    assert "doctor --hosts 2" in error.value.fix
+    assert "-O train.meet_timeout_s=9" in error.value.fix
+
+
+def test_what_a_stranger_writes_counts_as_not_written():
+    said = words()
+    said.put("a", "ours")
+    strangers = Words(said.store, Secret(b"a guess"), "all")
+    for key in ("a", "b"):
+        strangers.put(key, "theirs")
+        said.store.set(f"graphmill.all/{key} as it is", "theirs")
+    assert said.get("a") is said.get("b") is said.get("a as it is") is said.get("b as it is") is None
+    assert said.awaited(["a"], Patience(0.0)) == {}
+    assert said.put_first("a", "mine") == "mine"
+    said.put("a", "ours")
+    said.store.set("graphmill.all/c", said.store.get("graphmill.all/a"))
+    assert said.get("c") is None, "what was signed stands under its own key alone"
+    assert said.put_first("a", "late") == said.get("a") == "ours"
+
+
+def test_of_the_token_nothing_is_told():
+    token = new_token()
+    secret = Secret.of({TOKEN: token})
+    assert len({secret.derived("one"), secret.derived("other"), token}) == 3
+    assert token not in repr(secret)
+    assert secret.derived("one") == Secret.of({TOKEN: token}).derived("one")
+    with pytest.raises(UserError, match=TOKEN):
+        Secret.of({TOKEN: "short"})
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return listening.getsockname()[1]
+
+
+def place(port: int, token: str) -> dict[str, str]:
+    return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), TOKEN: token}
 
 
 def test_a_rank_that_met_another_run_leaves_no_trace_there():
     """Its own rank 0 found the port taken; with this rank's info, the other run would train with it."""
-    store = HashStore()
-    exchange_peer_info(store, ALONE, {}, "theirs")
-    keys = store.num_keys()
+    port = free_port()
+    theirs = open_words(OF_TWO, place(port, new_token()), "theirs", Patience(HANG_S))
+    seen = TCPStore("127.0.0.1", port, is_master=False)
+    keys = seen.num_keys()
+    mine = place(port, new_token())
+    with pytest.raises(PortBusyError, match=f"{port} is in use"):
+        open_words(OF_TWO, mine, "mine", Patience(HANG_S))
     with pytest.raises(PortBusyError, match="theirs"):
-        exchange_peer_info(store, replace(OF_TWO, rank=1), {}, "mine")
-    assert store.num_keys() == keys
+        open_words(replace(OF_TWO, rank=1), mine, "mine", Patience(HANG_S))
+    assert seen.num_keys() == keys
+    assert theirs.get("host") == "theirs"
+
+
+def test_a_rank_0_that_does_not_come_is_not_waited_for_without_end():
+    environ = place(free_port(), new_token())
+    with pytest.raises(NotMetError, match=f"127.0.0.1:{environ['MASTER_PORT']}.*refused") as error:
+        open_words(replace(OF_TWO, rank=1), environ, "mine", Patience(0.2))
+    assert "logs" in error.value.fix
+
+
+def test_the_store_of_a_run_on_one_host_listens_on_loopback_alone():
+    environ = {**place(free_port(), new_token()), "MASTER_ADDR": "localhost"}
+    held = open_words(OF_TWO, environ, "mine", Patience(HANG_S))
+    own = subprocess.run(["hostname", "--all-ip-addresses"], capture_output=True, text=True, check=True).stdout.split()
+    for address in {"127.0.0.2", *own}:  # 127.0.0.2 is no other host's either, but another address
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection((address, int(environ["MASTER_PORT"])), timeout=HANG_S)
+    assert held.get("host") == "mine"
 
 
 @pytest.mark.parametrize(("rank", "towards"), [(0, "b"), (1, "b"), (2, "a"), (3, "a")])
@@ -67,11 +147,29 @@ def test_an_interface_that_is_not_there_is_refused():
     assert "slurm.interface" in error.value.fix
 
 
-def test_a_first_host_whose_name_means_nothing_here_is_refused_at_once(monkeypatch):
-    """torch would try until the job's time limit."""
-    monkeypatch.setenv("MASTER_ADDR", "no-such-host.invalid")
-    monkeypatch.setenv("MASTER_PORT", "29500")
-    monkeypatch.setattr("graphmill.train.peers._RESOLVED_WITHIN_S", 0.0)  # where no name service answers at all
-    monkeypatch.setattr("graphmill.train.peers.rendezvous", lambda *_: pytest.fail("it would wait there"))
+def test_a_first_host_whose_name_means_nothing_here_is_told():
+    """At once where the name service does not know it; torch would try until the job's time limit."""
+    environ = {**place(29500, new_token()), "MASTER_ADDR": "no-such-host.invalid"}
     with pytest.raises(UserError, match=r"no-such-host\.invalid"):
-        open_store(replace(OF_TWO, rank=1))
+        open_words(replace(OF_TWO, rank=1), environ, "mine", Patience(0.1))
+
+
+FEW_FILES = """
+import resource, sys
+from dataclasses import replace
+from graphmill.runtime.rank import ALONE
+from graphmill.train.peers import refuse_few_files
+soft, hard = map(int, sys.argv[1:])
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+refuse_few_files(replace(ALONE, world_size=300))
+print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+"""
+
+
+@pytest.mark.parametrize(("hard", "said"), [(2000, "2000\n"), (1000, "")])
+def test_the_limit_of_open_files_is_raised_or_told_before_ranks_meet(hard, said):
+    """300 ranks have more connections to rank 0 than the usual soft limit of files."""
+    command = [sys.executable, "-c", FEW_FILES, "256", str(hard)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == said
+    assert ("1264 open files" in done.stderr and "allows 1000" in done.stderr) is (said == "")

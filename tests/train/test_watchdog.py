@@ -15,7 +15,9 @@ import os, sys, time
 from graphmill.base.messages import hush_torch
 hush_torch(os.environ)  # as every rank does
 from torch.distributed import TCPStore
+from graphmill.runtime.secret import Secret
 from graphmill.train import watchdog
+from graphmill.train.words import Words
 from graphmill.train.watchdog import Watchdog
 watchdog._ALONE_S = 1.0
 
@@ -25,7 +27,8 @@ print(store.port, flush=True)
 store.set(f"{rank} is here", "")
 store.wait([f"{number} is here" for number in range(3)])
 print("all are here", flush=True)
-with Watchdog(store, rank, ["rank 0 on a", "rank 1 on b", "rank 2 on c"], 5.0, lambda why: print(why, flush=True)):
+words = Words(store, Secret(b"of this run"), "all")
+with Watchdog(words, rank, ["rank 0 on a", "rank 1 on b", "rank 2 on c"], 5.0, lambda why: print(why, flush=True)):
     time.sleep(600)  # as in a collective that never returns
 """
 

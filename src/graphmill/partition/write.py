@@ -4,7 +4,6 @@ Nothing is loaded whole but the part of each node and what counts rows, so the m
 nor with the edges.
 """
 
-import resource
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -23,9 +22,9 @@ from graphmill.partition.metadata import part_folder
 from graphmill.partition.methods.files import row_blocks
 from graphmill.partition.problem import Ids, Parts
 from graphmill.partition.streams import Advance, ArrayReader, ArrayWriter, copy_array
+from graphmill.runtime.open_files import allow_open_files
 
 CHUNK_BYTES: Final = 2**25  # of an array that is in memory at a time
-_FILES_PER_PART: Final = 8  # that are open at once, with a margin
 _SPLITS: Final = ("train", "val", "test")
 
 ReadRows = Callable[[int], NDArray[Any]]
@@ -85,7 +84,7 @@ class _Share(NamedTuple):
 
 def write_parts(store: GraphStore, folder: PartsFolder) -> Ids:
     """Write everything but the metadata; returns the offsets of the parts [num_parts + 1]."""
-    _allow_open_files(folder.num_parts * _FILES_PER_PART)
+    allow_open_files()
     counts = np.bincount(folder.parts, minlength=folder.num_parts)
     offsets = np.concatenate([[0], np.cumsum(counts)])
     _write_book(folder, offsets)
@@ -275,11 +274,3 @@ def _positions(starts: Ids, lengths: Ids) -> Ids:
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     return np.repeat(starts - (ends - lengths), lengths) + np.arange(total)
-
-
-def _allow_open_files(number: int) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = number + 256
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(most, soft), hard))

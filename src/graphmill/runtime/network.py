@@ -1,7 +1,8 @@
 """Which network interface leads where, and which port is free."""
 
+import ipaddress
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from graphmill.base.errors import UserError
@@ -71,6 +72,70 @@ def address_towards(address: str) -> str:
             f"{socket.gethostname()} finds no way to {address}: {error.strerror or error}",
             fix="see whether the host's name resolves there: `getent hosts NAME`",
         ) from None
+
+
+def loopback() -> str:
+    """The address at which processes of this host find each other and no other host does.
+
+    Raises `UserError` if there is none.
+    """
+    for address in ("127.0.0.1", "::1"):
+        if is_own(address):
+            return address
+    raise UserError(
+        f"{socket.gethostname()} has no loopback address, neither 127.0.0.1 nor ::1, by which ranks find each other",
+        fix="`ip link set lo up`, as root, or train with --ranks 1",
+    )
+
+
+def is_own(address: str) -> bool:
+    """Whether it is one of this host's."""
+    try:
+        with socket.socket(family_of(address), socket.SOCK_STREAM) as trial:
+            trial.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+
+def family_of(address: str) -> socket.AddressFamily:
+    """IPv6 has colons."""
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def addresses_of(name: str) -> list[str]:
+    """What it resolves to here; none if it does not."""
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return []
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def listening_address(name: str, *, is_alone: bool, others: Sequence[str], interface: str | None) -> str:
+    """The address of this host where others come that look for it as `name`: to listen there, and nowhere else.
+
+    `is_alone`: all of them are on this host. A host's own name is often that of 127.0.1.1 on itself, where no other
+    host can connect: then it is the address that the first of `others` sees, else that of `interface`.
+    """
+    own = [address for address in addresses_of(name) if is_own(address)]
+    own = [address for address in own if is_alone or not _is_loopback(address)]
+    if own:
+        return min(own, key=lambda address: is_alone and not _is_loopback(address))
+    if not is_alone and others and not _is_loopback(towards := address_towards(others[0])):
+        return towards
+    if not is_alone and interface:
+        return address_of_interface(interface)
+    found = ", ".join(addresses_of(name)) or "nothing"
+    raise UserError(
+        f"rank 0 cannot listen at {name}: that is {found} on {socket.gethostname()}, no address of its own that"
+        f" {'its ranks' if is_alone else 'other hosts'} can reach",
+        fix="set MASTER_ADDR to an address of the host of rank 0, or name the interface in GLOO_SOCKET_IFNAME",
+    )
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address.split("%", maxsplit=1)[0]).is_loopback
 
 
 def candidate_ports(key: int) -> Iterator[int]:

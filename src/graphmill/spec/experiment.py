@@ -5,7 +5,7 @@ holds what the experiments of all tasks share.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, PositiveInt, model_validator
 
@@ -18,6 +18,8 @@ from graphmill.spec.profiler import ProfilerSpec
 from graphmill.spec.roles import RolesSpec
 from graphmill.spec.synonyms import ALSO_CALLED
 from graphmill.spec.weights import InitFromSpec
+
+MEET_WITHIN_S: Final = 120.0  # programs start late from a shared file system that is busy
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 BatchSize = PositiveInt | Literal["auto"]
@@ -142,6 +144,9 @@ class TrainSpec(Spec):
     )
     hang_timeout_s: float = Field(
         20.0, ge=5, le=3600, description="a rank that sends no heartbeat for so long is lost, and ends the attempt"
+    )
+    meet_timeout_s: float = Field(
+        MEET_WITHIN_S, ge=5, le=7200, description="so long a rank that is ready waits for the others before training"
     )
 
     profile: bool = Field(False, description="time and trace the phases of some steps: see `graphmill profile`")

@@ -12,7 +12,7 @@ from graphmill.spec.attention import refuse_gpus
 from graphmill.spec.batch import BatchBudget, GraphBatchSpec
 from graphmill.spec.calendar import Batches, BudgetBatches, Calendar, EpochLengths, planned_end
 from graphmill.spec.early_stopping import EarlyStoppingSpec
-from graphmill.spec.experiment import CheckpointSpec, Experiment, MeasureSpec, SyncSpec, TrainSpec
+from graphmill.spec.experiment import MEET_WITHIN_S, CheckpointSpec, Experiment, MeasureSpec, SyncSpec, TrainSpec
 from graphmill.spec.kinds import find_kind
 from graphmill.spec.kinds.kind import AnyKind, DatasetInfo, TaskPlan
 from graphmill.spec.measures import judged_kind, refuse_unfit_measures
@@ -80,6 +80,7 @@ class Plan(Spec):
     measures: dict[str, MeasureSpec] = Field({}, description="of the user's own, by name")
     best_by: str | None = Field(None, description="absent: the task's first measure")
     hang_timeout_s: float
+    meet_timeout_s: float = MEET_WITHIN_S
     init_from: InitialWeights | None = Field(None, description="absent: the weights that it begins with are random")
     extends: Ancestor | None = Field(None, description="absent: it begins with step 0")
 
@@ -203,6 +204,7 @@ def resolve(
         measures=train.measures,
         best_by=train.best_by,
         hang_timeout_s=train.hang_timeout_s,
+        meet_timeout_s=train.meet_timeout_s,
         init_from=init_from,
         sources=dict(sources or {}),
         budget=budget,

@@ -25,6 +25,8 @@ if __name__ == "__main__":  # before torch is imported
 
 import json
 import logging
+import math
+import socket
 import sys
 import traceback
 from collections.abc import Sequence
@@ -34,24 +36,25 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from torch.distributed.distributed_c10d import PrefixStore, Store
-from torch.distributed.rendezvous import rendezvous
-
 from graphmill.base import exits
 from graphmill.base.errors import UserError
 from graphmill.base.messages import show_messages
 from graphmill.record.attempts import attempt
 from graphmill.record.find_run import run_to_resume
 from graphmill.record.run_folder import RunFolder, refuse_other_plan
+from graphmill.runtime.open_files import allow_open_files
 from graphmill.runtime.rank import Rank, current_rank
 from graphmill.runtime.roots import dataset_root
-from graphmill.spec.experiment import Experiment
+from graphmill.spec.experiment import MEET_WITHIN_S, Experiment
 from graphmill.spec.flags import TrainRequest, parse_train_request
 from graphmill.spec.load import load_experiment
 from graphmill.spec.plan import Plan
 from graphmill.spec.roles import refuse_other_ranks
 from graphmill.spec.world import world_of
 from graphmill.tasks.planning import plan_experiment, prepare_embedded
+from graphmill.train.patience import Patience
+from graphmill.train.store import PortBusyError, open_words
+from graphmill.train.words import Words
 from graphmill.train.worker import leave, work
 
 _log = logging.getLogger(__name__)
@@ -72,13 +75,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     show_messages()
     try:
         rank = current_rank(os.environ)
-        store = next(iter(rendezvous("env://", rank.rank, rank.world_size)))[0] if rank.world_size > 1 else None
+        allow_open_files()
+        met = _met(rank)
         with ExitStack() as until_the_end:
             command = _command(words, rank, until_the_end) if rank.rank == 0 else None
-            command = _agreed(command, rank, store)
+            command = _agreed(command, rank, met)
             if command.kind == "leave":
                 return command.exit_code
-            return work(RunFolder.open(Path(command.run_folder)), rank, resume=command.kind == "resume", store=store)
+            return work(RunFolder.open(Path(command.run_folder)), rank, resume=command.kind == "resume", words=met)
     except UserError as error:
         _log.error(f"{error}")
         return exits.BAD_REQUEST
@@ -106,18 +110,30 @@ def _command(words: Sequence[str], rank: Rank, until_the_end: ExitStack) -> Comm
     return Command("resume" if begun.resumed else "begin", str(folder.path.resolve()), exits.DONE)
 
 
-def _agreed(command: Command | None, rank: Rank, store: Store | None) -> Command:
-    """Rank 0's command, on every rank. Plain text through the store of the rendezvous: no pickle."""
-    if store is None:
+def _met(rank: Rank) -> Words | None:
+    """None: there are no others."""
+    if rank.world_size == 1:
+        return None
+    patience = Patience(MEET_WITHIN_S)
+    try:
+        return open_words(rank, os.environ, f"process {os.getpid()} on {socket.gethostname()}", patience)
+    except PortBusyError as error:
+        raise UserError(f"{error}", fix="give another port: --master-port of torchrun, MASTER_PORT for srun") from None
+
+
+def _agreed(command: Command | None, rank: Rank, words: Words | None) -> Command:
+    """Rank 0's command, on every rank. Plain text, signed: no pickle. While rank 0 prepares data, the others wait."""
+    if words is None:
         assert command is not None, "a rank alone is rank 0"
         return command
-    shared = PrefixStore("graphmill.train", store)
+    shared, without_end = words.about("train"), Patience(math.inf)
     if command is not None:
-        shared.set("command", json.dumps(asdict(command)))
-        shared.wait([f"heard by {other}" for other in range(1, rank.world_size)])  # rank 0 may be the store's host
+        shared.put("command", json.dumps(asdict(command)))
+        if command.kind == "leave":  # rank 0 may be the store's host
+            shared.awaited([f"heard by {other}" for other in range(1, rank.world_size)], Patience(MEET_WITHIN_S))
         return command
-    heard = Command(**parse_json(shared.get("command")))
-    shared.set(f"heard by {rank.rank}", "")
+    heard = Command(**parse_json(shared.awaited(["command"], without_end)["command"]))
+    shared.put(f"heard by {rank.rank}", "")
     return heard
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from torch.distributed.distributed_c10d import Store
 
 from graphmill.base.errors import UserError
 from graphmill.monitor.summary import MonitorFolder
@@ -37,6 +36,7 @@ from graphmill.train.profile import StepProfile
 from graphmill.train.progress import Progress
 from graphmill.train.run_log import RunLog
 from graphmill.train.time_left import TimeLeft
+from graphmill.train.words import Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class RankContext:
     process: Rank  # among all processes
     stop: StopRequest
     events: EventWriter
-    store: Store | None  # of the rendezvous; None: at the address in the environment
+    words: Words | None  # where the ranks have met; None: they have not yet
     start_s: float  # from the start of this process until it began to work
 
     @property

@@ -8,21 +8,25 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from threading import Thread
 from typing import Final
 
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.distributed_c10d import PrefixStore
 
 from graphmill.monitor.sampler import start_monitor
-from graphmill.runtime.network import address_of_interface, address_towards
+from graphmill.runtime.network import address_of_interface, address_towards, loopback
 from graphmill.sample.service.link import Link, LostPeerError
 from graphmill.sample.service.meeting import find_sampler, wait_for_trainers
 from graphmill.spec.plan import Plan
 from graphmill.spec.roles import Seat, process_of
 from graphmill.spec.world import World
 from graphmill.train.assemble import RankContext
-from graphmill.train.peers import choose_interface, exchange_peer_info, open_store
+from graphmill.train.patience import Patience
+from graphmill.train.peers import choose_interface, exchange_peer_info, refuse_absent, refuse_few_files
+from graphmill.train.store import open_words
 from graphmill.train.watchdog import STALL_S, Watchdog
+from graphmill.train.words import Words
 
 _TOLD_WITHIN_S: Final = 3.0
 _OF_A_CONNECTION: Final = re.compile(r"by peer|[Bb]roken pipe|gloo|[Ss]ocket|[Tt]imed out")
@@ -45,23 +49,30 @@ def together(context: RankContext, on_lost: Callable[[str], None]) -> Iterator[C
     if process.world_size == 1:
         yield Company(lambda: None, [])
         return
-    store = context.store if context.store is not None else open_store(process)
-    run = f"{plan.run_id}, plan {context.folder.plan_hash()[:12]}"
-    hostnames = exchange_peer_info(store, process, os.environ, run)
+    setting = f"-O train.meet_timeout_s={2 * plan.meet_timeout_s:g}"
+    patience = Patience(plan.meet_timeout_s, setting)
+    refuse_few_files(process)
+    words = context.words or open_words(process, os.environ, _named(context), patience)
+    hostnames = exchange_peer_info(words, process, os.environ, patience)
     names = [f"{world.seat(number).name} on {hostname}" for number, hostname in enumerate(hostnames)]
     interface = choose_interface(hostnames, process, os.environ)
     if interface is not None:
         os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
-    own_connection = store.clone()  # type: ignore[attr-defined]  # torch's stubs lack it
-    patience_s = STALL_S if seat.role == "trainer" else math.inf  # a sampler waits until it is asked for something
-    with Watchdog(own_connection, process.rank, names, plan.hang_timeout_s, on_lost, patience_s) as watchdog:
-        _join_group(plan, seat, store)
+    silence_s, patience_s = plan.hang_timeout_s, STALL_S if seat.role == "trainer" else math.inf  # samplers are asked
+    own_connection = words.by_own_connection()
+    with Watchdog(own_connection, process.rank, names, silence_s, on_lost, patience_s) as watchdog:
+        _join_group(context, words, patience.renewed())
+        links = _links(context, words, names, hostnames, patience.renewed())
         try:
-            yield Company(watchdog.progress, _links(context, store, names, hostnames))
+            yield Company(watchdog.progress, links)
         except (LostPeerError, RuntimeError) as error:
-            if world.samplers and (first := _first_gone(store, error)):
+            if world.samplers and (first := _first_gone(words, error)):
                 raise LostPeerError(f"{first}; here: {error}") from error
             raise
+
+
+def _named(context: RankContext) -> str:
+    return f"{context.plan.run_id}, plan {context.folder.plan_hash()[:12]}"
 
 
 def _subjects(world: World) -> list[str]:
@@ -69,49 +80,79 @@ def _subjects(world: World) -> list[str]:
     return [world.seat(process).stem for process in range(world.processes)] if world.samplers else []
 
 
-def _join_group(plan: Plan, seat: Seat, store: Store) -> None:
-    """The process group of those of the same role."""
-    if seat.num_ranks == 1:
-        return
-    backend, own = (plan.backend, store) if seat.role == "trainer" else ("gloo", PrefixStore("samplers", store))
+def _join_group(context: RankContext, words: Words, patience: Patience) -> None:
+    """The process group of those of the same role. Made by a thread: torch's own wait cannot be ended."""
+    seat, process = context.seat, context.process
+    if seat.num_ranks > 1:
+        failed: list[Exception] = []
+        thread = Thread(target=_make_group, args=(context.plan, seat, words, failed), name="process group", daemon=True)
+        thread.start()
+        while thread.is_alive() and patience.go_on():
+            pass
+        if failed:
+            raise failed[0]
+        if thread.is_alive():
+            joined = words.about("joined")
+            present = [number for number in range(process.world_size) if joined.get(str(number)) is not None]
+            refuse_absent("are connected with all others", present, process, os.environ, patience)
+    words.about("joined").put(str(process.rank), "")
+
+
+def _make_group(plan: Plan, seat: Seat, words: Words, failed: list[Exception]) -> None:
+    is_trainer = seat.role == "trainer"
+    backend, own = (plan.backend, words.store) if is_trainer else ("gloo", PrefixStore("samplers", words.store))
     timeout = timedelta(seconds=STALL_S)  # explicit: torch's default for nccl is a third of gloo's
-    dist.init_process_group(backend, store=own, rank=seat.rank, world_size=seat.num_ranks, timeout=timeout)
+    try:
+        dist.init_process_group(backend, store=own, rank=seat.rank, world_size=seat.num_ranks, timeout=timeout)
+    except Exception as error:  # noqa: BLE001  # raised by the thread that waits
+        failed.append(error)
 
 
-def _links(context: RankContext, store: Store, names: Sequence[str], hostnames: Sequence[str]) -> list[Link]:
+def _links(
+    context: RankContext, words: Words, names: Sequence[str], hostnames: Sequence[str], patience: Patience
+) -> list[Link]:
     """The ways between this process and those of the other role; `names` and `hostnames` of all processes."""
-    roles, seat, prefetch = context.world.roles, context.seat, context.plan.prefetch
+    roles, seat, prefetch, process = context.world.roles, context.seat, context.plan.prefetch, context.process
     if roles is None:
         return []
     of_role = partial(process_of, roles=roles, hosts=context.world.hosts)
+    board = words.about("service")
     if seat.role == "trainer":
         sampler = roles.sampler_of(seat.rank)
-        return [find_sampler(store, sampler, seat.rank, names[of_role("sampler", sampler)], prefetch)]
+        number, key = of_role("sampler", sampler), f"sampler {sampler}"
+        offered = board.awaited([key], patience)
+        if not offered:
+            refuse_absent("serve", sorted(set(range(process.world_size)) - {number}), process, os.environ, patience)
+        return [find_sampler(offered[key], board.derived(key), seat.rank, names[number], prefetch)]
     trainers = [names[of_role("trainer", rank)] for rank in range(roles.trainers)]
-    address = _own_address(hostnames, context.process.rank)
-    return wait_for_trainers(store, seat.rank, roles.trainers_of(seat.rank), trainers, prefetch, address)
+    served, address = roles.trainers_of(seat.rank), _own_address(hostnames, process.rank)
+    links = wait_for_trainers(board, seat.rank, served, trainers, prefetch, address, patience.go_on)
+    came = {link.peer for link in links}
+    absent = {of_role("trainer", rank) for rank in served if trainers[rank] not in came}
+    present = sorted(set(range(process.world_size)) - absent)
+    refuse_absent("came to their samplers", present, process, os.environ, patience)
+    return links
 
 
 def _own_address(hostnames: Sequence[str], process: int) -> str:
     """Of this host, as the others reach it."""
     others = [name for name in hostnames if name != hostnames[process]]
     if not others:
-        return "127.0.0.1"
+        return loopback()
     interface = os.environ.get("GLOO_SOCKET_IFNAME")
     return address_of_interface(interface) if interface else address_towards(others[0])
 
 
-def _first_gone(store: Store, error: LostPeerError | RuntimeError) -> str:
+def _first_gone(words: Words, error: LostPeerError | RuntimeError) -> str:
     """Which process ended first, if another process has said so or will in a moment; "": none did.
 
     A link names whom it has lost, a collective does not; and whoever fails for want of another is soon lost, too.
     """
-    shared = PrefixStore("graphmill.gone", store)
-    shared.set_timeout(timedelta(seconds=_TOLD_WITHIN_S))
+    gone = words.about("gone")
     with suppress(RuntimeError):  # the store is gone with rank 0, or nobody says anything
         if isinstance(error, LostPeerError):
-            first = shared.compare_set("first", "", str(error)).decode()
+            first = gone.put_first("first", str(error))
             return "" if first == str(error) else first
         if _OF_A_CONNECTION.search(str(error)):
-            return shared.get("first").decode()
+            return gone.awaited(["first"], Patience(_TOLD_WITHIN_S)).get("first", "")
     return ""

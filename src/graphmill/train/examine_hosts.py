@@ -21,8 +21,7 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
-from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch's stubs lack it
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
@@ -37,7 +36,10 @@ from graphmill.runtime.machine import host_name, machine_info
 from graphmill.runtime.network import address_of_interface, address_towards
 from graphmill.runtime.rank import Rank, current_rank
 from graphmill.train.device import is_built_for
+from graphmill.train.patience import Patience
 from graphmill.train.peers import choose_interface
+from graphmill.train.store import PortBusyError, open_words
+from graphmill.train.words import Words
 
 _MEET_WITHIN_S: Final = 90.0  # programs start late from a shared file system that is busy
 _ROUND_WITHIN_S: Final = 60.0
@@ -76,18 +78,23 @@ def main(words: Sequence[str] | None = None) -> int:
     sign = _leave_a_sign(options.folder, rank)
     facts = facts_here(rank, hosts, options.folder)
     found: dict[str, Any] = {}
-    store: TCPStore | None = None
+    met: Words | None = None
     try:
-        store = _open_store(rank)
-        _meet_and_measure(found, store, rank, _Here(hosts, facts.host, options.folder, sign))
-    except (OSError, RuntimeError, UserError) as error:  # torch's errors of the network are RuntimeErrors
+        met = open_words(rank, os.environ, f"doctor of {hosts[0]}", Patience(_MEET_WITHIN_S))
+        _meet_and_measure(found, met, rank, _Here(hosts, facts.host, options.folder, sign))
+    except (
+        OSError,
+        RuntimeError,
+        UserError,
+        PortBusyError,
+    ) as error:  # torch's are RuntimeErrors
         found["error"] = _in_a_line(error)
     facts = facts.model_copy(
         update={key: tuple(value) if isinstance(value, list) else value for key, value in found.items()}
     )
     _write(facts, options.folder)
-    if store is not None:
-        _hand_over(facts, store, rank, options.folder)
+    if met is not None:
+        _hand_over(facts, met.store, rank, options.folder)
     return exits.DONE
 
 
@@ -129,18 +136,6 @@ def _is_known(name: str) -> bool:
     return True
 
 
-def _open_store(rank: Rank) -> TCPStore:
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    return TCPStore(
-        address,
-        port,
-        rank.world_size,
-        is_master=rank.rank == 0,
-        timeout=timedelta(seconds=_MEET_WITHIN_S),
-        wait_for_workers=False,
-    )
-
-
 def _leave_a_sign(folder: Path, rank: Rank) -> str:
     """Write a file of a name that nobody can know; returns the name. "": the folder is not there."""
     name = f"seen_{rank.rank}_{secrets.token_hex(8)}"
@@ -151,11 +146,9 @@ def _leave_a_sign(folder: Path, rank: Rank) -> str:
     return name
 
 
-def _meet_and_measure(found: dict[str, Any], store: TCPStore, rank: Rank, here: _Here) -> None:
+def _meet_and_measure(found: dict[str, Any], words: Words, rank: Rank, here: _Here) -> None:
     """Fill fields of `HostFacts`, as far as it gets."""
-    if rank.rank == 0:
-        store.set("token", secrets.token_hex(TOKEN_BYTES))
-    token = bytes.fromhex(store.get("token").decode())
+    store, token = words.store, bytes.fromhex(words.derived("links"))[:TOKEN_BYTES]
     found["address"] = address = _own_address(here)
     with serving(address, token) as port:
         me = Member(rank.rank, Endpoint(here.host, address, port), here.sign, torch.cuda.is_available())
@@ -183,7 +176,7 @@ def _own_address(here: _Here) -> str:
     return address_towards(next((name for name in here.hosts if name != here.host), here.host))
 
 
-def _met(store: TCPStore, rank: Rank, me: Member) -> list[Member]:
+def _met(store: Store, rank: Rank, me: Member) -> list[Member]:
     """Those that arrived in time, the same list on all hosts: rank 0 makes it."""
     store.set(f"arrived/{rank.rank}", json.dumps(asdict(me)))
     if rank.rank == 0:
@@ -195,7 +188,7 @@ def _met(store: TCPStore, rank: Rank, me: Member) -> list[Member]:
     return [Member(**{**text, "endpoint": Endpoint(**text["endpoint"])}) for text in texts]
 
 
-def _has(store: TCPStore, key: str, until: float) -> bool:
+def _has(store: Store, key: str, until: float) -> bool:
     try:
         store.wait([key], timedelta(seconds=max(0.1, until - time.monotonic())))
     except RuntimeError:  # torch's for a wait that took too long
@@ -213,7 +206,7 @@ def _seen_after(folder: Path, sign: str) -> float | None:
     return None
 
 
-def _links(store: TCPStore, members: Sequence[Member], place: int, token: bytes) -> Iterator[Link]:
+def _links(store: Store, members: Sequence[Member], place: int, token: bytes) -> Iterator[Link]:
     """From this host to others, in rounds that all hosts begin together."""
     for shift in shifts(len(members)):
         _together(store, f"round {shift}", len(members))
@@ -221,14 +214,14 @@ def _links(store: TCPStore, members: Sequence[Member], place: int, token: bytes)
     _together(store, "last round", len(members))  # the others still measure their way here
 
 
-def _together(store: TCPStore, what: str, number: int) -> None:
+def _together(store: Store, what: str, number: int) -> None:
     """Wait until so many hosts have come here."""
     if store.add(what, 1) == number:
         store.set(f"{what}: all", "")
     store.wait([f"{what}: all"], timedelta(seconds=_ROUND_WITHIN_S))
 
 
-def _all_reduces(store: TCPStore, rank: Rank, members: Sequence[Member]) -> list[AllReduce]:
+def _all_reduces(store: Store, rank: Rank, members: Sequence[Member]) -> list[AllReduce]:
     """The time of a sum over all hosts: of little, which is latency, and of much, which is bandwidth."""
     if len(members) == 1:
         return []
@@ -265,7 +258,7 @@ def _sum_time(num_bytes: int, device: torch.device, times: int) -> float:
     return float(median)
 
 
-def _hand_over(facts: HostFacts, store: TCPStore, rank: Rank, folder: Path) -> None:
+def _hand_over(facts: HostFacts, store: Store, rank: Rank, folder: Path) -> None:
     """To rank 0, which writes what hosts that do not see the folder found out; it leaves last, as the store's host."""
     try:
         store.set(f"facts/{rank.rank}", facts.model_dump_json())

@@ -1,32 +1,26 @@
-"""Rendezvous of the ranks, and the checks before training: same code and versions, a network between the hosts."""
+"""What ranks tell each other once they have met, and what they check: same code, a network between them."""
 
 import json
-import os
-import socket
 import sys
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
 import torch
-from torch.distributed import DistNetworkError
-from torch.distributed.distributed_c10d import PrefixStore, Store
-from torch.distributed.rendezvous import rendezvous
 
 from graphmill.base.errors import UserError
 from graphmill.base.json_text import parse_json
 from graphmill.runtime.code import code_checksum
 from graphmill.runtime.machine import host_name
 from graphmill.runtime.network import interface_towards, refuse_unknown_interface
+from graphmill.runtime.open_files import UNLIMITED, allow_open_files
 from graphmill.runtime.rank import Rank
+from graphmill.train.patience import NotMetError, Patience
+from graphmill.train.store import how_to_meet, interface_in_words, named, names_here
+from graphmill.train.words import Words
 
-_RESOLVED_WITHIN_S: Final = 20.0  # for a name service that is busy; a name that it does not know is refused at once
+_OWN_FILES: Final = 64  # of a process without others: 33 were seen, and data may have more files
 _INTERFACES: Final = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-
-
-class PortBusyError(Exception):
-    """Another process, or another run, listens on the port meant for the ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,58 +33,55 @@ class PeerInfo:
     python: str
 
 
-def open_store(rank: Rank) -> Store:
-    """The store at MASTER_ADDR:MASTER_PORT, hosted by rank 0 or by torchrun's agent."""
-    _refuse_unknown_host(os.environ.get("MASTER_ADDR", "localhost"))
-    try:
-        store: Store = next(iter(rendezvous("env://", rank.rank, rank.world_size)))[0]
-    except DistNetworkError as error:
-        if rank.rank == 0 and ("EADDRINUSE" in str(error) or "in use" in str(error)):
-            raise PortBusyError(f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']} is in use") from None
-        raise
-    return store
+def exchange_peer_info(words: Words, rank: Rank, environ: Mapping[str, str], patience: Patience) -> list[str]:
+    """Exchange the info of all ranks → the host names by rank.
 
-
-def _refuse_unknown_host(name: str) -> None:
-    """Raise a `UserError` if `name` cannot be resolved here: torch would try until the job's time limit."""
-    until = time.monotonic() + _RESOLVED_WITHIN_S
-    while (problem := _why_unknown(name)) is not None:
-        if problem.errno != socket.EAI_AGAIN or time.monotonic() >= until:
-            here = socket.gethostname()
-            raise UserError(
-                f"{here} cannot resolve {name}, where rank 0 listens: {problem.strerror}",
-                fix=f"ask the administrators, or leave this host out: --sbatch-arg --exclude={here}",
-            )
-        time.sleep(1)
-
-
-def _why_unknown(name: str) -> socket.gaierror | None:
-    try:
-        socket.getaddrinfo(name, None)
-    except socket.gaierror as error:
-        return error
-    return None
-
-
-def exchange_peer_info(store: Store, rank: Rank, environ: Mapping[str, str], run: str) -> list[str]:
-    """Exchange the info of all ranks of `run` → the host names by rank.
-
-    Every rank raises `UserError` if versions differ. Raises `PortBusyError` if the store is that of another run, whose
-    rank 0 was faster to take the port: what this rank says of itself there would make it a rank of that run.
+    Every rank raises `UserError` if versions differ, and `NotMetError` if some do not come in time.
     """
-    shared = PrefixStore("graphmill.peers", store)
-    if rank.rank == 0:
-        shared.set("run", run)
-    elif (found := shared.get("run").decode()) != run:
-        raise PortBusyError(f"rank 0 of another run listens on the port of this one: {found}")
+    peers = words.about("peers")
     python = ".".join(str(part) for part in sys.version_info[:3])
     mine = PeerInfo(hostname=host_name(environ), code=code_checksum(), torch=torch.__version__, python=python)
-    shared.set(str(rank.rank), json.dumps(asdict(mine)))
-    texts = shared.multi_get([str(number) for number in range(rank.world_size)])
-    peers = [PeerInfo(**parse_json(text)) for text in texts]
+    peers.put(str(rank.rank), json.dumps(asdict(mine)))
+    found = peers.awaited([str(number) for number in range(rank.world_size)], patience)
+    refuse_absent("came to the meeting", [int(number) for number in found], rank, environ, patience)
+    infos = [PeerInfo(**parse_json(found[str(number)])) for number in range(rank.world_size)]
     for field in ("code", "torch", "python"):
-        _refuse_differences(field, peers)
-    return [peer.hostname for peer in peers]
+        _refuse_differences(field, infos)
+    return [info.hostname for info in infos]
+
+
+def refuse_few_files(rank: Rank) -> None:
+    """Raise a `UserError` if this process may not open as many files as its connections to the others take.
+
+    In parts 2 to each other rank, and at rank 0 the store's 2 as well, measured with 2 to 8 ranks; the rest is its own.
+    """
+    needed = rank.world_size * (4 if rank.rank == 0 else 2) + _OWN_FILES
+    most = allow_open_files()
+    if most == UNLIMITED or most >= needed:
+        return
+    raise UserError(
+        f"rank {rank.rank} of {rank.world_size} needs about {needed} open files, and {host_name({})} allows {most}"
+        " (`ulimit -Hn`)",
+        fix=f"raise the hard limit to {needed} (/etc/security/limits.conf; LimitNOFILE of slurmd and sshd), or train"
+        " with fewer ranks",
+    )
+
+
+def refuse_absent(
+    what: str, present: Sequence[int], rank: Rank, environ: Mapping[str, str], patience: Patience
+) -> None:
+    """Raise a `NotMetError` if not all ranks are `present`; `what`: they did."""
+    missing = sorted(set(range(rank.world_size)) - set(present))
+    if not missing:
+        return
+    host = environ.get("MASTER_ADDR", "")
+    ranks = f"rank {missing[0]}" if len(missing) == 1 else f"ranks {', '.join(map(str, missing))}"
+    raise NotMetError(
+        f"within {patience.seconds:g} s of {named(rank, environ)} being ready, {len(present)} ranks {what}, but not"
+        f" {ranks}; they meet at {host}:{environ.get('MASTER_PORT', '')}, {names_here([host])};"
+        f" {interface_in_words(host, environ)}",
+        fix=how_to_meet(rank, patience),
+    )
 
 
 def _refuse_differences(field: str, peers: list[PeerInfo]) -> None:

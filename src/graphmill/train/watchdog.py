@@ -4,7 +4,7 @@ Every rank has two threads. One sends heartbeats to the ranks' store. The other 
 one recently, on the others that the store (hosted by rank 0) answered recently, on all that the own loop made progress.
 If not, it reports which rank on which host is missing, and ends its process: the main thread may be inside a collective
 that never returns. Rank 0 says so in the store first, so that the others end with the same reason, and do not each wait
-for a silence of rank 0.
+for a silence of rank 0. Words are signed (`words.py`): those of a stranger end no run.
 """
 
 import os
@@ -17,9 +17,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Final, NoReturn
 
-from torch.distributed.distributed_c10d import PrefixStore, Store
-
 from graphmill.base import exits
+from graphmill.train.words import Words
 
 STALL_S: Final = 1800.0  # without a step of this rank, as long as a collective may take
 _BEATS: Final = 10  # heartbeats per `silence_s`, at least
@@ -32,7 +31,7 @@ _REASON: Final = "what is lost"  # key of the store
 class Watchdog:
     """Watches from `start` until the block it is entered for ends."""
 
-    store: Store  # a connection of its own: a blocking call must not block other users
+    words: Words  # by a connection of its own: a blocking call must not block other users
     rank: int  # among all processes
     names: list[str]  # of all of them, with their hosts
     silence_s: float  # a rank without a heartbeat for this long is lost
@@ -46,8 +45,8 @@ class Watchdog:
     _tells: threading.Lock = field(default_factory=threading.Lock)  # held while a loss is told
 
     def __enter__(self) -> "Watchdog":
-        shared = PrefixStore("graphmill.watchdog", self.store)
-        shared.set_timeout(timedelta(seconds=self.silence_s))
+        shared = self.words.about("watchdog")
+        shared.store.set_timeout(timedelta(seconds=self.silence_s))
         for work in (self._beat, self._judge):
             threading.Thread(target=work, args=(shared,), name=work.__name__, daemon=True).start()
         return self
@@ -66,23 +65,22 @@ class Watchdog:
     def _beat_s(self) -> float:
         return min(_LONGEST_BEAT_S, self.silence_s / _BEATS)
 
-    def _beat(self, shared: Store) -> None:
+    def _beat(self, shared: Words) -> None:
         number = 0
         while not self._over.is_set():
             number += 1
             try:
-                shared.set(f"beat of {self.rank}", str(number))
-                shared.get(f"beat of {self.rank}")  # a set may be taken by the socket alone; this waits for an answer
+                shared.put(f"beat of {self.rank}", str(number))
+                shared.get(f"beat of {self.rank}")  # a put may be taken by the socket alone; this waits for an answer
                 self._answered_at = time.monotonic()
-                if shared.check([_REASON]):
-                    self._heard = shared.get(_REASON).decode()
+                self._heard = shared.get(_REASON) or ""
             except RuntimeError:  # the store is gone with rank 0, or did not answer in time: `_judge` detects it
                 self._alone_since = time.monotonic()
                 return
             self._over.wait(self._beat_s)
 
-    def _judge(self, shared: Store) -> None:
-        heard: dict[int, tuple[bytes, float]] = {}
+    def _judge(self, shared: Words) -> None:
+        heard: dict[int, tuple[str, float]] = {}
         looked_at = time.monotonic()
         while not self._over.wait(self._beat_s):
             now = time.monotonic()
@@ -95,23 +93,22 @@ class Watchdog:
                 if why and not self._over.is_set():
                     self._tell(shared, why)
 
-    def _tell(self, shared: Store, why: str) -> NoReturn:
+    def _tell(self, shared: Words, why: str) -> NoReturn:
         if self.rank == 0:
-            shared.set(_REASON, why)
+            shared.put(_REASON, why)
         self.on_lost(why)
         sys.stderr.flush()
         if self.rank == 0:
             time.sleep(1.5 * self._beat_s)  # the store goes with this process, and the others look once a beat
         os._exit(exits.LOST_A_RANK)
 
-    def _what_is_lost(self, shared: Store, heard: dict[int, tuple[bytes, float]], now: float) -> str:
+    def _what_is_lost(self, shared: Words, heard: dict[int, tuple[str, float]], now: float) -> str:
         if now - self._progress_at > self.stall_s:
             return f"no step was done for {now - self._progress_at:.0f} s, though all ranks give heartbeats"
         if self.rank:
             return self._heard or self._store_is_lost(now)
         for rank in range(1, len(self.names)):
-            key = f"beat of {rank}"
-            word = shared.get(key) if shared.check([key]) else b""
+            word = shared.get(f"beat of {rank}") or ""
             if rank not in heard or heard[rank][0] != word:
                 heard[rank] = (word, now)
         lost = [rank for rank, (_, at) in heard.items() if now - at > self.silence_s]

@@ -30,7 +30,6 @@ from typing import Final, NoReturn
 import psutil
 import torch
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import Store
 
 from graphmill import _native
 from graphmill.base import exits
@@ -45,6 +44,7 @@ from graphmill.record.judged import lost_to
 from graphmill.record.run_folder import RunFolder, best_effort_write
 from graphmill.record.seal import seal_of
 from graphmill.record.trust import refuse_foreign_model
+from graphmill.runtime.open_files import allow_open_files
 from graphmill.runtime.rank import Rank, current_rank
 from graphmill.runtime.snapshot import import_from_snapshot, own_code
 from graphmill.runtime.stop import SIGNALS, StopRequest
@@ -57,8 +57,10 @@ from graphmill.train.baselines_after import score_after
 from graphmill.train.company import together
 from graphmill.train.device import device_of
 from graphmill.train.loop import Training
-from graphmill.train.peers import PortBusyError
+from graphmill.train.patience import NotMetError
 from graphmill.train.sampler import serve
+from graphmill.train.store import PortBusyError
+from graphmill.train.words import Words
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     created: float = psutil.Process().create_time()  # type: ignore[no-untyped-call]  # psutil ships no types
     start_s = max(0.0, time.time() - created)
     try:
+        allow_open_files()
         import_from_snapshot(os.environ)
         folder, rank = RunFolder.open(options.run_folder), current_rank(os.environ)
         return work(folder, rank, resume=options.resume, start_s=start_s)
@@ -92,10 +95,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             signal.signal(number, signal.SIG_IGN)
 
 
-def work(folder: RunFolder, rank: Rank, *, resume: bool, store: Store | None = None, start_s: float = 0.0) -> int:
+def work(folder: RunFolder, rank: Rank, *, resume: bool, words: Words | None = None, start_s: float = 0.0) -> int:
     """Train and write the outcome; the process group lives as long as this call. Returns the exit status.
 
-    The rendezvous of the ranks is `store`; None: at the address in the environment. `start_s`: how long starting this
+    The ranks have met in the store of `words`; None: they do so now. `start_s`: how long starting this
     process took; ending the job takes that once more.
     """
     world = folder.world()
@@ -114,7 +117,7 @@ def work(folder: RunFolder, rank: Rank, *, resume: bool, store: Store | None = N
         events = until_the_end.enter_context(EventWriter(folder.events_path_of(seat), rank=seat.rank))
         code = exits.ANSWER_IS_NO
         try:
-            code = _run(context_of(events, store, start_s), resume=resume)
+            code = _run(context_of(events, words, start_s), resume=resume)
         finally:
             _leave_group(together=code in SAVED)
         return code
@@ -184,8 +187,8 @@ def _run(context: RankContext, *, resume: bool) -> int:
             return _train(training, company.links, resume=resume, began=began)
     except KeyboardInterrupt:
         return fail("interrupted", "a second interrupt ended the run at once")
-    except PortBusyError as error:
-        return fail("port_busy", str(error))
+    except (PortBusyError, NotMetError) as error:
+        return _never_met(context, error, began)
     except UserError as error:
         fail("bad_request", str(error))
         raise
@@ -214,6 +217,12 @@ def _print_traceback() -> None:
     """Of the error that is handled. The log that it goes to may be on the disk that fails."""
     with suppress(OSError):
         traceback.print_exc()
+
+
+def _never_met(context: RankContext, error: PortBusyError | NotMetError, began: float) -> int:
+    """The ranks did not come together. All that was saved before is a checkpoint still."""
+    _log.error(f"{error}")
+    return _failed(context, None, "port_busy" if isinstance(error, PortBusyError) else "lost", f"{error}", began)
 
 
 def _train(training: Training, links: Sequence[Link] = (), *, resume: bool, began: float) -> int:

@@ -63,6 +63,8 @@ def test_ranks_get_torchruns_variables_and_a_port_that_rank_0_can_listen_on(new_
         "RANK=1", "LOCAL_RANK=1", "WORLD_SIZE=2", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "OMP_NUM_THREADS=3",
         "GLOO_SOCKET_IFNAME=lo",
     ]  # fmt: skip
+    tokens = {(folder.path / f"token_{rank}").read_text() for rank in range(2)}
+    assert [len(token) for token in tokens] == [32], "of this attempt, and the same for both"
 
 
 def test_output_of_rank_0_is_shown_and_all_is_logged(new_run, stand_in, capfd):

@@ -126,6 +126,7 @@ def do_environ() -> int:
         "OMP_NUM_THREADS",
         "GLOO_SOCKET_IFNAME",
     )
+    (FOLDER / f"token_{RANK.rank}").write_text(os.environ["GRAPHMILL_TOKEN"])
     (FOLDER / f"environ_{RANK.rank}").write_text("\n".join(f"{name}={os.environ[name]}" for name in names))
     if RANK.rank == 0:
         with socket.socket() as listening:  # what rank 0's store does

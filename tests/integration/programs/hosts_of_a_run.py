@@ -6,6 +6,7 @@ outside RUN is written. On the hosts with the numbers BARE the run's dataset has
 
 import json
 import os
+import secrets
 import subprocess
 import sys
 from pathlib import Path
@@ -31,7 +32,7 @@ def main(run: Path, hosts: int, per_host: int, bare: list[int]) -> list[int]:
     sh("ip", "link", "set", "lo", "up")
     sh("ip", "link", "add", "switch", "type", "bridge")
     sh("ip", "link", "set", "switch", "up")
-    started = []
+    started, token = [], secrets.token_hex(16)
     for host in range(hosts):
         name = f"host{host}"
         sh("ip", "netns", "add", name)
@@ -43,7 +44,12 @@ def main(run: Path, hosts: int, per_host: int, bare: list[int]) -> list[int]:
         hide = f"mount --bind {labels} {data} && " if host in bare else ""
         for local in range(per_host):
             own = {"RANK": host * per_host + local, "LOCAL_RANK": local, "LOCAL_WORLD_SIZE": per_host}
-            own |= {"WORLD_SIZE": hosts * per_host, "MASTER_ADDR": "10.79.0.10", "MASTER_PORT": PORT}
+            own |= {
+                "WORLD_SIZE": hosts * per_host,
+                "MASTER_ADDR": "10.79.0.10",
+                "MASTER_PORT": PORT,
+                "GRAPHMILL_TOKEN": token,
+            }
             environ = {**os.environ, **{key: str(value) for key, value in own.items()}}
             environ.pop("GLOO_SOCKET_IFNAME", None)
             work = f"hostname {name} && {hide}exec {sys.executable} -m graphmill.train.worker {run}"

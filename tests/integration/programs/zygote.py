@@ -1,8 +1,9 @@
 """Starts ranks in a blink: everything is imported once, and each rank is a fork of this process, real and mortal.
 
-Reads one request a line: {"ranks": 2, "folder": "…", "resume": true, "port": 1234, "log": "…", "die_at": 0}. Answers
-with the process ids, then, when all have ended, with their exit codes. With `die_at` = n the last rank kills itself
-before its n-th change of the file system (fsyncs, renames, removals); -1 makes rank 0 count them into `log`.count.
+Reads one request a line: {"ranks": 2, "folder": "…", "resume": true, "port": 1234, "token": "…", "log": "…",
+"die_at": 0}. Answers with the process ids, then, when all have ended, with their exit codes. With `die_at` = n the last
+rank kills itself before its n-th change of the file system (fsyncs, renames, removals); -1 makes rank 0 count them into
+`log`.count.
 With "dies": [rank, "mapped"] a rank kills itself when it maps memory that it shares, with "filled" once rows are there.
 """
 
@@ -29,6 +30,7 @@ def rank(number: int, request: dict[str, Any]) -> None:
     own = {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
     os.environ.update({name: str(value) for name, value in own.items()})
     os.environ.update({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(request["port"])})
+    os.environ["GRAPHMILL_TOKEN"] = request["token"]
     log = os.open(f"{request['log']}.{number}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)

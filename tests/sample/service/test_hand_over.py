@@ -5,11 +5,12 @@ import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import Queue
 
 import numpy as np
 import pytest
 import torch
-from torch.distributed import HashStore
+from waiting import HANG_S
 
 from graphmill.graph.batch import Block, DenseRows, MiniBatch
 from graphmill.graph.sampled import SeedIds, Seeds
@@ -24,16 +25,37 @@ from graphmill.sample.service.served import Served
 PREFETCH = 2
 
 
+class Board:
+    """What processes tell each other, of two threads."""
+
+    def __init__(self) -> None:
+        self.said: Queue[str] = Queue()
+
+    def put(self, key: str, word: str) -> None:
+        assert key == "sampler 0"
+        self.said.put(word)
+
+    def derived(self, purpose: str) -> str:
+        return f"{purpose:x<32}"
+
+
+SECRET = Board().derived("sampler 0")
+
+
+def forever() -> bool:
+    return True
+
+
 @pytest.fixture(params=["near", "far"])
 def ends(request, monkeypatch) -> Iterator[tuple[Link, Link]]:
     """The sampler's and the trainer's."""
     if request.param == "far":
         places = iter(["here", "there"])
         monkeypatch.setattr(meeting, "_place", lambda: next(places))
-    store = HashStore()
+    board, names = Board(), ["", "", "", "rank 3"]
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(wait_for_trainers, store, 0, [3], ["", "", "", "rank 3"], PREFETCH, "127.0.0.1")
-        trainer = find_sampler(store, 0, 3, "sampler 0", PREFETCH)
+        waiting = pool.submit(wait_for_trainers, board, 0, [3], names, PREFETCH, "127.0.0.1", forever)
+        trainer = find_sampler(board.said.get(), SECRET, 3, "sampler 0", PREFETCH)
         (sampler,) = waiting.result()
     assert trainer.is_near is sampler.is_near is (request.param == "near")
     yield sampler, trainer
@@ -177,21 +199,36 @@ def test_a_peer_that_is_gone_is_named(ends, is_told):
         (lambda: [trainer.tell(Word.GO) for _ in range(1000)] if is_told else trainer.hear())()  # some may be taken
 
 
-def test_who_does_not_know_the_secret_is_left_outside():
-    store, offers = HashStore(), []
+def was_dismissed(stranger: socket.socket) -> bool:
+    try:
+        return stranger.recv(1) == b""
+    except ConnectionResetError:  # what it said was not read
+        return True
+
+
+def test_who_does_not_know_the_secret_is_left_outside_and_holds_up_nobody():
+    """Most of them say nothing, or too little: one after another they would take longer than a test may."""
+    board = Board()
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(wait_for_trainers, store, 0, [0], ["rank 0"], PREFETCH, "127.0.0.1")
-        offers.append(meeting.json.loads(meeting._shared(store).get("sampler 0")))
-        stranger = socket.create_connection(("127.0.0.1", offers[0]["port"]))
-        stranger.sendall(b"x" * 40)
-        trainer = find_sampler(store, 0, 0, "sampler 0", PREFETCH)
-        (sampler,) = waiting.result()
-    assert stranger.recv(1) == b""
+        waiting = pool.submit(wait_for_trainers, board, 0, [0], ["rank 0"], PREFETCH, "127.0.0.1", forever)
+        offered = board.said.get()
+        assert SECRET not in offered
+        port = meeting.json.loads(offered)["port"]
+        strangers = [socket.create_connection(("127.0.0.1", port)) for _ in range(50)]
+        strangers[0].sendall(b"x" * 40)
+        strangers[1].sendall(b"x")
+        trainer = find_sampler(offered, SECRET, 0, "sampler 0", PREFETCH)
+        (sampler,) = waiting.result(HANG_S)
+    assert all(map(was_dismissed, strangers))
     trainer.tell(Word.SCALE)
     assert sampler.hear().word is Word.SCALE
-    for end in (sampler, trainer):
+    for end in (sampler, trainer, *strangers):
         end.close()
-    stranger.close()
+
+
+def test_trainers_that_do_not_come_are_not_waited_for_without_end():
+    looks = iter([True, True, False])
+    assert wait_for_trainers(Board(), 0, [0], ["rank 0"], PREFETCH, "127.0.0.1", lambda: next(looks)) == []
 
 
 def open_files() -> int:

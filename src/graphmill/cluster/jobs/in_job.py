@@ -47,7 +47,7 @@ from graphmill.record.attempts import Begun, attempt, is_ours
 from graphmill.record.endings import ENDINGS, EndingName
 from graphmill.record.events import Event, Failure, last_event
 from graphmill.record.run_folder import RunFolder, best_effort_write
-from graphmill.runtime.network import candidate_ports, is_free
+from graphmill.runtime.network import address_of_interface, candidate_ports, is_free, loopback
 from graphmill.runtime.snapshot import import_from_snapshot, put_into
 from graphmill.slurm.commands import SlurmError, kill_wait_s
 from graphmill.slurm.hostlist import expand_hostlist
@@ -273,20 +273,29 @@ class Driver:
             time.sleep(_SRUN_AGAIN_S)
 
     def rendezvous(self, trial: int) -> Rendezvous:
-        """The driver is on the job's first host, where rank 0 will listen; a port taken until then is replaced."""
+        """The driver is on the job's first host, where rank 0 will listen; a port taken until then is replaced.
+
+        Ranks that are all there meet on its loopback; those of several hosts at its name, or on the named interface.
+        """
         hosts = expand_hostlist(self.environ.get("SLURM_JOB_NODELIST", ""))
         if not hosts:
             raise UserError(
                 "SLURM_JOB_NODELIST is not set, so this is not a job of Slurm", fix="submit the script with sbatch"
             )
         if self.arguments.port is not None:
-            return Rendezvous(hosts[0], self.arguments.port)
+            return Rendezvous(self._meeting_host(hosts), self.arguments.port)
         ports = candidate_ports(port_key(count(self.environ, "SLURM_JOB_ID", 0), self.number) + 101 * (trial - 1))
         port = next((port for port in ports if is_free(port)), None)
         if port is None:
             host = socket.gethostname()
             raise UserError(f"no port is free on {host}", fix="exclude that host: --sbatch-arg --exclude=…")
-        return Rendezvous(hosts[0], port)
+        return Rendezvous(self._meeting_host(hosts), port)
+
+    def _meeting_host(self, hosts: Sequence[str]) -> str:
+        if self.arguments.launcher == "torchrun":  # whose agents find out by the name which of them is the first
+            return hosts[0]
+        interface = self.environ.get("GLOO_SOCKET_IFNAME")
+        return loopback() if len(hosts) == 1 else address_of_interface(interface) if interface else hosts[0]
 
     def _prepare_successor(self, folder: RunFolder) -> None:
         """Submit the job that follows this one, if that is due."""
@@ -376,6 +385,8 @@ class Driver:
         end = job_end.attempt_end(folder, judgement, tries_left=tries_left)
         decision = decide(end, on_time_limit=arguments.follow, max_attempts=arguments.max_attempts)
         if decision.step == "other_port":
+            first = judgement.first
+            _log.warning(f"{first.in_words() if first else judgement.ending.text}; {decision.reason}")
             return decision
         if arguments.command is not None and decision.step == "finish":
             decision = replace(decision, reason="the command is done")

@@ -10,6 +10,7 @@ from graphmill.base.errors import UserError
 from graphmill.base.python import as_module
 from graphmill.cluster.jobs.arguments import Arguments, Container
 from graphmill.runtime.rank import LAUNCHER
+from graphmill.runtime.secret import TOKEN, new_token
 from graphmill.spec.world import World
 
 STAGED_ROOT: Final = "GRAPHMILL_STAGED_ROOT"
@@ -120,7 +121,7 @@ def environment(arguments: Arguments, environ: Mapping[str, str], rendezvous: Re
     if arguments.side_by_side > 1:  # else srun asks for the GPUs of all runs for each
         found.pop("SLURM_GPUS_PER_NODE", None)
     if rendezvous is not None:
-        found |= {"MASTER_ADDR": rendezvous.host, "MASTER_PORT": str(rendezvous.port)}
+        found |= {"MASTER_ADDR": rendezvous.host, "MASTER_PORT": str(rendezvous.port), TOKEN: new_token()}
         found |= {LAUNCHER: "srun"} if arguments.launcher == "srun" else {}
     return found
 

@@ -20,6 +20,8 @@ from graphmill.cluster.launch.judge import TAIL_LINES, Evidence, Failure, Judgem
 from graphmill.cluster.launch.rank_process import RankExit, RankProcess
 from graphmill.record.endings import EndingName
 from graphmill.record.run_folder import RunFolder
+from graphmill.runtime.network import family_of, loopback
+from graphmill.runtime.secret import TOKEN, new_token
 from graphmill.spec.plan import Plan
 from graphmill.spec.world import World
 
@@ -46,15 +48,17 @@ def run_ranks(
     """
     started, world = time.time(), folder.world()
     arguments = [*command, str(folder.path), *(["--resume"] if resume else [])]
-    with reserved_port() as port, _remembered_signals() as signals:
+    address = loopback() if world.processes > 1 else ""
+    with reserved_port(address) as port, _remembered_signals() as signals:
         shared = shared_environment(
             os.environ if environ is None else environ,
             processes=world.processes,
             processes_here=world.processes,
             threads=world.threads,
-            address="127.0.0.1",
+            address=address,
             port=port,
             interface="lo",
+            token=new_token(),
         )
         ranks = _start(folder, world, arguments, shared)
         try:
@@ -123,7 +127,7 @@ def _remembered_signals() -> Iterator[_Signals]:
 
 
 @contextmanager
-def reserved_port(address: str = "127.0.0.1", port: int = 0) -> Iterator[int]:
+def reserved_port(address: str, port: int = 0) -> Iterator[int]:
     """A port that is free on `address`, and stays ours while rank 0 comes up; `port` if it is given.
 
     Raises `OSError` if that one is taken.
@@ -131,7 +135,7 @@ def reserved_port(address: str = "127.0.0.1", port: int = 0) -> Iterator[int]:
     The socket is bound but does not listen: rank 0, whose socket also reuses addresses, may bind the port and listen
     on it, while the kernel assigns it to no process that binds port 0.
     """
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as held:
+    with socket.socket(family_of(address), socket.SOCK_STREAM) as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.bind((address, port))
         yield int(held.getsockname()[1])
@@ -146,8 +150,12 @@ def shared_environment(
     address: str,
     port: int,
     interface: str,
+    token: str,
 ) -> dict[str, str]:
-    """What all ranks of one host share; the names are torchrun's. Rank 0 listens at `address`:`port`."""
+    """What all ranks of one host share; the names are torchrun's. Rank 0 listens at `address`:`port`.
+
+    `token`: of the attempt, the same on all hosts (`Secret`).
+    """
     return {
         **environ,
         "WORLD_SIZE": str(processes),
@@ -158,6 +166,7 @@ def shared_environment(
         # A thread that waits by spinning takes the core from the thread it waits for, if cores are shared.
         "OMP_WAIT_POLICY": environ.get("OMP_WAIT_POLICY", "PASSIVE"),
         "GLOO_SOCKET_IFNAME": interface,
+        TOKEN: token,
     }
 
 

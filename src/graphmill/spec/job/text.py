@@ -64,7 +64,7 @@ _WOULD_REPLACE_THE_SCRIPT: Final = ("wait", "wrap")
 
 _OURS: Final = {
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
-    *("GRAPHMILL_LAUNCHER", "GRAPHMILL_STAGED_ROOT", "run", "runs", "status", "ranks", "python"),
+    *("GRAPHMILL_LAUNCHER", "GRAPHMILL_STAGED_ROOT", "GRAPHMILL_TOKEN", "run", "runs", "status", "ranks", "python"),
 }
 _OF_BASH: Final = re.compile(  # read-only, or computed when assigned to: SECONDS='a[$(…)]' would run a command
     r"BASH.*|COMP_.*|DIRSTACK|ENV|EPOCH.*|EUID|FUNCNAME|GROUPS|HISTCMD|IFS|LINENO|MAPFILE|OPT(?:IND|ARG|ERR)"

@@ -69,7 +69,7 @@ def start(agent, new_run):
                     run=str(folder.path), processes=(0, 1), stems=("rank_0", "rank_1"), num_processes=2,
                     threads=plan.threads, resume=False,
                     master="127.0.0.1", port=1,
-                    interface="lo", command=(sys.executable, str(PROGRAM), *behaviour, "--"),
+                    interface="lo", token="0" * 32, command=(sys.executable, str(PROGRAM), *behaviour, "--"),
                 )
             )
         )  # fmt: skip

@@ -81,7 +81,9 @@ def meeting_address(hosts: HostList, sessions: Sequence[Session]) -> str:
 
 
 def meeting_name(hosts: HostList, sessions: Sequence[Session]) -> str:
-    """The same before it is resolved."""
+    """The same before it is resolved: a run on one host is for no other."""
+    if len(sessions) == 1:
+        return "localhost"
     return hosts.master_addr or sessions[0].address
 
 

@@ -30,6 +30,7 @@ from graphmill.cluster.launch.ssh.supervise import Supervision
 from graphmill.cluster.launch.ssh.wire import CANNOT_LISTEN, Check, Checked, Start, Started
 from graphmill.record.attempts import Begun, attempt
 from graphmill.record.run_folder import RunFolder
+from graphmill.runtime.secret import new_token
 from graphmill.spec.plan import MachineInfo, Plan
 from graphmill.spec.roles import RolesSpec, Seat
 from graphmill.spec.world import World
@@ -270,7 +271,7 @@ async def _attempt(launch: Launch, ready: _Ready, begun: Begun) -> int:
 
 
 def _starts(launch: Launch, ready: _Ready, begun: Begun) -> list["asyncio.Future[Started]"]:
-    port = ready.checked[0].port
+    port, token = ready.checked[0].port, new_token()
     assert port is not None, "rank 0's host has reserved one"
     return [
         asyncio.ensure_future(
@@ -285,6 +286,7 @@ def _starts(launch: Launch, ready: _Ready, begun: Begun) -> list["asyncio.Future
                     master=ready.master,
                     port=port,
                     interface=ready.checked[index].interface,
+                    token=token,
                     command=launch.command,
                 ),
                 Started,

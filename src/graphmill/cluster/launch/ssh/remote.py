@@ -209,6 +209,7 @@ class Agent:
             address=request.master,
             port=request.port,
             interface=request.interface,
+            token=request.token,
         )
         shared["NCCL_SOCKET_IFNAME"] = request.interface
         for local, (number, stem) in enumerate(zip(request.processes, request.stems, strict=True)):

@@ -52,6 +52,7 @@ class Start(Spec):
     master: str
     port: int
     interface: str
+    token: str = Field(description="of the attempt: what its ranks know, and strangers do not")
     command: tuple[str, ...] = Field((), description="in place of the worker, for tests")
 
 

@@ -1,0 +1,61 @@
+"""What ranks tell each other in their store, signed: what a stranger writes there counts as not written.
+
+torch's store asks nobody who they are, and lists its keys to whoever connects.
+"""
+
+from collections.abc import Sequence
+
+from torch.distributed.distributed_c10d import PrefixStore, Store
+
+from graphmill.runtime.secret import Secret
+from graphmill.train.patience import Patience
+
+
+class Words:
+    """Words on one topic. Nothing here blocks but `awaited`."""
+
+    def __init__(self, store: Store, secret: Secret, topic: str) -> None:
+        self.store = store
+        self._topic, self._secret = PrefixStore(f"graphmill.{topic}", store), secret
+        self._name = topic
+
+    def about(self, topic: str) -> "Words":
+        """On another topic, in the same store."""
+        return Words(self.store, self._secret, topic)
+
+    def by_own_connection(self) -> "Words":
+        """The same words; what waits there does not hold up this one."""
+        return Words(self.store.clone(), self._secret, self._name)  # type: ignore[attr-defined]  # torch's stubs lack it
+
+    def derived(self, purpose: str) -> str:
+        """A secret of the run (`Secret.derived`)."""
+        return self._secret.derived(purpose)
+
+    def put(self, key: str, word: str) -> None:
+        """Say it."""
+        self._topic.set(key, self._secret.signed(self._named(key), word))
+
+    def put_first(self, key: str, word: str) -> str:
+        """Say it unless another rank has said something. Returns what was said first."""
+        said = self._topic.compare_set(key, "", self._secret.signed(self._named(key), word)).decode(errors="replace")
+        return self._secret.verified(self._named(key), said) or word
+
+    def get(self, key: str) -> str | None:
+        """What a rank said; None: nothing yet."""
+        if not self._topic.check([key]):
+            return None
+        return self._secret.verified(self._named(key), self._topic.get(key).decode(errors="replace"))
+
+    def awaited(self, keys: Sequence[str], patience: Patience) -> dict[str, str]:
+        """What was said by key, once all was; without those that were not said in time."""
+        found: dict[str, str] = {}
+        for key in keys:
+            word = self.get(key)
+            while word is None and patience.go_on():
+                word = self.get(key)
+            if word is not None:
+                found[key] = word
+        return found
+
+    def _named(self, key: str) -> str:
+        return f"{self._name}/{key}"
