@@ -62,9 +62,8 @@ def together(context: RankContext, on_lost: Callable[[str], None]) -> Iterator[C
     own_connection = words.by_own_connection()
     with Watchdog(own_connection, process.rank, names, silence_s, on_lost, patience_s) as watchdog:
         _join_group(context, words, patience.renewed())
-        links = _links(context, words, names, hostnames, patience.renewed())
         try:
-            yield Company(watchdog.progress, links)
+            yield Company(watchdog.progress, _links(context, words, names, hostnames, patience.renewed()))
         except (LostPeerError, RuntimeError) as error:
             if world.samplers and (first := _first_gone(words, error)):
                 raise LostPeerError(f"{first}; here: {error}") from error
