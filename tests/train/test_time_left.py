@@ -40,7 +40,7 @@ def test_the_reserve_is_what_was_measured(left_s, is_up):
 
 def test_a_warning_makes_it_ask_again_and_go_on_where_there_is_time():
     asked, later = [], ends_in(500)
-    time_left = TimeLeft(warned(), ends_in(1000), lambda: asked.append(1) or later)
+    time_left = TimeLeft(warned(), ends_in(1000), lambda within_s: asked.append(1) or later)
     assert not time_left.is_up()
     assert not time_left.is_up()
     assert len(asked) == 1
@@ -49,7 +49,7 @@ def test_a_warning_makes_it_ask_again_and_go_on_where_there_is_time():
 
 def test_it_asks_once_more_before_it_leaves_and_stays_where_the_limit_was_extended():
     asked, extended = [], ends_in(1000)
-    time_left = TimeLeft(StopRequest(), ends_in(15), lambda: asked.append(1) or extended)
+    time_left = TimeLeft(StopRequest(), ends_in(15), lambda within_s: asked.append(1) or extended)
     time_left.reserve.saw_round(60)  # 90 s are kept back
     assert not time_left.is_up()
     assert time_left.deadline is extended
@@ -57,22 +57,37 @@ def test_it_asks_once_more_before_it_leaves_and_stays_where_the_limit_was_extend
 
 
 @pytest.mark.parametrize("answer", [Deadline(None, "unknown: no squeue"), None])
-def test_it_asks_no_more_than_once_where_the_limit_was_not_extended(answer):
+def test_it_asks_early_and_late_and_no_more_where_the_limit_was_not_extended(answer):
     asked, end = [], ends_in(15)
-    time_left = TimeLeft(StopRequest(), end, lambda: asked.append(1) or answer or end)
-    assert not time_left.is_up(), "there is time to wait for the answer"
+    time_left = TimeLeft(StopRequest(), end, lambda within_s: asked.append(within_s) or answer or end)
+    for _ in range(2):
+        assert not time_left.is_up(), "there is time to wait for the answer"
+    assert asked == [20.0]
     time_left.reserve.saw_round(60)
-    assert time_left.is_up()
-    assert time_left.is_up()
-    assert len(asked) == 1
+    for _ in range(2):
+        assert time_left.is_up()
+    assert len(asked) == 2
+    assert asked[1] < 4, "a quarter of what is left"
+
+
+def test_a_limit_that_is_extended_after_it_was_asked_for_is_seen_when_it_counts():
+    end, later = ends_in(15), ends_in(1000)
+    answers = [end, later]
+    time_left = TimeLeft(StopRequest(), end, lambda within_s: answers.pop(0))
+    assert not time_left.is_up()
+    assert time_left.deadline is end
+    time_left.reserve.saw_round(60)
+    assert not time_left.is_up()
+    assert time_left.deadline is later
+    assert not answers
 
 
 def test_a_limit_that_was_shortened_is_found_by_the_warning():
-    assert TimeLeft(warned(), ends_in(1000), lambda: ends_in(1)).is_up()
+    assert TimeLeft(warned(), ends_in(1000), lambda within_s: ends_in(1)).is_up()
 
 
 def test_where_nobody_knows_the_end_a_warning_means_now():
-    time_left = TimeLeft(warned(), ends_in(1000), lambda: Deadline(None, "unknown: no squeue"))
+    time_left = TimeLeft(warned(), ends_in(1000), lambda within_s: Deadline(None, "unknown: no squeue"))
     assert time_left.is_up()
     assert "unknown: no squeue" in time_left.why()
 

@@ -26,8 +26,8 @@ class Deadline:
         return float("inf") if self.end_time is None else self.end_time - time.time()
 
 
-def job_deadline(environ: Mapping[str, str], *, moved: bool = False) -> Deadline:
-    """The end of the Slurm job this process runs in: SLURM_JOB_END_TIME, else by squeue.
+def job_deadline(environ: Mapping[str, str], *, moved: bool = False, within_s: float = ASK_TIMEOUT_S) -> Deadline:
+    """The end of the Slurm job this process runs in: SLURM_JOB_END_TIME, else by squeue, if it answers `within_s`.
 
     `moved`: the end may have changed since the job began, so the variable is ignored.
     """
@@ -46,7 +46,7 @@ def job_deadline(environ: Mapping[str, str], *, moved: bool = False) -> Deadline
             command,
             capture_output=True,
             text=True,
-            timeout=ASK_TIMEOUT_S,
+            timeout=within_s,
             check=True,
             env={**os.environ, "SLURM_TIME_FORMAT": "standard"},
         )

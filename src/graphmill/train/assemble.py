@@ -171,7 +171,7 @@ def _time_left(context: RankContext) -> TimeLeft:
     return TimeLeft(
         context.stop,
         job_deadline(os.environ),
-        ask_again=lambda: job_deadline(os.environ, moved=True),
+        ask_again=lambda within_s: job_deadline(os.environ, moved=True, within_s=within_s),
         reserve=Reserve(start_s=context.start_s),
     )
 

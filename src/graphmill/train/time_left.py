@@ -3,11 +3,15 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from graphmill.record.endings import EndingName
 from graphmill.runtime.deadline import ASK_TIMEOUT_S, Deadline, Reserve
 from graphmill.runtime.stop import StopRequest
 
+_ASK_BEFORE_S: Final = (ASK_TIMEOUT_S, 5.0)
+"""How long before it counts the end is asked for again. An answer that takes so long leaves the reserve whole."""
+_MOST_OF_WHAT_IS_LEFT: Final = 0.25  # for the last answer, where rounds are so long that the reserve has begun
 NO_DEADLINE = Deadline(None, "another rank watches the clock")
 
 
@@ -17,10 +21,11 @@ class TimeLeft:
 
     stop: StopRequest
     deadline: Deadline = NO_DEADLINE
-    ask_again: Callable[[], Deadline] | None = None  # for the deadline, which may have moved
+    ask_again: Callable[[float], Deadline] | None = None  # for the deadline, which may have moved; within seconds
     reserve: Reserve = field(default_factory=Reserve)
     _round_began: float = 0.0
     _confirmed: float | None = None  # the end that was asked for again, shortly before it counts
+    _num_asked: int = 0  # how often, of `_ASK_BEFORE_S`
 
     @property
     def has_end(self) -> bool:
@@ -34,23 +39,28 @@ class TimeLeft:
         """
         if self.stop.warned and self.ask_again is not None:
             self.stop.warned = False
-            self.deadline = self.ask_again()
+            self.deadline = self.ask_again(ASK_TIMEOUT_S)
             if not self.has_end:
                 self.stop.asked = True
         self._confirm_deadline()
         return self.stop.asked or self.deadline.remaining_s() < self.reserve.needed_s
 
     def _confirm_deadline(self) -> None:
-        """Ask once more before it counts, and early enough to wait for an answer: the limit may have been extended."""
-        end = self.deadline.end_time
-        if end is None or self.ask_again is None or self.stop.asked or self._confirmed == end:
+        """Ask again before it counts, early enough to wait for an answer, and as late as can be: it may be extended."""
+        end, left_s = self.deadline.end_time, self.deadline.remaining_s()
+        if end is None or self.ask_again is None or self.stop.asked:
             return
-        if self.deadline.remaining_s() < self.reserve.needed_s + ASK_TIMEOUT_S:
-            found = self.ask_again()
-            if found.end_time is not None and found.end_time > end + ASK_TIMEOUT_S:
-                self.deadline = found
-            else:
-                self._confirmed = end
+        if self._confirmed != end:
+            self._confirmed, self._num_asked = end, 0
+        due = sum(left_s < self.reserve.needed_s + before_s for before_s in _ASK_BEFORE_S)
+        if due <= self._num_asked:
+            return
+        self._num_asked = due
+        patience_s = _ASK_BEFORE_S[due - 1]
+        is_last = due == len(_ASK_BEFORE_S)
+        found = self.ask_again(min(patience_s, max(1.0, _MOST_OF_WHAT_IS_LEFT * left_s)) if is_last else patience_s)
+        if found.end_time is not None and found.end_time > end + ASK_TIMEOUT_S:
+            self.deadline = found
 
     def begin_round(self) -> None:
         """A round begins: the time before it does not count."""
