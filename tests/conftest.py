@@ -26,6 +26,7 @@ pytest_plugins = (
     "planned_runs",
     "other_release",
     "real_slurm",
+    "slurm_stand_ins",
     "shared_out",
     "shared_data",
     "left_behind",

@@ -72,6 +72,11 @@ class Life:
 
         self.slurm.wait_until(are_done, f"step {steps}", LONG_S)
 
+    def wait_for_steps_of_attempt(self) -> None:
+        """Until the latest attempt has done some."""
+        began = self.folder.attempts()[-1].time
+        self.slurm.wait_until(lambda: any(sync.time > began for sync in self.events(Sync)), "steps", LONG_S)
+
     def wait_done(self, timeout_s: float = LONG_S) -> None:
         def is_done() -> bool:
             outcome = self.folder.read_outcome()
@@ -89,6 +94,10 @@ class Life:
             if is_rank and process.environ().get("SLURM_PROCID") == str(rank):
                 return process
         raise AssertionError("the rank does not run")
+
+    def srun(self) -> psutil.Process:
+        """Of the ranks."""
+        return next(child for child in self.driver().children() if child.name() == "srun")
 
     def driver(self) -> psutil.Process:
         """Of the job."""

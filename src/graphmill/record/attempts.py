@@ -36,6 +36,7 @@ def attempt(
     job_id: str = "",
     wait_s: float = 0.0,
     world: World | None = None,
+    is_second_in_job: bool = False,
 ) -> Iterator[Begun | None]:
     """Own the run and begin an attempt; None if the run is done already. `world`: see `RunFolder.begin_attempt`.
 
@@ -49,7 +50,9 @@ def attempt(
         if not folder.is_command():
             take_over(folder)
         resumed = _was_begun(folder)
-        number = folder.begin_attempt(resumed=resumed, command=command, job_id=job_id, world=world)
+        number = folder.begin_attempt(
+            resumed=resumed, command=command, job_id=job_id, world=world, is_second_in_job=is_second_in_job
+        )
         forget_checksums(folder)
         folder.note_provenance(command)
         changed = code_changes(folder.attempts())

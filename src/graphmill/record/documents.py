@@ -37,6 +37,7 @@ class Outcome(BaseModel):
     best: dict[str, float | int] | None = Field(None, description="measures on the validation split, and their epoch")
     wall_s: float = Field(description="of this attempt")
     message: Quoted = ""
+    may_pass: bool = Field(False, description="a failure that another try may mend: a signal ended a rank, or srun")
     stopped_early: bool = Field(False, description="done before the planned end: the measure no longer improved")
     elastic: Quoted = Field("", description="which ranks did which steps, where not all had the planned number of them")
 
@@ -58,6 +59,8 @@ class Attempt(BaseModel):
         0, description="steps of each rank in the checkpoint that it began with; null: checkpoints could not be read"
     )
     world: World | None = Field(None, description="its processes; null: those of the plan")
+    is_second_in_job: bool = Field(False, description="other runs had used a part of the job's time before it")
+    is_retry: bool = Field(False, description="the one before it had failed, in a way that another try may mend")
 
 
 class SubmittedJob(BaseModel):

@@ -169,13 +169,19 @@ class RunFolder(RunPaths):
         write_json(self.provenance_path, provenance.model_dump(mode="json"))
 
     def begin_attempt(
-        self, *, resumed: bool, command: Sequence[str], job_id: str = "", world: World | None = None
+        self,
+        *,
+        resumed: bool,
+        command: Sequence[str],
+        job_id: str = "",
+        world: World | None = None,
+        is_second_in_job: bool = False,
     ) -> int:
         """Record a start of the run and remove an earlier outcome. Returns the attempt's number, from 1.
 
         `world`: its processes; None: as many as in the attempt before it, or as planned.
         """
-        earlier = self.attempts()
+        earlier, is_retry = self.attempts(), self._may_pass()
         remove_file(self.outcome_path)
         steps: int | None = None
         with suppress(UnreadableError):  # the ranks will report it
@@ -191,10 +197,19 @@ class RunFolder(RunPaths):
             own_code=own_code(os.environ),
             steps_saved=steps,
             world=self.world() if world is None and not self.is_command() else world,
+            is_second_in_job=is_second_in_job,
+            is_retry=is_retry,
         )
         lines = [known.model_dump_json() for known in (*earlier, attempt)]
         write_text(self.attempts_path, "\n".join(lines) + "\n")
         return len(lines)
+
+    def _may_pass(self) -> bool:
+        """Whether the run has failed, in a way that another try may mend."""
+        with suppress(UserError):  # damaged: `graphmill verify` says so
+            outcome = self.read_outcome()
+            return outcome is not None and outcome.may_pass
+        return False
 
     def attempts(self) -> list[Attempt]:
         """All starts of the run so far, in order."""

@@ -1,18 +1,21 @@
 """What follows an attempt inside a job, without a Slurm: from what the run folder holds."""
 
 import errno
+import os
 import socket
 import time
+from dataclasses import replace
 
 import pytest
 
 from graphmill.base.errors import UnreadableError
 from graphmill.cluster.jobs.arguments import parse_arguments
-from graphmill.cluster.jobs.in_job import Driver
-from graphmill.cluster.jobs.job_end import attempt_end
+from graphmill.cluster.jobs.in_job import Driver, _last_line
+from graphmill.cluster.jobs.job_end import attempt_end, retries_left
 from graphmill.cluster.jobs.srun_step import Signals
-from graphmill.cluster.launch.judge import Judgement
-from graphmill.record.documents import Attempt, Outcome
+from graphmill.cluster.launch.judge import Evidence, Judgement, judge
+from graphmill.cluster.launch.rank_process import RankExit
+from graphmill.record.documents import Attempt, Outcome, SubmittedJob
 from graphmill.record.endings import ENDINGS
 from graphmill.record.events import EventWriter, Failure
 from graphmill.record.lock import hold
@@ -21,19 +24,19 @@ TIME_UP = Judgement(ENDINGS["out_of_time"], None)
 LOST = Judgement(ENDINGS["lost"], None)
 
 
-def driver_of(folder) -> Driver:
+def driver_of(folder, way: str = "requeue") -> Driver:
     signals = Signals()
     signals.terminated = True  # in haste: there is no Slurm to ask for an epilog
-    words = ["--python=python", "--on-time-limit=requeue", "--max-attempts=9", str(folder.path)]
+    words = ["--python=python", f"--on-time-limit={way}", "--max-attempts=9", str(folder.path)]
     return Driver(parse_arguments(words), {"SLURM_JOB_ID": "17"}, signals)
 
 
-def note_attempts(folder, *steps_saved: int | None) -> None:
+def note_attempts(folder, *steps_saved: int | None, job: str = "17", **facts) -> None:
     """Attempts that began with checkpoints after so many steps."""
     for number, steps in enumerate(steps_saved):
         begun = Attempt(
-            time=float(number), hostname=socket.gethostname(), pid=1, resumed=number > 0, command=(), job_id="17",
-            steps_saved=steps,
+            time=float(number), hostname=socket.gethostname(), pid=1, resumed=number > 0, command=(), job_id=job,
+            steps_saved=steps, **facts,
         )  # fmt: skip
         with folder.attempts_path.open("a") as file:
             file.write(begun.model_dump_json() + "\n")
@@ -49,7 +52,7 @@ def note_attempts(folder, *steps_saved: int | None) -> None:
 def test_an_attempt_after_one_that_saved_nothing_new(new_run, saved, after_idle):
     folder, _ = new_run(2)
     note_attempts(folder, *saved)
-    end = attempt_end(folder, LOST, tries_left=0)
+    end = attempt_end(folder, LOST, tries_left=0, retries=0)
     assert (end.number, end.steps_before, end.after_idle) == (len(saved), saved[-1], after_idle)
 
 
@@ -61,6 +64,80 @@ def test_nothing_follows_once_a_person_has_asked_to_stop(new_run, monkeypatch):
         if asked:
             folder.ask_to_stop()
         assert driver_of(folder)._follow(folder, TIME_UP, tries_left=0).step == steps
+
+
+@pytest.mark.parametrize("way", ["requeue", "resubmit"])
+def test_a_driver_that_slurm_gave_up_decides_nothing(new_run, stand_ins, way):
+    """The run was resumed by another job, and is that one's: nothing is written, requeued or cancelled here."""
+    folder, _ = new_run(2)
+    note_attempts(folder, 0)
+    note_attempts(folder, 0, job="18")
+    folder.note_job(SubmittedJob(job_id="18", time=2.0, how="resubmit", dependency="afterany:17"))
+    before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+    decision = driver_of(folder, way)._follow(folder, TIME_UP, tries_left=0)
+    assert (decision.step, decision.exit_code) == ("give_up", 74)
+    assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == before
+    assert not stand_ins.asked("scancel")
+    assert not stand_ins.asked("scontrol")
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_stop_while_the_successor_was_submitted_cancels_it(new_run, stand_ins, asked):
+    folder, _ = new_run(2)
+    folder.script_path.write_text("#!/bin/bash\n")
+    stand_ins.says("sbatch", (f"echo now >{folder.stop_path}; " if asked else "") + "echo 18")
+    driver = driver_of(folder, "resubmit")
+    driver._prepare_at = 0.0
+    driver._prepare_successor(folder)
+    assert stand_ins.asked("scancel") == (["18"] if asked else [])
+
+
+@pytest.mark.parametrize(
+    ("text", "age_s", "told"),
+    [
+        ("cannot import torch\n", 0, "cannot import torch"),
+        ("cannot import torch\n", 60, ""),
+        ("why\n\nslurmstepd-host1: error: *** STEP 6.0 ON host1 CANCELLED AT now ***\n", 0, "why"),
+        ("slurmstepd-host1: error: *** STEP 6.0 ON host1 CANCELLED AT now ***\n", 0, ""),
+    ],
+    ids=["of this attempt", "of an earlier one", "before what Slurm adds", "what Slurm adds only"],
+)
+def test_the_last_line_of_a_log_is_of_this_attempt_and_of_the_rank(tmp_path, text, age_s, told):
+    log, now = tmp_path / "rank_0.log", time.time()
+    log.write_text(text)
+    os.utime(log, (now - age_s, now - age_s))
+    assert _last_line(log, since=now - 30) == told
+
+
+def test_what_the_latest_attempts_say_of_retries_since_a_person_submitted(new_run):
+    folder, _ = new_run(2)
+    note_attempts(folder, 0, 0, 0, is_retry=True)  # at the times 0, 1 and 2; the first is nobody's retry
+    assert retries_left(folder, 3) == 1
+    assert retries_left(folder, 1) == 0
+    folder.note_job(SubmittedJob(job_id="18", time=1.5))
+    assert retries_left(folder, 3) == 3
+
+
+def test_an_attempt_knows_that_the_one_before_it_may_pass_and_that_others_used_the_job(new_run):
+    folder, _ = new_run(2)
+    for may_pass in (True, False):
+        folder.write_outcome(
+            Outcome(status="failed", exit_code=1, epochs=0, steps_per_rank=0, wall_s=1.0, may_pass=may_pass)
+        )
+        folder.begin_attempt(resumed=True, command=["test"], is_second_in_job=may_pass)
+        assert folder.attempts()[-1].is_retry is folder.attempts()[-1].is_second_in_job is may_pass
+
+
+@pytest.mark.parametrize(("retries", "step"), [(0, "give_up"), (1, "retry")])
+@pytest.mark.parametrize("code", [-9, 1])
+def test_only_what_a_signal_ended_is_tried_again(new_run, code, retries, step):
+    folder, _ = new_run(1)
+    note_attempts(folder, 0)
+    driver = driver_of(folder)
+    driver.arguments = replace(driver.arguments, retries=retries)
+    judgement = judge(folder, Evidence(0.0, [RankExit(0, code, None)], status=1))
+    assert driver._follow(folder, judgement, tries_left=0).step == (step if code < 0 else "give_up")
+    assert folder.read_outcome().may_pass is (code < 0)
 
 
 @pytest.mark.parametrize(("is_done", "known"), [(False, "io_error"), (True, "done")])

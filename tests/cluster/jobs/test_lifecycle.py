@@ -120,6 +120,26 @@ def test_a_killed_rank_ends_the_job_and_is_named_first(slurm, begin, is_unharmed
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("way", ["requeue", "resubmit"])
+@pytest.mark.parametrize("victim", ["rank", "srun"])
+def test_what_a_signal_ended_is_tried_again_where_that_was_asked_for(slurm, begin, is_unharmed, victim, way):
+    life = begin("slurm.retries=1", f"slurm.on_time_limit={way}")
+    first = life.process(1) if victim == "rank" else life.srun()
+    first.kill()
+    slurm.wait_until(lambda: len(life.folder.attempts()) == 2, "the retry", LONG_S)
+    assert "the last retry (slurm.retries)" in life.log()
+    if victim == "rank":
+        life.wait_done()
+        assert is_unharmed(life)
+    else:  # it may be the program's own fault: there is an end of it
+        life.wait_for_steps_of_attempt()
+        life.process(0).kill()
+        assert life.has_left_nothing()
+        assert life.outcome.status == "failed"
+        assert len(life.folder.attempts()) == 2
+
+
+@pytest.mark.slow
 def test_a_silent_rank_is_missed_and_the_run_goes_on_without_being_asked(slurm, begin, is_unharmed):
     life = begin(SILENCE)
     host = life.events(Start, 1)[0].hostname

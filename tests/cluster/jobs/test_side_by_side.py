@@ -11,9 +11,12 @@ import pytest
 
 from graphmill.base.errors import UserError
 from graphmill.cluster.jobs.arguments import parse_arguments
-from graphmill.cluster.jobs.side_by_side import _has_failed_for_good, port_key, share_of_memory
+from graphmill.cluster.jobs.in_job import Driver
+from graphmill.cluster.jobs.side_by_side import _has_failed_for_good, port_key, share_of_memory, train_side_by_side
+from graphmill.cluster.jobs.srun_step import Signals
 from graphmill.cluster.jobs.steps import JobHere, Rendezvous, environment, rank_command
 from graphmill.cluster.jobs.study import _tasks, _tasks_at_once
+from graphmill.cluster.launch.attempt import Decision
 from graphmill.record.documents import Attempt, Outcome
 from graphmill.record.events import Sync, events_in
 from graphmill.record.run_folder import RunFolder
@@ -97,6 +100,48 @@ def test_a_run_that_failed_is_not_tried_again_for_the_sake_of_others(new_run, st
     assert not _has_failed_for_good(folder, {"SLURM_JOB_ID": "18"}), "a person has submitted it again"
     folder.ask_to_stop()
     assert _has_failed_for_good(folder, {"SLURM_JOB_ID": "17"}) == (status not in (None, "done"))
+
+
+def test_a_cell_that_a_signal_ended_is_tried_again_with_the_others(new_run):
+    folder, _ = new_run(1)
+    begun = Attempt(time=1.0, hostname="h", pid=1, resumed=False, command=(), job_id="17")
+    folder.attempts_path.write_text(begun.model_dump_json() + "\n")
+    ended = Outcome(status="failed", exit_code=1, epochs=0, steps_per_rank=0, wall_s=1.0, may_pass=True)
+    folder.write_outcome(ended)
+    assert _has_failed_for_good(folder, {"SLURM_JOB_ID": "17"}, 0)
+    assert not _has_failed_for_good(folder, {"SLURM_JOB_ID": "17"}, 1)
+
+
+FINISH = Decision("finish", "the run is done", 0)
+RETRY = Decision("retry", "by requeue", 75)
+FAILED = Decision("give_up", "not retried", 1)
+
+
+@pytest.mark.parametrize(
+    ("decisions", "code"),
+    [
+        ((FINISH, FINISH), 0),
+        ((RETRY, FINISH), 75),
+        ((RETRY, FAILED), 1),
+        ((FAILED, RETRY, RETRY), 1),
+    ],
+)
+def test_a_job_of_several_runs_ends_as_the_worst_and_is_noted_in_all_that_go_on(new_run, stand_ins, decisions, code):
+    folders = [new_run(1, run_id=f"cell-{number}")[0] for number in range(len(decisions))]
+    environ = {**os.environ, "SLURM_JOB_ID": "17"}
+    arguments = parse_arguments([*WORDS, f"--side-by-side={len(folders)}", *(str(each.path) for each in folders)])
+
+    class Decided(Driver):
+        def train(self, folder):
+            return decisions[self.number]
+
+    drivers = [Decided(arguments, environ, Signals(), number) for number in range(len(folders))]
+    assert train_side_by_side(drivers, folders, environ) == code
+    goes_on = [decision is RETRY for decision in decisions]
+    assert [[(job.job_id, job.how) for job in folder.jobs()] for folder in folders] == [
+        [("17", "requeue")] if each else [] for each in goes_on
+    ]
+    assert len([words for words in stand_ins.asked("scontrol") if words.startswith("requeue")]) == any(goes_on)
 
 
 BREAKS = """

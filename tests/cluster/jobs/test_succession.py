@@ -108,7 +108,7 @@ def chain(new_run, monkeypatch):
 
 
 def leave(folder, environ=SUCCESSOR, most=9) -> str:
-    return why_leave(folder, environ, max_attempts=most)
+    return why_leave(folder, environ, max_attempts=most, retries=0)
 
 
 @pytest.mark.parametrize(
@@ -123,6 +123,15 @@ def leave(folder, environ=SUCCESSOR, most=9) -> str:
 def test_a_successor_goes_on_or_leaves(chain, state, told, goes_on):
     folder, _ = chain(state, told=told)
     assert (leave(folder) == "") is goes_on
+
+
+@pytest.mark.parametrize(("retries", "goes_on"), [(0, False), (1, True)])
+def test_a_successor_tries_again_what_may_pass(chain, retries, goes_on):
+    folder, _ = chain("FAILED", told="failed")
+    assert why_leave(folder, SUCCESSOR, max_attempts=9, retries=retries), "an exception of Python's"
+    folder.write_outcome(folder.read_outcome().model_copy(update={"may_pass": True}))
+    assert (why_leave(folder, SUCCESSOR, max_attempts=9, retries=retries) == "") is goes_on
+    assert why_leave(folder, SUCCESSOR, max_attempts=1, retries=retries)
 
 
 def test_a_successor_that_leaves_says_why_in_the_run_folder_if_nothing_did(chain):

@@ -11,9 +11,8 @@ RETRIED = ("out_of_time", "preempted", "lost", "io_error")
 NEVER_RETRIED = ("stopped", "interrupted", "bad_request", "failed")
 
 
-def end(ending, *, number=1, before=0, saved=10, after_idle=False, tries_left=0):
-    facts = {"steps_before": before, "steps_saved": saved, "after_idle": after_idle, "tries_left": tries_left}
-    return AttemptEnd(ENDINGS[ending], number, **facts)
+def end(ending, *, number=1, before=0, saved=10, **facts):
+    return AttemptEnd(ENDINGS[ending], number, **{"steps_before": before, "steps_saved": saved, **facts})
 
 
 def after(ending, *, by="requeue", most=5, **facts):
@@ -80,6 +79,20 @@ def test_chance_may_strike_once_before_anything_was_saved(ending):
 def test_hosts_may_be_taken_away_again_and_again_before_anything_was_saved():
     assert after("preempted", before=0, saved=0, after_idle=True).step == "retry"
     assert after("preempted", before=0, saved=0, after_idle=True, number=5).step == "give_up"
+
+
+@pytest.mark.parametrize(("retries_left", "step"), [(2, "retry"), (1, "retry"), (0, "give_up")])
+def test_a_failure_is_retried_as_often_as_was_asked_for(retries_left, step):
+    for saved in (0, 10):
+        decision = after("failed", saved=saved, retries_left=retries_left)
+        assert (decision.step, decision.exit_code) == (step, 1)
+    assert after("failed", retries_left=retries_left, number=5).step == "give_up", "slurm.max_attempts counts, too"
+
+
+def test_the_rest_of_a_job_says_nothing_about_progress():
+    assert after("out_of_time", saved=0, is_second_in_job=True).step == "retry"
+    assert after("out_of_time", saved=0, is_second_in_job=True, number=5).step == "give_up"
+    assert after("failed", saved=0, is_second_in_job=True).step == "give_up"
 
 
 @pytest.mark.parametrize("ending", RETRIED)

@@ -74,6 +74,7 @@ class Arguments:
     examine: Path | None  # look at the hosts in place of training; what is found is written here
     on_time_limit: OnTimeLimit
     max_attempts: int
+    retries: int  # after failures that another try may mend
     python: str  # of the ranks, if they have no container
     launcher: Launcher
     ranks_per_host: int
@@ -136,6 +137,7 @@ def parse_arguments(words: Sequence[str] | None = None) -> Arguments:
     end = parser.add_argument_group("what follows an attempt")
     end.add_argument("--on-time-limit", choices=("requeue", "resubmit", "stop"), default="requeue")
     end.add_argument("--max-attempts", type=int, default=20)
+    end.add_argument("--retries", type=int, default=0, help="after failures that another try may mend")
     ranks = parser.add_argument_group("the ranks")
     ranks.add_argument("--python", default=sys.executable or "python3", help="where they have no container")
     ranks.add_argument("--launcher", choices=("srun", "torchrun"), default="srun")
@@ -194,6 +196,7 @@ def _arguments(options: argparse.Namespace, words: tuple[str, ...]) -> Arguments
         examine=options.examine,
         on_time_limit=options.on_time_limit,
         max_attempts=options.max_attempts,
+        retries=options.retries,
         python=options.python,
         launcher=options.launcher,
         ranks_per_host=options.ranks_per_host,

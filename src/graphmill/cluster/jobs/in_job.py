@@ -111,6 +111,7 @@ class Driver:
     environ: Mapping[str, str]
     signals: Signals
     number: int = 0  # of the runs that share the job
+    num_attempts: int = 0  # of any run, begun by this job
     cause: job_end.Cause | None = None  # why Slurm asked the job to end, if it did
     _looked_at: float = 0.0
     _lost_hosts: Sequence[str] = ()  # by the latest attempt; the next one leaves them out
@@ -126,16 +127,26 @@ class Driver:
     def train(self, folder: RunFolder) -> Decision:
         """One attempt of one run, or of the job's command. Returns what follows, which has been started."""
         if self.arguments.follow == "resubmit":
-            why = why_leave(folder, self.environ, max_attempts=self.arguments.max_attempts)
+            why = why_leave(
+                folder, self.environ, max_attempts=self.arguments.max_attempts, retries=self.arguments.retries
+            )
             if why:
                 _log.info(f"{folder.path}: nothing to do: {why}")
                 return Decision("give_up", why, exits.DONE)
         job = self.environ.get("SLURM_JOB_ID", "")
         world = self._world(folder)
-        with attempt(folder, command=sys.argv, job_id=job, wait_s=OWNER_LEAVES_WITHIN_S, world=world) as begun:
+        with attempt(
+            folder,
+            command=sys.argv,
+            job_id=job,
+            wait_s=OWNER_LEAVES_WITHIN_S,
+            world=world,
+            is_second_in_job=self.num_attempts > 0,
+        ) as begun:
             if begun is None:
                 _log.info(f"{folder.path} is done already; nothing is trained")
                 return Decision("finish", "the run is done", exits.DONE)
+            self.num_attempts += 1
             next_job.note_itself(folder, self.environ)
             self._announce(begun)
             if self.arguments.follow == "resubmit" and begun.number < self.arguments.max_attempts:
@@ -382,7 +393,7 @@ class Driver:
         if not is_ours(last, self.environ.get("SLURM_JOB_ID", "")):
             _log.info("Slurm had given this attempt up, and the run was resumed elsewhere: nothing is decided here")
             return Decision("give_up", "another attempt owns the run", exits.LOST_A_RANK)
-        end = job_end.attempt_end(folder, judgement, tries_left=tries_left)
+        end = job_end.attempt_end(folder, judgement, tries_left=tries_left, retries=arguments.retries)
         decision = decide(end, on_time_limit=arguments.follow, max_attempts=arguments.max_attempts)
         if decision.step == "other_port":
             first = judgement.first

@@ -9,15 +9,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from graphmill.base.errors import UnreadableError
+from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.foreign import printable
 from graphmill.cluster.jobs.next_job import job_name
 from graphmill.cluster.launch.attempt import AttemptEnd, Decision
 from graphmill.cluster.launch.judge import Judgement, tail
 from graphmill.record.endings import EndingName
+from graphmill.record.events import Start, events_in
 from graphmill.record.manifest import saved_steps
 from graphmill.record.run_folder import RunFolder
-from graphmill.runtime.deadline import job_deadline
+from graphmill.runtime.deadline import Reserve, job_deadline
 from graphmill.slurm.commands import SlurmError, SlurmKilledError, kill_wait_s, scontrol
 
 _log = logging.getLogger(__name__)
@@ -66,7 +67,14 @@ def _shown(job: str) -> str:
     return scontrol(["show", "job", job, "-o"])
 
 
-def attempt_end(folder: RunFolder, judgement: Judgement, *, tries_left: int) -> AttemptEnd:
+def retries_left(folder: RunFolder, retries: int) -> int:
+    """How many of the retries are left, since a person has submitted the run."""
+    submitted = max((job.time for job in folder.jobs() if job.how == "submit"), default=0.0)
+    attempts = [attempt for attempt in folder.attempts() if attempt.time >= submitted]
+    return max(0, retries - sum(attempt.is_retry for attempt in attempts[1:]))
+
+
+def attempt_end(folder: RunFolder, judgement: Judgement, *, tries_left: int, retries: int) -> AttemptEnd:
     """What the latest attempt achieved, from the run folder."""
     attempts = folder.attempts()
     before = attempts[-1].steps_saved
@@ -80,6 +88,8 @@ def attempt_end(folder: RunFolder, judgement: Judgement, *, tries_left: int) -> 
         steps_saved=saved,
         after_idle=len(attempts) > 1 and _is_idle(attempts[-2].steps_saved, before),
         tries_left=tries_left,
+        is_second_in_job=attempts[-1].is_second_in_job,
+        retries_left=retries_left(folder, retries) if judgement.may_pass else 0,
     )
 
 
@@ -88,6 +98,22 @@ def _is_idle(before: int | None, after: int | None) -> bool:
     if before is None or after is None:
         return before is after
     return after <= before
+
+
+def least_of_attempt(folder: RunFolder) -> float:
+    """What starting the ranks of the latest attempt took, and what they kept back to end in good order, in seconds.
+
+    With less, an attempt saves nothing. 0: they did not get that far.
+    """
+    try:
+        starts = [
+            event for event in events_in(folder.events_path(0), Start) if event.time >= folder.attempts()[-1].time
+        ]
+    except (OSError, UserError, UnreadableError):  # no event, or a damaged file: `graphmill verify` says so
+        return 0.0
+    if not starts:
+        return 0.0
+    return starts[-1].time - folder.attempts()[-1].time + Reserve(start_s=starts[-1].process_s or 0.0).needed_s
 
 
 def report_failure(folder: RunFolder, judgement: Judgement) -> None:

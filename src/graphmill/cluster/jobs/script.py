@@ -118,9 +118,10 @@ def _options(job: Job) -> list[str]:
     ranks = f"--launcher={job.launcher} --ranks-per-host={job.ranks_per_host} --cpus-per-rank={job.cpus_per_rank}"
     if job.gpus_per_host:
         ranks += f" --gpus-per-host={job.gpus_per_host}" if job.side_by_side > 1 else ""
+    retries = f" --retries={job.retries}" if job.retries else ""
     lines = [
         '--python="$python"',
-        f"--on-time-limit={job.on_time_limit} --max-attempts={job.max_attempts}",
+        f"--on-time-limit={job.on_time_limit} --max-attempts={job.max_attempts}{retries}",
         ranks if job.port is None else f"{ranks} --port={job.port}",
         *_code(job),
         *_container(job),

@@ -78,7 +78,7 @@ def _trained(driver: "Driver", folder: RunFolder) -> Decision:
     """One run to the end of its attempt. What ends it is its own."""
     with about(folder.path.name):
         try:
-            if _has_failed_for_good(folder, driver.environ):
+            if _has_failed_for_good(folder, driver.environ, driver.arguments.retries):
                 return Decision("give_up", "it has failed", exits.ANSWER_IS_NO)
             return driver.train(folder)
         except (UserError, UnreadableError) as error:
@@ -90,7 +90,7 @@ def _trained(driver: "Driver", folder: RunFolder) -> Decision:
             return Decision("give_up", str(error), exits.ANSWER_IS_NO)
 
 
-def _has_failed_for_good(folder: RunFolder, environ: Mapping[str, str]) -> bool:
+def _has_failed_for_good(folder: RunFolder, environ: Mapping[str, str], retries: int = 0) -> bool:
     """Whether this job has left it before: it was requeued for the sake of the others."""
     attempts, outcome = folder.attempts(), folder.read_outcome()
     is_ours = bool(attempts) and attempts[-1].job_id == environ.get("SLURM_JOB_ID", "")
@@ -99,7 +99,8 @@ def _has_failed_for_good(folder: RunFolder, environ: Mapping[str, str]) -> bool:
     if folder.is_asked_to_stop():
         _log.info("a stop was requested (graphmill stop)")
         return True
-    if not ENDINGS[outcome.status].retried:
+    is_tried_again = outcome.may_pass and job_end.retries_left(folder, retries) > 0
+    if not ENDINGS[outcome.status].retried and not is_tried_again:
         _log.info(f"not tried again: {outcome.status}: {outcome.message}")
         return True
     return False

@@ -74,6 +74,7 @@ class _StagesInJob:
     plan_of: PlanOf
     code: int = exits.DONE  # of the job, if it is over before all stages were considered
     num_attempts: int = 0  # begun by this job
+    start_s: float = 0.0  # what the start and the end of an attempt took here at most
     problems: list[str] = field(default_factory=list)
 
     def run(self) -> int:
@@ -128,19 +129,24 @@ class _StagesInJob:
         missing = self.stages.missing(state.stage)
         if missing:
             return f"not run, because it takes weights of {', '.join(missing)}, which is not done"
-        if self.submitted.has_failed(state):
+        if self.submitted.has_failed(state) and not self._is_tried_again(state):
             job = state.folder.attempts()[-1].job_id
             return f"failed in job {job}, and is not run again by this chain; see {state.folder.path}"
         return ""
 
+    def _is_tried_again(self, state: StageState) -> bool:
+        outcome = state.folder.read_outcome()
+        is_retry = outcome is not None and outcome.may_pass
+        return is_retry and job_end.retries_left(state.folder, self.driver.arguments.retries) > 0
+
     def _is_too_late(self, planned: PlannedStage, title: str) -> bool:
         """Whether it is too late for another attempt; the first one of a job is always worth it."""
-        left_s = job_deadline(self.driver.environ).remaining_s()
-        if not self.num_attempts or left_s >= planned.least_s:
+        if not self.num_attempts:
             return False
-        _log.info(
-            f"{title}: not begun: {left_s:.0f} s are left of the job, and it takes at least {planned.least_s:.0f} s"
-        )
+        left_s, least_s = job_deadline(self.driver.environ).remaining_s(), max(planned.least_s, self.start_s)
+        if left_s >= least_s:
+            return False
+        _log.info(f"{title}: not begun: {left_s:.0f} s are left of the job, and it takes at least {least_s:.0f} s")
         return True
 
     def _trained(self, planned: PlannedStage, title: str) -> StageEnd:
@@ -151,6 +157,7 @@ class _StagesInJob:
             return "failed"
         self.num_attempts += 1
         decision = self.driver.train(folder)
+        self.start_s = max(self.start_s, job_end.least_of_attempt(folder))
         if decision.step == "finish":
             return self._evaluated(planned, title)
         if decision.step == "retry":

@@ -4,7 +4,8 @@
     done                        anything                   done                           leaves
     out_of_time, preempted …    anything                   the same                       goes on
     failed, bad_request …       PREEMPTED, NODE_FAIL …     preempted, lost                goes on
-    failed, bad_request …       anything else              the same                       leaves
+    failed, bad_request …       anything else              the same                       leaves, or goes on
+                                                                                          by slurm.retries
     stopped                     CANCELLED, or nothing      the same                       leaves
     stopped                     anything else              as if the run folder said      goes on
                                                            nothing: Slurm ended the ranks
@@ -29,7 +30,7 @@ from graphmill.cluster.jobs.next_job import predecessor
 from graphmill.cluster.launch.attempt import decide
 from graphmill.cluster.launch.judge import Judgement, note_outcome
 from graphmill.record.documents import SubmittedJob
-from graphmill.record.endings import ENDINGS, Ending, EndingName
+from graphmill.record.endings import ENDINGS, FAILED, Ending, EndingName
 from graphmill.record.run_folder import RunFolder
 from graphmill.slurm.queue import Queue
 
@@ -58,7 +59,7 @@ def ending_before(told: EndingName | None, state: str) -> Ending:
     return ENDINGS[_TAKEN_AWAY.get(state, told)]
 
 
-def why_leave(folder: RunFolder, environ: Mapping[str, str], *, max_attempts: int) -> str:
+def why_leave(folder: RunFolder, environ: Mapping[str, str], *, max_attempts: int, retries: int) -> str:
     """Why this job has nothing to do; "" if it goes on, as one does that a person has submitted."""
     before, attempts = predecessor(folder.jobs(), environ), folder.attempts()
     if before is None or not attempts:
@@ -66,14 +67,16 @@ def why_leave(folder: RunFolder, environ: Mapping[str, str], *, max_attempts: in
     if folder.is_asked_to_stop():
         return "a stop was requested (graphmill stop)"
     told: EndingName | None = None
+    may_pass = False
     with suppress(UserError):  # damaged: Slurm's word is left
         outcome = folder.read_outcome()
-        told = None if outcome is None else outcome.status
+        told, may_pass = (None, False) if outcome is None else (outcome.status, outcome.may_pass)
     if told == "done":
         return "the run is done"
     state = "" if told is not None and ENDINGS[told].retried else _state(before)
-    judgement = Judgement(ending_before(told, state), None)
-    end = attempt_end(folder, judgement, tries_left=0)
+    ending = ending_before(told, state)
+    judgement = Judgement(ending, None, may_pass=may_pass and ending is FAILED)
+    end = attempt_end(folder, judgement, tries_left=0, retries=retries)
     decision = decide(end, on_time_limit="resubmit", max_attempts=max_attempts)
     if decision.step == "retry":
         return ""

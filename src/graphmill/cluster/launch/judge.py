@@ -88,8 +88,8 @@ class Failure:
 
     @property
     def is_by_signal(self) -> bool:
-        """Whether a signal ended it, and so it had no word of its own."""
-        return self.code is not None and (self.code < 0 or self.code > _SHELL_SIGNAL)
+        """Whether a signal ended it, or it vanished under torchrun, and so it had no word of its own."""
+        return self.process is not None and (self.code is None or _is_by_signal(self.code))
 
     def in_words(self) -> str:
         """For a message."""
@@ -107,6 +107,7 @@ class Judgement:
     first: Failure | None
     problem: str = ""
     lost_hosts: tuple[str, ...] = ()  # of ranks that left no word, where ranks were lost
+    may_pass: bool = False  # a failure that another try may mend
 
     @property
     def is_saved(self) -> bool:
@@ -132,7 +133,8 @@ def judge(folder: RunFolder, evidence: Evidence) -> Judgement:
     silent = [events for events, code in zip(by_process, _codes(by_process, evidence), strict=True) if code is None]
     lost_hosts = sorted({_host(events) for events in silent if _host(events)}) if ending.name == "lost" else []
     first = None if ending.exit_status in SAVED else first
-    return Judgement(ending, first, evidence.problem, tuple(lost_hosts))
+    may_pass = ending is FAILED and (first.is_by_signal if first else _is_by_signal(evidence.status))
+    return Judgement(ending, first, evidence.problem, tuple(lost_hosts), may_pass)
 
 
 def note_outcome(folder: RunFolder, judgement: Judgement, started: float, *, message: str = "") -> None:
@@ -158,6 +160,7 @@ def note_outcome(folder: RunFolder, judgement: Judgement, started: float, *, mes
         best=None if known is None else known.best,
         wall_s=time.time() - started,
         message=message or _reason(judgement),
+        may_pass=judgement.may_pass,
     )
     with best_effort_write():
         folder.write_outcome(outcome)
@@ -234,6 +237,10 @@ def _failure(
     others = any(_code(other) not in (None, *SAVED) for other in by_process)
     is_gone = others and not missed and evidence.asked is None and not evidence.exits
     return (None, "ended without an error", _NEVER, False) if is_gone else None
+
+
+def _is_by_signal(code: int | None) -> bool:
+    return code is not None and (code < 0 or code > _SHELL_SIGNAL)
 
 
 def _is_killed_by_srun(seen: RankExit, in_order: Sequence[RankExit]) -> bool:

@@ -23,7 +23,7 @@ _SIZES: Final = ("hosts", "ranks_per_host")
 """How many continue a run: the same global batches are cut among them, so that the plan stays as it is."""
 _AS_ASKED: Final = (
     *("account", "qos", "slurm_partition", "constraint", "reservation", "dependency", "exclusive", "nice", "comment"),
-    *("mem", "mail_user", "mail_type", "on_time_limit", "max_attempts"),
+    *("mem", "mail_user", "mail_type", "on_time_limit", "max_attempts", "retries"),
 )
 _GPUS: Final = re.compile(r"(gpu(?::[A-Za-z][A-Za-z0-9_.-]*)?:)\d+")
 _AFTER_THE_SITES: Final = ("modules", "setup_lines", "sbatch_args")

@@ -132,6 +132,9 @@ class SlurmSpec(Spec):
         "requeue", description="requeue the job, submit another one that depends on it, or stop"
     )
     max_attempts: PositiveInt = Field(20, description="starts of one run, the first among them")
+    retries: int = Field(
+        0, ge=0, description="further tries after failures that one may mend: a signal ended a rank, or srun"
+    )
     signal: Literal["USR2"] = Field("USR2", description="signals the ranks that time runs out; NCCL catches USR1")
     signal_before_s: Annotated[int, Field(gt=0, le=65535)] | Literal["auto"] = Field(
         "auto", description="seconds before the limit that it is sent; auto: 120, or a quarter of a short limit"

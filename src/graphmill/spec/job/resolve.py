@@ -122,6 +122,7 @@ class Job(Spec):
     launcher: Launcher
     on_time_limit: OnTimeLimit
     max_attempts: int
+    retries: int = 0
     signal: Literal["USR2"]
     signal_before_s: int
     python: str
@@ -224,7 +225,7 @@ def _absolute(slurm: SlurmSpec, called_in: str) -> SlurmSpec:
 _AS_ASKED: Final = (
     *("account", "qos", "slurm_partition", "constraint", "hosts", "mem", "mail_user", "mail_type", "work_dir"),
     *("exclusive", "reservation", "dependency", "array", "nice", "comment", "modules", "setup_lines", "container"),
-    *("sbatch_args", "launcher", "on_time_limit", "max_attempts", "signal"),
+    *("sbatch_args", "launcher", "on_time_limit", "max_attempts", "retries", "signal"),
 )
 
 

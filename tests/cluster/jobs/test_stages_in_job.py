@@ -1,0 +1,45 @@
+"""Which stages a job begins, by the time that it has left."""
+
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from graphmill.cluster.jobs.job_end import least_of_attempt
+from graphmill.cluster.jobs.stages_in_job import _StagesInJob
+from graphmill.record.events import EventWriter, Start
+
+STARTED = Start(resumed=False, steps_done=0, parameters=1, hostname="here", world_size=1, backend=None, plan_hash="")
+
+
+def job(left_s: float, *, start_s: float, num_attempts: int = 1) -> _StagesInJob:
+    """One that has so much time left, and whose stages took so long to start and to end."""
+    environ = {"SLURM_JOB_ID": "17", "SLURM_JOB_END_TIME": str(round(time.time() + left_s))}
+    driver = SimpleNamespace(environ=environ)
+    return _StagesInJob(driver, None, None, None, None, None, num_attempts=num_attempts, start_s=start_s)
+
+
+@pytest.mark.parametrize(
+    ("left_s", "least_s", "start_s", "num_attempts", "is_too_late"),
+    [
+        (100, 0.0, 500.0, 1, True),
+        (100, 500.0, 0.0, 1, True),
+        (500, 0.0, 100.0, 1, False),
+        (100, 0.0, 500.0, 0, False),
+    ],
+    ids=["by what starting took here", "by the plan", "there is time", "the first of a job is always worth it"],
+)
+def test_a_stage_is_not_begun_with_less_time_than_starting_costs(left_s, least_s, start_s, num_attempts, is_too_late):
+    stages = job(left_s, start_s=start_s, num_attempts=num_attempts)
+    assert stages._is_too_late(SimpleNamespace(least_s=least_s), "s256") is is_too_late
+
+
+def test_what_starting_costs_is_what_it_took(new_run):
+    folder, _ = new_run(1)
+    folder.begin_attempt(resumed=False, command=["test"])
+    assert least_of_attempt(folder) == 0.0, "the ranks did not get that far"
+    with EventWriter(folder.events_path(0), rank=0) as events:
+        events.write(STARTED.model_copy(update={"process_s": 10.0}))
+    assert least_of_attempt(folder) >= 17.0, "one and a half starts of a process, and 2 s"
+    folder.begin_attempt(resumed=True, command=["test"])
+    assert least_of_attempt(folder) == 0.0, "that was of an earlier attempt"
