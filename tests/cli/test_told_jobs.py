@@ -17,7 +17,8 @@ from graphmill.slurm.queue import JobReading
         ("PENDING", "Resources", 0),
         ("COMPLETED", "", 0),
         ("FAILED", "", 1),
-        ("PENDING", "JobHeldUser", 1),
+        ("PENDING", "JobHeldUser", 0),  # as it was asked for, with --hold
+        ("PENDING", "JobHeldAdmin", 1),
     ],
 )
 def test_a_job_that_has_failed_already_is_no_success(state, reason, status, monkeypatch, capsys):

@@ -84,7 +84,10 @@ def stop(targets: list[Target], *, now: bool, grace_s: float) -> None:
     running = [job for target in asked for job in target.jobs if job.phase == "runs"]
     if running:
         what = "to leave" if all(target.folder.is_command() for target in asked) else "for a checkpoint"
-        _log.info(f"asked {what}: job {', '.join(job.job_id for job in running)}; waiting up to {grace_s:.0f} s")
+        _log.info(
+            f"asked {what}: job {', '.join(job.job_id for job in running)}; waiting up to {grace_s:.0f} s for it to"
+            " leave, then it is cancelled. The stop stands: Ctrl-C here ends the waiting only"
+        )
         scancel([job.job_id for job in running], signal=ASK_WITH)
     for target in targets:
         if target.process is not None:

@@ -118,7 +118,7 @@ REASONS: Final[dict[str, Reason]] = {
     "JobArrayTaskLimit": Reason("as many tasks of the array run as were allowed at once", ""),
     "MaxJobsPerAccount": Reason("your account runs as many jobs as it may", ""),
     "JobHeldUser": Reason(
-        "it is held by a user, or was submitted with --hold", "`scontrol release` lets it go", is_hopeless=True
+        "it is held by a user, or was submitted with --hold, until `scontrol release`", "`scontrol release` lets it go"
     ),
     "JobHeldAdmin": Reason(
         "it is held back, by an administrator or because it failed to start several times",

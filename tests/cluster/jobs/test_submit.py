@@ -94,18 +94,21 @@ def test_a_job_whose_answer_got_lost_is_found_by_its_script(cluster, toy, tmp_pa
     assert cluster.graphmill("stop", "lost", cwd=tmp_path).code == 0
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        (["--hosts", "2", "--time", "90-00:00:00"], "its Slurm partition"),  # PartitionTimeLimit or PartitionConfig
-        (["--sbatch-arg=--hold"], "it is held"),
-    ],
-)
-def test_what_sbatch_takes_though_hopeless_is_said(cluster, toy, tmp_path, options, told):
+def test_what_sbatch_takes_though_hopeless_is_said(cluster, toy, tmp_path):
+    options = ("--hosts", "2", "--time", "90-00:00:00")
     done = cluster.graphmill("submit", toy, "--site", "generic-cpu", "--run-id", "h", *options, cwd=tmp_path)
     assert done.code == 1, done.out
     assert "will never start" in done.err
-    assert told in done.err
+    assert "its Slurm partition" in done.err  # PartitionTimeLimit or PartitionConfig
+    assert cluster.graphmill("stop", "h", cwd=tmp_path).code == 0
+    assert cluster.wait_for(tmp_path, "h", "stopped")["job_id"]
+
+
+def test_a_job_that_is_held_as_it_was_asked_to_be_is_no_error(cluster, toy, tmp_path):
+    done = cluster.graphmill("submit", toy, "--run-id", "h", "--sbatch-arg=--hold", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert "scontrol release" in done.out
+    assert "never" not in done.out + done.err
     assert cluster.graphmill("stop", "h", cwd=tmp_path).code == 0
     assert cluster.wait_for(tmp_path, "h", "stopped")["job_id"]
 

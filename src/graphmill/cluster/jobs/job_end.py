@@ -148,7 +148,9 @@ def report_end(
     outcome = folder.read_outcome()
     if outcome is None:
         _log.warning(f"{folder.outcome_path} could not be written")
-    why = f" ({outcome.message})" if outcome and outcome.message and judgement.is_saved else ""
+    why = (
+        f" ({outcome.message})" if outcome and outcome.message else ""
+    )  # an error stands last, too: it is looked for there
     follows = f"{decision.step.replace('_', ' ')}: {decision.reason}"
     _log.info(f"attempt {end.number} ended: {judgement.ending.name}{why}; {follows}")
     if decision.step == "give_up" and judgement.ending.name != "bad_request":
