@@ -13,7 +13,7 @@ SHOWN = (
     " PreemptTime={preempted} SuspendTime=None SecsPreSuspend=0 LastSchedEval=1795259311 Scheduler=Main"
     " Partition=low AllocNode:Sid=0.0.0.0:1 NodeList=node[1-2] BatchHost=node1 NumNodes=2"
 )
-OUT_OF_TIME, STOPPED, PREEMPTED = Cause("out_of_time"), Cause("stopped"), Cause("preempted")
+OUT_OF_TIME, STOPPED, PREEMPTED = Cause("out_of_time"), Cause("stopped", is_cancelled=True), Cause("preempted")
 NOT_TOLD = Cause("stopped", is_known=False)
 REQUEUED = Cause("preempted", is_requeued=True)
 
@@ -45,6 +45,7 @@ def scontrol(tmp_path, monkeypatch):
         ),
         pytest.param({"state": "RUNNING", "preempted": 1795259370}, "1", PREEMPTED, id="GraceTime runs"),
         pytest.param({"state": "COMPLETING"}, None, STOPPED, id="scancel"),
+        pytest.param({"state": "RUNNING"}, None, Cause("stopped"), id="it runs: the signal is a person's"),
         pytest.param({"state": "CANCELLED", "preempted": "N/A"}, None, STOPPED, id="scancel, no time"),
         pytest.param({"state": "CANCELLED", "preempted": "Unknown"}, None, STOPPED, id="scancel, unknown time"),
         pytest.param({"state": "COMPLETING", "restarts": 2}, "2", STOPPED, id="scancel of what was requeued before"),

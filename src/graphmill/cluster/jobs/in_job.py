@@ -383,7 +383,7 @@ class Driver:
             self.cause = job_end.Cause("stopped")
             return
         cause = job_end.why_terminated(self.environ)
-        if is_asked or cause.ending != "stopped":
+        if is_asked or cause.ending != "stopped" or cause.is_cancelled:
             self.cause = cause
 
     def _follow(self, folder: RunFolder, judgement: Judgement, *, tries_left: int) -> Decision:

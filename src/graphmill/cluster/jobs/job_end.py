@@ -27,6 +27,7 @@ _EPILOG_NEEDS_S: Final = 20.0  # sacct may be slow, and what follows is worth mo
 SAVE_WITHIN: Final = 0.6  # of the time between SIGTERM and SIGKILL; the rest is for the requeue, or the next job
 _PATIENCE_S: Final = 900.0  # with a controller that is away: it does not end the job meanwhile, either
 _FIELD: Final = re.compile(r"(?:^|\s)(JobState|Reason|Restarts|PreemptTime)=(\S+)")
+_CANCELLED: Final = ("CANCELLED", "COMPLETING")
 _NOT_SET: Final = (None, "None", "N/A", "Unknown", "NONE")
 
 
@@ -37,6 +38,7 @@ class Cause:
     ending: EndingName
     is_requeued: bool = False  # by Slurm itself: nothing is left to do here
     is_known: bool = True  # False: the controller did not say; a successor asks again when it starts
+    is_cancelled: bool = False  # by Slurm's own word, whoever got a signal
 
 
 def why_terminated(environ: Mapping[str, str]) -> Cause:
@@ -56,7 +58,7 @@ def why_terminated(environ: Mapping[str, str]) -> Cause:
         return Cause("out_of_time")
     if said.get("JobState") == "PREEMPTED" or said.get("PreemptTime") not in _NOT_SET:
         return Cause("preempted")
-    return Cause("stopped", is_known=bool(said))
+    return Cause("stopped", is_known=bool(said), is_cancelled=said.get("JobState") in _CANCELLED)
 
 
 def _shown(job: str) -> str:
