@@ -17,6 +17,7 @@ from graphmill.record.weights import WEIGHTS_FILE, WeightsFile
 from graphmill.spec.kinds.node_classification import NodeClassificationExperiment
 from graphmill.tasks.planning import plan_experiment
 from graphmill.train.evaluate import evaluate
+from graphmill.verify.run import verify_run
 
 pytestmark = pytest.mark.distributed
 
@@ -77,6 +78,21 @@ def test_it_begins_where_the_other_ended(source, plan_from, train_all, which, sy
     assert init.not_taken == init.not_filled == ()
     assert init.taken == tuple(WeightsFile.read(folder.initial_weights_path).tensors)
     assert folder.read_outcome().best["epoch"] == 1, "the weights of another run are not this run's best"
+
+
+def test_a_run_that_makes_nothing_better_is_healthy_and_says_so(source, plan_from, train_all, zygote):
+    """The best that it began with counts for neither the trainer nor verify: its own best is one that it made."""
+    spoilt = {"optimizer": {"kind": "adam", "lr": 3.0}}
+    folder = train_all([plan_from("spoilt", run=str(source.path), train=spoilt)])["spoilt"]
+    first, second = (e.measures for e in events(folder, Evaluation) if e.set == "val")
+    assert first["micro_f1"] > second["micro_f1"], "else this shows nothing"
+    best = folder.read_outcome().best
+    assert (best["epoch"], best["micro_f1"]) == (1, second["micro_f1"])
+    verdict = {check.name: check for check in verify_run(folder) if check.group == "metrics"}
+    assert {check.result for check in verdict.values()} <= {"ok", "warn"}, verdict
+    words = "no epoch was better than the weights that it began with"
+    assert words in verdict["scores"].detail
+    assert words in zygote.said(folder)
 
 
 def test_the_weights_say_where_they_come_from(source, last_checkpoint):

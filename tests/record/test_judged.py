@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from graphmill.record.judged import lost_to
+from graphmill.record.evaluations import Evaluated
+from graphmill.record.judged import lost_to, not_better_than_it_began
 from graphmill.spec.kinds import find_kind
 
 NODES, FORECASTS = find_kind("node_classification"), find_kind("traffic")
@@ -36,3 +37,18 @@ def test_a_measure_that_baselines_lack_is_not_what_is_compared():
     assert lost_to(NODES, {"micro_f1": 0.9, "macro_f1": 0.4}, beside).measure.name == "macro_f1"
     assert lost_to(NODES, {}, beside) is None
     assert lost_to(NODES, {"micro_f1": 0.1}, {}) is None
+
+
+@pytest.mark.parametrize(("kind", "worse", "better"), [(NODES, 0.4, 0.6), (FORECASTS, 0.6, 0.4)])
+def test_a_run_is_told_where_no_epoch_beats_the_weights_that_it_began_with(kind, worse, better):
+    name = kind.measures[0].name
+
+    def told(best: float, *sets: tuple[int, str]) -> str:
+        rows = [Evaluated(epoch, of, name, 0.5) for epoch, of in sets]
+        return not_better_than_it_began(rows, kind, {"epoch": 3, name: best})
+
+    assert "epoch 3" in told(worse, (0, "val"))
+    assert "epoch 3" in told(0.5, (0, "val")), "as good is not better"
+    assert told(better, (0, "val")) == ""
+    assert told(worse) == told(worse, (1, "val"), (0, "val/majority"), (0, "test")) == "", "it began with none"
+    assert not_better_than_it_began([Evaluated(0, "val", name, 0.5)], kind, None) == ""

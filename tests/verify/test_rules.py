@@ -37,7 +37,7 @@ def test_the_best_epoch_of_errors_is_the_one_with_the_lowest():
     name = TRAFFIC.measures[0].name
     assert not TRAFFIC.measures[0].higher_is_better
     log = EventLog(0)
-    for epoch, value in ((1, 3.0), (2, 2.0), (3, 2.5)):
+    for epoch, value in ((0, 1.0), (1, 3.0), (2, 2.0), (3, 2.5)):  # epoch 0: weights of another run, which do not count
         log.val[epoch] = Evaluation(epoch=epoch, set="val", measures={name: value})
     plan = SimpleNamespace(kind=TRAFFIC)
     assert list(_best(plan, {"epoch": 2, name: 2.0}, log)) == []
@@ -50,7 +50,7 @@ def test_the_best_epoch_of_errors_is_the_one_with_the_lowest():
 def test_patience_that_is_over_with_the_last_epoch_is_no_early_stop():
     measure = TRAFFIC.measures[0].name
     log = EventLog(0)
-    for epoch, value in ((1, 1.0), (2, 2.0), (3, 3.0)):
+    for epoch, value in ((0, 0.5), (1, 1.0), (2, 2.0), (3, 3.0)):
         log.val[epoch] = Evaluation(epoch=epoch, set="val", measures={measure: value})
 
     def problems(planned_epochs: int, *, stopped_early: bool) -> list[str]:

@@ -1,12 +1,47 @@
-"""Whether a run is worth more than methods that learn little: its scores beside those of the baselines."""
+"""What a run is worth: its best epoch, beside the weights that it began with and methods that learn little."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from graphmill.record.documents import Outcome
+from graphmill.record.evaluations import Evaluated
 from graphmill.spec.columns import Measure
 from graphmill.spec.kinds.kind import AnyKind
+
+INITIAL: Final = 0
+"""The epoch of an evaluation before the first step: of weights that another run made."""
+
+
+def can_be_best(epoch: int) -> bool:
+    """Whether an evaluation of the validation split counts when the best checkpoint is chosen.
+
+    The weights that a run began with do not: its best checkpoint is one that it made. Trainer and verify ask here.
+    """
+    return epoch > INITIAL
+
+
+def not_better_than_it_began(rows: Iterable[Evaluated], kind: AnyKind, best: Mapping[str, object] | None) -> str:
+    """In words, that no epoch was better than the weights of another run that this one began with; "": one was.
+
+    Args:
+        rows: evaluations.csv of the run.
+        kind: of the run, with its own measures.
+        best: the best epoch and its measures, as outcome.json has them.
+    """
+    measure = kind.measures[0]
+    value = None if best is None else best.get(measure.name)
+    if best is None or not isinstance(value, int | float):
+        return ""
+    at_first = (row.value for row in rows if (row.epoch, row.set, row.measure) == (INITIAL, "val", measure.name))
+    start = next(at_first, None)
+    if start is None or measure.is_better(value, start):
+        return ""
+    return (
+        f"no epoch was better than the weights that it began with: {measure.words} on the validation split was"
+        f" {start:.6g}, and at best {value:.6g} (epoch {best['epoch']})"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from graphmill.base.errors import UserError
 from graphmill.nn.weights import Loaded, Weights
 from graphmill.record.endings import EndingName
 from graphmill.record.events import Checkpoint, Sync
+from graphmill.record.judged import INITIAL
 from graphmill.record.manifest import Best, Position
 from graphmill.record.weights import Origin
 from graphmill.runtime.machine import return_free_memory
@@ -97,7 +98,7 @@ class Training:
         return True
 
     def _before_the_first_step(self) -> None:
-        """Score the baselines, and evaluate weights from another run; neither can become the best."""
+        """Score the baselines, and evaluate weights from another run; neither can become the best (`can_be_best`)."""
         for score in self.baselines:
             self.alive()
             self.run_log.baseline(score)
@@ -105,7 +106,7 @@ class Training:
             return
         measures = self._evaluate("val")
         self.measured = Measured(0, measures.values)
-        self.run_log.evaluated(0, "val", measures)
+        self.run_log.evaluated(INITIAL, "val", measures)
 
     def _train_epoch(self) -> bool:
         """What is left of the epoch. False: the ranks agreed to stop before its end."""

@@ -38,9 +38,9 @@ from graphmill.base.messages import show_messages
 from graphmill.base.retries import is_io_error
 from graphmill.record.documents import BaselineScores, Outcome
 from graphmill.record.endings import ENDINGS, SAVED, EndingName
-from graphmill.record.evaluations import recorded_baselines
+from graphmill.record.evaluations import read_evaluations, recorded_baselines
 from graphmill.record.events import EventWriter, Failure, Finish, Initialised, Start, Stop, events_in
-from graphmill.record.judged import lost_to
+from graphmill.record.judged import lost_to, not_better_than_it_began
 from graphmill.record.run_folder import RunFolder, best_effort_write
 from graphmill.record.seal import seal_of
 from graphmill.record.trust import refuse_foreign_model
@@ -382,6 +382,8 @@ def _closing(training: Training, test: Measures | None, baselines: BaselineScore
     kind = training.plan.kind
     lines = [*filter(None, [_why_early(training)])]
     lines.append(f"test {_scores(kind, test.values)}  (best checkpoint: epoch {training.best.epoch})")
+    rows = read_evaluations(training.run_log.folder, is_growing=True)
+    lines += filter(None, [not_better_than_it_began(rows, kind, training.best.facts())])
     beside = baselines.get("test", {})
     lines += [f"{each.words}: {_scores(kind, beside[each.name])}" for each in kind.baselines if each.name in beside]
     if lost := lost_to(kind, test.values, beside):

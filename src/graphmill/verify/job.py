@@ -7,6 +7,7 @@ from graphmill.base.errors import UnreadableError, UserError
 from graphmill.record.attempts import code_changes
 from graphmill.record.documents import Outcome
 from graphmill.record.endings import DONE
+from graphmill.record.judged import can_be_best
 from graphmill.spec.early_stopping import Patience
 from graphmill.verify.accounting import Accounted, Accounts, accounts_of
 from graphmill.verify.check import Check, in_a_line, judged
@@ -76,7 +77,7 @@ def _stopped_early(evidence: Evidence, outcome: Outcome) -> Iterator[str]:
     planned, measure = evidence.planned, evidence.plan.kind.measures[0]
     for log in evidence.throughout if planned.early_stopping.patience else []:
         patience, due = Patience(), None
-        for epoch in sorted(epoch for epoch in log.val if epoch):
+        for epoch in sorted(filter(can_be_best, log.val)):
             patience = patience.after(log.val[epoch].measures[measure.name], measure, planned.early_stopping)
             if due is None and patience.is_over(planned.early_stopping) and epoch < planned.calendar.num_epochs:
                 due = epoch

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from graphmill.record.documents import Outcome
 from graphmill.record.evaluations import Evaluated
+from graphmill.record.judged import can_be_best, not_better_than_it_began
 from graphmill.spec.plan import Plan
 from graphmill.verify.check import Check, judged
 from graphmill.verify.events import EventLog
@@ -206,8 +207,9 @@ def _best(plan: Plan, best: Mapping[str, object], log: EventLog) -> Iterator[str
     if chosen is None:
         yield f"rank {log.rank} has no evaluation in epoch {best.get('epoch')}, which is to be the best"
         return
+    counted = [each.measures for epoch, each in log.val.items() if can_be_best(epoch)]
     for number, measure in enumerate(plan.kind.measures):
-        told = [value.measures[measure.name] for value in log.val.values() if measure.name in value.measures]
+        told = [measures[measure.name] for measures in counted if measure.name in measures]
         if not told:
             continue
         top = max(told) if measure.higher_is_better else min(told)
@@ -222,7 +224,10 @@ def _scores_in_words(evidence: Evidence) -> str:
     test = evidence.outcome.test if isinstance(evidence.outcome, Outcome) else None
     names = ("loss", *(measure.name for measure in evidence.plan.kind.measures[:3] if measure.is_shown))
     values = [f"{name} {value:.4f}" for name in names if isinstance(value := (test or {}).get(name), float)]
-    return f"test {', '.join(values)}; equal in the events of all ranks"
+    outcome = evidence.outcome if isinstance(evidence.outcome, Outcome) else None
+    rows = evidence.evaluations if isinstance(evidence.evaluations, list) else []
+    began = not_better_than_it_began(rows, evidence.plan.kind, outcome.best if outcome else None)
+    return "; ".join(filter(None, [f"test {', '.join(values)}", "equal in the events of all ranks", began]))
 
 
 def _last_values(evidence: Evidence, last: Row) -> str:

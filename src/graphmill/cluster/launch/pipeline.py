@@ -12,7 +12,9 @@ from graphmill.cluster.launch.check_model import unfit_problems
 from graphmill.cluster.launch.local import WORKER
 from graphmill.cluster.launch.run import resume_run, start_run
 from graphmill.config.problems import Problem, refuse
+from graphmill.record.evaluations import read_evaluations
 from graphmill.record.events import Sync, events_in
+from graphmill.record.judged import not_better_than_it_began
 from graphmill.record.metrics import read_metrics
 from graphmill.record.run_folder import RunFolder, refuse_other_plan
 from graphmill.spec.experiment import Experiment
@@ -230,6 +232,8 @@ def progress(state: StageState) -> StageProgress:
     words, name = "-", plan.kind.primary.name
     if best is not None and name in best:
         words = f"{name} {best[name]:.4g}, epoch {best['epoch']}"
+        rows = read_evaluations(folder, is_growing=True) if plan.init_from is not None else []
+        words += ", no better than it began" if not_better_than_it_began(rows, plan.kind, best) else ""
     steps = _steps_done(folder) if outcome is None else outcome.steps_per_rank
     return StageProgress(epochs, plan.calendar.num_epochs, steps, plan.last_step, len(folder.attempts()), best, words)
 
