@@ -16,45 +16,52 @@ import typer
 import graphmill
 from graphmill.cli.tree import INTERRUPTED, Commands, tell_bug
 
-COMMANDS: Final = {
-    **dict.fromkeys(("datasets", "prepare", "inspect"), "data"),
-    "convert": "convert",
-    "recipes": "recipes",
-    "baseline": "baseline",
-    "partition": "partition",
-    "stage": "stage",
-    "plan": "plan",
-    "batch-size": "batch_size",
-    "presample": "presample",
-    "train": "train",
-    "launch": "launch",
-    **dict.fromkeys(("evaluate", "predict"), "predict"),
-    "detect": "detect",
-    "study": "study",
-    "pipeline": "pipeline",
-    "script": "script",
-    "submit": "submit",
-    "watch": "watch",
-    "logs": "logs",
-    "shell": "shell",
-    "stop": "stop",
-    "list": "list_runs",
-    "pull": "pull",
-    **dict.fromkeys(("merge", "pareto", "figures", "schemes"), "reports"),
-    "compare": "compare",
-    "report": "report",
-    "export": "export",
-    "scaling": "scaling",
-    "bottleneck": "bottleneck",
-    "profile": "profile",
-    "verify": "verify",
-    "devcluster": "devcluster",
-    "site": "site",
-    "doctor": "doctor",
-    "bench": "bench",
-    "completion": "completion",
+_GROUPS: Final = {
+    "Data": {
+        **dict.fromkeys(("datasets", "prepare", "inspect"), "data"),
+        "convert": "convert",
+        "baseline": "baseline",
+        "partition": "partition",
+        "presample": "presample",
+        "stage": "stage",
+    },
+    "Training": {
+        "recipes": "recipes",
+        "plan": "plan",
+        "batch-size": "batch_size",
+        "train": "train",
+        "launch": "launch",
+        "study": "study",
+        "pipeline": "pipeline",
+    },
+    "Trained models": {**dict.fromkeys(("evaluate", "predict"), "predict"), "detect": "detect"},
+    "Slurm": {"script": "script", "submit": "submit", "site": "site", "devcluster": "devcluster"},
+    "Runs": {
+        "list": "list_runs",
+        "watch": "watch",
+        "logs": "logs",
+        "shell": "shell",
+        "stop": "stop",
+        "pull": "pull",
+        "verify": "verify",
+    },
+    "Results": {
+        "compare": "compare",
+        "report": "report",
+        **dict.fromkeys(("merge", "pareto", "figures", "schemes"), "reports"),
+        "scaling": "scaling",
+        "export": "export",
+    },
+    "Where time and memory go": {
+        "profile": "profile",
+        "bottleneck": "bottleneck",
+        "bench": "bench",
+        "doctor": "doctor",
+    },
+    "The shell": {"completion": "completion"},
 }
-"""The commands in the order a user meets them, each with the module here that registers it."""
+"""The commands by what one does, each with the module here that registers it."""
+COMMANDS: Final = {name: module for group in _GROUPS.values() for name, module in group.items()}
 COMPLETION_VARIABLE: Final = "_GRAPHMILL_COMPLETE"
 """A shell sets it to ask what could stand at the cursor: `completion`."""
 
@@ -63,6 +70,15 @@ class _AllCommands(Commands):
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401  # typer's Context, old and new
         """Names in the order of COMMANDS; typer has groups after all commands."""
         return sorted(super().list_commands(ctx), key=list(COMMANDS).index)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401  # typer's, old and new
+        """The commands under a heading each group."""
+        known = {name: found for name in self.list_commands(ctx) if (found := self.get_command(ctx, name)) is not None}
+        width = max(len(name) for name in known)
+        for heading, names in _GROUPS.items():
+            rows = [(name.ljust(width), known[name].get_short_help_str(200)) for name in names if name in known]
+            with formatter.section(heading):
+                formatter.write_dl(rows)
 
 
 def commands(words: Sequence[str] = ()) -> typer.Typer:

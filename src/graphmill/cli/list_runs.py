@@ -2,12 +2,16 @@
 
 import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from graphmill.base.errors import UserError
 from graphmill.cli.options import Json, LogsRoot
 from graphmill.cli.show import Cell, print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from graphmill.cluster.status import RunView
 
 _log = logging.getLogger(__name__)
 
@@ -18,9 +22,10 @@ def register(app: typer.Typer) -> None:
 
 
 def list_(logs_root: LogsRoot = Path("logs"), json: Json = False) -> None:
-    """List all runs: state, job, epoch, and the source of the state.
+    """List all runs: state, job, epoch, and score.
 
-    Slurm is queried once for all of them; if it does not know a job, the run folder is used.
+    Slurm is queried once for all of them; if it does not know a job, the run folder is used. `--json` has which of them
+    was used, and more.
 
     \b
     Example:
@@ -43,19 +48,15 @@ def list_(logs_root: LogsRoot = Path("logs"), json: Json = False) -> None:
         print_line(f"{logs_root} holds no runs")
         return
     rows: list[list[Cell]] = [
-        [
-            view.run,
-            view.state,
-            view.job_id or None,
-            view.epoch_of_all,
-            view.attempts,
-            view.source,
-            view.detail or None,
-        ]
-        for view in views
+        [view.run, view.state, view.job_id or None, view.epoch_of_all, *_score(view)] for view in views
     ]
-    columns = ["run", "state", "job", "epoch", "attempts", "source", "detail"]
-    if any(view.whence for view in views):
-        columns.append("begins with")
-        rows = [[*row, view.whence or None] for row, view in zip(rows, views, strict=True)]
-    print_table(columns, rows)
+    print_table(["run", "state", "job", "epoch", "score", "on validation"], rows)
+    for view in views:
+        for words in filter(None, (view.detail, view.whence and f"begins with {view.whence}")):
+            print_line(f"{view.run}: {words}")
+
+
+def _score(view: "RunView") -> tuple[Cell, Cell]:
+    """Of the last epoch, and what it is."""
+    progress = view.progress
+    return (None, None) if progress is None or progress.value is None else (round(progress.value, 4), progress.measure)

@@ -10,7 +10,7 @@ from torch import nn
 
 from graphmill.base.errors import UserError
 from graphmill.nn.weights import Weights
-from graphmill.record.run_folder import RunFolder
+from graphmill.record.find_run import find_run
 from graphmill.record.trust import refuse_foreign_model
 from graphmill.spec.plan import Plan
 from graphmill.tasks.build import task_class
@@ -24,15 +24,17 @@ def load(
     weights: Literal["best", "last"] = "best",
     *,
     dataset_root: str | Path | None = None,
+    logs_root: str | Path = "logs",
     trust: str | Iterable[str] = (),
 ) -> nn.Module:
     """The model of a run with its weights, as a `torch.nn.Module` in evaluation mode, on the CPU.
 
     Args:
-        run: the run folder, such as `logs/cora-sage-1`.
+        run: the run folder, such as `logs/cora-sage-1`, or the id of a run in `logs_root`, as the commands take it.
         weights: of the best checkpoint on the validation split, or of the last.
         dataset_root: where the prepared data are, for models that need them (a forecaster its road graph); else where
             the plan says, $GRAPHMILL_DATA_ROOT, ….
+        logs_root: where runs are, if `run` is an id.
         trust: dotted paths of models that may be imported although another user wrote the plan.
 
     Returns:
@@ -43,10 +45,10 @@ def load(
         UserError: there is no such run or no whole checkpoint; weights and model do not fit.
 
     Example:
-        model = graphmill.load("logs/cora-sage-1")
+        model = graphmill.load("cora-sage-1")
         logits = model(data.x, data.edge_index)
     """
-    folder = RunFolder.open(Path(run))
+    folder = find_run(str(run), Path(logs_root))
     plan = folder.read_plan()
     refuse_foreign_model(folder, plan, [trust] if isinstance(trust, str) else trust, os.environ)
     if weights not in ("best", "last"):
