@@ -68,7 +68,13 @@ _OPTIONS: Final = {
     "setup_line": _Option(
         ("--setup-line",), "slurm.setup_lines", "LINE", "Run a line of shell first. Repeatable.", repeatable=True
     ),
-    "env": _Option(("--env",), "slurm.env", "KEY=VALUE", "Set a variable for the ranks. Repeatable.", repeatable=True),
+    "env": _Option(
+        ("--env",),
+        "slurm.env",
+        "NAME[=VALUE]",
+        "Set a variable for the ranks; without a value: as it is here, written nowhere. Repeatable.",
+        repeatable=True,
+    ),
     "python": _Option(("--python", "--python-bin"), "slurm.python", "PATH", "Interpreter of the job."),
     "apptainer": _Option(("--apptainer",), "slurm.container", "IMAGE", "Run the ranks in this container."),
     "pyxis": _Option(("--pyxis",), "slurm.container", "IMAGE", "The same, started by Slurm's pyxis plugin."),
@@ -128,7 +134,10 @@ def job_overrides(values: Mapping[str, Any]) -> list[str]:
             continue
         key = _OPTIONS[name].key
         if name == "env":
-            overrides += [f"slurm.env.{variable}={text}" for variable, text in map(_variable, value)]
+            pairs = [_variable(text) for text in value]
+            overrides += [f"slurm.env.{variable}={text}" for variable, text in pairs if text is not None]
+            taken = [variable for variable, text in pairs if text is None]
+            overrides += [f"slurm.env_from={_list(taken)}"] if taken else []
         elif name == "mail_type":
             overrides.append(f"{key}={_list(value.split(','))}")
         elif key == "slurm.container":
@@ -178,11 +187,13 @@ def _list(texts: Sequence[str]) -> str:
     return f"[{', '.join(yaml_text(text) for text in texts)}]"
 
 
-def _variable(text: str) -> tuple[str, str]:
+def _variable(text: str) -> tuple[str, str | None]:
     name, equals, value = text.partition("=")
-    if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        raise UserError(f"--env {text!r} sets no variable", fix="write --env NAME=VALUE; names are letters, digits, _")
-    return name, yaml_text(value)
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise UserError(
+            f"--env {text!r} sets no variable", fix="write --env NAME or NAME=VALUE; names are letters, digits, _"
+        )
+    return name, yaml_text(value) if equals else None
 
 
 def _annotation(option: _Option) -> Any:  # noqa: ANN401  # annotations have no common type

@@ -39,6 +39,7 @@ _OPTION_OF: Final[Mapping[str, str]] = {
     "SBATCH_CONSTRAINT": "constraint",
     "SBATCH_CLUSTERS": "clusters",
 }
+_TAKEN: Final = re.compile(r'^: "\$\{(\w+):\?is not set', re.MULTILINE)
 _SBATCH_LINE: Final = re.compile(r"^#SBATCH\s+--([a-z-]+)", re.MULTILINE)
 
 
@@ -69,8 +70,22 @@ def sbatch_environment(script: str, environ: Mapping[str, str]) -> tuple[dict[st
     return kept, counts
 
 
+def refuse_unset(script: str, environ: Mapping[str, str]) -> None:
+    """`UserError` if a variable that the job takes from here is not set: it would end at its first line.
+
+    sbatch passes on all that it is called with, to the job, to the same job requeued, and by the job to its successor.
+    """
+    missing = [name for name in _TAKEN.findall(script) if not environ.get(name)]
+    if missing:
+        raise UserError(
+            f"the job takes {', '.join(missing)} from here, where it is not set",
+            fix=f"export {' '.join(f'{name}=…' for name in missing)}, then give the same command once more",
+        )
+
+
 def check_with_slurm(submission: Submission, environ: Mapping[str, str]) -> str:
     """Ask sbatch whether it would accept the job. Returns its answer: when and where the job would start."""
+    refuse_unset(submission.script, environ)
     environment, _ = sbatch_environment(submission.script, environ)
     return sbatch_test_only(submission.script, options=submission.options, environ=environment)
 
@@ -79,6 +94,7 @@ def submit_script(
     submission: Submission, environ: Mapping[str, str], *, earlier: Sequence[SubmittedJob] = ()
 ) -> SubmittedJob:
     """Call sbatch. A job whose answer got lost is looked for in the queue, `earlier` jobs of the script excluded."""
+    refuse_unset(submission.script, environ)
     began = time.time()
     environment, _ = sbatch_environment(submission.script, environ)
     try:

@@ -28,6 +28,7 @@ def render_script(job: Job) -> str:
         modules=[bash_word(module, field="slurm.modules") for module in job.modules],
         setup_lines=[bash_line(line) for line in job.setup_lines],
         exports=_exports(job),
+        taken=job.env_from,
         python=bash_word(job.python, field="slurm.python"),
         side_by_side=job.side_by_side,
         runs_a_command=job.command is not None,

@@ -125,6 +125,9 @@ class SlurmSpec(Spec):
     modules: tuple[str, ...] = Field((), description="environment modules to load, after those of the site")
     setup_lines: tuple[str, ...] = Field((), description="shell commands to run first, one line each")
     env: dict[str, str | int] = Field({}, description="environment of the ranks")
+    env_from: tuple[str, ...] = Field(
+        (), description="variables that the job takes from where it is submitted; their values are written nowhere"
+    )
     container: ContainerSpec = NoContainerSpec()
     sbatch_args: tuple[str, ...] = Field((), description="any other option of sbatch, each as --name=value")
     launcher: Launcher = Field("srun", description="srun: one task per rank; torchrun: one agent per host")

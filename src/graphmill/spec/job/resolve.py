@@ -117,6 +117,7 @@ class Job(Spec):
     modules: tuple[str, ...]
     setup_lines: tuple[str, ...]
     env: dict[str, str]
+    env_from: tuple[str, ...] = Field((), description="taken from where the job is submitted; their values are Slurm's")
     container: ContainerSpec
     sbatch_args: tuple[str, ...]
     launcher: Launcher
@@ -225,6 +226,7 @@ def _absolute(slurm: SlurmSpec, called_in: str) -> SlurmSpec:
 _AS_ASKED: Final = (
     *("account", "qos", "slurm_partition", "constraint", "hosts", "mem", "mail_user", "mail_type", "work_dir"),
     *("exclusive", "reservation", "dependency", "array", "nice", "comment", "modules", "setup_lines", "container"),
+    "env_from",
     *("sbatch_args", "launcher", "on_time_limit", "max_attempts", "retries", "signal"),
 )
 

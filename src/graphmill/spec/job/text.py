@@ -72,6 +72,11 @@ _OF_BASH: Final = re.compile(  # read-only, or computed when assigned to: SECOND
 )
 _OF_SLURM: Final = re.compile(r"SLURM_.*|SLURMD_.*|SBATCH_.*")
 
+_SECRET: Final = re.compile(
+    r"SECRET|(^|_)PASS(WORD|WD|PHRASE)?\d*$|(KEY|TOKEN|PASSWORD|CREDENTIALS?)\d*$", re.IGNORECASE
+)
+"""Names of variables whose values are nobody else's business."""
+
 
 def text_problems(slurm: SlurmSpec) -> Iterator[Problem]:
     """Everything that cannot be written where it belongs."""
@@ -90,6 +95,7 @@ def text_problems(slurm: SlurmSpec) -> Iterator[Problem]:
     for index, line in enumerate(slurm.setup_lines):
         yield from _setup_line(f"slurm.setup_lines[{index}]", line)
     yield from _env(slurm.env)
+    yield from _env_from(slurm)
     yield from _container(slurm)
     for index, argument in enumerate(slurm.sbatch_args):
         yield from _sbatch_arg(f"slurm.sbatch_args[{index}]", argument)
@@ -154,8 +160,22 @@ def _env(env: Mapping[str, str | int]) -> Iterator[Problem]:
         elif name in _OURS or _OF_BASH.fullmatch(name) or _OF_SLURM.fullmatch(name):
             owner = "the script" if name in _OURS else "bash" if _OF_BASH.fullmatch(name) else "Slurm"
             yield Problem(where, f"is {owner}'s own variable", f"leave out slurm.env.{name}")
+        elif _SECRET.search(name):
+            told = f"export {name}, then --env {name} (slurm.env_from): its value is written nowhere"
+            yield Problem(where, "is called like a secret, and its value would stand in the job's files", told)
         elif not is_text(str(value)):
             yield Problem(where, f"is {_shown(str(value))}, which no environment can hold", "remove the NUL in it")
+
+
+def _env_from(slurm: SlurmSpec) -> Iterator[Problem]:
+    for name in slurm.env_from:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            yield Problem("slurm.env_from", f"{_shown(name)} cannot name a variable", "letters, digits and _ only")
+        elif name in slurm.env:
+            yield Problem("slurm.env_from", f"{name} has a value in slurm.env, too", "give one of the two")
+    if slurm.env_from and any(argument.partition("=")[0] == "--export" for argument in slurm.sbatch_args):
+        what = "sbatch would pass on other variables than slurm.env_from names"
+        yield Problem("slurm.sbatch_args", what, "leave out --export: the ranks get what sbatch is called with")
 
 
 def _container(slurm: SlurmSpec) -> Iterator[Problem]:
