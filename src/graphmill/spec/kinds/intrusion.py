@@ -244,6 +244,12 @@ RATES: Final = Baseline(
     "id counts and inter-arrival times",
     "deviation of an id's count, or of its mean gap in seconds, from benign training windows; the largest over all ids",
 )
+PAIRS: Final = Baseline(
+    "pairs",
+    "logistic regression on pairs of ids",
+    "how often one id follows another in a window; learnt from the training windows and their labels",
+    scored="end",
+)
 
 
 def _recorded(name: str, about: str) -> Measure:
@@ -294,7 +300,7 @@ KIND: Final = Kind(
     store="graphmill.tasks.intrusion.store:CaptureStore",
     task="graphmill.tasks.intrusion.task:Intrusion",
     predictions=PredictsClasses("label", "prediction", names="class_names"),
-    baselines=(RATES,),
+    baselines=(RATES, PAIRS),
     sources=("teacher", "scorer", "gat", "vgae"),
     missing_sources=missing_sources,
     score_baselines="graphmill.tasks.intrusion.baselines:score",

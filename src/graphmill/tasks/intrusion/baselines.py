@@ -1,18 +1,21 @@
-"""What a detector without a graph scores: counts of ids and their gaps, against benign training windows."""
+"""What detectors without a graph score: counts of ids and their gaps, and a linear model of pairs of ids."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from graphmill.spec.kinds.intrusion import IntrusionPlan
+from graphmill.spec.kinds.intrusion import PAIRS, IntrusionPlan
 from graphmill.spec.kinds.kind import TaskPlan
 from graphmill.tasks.baselines import BaselineScore
 from graphmill.tasks.intrusion.judge import measured
+from graphmill.tasks.intrusion.pairs import scores_by_pairs
 from graphmill.tasks.intrusion.splits import SPLITS
 from graphmill.tasks.intrusion.statistic import Frequencies
 from graphmill.tasks.intrusion.store import CaptureStore
 from graphmill.tasks.intrusion.threshold import choose_threshold
+from graphmill.tasks.intrusion.windows import WindowGraphs
 from graphmill.tasks.task import Split
 
 
@@ -22,18 +25,31 @@ def score(own: TaskPlan, names: Sequence[str], splits: Sequence[Split], *, bound
     assert isinstance(own, IntrusionPlan)
     store = CaptureStore.open(Path(own.dataset.path))
     codes, labels = store.split_codes(own.division), np.asarray(store.labels)
-    is_fitted = (codes == SPLITS.index("train")) & (labels == 0)
-    is_val = codes == SPLITS.index("val")
-    why_not = "" if is_fitted.any() else "no training window is benign"
-    if len(np.unique(labels[is_val])) < 2:
-        why_not = "the validation windows are all of one kind, and no threshold can be chosen"
+    is_train, is_val = codes == SPLITS.index("train"), codes == SPLITS.index("val")
     for name in names:
+        why_not = _why_not(name, labels[is_train], labels[is_val])
         if why_not:
             yield from (BaselineScore(name, split, None, why_not) for split in splits)
             continue
-        windows = store.windows()
-        scores = Frequencies.fit(windows, is_fitted).score(windows)
+        scores = _scores(name, store.windows(), labels, is_train)
         threshold = choose_threshold(scores[is_val], labels[is_val] == 1).value
         for split in splits:
             ids = np.flatnonzero(codes == SPLITS.index(split))
             yield BaselineScore(name, split, measured(store, ids, scores[ids], threshold))
+
+
+def _why_not(name: str, train: NDArray[np.int64], val: NDArray[np.int64]) -> str:
+    """Why a baseline cannot be scored with these labels; "": it can."""
+    if len(np.unique(val)) < 2:
+        return "the validation windows are all of one kind, and no threshold can be chosen"
+    if name == PAIRS.name and len(np.unique(train)) < 2:
+        return "the training windows are all of one kind"
+    return "" if (train == 0).any() else "no training window is benign"
+
+
+def _scores(
+    name: str, windows: WindowGraphs, labels: NDArray[np.int64], is_train: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    if name == PAIRS.name:
+        return scores_by_pairs(windows, labels, is_train)
+    return Frequencies.fit(windows, is_train & (labels == 0)).score(windows)
