@@ -10,14 +10,15 @@ import pytest
 
 from graphmill.base.errors import UnreadableError
 from graphmill.cluster.jobs.arguments import parse_arguments
-from graphmill.cluster.jobs.in_job import Driver, _last_line
+from graphmill.cluster.jobs.in_job import Driver
 from graphmill.cluster.jobs.job_end import attempt_end, retries_left
+from graphmill.cluster.jobs.left_by_ranks import last_line
 from graphmill.cluster.jobs.srun_step import Signals
 from graphmill.cluster.launch.judge import Evidence, Judgement, judge
 from graphmill.cluster.launch.rank_process import RankExit
 from graphmill.record.documents import Attempt, Outcome, SubmittedJob
 from graphmill.record.endings import ENDINGS
-from graphmill.record.events import EventWriter, Failure
+from graphmill.record.events import DamagedCheckpoint, EventWriter, Failure
 from graphmill.record.lock import hold
 
 TIME_UP = Judgement(ENDINGS["out_of_time"], None)
@@ -106,7 +107,19 @@ def test_the_last_line_of_a_log_is_of_this_attempt_and_of_the_rank(tmp_path, tex
     log, now = tmp_path / "rank_0.log", time.time()
     log.write_text(text)
     os.utime(log, (now - age_s, now - age_s))
-    assert _last_line(log, since=now - 30) == told
+    assert last_line(log, since=now - 30) == told
+
+
+def test_a_checkpoint_that_was_damaged_is_told_in_the_log_of_the_job(new_run, caplog):
+    folder, _ = new_run(1)
+    note_attempts(folder, 0)
+    with EventWriter(folder.events_path(0), rank=0) as events:
+        events.write(DamagedCheckpoint(checkpoint="step_0000000018", problem="its checksum differs"))
+    caplog.set_level("INFO", logger="graphmill")
+    driver_of(folder)._follow(folder, TIME_UP, tries_left=0)
+    told = [record.getMessage() for record in caplog.records if "step_0000000018" in record.getMessage()]
+    assert len(told) == 1
+    assert "its checksum differs" in told[0]
 
 
 def test_what_the_latest_attempts_say_of_retries_since_a_person_submitted(new_run):

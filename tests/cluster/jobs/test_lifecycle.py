@@ -150,7 +150,6 @@ def test_a_silent_rank_is_missed_and_the_run_goes_on_without_being_asked(slurm, 
     assert "by requeue" in life.log()
 
 
-@pytest.mark.slow
 def test_a_cancelled_job_is_not_started_again_but_its_run_can_go_on(slurm, begin, is_unharmed):
     life = begin()
     slurm.call("scancel", life.job)
@@ -181,9 +180,19 @@ def preempt(slurm) -> Iterator[Callable[..., None]]:
     slurm.preempt("requeue")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("way", ["requeue", "resubmit"])
-@pytest.mark.parametrize(("mode", "grace_s"), [("requeue", 0), ("cancel", 0), ("cancel", 10)])
+@pytest.mark.parametrize(
+    ("mode", "grace_s", "way"),
+    [
+        ("requeue", 0, "requeue"),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (
+                ("requeue", 0, "resubmit"),
+                *(("cancel", grace_s, way) for grace_s in (0, 10) for way in ("requeue", "resubmit")),
+            )
+        ),
+    ],
+)
 def test_a_preempted_run_goes_on_when_there_is_room_again(slurm, begin, is_unharmed, preempt, mode, grace_s, way):
     preempt(mode, grace_s)
     life = begin("slurm.slurm_partition=preempt", f"slurm.on_time_limit={way}")
@@ -194,8 +203,7 @@ def test_a_preempted_run_goes_on_when_there_is_room_again(slurm, begin, is_unhar
     assert life.has_left_nothing()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("strikes", ["driver", "power"])
+@pytest.mark.parametrize("strikes", ["driver", pytest.param("power", marks=pytest.mark.slow)])
 def test_a_successor_goes_on_where_no_script_had_its_say(slurm, begin, is_unharmed, strikes):
     life = begin("slurm.on_time_limit=resubmit")
     first, waits = life.job, life.successor()
@@ -225,8 +233,13 @@ def test_a_successor_whose_number_was_never_recorded_is_not_submitted_twice(slur
     assert life.has_left_nothing()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("by", ["scancel", "stop", "stop --now", "scancel of the successor"])
+@pytest.mark.parametrize(
+    "by",
+    [
+        "stop",
+        *(pytest.param(by, marks=pytest.mark.slow) for by in ("scancel", "stop --now", "scancel of the successor")),
+    ],
+)
 def test_a_person_ends_the_chain(slurm, begin, is_unharmed, by):
     life = begin("slurm.on_time_limit=resubmit")
     first, waits = life.job, life.successor()
@@ -310,7 +323,6 @@ def keeping_hosts(slurm) -> Iterator[None]:
         slurm.call("scontrol", "reconfigure")
 
 
-@pytest.mark.slow
 def test_hosts_with_different_code_are_refused_by_name(slurm, root, begin, tmp_path):
     import graphmill.sync.schemes as victim
 

@@ -14,7 +14,6 @@ import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,9 +27,10 @@ from graphmill.cluster.jobs import job_end, next_job
 from graphmill.cluster.jobs.arguments import Arguments, parse_arguments
 from graphmill.cluster.jobs.command_in_job import NOT_BEGUN, await_word, judge_command, run_command, was_ended
 from graphmill.cluster.jobs.examine_in_job import examine
+from graphmill.cluster.jobs.left_by_ranks import has_begun, last_events, last_line, unsaid
 from graphmill.cluster.jobs.new_run import count, find_or_make
 from graphmill.cluster.jobs.side_by_side import SharedSignals, port_key, share_of_memory, train_side_by_side
-from graphmill.cluster.jobs.srun_step import Signals, SrunStep, is_of_an_end
+from graphmill.cluster.jobs.srun_step import Signals, SrunStep
 from graphmill.cluster.jobs.stages_in_job import run_stages
 from graphmill.cluster.jobs.steps import (
     JobHere,
@@ -42,10 +42,10 @@ from graphmill.cluster.jobs.steps import (
 )
 from graphmill.cluster.jobs.succession import why_leave
 from graphmill.cluster.launch.attempt import Decision, decide
-from graphmill.cluster.launch.judge import Evidence, Judgement, judge, note_outcome, tail
+from graphmill.cluster.launch.judge import Evidence, Judgement, judge, note_outcome
 from graphmill.record.attempts import Begun, attempt, is_ours
 from graphmill.record.endings import ENDINGS, EndingName
-from graphmill.record.events import Event, Failure, last_event
+from graphmill.record.events import Failure
 from graphmill.record.run_folder import RunFolder, best_effort_write
 from graphmill.runtime.network import address_of_interface, candidate_ports, is_free, loopback
 from graphmill.runtime.snapshot import import_from_snapshot, put_into
@@ -258,8 +258,8 @@ class Driver:
                 step.exits() if self.arguments.launcher == "srun" else (),
                 asked=self._asked,
                 status=step.status,
-                problem=_unsaid(step),
-                said=step.first_error() or _last_line(folder.log_path(0), since=started),
+                problem=unsaid(step),
+                said=step.first_error() or last_line(folder.log_path(0), since=started),
             )
             judgement = judge(folder, self._with_cause(evidence, folder))
             decision = self._follow(folder, judgement, tries_left=TRIES - trial)
@@ -274,7 +274,7 @@ class Driver:
             step = SrunStep.start(command, environ)
             self._wait(step, folder, started)
             if (
-                _has_begun(folder, started)
+                has_begun(folder, started)
                 or self.cause is not None
                 or not step.found_no_slurm()
                 or time.time() >= until
@@ -357,7 +357,7 @@ class Driver:
         self._looked_at = time.monotonic()
         return any(
             isinstance(event, Failure) and event.exit_code == exits.LOST_A_RANK and event.time >= started
-            for event in _last_events(folder)
+            for event in last_events(folder)
         )
 
     @property
@@ -424,33 +424,6 @@ class Driver:
             return replace(decision, reason=f"{decision.reason}; the job that follows asks Slurm again")
         next_job.cancel(folder, self.environ)
         return decision
-
-
-def _unsaid(step: SrunStep) -> str:
-    """Why an srun failed whose ranks recorded no error: a program or an image that is not there, an interface, …"""
-    first = step.first_error()
-    return f"srun ended with exit status {step.status}" + (f": {first}" if first else ", and the ranks left no error")
-
-
-def _last_line(log: Path, *, since: float) -> str:
-    """Of a log that was written to since then (Unix time, s); "": none."""
-    with suppress(OSError):
-        lines = tail(log) if log.stat().st_mtime >= since else []
-        return next((line.strip() for line in reversed(lines) if line.strip() and not is_of_an_end(line)), "")
-    return ""
-
-
-def _has_begun(folder: RunFolder, started: float) -> bool:
-    """Whether a rank, or the command, runs or has run since then: srun must not start it again."""
-    if folder.is_command():  # it leaves no events, but its monitor does
-        return (folder.heartbeat() or 0.0) >= started or _last_line(folder.log_path(0), since=started) != ""
-    return any(event.time >= started for event in _last_events(folder))
-
-
-def _last_events(folder: RunFolder) -> list[Event]:
-    """Of each rank that left one."""
-    found = (last_event(path) for path in folder.events_dir.glob("*.jsonl"))
-    return [event for event in found if event is not None]
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from graphmill.cluster.jobs.next_job import job_name
 from graphmill.cluster.launch.attempt import AttemptEnd, Decision
 from graphmill.cluster.launch.judge import Judgement, tail
 from graphmill.record.endings import EndingName
-from graphmill.record.events import Start, events_in
+from graphmill.record.events import DamagedCheckpoint, E, Start, events_in
 from graphmill.record.manifest import saved_steps
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.deadline import Reserve, job_deadline
@@ -107,15 +107,19 @@ def least_of_attempt(folder: RunFolder) -> float:
 
     With less, an attempt saves nothing. 0: they did not get that far.
     """
-    try:
-        starts = [
-            event for event in events_in(folder.events_path(0), Start) if event.time >= folder.attempts()[-1].time
-        ]
-    except (OSError, UserError, UnreadableError):  # no event, or a damaged file: `graphmill verify` says so
-        return 0.0
+    starts = _of_latest_attempt(folder, Start)
     if not starts:
         return 0.0
     return starts[-1].time - folder.attempts()[-1].time + Reserve(start_s=starts[-1].process_s or 0.0).needed_s
+
+
+def _of_latest_attempt(folder: RunFolder, kind: type[E]) -> list[E]:
+    """Events of rank 0; none where there is no such file, or a damaged one: `graphmill verify` says so."""
+    try:
+        began = folder.attempts()[-1].time
+        return [event for event in events_in(folder.events_path(0), kind) if event.time >= began]
+    except (OSError, UserError, UnreadableError):
+        return []
 
 
 def report_failure(folder: RunFolder, judgement: Judgement) -> None:
@@ -147,12 +151,13 @@ def report_end(
         _log.info(f"no epilog: {max(0.0, left_s):.0f} s are left of the job")
     else:
         _epilog(folder, environ)
+    for damaged in _of_latest_attempt(folder, DamagedCheckpoint):
+        _log.warning(f"{damaged.checkpoint} was damaged, and passed over at the start: {damaged.problem}")
     outcome = folder.read_outcome()
     if outcome is None:
         _log.warning(f"{folder.outcome_path} could not be written")
-    why = (
-        f" ({outcome.message})" if outcome and outcome.message else ""
-    )  # an error stands last, too: it is looked for there
+    # An error stands above the epilog with what its rank printed, and here in one line: it is the end that is read.
+    why = f" ({outcome.message})" if outcome and outcome.message else ""
     follows = f"{decision.step.replace('_', ' ')}: {decision.reason}"
     _log.info(f"attempt {end.number} ended: {judgement.ending.name}{why}; {follows}")
     if decision.step == "give_up" and judgement.ending.name != "bad_request":
