@@ -166,6 +166,7 @@ class Zygote:
         ranks: int | None = None,
         world: World | None = None,
         port: int | None = None,
+        job_id: str = "",
     ) -> list[int]:
         """Start the ranks of a run, as many as planned unless told otherwise; returns their process ids.
 
@@ -181,7 +182,7 @@ class Zygote:
         self.port.close()
         self.at_port = self.port.enter_context(reserved_port("127.0.0.1")) if port is None else port
         self.token = new_token()
-        folder.begin_attempt(resumed=resume, command=["test"], world=world)
+        folder.begin_attempt(resumed=resume, command=["test"], world=world, job_id=job_id)
         log = self._log(folder)
         ranks = folder.world().processes if ranks is None else ranks
         request = {"ranks": ranks, "folder": str(folder.path), "resume": resume, "log": str(log), "die_at": die_at}

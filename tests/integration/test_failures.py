@@ -90,6 +90,18 @@ def test_a_signal_to_some_ranks_stops_all_at_the_same_step(zygote, planned, tmp_
     assert len({stop.steps_done for stop in stops}) == 1
 
 
+@pytest.mark.parametrize(("job", "status"), [("17", "stopped"), ("", "done")])
+def test_ranks_read_that_a_stop_was_asked_for_before_they_could_take_a_signal(zygote, planned, tmp_path, job, status):
+    """In a job; where a person continues the run here, that word is of the past."""
+    folder = RunFolder.create(planned("run", ranks=2, epochs=2), tmp_path)
+    folder.ask_to_stop()
+    pids = zygote.start(folder, resume=False, job_id=job)
+    assert zygote.wait(pids) == [75 if status == "stopped" else 0] * 2, zygote.said(folder)
+    outcome = folder.read_outcome()
+    assert outcome.status == status
+    assert (outcome.steps_per_rank == 0) == (status == "stopped")
+
+
 def syncs_of(folder: RunFolder, rank: int) -> list[Sync]:
     path = folder.events_path(rank)
     return events_in(path, Sync) if path.exists() else []

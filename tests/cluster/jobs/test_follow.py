@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from graphmill.base.errors import UnreadableError
-from graphmill.cluster.jobs.arguments import parse_arguments
+from graphmill.cluster.jobs.arguments import StagesHere, parse_arguments
 from graphmill.cluster.jobs.in_job import Driver
 from graphmill.cluster.jobs.job_end import attempt_end, retries_left
 from graphmill.cluster.jobs.left_by_ranks import last_line
@@ -20,6 +20,7 @@ from graphmill.record.documents import Attempt, Outcome, SubmittedJob
 from graphmill.record.endings import ENDINGS
 from graphmill.record.events import DamagedCheckpoint, EventWriter, Failure
 from graphmill.record.lock import hold
+from graphmill.record.run_folder import RunFolder
 
 TIME_UP = Judgement(ENDINGS["out_of_time"], None)
 LOST = Judgement(ENDINGS["lost"], None)
@@ -80,6 +81,61 @@ def test_a_driver_that_slurm_gave_up_decides_nothing(new_run, stand_ins, way):
     assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == before
     assert not stand_ins.asked("scancel")
     assert not stand_ins.asked("scontrol")
+
+
+RUNS, TAKEN, GONE = "JobState=RUNNING PreemptTime=None", "JobState=RUNNING PreemptTime=1795259370", "JobState=CANCELLED"
+TIME_IS_UP = "JobState=COMPLETING Reason=TimeLimit"
+
+
+@pytest.mark.parametrize(
+    ("shown", "code", "says", "ending"),
+    [
+        (RUNS, -15, False, "stopped"),  # scancel --signal=TERM, by a person
+        (GONE, -15, False, "stopped"),
+        (TAKEN, -15, False, "preempted"),
+        (TIME_IS_UP, -15, False, "out_of_time"),
+        (TAKEN, -9, False, "preempted"),
+        (GONE, None, False, "stopped"),  # srun could start nothing any more
+        (RUNS, -9, False, "failed"),
+        (RUNS, None, False, "failed"),
+        (RUNS, 1, False, "failed"),
+        (TAKEN, 1, True, "failed"),
+        (GONE, -9, True, "failed"),
+    ],
+)
+def test_slurm_is_asked_why_ranks_left_no_word(new_run, stand_ins, shown, code, says, ending):
+    folder, _ = new_run(1)
+    started = time.time()
+    note_attempts(folder, 0)
+    stand_ins.says("scontrol", f"echo 'JobId=17 {shown} Restarts=0'")
+    if says:
+        with EventWriter(folder.events_path(0), rank=0) as events:
+            events.write(Failure(message="ValueError: nan", exit_code=1))
+    evidence = Evidence(started, [] if code is None else [RankExit(0, code, None)], status=1)
+    assert judge(folder, driver_of(folder)._with_cause(evidence, folder)).ending.name == ending
+    folder.ask_to_stop()
+    asked_before = stand_ins.asked("scontrol")
+    told = judge(folder, driver_of(folder)._with_cause(evidence, folder)).ending.name
+    assert told == ("failed" if says or code == 1 else "stopped")
+    assert stand_ins.asked("scontrol") == asked_before, "a person's word is enough"
+
+
+@pytest.mark.parametrize("where", ["the run", "its pipeline"])
+def test_no_rank_is_started_once_a_stop_was_asked_for(new_run, stand_ins, where, tmp_path):
+    folder, _ = new_run(1)
+    note_attempts(folder, 0)
+    driver = driver_of(folder)
+    if where == "the run":
+        folder.ask_to_stop()
+    else:
+        (tmp_path / "pipe").mkdir()
+        RunFolder(tmp_path / "pipe").ask_to_stop()
+        pipeline = StagesHere(tmp_path / "pipe", ("a",), hands_over=False)
+        driver.arguments = replace(driver.arguments, pipeline=pipeline)
+    decision = driver._attempted(folder, time.time())
+    assert (decision.step, decision.exit_code) == ("give_up", 75)
+    assert folder.read_outcome().status == "stopped"
+    assert folder.read_outcome().message == "stopped before the ranks were ready"
 
 
 @pytest.mark.parametrize("asked", [False, True])
