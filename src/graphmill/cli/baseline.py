@@ -88,7 +88,7 @@ def _planned(dataset: str, task: str | None, root: Path, overrides: list[str]) -
     else:
         kind = next((kind for kind in all_kinds() if known_dataset(kind, dataset) is not None), default_kind())
     store = require_store(kind, dataset, root)
-    draft = Draft({"task": {"kind": kind.name}, "dataset": {"name": dataset}}, {})
+    draft = Draft({"task": {"kind": kind.name}, "dataset": {"name": dataset}, **kind.baselines_under}, {})
     for text in overrides:
         draft.override(text)
     experiment: Any = checked(kind.experiment, draft, f"an experiment of the task {kind.name}")

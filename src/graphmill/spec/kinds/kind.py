@@ -185,6 +185,7 @@ class Kind(Generic[E, I, P]):
     predictions: PredictsClasses | PredictsSeries | None = None  # what figures are drawn of; None: no figures
     baselines: tuple[Baseline, ...] = ()  # what stands beside the scores of its models
     baselines_read: tuple[str, ...] | None = None  # fields of a plan, besides the data, that they hang on; None: all
+    baselines_under: Mapping[str, Any] = field(default_factory=dict)  # sections of an experiment over whatever data
     score_baselines: str = ""  # function that scores them: tasks.baselines.ScoresBaselines
     bench: str = ""  # function that measures what trained runs are worth: tasks.task.Benches; "": there is none
     bench_options: type[Spec] | None = None  # what `graphmill bench KIND RUN -o key=value` takes; `split` among it
