@@ -120,7 +120,7 @@ def measured(name: str, case: Case, options: argparse.Namespace) -> tuple[dict[s
         runs = {seed: run_all(folder, seed, case, dataset, data, options.epochs) for seed in options.seeds}
     plan = RunFolder.open(next(iter(runs.values())) / "normal").read_plan().task
     assert isinstance(plan, IntrusionPlan)
-    trivial = next(iter(score(plan, [RATES.name], ["test"])))
+    trivial = next(iter(score(plan, [RATES.name], ["test"], bounded=False)))
     store = CaptureStore.open(Path(plan.dataset.path))
     tested = np.asarray(store.labels)[store.split_codes(plan.division) == SPLITS.index("test")]
     if trivial.values is None:
