@@ -1,7 +1,7 @@
 import pytest
 
 from graphmill.base.errors import UserError
-from graphmill.runtime.rank import ALONE, Rank, current_rank
+from graphmill.runtime.rank import ALONE, Rank, current_rank, refuse_several_tasks
 
 
 def environ(rank="1", local_rank="1", world_size="4", local_world_size="2") -> dict[str, str]:
@@ -63,6 +63,27 @@ def test_the_batch_script_has_no_rank():
         current_rank(batch)
 
 
+def test_tasks_of_a_users_own_srun_are_ranks():
+    own = {name: value for name, value in SRUN.items() if name != "GRAPHMILL_LAUNCHER"}
+    assert current_rank(own) == current_rank(SRUN)
+    assert current_rank(own | {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}) == ALONE
+    torchruns = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+    assert current_rank(own | torchruns).world_size == 1, "srun has started its agents"
+    with pytest.raises(UserError, match="started this 8 times") as error:
+        refuse_several_tasks(own)
+    assert "python -m graphmill.train" in error.value.fix
+    refuse_several_tasks(own | torchruns)
+    refuse_several_tasks(own | {"SLURM_STEP_NUM_TASKS": "1"})
+
+
+def test_ranks_that_are_not_numbered_host_by_host_are_refused():
+    with pytest.raises(UserError, match="task 5 of 8 number 2") as error:
+        current_rank(SRUN | {"SLURM_LOCALID": "2"})
+    assert "--distribution=block" in error.value.fix
+
+
 def test_unequal_hosts_are_refused():
+    with pytest.raises(UserError, match=r"4 ranks on 2 hosts \(3,1\)"):
+        current_rank(SRUN | {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "0", "SLURM_STEP_TASKS_PER_NODE": "3,1"})
     with pytest.raises(UserError, match="8 ranks on 3 hosts"):
         current_rank(SRUN | {"SLURM_STEP_NUM_NODES": "3"})

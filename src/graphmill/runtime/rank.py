@@ -1,4 +1,4 @@
-"""Who am I: the rank of this process, from the variables that torchrun and our own launcher set."""
+"""Who am I: the rank of this process, from the variables that torchrun, our own launcher and Slurm's srun set."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,13 +25,13 @@ ALONE = Rank(rank=0, local_rank=0, world_size=1, local_world_size=1, num_hosts=1
 
 
 def current_rank(environ: Mapping[str, str]) -> Rank:
-    """The rank that `environ` describes; a single rank if none of the variables is set.
+    """The rank that `environ` describes: without a variable of a launcher, that of a task of srun; else a single rank.
 
     Slurm's variables are those of the process that srun started, not of the batch script, where they say 0 everywhere.
     """
-    if environ.get(LAUNCHER) == "srun":
-        return _rank_of_srun(environ)
     missing = [name for name in VARIABLES if not environ.get(name)]
+    if environ.get(LAUNCHER) == "srun" or (len(missing) == len(VARIABLES) and num_tasks(environ) > 1):
+        return _rank_of_srun(environ)
     if len(missing) == len(VARIABLES):
         return ALONE
     if missing:
@@ -45,20 +45,45 @@ def current_rank(environ: Mapping[str, str]) -> Rank:
     return _checked(rank, local_rank, world_size, local_world_size)
 
 
+def num_tasks(environ: Mapping[str, str]) -> int:
+    """How many processes the srun has started that started this one; 1 outside a step, also in the script of a job."""
+    text = environ.get("SLURM_STEP_NUM_TASKS", "")
+    return int(text) if text.isascii() and text.isdecimal() and environ.get("SLURM_PROCID") else 1
+
+
+def refuse_several_tasks(environ: Mapping[str, str]) -> None:
+    """Raise a `UserError` if srun has started this program several times: each would train the run by itself."""
+    number = num_tasks(environ)
+    if number > 1 and not environ.get("RANK"):
+        raise UserError(
+            f"srun has started this {number} times, and each would train a run of its own",
+            fix=f"`srun --ntasks={number} python -m graphmill.train EXPERIMENT` trains one run with {number} ranks;"
+            " `graphmill submit` does all of it; or start this once: srun --ntasks=1",
+        )
+
+
 def _rank_of_srun(environ: Mapping[str, str]) -> Rank:
     missing = [name for name in _OF_SRUN if not environ.get(name)]
     if missing:
         raise UserError(
-            f"{LAUNCHER} is srun, but {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set",
+            f"srun started this, but {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set",
             fix=f"start the ranks with srun, or `unset {LAUNCHER}`",
         )
     rank, local_rank, world_size, num_hosts = (_count(environ, name) for name in _OF_SRUN)
-    if not num_hosts or world_size % num_hosts:
+    shares = environ.get("SLURM_STEP_TASKS_PER_NODE", "")  # 2(x3), or 3,1
+    if not num_hosts or world_size % num_hosts or "," in shares:
+        each = f" ({shares})" if "," in shares else ""
         raise UserError(
-            f"srun started {world_size} ranks on {num_hosts} hosts, and every host must start as many",
+            f"srun started {world_size} ranks on {num_hosts} hosts{each}, and every host must start as many",
             fix="start a multiple of the hosts, with --ntasks-per-node",
         )
-    return _checked(rank, local_rank, world_size, world_size // num_hosts)
+    each_host = world_size // num_hosts
+    if rank % each_host != local_rank:
+        raise UserError(
+            f"srun made task {rank} of {world_size} number {local_rank} of its host: ranks are numbered host by host",
+            fix="srun --distribution=block",
+        )
+    return _checked(rank, local_rank, world_size, each_host)
 
 
 def _checked(rank: int, local_rank: int, world_size: int, local_world_size: int) -> Rank:

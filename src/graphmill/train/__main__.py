@@ -1,8 +1,9 @@
-"""torchrun's entry, with the short flags of `graphmill train`.
+"""The entry for ranks that torchrun, or a user's own srun, has started, with the short flags of `graphmill train`.
 
     torchrun --standalone --nproc_per_node=4 -m graphmill.train [EXPERIMENT] --max_steps 4000 --batch_size 1024
         --num_neighbors 25 10 --sync_every 1 --sync_scheme deferred_allreduce [-O key=value …]
         [--run-id ID] [--logs-root DIR] [--dataset_root DIR] [--resume]
+    srun --nodes=2 --ntasks-per-node=2 python -m graphmill.train [EXPERIMENT] …
 
 Rank 0 makes the plan and the run folder, or finds the run to resume, and sends its path to the others. Exit status as
 in `graphmill.train.worker`; torchrun turns every one but 0 into 1.
@@ -142,19 +143,23 @@ def _begun(request: TrainRequest, rank: Rank) -> RunFolder:
     asked, roles = experiment.train.ranks, experiment.roles
     if roles is not None and roles.num_processes != rank.world_size:
         raise UserError(
-            f"roles has {roles.trainers} trainers and {roles.samplers} samplers, but torchrun started"
+            f"roles has {roles.trainers} trainers and {roles.samplers} samplers, but {_starter()} started"
             f" {rank.world_size} processes",
-            fix=f"start {roles.num_processes}: --nproc-per-node is those of each host, of both roles",
+            fix=f"start {roles.num_processes}: --nproc-per-node (srun: --ntasks-per-node) is of both roles",
         )
     if roles is None and asked not in ("auto", rank.world_size):
         raise UserError(
-            f"train.ranks is {asked}, but torchrun started {rank.world_size}",
+            f"train.ranks is {asked}, but {_starter()} started {rank.world_size}",
             fix=f"-O train.ranks={rank.world_size}, or start {asked} processes",
         )
     run_id = request.run_id or f"{experiment.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     ranks = rank.world_size if roles is None else roles.trainers
     plan = _plan(experiment, request, ranks=ranks, hosts=rank.num_hosts, run_id=run_id)
     return RunFolder.create(plan, request.logs_root)
+
+
+def _starter() -> str:
+    return "torchrun" if os.environ.get("RANK") else "srun"
 
 
 def _resumed(request: TrainRequest) -> RunFolder:

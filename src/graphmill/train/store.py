@@ -14,8 +14,15 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # torch's 
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from graphmill.base.errors import UserError
-from graphmill.runtime.network import addresses_of, family_of, interface_towards, listening_address
-from graphmill.runtime.rank import Rank
+from graphmill.runtime.network import (
+    addresses_of,
+    candidate_ports,
+    family_of,
+    interface_towards,
+    listening_address,
+    loopback,
+)
+from graphmill.runtime.rank import Rank, num_tasks
 from graphmill.runtime.secret import Secret
 from graphmill.slurm.hostlist import expand_hostlist
 from graphmill.train.patience import NotMetError, Patience
@@ -25,6 +32,7 @@ _TRY_S: Final = 1.0
 _ANSWER_S: Final = 10.0  # of a store that has taken the connection, on a busy host
 _OPERATION_S: Final = 1800.0  # what gloo and NCCL read there may be written late
 _WHOSE: Final = "graphmill.whose"  # the one key that any run can read: it may have come to the wrong port
+_PORTS_OF_A_JOB: Final = 101  # steps of one job are far from each other, and from other jobs
 _BACKLOG: Final = 4096  # all ranks come at once
 
 
@@ -39,7 +47,7 @@ def open_words(rank: Rank, environ: Mapping[str, str], run: str, patience: Patie
     """
     secret = Secret.of(environ)
     is_hosted_here = rank.rank == 0 and environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-    host, port = _meeting_place(environ)
+    host, port = _meeting_place(rank, environ)
     whole = _hosted(rank, environ, host, port) if is_hosted_here else _joined(rank, environ, host, port, patience)
     whole.set_timeout(timedelta(seconds=_OPERATION_S))
     words = Words(PrefixStore(secret.derived("store"), whole), secret, "store")
@@ -51,7 +59,12 @@ def open_words(rank: Rank, environ: Mapping[str, str], run: str, patience: Patie
     return words
 
 
-def _meeting_place(environ: Mapping[str, str]) -> tuple[str, int]:
+def _meeting_place(rank: Rank, environ: Mapping[str, str]) -> tuple[str, int]:
+    hosts = expand_hostlist(environ.get("SLURM_STEP_NODELIST", ""))
+    if num_tasks(environ) == rank.world_size > 1 and hosts:  # of a user's own srun, unless they say it themselves
+        of_step = int(environ.get("SLURM_JOB_ID", 0)) + _PORTS_OF_A_JOB * int(environ.get("SLURM_STEP_ID", 0))
+        host = loopback() if len(hosts) == 1 else hosts[0]
+        environ = {"MASTER_ADDR": host, "MASTER_PORT": str(next(candidate_ports(of_step))), **environ}
     try:
         return environ["MASTER_ADDR"], int(environ["MASTER_PORT"])
     except (KeyError, ValueError):

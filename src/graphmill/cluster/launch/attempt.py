@@ -61,7 +61,8 @@ def decide(end: AttemptEnd, *, on_time_limit: Follow, max_attempts: int) -> Deci
         return Decision("finish", "the run is done", exits.DONE)
     if ending.name == "port_busy":
         if end.tries_left == 0:
-            return Decision("give_up", "every port that was tried was taken by another process", exits.ANSWER_IS_NO)
+            why = "every port that was tried was taken by another process: `ss -ltnp` on that host shows who has it"
+            return Decision("give_up", f"{why}; without slurm.port a free one is taken", exits.ANSWER_IS_NO)
         return Decision("other_port", "the port was taken by another process", exits.PORT_BUSY)
     if not ending.retried and not end.retries_left:
         return Decision("give_up", f"not retried: {ending.text}", ending.exit_status)

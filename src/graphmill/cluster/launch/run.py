@@ -1,6 +1,7 @@
 """One run from plan to outcome: make or reopen its folder, note the attempt, start the ranks."""
 
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from graphmill.cluster.launch.local import WORKER, run_ranks
 from graphmill.record.attempts import attempt
 from graphmill.record.run_folder import RunFolder, refuse_other_plan
 from graphmill.runtime.machine import machine_info
+from graphmill.runtime.rank import refuse_several_tasks
 from graphmill.spec.plan import MachineInfo, Plan
 from graphmill.spec.world import World, world_of
 
@@ -22,6 +24,7 @@ def start_run(plan: Plan, *, logs_root: Path, command: Sequence[str] = WORKER, i
 
     A user-defined model is tried first, unless it was already: where it does not fit, `UserError`, and nothing is made.
     """
+    refuse_several_tasks(os.environ)
     if not is_tried:
         refuse_unfit_model(plan)
     return _attempt(RunFolder.create(plan, logs_root), plan, command=command)
@@ -34,6 +37,7 @@ def resume_run(
 
     `asked` is what the user would plan now: if it differs, the request is refused. `world`: see `world_here`.
     """
+    refuse_several_tasks(os.environ)
     plan = folder.read_plan()
     if asked is not None:
         refuse_other_plan(folder, plan, asked)
