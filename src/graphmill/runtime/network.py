@@ -3,6 +3,7 @@
 import ipaddress
 import socket
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Final
 
 from graphmill.base.errors import UserError
@@ -80,7 +81,8 @@ def loopback() -> str:
     Raises `UserError` if there is none.
     """
     for address in ("127.0.0.1", "::1"):
-        if is_own(address):
+        with suppress(OSError), socket.socket(family_of(address), socket.SOCK_DGRAM) as asked:
+            asked.connect((address, 9))  # sends nothing; an interface that is down leads nowhere
             return address
     raise UserError(
         f"{socket.gethostname()} has no loopback address, neither 127.0.0.1 nor ::1, by which ranks find each other",

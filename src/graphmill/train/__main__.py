@@ -44,7 +44,7 @@ from graphmill.record.attempts import attempt
 from graphmill.record.find_run import run_to_resume
 from graphmill.record.run_folder import RunFolder, refuse_other_plan
 from graphmill.runtime.open_files import allow_open_files
-from graphmill.runtime.rank import Rank, current_rank
+from graphmill.runtime.rank import Rank, current_rank, num_tasks
 from graphmill.runtime.roots import dataset_root
 from graphmill.spec.experiment import MEET_WITHIN_S, Experiment
 from graphmill.spec.flags import TrainRequest, parse_train_request
@@ -159,13 +159,13 @@ def _begun(request: TrainRequest, rank: Rank) -> RunFolder:
 
 
 def _starter() -> str:
-    return "torchrun" if os.environ.get("RANK") else "srun"
+    return "srun" if num_tasks(os.environ) > 1 and not os.environ.get("RANK") else "torchrun"
 
 
 def _resumed(request: TrainRequest) -> RunFolder:
     """The run that is named in place of the experiment, or by --run-id together with the experiment.
 
-    How many ranks torchrun started is no part of what is asked for: others than planned may continue.
+    How many ranks were started is no part of what is asked for: others than planned may continue.
     """
     changes = bool(request.overrides)
     folder, is_named = run_to_resume(

@@ -58,6 +58,8 @@ def together(context: RankContext, on_lost: Callable[[str], None]) -> Iterator[C
     interface = choose_interface(hostnames, process, os.environ)
     if interface is not None:
         os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = interface
+    if process.num_hosts == 1:  # gloo would listen at the address that the host's name has
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     silence_s, patience_s = plan.hang_timeout_s, STALL_S if seat.role == "trainer" else math.inf  # samplers are asked
     own_connection = words.by_own_connection()
     with Watchdog(own_connection, process.rank, names, silence_s, on_lost, patience_s) as watchdog:
