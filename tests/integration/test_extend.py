@@ -127,6 +127,12 @@ def test_an_ancestor_that_changed_is_noticed(runs, tmp_path):
     with pytest.raises(UserError, match="changed"), attempt(folder, command=["test"]):
         pass
     assert folder.attempts() == []
+    replanned = RunFolder(Path(shutil.copytree(short.path, tmp_path / "replanned")))
+    folder = RunFolder.create(plan_extension(replanned, epochs=9, run_id="after"), tmp_path)
+    replanned.plan_path.write_text(replanned.plan_path.read_text() + "\n")
+    with pytest.raises(UserError, match="changed"), attempt(folder, command=["test"]):
+        pass
+    assert folder.attempts() == []
     copy = RunFolder(Path(shutil.copytree(middle.path, tmp_path / "copy")))
     plan = json.loads(copy.plan_path.read_text())
     plan["extends"]["checksum"] = "0" * 16

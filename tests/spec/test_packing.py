@@ -117,6 +117,15 @@ def test_a_part_is_not_all_start_up():
     assert [part.stage for part in other.parts] == ["b"]
 
 
+def test_a_room_that_start_up_would_fill_is_left():
+    """13 s are left after the start of b, which takes 20 s: more start-up than work."""
+    stages = [cost("a", work=255), cost("b", work=200, start=20, needs=("a",))]
+    jobs = pack(stages, Limits(300)).jobs
+    assert [[part.stage for part in job.parts] for job in jobs] == [["a"], ["b"]]
+    longer = pack([cost("a", work=245), stages[1]], Limits(300)).jobs
+    assert [[part.stage for part in job.parts] for job in longer] == [["a", "b"], ["b"]]
+
+
 def test_what_does_not_fit_says_why_and_takes_its_dependants_along():
     stages = [
         cost("long", work=500, piece=400),

@@ -459,10 +459,13 @@ def test_a_resumed_run_stops_early_at_the_same_epoch(training_of, steps):
     assert torch.equal(second.learner.replica.values, whole.learner.replica.values)
 
 
-def test_a_run_killed_after_it_stopped_early_trains_no_more(training_of):
-    plan = plan_of(**EARLY)
+@pytest.mark.parametrize("every_epochs", [1, 0])
+def test_a_run_killed_after_it_stopped_early_trains_no_more(training_of, every_epochs):
+    """Also where nothing else would save the epoch in which it stopped, which is not the best."""
+    plan = plan_of(**EARLY, checkpoint={"every_epochs": every_epochs})
     first = training_of(plan, val_errors=list(ERRORS))
     first.run()
+    assert first.saved_at == first.steps_done, "its end is saved, whatever else is"
     second = training_of(plan, again=True)
     assert second.restore()
     assert second.run() == "done"

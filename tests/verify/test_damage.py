@@ -14,7 +14,7 @@ from graphmill.base import exits
 from graphmill.cli.app import commands
 from graphmill.diagnose.epilog import write_epilog
 from graphmill.record.checksums import checksums_path
-from graphmill.record.manifest import Manifest
+from graphmill.record.manifest import Manifest, file_checksum
 from graphmill.record.metrics import read_table
 
 CLI = CliRunner()
@@ -169,6 +169,24 @@ def a_rank_behind(run):
     saved.model_copy(update={"positions": (*others, behind)}).write(run.checkpoint())
 
 
+def best_is_gone(run):
+    """The first checkpoint was the best, by outcome and manifest, and somebody removed it."""
+    first = Manifest.read(run.checkpoint(0)).positions[0].best
+    saved = Manifest.read(run.checkpoint())
+    positions = tuple(each.model_copy(update={"best": first}) for each in saved.positions)
+    saved.model_copy(update={"positions": positions}).write(run.checkpoint())
+    run.json(run.folder.outcome_path, best=first.facts())
+    shutil.rmtree(run.checkpoint(0))
+
+
+def longer_than_its_header(run):
+    """Bytes after the last tensor, under a checksum that is right."""
+    path = run.checkpoint() / "model.safetensors"
+    path.write_bytes(path.read_bytes() + bytes(8))
+    saved = Manifest.read(run.checkpoint())
+    saved.model_copy(update={"files": {**saved.files, path.name: file_checksum(path)}}).write(run.checkpoint())
+
+
 def a_monitor(run):
     return run.folder.monitor_path("node7")
 
@@ -311,6 +329,8 @@ DAMAGES = {
     "checkpoint: a rank's file is gone": (
         lambda r: (r.checkpoint() / "rank_1.safetensors").unlink(), "checkpoints/whole", "is absent",
     ),
+    "checkpoint: the best is gone": (best_is_gone, "checkpoints/end", "the best checkpoint, that of step"),
+    "checkpoint: longer than its header": (longer_than_its_header, "checkpoints/whole", "but its header says"),
     "checkpoint: torn file": (torn_checkpoint, "checkpoints/whole", "match its checksum"),
     "checkpoint: no manifest": (
         lambda r: (r.checkpoint() / "manifest.json").unlink(), "checkpoints/whole", "manifest.json is missing",

@@ -19,6 +19,7 @@ from graphmill.base.errors import UserError
 from graphmill.base.files import leftovers
 from graphmill.graph.header import prepared_in
 from graphmill.spec.assignment_data import GENERATED
+from graphmill.tasks.assignment.instance import NO_SEQUENCE
 from graphmill.tasks.assignment.store import AssignmentStore
 
 SMALL = {"sizes": (8, 40), "instances": 9, "frames": 4, "seed": 5}
@@ -291,3 +292,17 @@ def prepared_without_source(root):
     from graphmill.tasks.stores import Preparation
 
     return prepare_asked(Preparation("assignment/orlib", root, AssignmentPrepareOptions()))
+
+
+@pytest.mark.parametrize("split_seed", [None, 3])
+def test_frames_of_a_sequence_are_in_one_split(tmp_path, split_seed):
+    """Frames that follow each other are nearly the same matrix: one in train would be known in test."""
+    store = prepared(tmp_path, sizes=(8, 12), instances=9, frames=6, seed=5, split_seed=split_seed, workers=1)
+    split_of = {i: split for split in ("train", "val", "test") for i in store.array(split).tolist()}
+    found: dict[int, set[str]] = {}
+    for i, sequence in enumerate(store.array("sequences").tolist()):
+        if sequence != NO_SEQUENCE:
+            found.setdefault(sequence, set()).add(split_of[i])
+    assert len(found) > 3
+    assert {len(splits) for splits in found.values()} == {1}
+    assert len(set().union(*found.values())) > 1, "all sequences in one split show nothing"

@@ -277,3 +277,20 @@ def test_what_does_not_go_together(root, model, train, says):
 def test_students_are_a_tenth_of_their_teachers():
     for family in (CanGatSpec, lambda **sizes: CanVgaeSpec(kind="vgae", **sizes)):
         assert family(scale="large").num_parameters >= 10 * family(scale="small").num_parameters
+
+
+def test_a_curriculum_draws_other_benign_windows_in_each_epoch():
+    made = Curriculum(
+        asked=CurriculumSpec(ratio=(1.0, 1.0), percentile=(0.0, 0.0)), attacked=np.arange(20),
+        benign=np.arange(20, 220), difficulty=np.linspace(0, 1, 200), num_graphs=220, num_epochs=6, seed=1,
+    )  # fmt: skip
+    drawn = [frozenset(np.flatnonzero(made.counts(epoch)).tolist()) for epoch in range(6)]
+    assert len(set(drawn)) == 6
+    assert len(frozenset().union(*drawn)) > 80, "of 200, by six draws of 20"
+
+
+def test_an_autoencoder_is_judged_without_noise(root):
+    one = task_of(root, {**VGAE, "dropout": 0.5, "id_dropout": 0.5})
+    plain = task_of(root, VGAE)
+    plain.model.load_state_dict(one.model.state_dict())
+    assert one.evaluate("val").facts() == plain.evaluate("val").facts()

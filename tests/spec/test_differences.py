@@ -1,0 +1,20 @@
+"""What tells two runs apart: everything that was chosen, but for a short list that is written out here."""
+
+from graphmill.spec.differences import configuration, flat, varied_keys
+
+NO_CHOICE = {"name", "run_id", "seed", "baselines", "dataset.path", "init_from.source", "init_from.path", "presampled"}
+
+
+def test_every_choice_is_part_of_the_configuration(make_plan):
+    plan = make_plan()
+    own = {*NO_CHOICE, *plan.kind.repetitions}
+    assert flat(plan).keys() - configuration(plan).keys() <= own | {"extends"}
+
+
+def test_runs_of_another_precision_or_number_of_threads_are_no_repetitions(make_plan):
+    one = make_plan("one", threads=1, seed=1)
+    for key, value in (("precision", "bf16"), ("threads", 2)):
+        other = make_plan("two", **{"threads": 1, "seed": 2, key: value})
+        assert configuration(one) != configuration(other)
+        assert [name.split(".")[-1] for name in varied_keys([one, other])] == [key]
+    assert configuration(one) == configuration(make_plan("three", threads=1, seed=3))
