@@ -2,6 +2,7 @@
 
 import logging
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,6 +19,10 @@ if not Path("/dev/nvidiactl").exists():
 hypothesis.settings.register_profile("graphmill", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("explore", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("graphmill")
+
+# What is run by tests is not put on the list of the person who runs them; processes that tests start share theirs.
+_CONFIG = tempfile.TemporaryDirectory(prefix="graphmill-config-")
+os.environ["XDG_CONFIG_HOME"] = _CONFIG.name
 
 pytest_plugins = (
     "command_line",

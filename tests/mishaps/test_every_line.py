@@ -73,7 +73,7 @@ ELSEWHERE: dict[str, str] = {
     "H8": "benchmarks/test_smoke.py::test_equality",
     "H9": "benchmarks/test_smoke.py::test_traffic_step",
     "K1": "native/test_sources.py::test_every_native_file_is_a_reason_to_build_again",
-    "K2": "record/test_trust.py::test_another_users_plan_needs_the_model_named",
+    "K2": "integration/test_handed_over.py::test_what_would_run_it_is_refused_with_all_that_it_names",
     "K3": "native/test_sampler.py::test_ids_out_of_range_are_refused_with_their_place",
     "K4": "nn/test_graphsage.py::test_weights_that_are_nan_show_in_the_logits",
     "K5": "sync/test_schemes.py::test_of_unequal_shares_deferred_allreduce_weighs_seeds_local_sgd_and_diloco_ranks",

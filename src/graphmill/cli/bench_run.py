@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from graphmill.base.csv_text import csv_text
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
+from graphmill.cli.agree import agree_to_code
 from graphmill.cli.data import task_options
 from graphmill.cli.find_run import find_run
 from graphmill.cli.show import Cell, print_json, print_line, print_table
@@ -34,7 +35,8 @@ def bench_run(kind: "AnyKind", arguments: Sequence[str]) -> None:
     rows: list[Mapping[str, Any]] = []
     summary: list[Mapping[str, Any]] = []
     for folder in stages or [find_run(asked.run, asked.logs_root)]:
-        choice = DataOf(asked.weights, asked.dataset, asked.dataset_root, asked.trust)
+        agree_to_code(folder, asked.trust)
+        choice = DataOf(asked.weights, asked.dataset, asked.dataset_root)
         found = measured(kind, folder, options, choice)
         stage = {"stage": folder.path.name} if stages else {}
         rows += [{**row, **stage} for row in found.rows]  # last: the first columns are those of other programs
@@ -56,7 +58,6 @@ class DataOf:
     weights: "Which"
     dataset: str | None
     dataset_root: Path | None
-    trust: Sequence[str]
 
 
 def measured(kind: "AnyKind", folder: "RunFolder", options: Any, choice: DataOf) -> "Benched":  # noqa: ANN401  # kind.bench_options
@@ -70,7 +71,7 @@ def measured(kind: "AnyKind", folder: "RunFolder", options: Any, choice: DataOf)
     if plan.task.kind != kind.name:
         raise UserError(f"{folder.path} is a run of the task {plan.task.kind}", fix=f"name a run of {kind.name}")
     over = plan_over(plan, DataChoice(choice.dataset, choice.dataset_root), os.environ)
-    model = load(folder.path, choice.weights, dataset_root=choice.dataset_root, trust=choice.trust)
+    model = load(folder.path, choice.weights, dataset_root=choice.dataset_root)
     store = open_store(kind, Path(over.dataset.path))
     found: Benched = load_named(kind.bench)(model, store, options, _tell)
     return found

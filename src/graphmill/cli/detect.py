@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from graphmill.base.python import python_m
+from graphmill.cli.agree import agree_to_code
 from graphmill.cli.options import LogsRoot
 from graphmill.cli.predict import Run, Trust, WeightsOption, refuse_other
 
@@ -56,11 +57,11 @@ def detect(
 
     refuse_other(weights, "--weights", ("best", "last"))
     folder = find_run(run, logs_root)
+    agree_to_code(folder, trust)
     command = [
         *python_m("graphmill.train.detect", str(folder.path)),
         *("--input", source, "--layout", layout, "--weights", weights),
         *(["--threshold", repr(threshold)] if threshold is not None else []),
-        *(word for target in trust or [] for word in ("--trust", target)),
         *(["--json"] if json else []),
     ]
     sys.stdout.flush()

@@ -9,6 +9,7 @@ import typer
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
+from graphmill.cli.agree import agree_to_code
 from graphmill.cli.options import DatasetRoot, ExperimentName, LogsRoot, Overrides, RunId, resolved_dataset_root
 from graphmill.cli.plan import load, show_plan
 from graphmill.cli.show import print_line, print_table
@@ -157,6 +158,7 @@ def _run_to_resume(experiment: str | None, overrides: list[str], run_id: str | N
             f"{folder.path} is resumed as it was planned: it takes neither an experiment nor overrides",
             fix="graphmill launch --resume RUN --hosts FILE",
         )
+    agree_to_code(folder)
     return folder
 
 

@@ -11,6 +11,7 @@ from graphmill.base.errors import UserError
 from graphmill.base.json_text import parse_json
 from graphmill.base.names import nearest
 from graphmill.base.python import python_m
+from graphmill.cli.agree import agree_to_code
 from graphmill.cli.options import DatasetRoot, Json, LogsRoot
 from graphmill.cli.show import Cell, print_facts, print_json
 
@@ -36,7 +37,7 @@ Trust = Annotated[
         "--trust",
         metavar="DOTTED.PATH",
         show_default=False,
-        help="A model that may be imported although another user wrote the plan. Repeatable.",
+        help="Code of the run that may be imported although you have not run it on this machine. Repeatable.",
     ),
 ]
 
@@ -72,20 +73,20 @@ def evaluate(
       graphmill evaluate cora-sage-1 --weights last --dataset planetoid/cora --dataset-root /data
       graphmill evaluate logs/assignment-one-gnn-20261124T101500Z --speed-ups
     """
+    from graphmill.cli.find_run import find_run
+
     refuse_other(split, "--split", _SPLITS)
+    agree_to_code(find_run(run, logs_root), trust)
     kind = _benched(run, logs_root) if speed_ups else None
-    facts = _in_a_process("evaluate", run, logs_root, _choices(split, weights, dataset, root, trust))
+    facts = _in_a_process("evaluate", run, logs_root, _choices(split, weights, dataset, root))
     if kind is None:
         _show(facts, json=json, title=f"{run}: {split}")
         return
     from graphmill.cli.bench_run import DataOf, measured, show_summary
-    from graphmill.cli.find_run import find_run
 
     assert kind.bench_options is not None
     options = kind.bench_options.model_validate({"split": split, **kind.brief_bench})
-    found = measured(
-        kind, find_run(run, logs_root), options, DataOf(cast("Which", weights), dataset, root, trust or ())
-    )
+    found = measured(kind, find_run(run, logs_root), options, DataOf(cast("Which", weights), dataset, root))
     if json:
         print_json({**facts, "speed_ups": found.summary})
         return
@@ -140,8 +141,11 @@ def predict(
       graphmill predict cora-sage-1 --split all --embeddings --output all.npz
       graphmill predict cora-gat-1 --split all --attention attention.parquet
     """
+    from graphmill.cli.find_run import find_run
+
     refuse_other(split, "--split", (*_SPLITS, "all"))
-    options = [*_choices(split, weights, dataset, root, trust), *_files(output, attention)]
+    agree_to_code(find_run(run, logs_root), trust)
+    options = [*_choices(split, weights, dataset, root), *_files(output, attention)]
     facts = _in_a_process("predict", run, logs_root, [*options, *(["--embeddings"] if embeddings else [])])
     _show(facts, json=json, title=f"{run}: {split}")
 
@@ -161,13 +165,12 @@ def _files(output: Path | None, attention: Path | None) -> list[str]:
     return words
 
 
-def _choices(split: str, weights: str, dataset: str | None, root: Path | None, trust: list[str] | None) -> list[str]:
+def _choices(split: str, weights: str, dataset: str | None, root: Path | None) -> list[str]:
     refuse_other(weights, "--weights", ("best", "last"))
     return [
         *("--split", split, "--weights", weights),
         *(["--dataset", dataset] if dataset is not None else []),
         *(["--dataset-root", str(root)] if root is not None else []),
-        *(word for target in trust or [] for word in ("--trust", target)),
     ]
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphmill.base import exits
+from graphmill.cli.agree import agree_to_code, agree_to_job
 from graphmill.cli.job_options import joined_values, takes_job_options
 from graphmill.cli.options import (
     After,
@@ -210,6 +211,8 @@ def _resumed(
         return None
     refuse_alive(folder)
     if is_named:
+        agree_to_code(folder)
+        agree_to_job(folder)
         return request_of(folder, dependency=dependency, options=overrides)
     planned = folder.read_plan()
     top = folder.path.parents[planned.run_id.count("/")]

@@ -12,6 +12,7 @@ import typer
 
 from graphmill.base.errors import UserError
 from graphmill.base.names import did_you_mean
+from graphmill.cli.agree import agree_to_job
 from graphmill.cli.show import print_json, print_line
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ def _again(asked: CommandAsked, overrides: Sequence[str], given: Mapping[str, ob
         print_line(f"{folder.path} is done already")
         return None
     refuse_alive(folder)
+    agree_to_job(folder)
     return command_again(folder, overrides, dependency=asked.dependency)
 
 

@@ -9,6 +9,7 @@ import typer
 
 from graphmill.base import exits
 from graphmill.base.errors import UserError
+from graphmill.cli.agree import agree_to_code
 from graphmill.cli.options import DatasetRoot, ExperimentName, LogsRoot, Overrides, Ranks, RunId
 from graphmill.cli.plan import load, make_plan, show_plan
 from graphmill.cli.show import print_line
@@ -117,6 +118,7 @@ def _extend(run: str | None, overrides: list[str], logs_root: Path, run_id: str 
     if not epochs.isdecimal():
         raise UserError(f"--extend needs --epochs: of the whole run, not {epochs or 'nothing'}", fix="--epochs 40")
     folder = find_run(run, logs_root)
+    agree_to_code(folder)
     name = default_run_id(folder.read_plan().name) if run_id is None else run_id
     _start(plan_extension(folder, epochs=int(epochs), run_id=name), logs_root, dry_run=dry_run)
 
@@ -146,6 +148,8 @@ def _resume(
     from graphmill.spec.world import effect_of
 
     folder, is_run = run_to_resume(experiment, run_id, logs_root, changes=bool(overrides), verb="train")
+    if is_run:
+        agree_to_code(folder)
     planned = folder.read_plan()
     if not is_run and (experiment is not None or overrides):
         asked = load(experiment, overrides, None if ranks is None else planned.ranks)

@@ -1,6 +1,7 @@
 """The one place where an attempt begins, for every launcher: lock the run, check if it is done, record the attempt."""
 
 import logging
+import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,6 +15,7 @@ from graphmill.record.extend import take_over
 from graphmill.record.lock import hold
 from graphmill.record.manifest import checkpoint_folders
 from graphmill.record.run_folder import RunFolder, best_effort_write
+from graphmill.runtime.trust import hand_on, refuse_foreign_code
 from graphmill.spec.world import World, effect_of
 
 _log = logging.getLogger(__name__)
@@ -48,6 +50,8 @@ def attempt(
             yield None
             return
         if not folder.is_command():
+            refuse_foreign_code(folder.read_plan().model_dump(mode="json"))
+            hand_on(folder.code(), os.environ)  # its ranks may have no list of what was named
             take_over(folder)
         resumed = _was_begun(folder)
         number = folder.begin_attempt(

@@ -1,6 +1,7 @@
 """What a run folder keeps as JSON of its starts, its jobs and its end, and how such a document is read."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -11,6 +12,7 @@ from graphmill.base.foreign import quoted
 from graphmill.base.json_text import parse_json
 from graphmill.base.retries import retried
 from graphmill.record.endings import EndingName
+from graphmill.runtime.trust import note_read
 from graphmill.spec.world import World
 
 M = TypeVar("M", bound=BaseModel)
@@ -101,10 +103,14 @@ def read_document(path: Path, model: type[M], fix: str, upgrade: Callable[[bytes
     """The document in `path`; `UserError` with `fix` if it is absent, or is not such a document.
 
     Raises `UnreadableError` after an I/O error: the document may be whole, and `fix` is for one that is not.
-    `upgrade` converts what an older version wrote to the current form.
+    `upgrade` converts what an older version wrote to the current form. Code that it names is run only if the person
+    named it (`runtime.trust`).
     """
     try:
-        return model.model_validate_json(upgrade(retried(path, Path.read_bytes)))
+        content = retried(path, Path.read_bytes)
+        with suppress(ValueError):  # refused below, by the model
+            note_read(path, json.loads(content))
+        return model.model_validate_json(upgrade(content))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}", fix=fix) from None
     except ValidationError as error:

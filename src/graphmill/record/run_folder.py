@@ -6,7 +6,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +24,10 @@ from graphmill.record.lock import Owner, hold
 from graphmill.record.manifest import hash_text, saved_steps
 from graphmill.record.provenance import Provenance, collect_provenance
 from graphmill.record.run_paths import COMMAND_FILE, RunPaths
-from graphmill.record.trust import refuse_foreign_kind
 from graphmill.record.weights import copy_initial_weights
 from graphmill.runtime.code import code_checksum
 from graphmill.runtime.snapshot import own_code
+from graphmill.runtime.trust import Code, code_in, code_of_file, refuse_foreign_code, remember, vouch_for
 from graphmill.spec.differences import plan_differences
 from graphmill.spec.dotted import PLAN_FILE
 from graphmill.spec.job.command import Command
@@ -64,7 +64,9 @@ class RunFolder(RunPaths):
             copy_initial_weights(source, folder.source_path(name))
         if plan.memory_budget is not None:
             write_json(folder.memory_budget_path, plan.memory_budget.model_dump(mode="json"))
-        write_text(folder.plan_path, plan_text(plan))
+        text = plan_text(plan)
+        write_text(folder.plan_path, text)
+        remember(code_in(json.loads(text)))  # who begins a run of it has named it
         return folder
 
     @classmethod
@@ -100,8 +102,10 @@ class RunFolder(RunPaths):
         """xxh3 of plan.json, byte for byte as the run began with it: even if an older version wrote it."""
         return hash_text(retried(self.plan_path, lambda path: path.read_text(encoding="utf-8")))
 
-    def read_plan(self) -> Plan:
-        """The plan of this run."""
+    def read_plan(self, *, trusted: Iterable[str] = ()) -> Plan:
+        """The plan of this run. `trusted`: code that may be imported although the person did not run it before."""
+        if trusted:
+            vouch_for(code for code in self.code() if code.target in set(trusted))
         fix = "the run cannot be continued without it; start a new one"
         plan = read_document(self.plan_path, Plan, fix, upgrade=self._as_of_today)
         for name in (plan.name, plan.run_id, plan.dataset.name, plan.dataset.path):
@@ -111,13 +115,15 @@ class RunFolder(RunPaths):
                 )
         return plan
 
+    def code(self) -> list[Code]:
+        """What the plan names by dotted path, without importing anything; nothing of a plan that cannot be read."""
+        return code_of_file(self.plan_path)
+
     def _as_of_today(self, plan: bytes) -> bytes:
         """A plan.json of any version in the current form; what is not a JSON object is left for the model to refuse."""
         with suppress(ValueError):
             document = parse_json(plan)
             if isinstance(document, dict):
-                task = document.get("task")
-                refuse_foreign_kind(self.plan_path, task.get("kind") if isinstance(task, dict) else task, os.environ)
                 return json.dumps(upgrade_plan(document)).encode()
         return plan
 
@@ -271,8 +277,12 @@ def best_effort_write() -> Iterator[None]:
 
 
 def plan_text(plan: Plan) -> str:
-    """The bytes of plan.json: same plan, same bytes."""
-    return plan.model_dump_json(indent=2) + "\n"
+    """The bytes of plan.json: same plan, same bytes. Of one that names code which nobody here named there are none:
+    whoever reads them may run it.
+    """
+    text = plan.model_dump_json(indent=2) + "\n"
+    refuse_foreign_code(json.loads(text))
+    return text
 
 
 def checked_run_id(run_id: str) -> str:

@@ -1,4 +1,4 @@
-"""Where may I write: the folder that holds the prepared datasets."""
+"""Where may I write: the folder that holds the prepared datasets, and the one of the person's configuration."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +16,15 @@ def dataset_root(option: str | Path | None, environ: Mapping[str, str]) -> Path:
     if root.exists() and not root.is_dir():
         raise UserError(f"the dataset root {root} (from {source}) is a file, and datasets are folders in it", fix=_FIX)
     return root
+
+
+def config_folder(environ: Mapping[str, str]) -> Path | None:
+    """`$XDG_CONFIG_HOME/graphmill`, else `~/.config/graphmill`; None where nobody says which home that is."""
+    given = environ.get("XDG_CONFIG_HOME")
+    try:
+        return (Path(given) if given else Path.home() / ".config") / "graphmill"
+    except RuntimeError:  # no HOME, and no entry of this user: a container
+        return None
 
 
 _FIX = "give a folder with --dataset-root, or set GRAPHMILL_DATA_ROOT"

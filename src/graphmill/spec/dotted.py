@@ -5,30 +5,36 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
-from typing import Final
+from types import MappingProxyType, ModuleType
+from typing import Any, Final
 
 from graphmill.base.errors import UserError
 from graphmill.base.python import search_working_folder
 from graphmill.runtime.snapshot import own_code, snapshot_in
+from graphmill.runtime.trust import refuse_foreign
 
 PLAN_FILE: Final = "plan.json"  # in a run folder
+_OF_TORCH: Final = ("torch.nn.", "torch._C._nn.")  # layers and losses; the second: functions that nn.functional lists
 
 
-def import_named(key: str, target: str, module_name: str, *, fix: str, refused: Sequence[str] = ()) -> ModuleType:
-    """The module that the experiment's `key` names in its value `target`.
+def import_named(
+    key: str, target: str, module_name: str, *, fix: str, options: Mapping[str, Any] = MappingProxyType({})
+) -> ModuleType:
+    """The module that the experiment's `key` names in its value `target`, to be called with `options`.
 
-    Nothing of Python itself is imported, nothing whose name begins as one of `refused`, and no code out of a run
-    folder, which is for results. `fix`: what to name instead. Raises `UserError` for those, and where the import fails.
+    Nothing of Python itself is imported, of torch its layers and losses alone, no code out of a run folder, which is
+    for results, and nothing that a run folder names and the person did not. `fix`: what to name instead. Raises
+    `UserError` for those, and where the import fails.
     """
+    refuse_foreign(target, options)
     if not module_name:
         raise UserError(f"{key} {target!r} is no dotted path: it names no module", fix=fix)
     package = module_name.partition(".")[0]
-    is_python = package in sys.stdlib_module_names
-    if is_python or module_name.startswith(tuple(refused)):
-        raise UserError(f"{key} {target!r} names a part of {'Python' if is_python else package}", fix=fix)
+    part = is_part_of(module_name)
+    if part:
+        raise UserError(f"{key} {target!r} names a part of {part}", fix=fix)
     _search_where_the_user_is()
     _refuse_code_in_run_folder(key, target, package)
     try:
@@ -49,6 +55,14 @@ def import_named(key: str, target: str, module_name: str, *, fix: str, refused: 
             f" {type(error).__name__}: {error}",
             fix="correct that line",
         ) from None
+
+
+def is_part_of(module_name: str) -> str:
+    """What a module belongs to that no experiment needs, and that may start processes or load code; "": nothing."""
+    package = module_name.partition(".")[0]
+    if package in sys.stdlib_module_names:
+        return "Python"
+    return package if package == "torch" and not f"{module_name}.".startswith(_OF_TORCH) else ""
 
 
 def _search_where_the_user_is() -> None:

@@ -11,6 +11,7 @@ from graphmill.config.check import checked
 from graphmill.config.draft import Draft
 from graphmill.config.problems import Problem, refuse
 from graphmill.config.yaml_text import read_document
+from graphmill.runtime import trust
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.kinds import DEFAULT_TASK, TASKS, find_kind
 from graphmill.spec.kinds.kind import AnyKind
@@ -71,6 +72,7 @@ def _chosen_kind(draft: Draft, source: str) -> AnyKind:
     name = section["kind"]
     if not isinstance(name, str):
         refuse([*draft.problems, Problem(where, f"task.kind is {json.dumps(name)}, but it is text", names)], source)
+    trust.vouch_for(trust.code_in({"task": section}))
     try:
         return find_kind(str(name))
     except UserError as error:

@@ -13,16 +13,17 @@ from torch.nn.parameter import UninitializedParameter
 
 from graphmill.base.errors import UserError
 from graphmill.spec.experiment import CustomModelSpec
-from graphmill.tasks.custom_code import find_named
+from graphmill.tasks.custom_code import find_named, is_class_of_modules
 
 _FIX: Final = "name a class of modules, such as torch_geometric.nn.GCN, or a function of your own that makes one"
 
 
 def construct(spec: CustomModelSpec, filled_in: Mapping[str, object]) -> nn.Module:
     """The module that `spec` names, made with its options and with what the task fills in unless they say otherwise."""
-    factory = find_named("model.target", spec.target, fix=_FIX)
-    if not callable(factory):
-        raise UserError(f"{spec.target} is of type {type(factory).__name__}, and makes no module", fix=_FIX)
+    factory = find_named("model.target", spec.target, spec.options, fix=_FIX)
+    if not is_class_of_modules(factory) and not inspect.isfunction(factory):
+        what = f"a class {factory.__name__}" if inspect.isclass(factory) else f"of type {type(factory).__name__}"
+        raise UserError(f"{spec.target} is {what}, and makes no module", fix=_FIX)
     width = filled_in["in_channels"]
     given = spec.options.get("in_channels", width)
     if given != width:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from graphmill.record.find_weights import find_initial_weights, find_sources
 from graphmill.runtime.machine import machine_info
+from graphmill.runtime.trust import code_in, vouch_for
 from graphmill.spec.experiment import Experiment
 from graphmill.spec.kinds import find_kind
 from graphmill.spec.kinds.kind import AnyKind, DatasetInfo
@@ -37,8 +38,10 @@ def plan_experiment(
     """Open the dataset, look at the machine, make every choice. Nothing is prepared or written.
 
     If the data are not prepared and the catalogue knows their sizes, the plan is made from those, a message says so,
-    and the plan cannot be trained. `machine`: what each of the `hosts` has; this machine if it is None.
+    and the plan cannot be trained. `machine`: what each of the `hosts` has; this machine if it is None. Code that the
+    experiment names is the person's own word, in this process (`runtime.trust`).
     """
+    vouch_for(code_in(experiment.model_dump(mode="json")))
     kind = find_kind(experiment.task.kind)
 
     def passed_over(name: str, problem: str) -> None:

@@ -46,6 +46,7 @@ from graphmill.record.run_folder import RunFolder, refuse_other_plan
 from graphmill.runtime.open_files import allow_open_files
 from graphmill.runtime.rank import Rank, current_rank, num_tasks
 from graphmill.runtime.roots import dataset_root
+from graphmill.runtime.trust import TRUST_VARIABLE
 from graphmill.spec.experiment import MEET_WITHIN_S, Experiment
 from graphmill.spec.flags import TrainRequest, parse_train_request
 from graphmill.spec.load import load_experiment
@@ -68,6 +69,7 @@ class Command:
     kind: Literal["begin", "resume", "leave"]
     run_folder: str  # to begin or resume; "" if there is nothing to do
     exit_code: int  # to leave with
+    trusted: str = ""  # as the environment says it: the code that rank 0 may run
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -83,6 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             command = _agreed(command, rank, met)
             if command.kind == "leave":
                 return command.exit_code
+            os.environ[TRUST_VARIABLE] = command.trusted
             return work(RunFolder.open(Path(command.run_folder)), rank, resume=command.kind == "resume", words=met)
     except UserError as error:
         _log.error(f"{error}")
@@ -108,7 +111,12 @@ def _command(words: Sequence[str], rank: Rank, until_the_end: ExitStack) -> Comm
     except Exception:  # noqa: BLE001  # a bug in graphmill: the other ranks must not wait forever
         traceback.print_exc()
         return Command("leave", "", exits.ANSWER_IS_NO)
-    return Command("resume" if begun.resumed else "begin", str(folder.path.resolve()), exits.DONE)
+    return Command(
+        "resume" if begun.resumed else "begin",
+        str(folder.path.resolve()),
+        exits.DONE,
+        os.environ.get(TRUST_VARIABLE, ""),
+    )
 
 
 def _met(rank: Rank) -> Words | None:

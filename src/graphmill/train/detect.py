@@ -31,8 +31,8 @@ from graphmill.base.errors import UserError
 from graphmill.base.messages import show_messages
 from graphmill.nn.weights import Weights
 from graphmill.record.run_folder import RunFolder
-from graphmill.record.trust import refuse_foreign_model
 from graphmill.record.weights import Which
+from graphmill.runtime.trust import refuse_foreign_code
 from graphmill.tasks.build import task_class
 from graphmill.tasks.task import Detector, Verdict
 from graphmill.train.evaluate import warn
@@ -72,8 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def detector_of(folder: RunFolder, which: Which, *, trusted: Sequence[str] = ()) -> Detector:
     """The detector of a run, in this process and on one core. `UserError` if its task has none."""
-    plan = folder.read_plan()
-    refuse_foreign_model(folder, plan, trusted, os.environ)
+    plan = folder.read_plan(trusted=trusted)
+    refuse_foreign_code(plan.model_dump(mode="json"))
     make = getattr(task_class(plan), "detector", None)
     if make is None:
         raise UserError(

@@ -21,9 +21,9 @@ from graphmill.base.messages import show_messages
 from graphmill.nn.weights import Weights
 from graphmill.record.judged import lost_to
 from graphmill.record.run_folder import RunFolder
-from graphmill.record.trust import refuse_foreign_model
 from graphmill.record.weights import Which
 from graphmill.runtime.machine import machine_info
+from graphmill.runtime.trust import refuse_foreign_code
 from graphmill.spec.kinds import find_kind
 from graphmill.spec.plan import Plan
 from graphmill.sync.group import Group
@@ -95,8 +95,8 @@ def open_run(
     folder: RunFolder, which: Which, choice: DataChoice = DATA_OF_THE_RUN, *, trusted: Sequence[str] = ()
 ) -> Judged:
     """The task of a run with its weights, in this process."""
-    plan = folder.read_plan()
-    refuse_foreign_model(folder, plan, trusted, os.environ)
+    plan = folder.read_plan(trusted=trusted)
+    refuse_foreign_code(plan.model_dump(mode="json"))
     plan = plan_over(plan, choice, os.environ)
     device = device_of(plan, local_rank=0)
     torch.set_num_threads(machine_info().num_cores)

@@ -11,7 +11,7 @@ from torch import nn
 from graphmill.base.errors import UserError
 from graphmill.nn.weights import Weights
 from graphmill.record.find_run import find_run
-from graphmill.record.trust import refuse_foreign_model
+from graphmill.runtime.trust import refuse_foreign_code
 from graphmill.spec.plan import Plan
 from graphmill.tasks.build import task_class
 from graphmill.train.where_data_are import DATA_OF_THE_RUN, DataChoice, plan_over
@@ -35,7 +35,7 @@ def load(
         dataset_root: where the prepared data are, for models that need them (a forecaster its road graph); else where
             the plan says, $GRAPHMILL_DATA_ROOT, ….
         logs_root: where runs are, if `run` is an id.
-        trust: dotted paths of models that may be imported although another user wrote the plan.
+        trust: dotted paths of code that may be run although you have not run it on this machine.
 
     Returns:
         Node classification: called as `model(x, edge_index)` → logits [num_nodes, num_classes], as PyG's models are; of
@@ -49,8 +49,8 @@ def load(
         logits = model(data.x, data.edge_index)
     """
     folder = find_run(str(run), Path(logs_root))
-    plan = folder.read_plan()
-    refuse_foreign_model(folder, plan, [trust] if isinstance(trust, str) else trust, os.environ)
+    plan = folder.read_plan(trusted=[trust] if isinstance(trust, str) else trust)
+    refuse_foreign_code(plan.model_dump(mode="json"))
     if weights not in ("best", "last"):
         raise UserError(f"weights is {weights!r}, neither best nor last", fix="give one of them")
     tensors = Weights.of_run(folder, weights, _warn)

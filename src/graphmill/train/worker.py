@@ -43,11 +43,11 @@ from graphmill.record.events import EventWriter, Failure, Finish, Initialised, S
 from graphmill.record.judged import lost_to, not_better_than_it_began
 from graphmill.record.run_folder import RunFolder, best_effort_write
 from graphmill.record.seal import seal_of
-from graphmill.record.trust import refuse_foreign_model
 from graphmill.runtime.open_files import allow_open_files
 from graphmill.runtime.rank import Rank, current_rank
 from graphmill.runtime.snapshot import import_from_snapshot, own_code
 from graphmill.runtime.stop import SIGNALS, StopRequest
+from graphmill.runtime.trust import refuse_foreign_code
 from graphmill.sample.service.link import Link, LostPeerError, Word
 from graphmill.spec.kinds.kind import AnyKind
 from graphmill.spec.world import World, in_words, stretches_of
@@ -104,7 +104,7 @@ def work(folder: RunFolder, rank: Rank, *, resume: bool, words: Words | None = N
     world = folder.world()
     _refuse_other_number(folder, world, rank.world_size)
     plan = folder.read_plan().model_copy(update={"threads": world.threads})
-    refuse_foreign_model(folder, plan, (), os.environ)
+    refuse_foreign_code(plan.model_dump(mode="json"))
     if folder.is_done():
         return exits.DONE
     stop = StopRequest()

@@ -15,9 +15,17 @@ from graphmill.base.files import write_text
 from graphmill.cluster.jobs.sbatch import Submission, check_with_slurm, note, submit_script
 from graphmill.cluster.jobs.script import render_script
 from graphmill.cluster.jobs.sites import find_site
-from graphmill.cluster.jobs.submit import kept_for_a_job, python_here, read_job, with_options
+from graphmill.cluster.jobs.submit import (
+    code_of_job,
+    kept_for_a_job,
+    python_here,
+    read_job,
+    refuse_foreign_job,
+    with_options,
+)
 from graphmill.record.documents import SubmittedJob
 from graphmill.record.run_folder import RunFolder, make_empty_folder
+from graphmill.runtime.trust import remember
 from graphmill.spec.dotted import PLAN_FILE
 from graphmill.spec.job.change import differences
 from graphmill.spec.job.command import OURS, Command
@@ -64,6 +72,7 @@ class CommandRequest:
         """Write job.json and job.sbatch; command.json was written when the folder was made."""
         write_text(self.folder.job_path, self.job.model_dump_json(indent=2) + "\n")
         write_text(self.folder.script_path, self.script)
+        remember(code_of_job(self.folder))
 
 
 def name_of(words: Sequence[str]) -> str:
@@ -112,6 +121,7 @@ def submit_command(request: CommandRequest, environ: Mapping[str, str]) -> Submi
 
 def command_again(folder: RunFolder, options: Sequence[str], *, dependency: str = "") -> CommandRequest:
     """The request that runs a command again as it was submitted, with `options` such as `slurm.time=60` changed."""
+    refuse_foreign_job(folder)
     before = read_job(folder)
     if before.command is None:
         raise UserError(f"{folder.job_path} names no command", fix="submit the command again: graphmill submit --run")

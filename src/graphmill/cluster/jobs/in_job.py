@@ -49,6 +49,7 @@ from graphmill.record.events import Failure
 from graphmill.record.run_folder import RunFolder, best_effort_write
 from graphmill.runtime.network import address_of_interface, candidate_ports, is_free, loopback
 from graphmill.runtime.snapshot import import_from_snapshot, put_into
+from graphmill.runtime.trust import vouch_for
 from graphmill.slurm.commands import SlurmError, kill_wait_s
 from graphmill.slurm.hostlist import expand_hostlist
 from graphmill.spec.job.command import Command
@@ -125,7 +126,11 @@ class Driver:
         return [RunFolder(folder.path.resolve()) for folder in found]
 
     def train(self, folder: RunFolder) -> Decision:
-        """One attempt of one run, or of the job's command. Returns what follows, which has been started."""
+        """One attempt of one run, or of the job's command. Returns what follows, which has been started.
+
+        Whoever submitted the script has named the code that the run is of.
+        """
+        vouch_for(folder.code())
         if self.arguments.follow == "resubmit":
             why = why_leave(
                 folder, self.environ, max_attempts=self.arguments.max_attempts, retries=self.arguments.retries

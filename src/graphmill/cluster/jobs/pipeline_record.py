@@ -4,6 +4,7 @@ Of a submitted one, its jobs make the runs of the stages. Every choice but one w
 weights a stage begins with is known when the stages that they come from are done. One that runs here is only shown.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from graphmill.record.documents import read_document
 from graphmill.record.endings import ENDINGS
 from graphmill.record.find_weights import find_initial_weights, find_sources
 from graphmill.record.run_folder import PIPELINE_FILE, RunFolder
+from graphmill.runtime.trust import code_in, refuse_foreign_code, remember
 from graphmill.spec.job.resolve import Job
 from graphmill.spec.pipeline import Pipeline, StageSpec
 from graphmill.spec.plan import Plan
@@ -144,7 +146,10 @@ class PipelineFolder:
 
     def write(self, record: PipelineRecord) -> None:
         """Replace pipeline.json."""
-        write_text(self.record_path, record.model_dump_json(indent=2) + "\n")
+        text = record.model_dump_json(indent=2) + "\n"
+        refuse_foreign_code(json.loads(text))
+        write_text(self.record_path, text)
+        remember(code_in(json.loads(text)))
 
     def read_record(self) -> PipelineRecord:
         """What is to be run, whoever runs it; `UserError` if nothing is, or another version wrote it."""

@@ -6,6 +6,7 @@ requeued.
 """
 
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
@@ -25,12 +26,13 @@ from graphmill.cluster.jobs.pipeline_record import (
 from graphmill.cluster.jobs.script import render_script
 from graphmill.cluster.jobs.srun_step import Signals
 from graphmill.cluster.jobs.steps import JobHere, single_python
-from graphmill.cluster.jobs.submit import read_job
+from graphmill.cluster.jobs.submit import code_of_job, read_job
 from graphmill.cluster.launch.attempt import Decision
 from graphmill.cluster.launch.evaluation_sets import evaluate_on_all
 from graphmill.cluster.launch.pipeline import DONE, NEW, PlanOf, Stages, StageState, checked_plan
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.deadline import job_deadline
+from graphmill.runtime.trust import code_of_file, hand_on, remember, vouch_for
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +59,9 @@ class JobDriver(Protocol):
 def run_stages(driver: JobDriver, part: StagesHere) -> int:
     """Run the stages of this job, or as far as it gets. Returns the exit status of the job."""
     folder = PipelineFolder(part.folder)
+    code = code_of_file(folder.record_path)
+    vouch_for(code)  # by whoever submitted the script
+    hand_on(code, os.environ)
     submitted = folder.read()
     plan_of = plans_of(
         folder, submitted, lambda name, problem: _log.warning(f"{name} is damaged and passed over: {problem}")
@@ -181,6 +186,7 @@ class _StagesInJob:
         if not folder.script_path.exists() or read_job(folder).code != planned.job.code:
             write_text(folder.job_path, planned.job.model_dump_json(indent=2) + "\n")
             write_text(folder.script_path, render_script(planned.job))
+            remember(code_of_job(folder))
         return folder
 
     def _note_next(self, folder: RunFolder) -> None:

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
+from graphmill.base.reads import is_there, retried
 from graphmill.cluster.jobs.own_code import OwnCode
 from graphmill.cluster.jobs.sbatch import Submission, check_with_slurm, find_lost, note, submit_script
 from graphmill.cluster.jobs.script import render_script
@@ -23,6 +24,7 @@ from graphmill.record.checksums import renew_checksums
 from graphmill.record.documents import SubmittedJob, read_document
 from graphmill.record.run_folder import RunFolder, checked_run_id
 from graphmill.runtime.snapshot import write_snapshot
+from graphmill.runtime.trust import TRUST_VARIABLE, Code, remember, unnamed
 from graphmill.slurm.commands import (
     SlurmSilentError,
 )
@@ -220,6 +222,7 @@ def write_request(request: Request) -> None:
     write_text(request.folder.job_path, request.job.model_dump_json(indent=2) + "\n")
     write_text(request.folder.script_path, request.script)
     renew_checksums(request.folder, [request.folder.job_path.name, request.folder.script_path.name])
+    remember(code_of_job(request.folder))
 
 
 def write_code(request: Request) -> None:
@@ -265,6 +268,28 @@ def _job_to_wait_for(folder: RunFolder) -> SubmittedJob:
     return jobs[-1]
 
 
+def code_of_job(folder: RunFolder) -> list[Code]:
+    """What a job of this folder runs before, and beside, the run's own code: its script, and what that is made of.
+
+    Setup lines, a container and the interpreter are chosen in job.json, and a shell reads them.
+    """
+    paths = [path for path in (folder.script_path, folder.job_path) if is_there(path)]
+    return [Code.of(path.name, retried(path, Path.read_bytes).decode(errors="replace")) for path in paths]
+
+
+def refuse_foreign_job(folder: RunFolder) -> None:
+    """Raise a `UserError` if the job that would be submitted again is not one that this person has submitted here."""
+    foreign = unnamed(code_of_job(folder))
+    if foreign:
+        names = [code.target for code in foreign]
+        raise UserError(
+            f"{' and '.join(str(folder.path / name) for name in names)} was not submitted by you on this machine, or"
+            " was changed since: to submit it is to run what it says in a shell",
+            fix=f"read it; then {TRUST_VARIABLE}={','.join(names)} before the command, or submit anew from the"
+            " experiment: `graphmill submit EXPERIMENT`",
+        )
+
+
 def read_job(folder: RunFolder) -> Job:
     """The job that a run was submitted with."""
     fix = "name the experiment as well: `graphmill submit EXPERIMENT --resume --run-id ID`"
@@ -279,6 +304,7 @@ def request_of(folder: RunFolder, *, dependency: str = "", options: Sequence[str
     `options`: overrides of what Slurm is asked for, such as `slurm.mem=8G`, and of how many hosts and ranks continue;
     the rest of the job stays.
     """
+    refuse_foreign_job(folder)
     try:
         script = folder.script_path.read_text(encoding="utf-8")
     except OSError as error:

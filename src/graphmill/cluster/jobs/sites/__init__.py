@@ -3,13 +3,14 @@
 import os
 from pathlib import Path
 
+from graphmill.runtime.roots import config_folder
 from graphmill.spec.job.site import Site, load_site
 
 
 def site_folders() -> list[Path]:
     """Where profiles are looked for: the user's own first, then those packaged here."""
-    config = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    return [Path(config) / "graphmill" / "sites", Path(__file__).parent]
+    config = config_folder(os.environ)
+    return [*([] if config is None else [config / "sites"]), Path(__file__).parent]
 
 
 def find_site(source: str) -> Site:

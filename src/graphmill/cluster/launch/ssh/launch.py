@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import secrets
 import sys
 import time
@@ -31,6 +32,7 @@ from graphmill.cluster.launch.ssh.wire import CANNOT_LISTEN, Check, Checked, Sta
 from graphmill.record.attempts import Begun, attempt
 from graphmill.record.run_folder import RunFolder
 from graphmill.runtime.secret import new_token
+from graphmill.runtime.trust import TRUST_VARIABLE
 from graphmill.spec.plan import MachineInfo, Plan
 from graphmill.spec.roles import RolesSpec, Seat
 from graphmill.spec.world import World
@@ -287,6 +289,7 @@ def _starts(launch: Launch, ready: _Ready, begun: Begun) -> list["asyncio.Future
                     port=port,
                     interface=ready.checked[index].interface,
                     token=token,
+                    trusted=os.environ.get(TRUST_VARIABLE, ""),
                     command=launch.command,
                 ),
                 Started,

@@ -54,6 +54,7 @@ from graphmill.record.staged import copies_here
 from graphmill.runtime.code import code_checksum
 from graphmill.runtime.machine import machine_info
 from graphmill.runtime.network import interface_towards
+from graphmill.runtime.trust import TRUST_VARIABLE
 
 LOST: Final = 1  # exit status of an agent whose launcher is gone
 _TICK_S: Final = 0.1
@@ -202,7 +203,7 @@ class Agent:
         folder = RunFolder.open(Path(request.run))
         command = [*(request.command or WORKER), request.run, *(["--resume"] if request.resume else [])]
         shared = shared_environment(
-            {**os.environ, "PYTHONUNBUFFERED": "1"},
+            {**os.environ, "PYTHONUNBUFFERED": "1", TRUST_VARIABLE: request.trusted},
             processes=request.num_processes,
             processes_here=len(request.processes),
             threads=request.threads,

@@ -53,6 +53,7 @@ class Start(Spec):
     port: int
     interface: str
     token: str = Field(description="of the attempt: what its ranks know, and strangers do not")
+    trusted: str = Field("", description="the code that the person named, as the environment of a process says it")
     command: tuple[str, ...] = Field((), description="in place of the worker, for tests")
 
 

@@ -1,0 +1,132 @@
+"""What a target is, is looked at before it is called: nothing that starts processes or loads code can stand for one."""
+
+import functools
+import sys
+from types import ModuleType
+
+import pytest
+import torch
+from torch import nn
+
+from graphmill.base.errors import UserError
+from graphmill.spec.experiment import CustomModelSpec
+from graphmill.spec.kinds import find_kind
+from graphmill.tasks.custom_code import find_function
+from graphmill.tasks.custom_model import construct
+
+ENTRY = {"entrypoint": "/bin/sh", "args": ["-c", "id"], "env": {}, "local_rank_id": 0}
+NEVER = [
+    "torch.hub.load",
+    "os.system",
+    "subprocess.run",
+    "subprocess.Popen",
+    "importlib.import_module",
+    "builtins.eval",
+    "torch.load",
+    "torch.jit.load",
+    "torch.utils.cpp_extension.load",
+    "torch.distributed.elastic.multiprocessing.subprocess_handler.SubprocessHandler",
+    "torch.distributed.launcher.api.elastic_launch",
+    "torch.multiprocessing.spawn",
+    "torch.nn.functional.handle_torch_function",
+    "torch.nn.modules.module.Any",
+    "psutil.Popen",
+    "numpy.testing.run_module_suite",
+]
+
+
+@pytest.fixture
+def mine(monkeypatch):
+    """A module of the user's, with what was imported into it."""
+    module = ModuleType("mine")
+
+    class Net(nn.Module):
+        def __init__(self, in_channels, out_channels):
+            super().__init__()
+            self.called = True
+
+    class Handler:
+        def __init__(self, **options):
+            raise AssertionError("it was called")
+
+    def make(in_channels, out_channels):
+        return nn.Linear(in_channels, out_channels)
+
+    def loss(outputs, truths):
+        return (outputs - truths).abs()
+
+    class Loss:
+        def __call__(self, outputs, truths):
+            return loss(outputs, truths)
+
+    for each in (Net, Handler, make, loss, Loss):
+        each.__module__ = "mine"
+        setattr(module, each.__name__, each)
+    import subprocess
+
+    module.run, module.Popen = subprocess.run, subprocess.Popen
+    module.disguised = functools.partial(subprocess.run, ["true"])
+    module.half = functools.partial(loss, truths=0)
+    module.made = nn.L1Loss(reduction="none")
+    monkeypatch.setitem(sys.modules, "mine", module)
+    return module
+
+
+def model(target: str, options=None):
+    spec = CustomModelSpec(kind="custom", target=target, options=options or {})
+    return construct(spec, {"in_channels": 2, "out_channels": 3})
+
+
+@pytest.mark.parametrize("target", [*NEVER, "mine.run", "mine.Popen", "mine.disguised", "mine.Handler", "mine.half"])
+def test_it_is_no_model_and_not_called(mine, target):
+    with pytest.raises(UserError, match=r"names a part of|makes no module|cannot be imported|has no"):
+        model(target, ENTRY)
+
+
+@pytest.mark.parametrize("target", [*NEVER, "mine.run", "mine.Popen", "mine.disguised", "mine.Handler"])
+def test_it_is_no_loss_and_not_called(mine, target):
+    with pytest.raises(UserError, match=r"names a part of|cannot be called|cannot be imported|has no"):
+        find_function("train.loss", target, ENTRY, fix="another")
+
+
+def test_classes_of_modules_and_functions_that_make_one_are_models(mine):
+    assert model("mine.Net").called
+    assert isinstance(model("mine.make"), nn.Linear)
+    with pytest.raises(UserError, match="in_features"):
+        model("torch.nn.Linear")
+
+
+@pytest.mark.parametrize(
+    ("target", "options"),
+    [
+        ("mine.loss", {}),
+        ("mine.Loss", {}),
+        ("mine.half", {}),
+        ("mine.made", {}),
+        ("torch.nn.L1Loss", {"reduction": "none"}),
+        ("torch.nn.functional.l1_loss", {"reduction": "none"}),
+        ("torch.nn.functional.cosine_similarity", {}),
+    ],
+)
+def test_functions_and_classes_of_callables_are_losses(mine, target, options):
+    assert callable(find_function("train.loss", target, options, fix=""))
+
+
+def test_a_function_that_torch_compiled_is_a_loss(mine):
+    mine.compiled = torch.jit.script(torch.nn.functional.relu)
+    assert callable(find_function("train.loss", "mine.compiled", {}, fix=""))
+
+
+@pytest.mark.parametrize(
+    "take",
+    [lambda: model("in_the_run.Model"), lambda: find_kind("in_the_run:KIND")],
+    ids=["model", "task"],
+)
+def test_code_in_a_run_folder_is_not_imported(new_run, monkeypatch, tmp_path, take):
+    folder, _ = new_run()
+    marker = tmp_path / "executed"
+    (folder.path / "in_the_run.py").write_text(f"open({str(marker)!r}, 'w')\nclass Model: pass\n")
+    monkeypatch.syspath_prepend(folder.path)
+    with pytest.raises(UserError, match="inside the run folder"):
+        take()
+    assert not marker.exists()
