@@ -6,8 +6,10 @@ import subprocess
 import sys
 
 import pytest
+from pydantic import BaseModel, ConfigDict
 
 from graphmill.base.errors import UserError
+from graphmill.record.documents import read_document
 from graphmill.runtime import trust
 from graphmill.runtime.trust import Code, code_in, hand_on, is_named, note_read, refuse_foreign, remember, vouch_for
 
@@ -16,6 +18,10 @@ PLAN = {
     "task": {"kind": "node_classification", "model": {"kind": "custom", **MODEL}, "loss": LOSS},
     "measures": {"own": {"target": "c.measure", "options": {}}},
 }
+
+
+class Anything(BaseModel):
+    model_config = ConfigDict(extra="allow")
 
 
 @pytest.fixture(autouse=True)
@@ -120,3 +126,16 @@ def test_what_is_handed_on_is_named_there_and_fits_into_a_variable():
     for number in range(5000):
         hand_on([Code.of("package.of.mine.module.Model", {"width": number})], environ)
     assert len(environ[trust.TRUST_VARIABLE]) < 128 * 1024
+
+
+@pytest.mark.parametrize("place", ["beside", "in the options"])
+def test_what_one_reader_of_json_takes_and_another_does_not_is_seen_all_the_same(tmp_path, place):
+    huge = {"huge": 0} if place == "beside" else {"task": {"model": {"target": "a.Model", "options": {"huge": 0}}}}
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps({**PLAN, **huge}).replace('"huge": 0', f'"huge": {"9" * 5000}'))
+    try:
+        read_document(path, Anything, "remove it")
+    except UserError:
+        return  # nobody is given a plan
+    with pytest.raises(UserError, match=r"a\.Model"):
+        refuse_foreign("a.Model", MODEL["options"])

@@ -1,11 +1,11 @@
 """What a run folder keeps as JSON of its starts, its jobs and its end, and how such a document is read."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import from_json
 
 from graphmill.base.errors import UserError
 from graphmill.base.foreign import quoted
@@ -107,10 +107,9 @@ def read_document(path: Path, model: type[M], fix: str, upgrade: Callable[[bytes
     named it (`runtime.trust`).
     """
     try:
-        content = retried(path, Path.read_bytes)
-        with suppress(ValueError):  # refused below, by the model
-            note_read(path, json.loads(content))
-        return model.model_validate_json(upgrade(content))
+        content = upgrade(retried(path, Path.read_bytes))
+        note_read(path, _parsed(content))
+        return model.model_validate_json(content)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}", fix=fix) from None
     except ValidationError as error:
@@ -119,3 +118,11 @@ def read_document(path: Path, model: type[M], fix: str, upgrade: Callable[[bytes
         raise UserError(
             f"{path} is damaged: {quoted((where + ': ' if where else '') + first['msg'])}", fix=fix
         ) from None
+
+
+def _parsed(content: bytes) -> object:
+    """What the model will read, by the parser that it reads with; None: that will say what is wrong."""
+    try:
+        return from_json(content)
+    except ValueError:
+        return None

@@ -66,7 +66,7 @@ class RunFolder(RunPaths):
             write_json(folder.memory_budget_path, plan.memory_budget.model_dump(mode="json"))
         text = plan_text(plan)
         write_text(folder.plan_path, text)
-        remember(code_in(json.loads(text)))  # who begins a run of it has named it
+        remember(code_in(parse_json(text)))  # who begins a run of it has named it
         return folder
 
     @classmethod
@@ -281,7 +281,7 @@ def plan_text(plan: Plan) -> str:
     whoever reads them may run it.
     """
     text = plan.model_dump_json(indent=2) + "\n"
-    refuse_foreign_code(json.loads(text))
+    refuse_foreign_code(parse_json(text))
     return text
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from graphmill.base.errors import UserError
-from graphmill.base.reads import retried
+from graphmill.base.json_text import parse_json
+from graphmill.base.retries import retried
 from graphmill.runtime.roots import config_folder
 
 _log = logging.getLogger(__name__)
@@ -37,7 +38,10 @@ class Code:
     @classmethod
     def of(cls, target: str, options: object) -> "Code":
         """With the options as they are."""
-        text = options if isinstance(options, str) else json.dumps(options, sort_keys=True, default=repr)
+        try:
+            text = options if isinstance(options, str) else json.dumps(options, sort_keys=True, default=repr)
+        except (ValueError, TypeError, RecursionError):  # as of a number of 5,000 digits: what no one can have named
+            text = os.urandom(_DIGITS).hex()
         return cls(target, hashlib.sha256(text.encode()).hexdigest()[:_DIGITS])
 
     def __str__(self) -> str:
@@ -51,31 +55,33 @@ _foreign: dict[Code, UserError] = {}  # read from a folder, and named by nobody 
 
 def code_in(document: object) -> list[Code]:
     """All code that a plan, an experiment, or another document of JSON names, at any depth."""
-    return list(dict.fromkeys(_code_in(document)))
+    found: list[Code] = []
+    todo = [document]  # no recursion: what was handed over may be nested as deep as its maker liked
+    while todo:
+        each = todo.pop()
+        if isinstance(each, Mapping):
+            found += _named_by(each)
+            todo += reversed(list(each.values()))
+        elif isinstance(each, list | tuple):
+            todo += reversed(each)
+    return list(dict.fromkeys(found))
+
+
+def _named_by(section: Mapping[str, Any]) -> Iterator[Code]:
+    task, target = section.get("task"), section.get("target")
+    kind = task.get("kind") if isinstance(task, Mapping) else task
+    if isinstance(kind, str) and ":" in kind:
+        yield Code.of(kind, {})
+    if isinstance(target, str):
+        yield Code.of(target, section.get("options") or {})
 
 
 def code_of_file(path: Path) -> list[Code]:
     """What a file of JSON names, without importing anything; nothing of one that cannot be read."""
     try:
-        return code_in(json.loads(retried(path, Path.read_bytes)))
+        return code_in(parse_json(retried(path, Path.read_bytes)))
     except (OSError, ValueError):  # said where it is read for what it is
         return []
-
-
-def _code_in(document: object) -> Iterator[Code]:
-    if isinstance(document, list | tuple):
-        for each in document:
-            yield from _code_in(each)
-    if not isinstance(document, Mapping):
-        return
-    task, target = document.get("task"), document.get("target")
-    kind = task.get("kind") if isinstance(task, Mapping) else task
-    if isinstance(kind, str) and ":" in kind:
-        yield Code.of(kind, {})
-    if isinstance(target, str):
-        yield Code.of(target, document.get("options") or {})
-    for each in document.values():
-        yield from _code_in(each)
 
 
 def vouch_for(codes: Iterable[Code]) -> None:
@@ -183,7 +189,7 @@ def _listed() -> set[Code]:
 
 def _parsed(line: str) -> Code | None:
     try:
-        found = json.loads(line)
+        found = parse_json(line)
         return Code(found["target"], found["options"])
     except (ValueError, KeyError, TypeError):  # torn: what it named is asked for again
         return None

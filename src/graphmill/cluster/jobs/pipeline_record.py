@@ -4,7 +4,6 @@ Of a submitted one, its jobs make the runs of the stages. Every choice but one w
 weights a stage begins with is known when the stages that they come from are done. One that runs here is only shown.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from pydantic import ConfigDict, Field
 from graphmill.base import exits
 from graphmill.base.errors import AbsentDataError
 from graphmill.base.files import write_text
+from graphmill.base.json_text import parse_json
 from graphmill.cluster.launch.pipeline import STOPS, PlanOf, Stages, StageState
 from graphmill.config.frozen import Spec
 from graphmill.record.documents import read_document
@@ -147,9 +147,9 @@ class PipelineFolder:
     def write(self, record: PipelineRecord) -> None:
         """Replace pipeline.json."""
         text = record.model_dump_json(indent=2) + "\n"
-        refuse_foreign_code(json.loads(text))
+        refuse_foreign_code(parse_json(text))
         write_text(self.record_path, text)
-        remember(code_in(json.loads(text)))
+        remember(code_in(parse_json(text)))
 
     def read_record(self) -> PipelineRecord:
         """What is to be run, whoever runs it; `UserError` if nothing is, or another version wrote it."""

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from graphmill.base.errors import UserError
 from graphmill.base.files import write_text
-from graphmill.base.reads import is_there, retried
+from graphmill.base.retries import is_there, retried
 from graphmill.cluster.jobs.own_code import OwnCode
 from graphmill.cluster.jobs.sbatch import Submission, check_with_slurm, find_lost, note, submit_script
 from graphmill.cluster.jobs.script import render_script
