@@ -86,16 +86,16 @@ def test_a_stop_is_heard_before_the_first_step(slurm, root, when):
     assert is_unharmed(life, root)
 
 
-def stop(life: Life) -> None:
-    done = graphmill("stop", life.folder.path)
-    assert done.returncode == 0, done.stderr
+def requeue(life: Life) -> None:
+    life.slurm.wait_until(lambda: life.slurm.state(life.job) != "PENDING", "the job to start", LONG_S)
+    life.slurm.call("scontrol", "requeue", life.job)
 
 
-STRIKES: dict[str, Callable[[Life], None]] = {
-    "stop": stop,
-    "scancel": lambda life: life.slurm.call("scancel", life.job) and None,
+STRIKES: dict[str, Callable[[Life], object]] = {
+    "stop": lambda life: graphmill("stop", life.folder.path),
+    "scancel": lambda life: life.slurm.call("scancel", life.job),
     "preempt": lambda life: life.slurm.take_all_hosts(),
-    "requeue": lambda life: life.slurm.call("scontrol", "requeue", life.job) and None,
+    "requeue": requeue,
 }
 
 
@@ -111,7 +111,7 @@ def test_struck_at_a_random_moment_before_the_first_step(slurm, root, preempt, r
     unhurt.wait_done()
     for trial in range(trials):
         moment_s = dice.uniform(0, until_steps_s)
-        by = dice.choice(["requeue", "resubmit"])
+        by = dice.choice(["requeue"] if strike == "requeue" else ["requeue", "resubmit"])  # else Slurm refuses it
         said = f"trial {trial}: {strike}, {by}, {moment_s:.2f} s after submission of {until_steps_s:.2f}"
         settings = ("slurm.slurm_partition=preempt", f"slurm.on_time_limit={by}")
         life = begin(slurm, root, f"{strike}-{trial}", *settings)
@@ -121,6 +121,9 @@ def test_struck_at_a_random_moment_before_the_first_step(slurm, root, preempt, r
             if strike in ("stop", "scancel"):
                 assert has_ended(life)
                 outcome = life.folder.read_outcome()
+                if outcome is not None and outcome.status == "done":  # this one was quicker than the one measured
+                    print(said, "struck after the end", flush=True)
+                    continue
                 assert outcome is None or outcome.status == "stopped", outcome
                 life.resume()
             life.wait_done()
