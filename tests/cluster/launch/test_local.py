@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 from waiting import HANG_S, is_alive, wait_until
 
-from graphmill.cluster.launch.local import run_ranks
+from graphmill.cluster.launch.local import run_ranks, shared_environment
 from graphmill.record.run_folder import plan_text
+from graphmill.spec.experiment import CustomModelSpec
 from graphmill.spec.roles import RolesSpec
 
 LAUNCH = """
 import sys
 from pathlib import Path
 from graphmill.base.messages import show_messages
-from graphmill.cluster.launch.local import run_ranks
+from graphmill.cluster.launch.local import run_ranks, shared_environment
 from graphmill.record.run_folder import RunFolder
 show_messages()
 folder = RunFolder.open(Path(sys.argv[1]))
@@ -65,6 +66,34 @@ def test_ranks_get_torchruns_variables_and_a_port_that_rank_0_can_listen_on(new_
     ]  # fmt: skip
     tokens = {(folder.path / f"token_{rank}").read_text() for rank in range(2)}
     assert [len(token) for token in tokens] == [32], "of this attempt, and the same for both"
+
+
+SHARED = {"processes": 1, "address": "", "port": 1, "interface": "lo", "token": "t"}
+CORES = len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(
+    ("environ", "ranks", "with_torch", "waits"),
+    [
+        ({}, 1, False, {"OMP_WAIT_POLICY": "PASSIVE"}),
+        ({}, 1, True, {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "100000", "KMP_BLOCKTIME": "1"}),
+        ({}, 2, True, {"OMP_WAIT_POLICY": "PASSIVE"}),
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, 1, True, {"OMP_WAIT_POLICY": "ACTIVE"}),
+        ({"GOMP_SPINCOUNT": "7"}, 1, False, {"GOMP_SPINCOUNT": "7"}),
+    ],
+)
+def test_threads_spin_where_torchs_small_operators_follow_each_other_and_cores_are_not_shared(
+    environ, ranks, with_torch, waits
+):
+    asked = {**SHARED, "processes_here": ranks, "threads": CORES, "computes_with_torch": with_torch}
+    found = shared_environment(environ, **asked)
+    assert {name: value for name, value in found.items() if name.startswith(("OMP_W", "GOMP", "KMP"))} == waits
+
+
+def test_plans_say_whether_they_compute_with_torch(make_plan):
+    assert not make_plan().task.computes_with_torch
+    custom = make_plan().task.model_copy(update={"model": CustomModelSpec(kind="custom", target="torch.nn.Identity")})
+    assert custom.computes_with_torch
 
 
 def test_output_of_rank_0_is_shown_and_all_is_logged(new_run, stand_in, capfd):

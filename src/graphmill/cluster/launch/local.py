@@ -29,6 +29,8 @@ WORKER: Final = tuple(python_m("graphmill.train.worker"))
 GRACE_S: Final = 5.0  # for the others, once a rank has failed
 _TICK_S: Final = 0.1
 _HOLD_S: Final = 2.0
+_OF_OPENMP: Final = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
+_SPINS: Final = "100000"  # of GNU's runtime, about a millisecond; Intel's counts in those
 _SHOW_CURSOR: Final = "\x1b[?25h"
 
 
@@ -59,6 +61,7 @@ def run_ranks(
             port=port,
             interface="lo",
             token=new_token(),
+            computes_with_torch=folder.read_plan().task.computes_with_torch,
         )
         ranks = _start(folder, world, arguments, shared)
         try:
@@ -151,23 +154,40 @@ def shared_environment(
     port: int,
     interface: str,
     token: str,
+    computes_with_torch: bool,
 ) -> dict[str, str]:
     """What all ranks of one host share; the names are torchrun's. Rank 0 listens at `address`:`port`.
 
-    `token`: of the attempt, the same on all hosts (`Secret`).
+    `token`: of the attempt, the same on all hosts (`Secret`). `computes_with_torch`: `TaskPlan.computes_with_torch`.
     """
     return {
+        **_how_threads_wait(environ, shares_cores=processes_here * threads > _cores(), torch=computes_with_torch),
         **environ,
         "WORLD_SIZE": str(processes),
         "LOCAL_WORLD_SIZE": str(processes_here),
         "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
         "OMP_NUM_THREADS": str(threads),
-        # A thread that waits by spinning takes the core from the thread it waits for, if cores are shared.
-        "OMP_WAIT_POLICY": environ.get("OMP_WAIT_POLICY", "PASSIVE"),
         "GLOO_SOCKET_IFNAME": interface,
         TOKEN: token,
     }
+
+
+def _how_threads_wait(environ: Mapping[str, str], *, shares_cores: bool, torch: bool) -> dict[str, str]:
+    """Whether OpenMP's threads, which torch's operators have, spin for a while when they wait, or sleep at once.
+
+    A thread that spins takes the core from the thread it waits for, if cores are shared: by ranks, or with the native
+    core's own threads. Where torch's small operators follow each other, a thread that sleeps is woken for each of them,
+    and an epoch takes twice as long (benchmarks/plain_epoch.py). What a user has set stays.
+    """
+    if any(name in environ for name in _OF_OPENMP):
+        return {}
+    passive = {"OMP_WAIT_POLICY": "PASSIVE"}
+    return passive if shares_cores or not torch else passive | {"GOMP_SPINCOUNT": _SPINS, "KMP_BLOCKTIME": "1"}
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 def _start(folder: RunFolder, world: World, command: Sequence[str], environ: Mapping[str, str]) -> list[RankProcess]:

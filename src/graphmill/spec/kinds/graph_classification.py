@@ -120,6 +120,11 @@ class GraphClassificationPlan(TaskPlan):
     loss: ClassifierLossSpec = CrossEntropySpec()
 
     @property
+    def computes_with_torch(self) -> bool:
+        """Whether a step is small operators of torch's: GIN's layers are, beside its sums over neighbours."""
+        return isinstance(self.model, GinSpec | CustomModelSpec)
+
+    @property
     def unused(self) -> str:
         """What the data hold and the model does not read, in words; "": nothing."""
         if not self.dataset.num_edge_features or not isinstance(self.model, GinSpec):

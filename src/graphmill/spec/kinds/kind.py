@@ -11,7 +11,7 @@ from graphmill.config.frozen import Spec
 from graphmill.spec.batch import BatchBudget
 from graphmill.spec.calendar import Batches, EqualBatches
 from graphmill.spec.columns import Baseline, Column, Layout, Measure, columns_for
-from graphmill.spec.experiment import Experiment
+from graphmill.spec.experiment import CustomModelSpec, Experiment
 from graphmill.spec.partition import InParts
 
 
@@ -65,6 +65,11 @@ class TaskPlan(Spec):
     def in_parts(self) -> InParts | None:
         """How its data are divided among hosts; None: every rank reads all of them."""
         return None
+
+    @property
+    def computes_with_torch(self) -> bool:
+        """Whether a step is small operators of torch's, one after the other: a model by dotted path, mostly."""
+        return isinstance(getattr(self, "model", None), CustomModelSpec)
 
     @property
     def tied_to_ranks(self) -> str:

@@ -211,6 +211,7 @@ class Agent:
             port=request.port,
             interface=request.interface,
             token=request.token,
+            computes_with_torch=folder.read_plan().task.computes_with_torch,
         )
         shared["NCCL_SOCKET_IFNAME"] = request.interface
         for local, (number, stem) in enumerate(zip(request.processes, request.stems, strict=True)):
