@@ -34,8 +34,9 @@ def verify(
 ) -> None:
     """Check that runs are whole and true to their plan.
 
-    Files, job, metrics, ranks, data, checkpoints: one line per check. Exit status 1 if one fails. What every rank
-    wrote on its own is compared, and each seals its files when it is done: that finds accidents, not forgers.
+    Files, job, metrics, ranks, data, checkpoints: one line per check. Exit status 1 if one fails; 75 if none does, but
+    a run is not finished: it runs, or --resume continues it. What every rank wrote on its own is compared, and each
+    seals its files when it is done: that finds accidents, not forgers.
 
     \b
     Example:
@@ -46,14 +47,23 @@ def verify(
     from graphmill.verify.run import verify_run
 
     results = [(folder, verify_run(folder)) for folder in _meant(run, logs_root)]
-    is_true = all(check.result != "fail" for _, checks in results for check in checks)
+    found = {check.result for _, checks in results for check in checks}
+    is_true, is_finished = "fail" not in found, "unfinished" not in found
     if json:
-        print_json({"ok": is_true, "runs": [{"run": folder.path, "checks": checks} for folder, checks in results]})
+        print_json(
+            {
+                "ok": is_true and is_finished,
+                "finished": is_finished,
+                "runs": [{"run": folder.path, "checks": checks} for folder, checks in results],
+            }
+        )
     else:
         for folder, checks in results:
             _print(folder, checks)
     if not is_true:
         raise typer.Exit(exits.ANSWER_IS_NO)
+    if not is_finished:
+        raise typer.Exit(exits.OUT_OF_TIME)
 
 
 def _meant(text: str | None, logs_root: Path) -> list["RunFolder"]:
@@ -100,5 +110,8 @@ def _print(folder: "RunFolder", checks: list["Check"]) -> None:
     warned = f", {counts['warn']} warnings" if counts["warn"] else ""
     if counts["fail"]:
         print_line(f"{counts['fail']} of {len(checks)} checks failed{warned}")
+    elif counts["unfinished"]:
+        waits = f"{counts['unfinished']} wait for its end"
+        print_line(f"not finished: true to its plan so far, {counts['ok']} checks passed, {waits}{warned}")
     else:
         print_line(f"true to its plan: {counts['ok']} checks passed{warned}")

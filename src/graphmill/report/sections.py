@@ -28,7 +28,7 @@ from graphmill.verify.check import Check
 from graphmill.verify.run import verify_run
 
 _NOTHING: Final = 0.0005  # a share that would be shown as 0.0 %
-_TONES: Final[Mapping[str, Tone]] = {"ok": "good", "warn": "unsure", "fail": "bad"}
+_TONES: Final[Mapping[str, Tone]] = {"ok": "good", "warn": "unsure", "unfinished": "unsure", "fail": "bad"}
 
 
 def told(build: Callable[[], Sequence[Block]]) -> tuple[Block, ...]:
@@ -56,6 +56,8 @@ def verified_sections(folder: RunFolder) -> tuple[Section, Section]:
     checks = verify_run(folder)
     counts = Counter(check.result for check in checks)
     summary = Remark(f"True to its plan: {counts['ok']} checks passed.", "good")
+    if counts["unfinished"]:
+        summary = Remark(f"Not finished. True to its plan so far: {counts['ok']} checks passed.", "unsure")
     if counts["fail"]:
         summary = Remark(f"{counts['fail']} of {len(checks)} checks failed.", "bad")
     rest = [check for check in checks if check.result != "ok"]
@@ -68,6 +70,8 @@ def verified(folder: RunFolder) -> Shown:
     counts = Counter(check.result for check in verify_run(folder))
     if counts["fail"]:
         return Shown(f"{counts['fail']} failed", tone="bad")
+    if counts["unfinished"]:
+        return Shown("not finished", tone="unsure")
     return Shown(f"{counts['ok']} ok" + (f", {counts['warn']} unknown" if counts["warn"] else ""), tone="good")
 
 

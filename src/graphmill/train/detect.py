@@ -27,7 +27,7 @@ from typing import IO, Any, cast
 import torch
 
 from graphmill.base import exits
-from graphmill.base.errors import UserError
+from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.messages import show_messages
 from graphmill.nn.weights import Weights
 from graphmill.record.run_folder import RunFolder
@@ -63,6 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         _log.error(f"{error}")
         return exits.BAD_REQUEST
+    except UnreadableError as error:
+        _log.error(f"{error}\n  → {error.fix}")
+        return exits.IO_ERROR
     except KeyboardInterrupt:
         return exits.INTERRUPTED
     except BrokenPipeError:  # whoever read the verdicts has seen enough

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from graphmill.base import exits
-from graphmill.base.errors import UserError
+from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.messages import show_messages
 from graphmill.nn.weights import Weights
 from graphmill.record.judged import lost_to
@@ -71,6 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         _log.error(f"{error}")
         return exits.BAD_REQUEST
+    except UnreadableError as error:
+        _log.error(f"{error}\n  → {error.fix}")
+        return exits.IO_ERROR
     sys.stdout.write(json.dumps(facts, indent=2) + "\n")
     return exits.DONE
 

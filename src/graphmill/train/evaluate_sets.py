@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from graphmill.base import exits
-from graphmill.base.errors import UserError
+from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.messages import show_messages
 from graphmill.nn.weights import Weights
 from graphmill.record.run_folder import RunFolder
@@ -50,6 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         _log.error(f"{error}")
         return exits.BAD_REQUEST
+    except UnreadableError as error:
+        _log.error(f"{error}\n  → {error.fix}")
+        return exits.IO_ERROR
     sys.stdout.write(json.dumps(found) + "\n")
     return exits.DONE
 

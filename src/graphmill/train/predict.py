@@ -18,7 +18,7 @@ import polars
 from numpy.typing import NDArray
 
 from graphmill.base import exits
-from graphmill.base.errors import UserError
+from graphmill.base.errors import UnreadableError, UserError
 from graphmill.base.files import replacing
 from graphmill.base.messages import show_messages
 from graphmill.graph.header import read_header
@@ -47,6 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         _log.error(f"{error}")
         return exits.BAD_REQUEST
+    except UnreadableError as error:
+        _log.error(f"{error}\n  → {error.fix}")
+        return exits.IO_ERROR
     except OSError as error:
         what = f"{options.output or options.attention} cannot be written: {error.strerror or error}"
         _log.error(f"{UserError(what, fix='name a place that you may write to, with free space on it')}")

@@ -12,12 +12,21 @@ _SHOWN = 3  # problems of one check; the others are counted
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the answer. `warn`: could not be checked here, or is worth knowing; the run may still be true."""
+    """One line of the answer. `warn`: could not be checked here, or is worth knowing; the run may still be true.
+
+    `unfinished`: what is missing is what a run that was stopped, or still runs, has not done yet.
+    """
 
     group: Group
     name: str
-    result: Literal["ok", "warn", "fail"]
+    result: Literal["ok", "warn", "unfinished", "fail"]
     detail: str
+
+
+class NotYet(str):
+    """A problem that a run has until it is done, and that says nothing against it before."""
+
+    __slots__ = ()
 
 
 def judged(group: Group, name: str, problems: Callable[[], Iterable[str]], good: str) -> Check:
@@ -33,7 +42,9 @@ def judged(group: Group, name: str, problems: Callable[[], Iterable[str]], good:
     if not found:
         return Check(group, name, "ok", good)
     more = f" (and {len(found) - _SHOWN} more)" if len(found) > _SHOWN else ""
-    return Check(group, name, "fail", "; ".join(found[:_SHOWN]) + more)
+    untrue = [problem for problem in found if not isinstance(problem, NotYet)]
+    shown = [*untrue, *(problem for problem in found if isinstance(problem, NotYet))]
+    return Check(group, name, "fail" if untrue else "unfinished", "; ".join(shown[:_SHOWN]) + more)
 
 
 def in_a_line(error: Exception) -> str:

@@ -13,7 +13,7 @@ from graphmill.record.run_folder import RunFolder
 from graphmill.record.weights import checkpoint_name
 from graphmill.spec.weights import Ancestor
 from graphmill.spec.world import ranks_at
-from graphmill.verify.check import Check, judged
+from graphmill.verify.check import Check, NotYet, judged
 from graphmill.verify.evidence import Evidence, Saved
 from graphmill.verify.files import left_where
 
@@ -45,7 +45,7 @@ def checks(evidence: Evidence) -> Iterator[Check]:
 
 def _whole(evidence: Evidence) -> Iterator[str]:
     if not evidence.saved:
-        yield "none is there"
+        yield evidence.unlisted or NotYet("none is there")
     for saved in evidence.saved:
         if saved.manifest is None:
             yield f"{saved.path.name}: {saved.problem}"
@@ -101,10 +101,11 @@ def _header_problem(path: Path) -> Iterator[str]:
 def _end(evidence: Evidence) -> Iterator[str]:
     last, plan = evidence.last_saved, evidence.plan
     if last is None:
-        yield "no checkpoint can be read"
+        yield "no checkpoint can be read" if evidence.saved or evidence.unlisted else NotYet("there is none")
         return
     if last.steps_done != plan.last_step:
-        yield f"the last checkpoint is that of step {last.steps_done}, but the plan ends at step {plan.last_step}"
+        ends = f"the last checkpoint is that of step {last.steps_done}, but the plan ends at step {plan.last_step}"
+        yield NotYet(ends) if last.steps_done < plan.last_step else ends
         return
     if any(position.steps_done != last.steps_done for position in last.positions):
         yield "its ranks were at different steps"

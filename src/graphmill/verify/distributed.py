@@ -11,7 +11,7 @@ from graphmill.record.events import Start
 from graphmill.spec.calendar import Calendar
 from graphmill.spec.plan import Plan
 from graphmill.spec.world import effect_of, in_words
-from graphmill.verify.check import Check, judged
+from graphmill.verify.check import Check, NotYet, judged
 from graphmill.verify.events import EventLog, read_sampler_logs
 from graphmill.verify.evidence import Evidence, took_part
 
@@ -68,7 +68,7 @@ def _samplers(evidence: Evidence) -> Iterator[str]:
         elif log.problem:
             yield log.problem
         elif log.finish is None:
-            yield f"sampler {number} did not finish: its last event is {log.last_kind}"
+            yield NotYet(f"sampler {number} did not finish: its last event is {log.last_kind}")
 
 
 def _its_own(log: EventLog) -> Iterator[str]:
@@ -86,7 +86,7 @@ def _one_rank(evidence: Evidence, log: EventLog) -> Iterator[str]:
     if not log.starts:
         yield f"rank {log.rank} was never heard from"
     elif log.finish is None:
-        yield f"rank {log.rank} did not finish: its last event is {log.last_kind}"
+        yield NotYet(f"rank {log.rank} did not finish: its last event is {log.last_kind}")
     elif log.finish.steps_done != evidence.plan.last_step:
         yield f"rank {log.rank} finished after {log.finish.steps_done} steps of {evidence.plan.last_step}"
     elif log.finish.status != "done":
@@ -136,7 +136,8 @@ def _replicas(evidence: Evidence) -> Iterator[str]:
         due = (steps for steps in calendar.round_ends() if took_part(log.rank, evidence.stretches, steps))
         missing = next((steps for steps in due if steps not in log.syncs), None)
         if missing is not None:
-            yield f"rank {log.rank} has no sync at step {missing}, where one was due"
+            lacking = f"rank {log.rank} has no sync at step {missing}, where one was due"
+            yield NotYet(lacking) if missing > max(log.syncs, default=0) else lacking
         extra = next((steps for steps in log.syncs if not _may_sync(plan, calendar, steps)), None)
         if extra is not None:
             yield f"rank {log.rank} has a sync at step {extra}, where none was due"

@@ -3,12 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.record.columns import current_names
 from graphmill.record.documents import Attempt, Outcome
+from graphmill.record.endings import ENDINGS
 from graphmill.record.evaluations import Evaluated, read_evaluations
-from graphmill.record.manifest import MANIFEST, Manifest, in_words
+from graphmill.record.manifest import MANIFEST, Manifest, checkpoint_folders, in_words
 from graphmill.record.metrics import format_cell, read_table
 from graphmill.record.provenance import Provenance
 from graphmill.record.run_folder import RunFolder
@@ -21,6 +23,8 @@ from graphmill.verify.events import EventLog, ranks_heard_from, read_event_log
 Cell = str | int | float | bool | None
 Row = Mapping[str, Cell]
 """A row of metrics.csv, by the names that columns have now."""
+NO_TABLE: Final = "metrics.csv is missing"
+NO_ROW: Final = "metrics.csv holds no epoch"
 _MAX_RANKS = 100_000  # a plan that was damaged may ask for any number
 
 
@@ -49,6 +53,15 @@ class Evidence:
     heard_from: list[int]  # ranks that have a file
     saved: list[Saved]  # oldest first
     stretches: tuple[Stretch, ...]  # which number of ranks did which steps, by rank 0
+    unlisted: str = ""  # why it is not known which checkpoints there are
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the run may still be continued: it runs, or was stopped, or killed, before its end."""
+        outcome = self.outcome
+        if outcome is None:  # it is written before any rank says that it is done
+            return not any(log.finish for log in self.logs)
+        return isinstance(outcome, Outcome) and ENDINGS[outcome.status].resumable
 
     @property
     def last_world(self) -> World:
@@ -103,6 +116,7 @@ def gather(folder: RunFolder, plan: Plan) -> Evidence:
     stretches = stretches_of(logs[0].worlds) if logs and logs[0].rank == 0 else ()
     for log in logs:
         _forget_steps_of_others(log, stretches)
+    saved, unlisted = _saved(folder)
     return Evidence(
         folder=folder,
         planned=plan,
@@ -114,8 +128,9 @@ def gather(folder: RunFolder, plan: Plan) -> Evidence:
         evaluations=_evaluations(folder),
         logs=logs,
         heard_from=heard_from,
-        saved=_saved(folder),
+        saved=saved,
         stretches=stretches,
+        unlisted=unlisted,
     )
 
 
@@ -159,13 +174,13 @@ def _attempts(folder: RunFolder) -> list[Attempt] | str:
 
 def _rows(folder: RunFolder, columns: Mapping[str, Column]) -> list[Row] | str:
     if not folder.metrics_path.exists():
-        return "metrics.csv is missing"
+        return NO_TABLE
     try:
         table = read_table(folder.metrics_path)
     except (UserError, UnreadableError, OSError) as error:
         return in_a_line(error)
     if not table.rows:
-        return "metrics.csv holds no epoch"
+        return NO_ROW
     header = current_names(table.header)
     missing = [name for name in columns if name not in header]
     if missing and header == table.header:  # a file of a version with other names has columns that are not there yet
@@ -202,9 +217,14 @@ def _cell(name: str, column: Column, text: str) -> Cell:
     return value
 
 
-def _saved(folder: RunFolder) -> list[Saved]:
+def _saved(folder: RunFolder) -> tuple[list[Saved], str]:
+    """The checkpoints; or why it is not known which there are."""
     found = []
-    for path in sorted(folder.checkpoints_dir.glob("step_*")):
+    try:
+        paths = checkpoint_folders(folder.checkpoints_dir)
+    except UnreadableError as error:
+        return [], f"{error}"
+    for path in paths:
         try:
             manifest = Manifest.read(path)
             found.append(Saved(path, manifest if manifest.positions else None, f"{MANIFEST} names no rank"))
@@ -213,4 +233,4 @@ def _saved(folder: RunFolder) -> list[Saved]:
             found.append(Saved(path, None, f"{MANIFEST} is missing" if missing else in_words(error)))
         except UnreadableError as error:
             found.append(Saved(path, None, str(error)))
-    return found
+    return found, ""

@@ -6,7 +6,7 @@ from graphmill.base.files import leftovers
 from graphmill.record.checksums import changed_files, checksums_path
 from graphmill.record.documents import Outcome, Pulled, read_document
 from graphmill.record.seal import broken_seals
-from graphmill.verify.check import Check, judged
+from graphmill.verify.check import Check, NotYet, judged
 from graphmill.verify.evidence import Evidence
 
 
@@ -55,7 +55,9 @@ def _missing(evidence: Evidence) -> Iterator[str]:
         first = next(rank for rank in range(last) if rank not in evidence.heard_from)
         absent.append(f"events/rank_{first}.jsonl" + (f" and {silent - 1} more" if silent > 1 else ""))
     if absent:
-        yield f"missing: {', '.join(absent)}"
+        missing = f"missing: {', '.join(absent)}"
+        may_follow = {folder.outcome_path.name, folder.metrics_path.name, folder.checkpoints_dir.name}
+        yield NotYet(missing) if set(absent) <= may_follow else missing
     extra = [rank for rank in evidence.heard_from if rank >= max(most, evidence.plan.ranks)]
     if extra:
         yield f"events of rank {extra[0]}, but {most} ranks were planned"
@@ -65,7 +67,7 @@ def _changed_files(evidence: Evidence) -> Iterator[str]:
     """Files that changed after a rank that is done took their checksums, and ranks that left none."""
     for log in evidence.at_the_end:
         if log.finish is None:
-            yield f"rank {log.rank} left no checksums of its files: it did not finish"
+            yield NotYet(f"rank {log.rank} left no checksums of its files: it did not finish")
             continue
         changed = broken_seals(evidence.folder, log.rank, log.finish.seal, log.before_finish)
         if changed:

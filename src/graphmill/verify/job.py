@@ -6,11 +6,11 @@ from graphmill.base.amounts import shown_clock
 from graphmill.base.errors import UnreadableError, UserError
 from graphmill.record.attempts import code_changes
 from graphmill.record.documents import Outcome
-from graphmill.record.endings import DONE
+from graphmill.record.endings import DONE, ENDINGS
 from graphmill.record.judged import can_be_best
 from graphmill.spec.early_stopping import Patience
 from graphmill.verify.accounting import Accounted, Accounts, accounts_of
-from graphmill.verify.check import Check, in_a_line, judged
+from graphmill.verify.check import Check, NotYet, in_a_line, judged
 from graphmill.verify.evidence import Evidence
 
 _WHY = {
@@ -50,13 +50,14 @@ def checks(evidence: Evidence) -> Iterator[Check]:
 def _outcome(evidence: Evidence) -> Iterator[str]:
     outcome, plan = evidence.outcome, evidence.plan
     if outcome is None:
-        yield "none: running, or killed before it could write an outcome; --resume continues it"
+        yield NotYet("none: running, or killed before it could write an outcome; --resume continues it")
         return
     if isinstance(outcome, str):
         yield outcome
         return
     if outcome.status != "done":
-        yield f"{outcome.status} after {outcome.epochs} epochs: {outcome.message or 'no reason'}"
+        ended = f"{outcome.status} after {outcome.epochs} epochs: {outcome.message or 'no reason'}"
+        yield NotYet(ended) if ENDINGS[outcome.status].resumable else ended
         return
     if outcome.exit_code != 0:
         yield f"done, but its exit code is {outcome.exit_code}"

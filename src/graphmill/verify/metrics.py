@@ -7,9 +7,9 @@ from graphmill.record.documents import Outcome
 from graphmill.record.evaluations import Evaluated
 from graphmill.record.judged import can_be_best, not_better_than_it_began
 from graphmill.spec.plan import Plan
-from graphmill.verify.check import Check, judged
+from graphmill.verify.check import Check, NotYet, judged
 from graphmill.verify.events import EventLog
-from graphmill.verify.evidence import Evidence, Row
+from graphmill.verify.evidence import NO_ROW, NO_TABLE, Evidence, Row
 from graphmill.verify.sums import problems_of_sums
 
 
@@ -17,7 +17,8 @@ def checks(evidence: Evidence) -> Iterator[Check]:
     """The table first: the others read it."""
     plan, rows = evidence.plan, evidence.rows
     if isinstance(rows, str):
-        yield Check("metrics", "table", "fail", rows)
+        is_early = rows in (NO_TABLE, NO_ROW)
+        yield Check("metrics", "table", "unfinished" if is_early else "fail", rows)
     else:
         subjects: list[tuple[str, Callable[[], Iterable[str]], str]] = [
             (
@@ -45,7 +46,8 @@ def checks(evidence: Evidence) -> Iterator[Check]:
 def _epochs(plan: Plan, rows: list[Row]) -> Iterator[str]:
     calendar = plan.calendar
     if len(rows) != calendar.num_epochs:
-        yield f"{len(rows)} rows, but {calendar.num_epochs} epochs were planned"
+        counted = f"{len(rows)} rows, but {calendar.num_epochs} epochs were planned"
+        yield NotYet(counted) if len(rows) < calendar.num_epochs else counted
     for number, row in enumerate(rows, start=1):
         if row["epoch"] != number:
             yield f"row {number} is that of epoch {row['epoch']}"
@@ -57,7 +59,8 @@ def _epochs(plan: Plan, rows: list[Row]) -> Iterator[str]:
         if row["epoch_steps"] != due:
             yield f"epoch {row['epoch']}: epoch_steps is {row['epoch_steps']}, but {due} were planned"
     if done != plan.last_step:
-        yield f"{done} steps of each rank, but {plan.last_step} were planned"
+        counted = f"{done} steps of each rank, but {plan.last_step} were planned"
+        yield NotYet(counted) if done < plan.last_step else counted
 
 
 def _seeds(plan: Plan, rows: list[Row]) -> Iterator[str]:
@@ -81,7 +84,7 @@ def _losses(evidence: Evidence, rows: list[Row]) -> Iterator[str]:
         if len(values) > 1 and len(set(values)) == 1:
             yield f"{name} is {values[0]} in all {len(values)} epochs: nothing was learnt"
     if rows[-1]["val_loss"] is None:
-        yield "the last epoch was not evaluated"
+        yield NotYet("the last epoch was not evaluated")
 
 
 def _agreement_in_words(evidence: Evidence) -> str:
@@ -187,12 +190,12 @@ def _scores(evidence: Evidence) -> Iterator[str]:
     """The best of the validation split and the scores of the test split, as the ranks recorded them."""
     outcome = evidence.outcome
     if not isinstance(outcome, Outcome):
-        yield "no outcome to compare with"
+        yield NotYet("no outcome to compare with")
         return
     test, best = outcome.test or {}, outcome.best or {}
     for log in evidence.throughout:
         if log.test is None:
-            yield f"rank {log.rank} has no evaluation of the test split"
+            yield NotYet(f"rank {log.rank} has no evaluation of the test split")
             continue
         for name, value in log.test.measures.items():
             if not _same(test.get(name), value):

@@ -1,8 +1,10 @@
 """All checks of one run, in the order in which a user would look."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from graphmill.base.errors import UnreadableError, UserError
+from graphmill.base.retries import is_there
 from graphmill.record.run_folder import RunFolder
 from graphmill.spec.plan import Plan
 from graphmill.spec.roles import fits
@@ -13,9 +15,9 @@ from graphmill.verify.evidence import Evidence, gather
 
 def verify_run(folder: RunFolder) -> list[Check]:
     """Every check of the run in `folder`. Nothing is raised for damage: it is a failed check that says what it is."""
-    if not folder.plan_path.is_file():
-        return [Check("files", "plan", "fail", "plan.json is missing, and nothing else records what was planned")]
     try:
+        if not is_there(folder.plan_path):
+            return [Check("files", "plan", "fail", "plan.json is missing, and nothing else records what was planned")]
         plan = folder.read_plan()
     except (UserError, UnreadableError) as error:
         return [Check("files", "plan", "fail", in_a_line(error))]
@@ -23,7 +25,7 @@ def verify_run(folder: RunFolder) -> list[Check]:
     if impossible.result == "fail":
         return [impossible]
     evidence = gather(folder, plan)
-    return [
+    found = [
         judged("files", "plan", lambda: _changed(evidence), "possible, and the one that the ranks read"),
         *files.checks(evidence),
         *job.checks(evidence),
@@ -33,6 +35,12 @@ def verify_run(folder: RunFolder) -> list[Check]:
         *data.checks(evidence),
         *checkpoints.checks(evidence),
     ]
+    return found if evidence.is_open else [_of_an_end(check) for check in found]
+
+
+def _of_an_end(check: Check) -> Check:
+    """What is missing of a run that says it is at its end will not follow."""
+    return replace(check, result="fail") if check.result == "unfinished" else check
 
 
 def _impossible(plan: Plan) -> Iterator[str]:
