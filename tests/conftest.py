@@ -32,6 +32,7 @@ pytest_plugins = (
     "other_release",
     "real_slurm",
     "slurm_stand_ins",
+    "second_user",
     "shared_out",
     "shared_data",
     "left_behind",

@@ -19,7 +19,7 @@ OPTIONS = (
     "-O", "train.num_neighbors=[3,3]", "-O", "model.hidden_channels=8", "-O", "train.checkpoint.every_steps=5",
     "-O", "train.device=cpu",
 )  # fmt: skip
-FILES = ("metrics.csv", "evaluations.csv", "/events", "checkpoints", "/.lock", "outcome.json", "attempts.jsonl")
+FILES = ("metrics.csv", "evaluations.csv", "RUN/events", "checkpoints", "/.lock", "outcome.json", "attempts.jsonl")
 OPERATIONS = ("open", "read", "write", "fsync", "truncate", "rename", "stat", "unlink", "mkdir", "list")
 ERRORS = ("EIO", "ESTALE", "ETIMEDOUT", "ENOTCONN", "EREMOTEIO")
 
@@ -70,7 +70,7 @@ def test_a_hiccup_ends_no_run_and_a_disk_that_is_gone_ends_none_for_good(run_fau
         {"operation": operation, "part": file, "error": error, "after": after, "times": times}
         for operation, file, error, after, times in (
             ("write", "metrics.csv", "ESTALE", 0, 1), ("write", "metrics.csv", "ESTALE", 2, FOR_EVER),
-            ("fsync", "metrics.csv", "EIO", 1, 1), ("write", "/events", "EIO", 5, 2),
+            ("fsync", "metrics.csv", "EIO", 1, 1), ("write", "RUN/events", "EIO", 5, 2),
             ("fsync", "checkpoints", "EIO", 4, 1), ("fsync", "checkpoints", "EIO", 4, FOR_EVER),
             ("rename", "checkpoints", "ESTALE", 3, 2), ("stat", "checkpoints", "EIO", 3, FOR_EVER),
         )

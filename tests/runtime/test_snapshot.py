@@ -8,8 +8,18 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from second_user import as_second_user
 
-from graphmill.runtime.snapshot import Snapshot, damage, digest_of, own_code, put_into, snapshot_in, write_snapshot
+from graphmill.runtime.snapshot import (
+    FOLDER,
+    Snapshot,
+    damage,
+    digest_of,
+    own_code,
+    put_into,
+    snapshot_in,
+    write_snapshot,
+)
 
 FILES = {
     "0/models/__init__.py": b"",
@@ -147,3 +157,12 @@ def _write(path: Path, text: str) -> None:
     if path.exists():
         path.chmod(0o644)
     path.write_text(text)
+
+
+def test_two_users_copy_their_code_into_one_logs_root(shared_place):
+    def copied(files: dict[str, bytes]) -> None:
+        write_snapshot(files, shared_place / FOLDER / digest_of(files))
+
+    copied({"0/mine.py": b"mine = 1\n"})
+    as_second_user(lambda: copied({"0/theirs.py": b"theirs = 1\n"}))
+    assert len(list((shared_place / FOLDER).iterdir())) == 2

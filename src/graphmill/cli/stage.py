@@ -33,7 +33,7 @@ def stage(
             "--to",
             metavar="FOLDER",
             show_default=False,
-            help="Where the copy is made; else $GRAPHMILL_STAGED_ROOT, $SLURM_TMPDIR/graphmill, $TMPDIR/graphmill.",
+            help="Where the copy is made; else $GRAPHMILL_STAGED_ROOT, or graphmill-UID in $SLURM_TMPDIR or $TMPDIR.",
         ),
     ] = None,
     via: Annotated[

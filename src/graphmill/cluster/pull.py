@@ -1,10 +1,13 @@
-"""Fetch runs from another machine: rsync over ssh. Nothing here is deleted, nothing half-written is fetched.
+"""Fetch runs from another machine: rsync over ssh. Nothing here is deleted but checkpoints that the run itself
+has pruned for newer ones, nothing half-written is fetched.
 
 What is there is listed first; what the list names is fetched. So a run that ends meanwhile comes with the outcome of
 the list's moment: an outcome is never here next to metrics that are older than it. How the jobs of runs that are done
 ended is asked of sacct there (`last_word.py`).
 """
 
+import errno
+import logging
 import os
 import re
 import shutil
@@ -15,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final, Literal
 
 from graphmill.base.errors import UnreadableError, UserError
-from graphmill.base.files import write_json
+from graphmill.base.files import put_folder, write_json
 from graphmill.cluster.last_word import fetch_last_word, has_last_word
 from graphmill.cluster.remote import Source, failure, need_rsync, ssh_command, ssh_for_rsync
 from graphmill.record.documents import Pulled
@@ -25,11 +28,16 @@ from graphmill.record.run_paths import COMMAND_FILE
 from graphmill.runtime.snapshot import FOLDER as CODE_FOLDER
 from graphmill.spec.dotted import PLAN_FILE
 
+_log = logging.getLogger(__name__)
+
 PARTIAL: Final = ".pull-partial"
 State = Literal["new", "changed", "unchanged"]
 _VANISHED: Final = 24  # of rsync: files that the list named are gone; they were replaced or removed meanwhile
+_PARTIAL_TRANSFER: Final = 23  # a folder that the list named is gone
+SIDE: Final = ".pull-checkpoints"
 _CHECKPOINTS: Final = "checkpoints"
 _MARKS: Final = (PLAN_FILE, COMMAND_FILE, "metrics.csv")
+_ERRNO: Final = re.compile(r": [A-Za-z/ ]+ \((\d+)\)$", re.M)  # "failed: No such file or directory (2)"
 _ESCAPED: Final = re.compile(r"\\#([0-7]{3})")
 # Written whole, or only ever appended to.
 _KNOWN: Final = (
@@ -115,10 +123,8 @@ class Pull:
         paths = [entry.path for files in changed.values() for entry in files]
         if paths and not dry_run:
             self.to.mkdir(parents=True, exist_ok=True)
-            seals = [path for path in paths if _name(path) == MANIFEST]  # they mark a checkpoint as whole: fetched last
-            self._copy([path for path in paths if _name(path) != MANIFEST])
-            self._copy(seals)
-            _refuse_torn(self.to, seals)
+            self._copy([path for path in paths if not _is_of_checkpoint(path)])
+            self._copy_checkpoints([path for path in paths if _is_of_checkpoint(path)], sealed)
         runs = sorted(run for run in by_run if run is not None)
         pulled = [_pulled(run, by_run[run], len(changed[run])) for run in runs]
         if not dry_run:
@@ -153,6 +159,22 @@ class Pull:
             inside.match(known) and len(inside.parts) == len(PurePosixPath(known).parts) for known in _KNOWN
         )
 
+    def _copy_checkpoints(self, paths: Sequence[str], listed: set[str]) -> None:
+        """Each to a side folder, and into its place once it is whole: a run that writes prunes some meanwhile.
+
+        What was pruned, or replaced, while it was fetched is left for the next time. Where newer ones came, those that
+        are not there any more (`listed` are) are removed here, too.
+        """
+        if not paths:
+            return
+        side = self.to / SIDE  # what a broken connection left there is continued
+        self._copy([path for path in paths if _name(path) != MANIFEST], into=side, may_vanish=True)
+        self._copy([path for path in paths if _name(path) == MANIFEST], into=side, may_vanish=True)
+        for folder in sorted({str(PurePosixPath(path).parent) for path in paths}):
+            if _put_if_whole(side / folder, self.to / folder):
+                _prune(self.to / folder, self.to, listed)
+        shutil.rmtree(side, ignore_errors=True)
+
     def _list(self) -> list[_Entry]:
         """Every file there that is not hidden, and of the copies of the user's code; whether it is new or changed."""
         options = ["--dry-run", "-ii", "--8-bit-output", "--out-format=%i %n"]
@@ -162,22 +184,26 @@ class Pull:
         out = self._rsync(options, [])
         return [entry for line in out.splitlines() if (entry := _entry(line)) is not None]
 
-    def _copy(self, paths: Iterable[str]) -> None:
+    def _copy(self, paths: Iterable[str], *, into: Path | None = None, may_vanish: bool = False) -> None:
         names = list(paths)
         if names:
             options = ["--from0", "--files-from=-", f"--partial-dir={PARTIAL}"]
-            self._rsync(options, names)
+            self._rsync(options, names, into=into, may_vanish=may_vanish)
 
-    def _rsync(self, options: Sequence[str], names: Sequence[str]) -> str:
+    def _rsync(
+        self, options: Sequence[str], names: Sequence[str], *, into: Path | None = None, may_vanish: bool = False
+    ) -> str:
+        """`may_vanish`: it may leave out files that are not there any more."""
         command = [
             *("rsync", "-rt", "--protect-args", "--no-motd", "-e", ssh_for_rsync(self.ssh_config)),
             *options,
-            *("--", self.source.rsync_name, f"{self.to}/"),
+            *("--", self.source.rsync_name, f"{into or self.to}/"),
         ]
         listed = "".join(f"{name}\0" for name in names).encode("utf-8", errors="surrogateescape")
         environ = {**os.environ, "LC_ALL": "C"}  # its messages are parsed below
         done = subprocess.run(command, input=listed, capture_output=True, env=environ, check=False)
-        if done.returncode not in (0, _VANISHED):
+        is_left_out = may_vanish and done.returncode == _PARTIAL_TRANSFER and _has_only_vanished(done.stderr)
+        if done.returncode not in (0, _VANISHED) and not is_left_out:
             raise failure(self.source, done.returncode, done.stderr.decode(errors="replace"), self.ssh_config)
         return done.stdout.decode("utf-8", errors="surrogateescape")
 
@@ -221,24 +247,44 @@ def _is_of_runs_in(folders: set[PurePosixPath], path: str) -> bool:
     return file.parent in folders and any(file.match(known) for known in _ABOVE)
 
 
-def _refuse_torn(to: Path, seals: Sequence[str]) -> None:
-    """Delete our copy of a checkpoint that was replaced while it was fetched, and raise `UserError`."""
-    torn = []
-    for seal in seals:
-        folder = (to / seal).parent
-        try:
-            problem = Manifest.read(folder).damage(folder)
-        except (OSError, ValueError) as error:
-            problem = str(error)
-        except UnreadableError as error:
-            raise UserError(str(error), fix="give the same command once more when the disk answers") from None
-        if problem is not None:
-            shutil.rmtree(folder)
-            torn.append(f"{folder.relative_to(to)}")
-    if torn:
-        raise UserError(
-            f"{', '.join(torn)} changed while it was fetched, and is left out", fix="give the same command once more"
-        )
+def _is_of_checkpoint(path: str) -> bool:
+    parts = PurePosixPath(path).parts
+    return len(parts) >= 3 and parts[-3] == _CHECKPOINTS and parts[-2].startswith("step_")
+
+
+def _has_only_vanished(said: bytes) -> bool:
+    """Whether rsync's errors are only of files that are gone, and its summary of them."""
+    codes = {int(code) for code in _ERRNO.findall(said.decode(errors="replace"))}
+    return errno.ENOENT in codes and codes <= {errno.ENOENT, errno.EPIPE}
+
+
+def _put_if_whole(fetched: Path, place: Path) -> bool:
+    """Let a checkpoint take its place if all that its manifest names is there, fetched now or before."""
+    if not fetched.is_dir():
+        return False
+    if place.is_dir():
+        for old in place.iterdir():
+            if not (fetched / old.name).exists():
+                shutil.copy2(old, fetched / old.name)
+    try:
+        problem = Manifest.read(fetched).damage(fetched)
+    except (OSError, ValueError) as error:
+        problem = str(error)
+    except UnreadableError as error:
+        raise UserError(str(error), fix="give the same command once more when the disk answers") from None
+    if problem is not None:
+        _log.warning(f"{place}: changed while it was fetched; give the same command again for it ({problem})")
+        return False
+    place.parent.mkdir(parents=True, exist_ok=True)
+    put_folder(fetched, place)
+    return True
+
+
+def _prune(newer: Path, to: Path, listed: set[str]) -> None:
+    """Remove checkpoints older than the one that came, which are not there any more, and what is left of such."""
+    for path in newer.parent.glob("step_*"):
+        if path.name < newer.name and path.relative_to(to).as_posix() not in listed:
+            shutil.rmtree(path)
 
 
 def _pulled(run: str, files: Sequence[_Entry], num_changed: int) -> PulledRun:

@@ -10,8 +10,10 @@ import hashlib
 import importlib.util
 import json
 import os
+import stat
 import sys
 from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path, PurePosixPath
@@ -74,12 +76,20 @@ def write_snapshot(files: Mapping[str, bytes], folder: Path) -> None:
     """
     if folder.is_dir() and damage(folder) is None:
         return
+    _make_shared(folder.parent)
     with replacing_folder(folder) as temporary:
         for name, content in {**files, _LIST: _list_text(files).encode()}.items():
             path = temporary / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
             path.chmod(0o444)
+
+
+def _make_shared(copies: Path) -> None:
+    """The folder of all copies: whoever may write to the logs root may add one to it."""
+    with suppress(FileExistsError):
+        copies.mkdir(parents=True)
+        copies.chmod(stat.S_IMODE(copies.parent.stat().st_mode))  # mkdir's has lost what the umask takes
 
 
 def damage(folder: Path) -> str | None:

@@ -230,6 +230,8 @@ def _saved(folder: RunFolder) -> tuple[list[Saved], str]:
             found.append(Saved(path, manifest if manifest.positions else None, f"{MANIFEST} names no rank"))
         except (OSError, ValueError) as error:
             missing = isinstance(error, FileNotFoundError)
+            if missing and folder.pulled_path.exists():  # what a copy has of one that was pruned meanwhile
+                continue
             found.append(Saved(path, None, f"{MANIFEST} is missing" if missing else in_words(error)))
         except UnreadableError as error:
             found.append(Saved(path, None, str(error)))

@@ -13,6 +13,7 @@ import pytest
 import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from second_user import UID, as_second_user
 from waiting import HANG_S
 
 from graphmill.base.errors import UserError
@@ -272,6 +273,28 @@ def test_threads_of_one_process_copy_once(dataset: Path, tmp_path: Path):
     with ThreadPoolExecutor(4) as pool:
         staged = list(pool.map(lambda _: stage(read_dataset(dataset), tmp_path / "fast"), range(4)))
     assert sorted(each.outcome for each in staged) == ["copied", "reused", "reused", "reused"]
+
+
+def test_two_users_stage_on_one_host(shared_place):
+    dataset = write_dataset(shared_place / "data" / "toy", {"x": b"abc"})
+    environ = {"TMPDIR": str(shared_place)}
+
+    def staged() -> None:
+        stage(read_dataset(dataset), staging.staged_root(None, environ))
+
+    staged()
+    as_second_user(staged)
+    roots = sorted(path for path in shared_place.iterdir() if path.name != "data")
+    assert [path.stat().st_uid for path in roots] == [0, UID]
+    assert [path.stat().st_mode & 0o777 for path in roots] == [0o700, 0o700]
+
+
+def test_a_folder_that_another_user_made_under_our_name_is_not_used(shared_place):
+    dataset = write_dataset(shared_place / "data" / "toy", {"x": b"abc"})
+    root = staging.staged_root(None, {"TMPDIR": str(shared_place)})
+    as_second_user(root.mkdir)
+    with pytest.raises(StagingError, match="another user"):
+        stage(read_dataset(dataset), root)
 
 
 def test_a_folder_that_may_not_be_written_is_said(dataset: Path):

@@ -39,12 +39,12 @@ def one_attempt(folder: RunFolder) -> int:
         return exits.IO_ERROR
 
 
-def set_fault(fault: dict) -> None:
+def set_fault(fault: dict, run: str) -> None:
     Path(os.environ["FAULT_COUNT"]).write_bytes(bytes(4))
     os.environ["FAULT_ERROR"] = str(getattr(errno, fault["error"]))
     os.environ["FAULT_AFTER"], os.environ["FAULT_TIMES"] = str(fault["after"]), str(fault["times"])
     os.environ["FAULT_OPERATIONS"] = f",{fault['operation']},"
-    os.environ["FAULT_PATH"] = fault["part"]  # the last: from here on it fails
+    os.environ["FAULT_PATH"] = fault["part"].replace("RUN", run)  # the last: from here on it fails
 
 
 def no_fault() -> int:
@@ -71,7 +71,7 @@ def same(ours: dict, theirs: dict) -> bool:
 def trial(number: int, fault: dict, logs: Path, like: RunFolder, wanted: dict) -> dict:
     plan = like.read_plan().model_copy(update={"run_id": f"trial-{number}"})
     folder = RunFolder.create(plan, logs)
-    set_fault(fault)
+    set_fault(fault, folder.path.name)
     status = one_attempt(folder)
     met = no_fault()
     end = "" if (outcome := folder.read_outcome()) is None else outcome.status

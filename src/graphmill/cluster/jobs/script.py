@@ -202,9 +202,9 @@ def _staging(job: Job) -> list[str]:
     if staging is None:
         return []
     unset = f"{job.site} does not set it, and"
-    lines = [f'--staging-to="${{{staging.variable}:?{unset} staging.to={staging.to} needs it}}/graphmill"']
+    lines = [f'--staging-to="${{{staging.variable}:?{unset} staging.to={staging.to} needs it}}/graphmill-$UID"']
     if staging.via is not None:
-        lines.append(f'--staging-via="${{{staging.via}:?{unset} staging.via_scratch needs it}}/graphmill"')
+        lines.append(f'--staging-via="${{{staging.via}:?{unset} staging.via_scratch needs it}}/graphmill-$UID"')
     return [*lines, f"--staging-on-failure={staging.on_failure}"]
 
 

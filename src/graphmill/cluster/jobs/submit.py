@@ -228,7 +228,14 @@ def write_request(request: Request) -> None:
 def write_code(request: Request) -> None:
     """Write the copy of the user's code that the job imports, unless it is there."""
     if request.own_code is not None and request.job.code is not None:
-        write_snapshot(request.own_code.files, Path(request.job.code.folder))
+        try:
+            write_snapshot(request.own_code.files, Path(request.job.code.folder))
+        except PermissionError as error:
+            raise UserError(
+                f"the copy of your own code cannot be written: {error.filename}: {error.strerror}",
+                fix="let its owner give write permission to the group that shares the logs root, give another"
+                " --logs-root, or submit without a copy: --no-code-snapshot",
+            ) from None
 
 
 def after(text: str, folder: RunFolder | None) -> str:

@@ -166,6 +166,18 @@ def _arrays_of(folder: Path, share: Share) -> dict[str, ArrayRecord]:
     }
 
 
+def _own_name() -> str:
+    """Of the folder of this user where all users' jobs may stage, such as /tmp. Scripts write it as graphmill-$UID."""
+    return f"graphmill-{os.geteuid()}"
+
+
+def _make_root(root: Path) -> None:
+    """One that bears the user's name is for no one else, and is not taken from one who made it first."""
+    root.mkdir(parents=True, exist_ok=True, mode=0o700 if root.name == _own_name() else 0o777)
+    if root.name == _own_name() and root.stat().st_uid != os.geteuid():
+        raise StagingError(f"{root} belongs to another user (uid {root.stat().st_uid})")
+
+
 def stage(dataset: Dataset, root: Path, *, verify: bool = False, threads: int | None = None) -> StagedHost:
     """Have a verified copy of the dataset below `root`, by making it or by finding it there.
 
@@ -176,7 +188,7 @@ def stage(dataset: Dataset, root: Path, *, verify: bool = False, threads: int | 
     target = dataset.copy_in(root.absolute())
     workers = threads or min(8, max(4, num_cores()))
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        _make_root(root)
         with only_copier(target):
             verified = _reusable(dataset, target, verify, workers)
             copy_s = 0.0 if verified else _copy(dataset, target, workers)
@@ -394,7 +406,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m graphmill.cluster.staging.stage", description=__doc__)
     parser.add_argument("run", type=Path, metavar="RUN_FOLDER")
     parser.add_argument(
-        "--to", type=Path, metavar="FOLDER", help=f"else ${ROOT_VARIABLE}, $SLURM_TMPDIR/graphmill, $TMPDIR/graphmill"
+        "--to",
+        type=Path,
+        metavar="FOLDER",
+        help=f"else ${ROOT_VARIABLE}, $SLURM_TMPDIR/graphmill-UID, $TMPDIR/graphmill-UID",
     )
     parser.add_argument("--via", type=Path, metavar="FOLDER", help="copied there first, once for all hosts")
     parser.add_argument("--verify", action="store_true", help="read a copy that is there in full, however large")
@@ -429,8 +444,8 @@ def staged_root(option: Path | None, environ: Mapping[str, str]) -> Path:
     if environ.get(ROOT_VARIABLE):
         return Path(environ[ROOT_VARIABLE])
     local = environ.get("SLURM_TMPDIR") or environ.get("TMPDIR")
-    if local:
-        return Path(local) / "graphmill"
+    if local:  # which may be /tmp, where every user's jobs stage
+        return Path(local) / _own_name()
     raise UserError(f"no target: neither --to, nor {ROOT_VARIABLE}, SLURM_TMPDIR or TMPDIR", fix="give --to FOLDER")
 
 

@@ -1,9 +1,12 @@
 """`graphmill pull` with a real rsync from a real sshd."""
 
+import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -164,9 +167,38 @@ def test_a_torn_checkpoint_is_not_kept(pull, make_run, tmp_path):
     run = make_run("one")
     folder = make_checkpoint(run, 1)
     (folder / "model.safetensors").write_bytes(b"torn")
-    assert "changed while it was fetched" in pull("--checkpoints", code=2)
+    assert "changed while it was fetched" in pull("--checkpoints")
     assert not (tmp_path / "here" / "one" / "checkpoints" / "step_0000000001").exists()
     assert (tmp_path / "here" / "one" / "metrics.csv").exists()
+
+
+def test_checkpoints_of_a_run_that_writes_come_whole_and_are_pruned_as_there(pull, make_run, tmp_path):
+    run, over = make_run("one", done=False), threading.Event()
+    here = tmp_path / "here" / "one" / "checkpoints"
+    make_checkpoint(run, 1)
+
+    def write() -> None:
+        for step in itertools.count(2):
+            make_checkpoint(run, step)
+            for old in sorted(run.checkpoints_dir.glob("step_*"))[:-2]:
+                hidden = old.rename(old.with_name(f".{old.name}.removing"))
+                shutil.rmtree(hidden)
+            if over.wait(0.02):
+                return
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(3):
+            pull("--checkpoints")
+            for folder in here.glob("step_*"):
+                assert Manifest.read(folder).damage(folder) is None
+    finally:
+        over.set()
+        writer.join()
+    pull("--checkpoints")
+    assert files(here) == files(run.checkpoints_dir)
+    assert not list((tmp_path / "here").glob(".pull*"))
 
 
 def test_an_unknown_host_is_refused_with_the_command(hosts, pull, make_run, tmp_path):
