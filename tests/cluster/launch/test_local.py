@@ -76,7 +76,7 @@ CORES = len(os.sched_getaffinity(0))
     ("environ", "ranks", "with_torch", "waits"),
     [
         ({}, 1, False, {"OMP_WAIT_POLICY": "PASSIVE"}),
-        ({}, 1, True, {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "100000", "KMP_BLOCKTIME": "1"}),
+        ({}, 1, True, {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "3000"}),
         ({}, 2, True, {"OMP_WAIT_POLICY": "PASSIVE"}),
         ({"OMP_WAIT_POLICY": "ACTIVE"}, 1, True, {"OMP_WAIT_POLICY": "ACTIVE"}),
         ({"GOMP_SPINCOUNT": "7"}, 1, False, {"GOMP_SPINCOUNT": "7"}),

@@ -29,8 +29,8 @@ WORKER: Final = tuple(python_m("graphmill.train.worker"))
 GRACE_S: Final = 5.0  # for the others, once a rank has failed
 _TICK_S: Final = 0.1
 _HOLD_S: Final = 2.0
-_OF_OPENMP: Final = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
-_SPINS: Final = "100000"  # of GNU's runtime, about a millisecond; Intel's counts in those
+_OF_OPENMP: Final = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+_SPINS: Final = "3000"  # of GNU's runtime, some 30 microseconds; many more stall a machine that others use
 _SHOW_CURSOR: Final = "\x1b[?25h"
 
 
@@ -183,7 +183,7 @@ def _how_threads_wait(environ: Mapping[str, str], *, shares_cores: bool, torch: 
     if any(name in environ for name in _OF_OPENMP):
         return {}
     passive = {"OMP_WAIT_POLICY": "PASSIVE"}
-    return passive if shares_cores or not torch else passive | {"GOMP_SPINCOUNT": _SPINS, "KMP_BLOCKTIME": "1"}
+    return passive if shares_cores or not torch else passive | {"GOMP_SPINCOUNT": _SPINS}
 
 
 def _cores() -> int:
