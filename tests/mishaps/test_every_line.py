@@ -52,7 +52,7 @@ ELSEWHERE: dict[str, str] = {
     "S10": "cluster/jobs/test_next_job.py::test_a_job_records_itself_once",
     "S11": "cluster/jobs/test_submit.py::test_unlike_cells_keep_to_so_many_at_a_time_together",
     "S12": "cluster/jobs/test_containers.py::test_ranks_and_staging_see_the_run_the_data_and_their_copies",
-    "S13": "train/test_peers.py::test_a_first_host_whose_name_means_nothing_here_is_refused_at_once",
+    "S13": "train/test_peers.py::test_a_first_host_whose_name_means_nothing_here_is_told",
     "S14": "cli/test_told_jobs.py::test_a_job_that_has_failed_already_is_no_success",
     "S15": "verify/test_damage.py::test_what_a_killed_writer_left_is_a_warning",
     "S16": "cli/test_dry_runs.py::test_a_dry_run_leaves_the_disk_as_it_was",
