@@ -51,7 +51,14 @@ def parts(cut_into) -> str:
 def plan_in_parts(data_root: Path, parts: str):
     """Two ranks of a small model, with a part each; 7 steps of each rank an epoch."""
 
-    def plan(way: str, epochs: int = 3, dataset: str = parts, run_id: str = "run", **train: Any) -> Plan:
+    def plan(
+        way: str,
+        epochs: int = 3,
+        dataset: str = parts,
+        run_id: str = "run",
+        over: dict[str, Any] | None = None,
+        **train: Any,
+    ) -> Plan:
         raw = {
             "dataset": {"name": dataset},
             "model": {"kind": "graphsage", "hidden_channels": 8},
@@ -70,6 +77,7 @@ def plan_in_parts(data_root: Path, parts: str):
         }
         if dataset == parts:
             raw["partition"] = {"placement": "per_rank", "seeds": "equal", **WAYS[way]}
+        raw |= over or {}
         return plan_experiment(NodeClassificationExperiment.model_validate(raw), dataset_root=data_root, run_id=run_id)
 
     return plan
@@ -77,7 +85,7 @@ def plan_in_parts(data_root: Path, parts: str):
 
 def trained(zygote, plan: Plan, root: Path) -> RunFolder:
     folder = RunFolder.create(plan, root)
-    assert zygote.wait(zygote.start(folder, resume=False)) == [0, 0], zygote.said(folder)
+    assert zygote.wait(zygote.start(folder, resume=False)) == [0] * plan.ranks, zygote.said(folder)
     return folder
 
 
@@ -95,6 +103,21 @@ def test_weights_are_those_of_the_run_on_the_whole_graph(zygote, plan_in_parts, 
     found, expected = in_parts.read_outcome(), whole.read_outcome()
     assert found.test["micro_f1"] == expected.test["micro_f1"]
     assert found.best["micro_f1"] == expected.best["micro_f1"]
+
+
+@pytest.mark.parametrize("num_parts", [4, 2])
+def test_three_ranks_share_parts_unevenly(zygote, plan_in_parts, data_root, cut_into, tmp_path, num_parts):
+    """What is left after a host was lost: weights are those of three ranks on the whole graph."""
+    asked = {"ranks": 3, "epochs": 2}
+    whole = trained(zygote, plan_in_parts("topology in parts", dataset="cora", **asked), tmp_path / "whole")
+    cut = {"dataset": {"name": cut_into("cora", num_parts)}}
+    for way in ("topology in parts", "rows held"):
+        plan = plan_in_parts(way, **asked, over=cut)
+        folder = trained(zygote, plan, tmp_path / way.replace(" ", "-"))
+        assert hashes(folder) == hashes(whole), way
+        assert folder.read_outcome().test["micro_f1"] == whole.read_outcome().test["micro_f1"]
+    owned = trained(zygote, plan_in_parts("seeds to owners", **asked, over=cut), tmp_path / "owned")
+    assert owned.read_outcome().status == "done"
 
 
 def test_what_was_fetched_is_shown(zygote, plan_in_parts, data_root, tmp_path, graphmill):

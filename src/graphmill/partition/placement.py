@@ -1,15 +1,14 @@
 """Where parts lie: which ranks can read a part from their own disk, and whom the others ask for it.
 
 Places are hosts, whose ranks share their parts through mapped files, or single ranks. Parts lie on places in contiguous
-shares: place h of H has the parts from h·P/H to (h + 1)·P/H. With fewer parts than places, several have the same one.
+shares: place h of H has the parts from ⌊h·P/H⌋ to ⌊(h + 1)·P/H⌋, so shares differ by one part at most, whatever is left
+after a host was lost. With fewer parts than places, several have the same one, and no place is without.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-
-from graphmill.base.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,16 +18,6 @@ class Placement:
     num_parts: int
     num_places: int
     ranks_per_place: int
-
-    def __post_init__(self) -> None:
-        if self.num_parts % self.num_places and self.num_places % self.num_parts:
-            parts, places = self.num_parts, self.num_places
-            fitting = [str(number) for number in range(1, 2 * parts + 1) if parts % number == 0 or number % parts == 0]
-            raise UserError(
-                f"{parts} parts do not divide among {places} places, nor places among parts; places are hosts, or ranks"
-                " with partition.placement=per_rank",
-                fix=f"start {', '.join(fitting)}, … of them, or partition the graph with --num-parts {places}",
-            )
 
     @property
     def world_size(self) -> int:
@@ -45,8 +34,7 @@ class Placement:
         if self.num_parts < self.num_places:
             part = place * self.num_parts // self.num_places
             return range(part, part + 1)
-        each = self.num_parts // self.num_places
-        return range(place * each, (place + 1) * each)
+        return range(place * self.num_parts // self.num_places, (place + 1) * self.num_parts // self.num_places)
 
     def parts_of(self, rank: int) -> range:
         """The parts that a rank reads from its own place."""
@@ -59,9 +47,13 @@ class Placement:
 
     def ranks_with(self, part: int) -> range:
         """The ranks that can read a part; they are consecutive."""
-        places_of_part = max(1, self.num_places // self.num_parts)
-        first = part * self.num_places // self.num_parts * self.ranks_per_place
-        return range(first, first + places_of_part * self.ranks_per_place)
+        parts, places, each = self.num_parts, self.num_places, self.ranks_per_place
+        if parts < places:  # those whose number, times P/H, is between this part and the next
+            first, end = -(-part * places // parts), -(-(part + 1) * places // parts)
+        else:
+            first = ((part + 1) * places - 1) // parts
+            end = first + 1
+        return range(first * each, end * each)
 
     def servers_for(self, rank: int) -> NDArray[np.int64]:
         """Whom `rank` asks for each part [num_parts]: itself if it has it, else one of those that do, evenly spread."""

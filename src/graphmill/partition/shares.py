@@ -9,12 +9,14 @@ from graphmill.spec.world import World
 
 
 def share_of_host(asked: InParts, host: int, *, hosts: int, ranks: int) -> Share:
-    """Of host `host` of `hosts`, which start `ranks` ranks in all. `UserError` if parts do not divide among them.
+    """Of host `host` of `hosts`, which start `ranks` ranks in all.
 
     >>> share_of_host(InParts(4, "per_host", "partitioned"), 1, hosts=2, ranks=4)
     Share(parts=(2, 3), whole_topology=False)
     >>> share_of_host(InParts(2, "per_host", "replicated"), 1, hosts=4, ranks=4)
     Share(parts=(0,), whole_topology=True)
+    >>> [share_of_host(InParts(4, "per_rank", "replicated"), h, hosts=3, ranks=3).parts for h in range(3)]
+    [(0,), (1,), (2, 3)]
     """
     each = ranks // hosts
     if asked.placement == "per_host":
@@ -40,11 +42,3 @@ def share_of_plan(plan: Plan, host: int, world: World | None = None) -> Share | 
     if asked is None:
         return None
     return share_of_host(asked, host - first, hosts=world.hosts - first, ranks=roles.samplers)
-
-
-def refuse_undivided_parts(plan: Plan) -> None:
-    """Raise a `UserError` if the parts of the plan's graph do not divide among those that hold them, or own seeds."""
-    asked, world = plan.task.in_parts, plan.world
-    share_of_plan(plan, world.hosts - 1)
-    if asked is not None and world.samplers and asked.seeds == "owner":  # as if those that train held the parts
-        share_of_host(asked, 0, hosts=world.hosts_with_ranks, ranks=world.ranks)

@@ -60,10 +60,6 @@ def plan_experiment(
         num_batches=_num_batches(experiment, store),
     )
     plan = _with_schedule(plan)
-    if plan.task.in_parts is not None:
-        from graphmill.partition.shares import refuse_undivided_parts
-
-        refuse_undivided_parts(plan)
     given = "batch_size" in experiment.train.model_fields_set and experiment.train.batch_size != "auto"
     if plan.budget is not None and given:
         _tell_once(f"not used: train.batch_size={experiment.train.batch_size}, since train.batch has a budget")

@@ -44,5 +44,5 @@ def test_each_host_needs_its_own_parts_only(cluster, tmp_path, toy):
     whole = cluster.graphmill("train", toy, "--ranks", "2", "--run-id", "whole", **where)
     assert whole.code == 0, whole.err
     assert numbers(run.path) == numbers(tmp_path / "logs" / "whole")
-    refused = cluster.graphmill(*train, "--run-id", "three", "--hosts", "3", "--dry-run", **where)
-    assert (refused.code, "4 parts do not divide among 3" in refused.err) == (2, True), refused.err
+    uneven = cluster.graphmill(*train, "--run-id", "three", "--hosts", "3", "--dry-run", **where)
+    assert uneven.code == 0, uneven.err

@@ -31,7 +31,7 @@ from graphmill.sample.distributed.shares import Shares
 from graphmill.sample.distributed.wire import Wire
 from graphmill.sample.hot.lookahead import Lookahead
 from graphmill.sample.hot.rank import Draws, StaticPolicy
-from graphmill.sample.schedule import Assign, SeedSchedule
+from graphmill.sample.schedule import Assign, SeedSchedule, shares_by_owner
 from graphmill.spec.columns import Cell
 from graphmill.spec.kinds.node_classification import NodeClassificationPlan
 from graphmill.spec.parted_memory import HOPS_TOGETHER
@@ -242,8 +242,7 @@ class GraphInParts:
         ]
 
     def _to_owners(self, batch: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
-        owners = self.shares.owner_of(NodeIds(batch))
-        return tuple(batch[owners == rank] for rank in range(self.group.world_size))
+        return shares_by_owner(batch, self.shares.owner_of(NodeIds(batch)), self.group.world_size)
 
 
 def placement_of(asked: PartitionSpec, num_parts: int, *, ranks: int, hosts: int) -> Placement:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from graphmill.graph.sampled import NodeIds
 from graphmill.partition.parts import PartedGraph
 from graphmill.partition.placement import Placement
+from graphmill.sample.schedule import shares_by_owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +20,7 @@ class Owners:
 
     def __call__(self, batch: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
         """The nodes of every rank, in their order in `batch`."""
-        owners = self.owner_of(batch)
-        return tuple(batch[owners == rank] for rank in range(self.placement.world_size))
+        return shares_by_owner(batch, self.owner_of(batch), self.placement.world_size)
 
     def owner_of(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
         """The rank of each of `nodes` [n]."""
